@@ -1,0 +1,178 @@
+//! Errors, by what the caller should do about them.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::name::{InvalidName, LockName};
+use crate::token::FencingToken;
+
+/// The result of most calls of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Says why a call failed; each variant answers "what should I do?".
+///
+/// A lock that is busy in [`try_acquire`](crate::Lock::try_acquire) is `Ok(None)` and not an error.
+/// No message holds a password or a whole URL. INV-14.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The wait limit passed while others held the lock. Try later.
+    #[error("lock `{name}` was still held by others after {waited:?}")]
+    Timeout {
+        /// The lock.
+        name: LockName,
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// The hold ended without a release. Stop writing.
+    #[error("lock `{name}` (token {token}) was lost: {reason}")]
+    Lost {
+        /// The lock.
+        name: LockName,
+        /// The token of the hold that ended.
+        token: FencingToken,
+        /// Why.
+        reason: LossReason,
+    },
+    /// The store cannot do this. Change the option or the store.
+    #[error("{what}")]
+    Unsupported {
+        /// What it cannot do, and what it can.
+        what: String,
+    },
+    /// The text cannot name a lock. Change it.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// The [`Owner`](crate::Owner) belongs to another client. Make one with this client.
+    #[error("the owner belongs to another client: make it with the client whose lock it re-enters")]
+    ForeignOwner,
+    /// The store failed. Look at the source.
+    #[error("the lock store failed")]
+    Backend(#[from] BackendError),
+    /// The client was shut down, or the runtime that it was made in has stopped.
+    #[error("the lock client is shut down")]
+    Shutdown,
+    /// The client was made outside a Tokio runtime. Make it inside one, or name one to the builder.
+    #[error(
+        "a lock client needs a Tokio runtime with time enabled: make it inside one, or give the builder a handle"
+    )]
+    NoRuntime,
+}
+
+/// Says why a hold ended without a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease ran out before a renewal was confirmed, or a fixed lease came to its end.
+    #[error("its lease ended before a renewal was confirmed")]
+    Expired,
+    /// The store no longer lists the hold: it expired there, or somebody broke or deleted it.
+    #[error("the store no longer lists this hold")]
+    Superseded,
+    /// The session that carried the hold has ended.
+    #[error("the session that carried it ended")]
+    SessionEnded,
+    /// The hold reached the limit set with [`with_max_hold`](crate::Lock::with_max_hold).
+    #[error("it reached its longest hold time")]
+    MaxHold,
+    /// The client was shut down.
+    #[error("its client was shut down")]
+    Shutdown,
+}
+
+/// Says what is known about the effect of a request that failed. It decides what the client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// No effect, and it will not work by itself: bad argument, no permission, wrong type.
+    Rejected,
+    /// No effect, and it may work later: refused connection, a server that loads or is read-only.
+    Unavailable,
+    /// It may have been carried out: the reply was lost or late.
+    Indeterminate,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rejected => "it had no effect and will not work by itself",
+            Self::Unavailable => "it had no effect and may work later",
+            Self::Indeterminate => "it may have been carried out",
+        })
+    }
+}
+
+/// A request to a store that failed.
+///
+/// Cloning counts a reference: one error may answer many tickets.
+#[derive(Clone, Debug)]
+pub struct BackendError {
+    backend: &'static str,
+    operation: &'static str,
+    outcome: Outcome,
+    source: Arc<dyn StdError + Send + Sync>,
+}
+
+impl BackendError {
+    /// Describes a failed `operation` of `backend`; `source` may be a text.
+    pub fn new(
+        backend: &'static str,
+        operation: &'static str,
+        outcome: Outcome,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self {
+            backend,
+            operation,
+            outcome,
+            source: Arc::from(source.into()),
+        }
+    }
+
+    /// A request that was not answered within `limit`.
+    #[must_use]
+    pub fn timeout(backend: &'static str, operation: &'static str, limit: Duration) -> Self {
+        Self::new(
+            backend,
+            operation,
+            Outcome::Indeterminate,
+            format!("no answer within {limit:?}"),
+        )
+    }
+
+    /// The store's name, as [`DistributedLock::backend`](crate::backend::DistributedLock::backend) gives it.
+    #[must_use]
+    pub const fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    /// What was asked: `attempt`, `renew`, `release` and so on.
+    #[must_use]
+    pub const fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// What is known about the effect.
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of the {} store failed; {}",
+            self.operation, self.backend, self.outcome
+        )
+    }
+}
+
+impl StdError for BackendError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.source)
+    }
+}
