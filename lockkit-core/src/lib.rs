@@ -22,6 +22,7 @@ mod holder;
 mod keeper;
 mod lease;
 mod lock;
+pub mod memory;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 #[cfg(not(feature = "mutants"))]
