@@ -9,6 +9,7 @@ pub mod memory;
 mod name;
 mod sync;
 mod token;
+pub mod wrap;
 
 pub use backend::DistributedLock;
 pub use capability::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};
