@@ -44,7 +44,11 @@ fn no_schedule_breaks_a_promise() {
 }
 
 fn run(seed: u64) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(schedule(seed));
 }
 
@@ -54,11 +58,18 @@ async fn schedule(seed: u64) {
     let ttl = MS * random.u32(400..4000);
     let store = store(&mut random, &clock, ttl);
     let referee = Arc::new(Referee::default());
-    let clients: Vec<_> = (0..random.u32(1..4)).map(|_| client(&mut random, &store, &clock, ttl)).collect();
+    let clients: Vec<_> = (0..random.u32(1..4))
+        .map(|_| client(&mut random, &store, &clock, ttl))
+        .collect();
     let mut tasks = Vec::new();
     for (client, _) in &clients {
         for _ in 0..random.u32(1..5) {
-            let task = Task { client: client.clone(), referee: Arc::clone(&referee), ttl, random: random.fork() };
+            let task = Task {
+                client: client.clone(),
+                referee: Arc::clone(&referee),
+                ttl,
+                random: random.fork(),
+            };
             tasks.push(tokio::spawn(task.run()));
         }
     }
@@ -72,8 +83,13 @@ async fn schedule(seed: u64) {
         faults.heal();
     }
     for task in tasks {
-        let ended = timeout(Duration::from_secs(3600), task).await.expect("everybody is served after the faults");
-        assert!(ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()), "a task panicked");
+        let ended = timeout(Duration::from_secs(3600), task)
+            .await
+            .expect("everybody is served after the faults");
+        assert!(
+            ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()),
+            "a task panicked"
+        );
     }
     leaves_nothing(&store, &clients, ttl).await;
 }
@@ -82,21 +98,38 @@ fn store(random: &mut Rng, clock: &Arc<dyn Clock>, ttl: Duration) -> MemoryStore
     let builder = MemoryStore::builder().clock(Arc::clone(clock));
     match random.u32(0..5) {
         0 => builder.queueing(Queueing::Barging).build(),
-        1 => builder.queueing(Queueing::Barging).waiting(Waiting::Poll).build(),
+        1 => builder
+            .queueing(Queueing::Barging)
+            .waiting(Waiting::Poll)
+            .build(),
         2 => builder.sessions(ttl).build(),
         _ => builder.build(),
     }
 }
 
-fn client(random: &mut Rng, store: &MemoryStore, clock: &Arc<dyn Clock>, ttl: Duration) -> (LockClient, Faults) {
+fn client(
+    random: &mut Rng,
+    store: &MemoryStore,
+    clock: &Arc<dyn Clock>,
+    ttl: Duration,
+) -> (LockClient, Faults) {
     let faulty = Faulty::new(Arc::new(store.connect()), random.u64(..));
     let faults = faulty.faults();
     if random.bool() {
         let probability = random.f64() * 0.3;
         faults.chaos(probability, MS * random.u32(1..3000));
     }
-    let builder = LockClient::builder(faulty).clock(Arc::clone(clock)).seed(random.u64(..));
-    (builder.lease(Lease::renewed(ttl)).timeout(MS * random.u32(50..2000)).build().unwrap(), faults)
+    let builder = LockClient::builder(faulty)
+        .clock(Arc::clone(clock))
+        .seed(random.u64(..));
+    (
+        builder
+            .lease(Lease::renewed(ttl))
+            .timeout(MS * random.u32(50..2000))
+            .build()
+            .unwrap(),
+        faults,
+    )
 }
 
 /// After everything was dropped and healed the store is empty, and the next acquire is quick.
@@ -129,14 +162,26 @@ impl Referee {
         let guard = Arc::new(guard);
         {
             let mut last = self.last.lock().unwrap();
-            assert!(Some(guard.token()) > last[name], "token {} after {:?}", guard.token(), last[name]);
+            assert!(
+                Some(guard.token()) > last[name],
+                "token {} after {:?}",
+                guard.token(),
+                last[name]
+            );
             last[name] = Some(guard.token());
         }
         let mut held = self.held.lock().unwrap();
         for other in held.iter().filter(|other| other.name() == guard.name()) {
-            assert!(other.check().is_err(), "two guards of `{}` pass check()", guard.name());
+            assert!(
+                other.check().is_err(),
+                "two guards of `{}` pass check()",
+                guard.name()
+            );
             let ready = pin!(other.lost()).poll(&mut Context::from_waker(Waker::noop()));
-            assert!(matches!(ready, Poll::Ready(_)), "taken over before lost() was ready");
+            assert!(
+                matches!(ready, Poll::Ready(_)),
+                "taken over before lost() was ready"
+            );
         }
         held.push(Arc::clone(&guard));
         guard
@@ -145,13 +190,21 @@ impl Referee {
     fn look(&self) {
         let held = self.held.lock().unwrap();
         for name in NAMES {
-            let believers = held.iter().filter(|guard| guard.name().as_str() == name && guard.check().is_ok());
-            assert!(believers.count() <= 1, "two guards of `{name}` pass check()");
+            let believers = held
+                .iter()
+                .filter(|guard| guard.name().as_str() == name && guard.check().is_ok());
+            assert!(
+                believers.count() <= 1,
+                "two guards of `{name}` pass check()"
+            );
         }
     }
 
     fn ends(&self, guard: Arc<Guard>) -> Option<Guard> {
-        self.held.lock().unwrap().retain(|other| !Arc::ptr_eq(other, &guard));
+        self.held
+            .lock()
+            .unwrap()
+            .retain(|other| !Arc::ptr_eq(other, &guard));
         Arc::into_inner(guard)
     }
 }
@@ -169,11 +222,15 @@ impl Task {
             sleep(MS * self.random.u32(0..800)).await;
             let name = self.random.usize(0..NAMES.len());
             let lock = self.lock(name);
-            let Some(guard) = self.acquire(&lock).await else { continue };
+            let Some(guard) = self.acquire(&lock).await else {
+                continue;
+            };
             // From here on the referee holds it too; a task that is aborted leaves it to it.
             let guard = self.referee.granted(guard, name);
             self.work(&guard).await;
-            let Some(guard) = self.referee.ends(guard) else { panic!("somebody else has the guard") };
+            let Some(guard) = self.referee.ends(guard) else {
+                panic!("somebody else has the guard")
+            };
             self.end(guard).await;
         }
     }
