@@ -204,9 +204,23 @@ fn a_place_lives_by_its_heartbeat() {
     for _ in 0..4 {
         bench.sleep(secs(6));
         bench.renew(1);
-        assert_eq!(bench.ahead(2), Some(0));
         assert_eq!(bench.ahead(3), Some(1));
+        assert_eq!(bench.ahead(2), Some(0));
     }
+}
+
+#[test]
+fn a_silent_waiter_keeps_its_place_until_its_turn_comes() {
+    let mut bench = Bench::fifo();
+    bench.granted(1);
+    for n in [2, 3, 4] {
+        bench.ahead(n);
+    }
+    bench.sleep(secs(5));
+    bench.ahead(2);
+    bench.sleep(WINDOW - secs(5));
+    assert_eq!(bench.ahead(4), Some(2));
+    assert_eq!(bench.ahead(3), Some(1));
 }
 
 #[test]
@@ -321,6 +335,19 @@ fn with_every_push_lost_a_heartbeat_finds_the_grant() {
 }
 
 #[test]
+fn hints_do_not_pile_up() {
+    let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Push));
+    bench.granted(1);
+    bench.ahead(2);
+    for n in 1..10 {
+        bench.release(2 * n - 1);
+        bench.granted(2 * n + 1);
+    }
+    assert_eq!(bench.watch(2, 2), Some(Wake::Retry));
+    assert_eq!(bench.told(2), None);
+}
+
+#[test]
 fn racing_waiters_are_all_woken_and_the_first_takes_it() {
     let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Push));
     bench.granted(1);
@@ -333,8 +360,12 @@ fn racing_waiters_are_all_woken_and_the_first_takes_it() {
     bench.release(4);
     bench.granted(3);
     assert_eq!(bench.look().unwrap().waiters, Some(1));
-    bench.sleep(WINDOW);
-    assert_eq!(bench.look().unwrap().waiters, Some(0));
+    bench.ahead(5);
+    bench.sleep(secs(5));
+    bench.ahead(2);
+    bench.sleep(WINDOW - secs(5));
+    assert_eq!(bench.look().unwrap().waiters, Some(1));
+    bench.release(2);
     bench.release(3);
     assert_eq!(bench.look(), None);
 }
