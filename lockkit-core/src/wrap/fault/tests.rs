@@ -244,6 +244,19 @@ async fn a_fault_hits_a_whole_batch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_batch_is_delayed_on_both_ways() {
+    let bench = Bench::new();
+    let ticket = bench.ticket(1, "a");
+    let (min, max) = (SECOND, SECOND);
+    let slow = Rule::new(Fault::SlowReply { min, max });
+    bench.faults.inject(Rule::new(Fault::Delay { min, max }));
+    bench.faults.inject(slow.for_name(ticket.name.clone()));
+    let begin = Instant::now();
+    bench.store.renew(std::slice::from_ref(&ticket)).await;
+    assert!((2 * SECOND..3 * SECOND).contains(&begin.elapsed()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_test_can_await_calls_and_faults() {
     let bench = Bench::new();
     bench
