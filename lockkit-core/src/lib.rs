@@ -3,6 +3,8 @@ pub mod backend;
 mod capability;
 pub mod clock;
 mod error;
+#[cfg(unix)]
+pub mod file;
 mod holder;
 mod lease;
 mod name;
