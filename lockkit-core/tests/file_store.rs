@@ -1,6 +1,11 @@
 //! The file store against its contract, against other processes and against `flock(1)`.
 
 #![cfg(unix)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test may fail by a panic, and spawns on its own runtime"
+)]
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
