@@ -23,7 +23,9 @@ use fastrand::Rng;
 use lockkit_core::clock::{Clock, TokioClock};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::wrap::{Faults, Faulty};
-use lockkit_core::{Error, FencingToken, Guard, Lease, Lock, LockClient, Queueing, Waiting};
+use lockkit_core::{
+    Error, FencingToken, Guard, Lease, Lock, LockClient, LossReason, Queueing, Waiting,
+};
 use tokio::time::{Instant, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
@@ -158,7 +160,7 @@ struct Referee {
 
 impl Referee {
     /// A new hold: its token is larger than all before, and nobody else believes to hold.
-    fn granted(&self, guard: Guard, name: usize) -> Arc<Guard> {
+    fn granted(self: &Arc<Self>, guard: Guard, name: usize) -> Believer {
         let guard = Arc::new(guard);
         {
             let mut last = self.last.lock().unwrap();
@@ -184,7 +186,17 @@ impl Referee {
             );
         }
         held.push(Arc::clone(&guard));
-        guard
+        Believer {
+            referee: Arc::clone(self),
+            guard: Some(guard),
+        }
+    }
+
+    fn forget(&self, guard: &Arc<Guard>) {
+        self.held
+            .lock()
+            .unwrap()
+            .retain(|other| !Arc::ptr_eq(other, guard));
     }
 
     fn look(&self) {
@@ -199,13 +211,31 @@ impl Referee {
             );
         }
     }
+}
 
-    fn ends(&self, guard: Arc<Guard>) -> Option<Guard> {
-        self.held
-            .lock()
-            .unwrap()
-            .retain(|other| !Arc::ptr_eq(other, &guard));
-        Arc::into_inner(guard)
+/// A guard that the referee sees until its task ends it or is aborted.
+struct Believer {
+    referee: Arc<Referee>,
+    guard: Option<Arc<Guard>>,
+}
+
+impl Believer {
+    fn guard(&self) -> &Guard {
+        self.guard.as_ref().unwrap()
+    }
+
+    fn end(mut self) -> Guard {
+        let guard = self.guard.take().unwrap();
+        self.referee.forget(&guard);
+        Arc::into_inner(guard).unwrap()
+    }
+}
+
+impl Drop for Believer {
+    fn drop(&mut self) {
+        if let Some(guard) = &self.guard {
+            self.referee.forget(guard);
+        }
     }
 }
 
@@ -225,13 +255,19 @@ impl Task {
             let Some(guard) = self.acquire(&lock).await else {
                 continue;
             };
-            // From here on the referee holds it too; a task that is aborted leaves it to it.
-            let guard = self.referee.granted(guard, name);
-            self.work(&guard).await;
-            let Some(guard) = self.referee.ends(guard) else {
-                panic!("somebody else has the guard")
-            };
-            self.end(guard).await;
+            // A longest hold time of a few milliseconds may have passed before this task ran.
+            if matches!(
+                guard.check(),
+                Err(Error::Lost {
+                    reason: LossReason::MaxHold,
+                    ..
+                })
+            ) {
+                continue;
+            }
+            let believer = self.referee.granted(guard, name);
+            self.work(believer.guard()).await;
+            self.end(believer.end()).await;
         }
     }
 
@@ -262,7 +298,7 @@ impl Task {
         }
     }
 
-    async fn work(&mut self, guard: &Arc<Guard>) {
+    async fn work(&mut self, guard: &Guard) {
         for _ in 0..self.random.u32(0..6) {
             self.referee.look();
             sleep(MS * self.random.u32(0..1500)).await;
