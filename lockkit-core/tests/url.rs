@@ -1,6 +1,10 @@
 //! The grammar of store URLs, the text of every error, and that no secret leaks.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may fail by a panic"
+)]
 
 use std::time::Duration;
 

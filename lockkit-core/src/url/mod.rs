@@ -114,6 +114,27 @@ impl StoreUrl {
     pub fn path(&self) -> &str {
         &self.path
     }
+
+    /// Whether it has neither hosts nor a user or password.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        self.hosts.is_empty() && self.user.is_none() && self.password.is_none()
+    }
+
+    /// Checks the parts that a store needs or cannot use; `expected` ends the sentence "a URL of the
+    /// scheme `x` ..." and says what to write.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::Shape`] if `fits` is false.
+    pub fn expect(&self, fits: bool, expected: &'static str) -> Result<(), InvalidUrl> {
+        if fits {
+            return Ok(());
+        }
+        Err(InvalidUrl::Shape {
+            scheme: self.scheme.clone(),
+            expected,
+        })
+    }
 }
 
 impl FromStr for StoreUrl {

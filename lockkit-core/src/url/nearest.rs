@@ -15,20 +15,25 @@ pub(super) fn nearest<'a>(
         .map(|(_, word)| word)
 }
 
-/// How many letters must be put in, left out or replaced to come from one word to the other.
+/// How many letters must be put in, left out, replaced or swapped with their neighbour to come from
+/// one word to the other.
 fn distance(one: &str, two: &str) -> usize {
-    let two: Vec<char> = two.chars().collect();
-    let mut row: Vec<usize> = (0..=two.len()).collect();
-    for (i, letter) in one.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, other) in two.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+    let (one, two): (Vec<char>, Vec<char>) = (one.chars().collect(), two.chars().collect());
+    let mut before = Vec::new();
+    let mut above: Vec<usize> = (0..=two.len()).collect();
+    for i in 0..one.len() {
+        let mut row = vec![i + 1];
+        for j in 0..two.len() {
+            let replaced = above[j] + usize::from(one[i] != two[j]);
+            let mut best = replaced.min(above[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && one[i] == two[j - 1] && one[i - 1] == two[j] {
+                best = best.min(before[j - 1] + 1);
+            }
+            row.push(best);
         }
+        before = std::mem::replace(&mut above, row);
     }
-    row[two.len()]
+    above[two.len()]
 }
 
 #[cfg(test)]
@@ -45,6 +50,7 @@ mod tests {
             ("prefx", Some("prefix")),
             ("timeouts", Some("timeout")),
             ("pol", Some("poll")),
+            ("plol", Some("poll")),
             ("password", None),
             ("", None),
         ] {
