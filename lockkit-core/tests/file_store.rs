@@ -219,13 +219,30 @@ async fn a_broken_holder_that_comes_back_gets_a_new_token_or_waits() {
     assert!(renewed(&two, &b).await);
 }
 
+#[tokio::test]
+async fn a_broken_holder_that_releases_first_hears_that_it_did_not_hold() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.store(), scratch.store());
+    let (a, b) = (ticket("a"), ticket("a"));
+    token(&one, &a).await.unwrap();
+    two.break_lock(&a.name).await.unwrap().unwrap();
+    token(&two, &b).await.unwrap();
+    assert_eq!(one.release(&a).await.unwrap(), Release::NotHeld);
+    let state = one.inspect(&a.name).await.unwrap().unwrap();
+    assert_eq!(state.holders, [b.holder.to_string()]);
+}
+
 /// Takers, breakers and lookers at once: tokens only ever grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tokens_grow_while_others_break_and_look() {
+    race(Scratch::store).await;
+}
+
+async fn race(open: fn(&Scratch) -> FileStore) {
     let scratch = Scratch::new();
     let mut tasks = Vec::new();
     for _ in 0..4 {
-        let store = scratch.store();
+        let store = open(&scratch);
         tasks.push(tokio::spawn(async move {
             let mut seen = Vec::new();
             while seen.len() < 400 {
@@ -240,7 +257,7 @@ async fn tokens_grow_while_others_break_and_look() {
             seen
         }));
     }
-    let breaker = scratch.store();
+    let breaker = open(&scratch);
     let breaking = tokio::spawn(async move {
         loop {
             breaker.break_lock(&name("a")).await.unwrap();
@@ -544,6 +561,12 @@ mod mutants {
             store.release(&a).await.unwrap();
             fs::remove_file(store.path(&a.name)).unwrap();
         }
+    }
+
+    /// Without the clock as a floor, which would hide a token that was given twice.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn tokens_are_unique_by_their_counter_alone() {
+        race(|scratch| broken(scratch, FileMutant::BareCounter)).await;
     }
 
     #[tokio::test]

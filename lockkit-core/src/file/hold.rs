@@ -129,7 +129,7 @@ impl FileStore {
         if !self.rules.keeps_file {
             let _ = std::fs::remove_file(&path);
         }
-        hold.place.unlock(&path)?;
+        drop(hold);
         Ok(Release::Released)
     }
 
@@ -181,4 +181,60 @@ fn sign_off(hold: &Hold, ticket: &Ticket) -> std::io::Result<()> {
 pub(super) fn host_micros() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::scratch::Scratch;
+    use crate::holder::{ClientId, HolderId};
+    use crate::name::LockName;
+
+    fn ticket() -> Ticket {
+        let holder = HolderId::new(ClientId::random(), 1);
+        Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30))
+    }
+
+    /// A second handle of the open file, as a child between `fork` and `exec` has it.
+    fn copy(store: &FileStore, ticket: &Ticket) -> std::fs::File {
+        let held = lock(&store.held);
+        held[&ticket.holder].place.file.try_clone().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_copy_of_the_open_file_keeps_nothing() {
+        let scratch = Scratch::new();
+        let store = scratch.store();
+        for _ in 0..2 {
+            let (first, second) = (ticket(), ticket());
+            assert!(store.take(&first).await.unwrap().is_some());
+            let copy = copy(&store, &first);
+            assert_eq!(store.give_back(&first).unwrap(), Release::Released);
+            assert!(store.take(&second).await.unwrap().is_some());
+            drop(copy);
+            store.give_back(&second).unwrap();
+        }
+        let first = ticket();
+        assert!(store.take(&first).await.unwrap().is_some());
+        let copy = copy(&store, &first);
+        drop(store);
+        assert!(scratch.store().take(&ticket()).await.unwrap().is_some());
+        drop(copy);
+    }
+
+    #[tokio::test]
+    async fn a_forked_child_neither_holds_nor_frees() {
+        let scratch = Scratch::new();
+        let store = scratch.store();
+        let ours = ticket();
+        assert!(store.take(&ours).await.unwrap().is_some());
+        let parent = copy(&store, &ours);
+        if let Some(hold) = lock(&store.held).get_mut(&ours.holder) {
+            hold.pid += 1;
+        }
+        assert_eq!(store.still_holds(&ours).unwrap(), None);
+        assert_eq!(store.give_back(&ours).unwrap(), Release::NotHeld);
+        assert_eq!(scratch.store().take(&ticket()).await.unwrap(), None);
+        drop(parent);
+    }
 }
