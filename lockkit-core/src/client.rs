@@ -267,6 +267,7 @@ impl LockClientBuilder {
             owners: Arc::default(),
             random: Mutex::new(random.fork()),
             ids: AtomicU64::new(0),
+            tickets: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             broken: self.broken,
             store: self.store,
@@ -315,6 +316,8 @@ pub(crate) struct Core {
     max_hold: Option<Duration>,
     random: Mutex<Rng>,
     ids: AtomicU64,
+    /// Apart from other ids, so that the numbers of tickets have no gaps.
+    tickets: AtomicU64,
     closing: AtomicBool,
 }
 
@@ -328,7 +331,7 @@ impl Core {
         let number = if self.broken.is(Mutant::HolderReused) {
             1
         } else {
-            self.next_id()
+            self.tickets.fetch_add(1, Ordering::Relaxed) + 1
         };
         Ticket {
             name: key.name.clone(),

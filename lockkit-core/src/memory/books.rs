@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::gone::Gone;
 use super::inbox::Inboxes;
 use super::mutant::StoreMutant;
 use crate::backend::{Grant, Wake};
 use crate::capability::{Capabilities, Queueing, TtlOf, Waiting};
 use crate::clock::Moment;
 use crate::error::LossReason;
+use crate::gone::Gone;
 use crate::holder::HolderId;
 use crate::lease::queue_window;
 use crate::token::FencingToken;
