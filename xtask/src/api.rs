@@ -44,7 +44,6 @@ pub(crate) fn run(workspace: &Workspace, bless: bool) -> Result<Done> {
         }
         let api = Builder::from_rustdoc_json(&json)
             .omit_blanket_impls(true)
-            .omit_auto_derived_impls(true)
             .omit_auto_trait_impls(true)
             .build()
             .with_context(|| format!("reading {}", json.display()))?;
