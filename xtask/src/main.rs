@@ -2,7 +2,8 @@
 
 #![expect(
     clippy::print_stdout,
-    reason = "a command that people run talks to them on standard output"
+    clippy::print_stderr,
+    reason = "a command that people run talks to them there"
 )]
 
 mod api;
@@ -11,6 +12,8 @@ mod setup;
 mod steps;
 mod tidy;
 mod workspace;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -47,15 +50,25 @@ enum Task {
     Tidy,
 }
 
-fn main() -> Result<()> {
-    let task = Args::parse().task;
+fn main() -> ExitCode {
+    // Printed here, for a developer who sets RUST_BACKTRACE means the backtraces of the tests.
+    match run(&Args::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nerror: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: &Task) -> Result<()> {
     let workspace = Workspace::load()?;
     match task {
-        Task::Ci { steps } => ci::run(&workspace, &steps),
+        Task::Ci { steps } => ci::run(&workspace, steps),
         Task::Test => ci::run_tests(&workspace),
         Task::Setup => setup::run(&workspace).map(drop),
         Task::Api { bless } => {
-            if let ci::Done::Skipped(reason) = api::run(&workspace, bless)? {
+            if let ci::Done::Skipped(reason) = api::run(&workspace, *bless)? {
                 println!("skipped: {reason}");
             }
             Ok(())
