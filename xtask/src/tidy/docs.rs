@@ -20,16 +20,8 @@ pub(super) fn check(root: &Path, documents: &[File], sources: &[File]) -> Vec<Fi
         return found;
     };
     found.extend(check_complete(map, sources));
-    let tests: Vec<_> = sources
-        .iter()
-        .filter(|file| !file.path.starts_with("xtask/"))
-        .map(|file| file.text.as_str())
-        .collect();
     found.extend(check_cases(map, |case| {
-        let (quoted, function) = (format!("\"{case}\""), format!("fn {case}("));
-        tests
-            .iter()
-            .any(|text| text.contains(&quoted) || text.contains(&function))
+        sources.iter().any(|file| holds_case(file, case))
     }));
     found
 }
@@ -61,8 +53,14 @@ fn check_complete(map: &File, sources: &[File]) -> Vec<Finding> {
     sources
         .iter()
         .filter(|file| file.path.contains("/src/") && !is_named(&file.path))
-        .map(|file| Finding::fault(&map.path, 1, format!("`{}` is not in the map", file.path)))
+        .map(|file| Finding::fault(&map.path, 1, format!("add a row: {}", row(file))))
         .collect()
+}
+
+/// The row of the map for a file: its path, and the first line of its documentation.
+fn row(file: &File) -> String {
+    let first = file.text.lines().find_map(|line| line.strip_prefix("//! "));
+    format!("| `{}` | {} |", file.path, first.unwrap_or_default())
 }
 
 /// Every row of the table of invariants names at least one case, and each of them exists.
@@ -97,6 +95,18 @@ fn check_cases(map: &File, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Whether a file defines the test `module::function`, where its path names the module.
+fn holds_case(file: &File, case: &str) -> bool {
+    let mut modules: Vec<_> = case.split("::").collect();
+    let function = modules.pop().unwrap_or_default();
+    let is_in = |module: &str| {
+        let mut parts = file.path.split('/');
+        parts.any(|part| part.trim_end_matches(".rs") == module)
+    };
+    let defined = [format!("fn {function}("), format!("fn {function}<")];
+    modules.into_iter().all(is_in) && defined.iter().any(|text| file.text.contains(text))
 }
 
 fn code_spans(line: &str) -> impl Iterator<Item = &str> {
@@ -157,6 +167,16 @@ mod tests {
         let sources = ["core/src/lib.rs", "core/src/wrap/a.rs", "core/tests/t.rs"].map(source);
         assert_eq!(check_complete(&map, &sources), []);
         assert_eq!(check_complete(&map, &[source("core/src/new.rs")]).len(), 1);
+    }
+
+    #[test]
+    fn a_case_is_a_function_in_a_file_of_its_module() {
+        let file = File {
+            path: "suite/src/cases/names.rs".to_owned(),
+            text: "async fn emoji(ctx: &Ctx) {}".to_owned(),
+        };
+        assert!(holds_case(&file, "names::emoji") && holds_case(&file, "emoji"));
+        assert!(!holds_case(&file, "tokens::emoji") && !holds_case(&file, "names::emo"));
     }
 
     #[test]

@@ -26,6 +26,12 @@ const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("uns", "afe impl"), "there is a safe crate for it"),
 ];
 
+/// State of the whole process: two clients, or two versions of a library, would meet in it. INV-12.
+const GLOBAL_STATE: &[&str] = &["thread_local!", "LazyLock", "lazy_static!", "static mut"];
+
+/// The crates that other programs are built on.
+const LIBRARIES: &[&str] = &["lockkit-core/src/", "lockkit/src/"];
+
 const INVARIANTS: u32 = 16;
 
 pub(super) fn check(file: &File) -> Vec<Finding> {
@@ -36,6 +42,14 @@ pub(super) fn check(file: &File) -> Vec<Finding> {
         for (word, instead) in FORBIDDEN {
             if line.contains(word) {
                 found.push(fault(format!("`{word}`: {instead}")));
+            }
+        }
+        for word in GLOBAL_STATE.iter().filter(|word| line.contains(**word)) {
+            if LIBRARIES
+                .iter()
+                .any(|library| file.path.starts_with(library))
+            {
+                found.push(fault(format!("`{word}`: a library has no global state")));
             }
         }
         for number in invariants_named(line) {
@@ -127,6 +141,18 @@ mod tests {
             );
         }
         assert_eq!(faults("a/src/lib.rs", "fn f() {}\n"), 0);
+    }
+
+    #[test]
+    fn libraries_have_no_global_state() {
+        for word in GLOBAL_STATE {
+            assert_eq!(
+                faults("lockkit/src/lib.rs", &format!("{word} X\n")),
+                1,
+                "{word}"
+            );
+            assert_eq!(faults("lockkit-cli/src/main.rs", &format!("{word} X\n")), 0);
+        }
     }
 
     #[test]
