@@ -46,12 +46,16 @@ pub(crate) fn clippy(workspace: &Workspace) -> Result<Done> {
     Ok(Done::Passed)
 }
 
+/// Programs first and by themselves: the command and the facade have the same name, and what is
+/// documented last stays.
 pub(crate) fn docs(workspace: &Workspace) -> Result<Done> {
-    workspace
-        .cargo("doc")
-        .args(["--workspace", "--all-features", "--no-deps"])
-        .env("RUSTDOCFLAGS", "-D warnings")
-        .run()?;
+    for targets in ["--bins", "--lib"] {
+        workspace
+            .cargo("doc")
+            .args(["--workspace", "--all-features", "--no-deps", targets])
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .run()?;
+    }
     Ok(Done::Passed)
 }
 

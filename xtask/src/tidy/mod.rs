@@ -22,12 +22,20 @@ pub(crate) struct File {
 enum Finding {
     /// Does not stop anybody.
     Note(String),
-    Fault(String),
+    Fault {
+        path: String,
+        line: usize,
+        what: String,
+    },
 }
 
 impl Finding {
-    fn fault(path: &str, line: usize, what: impl AsRef<str>) -> Self {
-        Self::Fault(format!("{path}:{line}: {}", what.as_ref()))
+    fn fault(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self::Fault {
+            path: path.to_owned(),
+            line,
+            what: what.into(),
+        }
     }
 }
 
@@ -36,9 +44,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Done> {
     for finding in check(workspace)? {
         match finding {
             Finding::Note(text) => println!("   note: {text}"),
-            Finding::Fault(text) => {
+            Finding::Fault { path, line, what } => {
                 faults += 1;
-                println!("   {text}");
+                println!("   {path}:{line}: {what}");
             }
         }
     }
@@ -112,7 +120,7 @@ mod tests {
         let found = check(&Workspace::load().unwrap()).unwrap();
         let faults: Vec<_> = found
             .iter()
-            .filter(|finding| matches!(finding, Finding::Fault(_)))
+            .filter(|finding| matches!(finding, Finding::Fault { .. }))
             .collect();
         assert!(faults.is_empty(), "{faults:#?}");
     }
