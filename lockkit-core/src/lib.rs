@@ -16,6 +16,8 @@ mod client;
 pub mod clock;
 mod driver;
 mod error;
+#[cfg(unix)]
+pub mod file;
 mod guard;
 mod hold;
 mod holder;
@@ -35,6 +37,7 @@ mod runtime;
 mod sync;
 mod table;
 mod token;
+pub mod url;
 mod waiter;
 pub mod wrap;
 
