@@ -16,11 +16,23 @@ struct Need {
 }
 
 /// A store adds a line for its server.
-const NEEDS: &[Need] = &[Need {
-    program: "flock",
-    package: "util-linux",
-    for_what: "the file store beside flock(1)",
-}];
+const NEEDS: &[Need] = &[
+    Need {
+        program: "flock",
+        package: "util-linux",
+        for_what: "the file store beside flock(1)",
+    },
+    Need {
+        program: "setsid",
+        package: "util-linux",
+        for_what: "programs in a session of their own",
+    },
+    Need {
+        program: "ps",
+        package: "procps",
+        for_what: "what became of processes",
+    },
+];
 
 /// Parts of the Rust toolchain that a minimal installation leaves out.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
