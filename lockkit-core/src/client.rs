@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fastrand::Rng;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::{DistributedLock, LockState, Ticket};
-use crate::capability::{Capabilities, TtlOf};
+use crate::capability::{Capabilities, EndsBy, TtlOf};
 use crate::clock::{BootClock, Clock};
 use crate::error::{BackendError, Error, LossReason, Result};
 use crate::hold::Hold;
@@ -20,10 +21,11 @@ use crate::lock::Lock;
 use crate::mutants::{Broken, Mutant};
 use crate::name::LockName;
 use crate::owner::{Owner, Owners};
-use crate::reaper::{Job, Reaper, Reaping};
+use crate::reaper::{Before, Job, Outstanding, Reaper, Reaping, Retired};
 use crate::runtime::Runtime;
 use crate::sync::lock;
 use crate::table::{Key, Table};
+use crate::waiter::jitter;
 
 /// The client of one store. Cheap to clone; all clones share one keeper and one reaper.
 ///
@@ -248,6 +250,7 @@ impl LockClientBuilder {
         };
         let capabilities = self.store.capabilities();
         let (reaper, jobs) = Reaper::new();
+        let mut random = self.seed.map_or_else(Rng::new, Rng::with_seed);
         let core = Arc::new(Core {
             id: ClientId::random(),
             lease: self
@@ -262,11 +265,9 @@ impl LockClientBuilder {
             reaper,
             table: Table::default(),
             owners: Arc::default(),
-            random: Mutex::new(
-                self.seed
-                    .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed),
-            ),
+            random: Mutex::new(random.fork()),
             ids: AtomicU64::new(0),
+            tickets: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             broken: self.broken,
             store: self.store,
@@ -276,8 +277,8 @@ impl LockClientBuilder {
         let reaping = Reaping {
             store: Arc::clone(&core.store),
             clock: Arc::clone(&core.clock),
-            capabilities,
             timeout: core.timeout,
+            random: Mutex::new(random),
         };
         drop(core.runtime.spawn(reaping.run(jobs)));
         drop(
@@ -313,8 +314,10 @@ pub(crate) struct Core {
     pub(crate) broken: Broken,
     lease: Lease,
     max_hold: Option<Duration>,
-    random: Mutex<fastrand::Rng>,
+    random: Mutex<Rng>,
     ids: AtomicU64,
+    /// Apart from other ids, so that the numbers of tickets have no gaps.
+    tickets: AtomicU64,
     closing: AtomicBool,
 }
 
@@ -328,7 +331,7 @@ impl Core {
         let number = if self.broken.is(Mutant::HolderReused) {
             1
         } else {
-            self.next_id()
+            self.tickets.fetch_add(1, Ordering::Relaxed) + 1
         };
         Ticket {
             name: key.name.clone(),
@@ -341,12 +344,31 @@ impl Core {
 
     /// Releases a ticket in the background.
     pub(crate) fn release_later(&self, ticket: Ticket) {
-        let outstanding = self.reaper.outstanding();
-        self.reaper.submit(Job::Release {
+        self.release_after(ticket, None, self.reaper.outstanding());
+    }
+
+    /// Releases a ticket in the background, if what is still in flight for it says so.
+    pub(crate) fn release_after(
+        &self,
+        ticket: Ticket,
+        before: Option<Before>,
+        outstanding: Outstanding,
+    ) {
+        // One request may still be on its way when this begins, and one per cent is for the clocks.
+        let ends = self
+            .lease_ends_it()
+            .then(|| self.clock.now() + ticket.ttl + ticket.ttl / 100 + self.timeout);
+        self.reaper.submit(Job::Release(Retired {
             ticket,
-            before: None,
+            before,
+            ends,
             outstanding,
-        });
+        }));
+    }
+
+    /// Whether the store ends a hold by itself when nobody renews it.
+    pub(crate) fn lease_ends_it(&self) -> bool {
+        self.capabilities.ttl_of == TtlOf::PerHold && self.capabilities.ends_by == EndsBy::Lease
     }
 
     /// What a guard must never do when it is dropped; the suite's mutant does it.
@@ -365,7 +387,7 @@ impl Core {
 
     /// A random number in `-1.0..=1.0`.
     pub(crate) fn jitter(&self) -> f64 {
-        lock(&self.random).f64().mul_add(2.0, -1.0)
+        jitter(&mut lock(&self.random))
     }
 
     /// Bounds a request that no other policy bounds.

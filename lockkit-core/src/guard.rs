@@ -18,7 +18,7 @@ use crate::holder::HolderId;
 use crate::lease::Lease;
 use crate::mutants::Mutant;
 use crate::name::LockName;
-use crate::reaper::{Before, Job, Outstanding};
+use crate::reaper::{Before, Outstanding};
 use crate::table::Wish;
 use crate::token::FencingToken;
 use crate::waiter::retry_delay;
@@ -344,11 +344,8 @@ impl Drop for Releasing {
             return;
         };
         let before: Before = Box::pin(async move { steps.await.is_err() });
-        self.core.reaper.submit(Job::Release {
-            ticket: self.ticket.clone(),
-            before: Some(before),
-            outstanding,
-        });
+        self.core
+            .release_after(self.ticket.clone(), Some(before), outstanding);
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::backend::{Grant, Ticket, Watch};
-use crate::capability::{EndsBy, TtlOf};
+use crate::capability::TtlOf;
 use crate::client::Core;
 use crate::clock::Moment;
 use crate::error::{Error, LossReason, Result};
@@ -226,18 +226,12 @@ impl Hold {
         if let Phase::Lost(reason) = ending.phase {
             self.ended.notify_waiters();
             // At once, whoever still has a guard: a session would keep a key for ever.
-            let early = !(ending.leaked && self.lease_ends_it());
+            let early = !(ending.leaked && self.core.lease_ends_it());
             if early && !self.core.broken.is(Mutant::LostHoldKeptUntilDrop) {
                 self.core.release_later(self.ticket.clone());
             }
             self.core.note_loss(self, reason);
         }
-    }
-
-    /// Whether the store ends the hold by itself when nobody renews it.
-    fn lease_ends_it(&self) -> bool {
-        self.core.capabilities.ttl_of == TtlOf::PerHold
-            && self.core.capabilities.ends_by == EndsBy::Lease
     }
 
     /// Whether no guard is left that a loss could concern.

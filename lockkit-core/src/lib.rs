@@ -18,6 +18,7 @@ mod driver;
 mod error;
 #[cfg(unix)]
 pub mod file;
+mod gone;
 mod guard;
 mod hold;
 mod holder;

@@ -17,7 +17,7 @@ use crate::mutants::Mutant;
 use crate::name::LockName;
 use crate::opening::{Caller, until};
 use crate::owner::{Claim, Entry, Owner};
-use crate::reaper::{Before, Job};
+use crate::reaper::Before;
 use crate::table::{Key, Wish};
 use crate::waiter::retry_delay;
 
@@ -252,7 +252,8 @@ impl Lock {
                             Ok(Some(guard))
                         };
                     }
-                    BackendError::timeout(core.store.backend(), "attempt", grant.ttl)
+                    let why = "the grant came when its lease was almost over";
+                    BackendError::new(core.store.backend(), "attempt", Outcome::Indeterminate, why)
                 }
                 Err(error) => error,
             };
@@ -437,11 +438,8 @@ impl Drop for Trying {
         });
         if known || before.is_some() {
             let outstanding = self.core.reaper.outstanding();
-            self.core.reaper.submit(Job::Release {
-                ticket: self.ticket.clone(),
-                before,
-                outstanding,
-            });
+            self.core
+                .release_after(self.ticket.clone(), before, outstanding);
         }
     }
 }

@@ -8,6 +8,7 @@ use super::place::{Inode, Place, Seizure};
 use super::problem::Problem;
 use super::record::{self, Content};
 use crate::backend::{Release, Ticket};
+use crate::clock::{BootClock, Clock as _};
 use crate::sync::lock;
 use crate::token::FencingToken;
 
@@ -56,6 +57,9 @@ impl FileStore {
         if let Some(token) = self.still_holds(ticket)? {
             return Ok(Some(token));
         }
+        if self.rules.remembers_released && lock(&self.tickets).gone.contains(ticket.holder) {
+            return Err(Problem::WasReleased);
+        }
         for _ in 0..TRIES {
             match self.try_take(ticket)? {
                 Try::Taken(token) => return Ok(Some(token)),
@@ -89,7 +93,14 @@ impl FileStore {
         if self.rules.compares && !place.is_at(&path)? {
             return Ok(Try::Replaced);
         }
-        lock(&self.held).insert(ticket.holder, Hold { place, token, pid });
+        // In one step with the look for a release, which may have come while we were here.
+        let mut tickets = lock(&self.tickets);
+        if self.rules.remembers_released && tickets.gone.contains(ticket.holder) {
+            return Err(Problem::WasReleased);
+        }
+        tickets
+            .held
+            .insert(ticket.holder, Hold { place, token, pid });
         Ok(Try::Taken(token))
     }
 
@@ -101,20 +112,24 @@ impl FileStore {
         if !self.rules.compares || Inode::at(&self.path(&ticket.name))? == Some(inode) {
             return Ok(Some(token));
         }
-        lock(&self.held).remove(&ticket.holder);
+        lock(&self.tickets).held.remove(&ticket.holder);
         Ok(None)
     }
 
     fn held_by(&self, ticket: &Ticket) -> Option<(FencingToken, Inode)> {
-        let held = lock(&self.held);
-        let hold = held.get(&ticket.holder)?;
+        let tickets = lock(&self.tickets);
+        let hold = tickets.held.get(&ticket.holder)?;
         hold.is_ours().then_some((hold.token, hold.place.inode))
     }
 
     /// Ends the hold of `ticket`.
     pub(super) fn give_back(&self, ticket: &Ticket) -> Result<Release, Problem> {
         let path = self.path(&ticket.name);
-        let hold = lock(&self.held).remove(&ticket.holder);
+        let hold = {
+            let mut tickets = lock(&self.tickets);
+            tickets.gone.insert(ticket.holder, BootClock.now());
+            tickets.held.remove(&ticket.holder)
+        };
         let Some(hold) = hold.filter(Hold::is_ours) else {
             if !self.rules.checks_owner {
                 self.replace(&ticket.name)?;
@@ -197,8 +212,8 @@ mod tests {
 
     /// A second handle of the open file, as a child between `fork` and `exec` has it.
     fn copy(store: &FileStore, ticket: &Ticket) -> std::fs::File {
-        let held = lock(&store.held);
-        held[&ticket.holder].place.file.try_clone().unwrap()
+        let tickets = lock(&store.tickets);
+        tickets.held[&ticket.holder].place.file.try_clone().unwrap()
     }
 
     #[tokio::test]
@@ -229,7 +244,7 @@ mod tests {
         let ours = ticket();
         assert!(store.take(&ours).await.unwrap().is_some());
         let parent = copy(&store, &ours);
-        if let Some(hold) = lock(&store.held).get_mut(&ours.holder) {
+        if let Some(hold) = lock(&store.tickets).held.get_mut(&ours.holder) {
             hold.pid += 1;
         }
         assert_eq!(store.still_holds(&ours).unwrap(), None);

@@ -66,6 +66,7 @@ pub use rules::FileMutant;
 use crate::backend::{Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch};
 use crate::capability::{Capabilities, EndsBy, PollRange};
 use crate::error::BackendError;
+use crate::gone::Gone;
 use crate::holder::HolderId;
 use crate::name::LockName;
 use hold::Hold;
@@ -96,7 +97,15 @@ pub struct FileStore {
     dir: PathBuf,
     poll: PollRange,
     rules: Rules,
-    held: Mutex<HashMap<HolderId, Hold>>,
+    tickets: Mutex<Tickets>,
+}
+
+/// What this store knows of its tickets.
+#[derive(Debug, Default)]
+struct Tickets {
+    held: HashMap<HolderId, Hold>,
+    /// Released ones: an attempt that comes late must not take a lock that nobody releases.
+    gone: Gone,
 }
 
 impl FileStore {
@@ -123,7 +132,7 @@ impl FileStore {
             dir,
             poll,
             rules,
-            held: Mutex::default(),
+            tickets: Mutex::default(),
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) enum Problem {
         path.display()
     )]
     NetworkFs { path: PathBuf, kind: &'static str },
+    #[error("the ticket was released before")]
+    WasReleased,
     #[error("waiters of the file store poll, there is nothing to watch")]
     NoWatch,
 }
@@ -55,6 +57,7 @@ impl Problem {
             | Self::OtherName(_)
             | Self::LastToken(_)
             | Self::NetworkFs { .. }
+            | Self::WasReleased
             | Self::NoWatch => Outcome::Rejected,
         }
     }
