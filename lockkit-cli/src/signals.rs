@@ -6,6 +6,7 @@
 use std::io;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use rustix::process::{getpgrp, kill_process_group};
 use tokio::sync::mpsc;
 
 /// Those that are passed on to the program.
@@ -84,6 +85,14 @@ pub(crate) fn unblocked<T>(signal: Signal, send: impl FnOnce() -> T) -> T {
         drop(before.thread_set_mask());
     }
     value
+}
+
+/// Passes on the Ctrl-C that ended the program to our own group, which did not have the terminal: a
+/// script around us shall end as it would have without lockkit. This process dies of it too.
+pub(crate) fn die_of_interrupt() {
+    unblocked(Signal::SIGINT, || {
+        drop(kill_process_group(getpgrp(), rustix::process::Signal::INT));
+    });
 }
 
 /// The signals that this process inherited as ignored, as a mask with bit `n - 1` for signal `n`.

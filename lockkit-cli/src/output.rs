@@ -1,0 +1,95 @@
+//! The one place that prints.
+#![expect(
+    clippy::print_stderr,
+    reason = "messages of a command belong to standard error, and they all go through here"
+)]
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+use crate::exit::{Code, Failure};
+
+/// Prints a line for the person who runs the command, on standard error.
+pub(crate) fn say(message: impl Display) {
+    // Not `eprintln!`, which panics where standard error is closed.
+    drop(writeln!(io::stderr(), "lockkit: {message}"));
+}
+
+/// Prints a failure and answers its exit code.
+pub(crate) fn fail(failure: &Failure) -> Code {
+    say(failure);
+    failure.code()
+}
+
+/// Prints lines of results on standard output; `false` if nobody reads them any longer.
+pub(crate) fn print(text: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(
+            Code::System,
+            format!("cannot write the output: {error}"),
+        )),
+    }
+}
+
+/// Prints what clap has to say: help and version are results, the rest is a usage error.
+pub(crate) fn explain(error: &clap::Error) -> Code {
+    if error.use_stderr() {
+        let text = if io::stderr().is_terminal() {
+            error.render().ansi().to_string()
+        } else {
+            error.render().to_string()
+        };
+        drop(io::stderr().write_all(without_secrets(&text).as_bytes()));
+        Code::Usage
+    } else {
+        drop(error.print());
+        Code::Own(0)
+    }
+}
+
+/// Asks a yes-or-no question, if a person is there to answer it.
+pub(crate) fn ask(question: &str) -> Option<bool> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return None;
+    }
+    drop(write!(io::stderr(), "{question} [y/N] "));
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).ok()?;
+    Some(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Hides what stands between `://` and `@`: a URL in the wrong place may hold a password. INV-14.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        clean.push_str(before);
+        let authority = after
+            .find(|c: char| c.is_whitespace() || c == '\'')
+            .unwrap_or(after.len());
+        rest = match after[..authority].rfind('@') {
+            Some(end) => {
+                clean.push_str("***");
+                &after[end..]
+            }
+            None => after,
+        };
+    }
+    clean + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_hidden_wherever_a_url_stands() {
+        let hidden = without_secrets("unexpected 'redis://me:s3/cr@et@host/0' and a://b c@d");
+        assert_eq!(hidden, "unexpected 'redis://***@host/0' and a://b c@d");
+        assert_eq!(without_secrets("nothing here"), "nothing here");
+    }
+}
