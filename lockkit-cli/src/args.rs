@@ -23,7 +23,11 @@ Exit codes:
 /// Runs a program while it holds a named lock, on one machine or across many.
 #[derive(Debug, Parser)]
 #[command(name = "lockkit", version, about, after_help = EXIT_CODES, disable_help_subcommand = true)]
-#[command(propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -40,7 +44,13 @@ pub(crate) struct StoreArgs {
     /// ~/.local/state/lockkit, or /var/lib/lockkit for root without a home: they hold between the
     /// programs of one user on one machine. Give a password by LOCKKIT_URL, because other users
     /// can see the arguments of a process.
-    #[arg(long, global = true, value_name = "URL", env = "LOCKKIT_URL", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "LOCKKIT_URL",
+        hide_env_values = true
+    )]
     pub(crate) url: Option<String>,
 }
 
@@ -119,7 +129,9 @@ pub(crate) struct RunArgs {
 
 /// `lockkit status`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 if somebody holds it, 1 if nobody does, 69 if the store does not answer.")]
+#[command(
+    after_help = "Exit codes: 0 if somebody holds it, 1 if nobody does, 69 if the store does not answer."
+)]
 pub(crate) struct StatusArgs {
     /// The lock.
     #[arg(value_parser = name_parser())]
@@ -153,7 +165,9 @@ pub(crate) struct WatchArgs {
 
 /// `lockkit break`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 if a hold was ended, 1 if there was none, 64 if --yes is missing.")]
+#[command(
+    after_help = "Exit codes: 0 if a hold was ended, 1 if there was none, 64 if --yes is missing."
+)]
 pub(crate) struct BreakArgs {
     /// The lock.
     #[arg(value_parser = name_parser())]
@@ -174,7 +188,8 @@ pub(crate) struct Form {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write it as in 500ms, 10s or 2m"))
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it as in 500ms, 10s or 2m"))
 }
 
 fn name_parser() -> impl TypedValueParser<Value = LockName> {

@@ -4,11 +4,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use lockkit_core::Guard;
-use lockkit_core::clock::{BootClock, Clock};
 use nix::sys::signal::Signal;
 use rustix::process::Signal as Raw;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use crate::clock::now;
 use crate::job::Job;
 use crate::link::{End, Order, Report};
 use crate::output::say;
@@ -46,10 +46,8 @@ pub(crate) async fn attend(
     kill_after: Duration,
 ) -> Ran {
     let mut lost = pin!(guard.lost());
-    let mut lease = interval((guard.remaining() / 10).clamp(
-        Duration::from_millis(20),
-        Duration::from_secs(1),
-    ));
+    let mut lease =
+        interval((guard.remaining() / 10).clamp(Duration::from_millis(20), Duration::from_secs(1)));
     lease.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut here = Attendance {
         guard,
@@ -69,7 +67,7 @@ pub(crate) async fn attend(
             signal = signals.next() => here.pass_on(signal),
             _ = &mut lost, if here.give_up.is_none() => here.lose(),
             _ = lease.tick() => {
-                let until = BootClock.now() + guard.remaining();
+                let until = now() + guard.remaining();
                 here.job.order(Order::Lease(until));
             }
             () = expired(here.give_up) => break None,

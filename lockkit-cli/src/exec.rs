@@ -53,13 +53,11 @@ fn die_with_parent() {
     // Where the kernel refuses, the shim still ends the group; only a `kill -9` of the shim itself
     // is then left to `lockkit run`.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    drop(rustix::process::set_parent_process_death_signal(Some(
-        rustix::process::Signal::KILL,
-    )));
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
 /// Gives this process its name, which would else be that of the path it was started by.
 pub(crate) fn take_name() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    drop(rustix::thread::set_name(c"lockkit"));
+    let _ = rustix::thread::set_name(c"lockkit");
 }

@@ -47,6 +47,6 @@ impl Terminal {
     /// process do it.
     pub(crate) fn take_back(&self) {
         // It fails if the terminal has hung up, and then there is nothing to take.
-        drop(tcsetpgrp(&self.device, self.home));
+        let _ = tcsetpgrp(&self.device, self.home);
     }
 }

@@ -8,7 +8,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lockkit_core::clock::{BootClock, Clock};
 use nix::sys::signal::Signal as Mask;
 use rustix::io::Errno;
 use rustix::process::{
@@ -17,6 +16,7 @@ use rustix::process::{
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
+use crate::clock::now;
 use crate::exec;
 use crate::foreground::Terminal;
 use crate::link::{self, FRAME, Frame, Order, Report};
@@ -103,7 +103,7 @@ impl Job {
 
     /// Tells the shim. A shim that does not read any longer is dealt with by [`Self::settle`].
     pub(crate) fn order(&self, order: Order) {
-        drop(self.link.try_write(&order.encode()));
+        let _ = self.link.try_write(&order.encode());
     }
 
     /// Passes a signal on to the process group.
@@ -155,15 +155,15 @@ impl Job {
         }
         if !ended {
             // The shim has not been collected yet, so that the number is that of our group.
-            drop(kill_process_group(self.group, Signal::KILL));
+            let _ = kill_process_group(self.group, Signal::KILL);
         }
         let group = self.group;
-        let deadline = BootClock.now() + DEATH;
+        let deadline = now() + DEATH;
         let mut pause = Duration::from_micros(100);
         while is_child(waitpid(Some(group), WaitOptions::NOHANG))
             || (!ended && is_child(waitpgid(group, WaitOptions::NOHANG)))
         {
-            if BootClock.now() >= deadline {
+            if now() >= deadline {
                 break;
             }
             std::thread::sleep(pause);
@@ -187,16 +187,16 @@ fn is_child<T>(answer: Result<T, Errno>) -> bool {
 /// Becomes the parent of what a killed shim leaves behind, so that its end can be awaited.
 fn adopt_orphans() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    drop(rustix::process::set_child_subreaper(Some(getpid())));
+    let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
 /// Stops this process, or its group, until it is continued.
 pub(crate) fn suspend(whole: bool) {
     unblocked(Mask::SIGTSTP, || {
-        drop(if whole {
+        let _ = if whole {
             kill_process_group(getpgrp(), Signal::TSTP)
         } else {
             kill_process(getpid(), Signal::TSTP)
-        });
+        };
     });
 }

@@ -177,7 +177,7 @@ pub(crate) fn read_order(mut link: &UnixStream) -> Option<Order> {
 
 /// Writes a report. Nobody may be there to read it, which the next read will tell.
 pub(crate) fn write_report(mut link: &UnixStream, report: Report) {
-    drop(link.write_all(&report.encode()));
+    let _ = link.write_all(&report.encode());
 }
 
 #[cfg(test)]

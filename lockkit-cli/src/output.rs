@@ -12,7 +12,7 @@ use crate::exit::{Code, Failure};
 /// Prints a line for the person who runs the command, on standard error.
 pub(crate) fn say(message: impl Display) {
     // Not `eprintln!`, which panics where standard error is closed.
-    drop(writeln!(io::stderr(), "lockkit: {message}"));
+    let _ = writeln!(io::stderr(), "lockkit: {message}");
 }
 
 /// Prints a failure and answers its exit code.
@@ -42,10 +42,10 @@ pub(crate) fn explain(error: &clap::Error) -> Code {
         } else {
             error.render().to_string()
         };
-        drop(io::stderr().write_all(without_secrets(&text).as_bytes()));
+        let _ = io::stderr().write_all(without_secrets(&text).as_bytes());
         Code::Usage
     } else {
-        drop(error.print());
+        let _ = error.print();
         Code::Own(0)
     }
 }
@@ -55,7 +55,7 @@ pub(crate) fn ask(question: &str) -> Option<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return None;
     }
-    drop(write!(io::stderr(), "{question} [y/N] "));
+    let _ = write!(io::stderr(), "{question} [y/N] ");
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).ok()?;
     Some(matches!(answer.trim(), "y" | "Y" | "yes"))

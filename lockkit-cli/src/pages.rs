@@ -21,14 +21,10 @@ pub(crate) fn man(command: Option<&str>) -> Result<Code, Failure> {
     lockkit.build();
     let about = match command {
         None => lockkit,
-        Some(name) => lockkit
-            .find_subcommand(name)
-            .cloned()
-            .map(|page| page.name(format!("lockkit-{name}")).disable_help_flag(true))
-            .ok_or_else(|| {
-                let message = format!("there is no command `{name}`: see `lockkit --help`");
-                Failure::new(Code::Usage, message)
-            })?,
+        Some(name) => lockkit.find_subcommand(name).cloned().ok_or_else(|| {
+            let message = format!("there is no command `{name}`: see `lockkit --help`");
+            Failure::new(Code::Usage, message)
+        })?,
     };
     let mut page = Vec::new();
     clap_mangen::Man::new(about)

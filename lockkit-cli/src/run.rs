@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkit_core::{Error, Guard, Lease, Lock, LockClient, LockState};
+use lockkit_core::backend::LockState;
+use lockkit_core::{Error, Guard, Lease, Lock, LockClient};
 use nix::sys::signal::Signal;
 
 use crate::args::{RunArgs, StoreArgs};
@@ -14,8 +15,8 @@ use crate::exit::{Code, Failure, chain};
 use crate::job::{Job, suspend};
 use crate::link::End;
 use crate::output::say;
+use crate::render::{holders, plain};
 use crate::signals::{self, Signals};
-use crate::status::holders;
 use crate::store::{connect, failure, runtime};
 
 /// How long a wait is too short to talk about.
@@ -49,9 +50,8 @@ pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
     if let Err(error) = closed {
         say(format_args!("{}; its lease will end it", chain(&error)));
     }
-    let (code, interrupted) = outcome.map_err(|_| {
-        Failure::new(Code::Software, "a fault in lockkit; the program was ended")
-    })??;
+    let (code, interrupted) = outcome
+        .map_err(|_| Failure::new(Code::Software, "a fault in lockkit; the program was ended"))??;
     if interrupted {
         signals::die_of_interrupt();
     }
@@ -93,12 +93,13 @@ async fn hold(
     if args.verbose {
         say(format_args!(
             "holds `{}` with token {}",
-            args.name,
+            plain(&args.name),
             guard.token()
         ));
     }
     let ran = supervise(args, &guard, signals).await;
-    let kept = release(guard, signals).await;
+    let told = ran.as_ref().is_ok_and(|ran| ran.lost);
+    let kept = release(guard, signals, told).await;
     let ran = ran?;
     let code = match ran.end {
         _ if ran.lost || !kept => Code::Lost,
@@ -117,11 +118,7 @@ async fn hold(
     Ok((code, ran.interrupted))
 }
 
-async fn supervise(
-    args: &RunArgs,
-    guard: &Guard,
-    signals: &mut Signals,
-) -> Result<Ran, Failure> {
+async fn supervise(args: &RunArgs, guard: &Guard, signals: &mut Signals) -> Result<Ran, Failure> {
     let environment = [
         ("LOCKKIT_NAME", args.name.as_str().to_owned()),
         ("LOCKKIT_TOKEN", guard.token().to_string()),
@@ -170,15 +167,19 @@ async fn announce(lock: &Lock) {
 async fn held(lock: &Lock) -> String {
     let state: Option<LockState> = lock.inspect().await.ok().flatten();
     let by = state.as_ref().map(holders).unwrap_or_default();
-    let by = if by.is_empty() { "others".to_owned() } else { by };
-    format!("`{}` is held by {by}", lock.name())
+    let by = if by.is_empty() {
+        "others".to_owned()
+    } else {
+        by
+    };
+    format!("`{}` is held by {by}", plain(lock.name()))
 }
 
-/// Releases, and says whether the hold stood until then.
+/// Releases, and says whether the hold stood until then; a loss only if it has not been `told` yet.
 ///
 /// A release without an answer is not a loss: it goes on until the client is shut down, and then the
 /// lease ends it.
-async fn release(guard: Guard, signals: &mut Signals) -> bool {
+async fn release(guard: Guard, signals: &mut Signals, told: bool) -> bool {
     let released = tokio::select! {
         released = guard.release() => released,
         _ = interruption(signals) => Ok(()),
@@ -186,11 +187,16 @@ async fn release(guard: Guard, signals: &mut Signals) -> bool {
     match released {
         Ok(()) => true,
         Err(error @ Error::Lost { .. }) => {
-            say(chain(&error));
+            if !told {
+                say(chain(&error));
+            }
             false
         }
         Err(error) => {
-            say(format_args!("{}; the lease will end the hold", chain(&error)));
+            say(format_args!(
+                "{}; the lease will end the hold",
+                chain(&error)
+            ));
             true
         }
     }

@@ -15,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lockkit_core::clock::{BootClock, Clock, Moment};
+use lockkit_core::clock::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
@@ -23,6 +23,7 @@ use rustix::process::{
     test_kill_process_group, wait,
 };
 
+use crate::clock::now;
 use crate::exec::this_program;
 use crate::exit::{Code, Failure};
 use crate::link::{self, End, Order, Report};
@@ -122,7 +123,7 @@ fn duplicate_stdin() -> io::Result<OwnedFd> {
 fn adopt_orphans() {
     // A kernel without it leaves orphans to the first process, which is just as well.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    drop(rustix::process::set_child_subreaper(Some(getpid())));
+    let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
 /// Starts the program by way of this binary, which arms the parent-death signal first.
@@ -178,7 +179,7 @@ impl Shim {
         }
         let [orders, children] = sources.map(|source| !source.revents().is_empty());
         if children {
-            drop(io::copy(&mut &self.children, &mut io::sink()));
+            let _ = io::copy(&mut &self.children, &mut io::sink());
         }
         if orders {
             match link::read_order(&self.link) {
@@ -210,7 +211,7 @@ impl Shim {
 
     fn signal(&self, signal: Signal) {
         // It fails if nobody is left in the group, or nobody whom we may signal.
-        drop(kill_process_group(self.group, signal));
+        let _ = kill_process_group(self.group, signal);
     }
 
     /// Collects children that ended; the program's own end is the answer.
@@ -236,7 +237,9 @@ impl Shim {
         } else if status.continued() {
             self.stopped = false;
         }
-        let exited = status.exit_status().and_then(|code| u8::try_from(code).ok());
+        let exited = status
+            .exit_status()
+            .and_then(|code| u8::try_from(code).ok());
         let killed = status.terminating_signal();
         exited.map(End::Exited).or(killed.map(End::Killed))
     }
@@ -244,15 +247,16 @@ impl Shim {
     /// Ends the group when the lease is over and `lockkit run` has not said a word: it would have,
     /// unless something froze it. A stopped program does no harm and may wait.
     fn keep_time(&mut self) {
-        let now = BootClock.now();
-        if self.kill_at.is_none() && !self.stopped && self.deadline.is_some_and(|end| end <= now) {
+        let moment = now();
+        if self.kill_at.is_none() && !self.stopped && self.deadline.is_some_and(|end| end <= moment)
+        {
             link::write_report(&self.link, Report::Overdue);
             self.begin_end();
         }
-        if self.kill_at.is_some_and(|at| at <= now) {
+        if self.kill_at.is_some_and(|at| at <= moment) {
             self.leave_group();
             self.signal(Signal::KILL);
-            self.kill_at = Some(now + DEATH);
+            self.kill_at = Some(moment + DEATH);
         }
     }
 
@@ -264,7 +268,7 @@ impl Shim {
             (None, Some(end)) if !self.stopped => end,
             _ => return None,
         };
-        let limit = next.since(BootClock.now()) + Duration::from_millis(1);
+        let limit = next.since(now()) + Duration::from_millis(1);
         Some(limit.min(Duration::from_secs(1)))
     }
 
@@ -273,7 +277,7 @@ impl Shim {
         if self.kill_at.is_none() {
             self.signal(Signal::TERM);
             self.signal(Signal::CONT);
-            self.kill_at = Some(BootClock.now() + self.plan.kill_after);
+            self.kill_at = Some(now() + self.plan.kill_after);
         }
     }
 
@@ -281,7 +285,7 @@ impl Shim {
     /// this process, so that no stranger is ever signalled.
     fn leave_group(&self) {
         // It fails if that group is gone: then so is `lockkit run`, and we may go with the rest.
-        drop(setpgid(None, Some(self.plan.home)));
+        let _ = setpgid(None, Some(self.plan.home));
     }
 
     /// Ends what the program left running in its group, and returns when nobody is left.
@@ -290,14 +294,14 @@ impl Shim {
         let mut killed = false;
         while test_kill_process_group(self.group) != Err(Errno::SRCH) {
             self.begin_end();
-            let now = BootClock.now();
-            if self.kill_at.is_some_and(|at| at <= now) {
+            let moment = now();
+            if self.kill_at.is_some_and(|at| at <= moment) {
                 if killed {
                     return;
                 }
                 killed = true;
                 self.signal(Signal::KILL);
-                self.kill_at = Some(now + DEATH);
+                self.kill_at = Some(moment + DEATH);
             }
             self.rest(Some(Duration::from_millis(10)));
             self.reap();

@@ -82,7 +82,7 @@ pub(crate) fn unblocked<T>(signal: Signal, send: impl FnOnce() -> T) -> T {
     let before = one.thread_swap_mask(SigmaskHow::SIG_UNBLOCK);
     let value = send();
     if let Ok(before) = before {
-        drop(before.thread_set_mask());
+        let _ = before.thread_set_mask();
     }
     value
 }
@@ -91,7 +91,7 @@ pub(crate) fn unblocked<T>(signal: Signal, send: impl FnOnce() -> T) -> T {
 /// script around us shall end as it would have without lockkit. This process dies of it too.
 pub(crate) fn die_of_interrupt() {
     unblocked(Signal::SIGINT, || {
-        drop(kill_process_group(getpgrp(), rustix::process::Signal::INT));
+        let _ = kill_process_group(getpgrp(), rustix::process::Signal::INT);
     });
 }
 
@@ -106,7 +106,9 @@ fn ignored() -> u64 {
 }
 
 fn ignored_of(status: &str) -> Option<u64> {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))?;
     u64::from_str_radix(mask.trim(), 16).ok()
 }
 
