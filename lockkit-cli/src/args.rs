@@ -40,9 +40,9 @@ pub(crate) struct Cli {
 pub(crate) struct StoreArgs {
     /// The lock store, as in `redis://host/` or `file:/var/lib/lockkit`.
     ///
-    /// Without it and without LOCKKIT_URL, the locks are files in $XDG_STATE_HOME/lockkit, which is
-    /// ~/.local/state/lockkit, or /var/lib/lockkit for root without a home: they hold between the
-    /// programs of one user on one machine. Give a password by LOCKKIT_URL, because other users
+    /// Without it and without `LOCKKIT_URL`, the locks are files in `$XDG_STATE_HOME/lockkit`, which is
+    /// `~/.local/state/lockkit`, or `/var/lib/lockkit` for root without a home: they hold between the
+    /// programs of one user on one machine. Give a password by `LOCKKIT_URL`, because other users
     /// can see the arguments of a process.
     #[arg(
         long,

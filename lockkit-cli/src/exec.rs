@@ -9,6 +9,7 @@ use std::process::Command;
 use rustix::process::getppid;
 
 use crate::exit::{Code, Failure};
+use crate::signals;
 
 /// The hidden first argument that makes this binary turn into the program.
 pub(crate) const ARGUMENT: &str = "__exec";
@@ -39,6 +40,9 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Failure {
     // The shim may have died before the line above, and then nobody tells us.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(shim) {
         return Failure::new(Code::Software, "the shim is gone");
+    }
+    if let Err(error) = signals::unblock_all() {
+        return Failure::from_error(Code::System, &error);
     }
     let error = Command::new(&program).args(arguments).exec();
     let code = match error.kind() {

@@ -1,8 +1,4 @@
 //! The one place that prints.
-#![expect(
-    clippy::print_stderr,
-    reason = "messages of a command belong to standard error, and they all go through here"
-)]
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};

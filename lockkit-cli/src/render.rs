@@ -205,8 +205,8 @@ mod tests {
             .with_token(FencingToken::new(token))
     }
 
-    fn map(states: &[LockState]) -> BTreeMap<String, LockState> {
-        let named = |state: &LockState| (state.name.as_str().to_owned(), state.clone());
+    fn map(states: &[&LockState]) -> BTreeMap<String, LockState> {
+        let named = |state: &&LockState| (state.name.as_str().to_owned(), (*state).clone());
         states.iter().map(named).collect()
     }
 
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn changes_are_told_once_and_by_kind() {
-        let kinds = |before: &[LockState], now: &[LockState]| {
+        let kinds = |before: &[&LockState], now: &[&LockState]| {
             let changes = changes(&map(before), &map(now));
             changes
                 .iter()
@@ -234,15 +234,13 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let (first, second) = (held("a", "me:1", 1), held("a", "you:1", 2));
-        assert_eq!(kinds(&[], &[first.clone()]), ["held"]);
-        assert_eq!(kinds(&[first.clone()], &[second]), ["passed"]);
-        assert_eq!(kinds(&[first.clone()], &[]), ["free"]);
+        assert_eq!(kinds(&[], &[&first]), ["held"]);
+        assert_eq!(kinds(&[&first], &[&second]), ["passed"]);
+        assert_eq!(kinds(&[&first], &[]), ["free"]);
         let left = first.clone().with_remaining(Some(Duration::from_secs(1)));
-        assert_eq!(kinds(&[first.clone()], &[left]), [""; 0]);
-        assert_eq!(
-            kinds(&[first.clone()], &[first.with_waiters(Some(1))]),
-            ["waiters"]
-        );
+        assert_eq!(kinds(&[&first], &[&left]), [""; 0]);
+        let waiting = first.clone().with_waiters(Some(1));
+        assert_eq!(kinds(&[&first], &[&waiting]), ["waiters"]);
     }
 
     #[test]

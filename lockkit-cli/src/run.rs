@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkit_core::backend::LockState;
 use lockkit_core::{Error, Guard, Lease, Lock, LockClient};
 use nix::sys::signal::Signal;
 
@@ -15,7 +14,7 @@ use crate::exit::{Code, Failure, chain};
 use crate::job::{Job, suspend};
 use crate::link::End;
 use crate::output::say;
-use crate::render::{holders, plain};
+use crate::render::{plain, sentence};
 use crate::signals::{self, Signals};
 use crate::store::{connect, failure, runtime};
 
@@ -165,14 +164,10 @@ async fn announce(lock: &Lock) {
 
 /// Who has the lock, in words.
 async fn held(lock: &Lock) -> String {
-    let state: Option<LockState> = lock.inspect().await.ok().flatten();
-    let by = state.as_ref().map(holders).unwrap_or_default();
-    let by = if by.is_empty() {
-        "others".to_owned()
-    } else {
-        by
-    };
-    format!("`{}` is held by {by}", plain(lock.name()))
+    match lock.inspect().await {
+        Ok(Some(state)) if !state.holders.is_empty() => sentence(&state),
+        _ => format!("`{}` is held by others", plain(lock.name())),
+    }
 }
 
 /// Releases, and says whether the hold stood until then; a loss only if it has not been `told` yet.

@@ -1,7 +1,7 @@
 //! Signals to `lockkit run`: blocked everywhere, and read one after another by a thread of their own.
 //!
-//! No handler is installed and none is inherited: the program starts with the signal mask and the
-//! dispositions that it would have without lockkit.
+//! No handler is installed, and the mask is emptied before the program begins: it finds the
+//! dispositions that it would have without lockkit, and nothing blocked.
 
 use std::io;
 
@@ -68,11 +68,16 @@ impl Signals {
 }
 
 /// Blocks every signal but the one that tells of children, for the shim: whatever is sent to the
-/// process group meets the program and not the shim. What it starts begins with an empty mask.
+/// process group meets the program and not the shim.
 pub(crate) fn block_all_but_children() -> io::Result<()> {
     let mut all = SigSet::all();
     all.remove(Signal::SIGCHLD);
     Ok(all.thread_block()?)
+}
+
+/// Blocks nothing, as the program expects it. What came meanwhile takes effect at once.
+pub(crate) fn unblock_all() -> io::Result<()> {
+    Ok(SigSet::empty().thread_set_mask()?)
 }
 
 /// Lets `signal` through to this thread while `send` runs. It takes effect before this returns.
