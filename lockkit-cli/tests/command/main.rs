@@ -1,0 +1,13 @@
+//! The real command as a real process, on the embedded store.
+
+mod contention;
+mod death;
+mod exit_codes;
+mod loss;
+mod messages;
+mod names;
+mod operator;
+mod signals;
+mod stage;
+#[cfg(target_os = "linux")]
+mod terminal;
