@@ -46,8 +46,13 @@ fn kill_9_of_both_takes_the_program() {
 #[test]
 fn what_the_program_left_running_ends_before_the_lock_is_released() {
     let stage = Stage::new();
-    let script = "sh -c 'echo $$; exec sleep 600' & exit 5";
-    let mut running = stage.run(&[], "job", script);
+    let ready = stage.dir().join("ready");
+    let script = format!(
+        "sh -c 'echo $$; : > {0}; exec sleep 600' & \
+         until test -e {0}; do sleep 0.02; done; exit 5",
+        ready.display()
+    );
+    let mut running = stage.run(&[], "job", &script);
     let left = running.line_pid();
     assert_eq!(running.code(), Some(5));
     assert!(!runs(left));
@@ -72,8 +77,13 @@ fn what_was_left_running_and_will_not_end_is_killed() {
 #[test]
 fn leave_lets_it_go_on() {
     let stage = Stage::new();
-    let script = "sh -c 'echo $$; exec sleep 600 >/dev/null 2>&1' & exit 5";
-    let mut running = stage.run(&["--leave"], "job", script);
+    let ready = stage.dir().join("ready");
+    let script = format!(
+        "sh -c 'echo $$; : > {0}; exec sleep 600 >/dev/null 2>&1' & \
+         until test -e {0}; do sleep 0.02; done; exit 5",
+        ready.display()
+    );
+    let mut running = stage.run(&["--leave"], "job", &script);
     let left = running.line_pid();
     assert_eq!(running.code(), Some(5));
     assert!(stage.is_free("job"));

@@ -68,7 +68,7 @@ fn completions_and_manual_pages_come_out() {
         let output = stage.call(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0));
         let script = String::from_utf8(output.stdout).unwrap();
-        assert!(script.contains("--no-wait"), "{shell}");
+        assert!(script.contains("no-wait"), "{shell}");
     }
     let page = String::from_utf8(stage.call(&["man"]).stdout).unwrap();
     assert!(

@@ -40,7 +40,7 @@ fn odd_names_work_and_stay_apart() {
         let mut command = stage.lockkit();
         command.args(["run", "--no-wait"]);
         let script =
-            r#"printf '%s' "$LOCKKIT_NAME" | od -An -tx1 | tr -d ' \n'; echo; exec sleep 600"#;
+            r#"printf '%s' "$LOCKKIT_NAME" | od -An -v -tx1 | tr -d ' \n'; echo; exec sleep 600"#;
         command.args([name, "--", "sh", "-c", script]);
         let mut holder = Running::start(command);
         let hex: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();

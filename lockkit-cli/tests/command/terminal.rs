@@ -164,6 +164,7 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
     console.shows("Stopped");
     assert!(!stage.is_free("job"));
     console.enter("fg");
+    console.shows("fg\r\n");
     console.shows("$L run job");
     console.enter("blue");
     console.shows("got-blue");
