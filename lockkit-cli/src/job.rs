@@ -1,6 +1,5 @@
 //! The running program as `lockkit run` sees it: the shim, the process group and the terminal.
 
-use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
@@ -8,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use lockkit_core::clock::Moment;
 use nix::sys::signal::Signal as Mask;
 use rustix::io::Errno;
 use rustix::process::{
@@ -41,24 +41,17 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Starts the shim, gives it the foreground if it is ours to give, and lets the program go.
+    /// Starts the shim for a hold that is good `until` then, gives it the foreground if it is ours to give, and lets the program go.
     ///
     /// The foreground is given at once where both standard input and output are the terminal. In a
     /// pipeline our group has other members that may need it too; there the program gets it when it
     /// asks, that is when a read of the terminal stops it.
     pub(crate) fn start(
-        command: &[OsString],
+        plan: &Plan,
         environment: [(&str, String); 2],
-        kill_after: Duration,
-        leave: bool,
+        until: Moment,
     ) -> io::Result<Self> {
         adopt_orphans();
-        let plan = Plan {
-            kill_after,
-            leave,
-            home: getpgrp(),
-            command: command.to_vec(),
-        };
         let (near, far) = StdStream::pair()?;
         near.set_nonblocking(true)?;
         let shim = Command::new(exec::this_program()?)
@@ -82,7 +75,7 @@ impl Job {
         if io::stdin().is_terminal() && io::stdout().is_terminal() {
             job.give_terminal();
         }
-        link::send_start(&sent, io::stdin().as_fd())?;
+        link::send_start(&sent, until, io::stdin().as_fd())?;
         Ok(job)
     }
 

@@ -23,8 +23,9 @@ pub(crate) type Frame = [u8; FRAME];
 /// What the shim is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Run the program, with the file that comes along as its standard input.
-    Start,
+    /// Run the program, with the file that comes along as its standard input. The hold is good
+    /// until then.
+    Start(Moment),
     /// Send this signal to the program's process group.
     Signal(i32),
     /// The hold is good until then.
@@ -36,7 +37,7 @@ pub(crate) enum Order {
 impl Order {
     pub(crate) fn encode(self) -> Frame {
         match self {
-            Self::Start => frame(b's', 0),
+            Self::Start(until) => frame(b's', until.as_nanos()),
             Self::Signal(number) => frame(b'k', number.unsigned_abs().into()),
             Self::Lease(until) => frame(b'l', until.as_nanos()),
             Self::Lost => frame(b'x', 0),
@@ -46,7 +47,7 @@ impl Order {
     pub(crate) fn decode(frame: Frame) -> Option<Self> {
         let (tag, number) = parse(frame);
         Some(match tag {
-            b's' => Self::Start,
+            b's' => Self::Start(Moment::from_nanos(number)),
             b'k' => Self::Signal(i32::try_from(number).ok()?),
             b'l' => Self::Lease(Moment::from_nanos(number)),
             b'x' => Self::Lost,
@@ -114,8 +115,12 @@ fn parse(frame: Frame) -> (u8, u64) {
 }
 
 /// Sends [`Order::Start`] and `stdin` along with it.
-pub(crate) fn send_start(link: &UnixStream, stdin: BorrowedFd<'_>) -> io::Result<()> {
-    let frame = Order::Start.encode();
+pub(crate) fn send_start(
+    link: &UnixStream,
+    until: Moment,
+    stdin: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let frame = Order::Start(until).encode();
     let fds = [stdin];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -134,7 +139,7 @@ pub(crate) fn send_start(link: &UnixStream, stdin: BorrowedFd<'_>) -> io::Result
 }
 
 /// Waits for [`Order::Start`]; `None` if `lockkit run` is gone.
-pub(crate) fn receive_start(link: &UnixStream) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn receive_start(link: &UnixStream) -> io::Result<Option<(Moment, OwnedFd)>> {
     let mut frame = [0; FRAME];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -151,10 +156,11 @@ pub(crate) fn receive_start(link: &UnixStream) -> io::Result<Option<OwnedFd>> {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     });
-    if received.bytes == FRAME && Order::decode(frame) == Some(Order::Start) && stdin.is_some() {
-        Ok(stdin)
-    } else {
-        Err(io::ErrorKind::InvalidData.into())
+    match (Order::decode(frame), stdin) {
+        (Some(Order::Start(until)), Some(stdin)) if received.bytes == FRAME => {
+            Ok(Some((until, stdin)))
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -187,7 +193,7 @@ mod tests {
     #[test]
     fn frames_come_out_as_they_went_in() {
         let orders = [
-            Order::Start,
+            Order::Start(Moment::from_nanos(7)),
             Order::Signal(15),
             Order::Lease(Moment::from_nanos(u64::MAX)),
             Order::Lost,
@@ -212,9 +218,12 @@ mod tests {
     fn a_file_travels_with_the_start() {
         let (near, far) = UnixStream::pair().unwrap();
         let (mut inside, outside) = UnixStream::pair().unwrap();
-        send_start(&near, outside.as_fd()).unwrap();
+        let moment = Moment::from_nanos(7);
+        send_start(&near, moment, outside.as_fd()).unwrap();
         drop(outside);
-        let received = UnixStream::from(receive_start(&far).unwrap().unwrap());
+        let (until, received) = receive_start(&far).unwrap().unwrap();
+        assert_eq!(until, moment);
+        let received = UnixStream::from(received);
         (&received).write_all(b"x").unwrap();
         let mut byte = [0];
         inside.read_exact(&mut byte).unwrap();

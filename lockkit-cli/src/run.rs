@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use lockkit_core::{Error, Guard, Lease, Lock, LockClient};
 use nix::sys::signal::Signal;
+use rustix::process::getpgrp;
 
 use crate::args::{RunArgs, StoreArgs};
 use crate::attend::{Ran, attend};
+use crate::clock::now;
 use crate::exit::{Code, Failure, chain};
 use crate::job::{Job, suspend};
 use crate::link::End;
 use crate::output::say;
 use crate::render::{plain, sentence};
+use crate::shim::Plan;
 use crate::signals::{self, Signals};
 use crate::store::{connect, failure, runtime};
 
@@ -122,7 +125,13 @@ async fn supervise(args: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
         ("LOCKKIT_NAME", args.name.as_str().to_owned()),
         ("LOCKKIT_TOKEN", guard.token().to_string()),
     ];
-    let job = Job::start(&args.command, environment, args.kill_after, args.leave)
+    let plan = Plan {
+        kill_after: args.kill_after,
+        leave: args.leave,
+        home: getpgrp(),
+        command: args.command.clone(),
+    };
+    let job = Job::start(&plan, environment, now() + guard.remaining())
         .map_err(|error| Failure::new(Code::System, format!("cannot start a process: {error}")))?;
     Ok(attend(guard, job, signals, args.kill_after).await)
 }

@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failu
     let (children, wake) = UnixStream::pair().map_err(system)?;
     children.set_nonblocking(true).map_err(system)?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, wake).map_err(system)?;
-    let Some(stdin) = link::receive_start(&link).map_err(|_| refuse())? else {
+    let Some((until, stdin)) = link::receive_start(&link).map_err(|_| refuse())? else {
         return Ok(());
     };
     match spawn(&plan.command, stdin) {
@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failu
                 children,
                 group: getpgrp(),
                 command,
-                deadline: None,
+                deadline: until,
                 stopped: false,
                 kill_at: None,
                 plan,
@@ -146,7 +146,7 @@ struct Shim {
     children: UnixStream,
     group: Pid,
     command: Pid,
-    deadline: Option<Moment>,
+    deadline: Moment,
     stopped: bool,
     kill_at: Option<Moment>,
     plan: Plan,
@@ -191,13 +191,12 @@ impl Shim {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Start => {}
             Order::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
                     self.signal(signal);
                 }
             }
-            Order::Lease(until) => self.deadline = Some(until),
+            Order::Start(until) | Order::Lease(until) => self.deadline = until,
             Order::Lost => self.begin_end(),
         }
     }
@@ -248,8 +247,7 @@ impl Shim {
     /// unless something froze it. A stopped program does no harm and may wait.
     fn keep_time(&mut self) {
         let moment = now();
-        if self.kill_at.is_none() && !self.stopped && self.deadline.is_some_and(|end| end <= moment)
-        {
+        if self.kill_at.is_none() && !self.stopped && self.deadline <= moment {
             link::write_report(&self.link, Report::Overdue);
             self.begin_end();
         }
@@ -263,10 +261,10 @@ impl Shim {
     /// How long nothing needs a look at the clock. At most a second, for timers do not see a
     /// suspended machine.
     fn until_next(&self) -> Option<Duration> {
-        let next = match (self.kill_at, self.deadline) {
-            (Some(at), _) => at,
-            (None, Some(end)) if !self.stopped => end,
-            _ => return None,
+        let next = match self.kill_at {
+            Some(at) => at,
+            None if self.stopped => return None,
+            None => self.deadline,
         };
         let limit = next.since(now()) + Duration::from_millis(1);
         Some(limit.min(Duration::from_secs(1)))
