@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use lockkit_core::LockName;
+use lockkit::LockName;
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkit_core::Guard;
+use lockkit::Guard;
 use nix::sys::signal::Signal;
 use rustix::process::Signal as Raw;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};

@@ -1,6 +1,6 @@
 //! The clock of leases, the same for `lockkit run` and its shim.
 
-use lockkit_core::clock::{BootClock, Clock, Moment};
+use lockkit::clock::{BootClock, Clock, Moment};
 
 /// The present moment.
 pub(crate) fn now() -> Moment {

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lockkit_core::clock::Moment;
+use lockkit::clock::Moment;
 use nix::sys::signal::Signal as Mask;
 use rustix::io::Errno;
 use rustix::process::{

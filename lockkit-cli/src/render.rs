@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-use lockkit_core::backend::LockState;
+use lockkit::backend::LockState;
 use serde_json::{Value, json};
 
 use crate::args::Form;
@@ -197,7 +197,7 @@ fn event(old: Option<&LockState>, new: &LockState) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkit_core::{FencingToken, LockName};
+    use lockkit::{FencingToken, LockName};
 
     fn held(name: &str, holder: &str, token: u64) -> LockState {
         LockState::new(LockName::new(name).unwrap())

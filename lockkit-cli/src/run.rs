@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkit_core::{Error, Guard, Lease, Lock, LockClient};
+use lockkit::{Error, Guard, Lease, Lock, LockClient};
 use nix::sys::signal::Signal;
 use rustix::process::getpgrp;
 
@@ -156,7 +156,7 @@ async fn acquire(args: &RunArgs, lock: &Lock) -> Result<Option<Guard>, Failure> 
     }
 }
 
-async fn attempt(args: &RunArgs, lock: &Lock) -> lockkit_core::Result<Option<Guard>> {
+async fn attempt(args: &RunArgs, lock: &Lock) -> lockkit::Result<Option<Guard>> {
     match args.wait {
         _ if args.no_wait => lock.try_acquire().await,
         Some(limit) if limit.is_zero() => lock.try_acquire().await,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lockkit_core::backend::LockState;
+use lockkit::backend::LockState;
 use nix::sys::signal::Signal;
 
 use crate::args::{BreakArgs, Form, ListArgs, StatusArgs, StoreArgs, WatchArgs};

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use lockkit_core::{Error, LockClient, Outcome};
+use lockkit::file::FileStore;
+use lockkit::{Error, LockClient};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::StoreArgs;
@@ -20,13 +21,19 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 
 /// Connects to the store of the arguments, of the environment, or the embedded one.
 pub(crate) async fn connect(args: &StoreArgs) -> Result<LockClient, Failure> {
-    let dir = match &args.url {
-        Some(url) => PathBuf::from(url.strip_prefix("file:").unwrap()),
-        None => state_dir()?,
+    let client = match args.url.as_deref() {
+        Some(url) if !url.is_empty() => lockkit::connect(url).await,
+        _ => embedded()?,
     };
-    let store = lockkit_core::file::FileStore::new(&dir)
-        .map_err(|e| Failure::from_error(Code::Unavailable, &e))?;
-    LockClient::new(store).map_err(|e| failure(&e))
+    client.map_err(|error| failure(&error))
+}
+
+/// The store in files of this user.
+fn embedded() -> Result<lockkit::Result<LockClient>, Failure> {
+    let dir = state_dir()?;
+    Ok(FileStore::new(dir)
+        .map_err(Error::from)
+        .and_then(LockClient::new))
 }
 
 /// A failure of the library, with the exit code that says what to do about it.
@@ -34,7 +41,6 @@ pub(crate) fn failure(error: &Error) -> Failure {
     let code = match error {
         Error::Timeout { .. } => Code::NotAcquired,
         Error::Lost { .. } => Code::Lost,
-        Error::Backend(cause) if cause.outcome() != Outcome::Rejected => Code::Unavailable,
         Error::Backend(_) => Code::Unavailable,
         Error::Shutdown | Error::NoRuntime => Code::Software,
         _ => Code::Usage,

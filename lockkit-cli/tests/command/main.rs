@@ -1,4 +1,9 @@
 //! The real command as a real process, on the embedded store.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests fail by panicking, in what they share too"
+)]
 
 mod contention;
 mod death;

@@ -170,3 +170,125 @@ impl Watch for MeteredWatch {
         wake
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use ::metrics::{
+        Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+        SharedString, Unit,
+    };
+
+    use super::*;
+    use crate::error::Outcome;
+    use crate::holder::{ClientId, HolderId};
+    use crate::memory::MemoryStore;
+    use crate::sync::lock;
+    use crate::wrap::{Fault, Faulty, Rule};
+
+    /// How often each series was touched, by `name{label,label}`.
+    #[derive(Clone, Debug, Default)]
+    struct Board(Arc<Mutex<BTreeMap<String, u64>>>);
+
+    struct Series(Board, String);
+
+    impl Series {
+        fn new(board: &Board, key: &Key) -> Arc<Self> {
+            let labels: Vec<_> = key.labels().map(::metrics::Label::value).collect();
+            let text = format!("{}{{{}}}", key.name(), labels.join(","));
+            Arc::new(Self(board.clone(), text))
+        }
+
+        fn add(&self, value: u64) {
+            *lock(&self.0.0).entry(self.1.clone()).or_default() += value;
+        }
+    }
+
+    impl CounterFn for Series {
+        fn increment(&self, value: u64) {
+            self.add(value);
+        }
+
+        fn absolute(&self, _: u64) {}
+    }
+
+    impl HistogramFn for Series {
+        fn record(&self, _: f64) {
+            self.add(1);
+        }
+    }
+
+    impl Recorder for Board {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(Series::new(self, key))
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::from_arc(Series::new(self, key))
+        }
+    }
+
+    fn ticket(n: u64) -> Ticket {
+        let holder = HolderId::new(ClientId::random(), n);
+        Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_call_is_counted_by_its_outcome() {
+        let board = Board::default();
+        let _guard = ::metrics::set_default_local_recorder(&board);
+        let faulty = Faulty::new(Arc::new(MemoryStore::new()), 1);
+        let faults = faulty.faults();
+        let store = Metered::new(Arc::new(faulty));
+        let (first, second) = (ticket(1), ticket(2));
+        store.attempt(&first).await.unwrap();
+        store.attempt(&second).await.unwrap();
+        let mut watch = store.watch(&second).await.unwrap();
+        store.renew(&[first.clone(), second.clone()]).await;
+        store.release(&first).await.unwrap();
+        watch.changed().await.unwrap();
+        store.list("").await.unwrap();
+        faults.inject(Rule::new(Fault::Fail(Outcome::Unavailable)).times(1));
+        assert!(store.inspect(&second.name).await.is_err());
+        faults.black_hole();
+        let limit = Duration::from_secs(1);
+        let call = tokio::time::timeout(limit, store.break_lock(&second.name)).await;
+        assert!(call.is_err());
+        let calls = [
+            "attempt,granted",
+            "attempt,held",
+            "break_lock,cancelled",
+            "inspect,unavailable",
+            "list,ok",
+            "release,released",
+            "renew,not_held",
+            "watch,ok",
+        ];
+        let mut expected: BTreeMap<_, _> = calls
+            .iter()
+            .flat_map(|call| {
+                [
+                    format!("{CALLS}{{memory,{call}}}"),
+                    format!("{SECONDS}{{memory,{call}}}"),
+                ]
+            })
+            .map(|series| (series, 1))
+            .collect();
+        for series in ["renewed", "not_held"] {
+            expected.insert(format!("{RENEWALS}{{memory,{series}}}"), 1);
+        }
+        expected.insert(format!("{WAKES}{{memory,granted}}"), 1);
+        assert_eq!(*lock(&board.0), expected);
+    }
+}

@@ -173,3 +173,123 @@ impl Watch for TracedWatch {
         wake
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fmt::Debug;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+    use crate::holder::{ClientId, HolderId};
+    use crate::memory::MemoryStore;
+    use crate::sync::lock;
+    use crate::wrap::Faulty;
+
+    type Fields = BTreeMap<&'static str, String>;
+
+    /// The fields of every span and event, in the order in which they began.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<Fields>>>);
+
+    struct Reader<'a>(&'a mut Fields);
+
+    impl Visit for Reader<'_> {
+        fn record_str(&mut self, field: &Field, value: &str) {
+            self.0.insert(field.name(), value.to_owned());
+        }
+
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            self.0.insert(field.name(), format!("{value:?}"));
+        }
+    }
+
+    impl Subscriber for Log {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() <= Level::DEBUG && metadata.target().starts_with("lockkit")
+        }
+
+        fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+            let mut fields = Fields::new();
+            attributes.record(&mut Reader(&mut fields));
+            let mut spans = lock(&self.0);
+            spans.push(fields);
+            Id::from_u64(spans.len() as u64)
+        }
+
+        fn record(&self, span: &Id, values: &Record<'_>) {
+            let at = usize::try_from(span.into_u64()).unwrap() - 1;
+            values.record(&mut Reader(&mut lock(&self.0)[at]));
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            let mut fields = Fields::new();
+            event.record(&mut Reader(&mut fields));
+            lock(&self.0).push(fields);
+        }
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    fn ticket(n: u64) -> Ticket {
+        let holder = HolderId::new(ClientId::random(), n);
+        Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_call_has_a_span_with_its_outcome() {
+        let log = Log::default();
+        let _guard = tracing::subscriber::set_default(log.clone());
+        let faulty = Faulty::new(Arc::new(MemoryStore::new()), 1);
+        let faults = faulty.faults();
+        let store = Traced::new(Arc::new(faulty));
+        let (first, second) = (ticket(1), ticket(2));
+        store.attempt(&first).await.unwrap();
+        store.attempt(&second).await.unwrap();
+        let mut watch = store.watch(&second).await.unwrap();
+        store.renew(&[first.clone(), second.clone()]).await;
+        store.release(&first).await.unwrap();
+        watch.changed().await.unwrap();
+        faults.outage();
+        assert!(store.inspect(&second.name).await.is_err());
+        faults.black_hole();
+        let limit = Duration::from_secs(1);
+        let call = tokio::time::timeout(limit, store.break_lock(&second.name)).await;
+        assert!(call.is_err());
+
+        let log = lock(&log.0);
+        let word = |fields: &Fields, key| fields.get(key).cloned().unwrap_or_default();
+        let seen: Vec<_> = log
+            .iter()
+            .map(|fields| {
+                let operation = word(fields, "operation") + &word(fields, "wake");
+                format!(
+                    "{operation} {} {}",
+                    word(fields, "name"),
+                    word(fields, "outcome")
+                )
+            })
+            .collect();
+        let expected = [
+            "attempt a granted",
+            "attempt a held",
+            "watch a ok",
+            "renew  not_held",
+            "release a released",
+            "granted a ",
+            "inspect a unavailable",
+            "break_lock a cancelled",
+        ];
+        assert_eq!(seen, expected);
+        assert!(log.iter().all(|fields| fields["backend"] == "memory"));
+        assert_eq!(log[1]["holder"], second.holder.to_string());
+        assert_eq!(log[3]["tickets"], "2");
+    }
+}
