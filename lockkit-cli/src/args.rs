@@ -22,7 +22,7 @@ Exit codes:
 
 /// Runs a program while it holds a named lock, on one machine or across many.
 #[derive(Debug, Parser)]
-#[command(name = "lockkit", version, about, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "lockkit", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
 #[command(
     propagate_version = true,
     subcommand_required = true,
@@ -119,7 +119,7 @@ pub(crate) struct RunArgs {
     /// Says nothing while it waits and nothing when it gives up.
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,
-    /// The lock: any text of 1 to 512 bytes.
+    /// The lock: any text of 1 to 512 bytes, except that it must not begin with `-` here.
     #[arg(value_parser = name_parser())]
     pub(crate) name: LockName,
     /// The program and its arguments, after `--`.

@@ -20,7 +20,8 @@ use crate::clock::now;
 use crate::exec;
 use crate::foreground::Terminal;
 use crate::link::{self, FRAME, Frame, Order, Report};
-use crate::shim::{self, Plan};
+use crate::plan::Plan;
+use crate::shim;
 use crate::signals::unblocked;
 
 /// How long a killed group may take to vanish.

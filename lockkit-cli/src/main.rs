@@ -13,6 +13,7 @@ mod job;
 mod link;
 mod output;
 mod pages;
+mod plan;
 mod render;
 mod run;
 mod shim;

@@ -57,25 +57,27 @@ pub(crate) fn ask(question: &str) -> Option<bool> {
     Some(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Hides what stands between `://` and `@`: a URL in the wrong place may hold a password. INV-14.
+/// Hides what may be secret in a URL, wherever one stands: what is between `://` and `@`, and all
+/// options. INV-14.
 pub(crate) fn without_secrets(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        clean.push_str(before);
-        let authority = after
-            .find(|c: char| c.is_whitespace() || c == '\'')
-            .unwrap_or(after.len());
-        rest = match after[..authority].rfind('@') {
-            Some(end) => {
-                clean.push_str("***");
-                &after[end..]
-            }
-            None => after,
-        };
-    }
-    clean + rest
+    let apart = |c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`');
+    text.split_inclusive(apart).map(clean).collect()
+}
+
+/// One word, with the character that ends it.
+fn clean(word: &str) -> String {
+    let end = word.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`'));
+    let (url, end) = word.split_at(end.len());
+    let (place, options) = match url.split_once('?') {
+        Some((place, _)) if place.contains(':') => (place, "?***"),
+        _ => (url, ""),
+    };
+    let (scheme, place) = match place.split_once("://") {
+        Some((scheme, place)) if place.contains('@') => (scheme, place),
+        _ => return format!("{place}{options}{end}"),
+    };
+    let host = place.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://***@{host}{options}{end}")
 }
 
 #[cfg(test)]
@@ -84,8 +86,16 @@ mod tests {
 
     #[test]
     fn passwords_are_hidden_wherever_a_url_stands() {
-        let hidden = without_secrets("unexpected 'redis://me:s3/cr@et@host/0' and a://b c@d");
-        assert_eq!(hidden, "unexpected 'redis://***@host/0' and a://b c@d");
-        assert_eq!(without_secrets("nothing here"), "nothing here");
+        let cases = [
+            (
+                "unexpected 'redis://me:s3/cr@et@host/0' and a://b c@d",
+                "unexpected 'redis://***@host/0' and a://b c@d",
+            ),
+            ("'file:/tmp?key=s3cret'\n", "'file:/tmp?***'\n"),
+            ("what? nothing\n\n", "what? nothing\n\n"),
+        ];
+        for (text, hidden) in cases {
+            assert_eq!(without_secrets(text), hidden);
+        }
     }
 }

@@ -16,8 +16,8 @@ use crate::exit::{Code, Failure, chain};
 use crate::job::{Job, suspend};
 use crate::link::End;
 use crate::output::say;
+use crate::plan::Plan;
 use crate::render::{plain, sentence};
-use crate::shim::Plan;
 use crate::signals::{self, Signals};
 use crate::store::{connect, failure, runtime};
 
@@ -84,6 +84,9 @@ async fn hold(
         lock = lock
             .with_lease(Lease::renewed(ttl))
             .map_err(|error| failure(&error))?;
+    }
+    if client.backend().backend() == "memory" && !args.quiet {
+        say("a `memory:` store is private to this one command: it keeps nobody else out");
     }
     let acquired = tokio::select! {
         guard = acquire(args, &lock) => guard?,

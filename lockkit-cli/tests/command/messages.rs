@@ -62,6 +62,18 @@ fn the_url_comes_from_the_argument_before_the_environment() {
 }
 
 #[test]
+fn a_store_that_keeps_nobody_out_is_named() {
+    let stage = Stage::new();
+    let output = stage.call(&["run", "--url", "memory:", "job", "--", "true"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("memory:")
+    );
+}
+
+#[test]
 fn completions_and_manual_pages_come_out() {
     let stage = Stage::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
