@@ -5,6 +5,7 @@ pub mod clock;
 mod error;
 mod holder;
 mod lease;
+pub mod memory;
 mod name;
 mod sync;
 mod token;
