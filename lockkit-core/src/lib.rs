@@ -1,19 +1,50 @@
-//! lockkit-core
+//! The heart of lockkit: the contract that a store implements, and the client that gives every store
+//! the same locks with fencing, reentrancy and an honest lost signal.
+//!
+//! Users come here through the crate `lockkit`, which adds the stores and `connect(url)`.
+//!
+//! - What users touch: [`LockClient`], [`Lock`], [`Guard`], [`Owner`], [`Lease`], [`FencingToken`], [`Error`].
+//! - What a store implements: [`DistributedLock`], with everything in [`backend`].
+//! - Stores without a server: [`memory`].
+//!
+//! Mechanism lives in the stores, one atomic step at a time. Policy lives here, once: waiting, renewal,
+//! loss, reentry, cancellation and retry.
+
 pub mod backend;
 mod capability;
+mod client;
 pub mod clock;
+mod driver;
 mod error;
+mod guard;
+mod hold;
 mod holder;
+mod keeper;
 mod lease;
+mod lock;
 pub mod memory;
+#[cfg(feature = "mutants")]
+pub mod mutants;
+#[cfg(not(feature = "mutants"))]
+mod mutants;
 mod name;
+mod opening;
+mod owner;
+mod reaper;
+mod runtime;
 mod sync;
+mod table;
 mod token;
+mod waiter;
 
 pub use backend::DistributedLock;
 pub use capability::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};
+pub use client::{LockClient, LockClientBuilder};
 pub use error::{BackendError, Error, LossReason, Outcome, Result};
+pub use guard::Guard;
 pub use holder::{ClientId, HolderId, InvalidHolderId};
 pub use lease::{Lease, queue_window, recheck, window};
+pub use lock::Lock;
 pub use name::{InvalidName, LockName};
+pub use owner::Owner;
 pub use token::FencingToken;

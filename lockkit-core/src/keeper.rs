@@ -1,0 +1,285 @@
+//! Keeps holds alive: one task per client that renews leases in batches and signals losses in time.
+//!
+//! Readers who come from Redisson know it as the watchdog.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::backend::{Renewal, Ticket, Wake, Watch};
+use crate::clock::{Clock, Moment};
+use crate::error::LossReason;
+use crate::hold::{Due, Hold};
+use crate::lease::renewal_timeout;
+use crate::mutants::Mutant;
+use crate::sync::lock;
+use crate::waiter::retry_delay;
+
+/// The longest sleep: after a suspend the clock is read within this time. INV-1.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Renewals that are due within this time share a request.
+const SLACK: Duration = Duration::from_millis(50);
+/// Into how many parts a batch is split that ran into its time limit.
+const SPLIT: usize = 8;
+
+type Key = (Moment, u64);
+
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    schedule: Mutex<Schedule>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Schedule {
+    holds: BTreeMap<Key, Arc<Hold>>,
+    /// Until when the task sleeps; an earlier event wakes it.
+    sleeps_until: Moment,
+    stopped: Option<LossReason>,
+}
+
+impl Keeper {
+    pub(crate) fn new() -> Self {
+        Self {
+            schedule: Mutex::new(Schedule {
+                holds: BTreeMap::new(),
+                sleeps_until: Moment::from_nanos(0),
+                stopped: None,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Looks after `hold` from `event` on.
+    pub(crate) fn put(&self, hold: &Arc<Hold>, event: Moment) {
+        let mut schedule = lock(&self.schedule);
+        if let Some(reason) = schedule.stopped {
+            drop(schedule);
+            hold.lose(reason);
+            return;
+        }
+        schedule.take(hold);
+        schedule
+            .holds
+            .insert((event, hold.ticket.holder.number()), Arc::clone(hold));
+        hold.due.store(event.as_nanos(), Ordering::Relaxed);
+        let wake = event < schedule.sleeps_until;
+        if wake {
+            schedule.sleeps_until = event;
+        }
+        drop(schedule);
+        if wake {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Forgets a hold that has ended.
+    pub(crate) fn remove(&self, hold: &Hold) {
+        let removed = lock(&self.schedule).take(hold);
+        // Unlocked first: the last reference may end the client.
+        drop(removed);
+    }
+
+    /// Ends every hold, now and from now on.
+    pub(crate) fn stop(&self, reason: LossReason) {
+        let mut schedule = lock(&self.schedule);
+        schedule.stopped = Some(reason);
+        let holds = std::mem::take(&mut schedule.holds);
+        drop(schedule);
+        for hold in holds.into_values() {
+            hold.lose(reason);
+        }
+        self.changed.notify_one();
+    }
+
+    /// The keeper's task. When it is dropped with its runtime, nobody renews any more: every hold is
+    /// lost then, early rather than late.
+    pub(crate) async fn run(self: Arc<Self>, clock: Arc<dyn Clock>) {
+        let keeper = StopOnDrop(self);
+        let keeper = &keeper.0;
+        loop {
+            let changed = keeper.changed.notified();
+            let now = clock.now();
+            let Some(due) = keeper.take_due(now) else {
+                return;
+            };
+            keeper.serve(due, now);
+            let until = keeper.sleep_until(clock.now());
+            match until {
+                Some(sleep) => {
+                    let _ = timeout(sleep, changed).await;
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Takes out the holds that something is due for; `None` once the keeper is stopped.
+    fn take_due(&self, now: Moment) -> Option<Vec<Arc<Hold>>> {
+        let mut schedule = lock(&self.schedule);
+        if schedule.stopped.is_some() {
+            return None;
+        }
+        let rest = schedule.holds.split_off(&(now + SLACK, u64::MAX));
+        let due = std::mem::replace(&mut schedule.holds, rest);
+        // Whatever comes in while this round is served is seen before the task sleeps.
+        schedule.sleeps_until = Moment::from_nanos(0);
+        for hold in due.values() {
+            hold.due.store(0, Ordering::Relaxed);
+        }
+        Some(due.into_values().collect())
+    }
+
+    /// How long to sleep; `None` while there is nothing to look after.
+    fn sleep_until(&self, now: Moment) -> Option<Duration> {
+        let mut schedule = lock(&self.schedule);
+        let Some(((event, _), _)) = schedule.holds.first_key_value() else {
+            schedule.sleeps_until = Moment::from_nanos(u64::MAX);
+            return None;
+        };
+        let until = (*event).min(now + LONGEST_SLEEP);
+        schedule.sleeps_until = until;
+        Some(until.since(now))
+    }
+
+    fn serve(&self, due: Vec<Arc<Hold>>, now: Moment) {
+        let mut batches: HashMap<Duration, Vec<Renewing>> = HashMap::new();
+        for hold in due {
+            match hold.due(now, SLACK) {
+                Due::Ended => {}
+                Due::Later(event) => self.put(&hold, event),
+                Due::Watch(kept, event) => {
+                    self.put(&hold, event);
+                    let core = Arc::clone(&hold.core);
+                    let task = core.runtime.spawn_abortable(watch(Arc::clone(&hold), kept));
+                    hold.watched_by(task);
+                }
+                Due::Renew(ticket, event) => {
+                    self.put(&hold, event);
+                    let alone = hold.suspect.load(Ordering::Relaxed);
+                    let renewing = Renewing { hold, ticket };
+                    if alone {
+                        start(vec![renewing]);
+                    } else {
+                        batches
+                            .entry(renewing.ticket.ttl)
+                            .or_default()
+                            .push(renewing);
+                    }
+                }
+            }
+        }
+        batches.into_values().for_each(start);
+    }
+}
+
+impl Schedule {
+    fn take(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
+        let due = Moment::from_nanos(hold.due.load(Ordering::Relaxed));
+        self.holds.remove(&(due, hold.ticket.holder.number()))
+    }
+}
+
+struct StopOnDrop(Arc<Keeper>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop(LossReason::Shutdown);
+    }
+}
+
+/// A hold whose renewal is in flight, and the ticket that was sent.
+struct Renewing {
+    hold: Arc<Hold>,
+    ticket: Ticket,
+}
+
+/// Renews a batch in a task of its own, so that nothing waits for it. INV-10.
+fn start(batch: Vec<Renewing>) {
+    if let Some(first) = batch.first() {
+        let runtime = first.hold.core.runtime.clone();
+        // Detached: it ends with its time limit.
+        drop(runtime.spawn(renew(batch)));
+    }
+}
+
+async fn renew(mut batch: Vec<Renewing>) {
+    let Some(first) = batch.first() else { return };
+    let core = Arc::clone(&first.hold.core);
+    let tickets: Vec<Ticket> = batch
+        .iter()
+        .map(|renewing| renewing.ticket.clone())
+        .collect();
+    let mut limit = renewal_timeout(first.ticket.ttl, core.timeout);
+    if core.broken.is(Mutant::OneBadRenewalStopsAll) {
+        limit = Duration::from_secs(86_400);
+    }
+    let sent = core.clock.now();
+    if let Ok(answers) = timeout(limit, core.store.renew(&tickets)).await {
+        let sent = if core.broken.is(Mutant::WindowFromReply) {
+            core.clock.now()
+        } else {
+            sent
+        };
+        for (renewing, answer) in batch.into_iter().zip(answers) {
+            let hold = renewing.hold;
+            match answer {
+                Ok(Renewal::Renewed { since }) => {
+                    hold.suspect.store(false, Ordering::Relaxed);
+                    let since = since.filter(|_| !core.broken.is(Mutant::LeaseAgeIgnored));
+                    hold.renewed(since.unwrap_or(sent), sent, renewing.ticket.ttl);
+                }
+                Ok(Renewal::NotHeld) => hold.lose(LossReason::Superseded),
+                Err(_) => again(&hold, renewing.ticket.ttl),
+            }
+        }
+        return;
+    }
+    if batch.len() == 1 {
+        for renewing in batch {
+            renewing.hold.suspect.store(true, Ordering::Relaxed);
+            again(&renewing.hold, renewing.ticket.ttl);
+        }
+        return;
+    }
+    // One of them may be what blocks the batch: ask again in parts, each in a request of its own.
+    let part = batch.len().div_ceil(SPLIT);
+    while !batch.is_empty() {
+        let rest = batch.split_off(part.min(batch.len()));
+        start(std::mem::replace(&mut batch, rest));
+    }
+}
+
+/// Tries a renewal again after a pause that leaves room for several more before the deadline.
+fn again(hold: &Arc<Hold>, ttl: Duration) {
+    let core = &hold.core;
+    let pause = retry_delay(2, core.jitter()).min(ttl / 20);
+    hold.renew_again(core.clock.now() + pause);
+}
+
+/// Hears of the loss of a hold from the store, on the watch that its waiting left or on a new one.
+async fn watch(hold: Arc<Hold>, mut kept: Option<Box<dyn Watch>>) {
+    let core = Arc::clone(&hold.core);
+    let mut errors = 0;
+    loop {
+        let opened = match kept.take() {
+            Some(watch) => Ok(watch),
+            None => core.store.watch(&hold.ticket).await,
+        };
+        if let Ok(mut watch) = opened {
+            loop {
+                match watch.changed().await {
+                    Ok(Wake::Lost(reason)) => return hold.lose(reason),
+                    Ok(Wake::Retry | Wake::Granted(_)) => errors = 0,
+                    Err(_) => break,
+                }
+            }
+        }
+        tokio::time::sleep(retry_delay(errors, core.jitter())).await;
+        errors += 1;
+    }
+}

@@ -1,0 +1,438 @@
+//! A named lock with its options: what users acquire.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::backend::{Attempt, LockState, Mode, Ticket};
+use crate::client::Core;
+use crate::driver::{AttemptFuture, attempt};
+use crate::error::{BackendError, Error, Outcome, Result};
+use crate::guard::Guard;
+use crate::lease::{Lease, window};
+use crate::mutants::Mutant;
+use crate::name::LockName;
+use crate::opening::{Caller, until};
+use crate::owner::{Claim, Entry, Owner};
+use crate::reaper::{Before, Job};
+use crate::table::{Key, Wish};
+use crate::waiter::retry_delay;
+
+/// A lock by its name, with options; it holds nothing, and clones are cheap.
+///
+/// Without an owner every acquire stands for itself: two tasks that share one `Lock` exclude each
+/// other, and a task that acquires a lock it already holds waits for itself. Use
+/// [`Guard::reenter`] or [`with_owner`](Self::with_owner) to enter again.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkit_core::Result<()> {
+/// use lockkit_core::{LockClient, memory::MemoryStore};
+///
+/// let client = LockClient::new(MemoryStore::new())?;
+/// let lock = client.lock("orders/42")?;
+/// let guard = lock.acquire().await?;
+/// assert!(lock.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Lock {
+    core: Arc<Core>,
+    name: LockName,
+    lease: Lease,
+    max_hold: Option<Duration>,
+    owner: Option<u64>,
+}
+
+impl Lock {
+    pub(crate) const fn new(
+        core: Arc<Core>,
+        name: LockName,
+        lease: Lease,
+        max_hold: Option<Duration>,
+    ) -> Self {
+        Self {
+            core,
+            name,
+            lease,
+            max_hold,
+            owner: None,
+        }
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub const fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Sets the lease of later acquires.
+    ///
+    /// # Errors
+    /// - [`Error::Unsupported`] if the store cannot honour it; the message says what it can.
+    pub fn with_lease(mut self, lease: Lease) -> Result<Self> {
+        self.core.can_lease(lease)?;
+        self.lease = lease;
+        Ok(self)
+    }
+
+    /// Lets `owner` re-enter: a later acquire of the same owner, by this or another `Lock` of the
+    /// same name, answers at once with another guard of the same hold. Anybody else waits.
+    ///
+    /// # Errors
+    /// - [`Error::ForeignOwner`] if another client made the owner.
+    pub fn with_owner(mut self, owner: &Owner) -> Result<Self> {
+        if owner.client != self.core.id {
+            return Err(Error::ForeignOwner);
+        }
+        self.owner = Some(owner.id);
+        Ok(self)
+    }
+
+    /// Limits how long a hold may be renewed; at the limit it is lost.
+    ///
+    /// # Errors
+    /// - [`Error::Unsupported`] if `limit` is zero.
+    pub fn with_max_hold(mut self, limit: Duration) -> Result<Self> {
+        if limit.is_zero() {
+            return Err(Error::Unsupported {
+                what: "a longest hold time of zero: no hold could begin".into(),
+            });
+        }
+        self.max_hold = Some(limit);
+        Ok(self)
+    }
+
+    /// Waits for the lock, for as long as it takes.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`] if the store refused the request, or could not be reached for the
+    ///   client's `outage` time.
+    /// - [`Error::Shutdown`] if the client is shut down.
+    /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future leaves neither a hold nor a place in the queue behind; both
+    /// are given up in the background.
+    ///
+    /// # Cost
+    /// One round trip when the lock is free, none when the owner holds it.
+    pub async fn acquire(&self) -> Result<Guard> {
+        self.acquire_by(None).await
+    }
+
+    /// Waits for the lock, but not longer than `limit`.
+    ///
+    /// # Errors
+    /// - [`Error::Timeout`] if others held it all the time.
+    /// - [`Error::Backend`] if the store refused the request, or was failing when the time was up.
+    /// - [`Error::Shutdown`] and [`Error::NoRuntime`] as in [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard> {
+        self.acquire_by(Some(limit)).await
+    }
+
+    async fn acquire_by(&self, limit: Option<Duration>) -> Result<Guard> {
+        self.enter().await?;
+        let began = Instant::now();
+        let deadline = limit.and_then(|limit| began.checked_add(limit));
+        let timeout = || Error::Timeout {
+            name: self.name.clone(),
+            waited: began.elapsed(),
+        };
+        let claim = loop {
+            match self.reenter() {
+                Reentry::Done(guard) => return Ok(guard),
+                Reentry::Claimed(claim) => break Some(claim),
+                Reentry::None => break None,
+                Reentry::Busy(done) => {
+                    let done = done.notified();
+                    tokio::pin!(done);
+                    done.as_mut().enable();
+                    // It may have ended before we listened.
+                    match self.reenter() {
+                        Reentry::Done(guard) => return Ok(guard),
+                        Reentry::Claimed(claim) => break Some(claim),
+                        Reentry::None => break None,
+                        Reentry::Busy(_) => tokio::select! {
+                            () = done => {}
+                            () = until(deadline) => return Err(timeout()),
+                        },
+                    }
+                }
+            }
+        };
+        let (core, key, wish) = (Arc::clone(&self.core), self.key(), self.wish());
+        let guard = Caller {
+            core,
+            key,
+            wish,
+            began,
+            deadline,
+        }
+        .acquire()
+        .await?;
+        Ok(claimed(claim, guard))
+    }
+
+    /// Takes the lock if it is free; `None` if anybody holds it or waits for it.
+    ///
+    /// While a task of the same client holds the lock or waits for it, the answer is `None` without
+    /// a round trip.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`] if the store refused the request, or did not answer within the client's
+    ///   request timeout.
+    /// - [`Error::Shutdown`] and [`Error::NoRuntime`] as in [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn try_acquire(&self) -> Result<Option<Guard>> {
+        self.enter().await?;
+        let claim = match self.reenter() {
+            Reentry::Done(guard) => return Ok(Some(guard)),
+            Reentry::Busy(_) => return Ok(None),
+            Reentry::Claimed(claim) => Some(claim),
+            Reentry::None => None,
+        };
+        if self.core.table.is_busy(&self.name) {
+            return Ok(None);
+        }
+        let guard = self.attempt_once().await?;
+        Ok(guard.map(|guard| claimed(claim, guard)))
+    }
+
+    async fn attempt_once(&self) -> Result<Option<Guard>> {
+        let core = &self.core;
+        let mut trying = Trying {
+            core: Arc::clone(core),
+            ticket: core.ticket(&self.key(), false),
+            attempt: None,
+            known: false,
+        };
+        let give_up = Instant::now() + core.timeout;
+        let mut errors = 0;
+        loop {
+            let sent = core.clock.now();
+            let error = match trying.answer().await {
+                Ok(Attempt::Held { .. }) => return Ok(None),
+                Ok(Attempt::Granted(grant)) => {
+                    let since = core.since(&grant, sent);
+                    if core.clock.now() < since + window(grant.ttl) {
+                        trying.known = false;
+                        core.table.hold_began(&self.name);
+                        let guard = Guard::begin(
+                            core,
+                            trying.ticket.clone(),
+                            grant,
+                            since,
+                            self.wish(),
+                            None,
+                        );
+                        return if core.is_closing() {
+                            Err(Error::Shutdown)
+                        } else {
+                            Ok(Some(guard))
+                        };
+                    }
+                    BackendError::timeout(core.store.backend(), "attempt", grant.ttl)
+                }
+                Err(error) => error,
+            };
+            let pause = retry_delay(errors, core.jitter());
+            if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
+                return Err(error.into());
+            }
+            errors += 1;
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Takes the lock, runs `work` and releases the lock.
+    ///
+    /// `work` is dropped at its next await if the lock is lost; a loop that never awaits must call
+    /// [`Guard::check`].
+    ///
+    /// # Errors
+    /// - [`Error::Lost`] if the lock was lost before the work ended, or the store says on release
+    ///   that the hold had already gone.
+    /// - Those of [`acquire`](Self::acquire). A release that is not answered is no error here: the
+    ///   work was done under the lock, and the release goes on in the background.
+    ///
+    /// # Cancel safety
+    /// As cancel safe as `work`; the lock is released in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkit_core::Result<()> {
+    /// # let client = lockkit_core::LockClient::new(lockkit_core::memory::MemoryStore::new())?;
+    /// let written = client.lock("report")?.scope(async |guard| guard.token().get()).await?;
+    /// assert!(written > 0);
+    /// # Ok(()) }
+    /// ```
+    pub async fn scope<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+        let guard = self.acquire().await?;
+        let value = guard.protect(work(&guard)).await?;
+        match guard.release().await {
+            Ok(()) | Err(Error::Backend(_)) => Ok(value),
+            Err(lost) => Err(lost),
+        }
+    }
+
+    /// Looks at the lock; `None` if nobody holds it or waits for it.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`] if the store did not answer.
+    pub async fn inspect(&self) -> Result<Option<LockState>> {
+        self.core
+            .request("inspect", self.core.store.inspect(&self.name))
+            .await
+    }
+
+    /// Ends the hold, whoever has it, and answers what was there. For operators.
+    ///
+    /// The holder learns of it with its next renewal, or at once where the store tells losses; until
+    /// then its writes are stopped by the token alone.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`] if the store did not answer.
+    pub async fn break_lock(&self) -> Result<Option<LockState>> {
+        self.core
+            .request("break_lock", self.core.store.break_lock(&self.name))
+            .await
+    }
+
+    /// What every acquire does first.
+    async fn enter(&self) -> Result<()> {
+        if Handle::try_current().is_err() {
+            return Err(Error::NoRuntime);
+        }
+        if self.core.is_closing() {
+            return Err(Error::Shutdown);
+        }
+        // A store that is always ready would otherwise let one task starve the others of its thread.
+        tokio::task::consume_budget().await;
+        Ok(())
+    }
+
+    fn reenter(&self) -> Reentry {
+        let Some(owner) = self.owner else {
+            return Reentry::None;
+        };
+        let owner = if self.core.broken.is(Mutant::AnyOwnerReenters) {
+            0
+        } else {
+            owner
+        };
+        loop {
+            match self.core.owners.enter(&self.name, owner) {
+                Entry::Busy(done) => return Reentry::Busy(done),
+                Entry::Claimed(claim) => return Reentry::Claimed(claim),
+                Entry::Holds(_) if self.core.broken.is(Mutant::ReentryRaisesToken) => {
+                    return Reentry::None;
+                }
+                Entry::Holds(hold) => match Guard::again(&hold) {
+                    Ok(guard) => return Reentry::Done(guard),
+                    // It has just ended: what is forgotten here is not found again.
+                    Err(_) => self.core.owners.forget(&self.name, owner, &hold),
+                },
+            }
+        }
+    }
+
+    fn key(&self) -> Key {
+        Key {
+            name: self.name.clone(),
+            mode: Mode::Exclusive,
+            ttl: self.lease.ttl(),
+        }
+    }
+
+    const fn wish(&self) -> Wish {
+        Wish {
+            lease: self.lease,
+            max_hold: self.max_hold,
+            owner: self.owner,
+        }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.name)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Reentry {
+    None,
+    Done(Guard),
+    Busy(Arc<tokio::sync::Notify>),
+    Claimed(Claim),
+}
+
+fn claimed(claim: Option<Claim>, guard: Guard) -> Guard {
+    if let Some(claim) = claim {
+        claim.held(guard.hold());
+    }
+    guard
+}
+
+/// A try in flight; dropping it withdraws the ticket, unless its answers leave nothing behind.
+struct Trying {
+    core: Arc<Core>,
+    ticket: Ticket,
+    attempt: Option<AttemptFuture>,
+    /// Whether the store may hold for the ticket.
+    known: bool,
+}
+
+impl Trying {
+    async fn answer(&mut self) -> Result<Attempt, BackendError> {
+        let answer = self.attempt.insert(attempt(&self.core, &self.ticket)).await;
+        self.attempt = None;
+        self.known = match &answer {
+            Ok(Attempt::Granted(_)) => true,
+            Ok(Attempt::Held { .. }) => false,
+            Err(error) => self.known || error.outcome() == Outcome::Indeterminate,
+        };
+        answer
+    }
+}
+
+impl Drop for Trying {
+    fn drop(&mut self) {
+        if self.core.broken.is(Mutant::CancelLeavesTicket) {
+            return;
+        }
+        let known = self.known;
+        let before = self.attempt.take().map(|attempt| -> Before {
+            Box::pin(async move {
+                match attempt.await {
+                    Ok(Attempt::Held { .. }) => false,
+                    Err(error) => known || error.outcome() == Outcome::Indeterminate,
+                    Ok(Attempt::Granted(_)) => true,
+                }
+            })
+        });
+        if known || before.is_some() {
+            let outstanding = self.core.reaper.outstanding();
+            self.core.reaper.submit(Job::Release {
+                ticket: self.ticket.clone(),
+                before,
+                outstanding,
+            });
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The first attempt of a local queue, which its first caller makes itself: a free lock costs no task.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use crate::backend::{Attempt, Ticket};
+use crate::client::Core;
+use crate::clock::Moment;
+use crate::driver::{AttemptFuture, Driver, Progress, Step, attempt};
+use crate::error::{Error, Outcome, Result};
+use crate::guard::Guard;
+use crate::lease::window;
+use crate::mutants::Mutant;
+use crate::reaper::Job;
+use crate::table::{Key, Turn, Waiter, Wish};
+
+/// A caller that waits for a lock.
+pub(crate) struct Caller {
+    pub(crate) core: Arc<Core>,
+    pub(crate) key: Key,
+    pub(crate) wish: Wish,
+    pub(crate) began: Instant,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Caller {
+    /// Waits for the lock, behind the other callers of this client.
+    pub(crate) async fn acquire(self) -> Result<Guard> {
+        let mut place = None;
+        let turn = self.core.table.enter(&self.key, || {
+            let (waiter, behind) = self.waiter();
+            place = Some(behind);
+            waiter
+        });
+        match (turn, place) {
+            (Turn::Behind, Some(place)) => self.wait(place).await,
+            _ => self.open().await,
+        }
+    }
+
+    /// Attempts for the queue.
+    async fn open(self) -> Result<Guard> {
+        let ticket = self.core.ticket(&self.key, true);
+        let mut opening = Opening {
+            core: Arc::clone(&self.core),
+            key: self.key.clone(),
+            sent: self.core.clock.now(),
+            attempt: Some(attempt(&self.core, &ticket)),
+            ticket,
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = opening.answer() => answer,
+            () = until(self.deadline) => return Err(self.too_late()),
+        };
+        let (ticket, sent) = (opening.ticket.clone(), opening.sent);
+        drop(opening);
+        match answer {
+            Ok(Attempt::Granted(grant))
+                if self.core.clock.now() < self.core.since(&grant, sent) + window(grant.ttl) =>
+            {
+                let others = self.core.table.first_got_it(&self.key);
+                let since = self.core.since(&grant, sent);
+                let guard = Guard::begin(&self.core, ticket, grant, since, self.wish, None);
+                if others {
+                    Driver::new(Arc::clone(&self.core), self.key.clone(), None).spawn();
+                }
+                if self.core.is_closing() {
+                    return Err(Error::Shutdown);
+                }
+                Ok(guard)
+            }
+            Err(error) if error.outcome() == Outcome::Rejected => {
+                // Others who came meanwhile find out for themselves.
+                if self.core.table.close_if_idle(&self.key).is_err() {
+                    Driver::new(Arc::clone(&self.core), self.key.clone(), None).spawn();
+                }
+                Err(Error::Backend(error))
+            }
+            answer => {
+                let (waiter, place) = self.waiter();
+                self.core.table.first_must_wait(&self.key, waiter);
+                let progress = Progress {
+                    ticket,
+                    sent,
+                    step: Step::Answered(answer),
+                };
+                Driver::new(Arc::clone(&self.core), self.key.clone(), Some(progress)).spawn();
+                self.wait(place).await
+            }
+        }
+    }
+
+    fn waiter(&self) -> (Waiter, Place) {
+        let (reply, receiver) = oneshot::channel();
+        let id = self.core.next_id();
+        let waiter = Waiter {
+            id,
+            joined: self.began,
+            bounded: self.deadline.is_some(),
+            wish: self.wish,
+            reply,
+        };
+        (
+            waiter,
+            Place {
+                core: Arc::clone(&self.core),
+                key: self.key.clone(),
+                id,
+                receiver,
+            },
+        )
+    }
+
+    async fn wait(self, mut place: Place) -> Result<Guard> {
+        tokio::select! {
+            biased;
+            answer = &mut place.receiver => answer.unwrap_or(Err(Error::Shutdown)),
+            () = until(self.deadline) => {
+                place.receiver.close();
+                // It may have come in this very moment.
+                place.receiver.try_recv().unwrap_or_else(|_| Err(self.too_late()))
+            }
+        }
+    }
+
+    /// What a caller hears whose deadline passed: that others held the lock, or that the store failed.
+    fn too_late(&self) -> Error {
+        match self.core.table.failure(&self.key) {
+            Some(failure) => Error::Backend(failure),
+            None => Error::Timeout {
+                name: self.key.name.clone(),
+                waited: self.began.elapsed(),
+            },
+        }
+    }
+}
+
+/// Waits until a deadline, or for ever.
+pub(crate) async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A place in a local queue; dropping it gives the place up. INV-7.
+struct Place {
+    core: Arc<Core>,
+    key: Key,
+    id: u64,
+    receiver: oneshot::Receiver<Result<Guard>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.core
+            .table
+            .leave(&self.key, self.id, || self.core.reaper.outstanding());
+    }
+}
+
+/// An attempt in flight for a local queue; dropping it hands the attempt to a driver, because the
+/// ticket belongs to the queue and not to its first caller.
+struct Opening {
+    core: Arc<Core>,
+    key: Key,
+    ticket: Ticket,
+    sent: Moment,
+    attempt: Option<AttemptFuture>,
+}
+
+impl Opening {
+    async fn answer(&mut self) -> Result<Attempt, crate::BackendError> {
+        let answer = match &mut self.attempt {
+            Some(attempt) => attempt.await,
+            None => std::future::pending().await,
+        };
+        self.attempt = None;
+        answer
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let Some(attempt) = self.attempt.take() else {
+            return;
+        };
+        if self.core.broken.is(Mutant::CancelLeavesTicket) {
+            self.core.table.abandon(&self.key);
+            return;
+        }
+        self.core
+            .table
+            .first_left(&self.key, self.core.reaper.outstanding());
+        let progress = Progress {
+            ticket: self.ticket.clone(),
+            sent: self.sent,
+            step: Step::InFlight(attempt),
+        };
+        let driver = Driver::new(Arc::clone(&self.core), self.key.clone(), Some(progress));
+        self.core.reaper.submit(Job::Drive(driver));
+    }
+}

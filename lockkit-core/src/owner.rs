@@ -1,0 +1,105 @@
+//! Who may re-enter: local to one client, never seen by a store. INV-11.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::sync::Notify;
+
+use crate::hold::Hold;
+use crate::holder::ClientId;
+use crate::name::LockName;
+use crate::sync::lock;
+
+/// The right to re-enter the locks that it holds.
+///
+/// Made by [`LockClient::owner`](crate::LockClient::owner) and given to
+/// [`Lock::with_owner`](crate::Lock::with_owner). Clones are the same owner. Neither threads nor
+/// tasks own anything: two tasks that share one [`Lock`](crate::Lock) without an owner exclude each
+/// other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    pub(crate) client: ClientId,
+    pub(crate) id: u64,
+}
+
+type Key = (LockName, u64);
+
+/// What each owner of this client holds or is about to hold.
+#[derive(Debug, Default)]
+pub(crate) struct Owners(Mutex<HashMap<Key, Slot>>);
+
+#[derive(Debug)]
+enum Slot {
+    /// One acquire of this owner is under way; others of the same owner wait for its end, because
+    /// two of them at the store would exclude each other.
+    Acquiring(Arc<Notify>),
+    Held(Weak<Hold>),
+}
+
+/// The answer to an owner that wants a lock.
+pub(crate) enum Entry {
+    /// It holds already.
+    Holds(Arc<Hold>),
+    /// It is already acquiring: look again after the end of that.
+    Busy(Arc<Notify>),
+    /// It may acquire.
+    Claimed(Claim),
+}
+
+impl Owners {
+    pub(crate) fn enter(self: &Arc<Self>, name: &LockName, owner: u64) -> Entry {
+        let mut slots = lock(&self.0);
+        let key = (name.clone(), owner);
+        match slots.get(&key) {
+            Some(Slot::Acquiring(done)) => return Entry::Busy(Arc::clone(done)),
+            Some(Slot::Held(hold)) => {
+                if let Some(hold) = hold.upgrade() {
+                    return Entry::Holds(hold);
+                }
+            }
+            None => {}
+        }
+        let done = Arc::new(Notify::new());
+        slots.insert(key.clone(), Slot::Acquiring(Arc::clone(&done)));
+        Entry::Claimed(Claim {
+            owners: Arc::clone(self),
+            key,
+            done,
+            held: false,
+        })
+    }
+
+    /// Forgets the hold of `owner`, if it is still this one.
+    pub(crate) fn forget(&self, name: &LockName, owner: u64, hold: &Hold) {
+        let mut slots = lock(&self.0);
+        let key = (name.clone(), owner);
+        if matches!(slots.get(&key), Some(Slot::Held(weak)) if std::ptr::eq(weak.as_ptr(), hold)) {
+            slots.remove(&key);
+        }
+    }
+}
+
+/// The single acquire that an owner has under way for one name; ends when it is dropped.
+pub(crate) struct Claim {
+    owners: Arc<Owners>,
+    key: Key,
+    done: Arc<Notify>,
+    held: bool,
+}
+
+impl Claim {
+    /// The acquire came to a hold, which the same owner may now re-enter.
+    pub(crate) fn held(mut self, hold: &Arc<Hold>) {
+        lock(&self.owners.0).insert(self.key.clone(), Slot::Held(Arc::downgrade(hold)));
+        self.held = true;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.held {
+            lock(&self.owners.0).remove(&self.key);
+        }
+        self.done.notify_waiters();
+    }
+}

@@ -1,0 +1,183 @@
+//! Acquire, release and waiting, on the memory store with paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::clock::TokioClock;
+use lockkit_core::memory::MemoryStore;
+use lockkit_core::{Error, Lease, LockClient};
+use tokio::time::{Instant, sleep, timeout};
+
+const S: Duration = Duration::from_secs(1);
+
+fn setup() -> (MemoryStore, LockClient) {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let client = LockClient::builder(store.connect())
+        .clock(clock)
+        .seed(1)
+        .build()
+        .unwrap();
+    (store, client)
+}
+
+/// Another client of the same store, as another process would be.
+fn another(store: &MemoryStore, like: &Arc<TokioClock>) -> LockClient {
+    LockClient::builder(store.connect())
+        .clock(like.clone())
+        .seed(2)
+        .build()
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_client_waits_until_the_first_releases() {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let (first, second) = (another(&store, &clock), another(&store, &clock));
+    let held = first.lock("a").unwrap().acquire().await.unwrap();
+    let lock = second.lock("a").unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    sleep(10 * S).await;
+    assert!(!waiting.is_finished());
+    let began = Instant::now();
+    let token = held.token();
+    held.release().await.unwrap();
+    let next = waiting.await.unwrap();
+    assert!(
+        began.elapsed() < Duration::from_millis(1),
+        "the grant is pushed"
+    );
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+    assert!(store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_of_one_client_stand_in_one_line() {
+    let (store, client) = setup();
+    let lock = client.lock("a").unwrap();
+    let held = lock.acquire().await.unwrap();
+    let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
+    for n in 0..64 {
+        let (lock, order) = (lock.clone(), order.clone());
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            order.send((n, guard.token())).unwrap();
+            guard.release().await.unwrap();
+        });
+        sleep(Duration::from_millis(1)).await;
+        // However many wait, the store sees one.
+        assert_eq!(store.counts().waiters, 1);
+    }
+    held.release().await.unwrap();
+    let mut last = None;
+    for n in 0..64 {
+        let (who, token) = served.recv().await.unwrap();
+        assert_eq!(who, n);
+        assert!(Some(token) > last);
+        last = Some(token);
+    }
+    client.drain().await;
+    assert!(store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_at_its_limit() {
+    let (store, client) = setup();
+    let lock = client.lock("a").unwrap();
+    let held = lock.acquire().await.unwrap();
+    let began = Instant::now();
+    let late = lock.acquire_timeout(5 * S).await.unwrap_err();
+    assert!(
+        matches!(&late, Error::Timeout { waited, .. } if *waited >= 5 * S),
+        "{late}"
+    );
+    assert!(began.elapsed() < 6 * S);
+    client.drain().await;
+    assert_eq!(store.counts().waiters, 0, "nobody is left in the queue");
+    held.release().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_waiter_passes_its_turn_on() {
+    let (_, client) = setup();
+    let lock = client.lock("a").unwrap();
+    let held = lock.acquire().await.unwrap();
+    let (first, second) = (lock.clone(), lock.clone());
+    let first = tokio::spawn(async move { first.acquire().await });
+    sleep(S).await;
+    let second = tokio::spawn(async move { second.acquire().await.unwrap().token() });
+    sleep(S).await;
+    first.abort();
+    let token = held.token();
+    held.release().await.unwrap();
+    assert!(timeout(S, second).await.expect("served at once").unwrap() > token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_impossible_lease_is_refused_when_it_is_set() {
+    let (_, client) = setup();
+    let lock = client.lock("a").unwrap();
+    let error = lock
+        .clone()
+        .with_lease(Lease::renewed(Duration::from_millis(1)))
+        .unwrap_err();
+    assert!(error.to_string().contains("1ms"), "{error}");
+    lock.with_lease(Lease::renewed(10 * S)).unwrap();
+}
+
+#[test]
+fn without_a_runtime_it_says_so() {
+    assert!(matches!(
+        LockClient::new(MemoryStore::new()),
+        Err(Error::NoRuntime)
+    ));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = LockClient::builder(MemoryStore::new())
+        .runtime(runtime.handle().clone())
+        .build()
+        .unwrap();
+    let lock = client.lock("a").unwrap();
+    let mut acquire = std::pin::pin!(lock.acquire());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(matches!(
+        acquire.as_mut().poll(&mut context),
+        std::task::Poll::Ready(Err(Error::NoRuntime))
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_refuses_ends_and_releases() {
+    let (store, client) = setup();
+    let lock = client.lock("a").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let other = lock.clone();
+    let waiting = tokio::spawn(async move { other.acquire().await.map(drop) });
+    sleep(S).await;
+    let lost = guard.lost();
+    client.shutdown(2 * S).await.unwrap();
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Shutdown)));
+    assert_eq!(lost.await, lockkit_core::LossReason::Shutdown);
+    assert!(matches!(lock.acquire().await, Err(Error::Shutdown)));
+    assert!(store.is_empty());
+}
+
+#[tokio::test]
+async fn scope_runs_work_under_the_lock_and_is_send() {
+    let client = LockClient::new(MemoryStore::new()).unwrap();
+    let lock = client.lock("a").unwrap();
+    let task = tokio::spawn(async move {
+        let inner = lock.clone();
+        lock.scope(async |guard| {
+            assert!(inner.try_acquire().await.unwrap().is_none());
+            guard.token()
+        })
+        .await
+    });
+    task.await.unwrap().unwrap();
+    client.drain().await;
+    assert!(client.list("").await.unwrap().is_empty());
+}

@@ -1,0 +1,233 @@
+//! Leases, renewal and loss, on the memory store with paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::clock::{ManualClock, TokioClock};
+use lockkit_core::memory::MemoryStore;
+use lockkit_core::{Error, Lease, Lock, LockClient, LossReason};
+use tokio::time::{Instant, sleep};
+
+const S: Duration = Duration::from_secs(1);
+
+fn setup() -> (MemoryStore, LockClient) {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let client = LockClient::builder(store.connect())
+        .clock(clock)
+        .seed(1)
+        .build()
+        .unwrap();
+    (store, client)
+}
+
+fn with_ttl(client: &LockClient, lease: Lease) -> Lock {
+    client.lock("a").unwrap().with_lease(lease).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
+    let (store, client) = setup();
+    let guard = with_ttl(&client, Lease::renewed(S))
+        .acquire()
+        .await
+        .unwrap();
+    for _ in 0..1000 {
+        sleep(S).await;
+        guard.check().unwrap();
+        assert_eq!(store.counts().holds, 1);
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_ends_and_frees_the_lock() {
+    let (store, client) = setup();
+    let began = Instant::now();
+    let guard = with_ttl(&client, Lease::fixed(3 * S))
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(began.elapsed() >= Duration::from_millis(2900) && began.elapsed() <= 3 * S);
+    assert!(matches!(guard.check(), Err(Error::Lost { .. })));
+    client.drain().await;
+    assert_eq!(
+        store.counts().holds,
+        0,
+        "the guard lives, the hold does not"
+    );
+    assert!(matches!(
+        guard.release().await,
+        Err(Error::Lost {
+            reason: LossReason::Expired,
+            ..
+        })
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_is_extended_but_never_shortened() {
+    let (_, client) = setup();
+    let guard = with_ttl(&client, Lease::fixed(3 * S))
+        .acquire()
+        .await
+        .unwrap();
+    guard.extend(S).await.unwrap();
+    assert!(guard.remaining() > 2 * S);
+    sleep(2 * S).await;
+    guard.extend(10 * S).await.unwrap();
+    sleep(9 * S).await;
+    guard.check().unwrap();
+    sleep(S).await;
+    assert!(guard.check().is_err());
+    let renewed = client.lock("b").unwrap().acquire().await.unwrap();
+    assert!(matches!(
+        renewed.extend(S).await,
+        Err(Error::Unsupported { .. })
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_with_a_fixed_lease_gets_all_of_it() {
+    let (store, client) = setup();
+    let clock = Arc::new(TokioClock::new());
+    let other = LockClient::builder(store.connect())
+        .clock(clock)
+        .build()
+        .unwrap();
+    let held = other.lock("a").unwrap().acquire().await.unwrap();
+    let lock = with_ttl(&client, Lease::fixed(60 * S));
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    sleep(2 * S).await;
+    held.release().await.unwrap();
+    let guard = waiting.await.unwrap();
+    let began = Instant::now();
+    guard.lost().await;
+    assert!(
+        began.elapsed() > 58 * S && began.elapsed() <= 60 * S,
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_ends_a_renewed_hold() {
+    let (_, client) = setup();
+    let lock = with_ttl(&client, Lease::renewed(S))
+        .with_max_hold(10 * S)
+        .unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let began = Instant::now();
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    assert!(began.elapsed() >= 10 * S && began.elapsed() < 11 * S);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_lock_is_lost_with_the_next_renewal() {
+    let (_, client) = setup();
+    let lock = with_ttl(&client, Lease::renewed(3 * S));
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(
+        lock.break_lock().await.unwrap().unwrap().token,
+        Some(guard.token())
+    );
+    let began = Instant::now();
+    assert_eq!(guard.lost().await, LossReason::Superseded);
+    assert!(began.elapsed() < 2 * S);
+    assert!(matches!(guard.reenter(), Err(Error::Lost { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ended_session_is_told_at_once() {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder()
+        .clock(clock.clone())
+        .sessions(10 * S)
+        .build();
+    let connection = store.connect();
+    let client = LockClient::builder(connection.clone())
+        .clock(clock)
+        .build()
+        .unwrap();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    sleep(S).await;
+    let began = Instant::now();
+    connection.expire_session();
+    assert_eq!(guard.lost().await, LossReason::SessionEnded);
+    assert!(began.elapsed() < Duration::from_millis(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaked_hold_ends_with_its_lease() {
+    let (store, client) = setup();
+    let lock = with_ttl(&client, Lease::renewed(3 * S));
+    lock.acquire().await.unwrap().leak();
+    sleep(2 * S).await;
+    assert_eq!(store.counts().holds, 1);
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    sleep(S).await;
+    assert!(lock.try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_store_gives_a_leaked_hold_up_at_its_deadline() {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder()
+        .clock(clock.clone())
+        .sessions(10 * S)
+        .build();
+    let client = LockClient::builder(store.connect())
+        .clock(clock)
+        .build()
+        .unwrap();
+    // Another hold keeps the session alive.
+    let other = client.lock("b").unwrap().acquire().await.unwrap();
+    client.lock("a").unwrap().acquire().await.unwrap().leak();
+    sleep(9 * S).await;
+    assert_eq!(store.counts().holds, 2);
+    sleep(S).await;
+    assert_eq!(store.counts().holds, 1);
+    other.check().unwrap();
+}
+
+#[tokio::test]
+async fn check_knows_of_a_suspend_before_any_timer() {
+    let clock = Arc::new(ManualClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let client = LockClient::builder(store.connect())
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    clock.advance(31 * S);
+    assert!(guard.check().is_err());
+    let second = client.lock("b").unwrap().acquire().await.unwrap();
+    clock.advance(31 * S);
+    // Nobody looks; the keeper does, within a second.
+    let began = Instant::now();
+    assert_eq!(second.lost().await, LossReason::Expired);
+    assert!(began.elapsed() < Duration::from_millis(1500));
+}
+
+#[test]
+fn a_stopped_runtime_loses_the_holds() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = LockClient::builder(MemoryStore::new())
+        .runtime(runtime.handle().clone())
+        .build()
+        .unwrap();
+    let guard = runtime
+        .block_on(client.lock("a").unwrap().acquire())
+        .unwrap();
+    let lost = guard.lost();
+    drop(runtime);
+    let elsewhere = tokio::runtime::Runtime::new().unwrap();
+    assert_eq!(elsewhere.block_on(lost), LossReason::Shutdown);
+    // Nor does it panic here, without any runtime.
+    drop(guard);
+    let waiting = client.lock("a").unwrap();
+    let answer =
+        elsewhere.block_on(async { tokio::time::timeout(S, waiting.acquire()).await.unwrap() });
+    assert!(matches!(answer, Err(Error::Shutdown)), "{answer:?}");
+}
