@@ -16,6 +16,8 @@ mod client;
 pub mod clock;
 mod driver;
 mod error;
+#[cfg(unix)]
+pub mod file;
 mod guard;
 mod hold;
 mod holder;

@@ -1,0 +1,168 @@
+//! Taking, keeping and giving back: what a ticket does to its file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::FileStore;
+use super::place::{Inode, Place, Seizure};
+use super::problem::Problem;
+use super::record::{self, Content};
+use crate::backend::{Release, Ticket};
+use crate::sync::lock;
+use crate::token::FencingToken;
+
+/// How often an attempt begins again because of a file that was replaced under its hands, or of
+/// somebody who looked.
+const TRIES: u32 = 32;
+
+/// What came of locking a file once.
+enum Try {
+    Taken(FencingToken),
+    Held,
+    /// The file is no longer the one at its path.
+    Replaced,
+    LookedAt,
+}
+
+/// A lock that this store holds: its file, open and locked.
+#[derive(Debug)]
+pub(super) struct Hold {
+    place: Place,
+    token: FencingToken,
+    /// The process that took it. A child by `fork` has a copy of everything here, and no hold.
+    pid: u32,
+}
+
+impl FileStore {
+    /// Takes the lock for `ticket`, or finds that it holds; `None` if somebody else does.
+    pub(super) async fn take(&self, ticket: &Ticket) -> Result<Option<FencingToken>, Problem> {
+        if let Some(token) = self.still_holds(ticket)? {
+            return Ok(Some(token));
+        }
+        for _ in 0..TRIES {
+            match self.try_take(ticket)? {
+                Try::Taken(token) => return Ok(Some(token)),
+                Try::Held => return Ok(None),
+                Try::Replaced => {}
+                // Nothing is held here: whoever drops the attempt leaves nothing.
+                Try::LookedAt => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+        // Somebody shares it for longer than a look takes.
+        Ok(None)
+    }
+
+    fn try_take(&self, ticket: &Ticket) -> Result<Try, Problem> {
+        let path = self.path(&ticket.name);
+        let name = ticket.name.as_str();
+        let place = Place::open_or_create(&path)?;
+        match place.seize(&path)? {
+            Seizure::Taken => {}
+            Seizure::Held => return Ok(Try::Held),
+            Seizure::LookedAt => return Ok(Try::LookedAt),
+        }
+        let pid = std::process::id();
+        let before = read(&place, &path, name)?;
+        let token = self.next_token(&before, &path)?;
+        let holder = Some((ticket.holder, pid));
+        record::write(&place.file, &before, name, token.get(), holder)
+            .map_err(|error| Problem::io(&path, error))?;
+        // Only after the token is written: whoever breaks this hold reads the token of the old
+        // file after it has put a new one in place, and this order lets it find ours. INV-4.
+        if self.rules.compares && !place.is_at(&path)? {
+            return Ok(Try::Replaced);
+        }
+        lock(&self.held).insert(ticket.holder, Hold { place, token, pid });
+        Ok(Try::Taken(token))
+    }
+
+    /// The token of a ticket whose file is still the one at its path; `None` if it does not hold.
+    pub(super) fn still_holds(&self, ticket: &Ticket) -> Result<Option<FencingToken>, Problem> {
+        let Some((token, inode)) = self.held_by(ticket) else {
+            return Ok(None);
+        };
+        if !self.rules.compares || Inode::at(&self.path(&ticket.name))? == Some(inode) {
+            return Ok(Some(token));
+        }
+        lock(&self.held).remove(&ticket.holder);
+        Ok(None)
+    }
+
+    fn held_by(&self, ticket: &Ticket) -> Option<(FencingToken, Inode)> {
+        let held = lock(&self.held);
+        let hold = held.get(&ticket.holder)?;
+        (hold.pid == std::process::id()).then_some((hold.token, hold.place.inode))
+    }
+
+    /// Ends the hold of `ticket`.
+    pub(super) fn give_back(&self, ticket: &Ticket) -> Result<Release, Problem> {
+        let path = self.path(&ticket.name);
+        let hold = lock(&self.held).remove(&ticket.holder);
+        // In a child by `fork` the file is closed and not unlocked: the lock is the parent's.
+        let hold = hold.filter(|hold| hold.pid == std::process::id());
+        let Some(Hold { place, token, .. }) = hold else {
+            if !self.rules.checks_owner {
+                self.replace(&ticket.name)?;
+            }
+            return Ok(Release::NotHeld);
+        };
+        if self.rules.compares && !place.is_at(&path)? {
+            return Ok(Release::NotHeld);
+        }
+        // Who held it is a help for the eyes of an operator: the release succeeds without it.
+        let _ = sign_off(&place, ticket, token);
+        if !self.rules.keeps_file {
+            let _ = std::fs::remove_file(&path);
+        }
+        place.unlock(&path)?;
+        Ok(Release::Released)
+    }
+
+    /// The next token of a lock whose file had `before` in it.
+    pub(super) fn next_token(
+        &self,
+        before: &Content,
+        path: &Path,
+    ) -> Result<FencingToken, Problem> {
+        let floor = if self.rules.clock_floor {
+            host_micros()
+        } else {
+            0
+        };
+        let next = before.token().checked_add(1).map(|next| next.max(floor));
+        next.and_then(FencingToken::new)
+            .ok_or_else(|| Problem::LastToken(path.to_owned()))
+    }
+}
+
+/// Reads a file that must be empty or the lock file of `name`.
+pub(super) fn read(place: &Place, path: &Path, name: &str) -> Result<Content, Problem> {
+    let content = record::read(&place.file).map_err(|error| Problem::io(path, error))?;
+    if content == Content::Foreign {
+        return Err(Problem::Foreign(path.to_owned()));
+    }
+    if content.name().is_some_and(|other| other != name) {
+        return Err(Problem::OtherName(path.to_owned()));
+    }
+    Ok(content)
+}
+
+/// Writes that nobody holds the lock any more. The token stays, also if somebody truncated the file.
+fn sign_off(place: &Place, ticket: &Ticket, token: FencingToken) -> std::io::Result<()> {
+    let before = record::read(&place.file)?;
+    if before == Content::Foreign {
+        return Ok(());
+    }
+    let token = before.token().max(token.get());
+    record::write(&place.file, &before, ticket.name.as_str(), token, None)
+}
+
+/// The machine's wall clock in microseconds: the floor of tokens, never the measure of a lease.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "all holders of this store run on this machine, so that its clock is the store's own clock; only tokens depend on it"
+)]
+pub(super) fn host_micros() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
+}

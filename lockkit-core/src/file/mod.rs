@@ -1,0 +1,226 @@
+//! Locks in files, for the processes of one machine.
+//!
+//! Each lock is a file in the store's directory, locked with `flock(2)`; the kernel frees it when
+//! its process ends, however it ends. `flock(1)` from a shell script on the same file excludes the
+//! holders of this store and is excluded by them.
+//!
+//! | | |
+//! |---|---|
+//! | who is excluded | every process that locks the same file; on one machine only |
+//! | a holder crashes | free at once: the kernel closes its files |
+//! | a holder is frozen | keeps the lock for as long as the process exists; others wait |
+//! | a waiter | polls, in no order |
+//! | token | `max(last + 1, wall clock of the machine in microseconds)` |
+//! | power failure | nothing is flushed to the disk: what was lost of a token, the clock makes up for |
+//! | file removed or truncated by somebody | the next token is still larger, by the clock; a removed file's holder notices at its next renewal |
+//! | `fork` | a child without `exec` keeps the lock of its parent until both have gone; `exec` closes it |
+//!
+//! # Units and shapes
+//! The file of `orders/42` is `orders%2f42.lock`; DESIGN of names and content stand in `names.rs`
+//! and `record.rs`. A file outlives its lock, for it keeps the token; [`FileStore::purge`] removes
+//! files long unused.
+//!
+//! # Source
+//! `flock(2)` as [`std::fs::File::try_lock`] takes it. Other than PID files, nothing is ever removed
+//! on release, so that nobody can lock a file that others no longer see; whoever has locked a file
+//! compares it with the one at the path, since an operator's [`break_lock`] puts a new one there.
+//!
+//! [`break_lock`]: crate::backend::DistributedLock::break_lock
+
+mod builder;
+mod hold;
+mod names;
+mod network;
+mod operator;
+mod place;
+mod problem;
+mod record;
+mod rules;
+#[cfg(test)]
+mod scratch;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+pub use builder::FileStoreBuilder;
+#[cfg(feature = "mutants")]
+pub use rules::FileMutant;
+
+use crate::backend::{Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch};
+use crate::capability::{Capabilities, EndsBy, PollRange};
+use crate::error::BackendError;
+use crate::holder::HolderId;
+use crate::name::LockName;
+use hold::Hold;
+use problem::Problem;
+use rules::Rules;
+
+const BACKEND: &str = "file";
+
+/// Locks in the files of one directory.
+///
+/// # Cost
+/// Every call does a few system calls on the local disk's cache, some microseconds, in the calling
+/// task. A hold costs an open file: mind the limit (`ulimit -n`) before you hold thousands.
+///
+/// # Examples
+/// ```
+/// use lockkit_core::file::FileStore;
+/// use lockkit_core::DistributedLock as _;
+///
+/// let dir = std::env::temp_dir().join(format!("lockkit-doc-{}", std::process::id()));
+/// let store = FileStore::new(&dir)?;
+/// assert_eq!(store.backend(), "file");
+/// # std::fs::remove_dir_all(dir).unwrap();
+/// # Ok::<(), lockkit_core::BackendError>(())
+/// ```
+#[derive(Debug)]
+pub struct FileStore {
+    dir: PathBuf,
+    poll: PollRange,
+    rules: Rules,
+    held: Mutex<HashMap<HolderId, Hold>>,
+}
+
+impl FileStore {
+    const POLL: PollRange = PollRange {
+        min: Duration::from_millis(5),
+        max: Duration::from_millis(200),
+    };
+
+    /// Opens a directory of locks, and makes it if it is missing.
+    ///
+    /// # Errors
+    /// As [`FileStoreBuilder::build`].
+    pub fn new(dir: impl AsRef<Path>) -> Result<Self, BackendError> {
+        Self::builder(dir).build()
+    }
+
+    /// Sets options first.
+    pub fn builder(dir: impl AsRef<Path>) -> FileStoreBuilder {
+        FileStoreBuilder::new(dir.as_ref().to_owned())
+    }
+
+    fn at(dir: PathBuf, poll: PollRange, rules: Rules) -> Self {
+        Self {
+            dir,
+            poll,
+            rules,
+            held: Mutex::default(),
+        }
+    }
+
+    /// The directory, as an absolute path.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The file of a lock, for `flock(1)` and the like. It is made when the lock is first taken.
+    #[must_use]
+    pub fn path(&self, name: &LockName) -> PathBuf {
+        self.dir.join(names::encode(name.as_str()))
+    }
+
+    /// The process that holds a lock, as it wrote it into the file; `None` if nobody of this
+    /// library holds it.
+    ///
+    /// # Errors
+    /// As [`inspect`](DistributedLock::inspect).
+    pub async fn holder_pid(&self, name: &LockName) -> Result<Option<u32>, BackendError> {
+        let seen = self.look(name).await;
+        let seen = seen.map_err(|problem| problem.during("inspect"))?;
+        let holder = seen.and_then(|content| content.entry()?.holder);
+        Ok(holder.map(|(_, pid)| pid))
+    }
+
+    /// Removes the files of locks that nobody has taken or released for `older_than`, and answers
+    /// how many. A name's next token is larger all the same, by the clock.
+    ///
+    /// # Errors
+    /// - [`Backend`](crate::Error::Backend) errors of the file system; files that were removed before stay removed.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: some files are removed, others are not.
+    pub async fn purge(&self, older_than: Duration) -> Result<u64, BackendError> {
+        self.remove_unused(older_than)
+            .await
+            .map_err(|problem| problem.during("purge"))
+    }
+}
+
+#[async_trait]
+impl DistributedLock for FileStore {
+    fn backend(&self) -> &'static str {
+        BACKEND
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        // The store keeps no lease: `ttl` is how often the client looks whether the file is still
+        // its own, and the limit of a fixed lease.
+        Capabilities::new()
+            .with_ttl_range(Duration::from_millis(50), Duration::from_secs(365 * 86_400))
+            .with_poll(self.poll)
+            .with_ends_by(EndsBy::Process)
+    }
+
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        match self.take(ticket).await {
+            Ok(Some(token)) => Ok(Attempt::Granted(Grant::new(token, ticket.ttl))),
+            Ok(None) => Ok(Attempt::held()),
+            Err(problem) => Err(problem.during("attempt")),
+        }
+    }
+
+    async fn watch(&self, _ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        Err(Problem::NoWatch.during("watch"))
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let answer = |ticket| match self.still_holds(ticket) {
+            Ok(Some(_)) => Ok(Renewal::Renewed { since: None }),
+            Ok(None) => Ok(Renewal::NotHeld),
+            Err(problem) => Err(problem.during("renew")),
+        };
+        tickets.iter().map(answer).collect()
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        self.give_back(ticket)
+            .map_err(|problem| problem.during("release"))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        match self.look(name).await {
+            Ok(seen) => Ok(seen.map(|content| operator::state(name, &content))),
+            Err(problem) => Err(problem.during("inspect")),
+        }
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let broken = match self.turn().await {
+            Ok(_turn) => self.replace(name),
+            Err(problem) => Err(problem),
+        };
+        broken.map_err(|problem| problem.during("break"))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        self.list_held(prefix)
+            .await
+            .map_err(|problem| problem.during("list"))
+    }
+
+    fn resolve(&self, ticket: &Ticket) -> Ticket {
+        ticket.clone()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
