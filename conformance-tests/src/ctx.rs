@@ -51,8 +51,12 @@ impl Ctx {
 
     /// Breaks a promise in every client that the case makes.
     #[cfg(feature = "mutants")]
-    pub(crate) fn break_promise(&mut self, mutant: Option<lockkit_core::mutants::Mutant>) {
+    pub(crate) const fn with_mutant(
+        mut self,
+        mutant: Option<lockkit_core::mutants::Mutant>,
+    ) -> Self {
         self.mutant = mutant;
+        self
     }
 
     /// The place that the case runs in.
