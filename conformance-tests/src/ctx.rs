@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::wrap::{Faults, Faulty};
+use lockkit_core::backend::Ticket;
 use lockkit_core::{
-    Capabilities, ClientId, DistributedLock, Guard, Lease, Lock, LockClient, LockClientBuilder,
+    Capabilities, ClientId, DistributedLock, Guard, HolderId, Lease, Lock, LockClient,
+    LockClientBuilder, LockName, TtlOf,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -132,7 +134,18 @@ impl Ctx {
     /// # Errors
     /// - [`Failure`] if the store cannot be reached.
     pub async fn faulty_store(&self) -> Outcome<(Arc<dyn DistributedLock>, Faults)> {
-        let store = Faulty::over(self.store().await?);
+        self.faulty_store_from(fastrand::u64(..)).await
+    }
+
+    /// The same, with random faults that follow from `seed`.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn faulty_store_from(
+        &self,
+        seed: u64,
+    ) -> Outcome<(Arc<dyn DistributedLock>, Faults)> {
+        let store = Faulty::new(self.store().await?, seed);
         let faults = store.faults();
         Ok((Arc::new(store), faults))
     }
@@ -145,6 +158,51 @@ impl Ctx {
         let (store, faults) = self.faulty_store().await?;
         let client = self.builder(store).timeout(Duration::from_millis(400));
         Ok((client.build()?, faults))
+    }
+
+    /// A ticket of a client that is nobody else's, with the short lease, for the steps of a store
+    /// without a client above it.
+    ///
+    /// # Errors
+    /// - [`Failure`] if `name` cannot name a lock.
+    pub fn ticket(&self, name: &str) -> Outcome<Ticket> {
+        let holder = HolderId::new(ClientId::random(), 1);
+        Ok(Ticket::new(LockName::new(name)?, holder, self.ttl))
+    }
+
+    /// Waits until `count` clients wait for the lock; where the store does not know, a moment.
+    ///
+    /// # Errors
+    /// - [`Failure`] if they do not come.
+    pub async fn queued(&self, lock: &Lock, count: u32) -> Outcome {
+        until("the waiters stand in the queue", async || {
+            let state = lock.inspect().await?;
+            Ok(match state.and_then(|state| state.waiters) {
+                Some(waiters) => waiters >= count,
+                None => {
+                    // Nobody tells when they have asked.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    true
+                }
+            })
+        })
+        .await
+    }
+
+    /// `wished`, or the longest fixed lease that the store does if that is shorter.
+    #[must_use]
+    pub fn longest(&self, wished: Duration) -> Duration {
+        match self.capabilities.ttl_of {
+            // The client alone ends a fixed lease there.
+            TtlOf::PerSession => wished,
+            _ => wished.min(self.capabilities.max_ttl),
+        }
+    }
+
+    /// The store frees a hold that nobody renews, at the latest after this time.
+    #[must_use]
+    pub fn freed_after(&self) -> Duration {
+        self.ttl + self.ttl / 2 + self.capabilities.poll.max
     }
 
     /// Starts a process that takes locks of this store.

@@ -4,6 +4,7 @@
 //! several processes can be merged by time. A [`Check`](Op::Check) carries the moment *before* the
 //! look: whatever delays the writer afterwards, the guard did stand at the moment in the line.
 
+use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -135,10 +136,19 @@ pub struct Recorder {
     inner: Arc<Mutex<Recorded>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Recorded {
     events: Vec<Event>,
     holds: u64,
+    output: Option<Box<dyn Write + Send>>,
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorded")
+            .field("events", &self.events.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Recorder {
@@ -146,6 +156,17 @@ impl Recorder {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Writes each event to `output` as it comes, and keeps none.
+    #[must_use]
+    pub fn writing_to(output: impl Write + Send + 'static) -> Self {
+        Self {
+            inner: Arc::new(Mutex::new(Recorded {
+                output: Some(Box::new(output)),
+                ..Recorded::default()
+            })),
+        }
     }
 
     /// A number for the next hold, from one upwards.
@@ -159,7 +180,14 @@ impl Recorder {
     /// Adds an event.
     pub fn push(&self, event: Event) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.events.push(event);
+        match &mut inner.output {
+            // In one piece and at once. If nobody reads any more, nobody misses it.
+            Some(output) => {
+                let line = format!("{}\n", event.line());
+                drop(output.write_all(line.as_bytes()).and(output.flush()));
+            }
+            None => inner.events.push(event),
+        }
     }
 
     /// Adds an event of the present moment.

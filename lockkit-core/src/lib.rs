@@ -38,6 +38,7 @@ mod sync;
 mod table;
 mod token;
 mod waiter;
+pub mod wrap;
 
 pub use backend::DistributedLock;
 pub use capability::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};

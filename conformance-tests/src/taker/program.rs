@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::{DONE, Worker};
 use crate::failure::{Failure, Outcome};
-use crate::history::{Event, Recorder};
+use crate::history::Recorder;
 
 /// Acts as a lock-taker: the whole `main` of such a program. `open` opens the store at a URL.
 ///
@@ -140,11 +140,4 @@ impl Held {
 
 fn say(line: &str) -> Outcome {
     Ok(writeln!(io::stdout(), "{line}")?)
-}
-
-/// Writes an event as one piece, so that lines of several tasks do not mix.
-pub(crate) fn write_line(output: &mut dyn Write, event: &Event) {
-    // Whoever read this is gone, and this process will soon hear of it.
-    drop(output.write_all(format!("{}\n", event.line()).as_bytes()));
-    drop(output.flush());
 }
