@@ -56,13 +56,11 @@ impl LockClient {
     }
 
     /// Sets options before making a client.
-    #[must_use]
     pub fn builder(store: impl DistributedLock) -> LockClientBuilder {
         Self::builder_arc(Arc::new(store))
     }
 
     /// As [`builder`](Self::builder), for a store that is shared already.
-    #[must_use]
     pub fn builder_arc(store: Arc<dyn DistributedLock>) -> LockClientBuilder {
         LockClientBuilder::new(store)
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::name::{InvalidName, LockName};
 use crate::token::FencingToken;
+use crate::url::InvalidUrl;
 
 /// The result of most calls of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -45,6 +46,9 @@ pub enum Error {
     /// The text cannot name a lock. Change it.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
+    /// The URL does not lead to a store. Change it, or enable the feature that it names.
+    #[error(transparent)]
+    InvalidUrl(#[from] InvalidUrl),
     /// The [`Owner`](crate::Owner) belongs to another client. Make one with this client.
     #[error("the owner belongs to another client: make it with the client whose lock it re-enters")]
     ForeignOwner,

@@ -37,6 +37,7 @@ mod runtime;
 mod sync;
 mod table;
 mod token;
+pub mod url;
 mod waiter;
 pub mod wrap;
 

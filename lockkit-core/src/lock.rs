@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::backend::{Attempt, LockState, Mode, Ticket};
 use crate::client::Core;
 use crate::driver::{AttemptFuture, attempt};
-use crate::error::{BackendError, Error, Outcome, Result};
+use crate::error::{BackendError, Error, LossReason, Outcome, Result};
 use crate::guard::Guard;
 use crate::lease::{Lease, window};
 use crate::mutants::Mutant;
@@ -168,17 +168,25 @@ impl Lock {
                 }
             }
         };
-        let (core, key, wish) = (Arc::clone(&self.core), self.key(), self.wish());
-        let guard = Caller {
-            core,
-            key,
-            wish,
-            began,
-            deadline,
+        loop {
+            let (core, key, wish) = (Arc::clone(&self.core), self.key(), self.wish());
+            let guard = Caller {
+                core,
+                key,
+                wish,
+                began,
+                deadline,
+            }
+            .acquire()
+            .await?;
+            // A process that was stopped while it waited may find its grant expired.
+            if let Err(Error::Lost { reason, .. }) = guard.check()
+                && reason != LossReason::MaxHold
+            {
+                continue;
+            }
+            return Ok(claimed(claim, guard));
         }
-        .acquire()
-        .await?;
-        Ok(claimed(claim, guard))
     }
 
     /// Takes the lock if it is free; `None` if anybody holds it or waits for it.
@@ -402,10 +410,11 @@ impl Trying {
     async fn answer(&mut self) -> Result<Attempt, BackendError> {
         let answer = self.attempt.insert(attempt(&self.core, &self.ticket)).await;
         self.attempt = None;
-        self.known = match &answer {
+        // An answer "held" says nothing about an earlier request that may still be on its way.
+        self.known |= match &answer {
             Ok(Attempt::Granted(_)) => true,
             Ok(Attempt::Held { .. }) => false,
-            Err(error) => self.known || error.outcome() == Outcome::Indeterminate,
+            Err(error) => error.outcome() == Outcome::Indeterminate,
         };
         answer
     }
@@ -420,7 +429,7 @@ impl Drop for Trying {
         let before = self.attempt.take().map(|attempt| -> Before {
             Box::pin(async move {
                 match attempt.await {
-                    Ok(Attempt::Held { .. }) => false,
+                    Ok(Attempt::Held { .. }) => known,
                     Err(error) => known || error.outcome() == Outcome::Indeterminate,
                     Ok(Attempt::Granted(_)) => true,
                 }

@@ -3,6 +3,10 @@
 //! Without the feature `mutants` nothing here exists at run time and this module is private.
 
 /// A promise that the client breaks.
+#[cfg_attr(
+    not(feature = "mutants"),
+    expect(unreachable_pub, reason = "public with the feature")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mutant {

@@ -1,4 +1,9 @@
 //! Leases, renewal and loss, on the memory store with paused time.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking and run inside a runtime"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -33,6 +33,23 @@ pub(super) struct Hold {
     pid: u32,
 }
 
+impl Hold {
+    /// Whether this process took it.
+    fn is_ours(&self) -> bool {
+        self.pid == std::process::id()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Closing the file would do, were there not children of any thread between `fork` and
+        // `exec` that have it open too. In a child itself the lock is the parent's.
+        if self.is_ours() {
+            let _ = self.place.file.unlock();
+        }
+    }
+}
+
 impl FileStore {
     /// Takes the lock for `ticket`, or finds that it holds; `None` if somebody else does.
     pub(super) async fn take(&self, ticket: &Ticket) -> Result<Option<FencingToken>, Problem> {
@@ -91,30 +108,28 @@ impl FileStore {
     fn held_by(&self, ticket: &Ticket) -> Option<(FencingToken, Inode)> {
         let held = lock(&self.held);
         let hold = held.get(&ticket.holder)?;
-        (hold.pid == std::process::id()).then_some((hold.token, hold.place.inode))
+        hold.is_ours().then_some((hold.token, hold.place.inode))
     }
 
     /// Ends the hold of `ticket`.
     pub(super) fn give_back(&self, ticket: &Ticket) -> Result<Release, Problem> {
         let path = self.path(&ticket.name);
         let hold = lock(&self.held).remove(&ticket.holder);
-        // In a child by `fork` the file is closed and not unlocked: the lock is the parent's.
-        let hold = hold.filter(|hold| hold.pid == std::process::id());
-        let Some(Hold { place, token, .. }) = hold else {
+        let Some(hold) = hold.filter(Hold::is_ours) else {
             if !self.rules.checks_owner {
                 self.replace(&ticket.name)?;
             }
             return Ok(Release::NotHeld);
         };
-        if self.rules.compares && !place.is_at(&path)? {
+        if self.rules.compares && !hold.place.is_at(&path)? {
             return Ok(Release::NotHeld);
         }
         // Who held it is a help for the eyes of an operator: the release succeeds without it.
-        let _ = sign_off(&place, ticket, token);
+        let _ = sign_off(&hold, ticket);
         if !self.rules.keeps_file {
             let _ = std::fs::remove_file(&path);
         }
-        place.unlock(&path)?;
+        hold.place.unlock(&path)?;
         Ok(Release::Released)
     }
 
@@ -148,13 +163,14 @@ pub(super) fn read(place: &Place, path: &Path, name: &str) -> Result<Content, Pr
 }
 
 /// Writes that nobody holds the lock any more. The token stays, also if somebody truncated the file.
-fn sign_off(place: &Place, ticket: &Ticket, token: FencingToken) -> std::io::Result<()> {
-    let before = record::read(&place.file)?;
+fn sign_off(hold: &Hold, ticket: &Ticket) -> std::io::Result<()> {
+    let file = &hold.place.file;
+    let before = record::read(file)?;
     if before == Content::Foreign {
         return Ok(());
     }
-    let token = before.token().max(token.get());
-    record::write(&place.file, &before, ticket.name.as_str(), token, None)
+    let token = before.token().max(hold.token.get());
+    record::write(file, &before, ticket.name.as_str(), token, None)
 }
 
 /// The machine's wall clock in microseconds: the floor of tokens, never the measure of a lease.

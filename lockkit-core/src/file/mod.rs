@@ -142,8 +142,11 @@ impl FileStore {
     /// Removes the files of locks that nobody has taken or released for `older_than`, and answers
     /// how many. A name's next token is larger all the same, by the clock.
     ///
+    /// Not for names that `flock(1)` locks too: a program that has opened the file and not locked it
+    /// yet does not notice that the file goes.
+    ///
     /// # Errors
-    /// - [`Backend`](crate::Error::Backend) errors of the file system; files that were removed before stay removed.
+    /// - The file system's, with their outcome; files that were removed before stay removed.
     ///
     /// # Cancel safety
     /// Cancel safe: some files are removed, others are not.

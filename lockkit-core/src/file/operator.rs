@@ -210,6 +210,10 @@ fn remove_free(path: &Path) -> Result<bool, Problem> {
     if place.seize(path)? != Seizure::Taken || !place.is_at(path)? {
         return Ok(false);
     }
+    let content = record::read(&place.file).map_err(|error| Problem::io(path, error))?;
+    if !matches!(content, Content::Ours(_)) {
+        return Ok(false);
+    }
     fs::remove_file(path).map_err(|error| Problem::io(path, error))?;
     Ok(true)
 }

@@ -129,10 +129,15 @@ impl Books {
         }
     }
 
-    /// The session proves that it lives, or begins anew.
+    /// The session begins, or proves that it lives. As with a real session, a request does so only
+    /// when the last proof is a while ago: a lease may be older than the attempt that stands on it.
     pub(super) fn keep_alive(&mut self, session: Session, now: Moment) {
-        if self.in_sessions() {
-            self.alive.insert(session, now);
+        if !self.in_sessions() {
+            return;
+        }
+        let last = self.alive.entry(session).or_insert(now);
+        if *last + self.rules.max_ttl / 4 <= now {
+            *last = now;
         }
     }
 

@@ -3,11 +3,11 @@
 //! An entry without a holder and without waiters is the same as none, so that every step begins
 //! with an entry, and a blank one is thrown away after it.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::books::{Books, Session};
 use super::mutant::StoreMutant;
+use super::queue::Queue;
 use crate::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Wake};
 use crate::clock::Moment;
 use crate::error::LossReason;
@@ -18,7 +18,7 @@ use crate::token::FencingToken;
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     hold: Option<Hold>,
-    queue: VecDeque<Waiter>,
+    queue: Queue,
 }
 
 #[derive(Debug)]
@@ -29,15 +29,6 @@ struct Hold {
     until: Moment,
     /// Pushed to a waiter that has not answered yet.
     provisional: bool,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    holder: HolderId,
-    session: Session,
-    ttl: Duration,
-    /// Its last heartbeat.
-    seen: Moment,
 }
 
 /// The ticket was released before: it is never granted any more.
@@ -59,7 +50,7 @@ impl Entry {
 
     /// Whether the ticket holds or waits.
     pub(super) fn knows(&self, holder: HolderId) -> bool {
-        self.is_held_by(holder) || self.queue.iter().any(|waiter| waiter.holder == holder)
+        self.is_held_by(holder) || self.queue.place(holder).is_some()
     }
 
     fn is_held_by(&self, holder: HolderId) -> bool {
@@ -80,13 +71,12 @@ impl Entry {
         if books.gone.contains(ticket.holder) && !books.broken(StoreMutant::GhostAfterRelease) {
             return Err(WasReleased);
         }
-        let waits = self.beat(ticket, now);
-        self.drop_dead(now, books);
+        let waits = self.queue.beat(ticket, now);
+        self.queue.drop_dead(now, books);
         let blind = waits && books.broken(StoreMutant::RecheckFindsNothing);
         if self.hold.is_none() && !blind {
-            let first = self.queue.front();
-            if books.barging() || first.is_none_or(|first| first.holder == ticket.holder) {
-                self.queue.retain(|waiter| waiter.holder != ticket.holder);
+            if books.barging() || self.queue.lets_through(ticket.holder) {
+                self.queue.leave(ticket.holder);
                 let grant = self.take(ticket.holder, session, ticket.ttl, now, books);
                 return Ok(Attempt::Granted(grant));
             }
@@ -116,19 +106,6 @@ impl Entry {
         Some(books.grant(hold.token, hold.session, ticket.ttl))
     }
 
-    /// The heartbeat of a place; answers whether there is one.
-    fn beat(&mut self, ticket: &Ticket, now: Moment) -> bool {
-        let mut queue = self.queue.iter_mut();
-        match queue.find(|waiter| waiter.holder == ticket.holder) {
-            Some(waiter) => {
-                waiter.seen = now;
-                waiter.ttl = ticket.ttl;
-                true
-            }
-            None => false,
-        }
-    }
-
     fn take(
         &mut self,
         holder: HolderId,
@@ -152,12 +129,7 @@ impl Entry {
         if !books.keeps_waiters() || self.knows(ticket.holder) {
             return;
         }
-        self.queue.push_back(Waiter {
-            holder: ticket.holder,
-            session,
-            ttl: ticket.ttl,
-            seen: now,
-        });
+        self.queue.join(ticket, session, now);
         // In the same step as the place: no wake-up can come before somebody keeps it.
         if books.pushes() || books.rules.tells_loss {
             books.inboxes.open(ticket.holder);
@@ -165,8 +137,7 @@ impl Entry {
     }
 
     fn held(&self, holder: HolderId, now: Moment, books: &Books) -> Attempt {
-        let place = self.queue.iter().position(|waiter| waiter.holder == holder);
-        let ahead = place.filter(|_| !books.barging());
+        let ahead = self.queue.place(holder).filter(|_| !books.barging());
         let hold = self.hold.as_ref().filter(|_| !books.in_sessions());
         Attempt::Held {
             retry_after: hold.map(|hold| hold.until.since(now)),
@@ -181,42 +152,20 @@ impl Entry {
         }
     }
 
-    /// Drops waiters without a heartbeat: all of them, or those at the head where places count.
-    fn drop_dead(&mut self, now: Moment, books: &mut Books) {
-        // A session's heartbeat is that of all its places.
-        if self.queue.is_empty()
-            || books.in_sessions()
-            || books.broken(StoreMutant::QueueEntryWithoutHeartbeat)
-        {
-            return;
-        }
-        let mut head = true;
-        let everywhere = books.barging();
-        self.queue.retain(|waiter| {
-            let dead = waiter.seen + books.window(waiter.ttl) <= now;
-            let drop = dead && (head || everywhere);
-            if drop {
-                books.lose(waiter.holder, LossReason::Expired);
-            }
-            head &= drop;
-            !drop
-        });
-    }
-
     /// Passes a free lock to the first waiter who lives, or wakes all of them where they race.
     fn pass_on(&mut self, now: Moment, books: &mut Books) {
         if self.queue.is_empty() || self.hold.is_some() || books.broken(StoreMutant::WakeUpLost) {
             return;
         }
-        self.drop_dead(now, books);
+        self.queue.drop_dead(now, books);
         if !books.pushes() {
             return;
         }
         if books.barging() {
-            for waiter in &self.queue {
-                books.push(waiter.holder, Wake::Retry);
+            for holder in self.queue.holders() {
+                books.push(holder, Wake::Retry);
             }
-        } else if let Some(next) = self.queue.pop_front() {
+        } else if let Some(next) = self.queue.pop() {
             // A dead waiter costs one window, not its whole lease.
             let ttl = if books.broken(StoreMutant::PushedGrantKeepsFullTtl) {
                 next.ttl
@@ -234,7 +183,7 @@ impl Entry {
     /// Ends what has ended. A look at the lock does no more: it gives it to nobody.
     pub(super) fn settle(&mut self, now: Moment, books: &mut Books) {
         self.expire(now, books);
-        self.drop_dead(now, books);
+        self.queue.drop_dead(now, books);
     }
 
     pub(super) fn release(&mut self, ticket: &Ticket, now: Moment, books: &mut Books) -> Release {
@@ -246,7 +195,7 @@ impl Entry {
             .hold
             .take_if(|hold| hold.holder == ticket.holder || careless);
         if ended.is_none() {
-            self.queue.retain(|waiter| waiter.holder != ticket.holder);
+            self.queue.leave(ticket.holder);
         }
         let withdrawn = ended.as_ref().is_none_or(|hold| hold.provisional);
         if !(withdrawn && books.broken(StoreMutant::WithdrawalWakesNobody)) {
@@ -296,15 +245,7 @@ impl Entry {
 
     /// Ends all that came through `session`.
     pub(super) fn end_session(&mut self, session: Session, now: Moment, books: &mut Books) {
-        if !books.broken(StoreMutant::GrantToExpiredSession) {
-            self.queue.retain(|waiter| {
-                let ended = waiter.session == session;
-                if ended {
-                    books.lose(waiter.holder, LossReason::SessionEnded);
-                }
-                !ended
-            });
-        }
+        self.queue.end_session(session, books);
         if let Some(hold) = self.hold.take_if(|hold| hold.session == session) {
             books.lose(hold.holder, LossReason::SessionEnded);
         }
@@ -314,8 +255,7 @@ impl Entry {
     /// Ends all of it at once, as if it had been deleted by hand.
     pub(super) fn wipe(self, books: &mut Books) {
         let holder = self.hold.map(|hold| hold.holder);
-        let waiters = self.queue.into_iter().map(|waiter| waiter.holder);
-        for holder in holder.into_iter().chain(waiters) {
+        for holder in holder.into_iter().chain(self.queue.holders()) {
             books.lose(holder, LossReason::Superseded);
         }
     }

@@ -6,6 +6,7 @@
 //! | `mod.rs`, `builder.rs` | the store as the client sees it |
 //! | `state.rs` | the steps of the contract, on all locks |
 //! | `entry.rs` | the rules of one lock: who holds, who is next, what ends |
+//! | `queue.rs` | its waiters, their places and heartbeats |
 //! | `books.rs` | tokens and sessions |
 //! | `inbox.rs`, `watch.rs` | wake-ups and who reads them |
 //! | `gone.rs` | tombstones of released tickets |
@@ -29,6 +30,7 @@ mod entry;
 mod gone;
 mod inbox;
 mod mutant;
+mod queue;
 mod state;
 #[cfg(test)]
 mod tests;

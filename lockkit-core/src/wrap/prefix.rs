@@ -199,7 +199,8 @@ mod tests {
         assert_eq!(store.resolve(&mine).name, name("shop:a"));
         let inside = memory.inspect(&name("shop:a")).await.unwrap().unwrap();
         assert_eq!(inside.holders, [mine.holder.to_string()]);
-        let listed = store.list("").await.unwrap();
+        assert_eq!(store.list("b").await.unwrap(), []);
+        let listed = store.list("a").await.unwrap();
         assert_eq!(listed.len(), 1);
         assert_eq!(listed[0].name, name("a"));
         let seen = store.inspect(&name("a")).await.unwrap().unwrap();

@@ -263,7 +263,7 @@ impl Watch for FaultyWatch {
         loop {
             if self.arrived.is_none() {
                 let wake = self.inner.changed().await;
-                if self.faults.loses_wake() {
+                if wake.is_ok() && self.faults.loses_wake() {
                     continue;
                 }
                 self.arrived = Some(wake);

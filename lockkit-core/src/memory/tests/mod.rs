@@ -1,5 +1,7 @@
 //! The rules of the contract, on the state machine alone: no runtime, no real time.
 
+mod handles;
+
 use std::time::Duration;
 
 use super::books::Session;
@@ -202,9 +204,23 @@ fn a_place_lives_by_its_heartbeat() {
     for _ in 0..4 {
         bench.sleep(secs(6));
         bench.renew(1);
-        assert_eq!(bench.ahead(2), Some(0));
         assert_eq!(bench.ahead(3), Some(1));
+        assert_eq!(bench.ahead(2), Some(0));
     }
+}
+
+#[test]
+fn a_silent_waiter_keeps_its_place_until_its_turn_comes() {
+    let mut bench = Bench::fifo();
+    bench.granted(1);
+    for n in [2, 3, 4] {
+        bench.ahead(n);
+    }
+    bench.sleep(secs(5));
+    bench.ahead(2);
+    bench.sleep(WINDOW - secs(5));
+    assert_eq!(bench.ahead(4), Some(2));
+    assert_eq!(bench.ahead(3), Some(1));
 }
 
 #[test]
@@ -319,6 +335,19 @@ fn with_every_push_lost_a_heartbeat_finds_the_grant() {
 }
 
 #[test]
+fn hints_do_not_pile_up() {
+    let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Push));
+    bench.granted(1);
+    bench.ahead(2);
+    for n in 1..10 {
+        bench.release(2 * n - 1);
+        bench.granted(2 * n + 1);
+    }
+    assert_eq!(bench.watch(2, 2), Some(Wake::Retry));
+    assert_eq!(bench.told(2), None);
+}
+
+#[test]
 fn racing_waiters_are_all_woken_and_the_first_takes_it() {
     let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Push));
     bench.granted(1);
@@ -331,8 +360,12 @@ fn racing_waiters_are_all_woken_and_the_first_takes_it() {
     bench.release(4);
     bench.granted(3);
     assert_eq!(bench.look().unwrap().waiters, Some(1));
-    bench.sleep(WINDOW);
-    assert_eq!(bench.look().unwrap().waiters, Some(0));
+    bench.ahead(5);
+    bench.sleep(secs(5));
+    bench.ahead(2);
+    bench.sleep(WINDOW - secs(5));
+    assert_eq!(bench.look().unwrap().waiters, Some(1));
+    bench.release(2);
     bench.release(3);
     assert_eq!(bench.look(), None);
 }
@@ -444,85 +477,4 @@ fn a_list_is_sorted_and_shows_what_lives() {
     assert_eq!(found[0].remaining, Some(TTL));
     bench.sleep(TTL);
     assert_eq!(bench.state.list("", bench.now), []);
-}
-
-mod handles {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::backend::DistributedLock;
-    use crate::clock::TokioClock;
-    use crate::memory::{Counts, MemoryStore};
-
-    fn store() -> MemoryStore {
-        MemoryStore::builder()
-            .clock(Arc::new(TokioClock::new()))
-            .build()
-    }
-
-    fn ticket(n: u64) -> Ticket {
-        Ticket::new(name(), HolderId::new(ClientId::random(), n), TTL)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_dropped_wait_for_a_wake_up_loses_nothing() {
-        let store = store();
-        let (first, second) = (ticket(1), ticket(2));
-        store.attempt(&first).await.unwrap();
-        store.attempt(&second).await.unwrap();
-        let mut watch = store.watch(&second).await.unwrap();
-        let timeout = tokio::time::timeout(secs(1), watch.changed()).await;
-        assert!(timeout.is_err());
-        store.release(&first).await.unwrap();
-        // Polled once after the bell rang, and dropped: the wake-up stays.
-        drop(watch.changed());
-        assert!(matches!(watch.changed().await, Ok(Wake::Granted(_))));
-        store.release(&second).await.unwrap();
-        drop(watch);
-        assert!(store.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_dropped_watch_leaves_nothing_behind() {
-        let store = store();
-        let (first, second) = (ticket(1), ticket(2));
-        store.attempt(&first).await.unwrap();
-        store.attempt(&second).await.unwrap();
-        let watch = store.watch(&second).await.unwrap();
-        tokio::time::advance(TTL).await;
-        let counts = store.counts();
-        let kept = (counts.holds, counts.waiters, counts.watches);
-        assert_eq!(kept, (0, 0, 1));
-        drop(watch);
-        assert_eq!(store.counts(), Counts::default());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_clone_shares_the_session_and_a_connection_has_its_own() {
-        let store = store();
-        let other = store.connect();
-        let (first, second) = (ticket(1), ticket(2));
-        store.clone().attempt(&first).await.unwrap();
-        other.attempt(&second).await.unwrap();
-        store.expire_session();
-        let state = other.inspect(&name()).await.unwrap().unwrap();
-        assert_eq!(state.holders, [second.holder.to_string()]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn renewals_are_answered_one_by_one_in_order() {
-        let store = store();
-        let tickets: Vec<_> = (0..1201)
-            .map(|n| ticket(n).with_name(LockName::new(n.to_string()).unwrap()))
-            .collect();
-        for ticket in tickets.iter().step_by(2) {
-            store.attempt(ticket).await.unwrap();
-        }
-        let answers = store.renew(&tickets).await;
-        assert_eq!(answers.len(), tickets.len());
-        for (n, answer) in answers.into_iter().enumerate() {
-            let held = answer.unwrap() != Renewal::NotHeld;
-            assert_eq!(held, n % 2 == 0, "{n}");
-        }
-    }
 }

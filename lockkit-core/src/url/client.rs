@@ -1,0 +1,49 @@
+//! The options that every store has, because the client obeys them.
+
+use std::time::Duration;
+
+use super::invalid::InvalidUrl;
+use super::options::Options;
+
+/// The options that are the same for all stores: `ttl`, `prefix`, `timeout`, `outage`, `max_hold`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientOptions {
+    /// The lease of holds, or of the session where the store has one.
+    pub ttl: Option<Duration>,
+    /// What stands before every name.
+    pub prefix: Option<String>,
+    /// The longest that one request may take.
+    pub timeout: Option<Duration>,
+    /// How long an acquire without a limit puts up with a store that fails.
+    pub outage: Option<Duration>,
+    /// The longest hold.
+    pub max_hold: Option<Duration>,
+}
+
+impl ClientOptions {
+    /// Takes them out of the options of a URL.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::BadValue`] if one is not a duration, or a duration of zero.
+    pub fn take(options: &mut Options) -> Result<Self, InvalidUrl> {
+        Ok(Self {
+            ttl: positive(options, "ttl")?,
+            prefix: options.text("prefix").filter(|prefix| !prefix.is_empty()),
+            timeout: positive(options, "timeout")?,
+            outage: options.duration("outage")?,
+            max_hold: positive(options, "max_hold")?,
+        })
+    }
+}
+
+fn positive(options: &mut Options, name: &'static str) -> Result<Option<Duration>, InvalidUrl> {
+    match options.duration(name)? {
+        Some(Duration::ZERO) => Err(InvalidUrl::bad_value(
+            name,
+            "0",
+            "it must be longer than nothing, as `30s`",
+        )),
+        duration => Ok(duration),
+    }
+}

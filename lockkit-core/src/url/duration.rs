@@ -1,0 +1,85 @@
+//! Durations as people write them in URLs and on command lines.
+
+use std::time::Duration;
+
+/// The units, the longer names of a common letter first.
+const UNITS: [(&str, u64); 6] = [
+    ("us", 1),
+    ("ms", 1_000),
+    ("s", 1_000_000),
+    ("m", 60_000_000),
+    ("h", 3_600_000_000),
+    ("d", 86_400_000_000),
+];
+
+/// Reads a whole number with a unit: `250us`, `500ms`, `2s`, `1m`, `1h`, `7d`.
+///
+/// # Errors
+/// - [`InvalidDuration`] if it is anything else, or longer than the clock counts.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::url::parse_duration;
+///
+/// assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+/// assert!(parse_duration("500").is_err());
+/// ```
+pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| InvalidDuration)?;
+    let (_, micros) = UNITS
+        .into_iter()
+        .find(|(name, _)| *name == unit)
+        .ok_or(InvalidDuration)?;
+    let micros = number.checked_mul(micros).ok_or(InvalidDuration)?;
+    Ok(Duration::from_micros(micros))
+}
+
+/// Says that a text is not a duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write a whole number and its unit: `250us`, `500ms`, `30s`, `5m`, `1h` or `7d`")]
+#[non_exhaustive]
+pub struct InvalidDuration;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_every_unit_and_nothing_else() {
+        for (text, micros) in [
+            ("250us", 250),
+            ("500ms", 500_000),
+            ("2s", 2_000_000),
+            ("1m", 60_000_000),
+            ("1h", 3_600_000_000),
+            ("7d", 604_800_000_000),
+            ("0s", 0),
+        ] {
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_micros(micros)),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "5",
+            "s",
+            "-1s",
+            "+1s",
+            "1.5s",
+            "1 s",
+            "1S",
+            "1sec",
+            "1s1s",
+            "99999999999999999999s",
+            "18446744073709551615d",
+            "\u{661}s",
+        ] {
+            assert_eq!(parse_duration(text), Err(InvalidDuration), "{text}");
+        }
+    }
+}

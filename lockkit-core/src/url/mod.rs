@@ -1,0 +1,175 @@
+//! The URLs of stores: one grammar for all, read here and understood by each store.
+//!
+//! ```text
+//! scheme:path?options
+//! scheme://user:password@host:port,host:port/path?options
+//! ```
+//!
+//! User, password, hosts, path and the values of options are percent-decoded; a `+` is a `+`.
+//! Secrets are never shown: neither [`StoreUrl`] nor [`InvalidUrl`] repeats a user, a password or
+//! the value of an option that it could not read as something harmless. INV-14.
+
+mod client;
+mod duration;
+mod invalid;
+mod nearest;
+mod options;
+mod parse;
+mod percent;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use client::ClientOptions;
+pub use duration::{InvalidDuration, parse_duration};
+pub use invalid::InvalidUrl;
+pub use options::Options;
+
+/// A store URL in its parts.
+///
+/// # Examples
+/// ```
+/// use lockkit_core::url::StoreUrl;
+///
+/// let url: StoreUrl = "etcd://app:s3cret@h1:2379,h2/locks?ttl=30s".parse()?;
+/// assert_eq!(url.scheme(), "etcd");
+/// assert_eq!(url.user(), Some("app"));
+/// assert_eq!(url.hosts()[1].name(), "h2");
+/// assert_eq!(url.path(), "/locks");
+/// assert_eq!(url.to_string(), "etcd://***@h1:2379,h2/locks?ttl=***");
+/// # Ok::<(), lockkit_core::url::InvalidUrl>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreUrl {
+    scheme: String,
+    user: Option<String>,
+    password: Option<String>,
+    /// Whether `//` follows the scheme.
+    authority: bool,
+    hosts: Vec<Host>,
+    path: String,
+    /// What follows the `?`.
+    pub options: Options,
+}
+
+/// One host of a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    name: String,
+    port: Option<u16>,
+}
+
+impl Host {
+    /// Its name or address, an IPv6 address without brackets.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its port, if one is given.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.contains(':') {
+            write!(f, "[{}]", self.name)?;
+        } else {
+            f.write_str(&self.name)?;
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl StoreUrl {
+    /// What stands before the first `:`, in lowercase.
+    #[must_use]
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// The user, if one is given.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// The password, if one is given. Keep it out of messages.
+    #[must_use]
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    /// The hosts, in order; empty if none is given.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// What follows the hosts or, without `//`, the scheme. With its leading `/` if it has one.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether it has neither hosts nor a user or password.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        self.hosts.is_empty() && self.user.is_none() && self.password.is_none()
+    }
+
+    /// Checks the parts that a store needs or cannot use; `expected` ends the sentence "a URL of the
+    /// scheme `x` ..." and says what to write.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::Shape`] if `fits` is false.
+    pub fn expect(&self, fits: bool, expected: &'static str) -> Result<(), InvalidUrl> {
+        if fits {
+            return Ok(());
+        }
+        Err(InvalidUrl::Shape {
+            scheme: self.scheme.clone(),
+            expected,
+        })
+    }
+}
+
+impl FromStr for StoreUrl {
+    type Err = InvalidUrl;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse::parse(text)
+    }
+}
+
+/// Writes the URL without user, password and the values of options.
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.scheme)?;
+        if self.authority {
+            f.write_str("//")?;
+        }
+        if self.user.is_some() || self.password.is_some() {
+            f.write_str("***@")?;
+        }
+        let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
+        write!(f, "{}{}", hosts.join(","), self.path)?;
+        for (index, name) in self.options.names().enumerate() {
+            let mark = if index == 0 { '?' } else { '&' };
+            write!(f, "{mark}{name}=***")?;
+        }
+        Ok(())
+    }
+}
+
+/// As `Display`.
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StoreUrl")
+            .field(&format_args!("{self}"))
+            .finish()
+    }
+}

@@ -1,0 +1,206 @@
+//! The options of a URL, taken one by one, so that what nobody took is an error.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::duration::parse_duration;
+use super::invalid::InvalidUrl;
+use super::nearest::nearest;
+use super::percent;
+use crate::capability::PollRange;
+
+/// The options after the `?` of a URL.
+///
+/// A store takes each option that it knows, whether it is there or not, and then calls
+/// [`finish`](Self::finish), which reports an option that nobody took together with all that were
+/// asked for.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::url::StoreUrl;
+///
+/// let mut url: StoreUrl = "redis://h/?wake=poll&ttl=5s".parse()?;
+/// assert_eq!(url.options.duration("ttl")?, Some(Duration::from_secs(5)));
+/// assert_eq!(url.options.choice("wake", &[("push", 1), ("poll", 2)])?, Some(2));
+/// assert_eq!(url.options.number("token_base")?, None);
+/// url.options.finish()?;
+/// # Ok::<(), lockkit_core::url::InvalidUrl>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Options {
+    scheme: String,
+    entries: Vec<Entry>,
+    known: Vec<&'static str>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Entry {
+    name: String,
+    value: String,
+    taken: bool,
+}
+
+impl Options {
+    /// Reads what stands after the `?`.
+    pub(super) fn parse(scheme: &str, query: &str) -> Result<Self, InvalidUrl> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let pieces = query.split('&').filter(|piece| !piece.is_empty());
+        for (index, piece) in pieces.enumerate() {
+            let (name, value) = match piece.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (piece, None),
+            };
+            if !is_name(name) {
+                return Err(InvalidUrl::BadOptionName {
+                    position: index + 1,
+                });
+            }
+            let option = name.to_owned();
+            let Some(value) = value else {
+                return Err(InvalidUrl::NoValue { option });
+            };
+            if entries.iter().any(|entry| entry.name == name) {
+                return Err(InvalidUrl::Repeated { option });
+            }
+            entries.push(Entry {
+                name: option,
+                value: percent::decode(value).ok_or(InvalidUrl::BadEscape { part: "query" })?,
+                taken: false,
+            });
+        }
+        Ok(Self {
+            scheme: scheme.to_owned(),
+            entries,
+            known: Vec::new(),
+        })
+    }
+
+    /// Takes an option as it is. The way for secrets: no error repeats the value.
+    pub fn text(&mut self, name: &'static str) -> Option<String> {
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
+        let entry = self.entries.iter_mut().find(|entry| entry.name == name)?;
+        entry.taken = true;
+        Some(entry.value.clone())
+    }
+
+    /// Takes a duration such as `500ms` or `30s`.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::BadValue`] if it is none.
+    pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, InvalidUrl> {
+        self.parsed(name, |text| {
+            parse_duration(text).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Takes the pauses of waiters that poll: `50ms..1s`, or one duration for both.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::BadValue`] if it is no range, begins at zero or ends before it begins.
+    pub fn poll(&mut self, name: &'static str) -> Result<Option<PollRange>, InvalidUrl> {
+        self.parsed(name, |text| {
+            let (min, max) = text.split_once("..").unwrap_or((text, text));
+            match (parse_duration(min), parse_duration(max)) {
+                (Ok(min), Ok(max)) if Duration::ZERO < min && min <= max => {
+                    Ok(PollRange::new(min, max))
+                }
+                _ => Err("write the shortest and the longest pause as `50ms..1s`".to_owned()),
+            }
+        })
+    }
+
+    /// Takes a whole number.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::BadValue`] if it is none.
+    pub fn number(&mut self, name: &'static str) -> Result<Option<u64>, InvalidUrl> {
+        self.parsed(name, |text| {
+            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            let number = text.parse().ok().filter(|_| digits);
+            number.ok_or_else(|| format!("write a whole number up to {}", u64::MAX))
+        })
+    }
+
+    /// Takes `true` or `false`.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::BadValue`] if it is neither.
+    pub fn flag(&mut self, name: &'static str) -> Result<Option<bool>, InvalidUrl> {
+        self.choice(name, &[("true", true), ("false", false)])
+    }
+
+    /// Takes one of several words.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::BadValue`] if it is none of them; it names them all.
+    pub fn choice<T: Copy>(
+        &mut self,
+        name: &'static str,
+        choices: &[(&'static str, T)],
+    ) -> Result<Option<T>, InvalidUrl> {
+        self.parsed(name, |text| {
+            let chosen = choices.iter().find(|(word, _)| *word == text);
+            chosen.map(|(_, value)| *value).ok_or_else(|| {
+                let words: Vec<String> = choices
+                    .iter()
+                    .map(|(word, _)| format!("`{word}`"))
+                    .collect();
+                format!("write {}", words.join(" or "))
+            })
+        })
+    }
+
+    /// Takes an option and reads it with `read`, whose error says what to write.
+    fn parsed<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, InvalidUrl> {
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        match read(&text) {
+            Ok(value) => Ok(Some(value)),
+            Err(expected) => Err(InvalidUrl::bad_value(name, &text, expected)),
+        }
+    }
+
+    /// Ends the taking.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::UnknownOption`] if an option was not taken; it names all that were asked for.
+    pub fn finish(&mut self) -> Result<(), InvalidUrl> {
+        let Some(left) = self.entries.iter().find(|entry| !entry.taken) else {
+            return Ok(());
+        };
+        let mut known = self.known.clone();
+        known.sort_unstable();
+        Err(InvalidUrl::UnknownOption {
+            scheme: self.scheme.clone(),
+            option: left.name.clone(),
+            nearest: nearest(&left.name, known.iter().copied()),
+            known,
+        })
+    }
+
+    /// The names of the options that are given.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.name.as_str())
+    }
+}
+
+/// Shows names only: a value may be a secret. INV-14.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}
+
+/// Nothing that is part of a password by mistake should pass for a name.
+fn is_name(text: &str) -> bool {
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    !text.is_empty() && text.bytes().all(valid)
+}

@@ -1,0 +1,120 @@
+//! Takes a URL apart. No error repeats any of its text but the scheme and the names of options.
+
+use super::invalid::InvalidUrl;
+use super::options::Options;
+use super::{Host, StoreUrl, percent};
+
+pub(super) fn parse(text: &str) -> Result<StoreUrl, InvalidUrl> {
+    let (scheme, rest) = text.split_once(':').ok_or(InvalidUrl::NoScheme)?;
+    if !is_scheme(scheme) {
+        return Err(InvalidUrl::NoScheme);
+    }
+    let scheme = scheme.to_ascii_lowercase();
+    if rest.contains('#') {
+        return Err(InvalidUrl::Fragment);
+    }
+    if rest.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        return Err(InvalidUrl::BadCharacter);
+    }
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = split_authority(rest);
+    // Behind hosts an `@` most likely ends a password that was cut at a `/` or `?`, and what would be
+    // taken for hosts, path and options is a part of it: it must not go on and be shown as such.
+    let has_hosts = authority.is_some_and(|authority| !authority.is_empty());
+    if has_hosts && (path.contains('@') || query.contains('@')) {
+        return Err(InvalidUrl::MisplacedAt);
+    }
+    let mut url = StoreUrl {
+        options: Options::parse(&scheme, query)?,
+        scheme,
+        user: None,
+        password: None,
+        authority: authority.is_some(),
+        hosts: Vec::new(),
+        path: decoded(path, "path")?,
+    };
+    let Some(authority) = authority else {
+        return Ok(url);
+    };
+    let hosts = match authority.rsplit_once('@') {
+        Some((user, hosts)) => {
+            let (user, password) = match user.split_once(':') {
+                Some((user, password)) => (user, Some(password)),
+                None => (user, None),
+            };
+            url.user = Some(decoded(user, "user")?).filter(|user| !user.is_empty());
+            url.password = password
+                .map(|password| decoded(password, "password"))
+                .transpose()?;
+            hosts
+        }
+        None => authority,
+    };
+    if !hosts.is_empty() {
+        url.hosts = parse_hosts(hosts)?;
+    }
+    Ok(url)
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+}
+
+/// What stands between `//` and the next `/`, if there is a `//`, and the rest.
+fn split_authority(rest: &str) -> (Option<&str>, &str) {
+    match rest.strip_prefix("//") {
+        Some(rest) => {
+            let end = rest.find('/').unwrap_or(rest.len());
+            let (authority, path) = rest.split_at(end);
+            (Some(authority), path)
+        }
+        None => (None, rest),
+    }
+}
+
+fn parse_hosts(text: &str) -> Result<Vec<Host>, InvalidUrl> {
+    text.split(',')
+        .enumerate()
+        .map(|(index, host)| parse_host(host, index + 1))
+        .collect()
+}
+
+fn parse_host(text: &str, position: usize) -> Result<Host, InvalidUrl> {
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (name, port) = rest
+                .split_once(']')
+                .ok_or(InvalidUrl::BadPort { position })?;
+            match port.strip_prefix(':') {
+                Some(port) => (name, Some(port)),
+                None if port.is_empty() => (name, None),
+                None => return Err(InvalidUrl::BadPort { position }),
+            }
+        }
+        None => match text.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (text, None),
+        },
+    };
+    if name.is_empty() {
+        return Err(InvalidUrl::EmptyHost { position });
+    }
+    let port = port
+        .map(|port| parse_port(port).ok_or(InvalidUrl::BadPort { position }))
+        .transpose()?;
+    let name = decoded(name, "host")?;
+    Ok(Host { name, port })
+}
+
+fn parse_port(text: &str) -> Option<u16> {
+    // `u16::from_str` takes a leading `+`.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|port| digits && *port != 0)
+}
+
+fn decoded(text: &str, part: &'static str) -> Result<String, InvalidUrl> {
+    percent::decode(text).ok_or(InvalidUrl::BadEscape { part })
+}

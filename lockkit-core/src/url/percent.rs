@@ -1,0 +1,37 @@
+//! Percent-decoding.
+
+/// Decodes `%41` and the like; a `+` stays a `+`. `None` if an escape is cut, or if the bytes are no
+/// UTF-8 text or have a NUL among them.
+pub(super) fn decode(text: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => digit(bytes.next()?)? * 16 + digit(bytes.next()?)?,
+            _ => byte,
+        });
+    }
+    String::from_utf8(decoded)
+        .ok()
+        .filter(|text| !text.contains('\0'))
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte)
+        .to_digit(16)
+        .and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decodes_whole_escapes_only() {
+        assert_eq!(decode("a%2Fb%2fc+d").as_deref(), Some("a/b/c+d"));
+        assert_eq!(decode("%f0%9f%94%92").as_deref(), Some("\u{1F512}"));
+        for text in ["%", "%2", "%2g", "%+1", "%ff", "a%00b"] {
+            assert_eq!(decode(text), None, "{text}");
+        }
+    }
+}

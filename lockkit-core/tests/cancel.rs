@@ -1,0 +1,159 @@
+//! Dropping a future at any of its polls leaves nothing behind.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking and run inside a runtime"
+)]
+
+mod slow;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::clock::TokioClock;
+use lockkit_core::memory::MemoryStore;
+use lockkit_core::{Lease, Lock, LockClient};
+use tokio::time::{sleep, timeout};
+
+use crate::slow::{Slow, poll_times};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A store that takes a few polls for every answer, and a client of it.
+fn setup() -> (MemoryStore, LockClient) {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let client = LockClient::builder(Slow::new(store.connect(), 3))
+        .clock(clock)
+        .seed(1)
+        .build()
+        .unwrap();
+    (store, client)
+}
+
+fn lock(client: &LockClient) -> Lock {
+    client
+        .lock("a")
+        .unwrap()
+        .with_lease(Lease::renewed(Duration::from_secs(3)))
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_of_a_free_lock_dropped_after_any_poll() {
+    for polls in 0..12 {
+        let (store, client) = setup();
+        let lock = lock(&client);
+        let guard = poll_times(lock.acquire(), polls).await;
+        let held = usize::from(guard.is_some());
+        client.drain().await;
+        assert_eq!(store.counts().holds, held, "after {polls} polls");
+        drop(guard);
+        client.drain().await;
+        assert!(
+            store.is_empty(),
+            "after {polls} polls: {:?}",
+            store.counts()
+        );
+        assert!(lock.try_acquire().await.unwrap().is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_dropped_after_any_poll() {
+    for polls in 0..12 {
+        let (store, client) = setup();
+        drop(poll_times(lock(&client).try_acquire(), polls).await);
+        client.drain().await;
+        assert!(
+            store.is_empty(),
+            "after {polls} polls: {:?}",
+            store.counts()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_acquire_dropped_after_any_poll() {
+    for polls in 0..12 {
+        let (store, client) = setup();
+        let (_, other) = (0, LockClient::builder(store.connect()).build().unwrap());
+        let held = other.lock("a").unwrap().acquire().await.unwrap();
+        drop(poll_times(lock(&client).acquire(), polls).await);
+        client.drain().await;
+        assert_eq!(store.counts().waiters, 0, "after {polls} polls");
+        held.release().await.unwrap();
+        assert!(timeout(100 * MS, lock(&client).acquire()).await.is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_after_any_poll() {
+    for polls in 0..8 {
+        let (store, client) = setup();
+        let guard = lock(&client).acquire().await.unwrap();
+        let _ = poll_times(guard.release(), polls).await;
+        client.drain().await;
+        assert!(
+            store.is_empty(),
+            "after {polls} polls: {:?}",
+            store.counts()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_of_several_waiters_may_go_at_any_moment() {
+    for polls in 0..12 {
+        let (store, client) = setup();
+        let other = LockClient::builder(store.connect()).build().unwrap();
+        let held = other.lock("a").unwrap().acquire().await.unwrap();
+        let (first, second) = (lock(&client), lock(&client));
+        let first = tokio::spawn(async move { drop(poll_times(first.acquire(), polls).await) });
+        let second = tokio::spawn(async move { second.acquire().await.unwrap().release().await });
+        first.await.unwrap();
+        sleep(10 * MS).await;
+        held.release().await.unwrap();
+        timeout(100 * MS, second)
+            .await
+            .expect("the second is served")
+            .unwrap()
+            .unwrap();
+        client.drain().await;
+        assert!(
+            store.is_empty(),
+            "after {polls} polls: {:?}",
+            store.counts()
+        );
+    }
+}
+
+#[test]
+fn guards_are_dropped_without_a_runtime_and_while_panicking() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let store = MemoryStore::new();
+    let client = LockClient::builder(store.connect())
+        .runtime(runtime.handle().clone())
+        .build()
+        .unwrap();
+    let take = || {
+        runtime
+            .block_on(client.lock("a").unwrap().acquire())
+            .unwrap()
+    };
+    drop(take());
+    runtime.block_on(client.drain());
+    assert!(store.is_empty());
+    let guard = take();
+    let panicked = std::thread::spawn(move || {
+        let _guard = guard;
+        panic!("on purpose");
+    });
+    assert!(panicked.join().is_err());
+    runtime.block_on(client.drain());
+    assert!(store.is_empty());
+    // After the runtime has stopped nothing can be released; the lease ends the hold.
+    let guard = take();
+    drop(runtime);
+    drop(guard);
+}

@@ -1,0 +1,377 @@
+//! Thousands of random schedules under paused time: several clients with several tasks each on two
+//! locks, over a store whose requests and replies are slow, late, lost or refused, while tasks are
+//! cancelled at random moments. Everything follows from a seed, which a failure prints:
+//!
+//! `LOCKKIT_SEED=17 cargo test -p lockkit-core --test schedules` runs that one alone;
+//! `LOCKKIT_SCHEDULES=100000` runs so many.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "tests fail by panicking, print the seed and run inside a runtime"
+)]
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use fastrand::Rng;
+use lockkit_core::clock::{Clock, TokioClock};
+use lockkit_core::memory::MemoryStore;
+use lockkit_core::wrap::{Faults, Faulty};
+use lockkit_core::{
+    Error, FencingToken, Guard, Lease, Lock, LockClient, LockClientBuilder, LossReason, Queueing,
+    Waiting,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+const MS: Duration = Duration::from_millis(1);
+const NAMES: [&str; 2] = ["a", "b"];
+
+#[test]
+fn no_schedule_breaks_a_promise() {
+    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seeds = match number("LOCKKIT_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("LOCKKIT_SCHEDULES").unwrap_or(3000),
+    };
+    for seed in seeds {
+        if catch_unwind(AssertUnwindSafe(|| run(seed, Broken::default()))).is_err() {
+            panic!("schedule failed; repeat it with LOCKKIT_SEED={seed}");
+        }
+    }
+}
+
+/// The promise that the clients of a schedule break; none without the feature.
+#[cfg(feature = "mutants")]
+type Broken = Option<lockkit_core::mutants::Mutant>;
+#[cfg(not(feature = "mutants"))]
+type Broken = ();
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_broken_promise_is_found() {
+    use lockkit_core::mutants::Mutant::*;
+    // What fails on purpose would fill the screen.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let missed: Vec<_> = [
+        WindowFromReply,
+        LeaseAgeIgnored,
+        LossNotSticky,
+        CheckByFlag,
+        RenewalBlocksDeadline,
+        NoRecheck,
+        CancelLeavesTicket,
+        LostHoldKeptUntilDrop,
+        HolderReused,
+    ]
+    .into_iter()
+    .filter(|mutant| (0..3000).all(|seed| catch_unwind(|| run(seed, Some(*mutant))).is_ok()))
+    .collect();
+    std::panic::set_hook(hook);
+    assert!(missed.is_empty(), "not found in 3000 schedules: {missed:?}");
+}
+
+fn run(seed: u64, broken: Broken) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(schedule(seed, broken));
+}
+
+async fn schedule(seed: u64, broken: Broken) {
+    let mut random = Rng::with_seed(seed);
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let ttl = MS * random.u32(400..4000);
+    let store = store(&mut random, &clock, ttl);
+    let referee = Arc::new(Referee::default());
+    let clients: Vec<_> = (0..random.u32(1..4))
+        .map(|_| client(&mut random, &store, &clock, ttl, broken))
+        .collect();
+    let mut tasks = Vec::new();
+    for (client, _) in &clients {
+        for _ in 0..random.u32(1..5) {
+            let task = Task {
+                client: client.clone(),
+                referee: Arc::clone(&referee),
+                ttl,
+                random: random.fork(),
+            };
+            tasks.push(tokio::spawn(task.run()));
+        }
+    }
+    let aborted = random.usize(0..tasks.len() * 2);
+    sleep(MS * random.u32(0..20_000)).await;
+    if let Some(task) = tasks.get(aborted) {
+        task.abort();
+    }
+    sleep(MS * random.u32(0..20_000)).await;
+    for (_, faults) in &clients {
+        faults.heal();
+    }
+    for task in tasks {
+        let ended = timeout(Duration::from_secs(3600), task)
+            .await
+            .expect("everybody is served after the faults");
+        assert!(
+            ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()),
+            "a task panicked"
+        );
+    }
+    leaves_nothing(&store, &clients, ttl).await;
+}
+
+fn store(random: &mut Rng, clock: &Arc<dyn Clock>, ttl: Duration) -> MemoryStore {
+    let builder = MemoryStore::builder().clock(Arc::clone(clock));
+    match random.u32(0..5) {
+        0 => builder.queueing(Queueing::Barging).build(),
+        1 => builder
+            .queueing(Queueing::Barging)
+            .waiting(Waiting::Poll)
+            .build(),
+        2 => builder.sessions(ttl).build(),
+        _ => builder.build(),
+    }
+}
+
+fn client(
+    random: &mut Rng,
+    store: &MemoryStore,
+    clock: &Arc<dyn Clock>,
+    ttl: Duration,
+    broken: Broken,
+) -> (LockClient, Faults) {
+    let faulty = Faulty::new(Arc::new(store.connect()), random.u64(..));
+    let faults = faulty.faults();
+    if random.bool() {
+        let probability = random.f64() * 0.3;
+        faults.chaos(probability, MS * random.u32(1..3000));
+    }
+    let builder = broken_builder(LockClient::builder(faulty), broken)
+        .clock(Arc::clone(clock))
+        .seed(random.u64(..));
+    (
+        builder
+            .lease(Lease::renewed(ttl))
+            .timeout(MS * random.u32(50..2000))
+            .build()
+            .unwrap(),
+        faults,
+    )
+}
+
+#[cfg(feature = "mutants")]
+fn broken_builder(builder: LockClientBuilder, broken: Broken) -> LockClientBuilder {
+    match broken {
+        Some(mutant) => builder.mutant(mutant),
+        None => builder,
+    }
+}
+
+#[cfg(not(feature = "mutants"))]
+fn broken_builder(builder: LockClientBuilder, (): Broken) -> LockClientBuilder {
+    builder
+}
+
+/// After everything was dropped and healed the store is empty, and the next acquire is quick.
+async fn leaves_nothing(store: &MemoryStore, clients: &[(LockClient, Faults)], ttl: Duration) {
+    for (client, faults) in clients {
+        client.drain().await;
+        faults.settled().await;
+    }
+    // What was leaked, and a late request of a ticket that was given up, last for a lease.
+    sleep(2 * ttl).await;
+    assert!(store.is_empty(), "left behind: {:?}", store.counts());
+    for name in NAMES {
+        let began = Instant::now();
+        let guard = clients[0].0.lock(name).unwrap().acquire().await.unwrap();
+        assert!(began.elapsed() < 250 * MS);
+        guard.release().await.unwrap();
+    }
+}
+
+/// Sees every guard and knows what must be true of all of them at any moment.
+#[derive(Default)]
+struct Referee {
+    held: Mutex<Vec<Arc<Guard>>>,
+    last: Mutex<[Option<FencingToken>; 2]>,
+}
+
+impl Referee {
+    /// A new hold: its token is larger than all before, and nobody else believes to hold.
+    fn granted(self: &Arc<Self>, guard: Guard, name: usize) -> Believer {
+        let guard = Arc::new(guard);
+        {
+            let mut last = self.last.lock().unwrap();
+            assert!(
+                Some(guard.token()) > last[name],
+                "token {} after {:?}",
+                guard.token(),
+                last[name]
+            );
+            last[name] = Some(guard.token());
+        }
+        let mut held = self.held();
+        for other in held.iter().filter(|other| other.name() == guard.name()) {
+            assert!(
+                other.check().is_err(),
+                "two guards of `{}` pass check()",
+                guard.name()
+            );
+            let ready = pin!(other.lost()).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(
+                matches!(ready, Poll::Ready(_)),
+                "taken over before lost() was ready"
+            );
+        }
+        held.push(Arc::clone(&guard));
+        Believer {
+            referee: Arc::clone(self),
+            guard: Some(guard),
+        }
+    }
+
+    /// Also after a task has failed in here.
+    fn held(&self) -> MutexGuard<'_, Vec<Arc<Guard>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, guard: &Arc<Guard>) {
+        self.held().retain(|other| !Arc::ptr_eq(other, guard));
+    }
+
+    fn look(&self) {
+        let held = self.held();
+        for name in NAMES {
+            let believers = held
+                .iter()
+                .filter(|guard| guard.name().as_str() == name && guard.check().is_ok());
+            assert!(
+                believers.count() <= 1,
+                "two guards of `{name}` pass check()"
+            );
+        }
+    }
+}
+
+/// A guard that the referee sees until its task ends it or is aborted.
+struct Believer {
+    referee: Arc<Referee>,
+    guard: Option<Arc<Guard>>,
+}
+
+impl Believer {
+    fn guard(&self) -> &Guard {
+        self.guard.as_ref().unwrap()
+    }
+
+    fn end(mut self) -> Guard {
+        let guard = self.guard.take().unwrap();
+        self.referee.forget(&guard);
+        Arc::into_inner(guard).unwrap()
+    }
+}
+
+impl Drop for Believer {
+    fn drop(&mut self) {
+        if let Some(guard) = &self.guard {
+            self.referee.forget(guard);
+        }
+    }
+}
+
+struct Task {
+    client: LockClient,
+    referee: Arc<Referee>,
+    ttl: Duration,
+    random: Rng,
+}
+
+impl Task {
+    async fn run(mut self) {
+        for _ in 0..self.random.u32(3..12) {
+            sleep(MS * self.random.u32(0..800)).await;
+            let name = self.random.usize(0..NAMES.len());
+            let lock = self.lock(name);
+            let Some(guard) = self.acquire(&lock).await else {
+                continue;
+            };
+            // A longest hold time of a few milliseconds may have passed before this task ran.
+            if matches!(
+                guard.check(),
+                Err(Error::Lost {
+                    reason: LossReason::MaxHold,
+                    ..
+                })
+            ) {
+                continue;
+            }
+            let believer = self.referee.granted(guard, name);
+            self.work(believer.guard()).await;
+            self.end(believer.end()).await;
+        }
+    }
+
+    fn lock(&mut self, name: usize) -> Lock {
+        let lock = self.client.lock(NAMES[name]).unwrap();
+        match self.random.u32(0..4) {
+            0 => lock.with_lease(Lease::fixed(self.ttl)).unwrap(),
+            1 => lock.with_max_hold(MS * self.random.u32(1..5000)).unwrap(),
+            _ => lock,
+        }
+    }
+
+    async fn acquire(&mut self, lock: &Lock) -> Option<Guard> {
+        let limit = MS * self.random.u32(0..5000);
+        let answer = match self.random.u32(0..4) {
+            0 => lock.try_acquire().await,
+            1 => lock.acquire_timeout(limit).await.map(Some),
+            2 => match timeout(limit, lock.acquire()).await {
+                Ok(answer) => answer.map(Some),
+                Err(_) => Ok(None),
+            },
+            _ => lock.acquire().await.map(Some),
+        };
+        match answer {
+            Ok(guard) => guard,
+            Err(Error::Timeout { .. } | Error::Backend(_) | Error::Shutdown) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    async fn work(&mut self, guard: &Guard) {
+        for _ in 0..self.random.u32(0..6) {
+            self.referee.look();
+            sleep(MS * self.random.u32(0..1500)).await;
+            if self.random.u32(0..8) == 0 {
+                // A process that is stopped: no timer of it runs, but time does.
+                tokio::time::advance(self.ttl * self.random.u32(0..3) / 2).await;
+            }
+            self.referee.look();
+            if guard.check().is_err() {
+                return;
+            }
+            if let Ok(again) = guard.reenter() {
+                assert_eq!(again.token(), guard.token());
+            }
+        }
+    }
+
+    async fn end(&mut self, guard: Guard) {
+        match self.random.u32(0..8) {
+            0 => guard.leak(),
+            1..4 => drop(guard),
+            _ => match guard.release().await {
+                Ok(()) | Err(Error::Lost { .. } | Error::Backend(_)) => {}
+                Err(error) => panic!("{error}"),
+            },
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Distributed locks with fencing, reentrancy and an honest lost signal. The store is one Cargo
+//! feature and one URL.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkit::Result<()> {
+//! let client = lockkit::connect("memory:").await?;
+//!
+//! let guard = client.lock("orders/42")?.acquire().await?;
+//! println!("write with token {}", guard.token());
+//! guard.release().await?;
+//!
+//! // The paved path: acquire, work, release; the work is dropped if the lock is lost.
+//! let sum = client.lock("orders/42")?.scope(async |_guard| 40 + 2).await?;
+//! assert_eq!(sum, 42);
+//! # Ok(()) }
+//! ```
+//!
+//! A lease alone is never enough: a process that was stopped for longer than its lease goes on when
+//! it wakes, and does not know. Send [`Guard::token`] with every write and let the store of your data
+//! refuse smaller ones; that holds without any assumption about clocks and pauses.
+//!
+//! # Which store should I use?
+//! | URL | feature | for |
+//! |---|---|---|
+//! | `memory:` | none | tests; one process; private to the client that opened it |
+//! | `file:/var/lib/lockkit` | none | the processes of one machine; works together with `flock(1)` |
+//!
+//! [`connect`] describes URLs and their options. To bring a store of your own, implement
+//! [`DistributedLock`] and give it to [`LockClient::new`].
+
+mod connect;
+mod stores;
+
+pub use connect::{Connect, builder, connect};
+#[cfg(unix)]
+pub use lockkit_core::file;
+pub use lockkit_core::{
+    BackendError, Capabilities, ClientId, DistributedLock, EndsBy, Error, FencingToken, Guard,
+    HolderId, InvalidHolderId, InvalidName, Lease, Lock, LockClient, LockClientBuilder, LockName,
+    LossReason, Modes, Outcome, Owner, PollRange, Queueing, Result, TtlOf, Waiting,
+};
+pub use lockkit_core::{backend, clock, memory, url, wrap};

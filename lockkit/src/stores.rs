@@ -1,0 +1,103 @@
+//! Which store serves which scheme. The one place that knows all stores.
+
+use std::sync::Arc;
+
+use lockkit_core::clock::Clock;
+use lockkit_core::memory::MemoryStore;
+use lockkit_core::url::{InvalidUrl, StoreUrl};
+use lockkit_core::{DistributedLock, Result};
+
+/// Every scheme of the grammar and the Cargo feature that brings its store; `None` for those that
+/// are always there.
+const SCHEMES: &[(&str, Option<&str>)] = &[
+    ("memory", None),
+    ("file", None),
+    ("sqlite", Some("sqlite")),
+    ("redis", Some("redis")),
+    ("rediss", Some("redis")),
+    ("redis+unix", Some("redis")),
+    ("redis+sentinel", Some("redis")),
+    ("redis+cluster", Some("redis")),
+    ("redlock", Some("redis")),
+    ("etcd", Some("etcd")),
+    ("etcds", Some("etcd")),
+    ("zk", Some("zk")),
+    ("zks", Some("zk")),
+    ("postgres", Some("postgres")),
+    ("mysql", Some("mysql")),
+];
+
+/// Opens the store of a URL whose client options were taken. Reports the options that nobody took
+/// before it opens anything.
+#[expect(
+    clippy::unused_async,
+    reason = "the stores of this version open without waiting, those with a server will not"
+)]
+pub(crate) async fn open(
+    mut url: StoreUrl,
+    clock: Option<&Arc<dyn Clock>>,
+) -> Result<Arc<dyn DistributedLock>> {
+    let url = &mut url;
+    // A store joins here with one arm for its schemes, under `#[cfg(feature = "...")]`.
+    match url.scheme() {
+        "memory" => memory(url, clock),
+        "file" => file(url),
+        other => Err(absent(other).into()),
+    }
+}
+
+/// Why no arm above serves a scheme.
+fn absent(scheme: &str) -> InvalidUrl {
+    match SCHEMES.iter().find(|(known, _)| *known == scheme) {
+        Some((_, Some(feature))) => InvalidUrl::NotYet {
+            scheme: scheme.to_owned(),
+            feature,
+        },
+        _ => {
+            let known: Vec<&str> = SCHEMES.iter().map(|(scheme, _)| *scheme).collect();
+            InvalidUrl::unknown_scheme(scheme, &known)
+        }
+    }
+}
+
+fn memory(url: &mut StoreUrl, clock: Option<&Arc<dyn Clock>>) -> Result<Arc<dyn DistributedLock>> {
+    url.options.finish()?;
+    url.expect(
+        url.is_bare() && url.path().is_empty(),
+        "has nothing but options after the colon: write `memory:`",
+    )?;
+    let store = MemoryStore::builder();
+    let store = match clock {
+        Some(clock) => store.clock(Arc::clone(clock)),
+        None => store,
+    };
+    Ok(Arc::new(store.build()))
+}
+
+#[cfg(unix)]
+fn file(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
+    let poll = url.options.poll("poll")?;
+    let allow_network_fs = url.options.flag("allow_network_fs")?;
+    url.options.finish()?;
+    url.expect(
+        url.is_bare() && !url.path().is_empty(),
+        "has a directory and no host: write `file:/var/lib/lockkit`, or `file:locks` for a directory inside the working directory",
+    )?;
+    let mut builder = lockkit_core::file::FileStore::builder(url.path());
+    if let Some(poll) = poll {
+        builder = builder.poll(poll);
+    }
+    Ok(Arc::new(
+        builder
+            .allow_network_fs(allow_network_fs.unwrap_or(false))
+            .build()?,
+    ))
+}
+
+#[cfg(not(unix))]
+fn file(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
+    Err(InvalidUrl::UnsupportedHere {
+        scheme: url.scheme().to_owned(),
+    }
+    .into())
+}

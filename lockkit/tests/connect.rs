@@ -1,0 +1,261 @@
+//! What a URL leads to, and the text of every error on the way.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit::clock::ManualClock;
+use lockkit::memory::MemoryStore;
+use lockkit::url::InvalidUrl;
+use lockkit::{Error, Lease, LockClient};
+
+async fn connect(url: &str) -> LockClient {
+    lockkit::connect(url).await.unwrap()
+}
+
+async fn error(url: &str) -> Error {
+    lockkit::connect(url).await.expect_err(url)
+}
+
+#[tokio::test]
+async fn each_memory_url_opens_a_store_of_its_own() {
+    let (one, two) = (connect("memory:").await, connect("memory:").await);
+    assert!(one.store::<MemoryStore>().is_some());
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    assert!(
+        two.lock("a")
+            .unwrap()
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(
+        one.clone()
+            .lock("a")
+            .unwrap()
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    guard.release().await.unwrap();
+}
+
+/// A URL and what its error says.
+const CASES: &[(&str, &str)] = &[
+    ("", "begins with a scheme, as in `memory:`"),
+    ("/var/lib/locks", "begins with a scheme"),
+    ("hunter2@h", "begins with a scheme"),
+    (
+        "oracle://u:hunter2@h",
+        "no store has the scheme `oracle`: the schemes are `memory`, `file`, `sqlite`, `redis`,",
+    ),
+    (
+        "reddis://h",
+        "no store has the scheme `reddis` (did you mean `redis`?)",
+    ),
+    ("flie:/x", "(did you mean `file`?)"),
+    (
+        "redis://u:hunter2@h/",
+        "the scheme `redis` belongs to the feature `redis`",
+    ),
+    ("redis+cluster://h1,h2", "belongs to the feature `redis`"),
+    (
+        "redlock://h1,h2,h3",
+        "which this version of lockkit does not have yet",
+    ),
+    ("etcds://h", "belongs to the feature `etcd`"),
+    ("zk://h1,h2/chroot?root=/l", "belongs to the feature `zk`"),
+    (
+        "postgres://u:hunter2@h/db",
+        "belongs to the feature `postgres`",
+    ),
+    ("mysql://h/db", "belongs to the feature `mysql`"),
+    ("sqlite:locks.db", "belongs to the feature `sqlite`"),
+    (
+        "memory:x",
+        "a URL of the scheme `memory` has nothing but options",
+    ),
+    (
+        "memory://u:hunter2@",
+        "has nothing but options after the colon: write `memory:`",
+    ),
+    (
+        "memory:?poll=1s",
+        "the scheme `memory` has no option `poll`: its options are `max_hold`, `outage`, `prefix`, `timeout`, `ttl`",
+    ),
+    (
+        "memory:?prefx=a",
+        "has no option `prefx` (did you mean `prefix`?)",
+    ),
+    (
+        "memory:?password=hunter2",
+        "has no option `password`: its options are",
+    ),
+    (
+        "memory:?ttl=30",
+        "the option `ttl` cannot be `30`: write a whole number and its unit",
+    ),
+    ("memory:?timeout=0s", "the option `timeout` cannot be `0`"),
+    ("memory:?ttl=1s&ttl=1s", "the option `ttl` is given twice"),
+    (
+        "memory:?ttl",
+        "the option `ttl` has no value: write `ttl=...`",
+    ),
+    (
+        "file:",
+        "has a directory and no host: write `file:/var/lib/lockkit`",
+    ),
+    ("file://locks", "has a directory and no host"),
+    ("file:/x?allow_network_fs=yes", "write `true` or `false`"),
+    (
+        "file:/x?wake=poll",
+        "its options are `allow_network_fs`, `max_hold`, `outage`, `poll`,",
+    ),
+    ("file:/a b", "write a blank as `%20`"),
+];
+
+#[tokio::test]
+async fn every_wrong_url_is_an_error_that_says_what_to_do() {
+    for (url, expected) in CASES {
+        let error = error(url).await;
+        assert!(matches!(error, Error::InvalidUrl(_)), "{url}: {error:?}");
+        let message = error.to_string();
+        assert!(message.contains(expected), "{url}: {message}");
+        let shown = format!("{message} {error:?} {:?}", lockkit::builder(url));
+        assert!(!shown.contains("hunter2"), "{url}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn options_that_the_client_refuses_are_errors_too() {
+    assert!(matches!(
+        error("memory:?ttl=1us").await,
+        Error::Unsupported { .. }
+    ));
+    let long = format!("memory:?prefix={}", "x".repeat(512));
+    assert!(matches!(error(&long).await, Error::InvalidName(_)));
+    let absent = InvalidUrl::FeatureOff {
+        scheme: "redis".to_owned(),
+        feature: "redis",
+    };
+    assert_eq!(
+        absent.to_string(),
+        "the scheme `redis` needs the feature `redis` of the crate `lockkit`: enable it in Cargo.toml"
+    );
+}
+
+#[test]
+fn outside_a_runtime_it_says_so() {
+    // Polled by hand: without a server there is nothing to wait for.
+    let mut future = Box::pin(lockkit::connect("memory:"));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let answer = future.as_mut().poll(&mut context);
+    assert!(matches!(
+        answer,
+        std::task::Poll::Ready(Err(Error::NoRuntime))
+    ));
+}
+
+#[tokio::test]
+async fn a_prefix_stands_before_every_name() {
+    let client = connect("memory:?prefix=shop:").await;
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    assert_eq!(guard.ticket().name.as_str(), "a");
+    let store = client.store::<MemoryStore>().unwrap();
+    let listed = lockkit::DistributedLock::list(store, "").await.unwrap();
+    assert_eq!(listed[0].name.as_str(), "shop:a");
+    guard.release().await.unwrap();
+}
+
+/// The lease of the URL, and of code that wins over it, seen at the guard.
+#[tokio::test]
+async fn code_wins_over_the_url() {
+    let clock = Arc::new(ManualClock::new());
+    let builder = lockkit::builder("memory:?ttl=10s&prefix=url:").clock(clock);
+    for (connect, lease, name) in [
+        (builder.clone(), 10, "url:a"),
+        (
+            builder
+                .lease(Lease::fixed(Duration::from_secs(20)))
+                .prefix("code:"),
+            20,
+            "code:a",
+        ),
+    ] {
+        let client = connect.connect().await.unwrap();
+        let guard = client.lock("a").unwrap().acquire().await.unwrap();
+        assert_eq!(guard.ticket().ttl, Duration::from_secs(lease));
+        assert_eq!(guard.remaining(), Duration::from_secs(lease) * 99 / 100);
+        let store = client.store::<MemoryStore>().unwrap();
+        let listed = lockkit::DistributedLock::list(store, "").await.unwrap();
+        assert_eq!(listed[0].name.as_str(), name);
+        guard.release().await.unwrap();
+    }
+}
+
+#[cfg(unix)]
+mod file {
+    use super::*;
+    use lockkit::file::FileStore;
+
+    #[tokio::test]
+    async fn two_clients_of_one_directory_exclude_each_other() {
+        let dir = std::env::temp_dir().join(format!("lockkit {}", std::process::id()));
+        let url = format!(
+            "file:{}?poll=1ms..5ms",
+            dir.display().to_string().replace(' ', "%20")
+        );
+        let (one, two) = (connect(&url).await, connect(&url).await);
+        assert_eq!(one.store::<FileStore>().unwrap().dir(), dir);
+        let poll = one.backend().capabilities().poll;
+        assert_eq!(
+            (poll.min, poll.max),
+            (Duration::from_millis(1), Duration::from_millis(5))
+        );
+
+        let guard = one.lock("orders/42").unwrap().acquire().await.unwrap();
+        let lock = two.lock("orders/42").unwrap();
+        assert!(lock.try_acquire().await.unwrap().is_none());
+        let token = guard.token();
+        let waiting = lock.acquire();
+        let (released, next) = tokio::join!(guard.release(), waiting);
+        released.unwrap();
+        let next = next.unwrap();
+        assert!(next.token() > token);
+        next.release().await.unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// A break reaches the holder with its next renewal.
+    #[tokio::test]
+    async fn a_broken_lock_is_lost() {
+        let dir = std::env::temp_dir().join(format!("lockkit-broken-{}", std::process::id()));
+        let url = format!("file:{}?ttl=300ms", dir.display());
+        let (one, two) = (connect(&url).await, connect(&url).await);
+        let guard = one.lock("a").unwrap().acquire().await.unwrap();
+        let broken = two.lock("a").unwrap().break_lock().await.unwrap().unwrap();
+        assert_eq!(broken.holders, [guard.holder().to_string()]);
+        assert_eq!(guard.lost().await, lockkit::LossReason::Superseded);
+        assert!(
+            two.lock("a")
+                .unwrap()
+                .try_acquire()
+                .await
+                .unwrap()
+                .is_some()
+        );
+        drop(guard);
+        one.drain().await;
+        two.drain().await;
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_cannot_be_made_is_an_error_of_the_store() {
+        let error = error("file:/dev/null/locks").await;
+        assert!(matches!(error, Error::Backend(_)), "{error:?}");
+    }
+}
