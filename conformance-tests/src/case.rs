@@ -75,8 +75,8 @@ pub struct Programs {
     pub taker: Option<std::path::PathBuf>,
 }
 
-/// A future that a case makes.
-type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+/// A future that a case makes. It stays on the thread that runs the case.
+type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + 'a>>;
 
 /// What can be run as a case: an async function of the context.
 pub trait Run<'a>: Send + Sync {
@@ -87,7 +87,7 @@ pub trait Run<'a>: Send + Sync {
 impl<'a, F, Fut> Run<'a> for F
 where
     F: Fn(&'a Ctx) -> Fut + Send + Sync,
-    Fut: Future<Output = Outcome> + Send + 'a,
+    Fut: Future<Output = Outcome> + 'a,
 {
     fn run(&self, ctx: &'a Ctx) -> Running<'a> {
         Box::pin(self(ctx))

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::wrap::{Faults, Faulty};
 use lockkit_core::backend::Ticket;
+use lockkit_core::wrap::{Faults, Faulty};
 use lockkit_core::{
     Capabilities, ClientId, DistributedLock, Guard, HolderId, Lease, Lock, LockClient,
     LockClientBuilder, LockName, TtlOf,
@@ -308,7 +308,10 @@ pub fn within<T>(
 /// # Errors
 /// - [`Failure`] if it still says no after [`Ctx::PATIENCE`].
 #[track_caller]
-pub fn until(what: &str, mut probe: impl AsyncFnMut() -> Outcome<bool>) -> impl Future<Output = Outcome> {
+pub fn until(
+    what: &str,
+    mut probe: impl AsyncFnMut() -> Outcome<bool>,
+) -> impl Future<Output = Outcome> {
     let late = Failure::new(format!("still not so: {what}"));
     async move {
         let end = Instant::now() + Ctx::PATIENCE;

@@ -95,7 +95,10 @@ impl Suite {
     /// Runs the trials as the program's arguments say, and prints what `cargo test` prints.
     #[must_use]
     pub fn run(&self) -> ExitCode {
-        libtest_mimic::run(&Arguments::from_args(), self.trials()).exit_code()
+        let mut arguments = Arguments::from_args();
+        // Most cases wait for leases: more of them than processors can run at once.
+        arguments.test_threads.get_or_insert(8);
+        libtest_mimic::run(&arguments, self.trials()).exit_code()
     }
 
     fn trial(&self, setup: &Arc<dyn Setup>, case: Case, skip: Option<String>) -> Trial {
@@ -103,7 +106,8 @@ impl Suite {
         let (setup, programs) = (Arc::clone(setup), self.programs.clone());
         let body = move || {
             let run = CaseRun::new(&*setup, &case, programs);
-            run.run().map_err(|failure| Failed::from(failure.to_string()))
+            run.run()
+                .map_err(|failure| Failed::from(failure.to_string()))
         };
         let trial = Trial::test(name, body).with_ignored_flag(skip.is_some());
         match skip {
@@ -132,7 +136,10 @@ impl Suite {
     /// A failing trial for each required name that no setup has.
     fn unknown(&self) -> Vec<Trial> {
         let known = |name: &String| self.setups.iter().any(|setup| setup.name() == name);
-        let unknown = self.require.iter().filter(|name| *name != "all" && !known(name));
+        let unknown = self
+            .require
+            .iter()
+            .filter(|name| *name != "all" && !known(name));
         unknown
             .map(|name| {
                 let message = format!("{REQUIRE} names `{name}`, but no setup is called so");

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use conformance_tests::{Failure, Outcome, taker};
+use conformance_tests::{Outcome, taker};
 use lockkit_core::DistributedLock;
 
 fn main() -> ExitCode {
@@ -11,9 +11,5 @@ fn main() -> ExitCode {
 }
 
 async fn open(url: &str) -> Outcome<Arc<dyn DistributedLock>> {
-    #[cfg(unix)]
-    if let Some(path) = url.strip_prefix("file:") {
-        return Ok(Arc::new(lockkit_core::file::FileStore::new(path)?));
-    }
-    Err(Failure::new(format!("no store is known at `{url}`")))
+    Ok(Arc::clone(lockkit::connect(url).await?.backend()))
 }

@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Neither before its first use nor after.
-pub async fn free_lock_shows_nothing(ctx: &Ctx) -> Outcome {
+async fn free_lock_shows_nothing(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     ensure(b.inspect().await?.is_none(), "held before its first use")?;
     a.acquire().await?.release().await?;
@@ -31,7 +31,7 @@ pub async fn free_lock_shows_nothing(ctx: &Ctx) -> Outcome {
 }
 
 /// By its identity, to any client.
-pub async fn held_lock_shows_its_holder(ctx: &Ctx) -> Outcome {
+async fn held_lock_shows_its_holder(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     for lock in [&a, &b] {
@@ -47,7 +47,7 @@ pub async fn held_lock_shows_its_holder(ctx: &Ctx) -> Outcome {
 }
 
 /// Where leases end by themselves, the time left is neither more than the lease nor nothing.
-pub async fn time_left_is_within_the_lease(ctx: &Ctx) -> Outcome {
+async fn time_left_is_within_the_lease(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let _guard = a.acquire().await?;
     let state = b.inspect().await?;
@@ -62,7 +62,7 @@ pub async fn time_left_is_within_the_lease(ctx: &Ctx) -> Outcome {
 }
 
 /// One for each client that waits, and none when they have gone.
-pub async fn waiters_are_counted(ctx: &Ctx) -> Outcome {
+async fn waiters_are_counted(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let other = ctx.client().await?.lock(a.name().as_str())?;
@@ -84,7 +84,7 @@ pub async fn waiters_are_counted(ctx: &Ctx) -> Outcome {
 }
 
 /// The breaker is told what was there, and the lock is free.
-pub async fn break_frees_the_lock(ctx: &Ctx) -> Outcome {
+async fn break_frees_the_lock(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let state = b.break_lock().await?;
@@ -101,7 +101,7 @@ pub async fn break_frees_the_lock(ctx: &Ctx) -> Outcome {
 }
 
 /// There is nothing to break, and nothing is there afterwards.
-pub async fn break_of_a_free_lock_does_nothing(ctx: &Ctx) -> Outcome {
+async fn break_of_a_free_lock_does_nothing(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     ensure(a.break_lock().await?.is_none(), "broke a free lock")?;
     let guard = b.acquire().await?;
@@ -112,7 +112,7 @@ pub async fn break_of_a_free_lock_does_nothing(ctx: &Ctx) -> Outcome {
 }
 
 /// With its next renewal at the latest.
-pub async fn broken_holder_learns_of_it(ctx: &Ctx) -> Outcome {
+async fn broken_holder_learns_of_it(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     b.break_lock().await?;
@@ -122,7 +122,7 @@ pub async fn broken_holder_learns_of_it(ctx: &Ctx) -> Outcome {
 }
 
 /// A release of a broken hold says that it was lost, and does not touch the next one.
-pub async fn broken_holder_cannot_end_the_next_hold(ctx: &Ctx) -> Outcome {
+async fn broken_holder_cannot_end_the_next_hold(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let old = a.acquire().await?;
     b.break_lock().await?;
@@ -130,18 +130,25 @@ pub async fn broken_holder_cannot_end_the_next_hold(ctx: &Ctx) -> Outcome {
     ensure(old.release().await.is_err(), "a broken hold was released")?;
     new.check()?;
     let other = ctx.client().await?.lock(a.name().as_str())?;
-    ensure(other.try_acquire().await?.is_none(), "the next hold was ended")?;
+    ensure(
+        other.try_acquire().await?.is_none(),
+        "the next hold was ended",
+    )?;
     new.release().await?;
     Ok(())
 }
 
 /// Whoever waits gets what was broken.
-pub async fn break_serves_the_waiter(ctx: &Ctx) -> Outcome {
+async fn break_serves_the_waiter(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let waiter = acquire(&b);
     ctx.queued(&b, 1).await?;
-    ctx.client().await?.lock(a.name().as_str())?.break_lock().await?;
+    ctx.client()
+        .await?
+        .lock(a.name().as_str())?
+        .break_lock()
+        .await?;
     let next = waiter.soon().await??;
     ensure(next.token() > guard.token(), "the token did not grow")?;
     soon(guard.lost()).await?;
@@ -150,7 +157,7 @@ pub async fn break_serves_the_waiter(ctx: &Ctx) -> Outcome {
 }
 
 /// What is held, by whom, and no longer than it is held.
-pub async fn list_shows_what_is_held(ctx: &Ctx) -> Outcome {
+async fn list_shows_what_is_held(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let prefix = ctx.name();
     let mut guards = Vec::new();
@@ -176,14 +183,23 @@ pub async fn list_shows_what_is_held(ctx: &Ctx) -> Outcome {
 }
 
 /// A prefix is text and not a pattern, and knows no hierarchy.
-pub async fn list_keeps_to_its_prefix(ctx: &Ctx) -> Outcome {
+async fn list_keeps_to_its_prefix(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let base = ctx.name();
     let mut guards = Vec::new();
     for rest in ["a", "ab", "a/b", "*", "%", "_", "[a]", "b"] {
         guards.push(client.lock(format!("{base}:{rest}"))?.acquire().await?);
     }
-    for (rest, count) in [("", 8), ("a", 3), ("a/", 1), ("*", 1), ("%", 1), ("_", 1), ("[", 1), ("c", 0)] {
+    for (rest, count) in [
+        ("", 8),
+        ("a", 3),
+        ("a/", 1),
+        ("*", 1),
+        ("%", 1),
+        ("_", 1),
+        ("[", 1),
+        ("c", 0),
+    ] {
         let listed = client.list(&format!("{base}:{rest}")).await?;
         ensure(
             listed.len() == count,

@@ -30,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// The store granted, the reply was lost: the repeated attempt finds the same hold.
-pub async fn attempt_without_reply_is_one_hold(ctx: &Ctx) -> Outcome {
+async fn attempt_without_reply_is_one_hold(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     faults.inject(Rule::new(Fault::DropReply).on(Operation::Attempt).times(3));
@@ -41,7 +41,7 @@ pub async fn attempt_without_reply_is_one_hold(ctx: &Ctx) -> Outcome {
 }
 
 /// The same for a try.
-pub async fn try_without_reply_is_one_hold(ctx: &Ctx) -> Outcome {
+async fn try_without_reply_is_one_hold(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     faults.inject(Rule::new(Fault::DropReply).on(Operation::Attempt).times(1));
@@ -65,7 +65,7 @@ async fn single_hold(ctx: &Ctx, name: &str, guard: lockkit_core::Guard) -> Outco
 }
 
 /// A waiter whose replies are lost takes one place, and is served.
-pub async fn queued_attempt_without_reply_is_one_place(ctx: &Ctx) -> Outcome {
+async fn queued_attempt_without_reply_is_one_place(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let a = ctx.client().await?.lock(name.as_str())?;
@@ -75,14 +75,17 @@ pub async fn queued_attempt_without_reply_is_one_place(ctx: &Ctx) -> Outcome {
     soon(faults.called(Operation::Attempt, 4)).await?;
     ctx.queued(&a, 1).await?;
     let waiters = a.inspect().await?.and_then(|state| state.waiters);
-    ensure(waiters.is_none_or(|count| count == 1), format!("{waiters:?}"))?;
+    ensure(
+        waiters.is_none_or(|count| count == 1),
+        format!("{waiters:?}"),
+    )?;
     guard.release().await?;
     waiter.soon().await??.release().await?;
     ensure(a.inspect().await?.is_none(), "something is left behind")
 }
 
 /// The store released, the reply was lost: that is a clean release and no loss.
-pub async fn release_without_reply_is_a_release(ctx: &Ctx) -> Outcome {
+async fn release_without_reply_is_a_release(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     for times in 1..=2 {
@@ -101,7 +104,7 @@ pub async fn release_without_reply_is_a_release(ctx: &Ctx) -> Outcome {
 }
 
 /// A hold that was broken before its release is lost, whatever becomes of the replies.
-pub async fn release_of_a_lost_hold_is_no_release_for_want_of_a_reply(ctx: &Ctx) -> Outcome {
+async fn release_of_a_lost_hold_is_no_release_for_want_of_a_reply(ctx: &Ctx) -> Outcome {
     let (client, _) = ctx.faulty().await?;
     let name = ctx.name();
     let guard = client.lock(name.as_str())?.acquire().await?;
@@ -114,13 +117,19 @@ pub async fn release_of_a_lost_hold_is_no_release_for_want_of_a_reply(ctx: &Ctx)
 }
 
 /// The release of a dropped guard is repeated until it is answered.
-pub async fn dropped_guard_whose_release_has_no_reply(ctx: &Ctx) -> Outcome {
+async fn dropped_guard_whose_release_has_no_reply(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
-    let lock = client.lock(name.as_str())?.with_lease(lockkit_core::Lease::renewed(ctx.ttl()))?;
+    let lock = client
+        .lock(name.as_str())?
+        .with_lease(lockkit_core::Lease::renewed(ctx.ttl()))?;
     let guard = lock.acquire().await?;
     // Neither carried out nor answered, and then carried out without an answer.
-    faults.inject(Rule::new(Fault::Fail(Effect::Indeterminate)).on(Operation::Release).times(2));
+    faults.inject(
+        Rule::new(Fault::Fail(Effect::Indeterminate))
+            .on(Operation::Release)
+            .times(2),
+    );
     faults.inject(Rule::new(Fault::DropReply).on(Operation::Release).times(2));
     drop(guard);
     soon(client.drain()).await?;
@@ -129,7 +138,7 @@ pub async fn dropped_guard_whose_release_has_no_reply(ctx: &Ctx) -> Outcome {
 }
 
 /// Renewals that are carried out without an answer: the hold stands as long as some are answered.
-pub async fn renewals_without_reply_keep_the_hold(ctx: &Ctx) -> Outcome {
+async fn renewals_without_reply_keep_the_hold(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let guard = client.lock(ctx.name())?.acquire().await?;
     faults.inject(Rule::new(Fault::DropReply).on(Operation::Renew).times(3));
@@ -141,7 +150,7 @@ pub async fn renewals_without_reply_keep_the_hold(ctx: &Ctx) -> Outcome {
 }
 
 /// A caller who gives up while its attempt is unanswered leaves no hold behind.
-pub async fn abandoned_attempt_without_reply_is_no_hold(ctx: &Ctx) -> Outcome {
+async fn abandoned_attempt_without_reply_is_no_hold(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     faults.inject(Rule::new(Fault::DropReply).on(Operation::Attempt));
@@ -153,7 +162,10 @@ pub async fn abandoned_attempt_without_reply_is_no_hold(ctx: &Ctx) -> Outcome {
         format!("{error:?}"),
     )?;
     let error = soon(lock.try_acquire()).await?.err();
-    ensure(matches!(error, Some(Error::Backend(_))), format!("{error:?}"))?;
+    ensure(
+        matches!(error, Some(Error::Backend(_))),
+        format!("{error:?}"),
+    )?;
     faults.heal();
     soon(client.drain()).await?;
     let guard = ctx.client().await?.lock(name)?.try_acquire().await?;
@@ -162,13 +174,16 @@ pub async fn abandoned_attempt_without_reply_is_no_hold(ctx: &Ctx) -> Outcome {
 
 /// An attempt that reaches the store after its caller has gone and its ticket was released does not
 /// become a hold that the living client keeps.
-pub async fn late_attempt_is_no_ghost(ctx: &Ctx) -> Outcome {
+async fn late_attempt_is_no_ghost(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     // Another hold, so that the session of the client lives on where there is one.
     let other = client.lock(ctx.name())?.acquire().await?;
     let late = Duration::from_millis(300);
-    let fault = Fault::Late { min: late, max: late };
+    let fault = Fault::Late {
+        min: late,
+        max: late,
+    };
     faults.inject(Rule::new(fault).on(Operation::Attempt));
     let lock = client.lock(name.as_str())?;
     drop(timeout(Duration::from_millis(100), lock.acquire()).await);
@@ -176,13 +191,16 @@ pub async fn late_attempt_is_no_ghost(ctx: &Ctx) -> Outcome {
     faults.heal();
     soon(client.drain()).await?;
     let next = ctx.client().await?.lock(name)?;
-    within(ctx.ttl() + ctx.freed_after(), next.acquire()).await??;
+    within(ctx.ttl() + ctx.freed_after(), next.acquire())
+        .await??
+        .release()
+        .await?;
     other.check()?;
     Ok(())
 }
 
 /// The same at the store itself, with a duplicate of an attempt that was answered before.
-pub async fn late_attempt_of_a_released_ticket_is_no_ghost(ctx: &Ctx) -> Outcome {
+async fn late_attempt_of_a_released_ticket_is_no_ghost(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let client = ctx.builder(std::sync::Arc::clone(&store)).build()?;
     let other = client.lock(ctx.name())?.acquire().await?;
@@ -192,43 +210,61 @@ pub async fn late_attempt_of_a_released_ticket_is_no_ghost(ctx: &Ctx) -> Outcome
     // It may be refused, which is an error here.
     drop(store.attempt(&ticket).await);
     let next = ctx.client().await?.lock(name)?;
-    within(ctx.ttl() + ctx.freed_after(), next.acquire()).await??;
+    within(ctx.ttl() + ctx.freed_after(), next.acquire())
+        .await??
+        .release()
+        .await?;
     other.check()?;
     Ok(())
 }
 
 /// A release that reaches the store after the same client has taken the lock again does not end the
 /// later hold.
-pub async fn late_release_ends_no_later_hold(ctx: &Ctx) -> Outcome {
+async fn late_release_ends_no_later_hold(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let lock = client.lock(name.as_str())?;
     let guard = lock.acquire().await?;
     let late = Duration::from_millis(200);
-    let fault = Fault::Late { min: late, max: late };
+    let fault = Fault::Late {
+        min: late,
+        max: late,
+    };
     faults.inject(Rule::new(fault).on(Operation::Release).times(1));
     soon(guard.release()).await??;
     let guard = soon(lock.acquire()).await??;
     soon(faults.settled()).await?;
     let other = ctx.client().await?.lock(name)?;
-    ensure(other.try_acquire().await?.is_none(), "the later hold was ended")?;
+    ensure(
+        other.try_acquire().await?.is_none(),
+        "the later hold was ended",
+    )?;
     guard.release().await?;
     Ok(())
 }
 
 /// At the store: the first release answers `Released`, the second `NotHeld`, neither an error.
-pub async fn release_is_repeatable(ctx: &Ctx) -> Outcome {
+async fn release_is_repeatable(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;
-    ensure(store.release(&ticket).await? == Release::Released, "the first")?;
-    ensure(store.release(&ticket).await? == Release::NotHeld, "the second")?;
+    ensure(
+        store.release(&ticket).await? == Release::Released,
+        "the first",
+    )?;
+    ensure(
+        store.release(&ticket).await? == Release::NotHeld,
+        "the second",
+    )?;
     let unknown = ctx.ticket(&ctx.name())?;
-    ensure(store.release(&unknown).await? == Release::NotHeld, "unknown")
+    ensure(
+        store.release(&unknown).await? == Release::NotHeld,
+        "unknown",
+    )
 }
 
 /// What the store refuses for good is told at once and not asked again.
-pub async fn refused_requests_are_not_repeated(ctx: &Ctx) -> Outcome {
+async fn refused_requests_are_not_repeated(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     faults.inject(Rule::new(Fault::Fail(Effect::Rejected)).on(Operation::Attempt));

@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// An acquire that is dropped after its first poll.
-pub async fn dropped_acquire_leaves_nothing(ctx: &Ctx) -> Outcome {
+async fn dropped_acquire_leaves_nothing(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let name = ctx.name();
     let lock = a.lock(name.as_str())?;
@@ -50,7 +50,7 @@ pub async fn dropped_acquire_leaves_nothing(ctx: &Ctx) -> Outcome {
 }
 
 /// Of two tasks that wait in one client the first is cancelled; the second gets the lock.
-pub async fn cancelled_task_passes_its_turn_on(ctx: &Ctx) -> Outcome {
+async fn cancelled_task_passes_its_turn_on(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     for _ in 0..10 {
         let guard = a.acquire().await?;
@@ -68,7 +68,7 @@ pub async fn cancelled_task_passes_its_turn_on(ctx: &Ctx) -> Outcome {
 }
 
 /// A client whose only waiter is cancelled leaves the queue of the store at once.
-pub async fn cancelled_client_leaves_the_queue(ctx: &Ctx) -> Outcome {
+async fn cancelled_client_leaves_the_queue(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let waiter = acquire(&b);
@@ -84,7 +84,7 @@ pub async fn cancelled_client_leaves_the_queue(ctx: &Ctx) -> Outcome {
 }
 
 /// A wait that times out leaves neither a place nor a later hold.
-pub async fn timed_out_client_leaves_the_queue(ctx: &Ctx) -> Outcome {
+async fn timed_out_client_leaves_the_queue(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let name = ctx.name();
     let guard = a.lock(name.as_str())?.acquire().await?;
@@ -102,26 +102,37 @@ pub async fn timed_out_client_leaves_the_queue(ctx: &Ctx) -> Outcome {
 }
 
 /// An acquire that is dropped while the store has granted it and the reply is on its way.
-pub async fn dropped_during_the_attempt(ctx: &Ctx) -> Outcome {
+async fn dropped_during_the_attempt(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let slow = Duration::from_millis(100);
-    let slow = Fault::SlowReply { min: slow, max: slow };
+    let slow = Fault::SlowReply {
+        min: slow,
+        max: slow,
+    };
     faults.inject(Rule::new(slow).on(Operation::Attempt));
     let acquiring = acquire(&client.lock(name.as_str())?);
     soon(faults.called(Operation::Attempt, 1)).await?;
     acquiring.cancel().await;
     soon(client.drain()).await?;
-    let guard = ctx.client().await?.lock(name.as_str())?.try_acquire().await?;
+    let guard = ctx
+        .client()
+        .await?
+        .lock(name.as_str())?
+        .try_acquire()
+        .await?;
     ensure(guard.is_some(), "a cancelled acquire holds the lock")
 }
 
 /// Two hundred acquires, some of them queued, dropped at random moments; then the next one is served
 /// at once.
-pub async fn two_hundred_acquires_dropped_at_random_moments(ctx: &Ctx) -> Outcome {
+async fn two_hundred_acquires_dropped_at_random_moments(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let (a, b) = ctx.two().await?;
-    let (locks, holder) = ([a.lock(name.as_str())?, b.lock(name.as_str())?], ctx.client().await?);
+    let (locks, holder) = (
+        [a.lock(name.as_str())?, b.lock(name.as_str())?],
+        ctx.client().await?,
+    );
     let holder = holder.lock(name.as_str())?;
     for round in 0..20 {
         let guard = if round % 2 == 0 {
@@ -152,11 +163,14 @@ pub async fn two_hundred_acquires_dropped_at_random_moments(ctx: &Ctx) -> Outcom
     guard.release().await?;
     soon(a.drain()).await?;
     soon(b.drain()).await?;
-    ensure(holder.inspect().await?.is_none(), "something is left behind")
+    ensure(
+        holder.inspect().await?.is_none(),
+        "something is left behind",
+    )
 }
 
 /// Dropping the guard gives the lock back.
-pub async fn dropped_guard_is_released(ctx: &Ctx) -> Outcome {
+async fn dropped_guard_is_released(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     drop(a.acquire().await?);
     let guard = within(PROMPT * 4, b.acquire()).await??;
@@ -165,34 +179,42 @@ pub async fn dropped_guard_is_released(ctx: &Ctx) -> Outcome {
 }
 
 /// A `release` that is dropped while it waits for its answer is finished in the background.
-pub async fn dropped_release_goes_on(ctx: &Ctx) -> Outcome {
+async fn dropped_release_goes_on(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let guard = client.lock(name.as_str())?.acquire().await?;
     let slow = Duration::from_millis(100);
-    let slow = Fault::Delay { min: slow, max: slow };
+    let slow = Fault::Delay {
+        min: slow,
+        max: slow,
+    };
     faults.inject(Rule::new(slow).on(Operation::Release).times(1));
     let releasing = spawn(guard.release());
     soon(faults.called(Operation::Release, 1)).await?;
     releasing.cancel().await;
     soon(client.drain()).await?;
-    let guard = ctx.client().await?.lock(name.as_str())?.try_acquire().await?;
+    let guard = ctx
+        .client()
+        .await?
+        .lock(name.as_str())?
+        .try_acquire()
+        .await?;
     ensure(guard.is_some(), "the release was given up")
 }
 
 /// A guard may be dropped on a thread that knows no runtime.
-pub async fn guard_dropped_outside_a_runtime(ctx: &Ctx) -> Outcome {
+async fn guard_dropped_outside_a_runtime(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let thread = std::thread::spawn(move || drop(guard));
     let died = "dropping a guard outside a runtime panicked";
     thread.join().map_err(|_| Failure::new(died))?;
-    soon(b.acquire()).await??;
+    soon(b.acquire()).await??.release().await?;
     Ok(())
 }
 
 /// A guard that is dropped while its task panics is released.
-pub async fn guard_dropped_by_a_panic(ctx: &Ctx) -> Outcome {
+async fn guard_dropped_by_a_panic(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let task = spawn(async move {
@@ -201,16 +223,19 @@ pub async fn guard_dropped_by_a_panic(ctx: &Ctx) -> Outcome {
         std::panic::resume_unwind(Box::new("on purpose"));
     });
     ensure(task.soon().await.is_err(), "the task did not panic")?;
-    soon(b.acquire()).await??;
+    soon(b.acquire()).await??.release().await?;
     Ok(())
 }
 
 /// After `drain`, everything that was dropped is released at the store.
-pub async fn drain_waits_for_releases(ctx: &Ctx) -> Outcome {
+async fn drain_waits_for_releases(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let mut names = Vec::new();
     let slow = Duration::from_millis(50);
-    let slow = Fault::Delay { min: slow, max: slow };
+    let slow = Fault::Delay {
+        min: slow,
+        max: slow,
+    };
     faults.inject(Rule::new(slow).on(Operation::Release));
     for _ in 0..20 {
         let name = ctx.name();
@@ -227,7 +252,7 @@ pub async fn drain_waits_for_releases(ctx: &Ctx) -> Outcome {
 }
 
 /// A client that is shut down fails its waiters, refuses new ones, and gives everything back.
-pub async fn shutdown_fails_waiters_and_ends_holds(ctx: &Ctx) -> Outcome {
+async fn shutdown_fails_waiters_and_ends_holds(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let name = ctx.name();
     let lock = a.lock(name.as_str())?;

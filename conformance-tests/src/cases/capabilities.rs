@@ -36,20 +36,23 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// What the setup says, what each handle says and what it says later are the same.
-pub async fn every_handle_says_the_same(ctx: &Ctx) -> Outcome {
+async fn every_handle_says_the_same(ctx: &Ctx) -> Outcome {
     let store = ctx.store().await?;
     let said = store.capabilities();
     ensure(said == *ctx.capabilities(), "the setup says something else")?;
     drop(ctx.client().await?.lock(ctx.name())?.acquire().await?);
     ensure(store.capabilities() == said, "it changed with use")?;
     let other = ctx.store().await?;
-    ensure(other.capabilities() == said, "another handle says something else")?;
+    ensure(
+        other.capabilities() == said,
+        "another handle says something else",
+    )?;
     ensure(other.backend() == store.backend(), "another name")?;
     ensure(!store.backend().is_empty(), "no name")
 }
 
 /// Ranges are ranges.
-pub async fn limits_make_sense(ctx: &Ctx) -> Outcome {
+async fn limits_make_sense(ctx: &Ctx) -> Outcome {
     let can = ctx.capabilities();
     ensure(!can.min_ttl.is_zero(), "leases of no length")?;
     ensure(can.min_ttl <= can.max_ttl, "no lease is possible")?;
@@ -62,18 +65,18 @@ pub async fn limits_make_sense(ctx: &Ctx) -> Outcome {
 }
 
 /// The shortest lease can be taken, and lasts.
-pub async fn shortest_lease_is_honoured(ctx: &Ctx) -> Outcome {
+async fn shortest_lease_is_honoured(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let min = ctx.capabilities().min_ttl;
     let guard = a.with_lease(Lease::fixed(min))?.acquire().await?;
     ensure(guard.remaining() <= min, "it lasts longer")?;
     soon(guard.lost()).await?;
-    soon(b.acquire()).await??;
+    soon(b.acquire()).await??.release().await?;
     Ok(())
 }
 
 /// A shorter one is refused when it is set.
-pub async fn shorter_lease_is_refused(ctx: &Ctx) -> Outcome {
+async fn shorter_lease_is_refused(ctx: &Ctx) -> Outcome {
     let lock = ctx.client().await?.lock(ctx.name())?;
     let can = ctx.capabilities();
     let step = can.ttl_step.max(Duration::from_millis(1));
@@ -83,13 +86,17 @@ pub async fn shorter_lease_is_refused(ctx: &Ctx) -> Outcome {
         Lease::fixed(Duration::ZERO),
     ] {
         refused(lock.clone().with_lease(lease))?;
-        refused(LockClient::builder_arc(ctx.store().await?).lease(lease).build())?;
+        refused(
+            LockClient::builder_arc(ctx.store().await?)
+                .lease(lease)
+                .build(),
+        )?;
     }
     Ok(())
 }
 
 /// The longest lease can be taken.
-pub async fn longest_lease_is_honoured(ctx: &Ctx) -> Outcome {
+async fn longest_lease_is_honoured(ctx: &Ctx) -> Outcome {
     let (a, _) = ctx.locks().await?;
     let max = ctx.capabilities().max_ttl;
     let guard = a.with_lease(Lease::renewed(max))?.acquire().await?;
@@ -103,7 +110,7 @@ pub async fn longest_lease_is_honoured(ctx: &Ctx) -> Outcome {
 }
 
 /// A longer one is refused when it is set.
-pub async fn longer_lease_is_refused(ctx: &Ctx) -> Outcome {
+async fn longer_lease_is_refused(ctx: &Ctx) -> Outcome {
     let lock = ctx.client().await?.lock(ctx.name())?;
     let can = ctx.capabilities();
     let step = can.ttl_step.max(Duration::from_millis(1));
@@ -118,7 +125,7 @@ pub async fn longer_lease_is_refused(ctx: &Ctx) -> Outcome {
 }
 
 /// A lease that is no multiple of the step is refused rather than rounded; the next multiple works.
-pub async fn broken_step_is_refused(ctx: &Ctx) -> Outcome {
+async fn broken_step_is_refused(ctx: &Ctx) -> Outcome {
     let lock = ctx.client().await?.lock(ctx.name())?;
     let step = ctx.capabilities().ttl_step;
     let broken = ctx.ttl() + Duration::from_nanos(1);
@@ -129,13 +136,14 @@ pub async fn broken_step_is_refused(ctx: &Ctx) -> Outcome {
     refused(lock.clone().with_lease(Lease::fixed(broken)))?;
     let whole = ctx.ttl() + step;
     if whole <= ctx.capabilities().max_ttl {
-        lock.with_lease(Lease::fixed(whole))?.acquire().await?;
+        let guard = lock.with_lease(Lease::fixed(whole))?.acquire().await?;
+        guard.release().await?;
     }
     Ok(())
 }
 
 /// Two holds of one client with leases of their own: the short one ends, the long one stands.
-pub async fn leases_per_hold_end_one_by_one(ctx: &Ctx) -> Outcome {
+async fn leases_per_hold_end_one_by_one(ctx: &Ctx) -> Outcome {
     let store = ctx.store().await?;
     let short = ctx.ticket(&ctx.name())?;
     let long = ctx.ticket(&ctx.name())?.with_ttl(ctx.ttl() * 8);
@@ -143,7 +151,10 @@ pub async fn leases_per_hold_end_one_by_one(ctx: &Ctx) -> Outcome {
     store.attempt(&long).await?;
     let client = ctx.client().await?;
     let lock = client.lock(short.name.as_str())?;
-    within(ctx.ttl() + ctx.freed_after(), lock.acquire()).await??;
+    within(ctx.ttl() + ctx.freed_after(), lock.acquire())
+        .await??
+        .release()
+        .await?;
     let lock = client.lock(long.name.as_str())?;
     ensure(lock.try_acquire().await?.is_none(), "both ended together")?;
     store.release(&long).await?;
@@ -151,7 +162,7 @@ pub async fn leases_per_hold_end_one_by_one(ctx: &Ctx) -> Outcome {
 }
 
 /// Two holds of one client on one session: renewing one keeps the other.
-pub async fn leases_per_session_stand_together(ctx: &Ctx) -> Outcome {
+async fn leases_per_session_stand_together(ctx: &Ctx) -> Outcome {
     let store = ctx.store().await?;
     let (first, second) = (ctx.ticket(&ctx.name())?, ctx.ticket(&ctx.name())?);
     store.attempt(&first).await?;
@@ -170,7 +181,7 @@ pub async fn leases_per_session_stand_together(ctx: &Ctx) -> Outcome {
 }
 
 /// Where there is no queue, whoever comes at the right moment gets the lock before those who wait.
-pub async fn barging_queue_lets_a_newcomer_in(ctx: &Ctx) -> Outcome {
+async fn barging_queue_lets_a_newcomer_in(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let guard = ctx.client().await?.lock(name.as_str())?.acquire().await?;
     let waits = ctx.ticket(&name)?;
@@ -185,7 +196,7 @@ pub async fn barging_queue_lets_a_newcomer_in(ctx: &Ctx) -> Outcome {
 }
 
 /// The watch of a waiter yields something after the release, and well before its next look.
-pub async fn push_tells_a_waiter(ctx: &Ctx) -> Outcome {
+async fn push_tells_a_waiter(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let guard = ctx.client().await?.lock(name.as_str())?.acquire().await?;
     let ticket = ctx.ticket(&name)?;
@@ -204,7 +215,7 @@ pub async fn push_tells_a_waiter(ctx: &Ctx) -> Outcome {
 }
 
 /// Where waiters poll there is nothing to watch, unless for losses.
-pub async fn poll_opens_no_watch(ctx: &Ctx) -> Outcome {
+async fn poll_opens_no_watch(ctx: &Ctx) -> Outcome {
     let can = ctx.capabilities();
     ensure(can.waiting == Waiting::Poll, "it does not poll")?;
     let (name, store) = (ctx.name(), ctx.store().await?);
@@ -217,7 +228,7 @@ pub async fn poll_opens_no_watch(ctx: &Ctx) -> Outcome {
 }
 
 /// Where losses are told, the watch of a hold says so when its session ends.
-pub async fn loss_is_told(ctx: &Ctx) -> Outcome {
+async fn loss_is_told(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;
@@ -236,7 +247,7 @@ pub async fn loss_is_told(ctx: &Ctx) -> Outcome {
 }
 
 /// Where the process or the session ends a hold, its own lease does not.
-pub async fn process_keeps_what_nobody_renews(ctx: &Ctx) -> Outcome {
+async fn process_keeps_what_nobody_renews(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;
@@ -252,12 +263,12 @@ pub async fn process_keeps_what_nobody_renews(ctx: &Ctx) -> Outcome {
     }
     store.release(&ticket).await?;
     store.release(&keeps).await?;
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// Every store has exclusive locks.
-pub async fn exclusive_mode_is_there(ctx: &Ctx) -> Outcome {
+async fn exclusive_mode_is_there(ctx: &Ctx) -> Outcome {
     let can = ctx.capabilities();
     ensure(can.modes.contains(Mode::Exclusive), "no exclusive locks")
 }

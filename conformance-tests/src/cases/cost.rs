@@ -15,33 +15,47 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(busy_in_the_same_client_is_no_call),
         Case::new(renewals_share_a_call),
         Case::new(short_holds_are_not_renewed),
-        Case::new(waiting_is_quiet).needs(Need::Push).needs(Need::LeasePerHold),
+        Case::new(waiting_is_quiet)
+            .needs(Need::Push)
+            .needs(Need::LeasePerHold),
         Case::new(checks_and_losses_are_no_call),
     ]
 }
 
 /// A free lock: one attempt and one release, nothing else.
-pub async fn acquire_and_release_are_one_call_each(ctx: &Ctx) -> Outcome {
+async fn acquire_and_release_are_one_call_each(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let lock = client.lock(ctx.name())?;
     for _ in 0..10 {
         lock.acquire().await?.release().await?;
     }
-    let (attempts, releases) = (faults.calls(Operation::Attempt), faults.calls(Operation::Release));
+    let (attempts, releases) = (
+        faults.calls(Operation::Attempt),
+        faults.calls(Operation::Release),
+    );
     ensure(
         (attempts, releases, faults.all_calls()) == (10, 10, 20),
-        format!("{attempts} attempts, {releases} releases, {} calls", faults.all_calls()),
+        format!(
+            "{attempts} attempts, {releases} releases, {} calls",
+            faults.all_calls()
+        ),
     )
 }
 
 /// A try: one attempt, whether it gets the lock or not.
-pub async fn try_is_one_call(ctx: &Ctx) -> Outcome {
+async fn try_is_one_call(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let lock = client.lock(name.as_str())?;
     let guard = lock.try_acquire().await?;
-    ensure(faults.all_calls() == 1, "more than one call for a free lock")?;
-    guard.ok_or_else(|| Failure::new("a free lock was refused"))?.release().await?;
+    ensure(
+        faults.all_calls() == 1,
+        "more than one call for a free lock",
+    )?;
+    guard
+        .ok_or_else(|| Failure::new("a free lock was refused"))?
+        .release()
+        .await?;
     let held = ctx.client().await?.lock(name)?.acquire().await?;
     faults.reset_counts();
     ensure(lock.try_acquire().await?.is_none(), "two hold at once")?;
@@ -53,7 +67,7 @@ pub async fn try_is_one_call(ctx: &Ctx) -> Outcome {
 }
 
 /// By guard and by owner.
-pub async fn reentry_is_no_call(ctx: &Ctx) -> Outcome {
+async fn reentry_is_no_call(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let lock = client.lock(ctx.name())?.with_owner(&client.owner())?;
     let outer = lock.acquire().await?;
@@ -76,7 +90,7 @@ pub async fn reentry_is_no_call(ctx: &Ctx) -> Outcome {
 }
 
 /// A try while another task of the client holds.
-pub async fn busy_in_the_same_client_is_no_call(ctx: &Ctx) -> Outcome {
+async fn busy_in_the_same_client_is_no_call(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let lock = client.lock(ctx.name())?;
     let _guard = lock.acquire().await?;
@@ -88,7 +102,7 @@ pub async fn busy_in_the_same_client_is_no_call(ctx: &Ctx) -> Outcome {
 }
 
 /// Holds that began together are renewed together.
-pub async fn renewals_share_a_call(ctx: &Ctx) -> Outcome {
+async fn renewals_share_a_call(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let mut guards = Vec::new();
     for _ in 0..50 {
@@ -104,10 +118,13 @@ pub async fn renewals_share_a_call(ctx: &Ctx) -> Outcome {
 }
 
 /// A hold that ends soon costs no renewal, also when the lock was handed over.
-pub async fn short_holds_are_not_renewed(ctx: &Ctx) -> Outcome {
+async fn short_holds_are_not_renewed(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
-    let (mine, other) = (client.lock(name.as_str())?, ctx.client().await?.lock(name.as_str())?);
+    let (mine, other) = (
+        client.lock(name.as_str())?,
+        ctx.client().await?.lock(name.as_str())?,
+    );
     for _ in 0..5 {
         let held = other.acquire().await?;
         let waiter = acquire(&mine);
@@ -120,7 +137,7 @@ pub async fn short_holds_are_not_renewed(ctx: &Ctx) -> Outcome {
 }
 
 /// A waiter that is told asks only as often as its place needs it.
-pub async fn waiting_is_quiet(ctx: &Ctx) -> Outcome {
+async fn waiting_is_quiet(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let held = ctx.client().await?.lock(name.as_str())?.acquire().await?;
@@ -130,12 +147,12 @@ pub async fn waiting_is_quiet(ctx: &Ctx) -> Outcome {
     // A look every third of a lease, and the first one.
     ensure(attempts <= 8, format!("{attempts} attempts in two leases"))?;
     held.release().await?;
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// Looking at a guard asks nobody.
-pub async fn checks_and_losses_are_no_call(ctx: &Ctx) -> Outcome {
+async fn checks_and_losses_are_no_call(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let guard = client.lock(ctx.name())?.acquire().await?;
     for _ in 0..1000 {

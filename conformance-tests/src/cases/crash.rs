@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Within its lease; where the store sees the process end, at once.
-pub async fn killed_holder_is_freed(ctx: &Ctx) -> Outcome {
+async fn killed_holder_is_freed(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let mut taker = ctx.taker().await?;
     let token = taker.acquire(&name).await?;
@@ -41,7 +41,7 @@ pub async fn killed_holder_is_freed(ctx: &Ctx) -> Outcome {
 }
 
 /// A process that waits and is killed does not become a holder, or not for longer than a lease.
-pub async fn killed_waiter_keeps_nobody_waiting(ctx: &Ctx) -> Outcome {
+async fn killed_waiter_keeps_nobody_waiting(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let lock = ctx.client().await?.lock(name.as_str())?;
     let guard = lock.acquire().await?;
@@ -50,13 +50,16 @@ pub async fn killed_waiter_keeps_nobody_waiting(ctx: &Ctx) -> Outcome {
     ctx.queued(&lock, 1).await?;
     taker.kill().await?;
     guard.release().await?;
-    within(ctx.freed_after(), lock.acquire()).await??;
+    within(ctx.freed_after(), lock.acquire())
+        .await??
+        .release()
+        .await?;
     Ok(())
 }
 
 /// A process that was frozen beyond its lease sees its loss at its first look, however the lock went
 /// on meanwhile.
-pub async fn frozen_holder_knows_when_it_wakes(ctx: &Ctx) -> Outcome {
+async fn frozen_holder_knows_when_it_wakes(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let mut taker = ctx.taker().await?;
     taker.acquire(&name).await?;
@@ -78,7 +81,7 @@ pub async fn frozen_holder_knows_when_it_wakes(ctx: &Ctx) -> Outcome {
 }
 
 /// Where the process is the lease, a frozen one keeps the lock for as long as it lives.
-pub async fn frozen_process_keeps_the_lock(ctx: &Ctx) -> Outcome {
+async fn frozen_process_keeps_the_lock(ctx: &Ctx) -> Outcome {
     let session = ctx.capabilities().ends_by == EndsBy::Session;
     let name = ctx.name();
     let mut taker = ctx.taker().await?;
@@ -90,12 +93,12 @@ pub async fn frozen_process_keeps_the_lock(ctx: &Ctx) -> Outcome {
         waiter.waits_for(ctx.ttl() * 3).await?;
         taker.kill().await?;
     }
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// A process that was frozen for less than its lease goes on as if nothing had been.
-pub async fn briefly_frozen_holder_holds_on(ctx: &Ctx) -> Outcome {
+async fn briefly_frozen_holder_holds_on(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let mut taker = ctx.taker().await?;
     taker.acquire(&name).await?;
@@ -113,7 +116,7 @@ pub async fn briefly_frozen_holder_holds_on(ctx: &Ctx) -> Outcome {
 }
 
 /// A process that waits and is frozen does not hold up the others.
-pub async fn frozen_waiter_keeps_nobody_waiting(ctx: &Ctx) -> Outcome {
+async fn frozen_waiter_keeps_nobody_waiting(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let lock = ctx.client().await?.lock(name.as_str())?;
     let guard = lock.acquire().await?;
@@ -122,7 +125,10 @@ pub async fn frozen_waiter_keeps_nobody_waiting(ctx: &Ctx) -> Outcome {
     ctx.queued(&lock, 1).await?;
     taker.stop()?;
     guard.release().await?;
-    within(ctx.ttl() + ctx.freed_after(), lock.acquire()).await??.release().await?;
+    within(ctx.ttl() + ctx.freed_after(), lock.acquire())
+        .await??
+        .release()
+        .await?;
     taker.resume()?;
     // Awake again it is served, and knows what it has.
     let seen = soon(taker.answer(Duration::from_secs(20))).await??;
@@ -131,7 +137,7 @@ pub async fn frozen_waiter_keeps_nobody_waiting(ctx: &Ctx) -> Outcome {
 }
 
 /// Three processes one after the other.
-pub async fn token_grows_from_process_to_process(ctx: &Ctx) -> Outcome {
+async fn token_grows_from_process_to_process(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let mut last = 0;
     for kill in [true, false, true] {

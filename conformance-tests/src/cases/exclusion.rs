@@ -1,7 +1,5 @@
 //! Never two holders. P0, P1.
 
-use std::time::Duration;
-
 use lockkit_core::backend::Release;
 
 use crate::case::Case;
@@ -24,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// While one client holds, another's try answers `None`; after the release it gets the lock.
-pub async fn second_client_is_refused(ctx: &Ctx) -> Outcome {
+async fn second_client_is_refused(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     guard.check()?;
@@ -35,7 +33,7 @@ pub async fn second_client_is_refused(ctx: &Ctx) -> Outcome {
 }
 
 /// An acquire waits for as long as another client holds.
-pub async fn second_client_waits(ctx: &Ctx) -> Outcome {
+async fn second_client_waits(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let mut waiter = acquire(&b);
@@ -47,7 +45,7 @@ pub async fn second_client_waits(ctx: &Ctx) -> Outcome {
 }
 
 /// Of many clients that try at the same moment exactly one gets the lock.
-pub async fn one_of_many_tries_wins(ctx: &Ctx) -> Outcome {
+async fn one_of_many_tries_wins(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let mut tries = Vec::new();
     for _ in 0..16 {
@@ -65,7 +63,7 @@ pub async fn one_of_many_tries_wins(ctx: &Ctx) -> Outcome {
 }
 
 /// Two tasks with their own handles of one client.
-pub async fn tasks_of_one_client_exclude_each_other(ctx: &Ctx) -> Outcome {
+async fn tasks_of_one_client_exclude_each_other(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let name = ctx.name();
     let guard = client.lock(name.as_str())?.acquire().await?;
@@ -74,44 +72,59 @@ pub async fn tasks_of_one_client_exclude_each_other(ctx: &Ctx) -> Outcome {
     let first = guard.token();
     guard.release().await?;
     let second = waiter.soon().await??.token();
-    ensure(second > first, "the second task shares the hold of the first")
+    ensure(
+        second > first,
+        "the second task shares the hold of the first",
+    )
 }
 
 /// Two tasks that share one `Lock` without an owner.
-pub async fn clones_of_one_lock_exclude_each_other(ctx: &Ctx) -> Outcome {
+async fn clones_of_one_lock_exclude_each_other(ctx: &Ctx) -> Outcome {
     let lock = ctx.client().await?.lock(ctx.name())?;
     let guard = lock.acquire().await?;
     ensure(lock.try_acquire().await?.is_none(), "a try got in")?;
-    ensure(lock.clone().try_acquire().await?.is_none(), "a clone got in")?;
+    ensure(
+        lock.clone().try_acquire().await?.is_none(),
+        "a clone got in",
+    )?;
     drop(guard);
-    soon(lock.acquire()).await??;
+    soon(lock.acquire()).await??.release().await?;
     Ok(())
 }
 
 /// A try on a held lock takes no place in the queue.
-pub async fn try_leaves_nothing_behind(ctx: &Ctx) -> Outcome {
+async fn try_leaves_nothing_behind(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     for _ in 0..3 {
         ensure(b.try_acquire().await?.is_none(), "two hold at once")?;
     }
-    let state = a.inspect().await?.ok_or_else(|| Failure::new("nobody holds"))?;
+    let state = a
+        .inspect()
+        .await?
+        .ok_or_else(|| Failure::new("nobody holds"))?;
     ensure(state.waiters.unwrap_or(0) == 0, format!("{state:?}"))?;
     guard.release().await?;
     ensure(a.inspect().await?.is_none(), "a try stayed in the queue")
 }
 
 /// A ticket that never held cannot end the hold of another.
-pub async fn a_strangers_release_changes_nothing(ctx: &Ctx) -> Outcome {
+async fn a_strangers_release_changes_nothing(ctx: &Ctx) -> Outcome {
     let (client, stranger) = (ctx.client().await?, ctx.store().await?);
     let name = ctx.name();
     let lock = client.lock(name.as_str())?;
     let guard = lock.acquire().await?;
     let answer = stranger.release(&ctx.ticket(&name)?).await?;
-    ensure(answer == Release::NotHeld, "a stranger's release did something")?;
+    ensure(
+        answer == Release::NotHeld,
+        "a stranger's release did something",
+    )?;
     // The same, from the connection of the holder.
     let answer = client.backend().release(&ctx.ticket(&name)?).await?;
-    ensure(answer == Release::NotHeld, "a stranger's release did something")?;
+    ensure(
+        answer == Release::NotHeld,
+        "a stranger's release did something",
+    )?;
     let other = ctx.client().await?.lock(name.as_str())?;
     ensure(other.try_acquire().await?.is_none(), "the hold was ended")?;
     guard.release().await?;
@@ -119,7 +132,7 @@ pub async fn a_strangers_release_changes_nothing(ctx: &Ctx) -> Outcome {
 }
 
 /// A release that is repeated after somebody else has taken the lock does not end that hold.
-pub async fn a_release_ends_its_own_hold_only(ctx: &Ctx) -> Outcome {
+async fn a_release_ends_its_own_hold_only(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let name = ctx.name();
     let guard = a.lock(name.as_str())?.acquire().await?;
@@ -137,7 +150,7 @@ pub async fn a_release_ends_its_own_hold_only(ctx: &Ctx) -> Outcome {
 }
 
 /// Locks of different names have nothing to do with each other.
-pub async fn other_names_are_free(ctx: &Ctx) -> Outcome {
+async fn other_names_are_free(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let held = a.lock(ctx.name())?.acquire().await?;
     let mut others = Vec::new();
@@ -153,7 +166,7 @@ pub async fn other_names_are_free(ctx: &Ctx) -> Outcome {
 }
 
 /// `scope` holds the lock while the work runs and has released it when it returns.
-pub async fn scope_holds_while_it_works(ctx: &Ctx) -> Outcome {
+async fn scope_holds_while_it_works(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let seen = a
         .scope(async |guard| {
@@ -169,6 +182,6 @@ pub async fn scope_holds_while_it_works(ctx: &Ctx) -> Outcome {
     drop(guard);
     let free = async || Ok(b.inspect().await?.is_none());
     until("the dropped guard is released", free).await?;
-    tokio::time::timeout(Duration::from_secs(5), a.acquire()).await??;
+    soon(a.acquire()).await??.release().await?;
     Ok(())
 }

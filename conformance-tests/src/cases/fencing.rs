@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// From release to acquire, by the same and by another client.
-pub async fn token_grows_over_release(ctx: &Ctx) -> Outcome {
+async fn token_grows_over_release(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let mut last = None;
     for lock in [&a, &a, &b, &a, &b, &b] {
@@ -39,7 +39,7 @@ pub async fn token_grows_over_release(ctx: &Ctx) -> Outcome {
 }
 
 /// From a hold whose lease ended.
-pub async fn token_grows_over_expiry(ctx: &Ctx) -> Outcome {
+async fn token_grows_over_expiry(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let mut last = None;
     let guard = a.with_lease(Lease::fixed(ctx.ttl()))?.acquire().await?;
@@ -49,12 +49,17 @@ pub async fn token_grows_over_expiry(ctx: &Ctx) -> Outcome {
 }
 
 /// From a hold that an operator broke, again and again.
-pub async fn token_grows_over_break(ctx: &Ctx) -> Outcome {
+async fn token_grows_over_break(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let mut last = None;
     let mut old = Vec::new();
     for _ in 0..3 {
-        let guard = ctx.client().await?.lock(a.name().as_str())?.acquire().await?;
+        let guard = ctx
+            .client()
+            .await?
+            .lock(a.name().as_str())?
+            .acquire()
+            .await?;
         grown(&mut last, &guard)?;
         old.push(guard);
         b.break_lock().await?;
@@ -64,7 +69,7 @@ pub async fn token_grows_over_break(ctx: &Ctx) -> Outcome {
 }
 
 /// Although the store lost everything it had.
-pub async fn token_grows_over_wipe(ctx: &Ctx) -> Outcome {
+async fn token_grows_over_wipe(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let mut last = None;
     for _ in 0..3 {
@@ -78,7 +83,7 @@ pub async fn token_grows_over_wipe(ctx: &Ctx) -> Outcome {
 }
 
 /// Although the server was killed and started again.
-pub async fn token_grows_over_restart(ctx: &Ctx) -> Outcome {
+async fn token_grows_over_restart(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let mut last = None;
     for _ in 0..3 {
@@ -92,7 +97,7 @@ pub async fn token_grows_over_restart(ctx: &Ctx) -> Outcome {
 }
 
 /// Eight clients in turn, each many times: in the order in which they held, tokens grow.
-pub async fn token_grows_in_grant_order(ctx: &Ctx) -> Outcome {
+async fn token_grows_in_grant_order(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = Vec::new();
@@ -119,15 +124,17 @@ async fn take_turns(
 ) -> lockkit_core::Result<()> {
     for _ in 0..turns {
         let guard = lock.acquire().await?;
-        // Told while it is held: that is the order of the holds. The case reads until the end.
-        drop(tell.send(guard.token()));
+        // Told while it is held: that is the order of the holds.
+        if tell.send(guard.token()).is_err() {
+            return Ok(());
+        }
         guard.release().await?;
     }
     Ok(())
 }
 
 /// An attempt that is repeated, as after a lost reply, is the same hold with the same token.
-pub async fn repeated_attempt_keeps_the_token(ctx: &Ctx) -> Outcome {
+async fn repeated_attempt_keeps_the_token(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     let first = granted(&*store, &ticket).await?;
@@ -143,7 +150,7 @@ pub async fn repeated_attempt_keeps_the_token(ctx: &Ctx) -> Outcome {
 }
 
 /// What an operator sees is the token of the hold.
-pub async fn inspect_shows_the_token_of_the_hold(ctx: &Ctx) -> Outcome {
+async fn inspect_shows_the_token_of_the_hold(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let state = b.inspect().await?;
@@ -155,7 +162,7 @@ pub async fn inspect_shows_the_token_of_the_hold(ctx: &Ctx) -> Outcome {
 }
 
 /// No two holds of a client have the same identity, not even of different locks.
-pub async fn holders_are_never_used_again(ctx: &Ctx) -> Outcome {
+async fn holders_are_never_used_again(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let (first, second) = (client.lock(ctx.name())?, client.lock(ctx.name())?);
     let mut seen = HashSet::new();

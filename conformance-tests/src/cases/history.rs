@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Sixteen clients contend for one lock for four seconds.
-pub async fn sixteen_clients(ctx: &Ctx) -> Outcome {
+async fn sixteen_clients(ctx: &Ctx) -> Outcome {
     let (name, recorder) = (ctx.name(), Recorder::new());
     let mut tasks = Vec::new();
     for _ in 0..16 {
@@ -41,7 +41,7 @@ pub async fn sixteen_clients(ctx: &Ctx) -> Outcome {
 }
 
 /// Eight clients here and eight in another process.
-pub async fn sixteen_clients_in_two_processes(ctx: &Ctx) -> Outcome {
+async fn sixteen_clients_in_two_processes(ctx: &Ctx) -> Outcome {
     let (name, recorder) = (ctx.name(), Recorder::new());
     let mut takers = Vec::new();
     for _ in 0..2 {
@@ -70,7 +70,7 @@ pub async fn sixteen_clients_in_two_processes(ctx: &Ctx) -> Outcome {
 
 /// Six clients with delays, lost replies, refusals and late requests, from a seed that a failure
 /// shows.
-pub async fn clients_under_random_faults(ctx: &Ctx) -> Outcome {
+async fn clients_under_random_faults(ctx: &Ctx) -> Outcome {
     let seed = fastrand::u64(..);
     let result = random_faults(ctx, seed).await;
     result.map_err(|failure| failure.with_detail(&format!("seed {seed}")))
@@ -105,7 +105,7 @@ async fn random_faults(ctx: &Ctx, seed: u64) -> Outcome {
 }
 
 /// Three processes that contend; one after the other is frozen and killed.
-pub async fn processes_that_are_killed_and_frozen(ctx: &Ctx) -> Outcome {
+async fn processes_that_are_killed_and_frozen(ctx: &Ctx) -> Outcome {
     let (name, recorder) = (ctx.name(), Recorder::new());
     let worker = Worker::new(ctx.client().await?.lock(name.as_str())?, recorder.clone());
     let mine = spawn(async move { worker.work(SPAN * 2).await });

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::aged::Aged;
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, soon, within};
+use crate::ctx::{Ctx, acquire, soon, until, within};
 use crate::failure::{Failure, Outcome, ensure};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -34,19 +34,19 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// A renewed lease holds for as long as its guard lives.
-pub async fn renewed_lease_outlives_its_ttl(ctx: &Ctx) -> Outcome {
+async fn renewed_lease_outlives_its_ttl(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let mut waiter = acquire(&b);
     waiter.waits_for(ctx.ttl() * 3).await?;
     guard.check()?;
     guard.release().await?;
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// A fixed lease is lost at its end, neither sooner nor much later.
-pub async fn fixed_lease_ends_on_time(ctx: &Ctx) -> Outcome {
+async fn fixed_lease_ends_on_time(ctx: &Ctx) -> Outcome {
     let (a, _) = ctx.locks().await?;
     let ttl = ctx.ttl();
     let start = Instant::now();
@@ -63,7 +63,7 @@ pub async fn fixed_lease_ends_on_time(ctx: &Ctx) -> Outcome {
 }
 
 /// At the end of a fixed lease the lock is free, whoever still has the guard.
-pub async fn fixed_lease_frees_the_lock_while_its_guard_is_kept(ctx: &Ctx) -> Outcome {
+async fn fixed_lease_frees_the_lock_while_its_guard_is_kept(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     // Another hold keeps a session alive, if there is one.
     let other = ctx.client().await?.lock(ctx.name())?.acquire().await?;
@@ -77,7 +77,7 @@ pub async fn fixed_lease_frees_the_lock_while_its_guard_is_kept(ctx: &Ctx) -> Ou
 }
 
 /// A fixed lease that is extended lasts for the new time from then on.
-pub async fn fixed_lease_is_extended(ctx: &Ctx) -> Outcome {
+async fn fixed_lease_is_extended(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let ttl = ctx.ttl();
     let guard = a.with_lease(Lease::fixed(ttl))?.acquire().await?;
@@ -92,13 +92,13 @@ pub async fn fixed_lease_is_extended(ctx: &Ctx) -> Outcome {
 }
 
 /// Extending by less than what is left changes nothing.
-pub async fn extend_never_shortens(ctx: &Ctx) -> Outcome {
+async fn extend_never_shortens(ctx: &Ctx) -> Outcome {
     let (a, _) = ctx.locks().await?;
     let long = a.with_lease(Lease::fixed(ctx.longest(ctx.ttl() * 4)))?;
     let guard = long.acquire().await?;
     let before = guard.remaining();
     let start = Instant::now();
-    guard.extend(ctx.capabilities().min_ttl.min(before)).await?;
+    guard.extend(ctx.ttl()).await?;
     let after = guard.remaining();
     // Both looks are exact; between them only the time passed that it took.
     ensure(
@@ -108,7 +108,7 @@ pub async fn extend_never_shortens(ctx: &Ctx) -> Outcome {
 }
 
 /// What the keeper renews, nobody extends.
-pub async fn renewed_lease_is_not_extended_by_hand(ctx: &Ctx) -> Outcome {
+async fn renewed_lease_is_not_extended_by_hand(ctx: &Ctx) -> Outcome {
     let (a, _) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let error = guard.extend(ctx.ttl()).await.err();
@@ -119,7 +119,7 @@ pub async fn renewed_lease_is_not_extended_by_hand(ctx: &Ctx) -> Outcome {
 }
 
 /// Renewals that fail for a passing reason are repeated, and nothing is lost.
-pub async fn passing_errors_are_retried(ctx: &Ctx) -> Outcome {
+async fn passing_errors_are_retried(ctx: &Ctx) -> Outcome {
     for effect in [Effect::Unavailable, Effect::Indeterminate] {
         let (client, faults) = ctx.faulty().await?;
         let guard = client.lock(ctx.name())?.acquire().await?;
@@ -133,11 +133,14 @@ pub async fn passing_errors_are_retried(ctx: &Ctx) -> Outcome {
 }
 
 /// A lock whose renewal is never answered does not keep another from being renewed.
-pub async fn one_bad_lock_does_not_stop_others(ctx: &Ctx) -> Outcome {
+async fn one_bad_lock_does_not_stop_others(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let (bad, good) = (client.lock(ctx.name())?, client.lock(ctx.name())?);
     let slow = Duration::from_secs(3600);
-    let slow = Fault::Delay { min: slow, max: slow };
+    let slow = Fault::Delay {
+        min: slow,
+        max: slow,
+    };
     let rule = Rule::new(slow).on(Operation::Renew);
     faults.inject(rule.for_name(bad.name().clone()));
     let (lost, kept) = (bad.acquire().await?, good.acquire().await?);
@@ -149,20 +152,24 @@ pub async fn one_bad_lock_does_not_stop_others(ctx: &Ctx) -> Outcome {
 }
 
 /// The time that an answer takes is taken off the window: the store's lease began before it.
-pub async fn window_counts_from_the_request(ctx: &Ctx) -> Outcome {
+async fn window_counts_from_the_request(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let slow = ctx.ttl() / 4;
-    let late = Fault::SlowReply { min: slow, max: slow };
+    let late = Fault::SlowReply {
+        min: slow,
+        max: slow,
+    };
     faults.inject(Rule::new(late).on(Operation::Attempt));
-    let lock = client.lock(ctx.name())?;
-    for guard in [
-        soon(lock.acquire()).await??,
-        soon(client.lock(ctx.name())?.try_acquire())
-            .await??
-            .ok_or_else(|| Failure::new("a free lock was refused"))?,
-    ] {
+    let most = window(ctx.ttl()).saturating_sub(slow);
+    for tries in [false, true] {
+        let lock = client.lock(ctx.name())?;
+        let guard = if tries {
+            let guard = soon(lock.try_acquire()).await??;
+            guard.ok_or_else(|| Failure::new("a free lock was refused"))?
+        } else {
+            soon(lock.acquire()).await??
+        };
         let believed = guard.remaining();
-        let most = window(ctx.ttl()).saturating_sub(slow);
         ensure(
             believed <= most,
             format!("believes in {believed:?}, at most {most:?} are left"),
@@ -172,19 +179,26 @@ pub async fn window_counts_from_the_request(ctx: &Ctx) -> Outcome {
 }
 
 /// The same for renewals.
-pub async fn renewed_window_counts_from_the_request(ctx: &Ctx) -> Outcome {
+async fn renewed_window_counts_from_the_request(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let guard = client.lock(ctx.name())?.acquire().await?;
     let slow = ctx.ttl() / 10;
-    let late = Fault::SlowReply { min: slow, max: slow };
+    let late = Fault::SlowReply {
+        min: slow,
+        max: slow,
+    };
     faults.inject(Rule::new(late).on(Operation::Renew));
     let most = window(ctx.ttl()).saturating_sub(slow);
-    soon(faults.called(Operation::Renew, 1)).await?;
-    // Until the answer was believed, and then until it was so three times.
     for _ in 0..3 {
-        let before = guard.remaining();
-        let renewed = async || Ok(guard.remaining() > before);
-        crate::ctx::until("the lease was renewed", renewed).await?;
+        // It falls until an answer is believed, and rises then.
+        let mut lowest = guard.remaining();
+        let renewed = async || {
+            let believed = guard.remaining();
+            let rose = believed > lowest;
+            lowest = lowest.min(believed);
+            Ok(rose)
+        };
+        until("the lease was renewed", renewed).await?;
         let believed = guard.remaining();
         ensure(
             believed <= most,
@@ -195,7 +209,7 @@ pub async fn renewed_window_counts_from_the_request(ctx: &Ctx) -> Outcome {
 }
 
 /// A session that was confirmed some time ago gives a window that is shorter by that time.
-pub async fn age_of_the_session_counts(ctx: &Ctx) -> Outcome {
+async fn age_of_the_session_counts(ctx: &Ctx) -> Outcome {
     let age = ctx.ttl() / 4;
     let store = Aged::new(ctx.store().await?, age);
     let client = ctx.builder(std::sync::Arc::new(store)).build()?;
@@ -209,7 +223,7 @@ pub async fn age_of_the_session_counts(ctx: &Ctx) -> Outcome {
 }
 
 /// A guard never believes in more than the window of its lease.
-pub async fn remaining_stays_within_the_window(ctx: &Ctx) -> Outcome {
+async fn remaining_stays_within_the_window(ctx: &Ctx) -> Outcome {
     let (a, _) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let end = Instant::now() + ctx.ttl();
@@ -225,7 +239,7 @@ pub async fn remaining_stays_within_the_window(ctx: &Ctx) -> Outcome {
 }
 
 /// A renewed hold ends at its longest hold time.
-pub async fn max_hold_ends_a_hold(ctx: &Ctx) -> Outcome {
+async fn max_hold_ends_a_hold(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let limit = ctx.ttl() * 2;
     let start = Instant::now();
@@ -234,12 +248,12 @@ pub async fn max_hold_ends_a_hold(ctx: &Ctx) -> Outcome {
     let lasted = start.elapsed();
     ensure(reason == LossReason::MaxHold, format!("{reason:?}"))?;
     ensure(lasted >= limit, format!("lasted only {lasted:?}"))?;
-    soon(b.acquire()).await??;
+    soon(b.acquire()).await??.release().await?;
     Ok(())
 }
 
 /// A leaked hold keeps the lock until its lease ends, and not longer.
-pub async fn leaked_hold_ends_with_its_lease(ctx: &Ctx) -> Outcome {
+async fn leaked_hold_ends_with_its_lease(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let start = Instant::now();
     a.acquire().await?.leak();
@@ -251,11 +265,14 @@ pub async fn leaked_hold_ends_with_its_lease(ctx: &Ctx) -> Outcome {
 }
 
 /// Without a renewal the store itself frees the lock after the lease, and not before.
-pub async fn store_ends_a_lease_that_nobody_renews(ctx: &Ctx) -> Outcome {
+async fn store_ends_a_lease_that_nobody_renews(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let start = Instant::now();
     let answer = store.attempt(&ctx.ticket(&name)?).await?;
-    ensure(matches!(answer, Attempt::Granted(_)), "a free lock was refused")?;
+    ensure(
+        matches!(answer, Attempt::Granted(_)),
+        "a free lock was refused",
+    )?;
     let lock = ctx.client().await?.lock(name)?;
     let guard = within(ctx.ttl() + ctx.freed_after(), lock.acquire()).await??;
     let kept = start.elapsed();
@@ -265,7 +282,7 @@ pub async fn store_ends_a_lease_that_nobody_renews(ctx: &Ctx) -> Outcome {
 }
 
 /// A renewal starts the store's lease anew, with the lease of the ticket.
-pub async fn store_starts_a_renewed_lease_anew(ctx: &Ctx) -> Outcome {
+async fn store_starts_a_renewed_lease_anew(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;

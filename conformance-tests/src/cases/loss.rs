@@ -37,7 +37,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// A hold whose renewals are never answered is lost at its own deadline.
-pub async fn deadline_fires_while_renewals_hang(ctx: &Ctx) -> Outcome {
+async fn deadline_fires_while_renewals_hang(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let guard = client.lock(ctx.name())?.acquire().await?;
     let lost = spawn(guard.lost());
@@ -55,7 +55,7 @@ pub async fn deadline_fires_while_renewals_hang(ctx: &Ctx) -> Outcome {
 }
 
 /// When renewals stop, the guard knows before another client can have the lock.
-pub async fn lost_before_somebody_else_holds(ctx: &Ctx) -> Outcome {
+async fn lost_before_somebody_else_holds(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let (name, recorder) = (ctx.name(), Recorder::new());
     let first = Worker::new(client.lock(name.as_str())?, recorder.clone());
@@ -78,7 +78,7 @@ pub async fn lost_before_somebody_else_holds(ctx: &Ctx) -> Outcome {
 }
 
 /// A renewal that is answered after the deadline does not bring the hold back.
-pub async fn loss_is_sticky(ctx: &Ctx) -> Outcome {
+async fn loss_is_sticky(ctx: &Ctx) -> Outcome {
     for _ in 0..3 {
         let (client, faults) = ctx.faulty().await?;
         let guard = client.lock(ctx.name())?.acquire().await?;
@@ -87,7 +87,10 @@ pub async fn loss_is_sticky(ctx: &Ctx) -> Outcome {
         let ends_soon = async || Ok(guard.remaining() < near);
         until("the deadline is near", ends_soon).await?;
         faults.heal();
-        let slow = Fault::SlowReply { min: near, max: near };
+        let slow = Fault::SlowReply {
+            min: near,
+            max: near,
+        };
         faults.inject(Rule::new(slow).on(Operation::Renew));
         soon(guard.lost()).await?;
         let end = Instant::now() + near * 3;
@@ -101,7 +104,7 @@ pub async fn loss_is_sticky(ctx: &Ctx) -> Outcome {
 }
 
 /// After a suspend `check` fails at once, before any timer has noticed.
-pub async fn check_reads_the_clock(ctx: &Ctx) -> Outcome {
+async fn check_reads_the_clock(ctx: &Ctx) -> Outcome {
     let clock = JumpingClock::new();
     let builder = ctx.builder(ctx.store().await?);
     let client = builder.clock(std::sync::Arc::new(clock.clone())).build()?;
@@ -110,12 +113,15 @@ pub async fn check_reads_the_clock(ctx: &Ctx) -> Outcome {
     clock.jump(ctx.ttl());
     // No await between the jump and the look.
     let error = guard.check().err();
-    ensure(matches!(error, Some(Error::Lost { .. })), format!("{error:?}"))?;
+    ensure(
+        matches!(error, Some(Error::Lost { .. })),
+        format!("{error:?}"),
+    )?;
     ensure(guard.remaining().is_zero(), "something remains")
 }
 
 /// After a suspend `lost` fires within a second, although its timer was set for much later.
-pub async fn lost_within_a_second_of_waking(ctx: &Ctx) -> Outcome {
+async fn lost_within_a_second_of_waking(ctx: &Ctx) -> Outcome {
     let clock = JumpingClock::new();
     let (store, faults) = ctx.faulty_store().await?;
     faults.inject(Rule::new(Fault::Hang).on(Operation::Renew));
@@ -123,7 +129,10 @@ pub async fn lost_within_a_second_of_waking(ctx: &Ctx) -> Outcome {
     let client = builder.clock(std::sync::Arc::new(clock.clone())).build()?;
     let ttl = ctx.longest(Duration::from_secs(60));
     let lock = client.lock(ctx.name())?;
-    let guard = lock.with_lease(lockkit_core::Lease::fixed(ttl))?.acquire().await?;
+    let guard = lock
+        .with_lease(lockkit_core::Lease::fixed(ttl))?
+        .acquire()
+        .await?;
     let lost = spawn(guard.lost());
     tokio::task::yield_now().await;
     clock.jump(ttl);
@@ -133,7 +142,7 @@ pub async fn lost_within_a_second_of_waking(ctx: &Ctx) -> Outcome {
 }
 
 /// A hold that the client gave up is released at the store, although its guard lives on.
-pub async fn lost_hold_is_given_back_at_once(ctx: &Ctx) -> Outcome {
+async fn lost_hold_is_given_back_at_once(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let guard = client.lock(name.as_str())?.acquire().await?;
@@ -141,12 +150,15 @@ pub async fn lost_hold_is_given_back_at_once(ctx: &Ctx) -> Outcome {
     soon(guard.lost()).await?;
     soon(faults.called(Operation::Release, 1)).await?;
     let other = ctx.client().await?.lock(name.as_str())?;
-    within(ctx.freed_after(), other.acquire()).await??;
+    within(ctx.freed_after(), other.acquire())
+        .await??
+        .release()
+        .await?;
     ensure(guard.check().is_err(), "two hold at once")
 }
 
 /// `release` of a hold that is gone says that it was lost, and to whom the blame goes.
-pub async fn release_of_a_lost_hold_says_so(ctx: &Ctx) -> Outcome {
+async fn release_of_a_lost_hold_says_so(ctx: &Ctx) -> Outcome {
     let lock = ctx.client().await?.lock(ctx.name())?;
     let lock = lock.with_lease(lockkit_core::Lease::fixed(ctx.ttl()))?;
     let guard = lock.acquire().await?;
@@ -163,17 +175,22 @@ pub async fn release_of_a_lost_hold_says_so(ctx: &Ctx) -> Outcome {
 }
 
 /// Work that is protected by a guard is dropped when the lock is lost.
-pub async fn protect_drops_the_work(ctx: &Ctx) -> Outcome {
+async fn protect_drops_the_work(ctx: &Ctx) -> Outcome {
     let lock = ctx.client().await?.lock(ctx.name())?;
     let lock = lock.with_lease(lockkit_core::Lease::fixed(ctx.ttl()))?;
     let guard = lock.acquire().await?;
     ensure(guard.protect(async { 7 }).await? == 7, "the work's value")?;
-    let error = soon(guard.protect(std::future::pending::<()>())).await?.err();
-    ensure(matches!(error, Some(Error::Lost { .. })), format!("{error:?}"))
+    let error = soon(guard.protect(std::future::pending::<()>()))
+        .await?
+        .err();
+    ensure(
+        matches!(error, Some(Error::Lost { .. })),
+        format!("{error:?}"),
+    )
 }
 
 /// `scope` gives `Lost`, and not a value, when the lock was lost before the work ended.
-pub async fn scope_tells_of_the_loss(ctx: &Ctx) -> Outcome {
+async fn scope_tells_of_the_loss(ctx: &Ctx) -> Outcome {
     let lock = ctx.client().await?.lock(ctx.name())?;
     let lock = lock.with_lease(lockkit_core::Lease::fixed(ctx.ttl()))?;
     let result = soon(lock.scope(async |guard| guard.lost().await)).await?;
@@ -185,7 +202,7 @@ pub async fn scope_tells_of_the_loss(ctx: &Ctx) -> Outcome {
 
 /// Where the store tells of losses, the guard hears of an ended session from it and not by its own
 /// renewals.
-pub async fn store_tells_of_an_ended_session(ctx: &Ctx) -> Outcome {
+async fn store_tells_of_an_ended_session(ctx: &Ctx) -> Outcome {
     let (store, faults) = ctx.faulty_store().await?;
     let client = ctx.builder(std::sync::Arc::clone(&store)).build()?;
     let name = ctx.name();
@@ -214,11 +231,14 @@ pub async fn store_tells_of_an_ended_session(ctx: &Ctx) -> Outcome {
 }
 
 /// A renewal of a hold that is gone answers `NotHeld` and leaves the lock free.
-pub async fn renewal_never_makes_a_hold(ctx: &Ctx) -> Outcome {
+async fn renewal_never_makes_a_hold(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     let answer = store.attempt(&ticket).await?;
-    ensure(matches!(answer, Attempt::Granted(_)), "a free lock was refused")?;
+    ensure(
+        matches!(answer, Attempt::Granted(_)),
+        "a free lock was refused",
+    )?;
     ctx.store().await?.break_lock(&ticket.name).await?;
     for answer in store.renew(std::slice::from_ref(&ticket)).await {
         ensure(answer? == Renewal::NotHeld, "a broken hold was renewed")?;
@@ -228,7 +248,7 @@ pub async fn renewal_never_makes_a_hold(ctx: &Ctx) -> Outcome {
 }
 
 /// A renewal by a ticket that never held does not touch the hold of another.
-pub async fn renewal_by_a_stranger_is_refused(ctx: &Ctx) -> Outcome {
+async fn renewal_by_a_stranger_is_refused(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let guard = ctx.client().await?.lock(name.as_str())?.acquire().await?;
     let tickets = [ctx.ticket(&name)?, ctx.ticket(&ctx.name())?];
@@ -243,11 +263,13 @@ pub async fn renewal_by_a_stranger_is_refused(ctx: &Ctx) -> Outcome {
 }
 
 /// After a loss the same client gets the lock as a new hold, with a larger token.
-pub async fn next_hold_after_a_loss_is_a_new_one(ctx: &Ctx) -> Outcome {
+async fn next_hold_after_a_loss_is_a_new_one(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let owner = client.owner();
     let lock = client.lock(ctx.name())?.with_owner(&owner)?;
-    let fixed = lock.clone().with_lease(lockkit_core::Lease::fixed(ctx.ttl()))?;
+    let fixed = lock
+        .clone()
+        .with_lease(lockkit_core::Lease::fixed(ctx.ttl()))?;
     let old = fixed.acquire().await?;
     soon(old.lost()).await?;
     ensure(old.reenter().is_err(), "a lost hold was re-entered")?;

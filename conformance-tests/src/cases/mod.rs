@@ -67,8 +67,10 @@ mod tests {
             let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
             let text = fs::read_to_string(&path).unwrap();
             for line in text.lines() {
-                if let Some(rest) = line.strip_prefix("pub async fn ") {
-                    let name = rest.split('(').next().unwrap();
+                let case = line
+                    .strip_prefix("async fn ")
+                    .and_then(|rest| rest.strip_suffix("(ctx: &Ctx) -> Outcome {"));
+                if let Some(name) = case {
                     written.insert(format!("{module}::{name}"));
                 }
             }

@@ -19,40 +19,111 @@ pub(super) fn cases() -> Vec<Case> {
 /// Names that mean something to a file system, a key space, a query or a terminal.
 fn odd_names() -> Vec<String> {
     let fixed = [
-        "a", "A", "ä", "a\u{308}", "ａ", "a/b", "a/", "/a", "//", ".", "..", "../a", "../../etc/x",
-        "~", "-", "--help", "a b", " a", "a ", "a.", "a.lock", "con", "nul", "%", "%2f", "%2F", "%%",
-        "{a}", "{", "}", "{}", "{a}b", "a{b}c", "a:b", "a;b", "a'b", "a\"b", "'; DROP TABLE x; --",
-        "a\\b", "a*", "?", "[a]", "$a", "`a`", "a|b", "a&b", "<a>", "#", "!", "@", "=", "+", ",",
-        "line\nbreak", "tab\t", "\r", "\u{1}", "\u{7f}", "\u{1F512}", "\u{1F512}\u{200D}\u{1F511}",
-        "\u{202E}a", "\u{FEFF}a", "null", "0", "00", "_c_", "lockkit_queue", "-lock-0000000001",
+        "a",
+        "A",
+        "ä",
+        "a\u{308}",
+        "ａ",
+        "a/b",
+        "a/",
+        "/a",
+        "//",
+        ".",
+        "..",
+        "../a",
+        "../../etc/x",
+        "~",
+        "-",
+        "--help",
+        "a b",
+        " a",
+        "a ",
+        "a.",
+        "a.lock",
+        "con",
+        "nul",
+        "%",
+        "%2f",
+        "%2F",
+        "%%",
+        "{a}",
+        "{",
+        "}",
+        "{}",
+        "{a}b",
+        "a{b}c",
+        "a:b",
+        "a;b",
+        "a'b",
+        "a\"b",
+        "'; DROP TABLE x; --",
+        "a\\b",
+        "a*",
+        "?",
+        "[a]",
+        "$a",
+        "`a`",
+        "a|b",
+        "a&b",
+        "<a>",
+        "#",
+        "!",
+        "@",
+        "=",
+        "+",
+        ",",
+        "line\nbreak",
+        "tab\t",
+        "\r",
+        "\u{1}",
+        "\u{7f}",
+        "\u{1F512}",
+        "\u{1F512}\u{200D}\u{1F511}",
+        "\u{202E}a",
+        "\u{FEFF}a",
+        "null",
+        "0",
+        "00",
+        "_c_",
+        "lockkit_queue",
+        "-lock-0000000001",
     ];
     fixed.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// Every odd name can be taken, is taken then, and can be given back.
-pub async fn odd_names_are_locks_like_others(ctx: &Ctx) -> Outcome {
+async fn odd_names_are_locks_like_others(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     for name in odd_names() {
         let fail = |what: &str| Failure::new(format!("{name:?} {what}"));
         let guard = soon(a.lock(name.as_str())?.acquire()).await??;
         let lock = b.lock(name.as_str())?;
-        ensure(lock.try_acquire().await?.is_none(), format!("{name:?} twice"))?;
+        ensure(
+            lock.try_acquire().await?.is_none(),
+            format!("{name:?} twice"),
+        )?;
         let state = lock.inspect().await?.ok_or_else(|| fail("is not seen"))?;
-        ensure(state.name.as_str() == name, format!("{name:?} is {state:?}"))?;
+        ensure(
+            state.name.as_str() == name,
+            format!("{name:?} is {state:?}"),
+        )?;
         guard.release().await?;
-        let guard = lock.try_acquire().await?.ok_or_else(|| fail("stays held"))?;
+        let guard = lock
+            .try_acquire()
+            .await?
+            .ok_or_else(|| fail("stays held"))?;
         guard.release().await?;
     }
     Ok(())
 }
 
 /// All odd names can be held at the same time, by one client each.
-pub async fn odd_names_stay_apart(ctx: &Ctx) -> Outcome {
+async fn odd_names_stay_apart(ctx: &Ctx) -> Outcome {
     all_at_once(ctx, odd_names()).await
 }
 
 /// Names of the greatest length that differ in one place.
-pub async fn longest_names_stay_apart(ctx: &Ctx) -> Outcome {
+async fn longest_names_stay_apart(ctx: &Ctx) -> Outcome {
     let long = "x".repeat(LockName::MAX_LEN);
     let mut names = vec![long.clone(), long[1..].to_owned()];
     for place in [0, 100, 254, 255, 256, LockName::MAX_LEN - 1] {
@@ -68,7 +139,7 @@ pub async fn longest_names_stay_apart(ctx: &Ctx) -> Outcome {
 }
 
 /// A name and its parts, as a store with a hierarchy might mix them up.
-pub async fn names_within_names_stay_apart(ctx: &Ctx) -> Outcome {
+async fn names_within_names_stay_apart(ctx: &Ctx) -> Outcome {
     let base = ctx.name();
     let names = ["", "/", "/a", "/a/b", ":a", ".lock", "{a}", "%2Fa", "\n"];
     let names = names.iter().map(|rest| format!("{base}{rest}"));
@@ -76,7 +147,7 @@ pub async fn names_within_names_stay_apart(ctx: &Ctx) -> Outcome {
 }
 
 /// Empty, too long, with a NUL byte: refused before anything is sent.
-pub async fn what_is_no_name_is_refused(ctx: &Ctx) -> Outcome {
+async fn what_is_no_name_is_refused(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     for name in ["", "a\0b", "\0", &"x".repeat(LockName::MAX_LEN + 1)] {
         let error = client.lock(name).err();

@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// An acquire that began during an outage is served after it.
-pub async fn acquire_waits_for_the_recovery(ctx: &Ctx) -> Outcome {
+async fn acquire_waits_for_the_recovery(ctx: &Ctx) -> Outcome {
     for silent in [false, true] {
         let (client, faults) = ctx.faulty().await?;
         if silent {
@@ -52,7 +52,7 @@ pub async fn acquire_waits_for_the_recovery(ctx: &Ctx) -> Outcome {
 }
 
 /// A try does not wait for a recovery: it ends after one request timeout.
-pub async fn try_gives_up_after_one_timeout(ctx: &Ctx) -> Outcome {
+async fn try_gives_up_after_one_timeout(ctx: &Ctx) -> Outcome {
     for (silent, effect) in [(false, Effect::Unavailable), (true, Effect::Indeterminate)] {
         let (client, faults) = ctx.faulty().await?;
         if silent {
@@ -73,14 +73,17 @@ pub async fn try_gives_up_after_one_timeout(ctx: &Ctx) -> Outcome {
 }
 
 /// A bounded wait during an outage says what was wrong, and not that others held the lock.
-pub async fn bounded_wait_ends_with_the_cause(ctx: &Ctx) -> Outcome {
+async fn bounded_wait_ends_with_the_cause(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     faults.outage();
     let lock = client.lock(ctx.name())?;
     let start = Instant::now();
     let limit = Duration::from_millis(500);
     let result = soon(lock.acquire_timeout(limit)).await?;
-    ensure(matches!(result, Err(Error::Backend(_))), format!("{result:?}"))?;
+    ensure(
+        matches!(result, Err(Error::Backend(_))),
+        format!("{result:?}"),
+    )?;
     let took = start.elapsed();
     ensure(
         took >= limit && took < limit * 6,
@@ -89,7 +92,7 @@ pub async fn bounded_wait_ends_with_the_cause(ctx: &Ctx) -> Outcome {
 }
 
 /// An acquire without a limit gives up when the store failed for the whole outage time.
-pub async fn unbounded_wait_ends_after_the_outage_time(ctx: &Ctx) -> Outcome {
+async fn unbounded_wait_ends_after_the_outage_time(ctx: &Ctx) -> Outcome {
     let (store, faults) = ctx.faulty_store().await?;
     let outage = Duration::from_millis(800);
     let builder = ctx.builder(store).timeout(Duration::from_millis(200));
@@ -97,7 +100,10 @@ pub async fn unbounded_wait_ends_after_the_outage_time(ctx: &Ctx) -> Outcome {
     faults.outage();
     let start = Instant::now();
     let result = soon(client.lock(ctx.name())?.acquire()).await?;
-    ensure(matches!(result, Err(Error::Backend(_))), format!("{result:?}"))?;
+    ensure(
+        matches!(result, Err(Error::Backend(_))),
+        format!("{result:?}"),
+    )?;
     let took = start.elapsed();
     ensure(
         took >= outage && took < outage * 6,
@@ -106,7 +112,7 @@ pub async fn unbounded_wait_ends_after_the_outage_time(ctx: &Ctx) -> Outcome {
 }
 
 /// An outage that is shorter than the lease costs nobody a hold.
-pub async fn hold_survives_a_short_outage(ctx: &Ctx) -> Outcome {
+async fn hold_survives_a_short_outage(ctx: &Ctx) -> Outcome {
     for silent in [false, true] {
         let (client, faults) = ctx.faulty().await?;
         let guard = client.lock(ctx.name())?.acquire().await?;
@@ -125,7 +131,7 @@ pub async fn hold_survives_a_short_outage(ctx: &Ctx) -> Outcome {
 }
 
 /// A waiter goes on waiting through an outage and is served.
-pub async fn waiter_survives_a_short_outage(ctx: &Ctx) -> Outcome {
+async fn waiter_survives_a_short_outage(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let a = ctx.client().await?.lock(name.as_str())?;
@@ -136,12 +142,12 @@ pub async fn waiter_survives_a_short_outage(ctx: &Ctx) -> Outcome {
     waiter.waits_for(ctx.ttl()).await?;
     faults.heal();
     guard.release().await?;
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// An outage that is longer than the lease ends the hold; afterwards the lock works as before.
-pub async fn long_outage_ends_the_hold_and_heals(ctx: &Ctx) -> Outcome {
+async fn long_outage_ends_the_hold_and_heals(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let lock = client.lock(ctx.name())?;
     let guard = lock.acquire().await?;
@@ -157,7 +163,7 @@ pub async fn long_outage_ends_the_hold_and_heals(ctx: &Ctx) -> Outcome {
 }
 
 /// Six clients of which each has outages of its own: all are served after the last, nobody twice.
-pub async fn everyone_is_served_after_the_outage(ctx: &Ctx) -> Outcome {
+async fn everyone_is_served_after_the_outage(ctx: &Ctx) -> Outcome {
     let (name, recorder) = (ctx.name(), Recorder::new());
     let mut tasks = Vec::new();
     let mut all_faults = Vec::new();
@@ -165,7 +171,9 @@ pub async fn everyone_is_served_after_the_outage(ctx: &Ctx) -> Outcome {
         let (client, faults) = ctx.faulty().await?;
         let worker = Worker::new(client.lock(name.as_str())?, recorder.clone());
         all_faults.push(faults);
-        tasks.push(spawn(async move { worker.work(Duration::from_secs(3)).await }));
+        tasks.push(spawn(
+            async move { worker.work(Duration::from_secs(3)).await },
+        ));
     }
     recorder.note(0, &name, Op::Fault, Phase::Info);
     for faults in &all_faults {
@@ -186,7 +194,7 @@ pub async fn everyone_is_served_after_the_outage(ctx: &Ctx) -> Outcome {
 }
 
 /// A server that is frozen for less than a lease: holds stand, requests go on.
-pub async fn frozen_server_loses_no_hold_it_could_keep(ctx: &Ctx) -> Outcome {
+async fn frozen_server_loses_no_hold_it_could_keep(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let waiter = acquire(&b);
@@ -196,24 +204,24 @@ pub async fn frozen_server_loses_no_hold_it_could_keep(ctx: &Ctx) -> Outcome {
     sleep(ctx.ttl()).await;
     guard.check()?;
     guard.release().await?;
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// A server that was killed and started again serves the clients it had.
-pub async fn restart_of_the_server_heals(ctx: &Ctx) -> Outcome {
+async fn restart_of_the_server_heals(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     a.acquire().await?.release().await?;
     ctx.site().restart().await?;
     let guard = soon(a.acquire()).await??;
     let waiter = acquire(&b);
     guard.release().await?;
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// Connections that are reset in the middle of a hold and of a wait.
-pub async fn reset_connections_heal(ctx: &Ctx) -> Outcome {
+async fn reset_connections_heal(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let (store, proxy) = ctx.site().open_through_proxy().await?;
     let a = ctx.builder(store).build()?.lock(name.as_str())?;
@@ -227,12 +235,12 @@ pub async fn reset_connections_heal(ctx: &Ctx) -> Outcome {
     let waiter = acquire(&a);
     proxy.reset();
     guard.release().await?;
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// Bytes that vanish in either direction, and a network that is repaired.
-pub async fn black_hole_and_repair(ctx: &Ctx) -> Outcome {
+async fn black_hole_and_repair(ctx: &Ctx) -> Outcome {
     use crate::proxy::{Direction, Flow};
     let name = ctx.name();
     let (store, proxy) = ctx.site().open_through_proxy().await?;
@@ -250,6 +258,6 @@ pub async fn black_hole_and_repair(ctx: &Ctx) -> Outcome {
         proxy.heal();
         drop(guard);
     }
-    soon(lock.acquire()).await??;
+    soon(lock.acquire()).await??.release().await?;
     Ok(())
 }

@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// A guard gives another guard of the same hold.
-pub async fn guard_is_reentered(ctx: &Ctx) -> Outcome {
+async fn guard_is_reentered(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let outer = a.acquire().await?;
     let inner = outer.reenter()?;
@@ -34,21 +34,28 @@ pub async fn guard_is_reentered(ctx: &Ctx) -> Outcome {
     inner.check()?;
     ensure(b.try_acquire().await?.is_none(), "freed too early")?;
     inner.release().await?;
-    soon(b.acquire()).await??;
+    soon(b.acquire()).await??.release().await?;
     Ok(())
 }
 
 /// An acquire by the owner of the hold answers at once, with the same token.
-pub async fn owner_reenters_with_the_same_token(ctx: &Ctx) -> Outcome {
+async fn owner_reenters_with_the_same_token(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let owner = client.owner();
     let name = ctx.name();
-    let outer = client.lock(name.as_str())?.with_owner(&owner)?.acquire().await?;
+    let outer = client
+        .lock(name.as_str())?
+        .with_owner(&owner)?
+        .acquire()
+        .await?;
     for depth in 2..6 {
         let lock = client.lock(name.as_str())?.with_owner(&owner)?;
         let inner = soon(lock.acquire()).await??;
         ensure(inner.token() == outer.token(), "the token changed")?;
-        ensure(inner.holds() == 2, format!("{} holds at {depth}", inner.holds()))?;
+        ensure(
+            inner.holds() == 2,
+            format!("{} holds at {depth}", inner.holds()),
+        )?;
         inner.release().await?;
     }
     outer.check()?;
@@ -57,7 +64,7 @@ pub async fn owner_reenters_with_the_same_token(ctx: &Ctx) -> Outcome {
 }
 
 /// `try_acquire` and `acquire_timeout` re-enter too.
-pub async fn owner_reenters_by_try_and_timeout(ctx: &Ctx) -> Outcome {
+async fn owner_reenters_by_try_and_timeout(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let lock = client.lock(ctx.name())?.with_owner(&client.owner())?;
     let outer = lock.acquire_timeout(Duration::from_secs(5)).await?;
@@ -72,13 +79,16 @@ pub async fn owner_reenters_by_try_and_timeout(ctx: &Ctx) -> Outcome {
 }
 
 /// Another owner of the same client waits.
-pub async fn another_owner_waits(ctx: &Ctx) -> Outcome {
+async fn another_owner_waits(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let lock = client.lock(ctx.name())?;
     let first = lock.clone().with_owner(&client.owner())?;
     let second = lock.with_owner(&client.owner())?;
     let guard = first.acquire().await?;
-    ensure(second.try_acquire().await?.is_none(), "another owner came in")?;
+    ensure(
+        second.try_acquire().await?.is_none(),
+        "another owner came in",
+    )?;
     let mut waiter = acquire(&second);
     waiter.waits_for(ctx.ttl() / 2).await?;
     let token = guard.token();
@@ -88,12 +98,15 @@ pub async fn another_owner_waits(ctx: &Ctx) -> Outcome {
 }
 
 /// An acquire without an owner waits, even for a hold of the same client that has one.
-pub async fn without_an_owner_nobody_reenters(ctx: &Ctx) -> Outcome {
+async fn without_an_owner_nobody_reenters(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let lock = client.lock(ctx.name())?;
     let owned = lock.clone().with_owner(&client.owner())?;
     let guard = owned.acquire().await?;
-    ensure(lock.try_acquire().await?.is_none(), "nobody's acquire came in")?;
+    ensure(
+        lock.try_acquire().await?.is_none(),
+        "nobody's acquire came in",
+    )?;
     guard.release().await?;
     let guard = lock.acquire().await?;
     ensure(owned.try_acquire().await?.is_none(), "an owner came in")?;
@@ -102,7 +115,7 @@ pub async fn without_an_owner_nobody_reenters(ctx: &Ctx) -> Outcome {
 }
 
 /// The lock is free only when all guards are gone, in whatever order.
-pub async fn freed_with_the_last_guard(ctx: &Ctx) -> Outcome {
+async fn freed_with_the_last_guard(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let mut guards = vec![a.acquire().await?];
     for _ in 0..4 {
@@ -127,14 +140,17 @@ pub async fn freed_with_the_last_guard(ctx: &Ctx) -> Outcome {
 }
 
 /// An owner belongs to the client that made it.
-pub async fn owner_of_another_client_is_refused(ctx: &Ctx) -> Outcome {
+async fn owner_of_another_client_is_refused(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let error = a.lock(ctx.name())?.with_owner(&b.owner()).err();
-    ensure(matches!(error, Some(Error::ForeignOwner)), format!("{error:?}"))
+    ensure(
+        matches!(error, Some(Error::ForeignOwner)),
+        format!("{error:?}"),
+    )
 }
 
 /// Two acquires of one owner that race end in one hold with two guards.
-pub async fn two_tasks_of_one_owner_share_the_hold(ctx: &Ctx) -> Outcome {
+async fn two_tasks_of_one_owner_share_the_hold(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let lock = client.lock(ctx.name())?.with_owner(&client.owner())?;
     for _ in 0..10 {
@@ -150,7 +166,7 @@ pub async fn two_tasks_of_one_owner_share_the_hold(ctx: &Ctx) -> Outcome {
 }
 
 /// After its hold has ended, the owner gets a new hold with a larger token.
-pub async fn owner_acquires_anew_after_release(ctx: &Ctx) -> Outcome {
+async fn owner_acquires_anew_after_release(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let lock = client.lock(ctx.name())?.with_owner(&client.owner())?;
     let first = lock.acquire().await?;

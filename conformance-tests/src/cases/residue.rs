@@ -32,7 +32,7 @@ async fn clean(ctx: &Ctx, name: &lockkit_core::LockName) -> Outcome {
 }
 
 /// One acquire, one try, one release, one drop.
-pub async fn nothing_left_after_use(ctx: &Ctx) -> Outcome {
+async fn nothing_left_after_use(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     drop(b.try_acquire().await?);
@@ -42,7 +42,7 @@ pub async fn nothing_left_after_use(ctx: &Ctx) -> Outcome {
 }
 
 /// Eight clients in turn.
-pub async fn nothing_left_after_contention(ctx: &Ctx) -> Outcome {
+async fn nothing_left_after_contention(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let mut tasks = Vec::new();
     for _ in 0..8 {
@@ -61,7 +61,7 @@ pub async fn nothing_left_after_contention(ctx: &Ctx) -> Outcome {
 }
 
 /// Timeouts and cancelled waits.
-pub async fn nothing_left_after_giving_up(ctx: &Ctx) -> Outcome {
+async fn nothing_left_after_giving_up(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     for millis in [0, 1, 20] {
@@ -76,7 +76,7 @@ pub async fn nothing_left_after_giving_up(ctx: &Ctx) -> Outcome {
 }
 
 /// A fixed lease that ended while its guard was kept.
-pub async fn nothing_left_after_a_loss(ctx: &Ctx) -> Outcome {
+async fn nothing_left_after_a_loss(ctx: &Ctx) -> Outcome {
     let (a, _) = ctx.locks().await?;
     let a = a.with_lease(Lease::fixed(ctx.ttl()))?;
     let guard = a.acquire().await?;
@@ -87,7 +87,7 @@ pub async fn nothing_left_after_a_loss(ctx: &Ctx) -> Outcome {
 }
 
 /// An operator's break, with a waiter behind.
-pub async fn nothing_left_after_a_break(ctx: &Ctx) -> Outcome {
+async fn nothing_left_after_a_break(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let waiter = acquire(&b);

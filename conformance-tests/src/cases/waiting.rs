@@ -54,7 +54,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// A bounded wait ends with `Timeout`, not before its limit and not long after it.
-pub async fn timeout_ends_the_wait(ctx: &Ctx) -> Outcome {
+async fn timeout_ends_the_wait(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let limit = Duration::from_millis(300);
@@ -66,13 +66,16 @@ pub async fn timeout_ends_the_wait(ctx: &Ctx) -> Outcome {
         format!("{error:?}"),
     )?;
     ensure(waited >= limit, format!("gave up after {waited:?}"))?;
-    ensure(waited < limit * 10, format!("gave up only after {waited:?}"))?;
+    ensure(
+        waited < limit * 10,
+        format!("gave up only after {waited:?}"),
+    )?;
     guard.release().await?;
     Ok(())
 }
 
 /// No time to wait is enough for a lock that is free.
-pub async fn zero_timeout_takes_a_free_lock(ctx: &Ctx) -> Outcome {
+async fn zero_timeout_takes_a_free_lock(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire_timeout(Duration::ZERO).await?;
     let error = b.acquire_timeout(Duration::ZERO).await.err();
@@ -81,12 +84,13 @@ pub async fn zero_timeout_takes_a_free_lock(ctx: &Ctx) -> Outcome {
         format!("{error:?}"),
     )?;
     guard.release().await?;
-    soon(b.acquire_timeout(Ctx::PATIENCE)).await??;
+    let guard = soon(b.acquire_timeout(Ctx::PATIENCE)).await??;
+    guard.release().await?;
     Ok(())
 }
 
 /// A waiter is served after a release, and after a drop.
-pub async fn waiter_gets_the_lock_after_release(ctx: &Ctx) -> Outcome {
+async fn waiter_gets_the_lock_after_release(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let waiter = acquire(&b);
@@ -96,12 +100,12 @@ pub async fn waiter_gets_the_lock_after_release(ctx: &Ctx) -> Outcome {
     let waiter = acquire(&a);
     ctx.queued(&a, 1).await?;
     drop(guard);
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// Eight clients that want the lock at once all get it.
-pub async fn every_client_is_served(ctx: &Ctx) -> Outcome {
+async fn every_client_is_served(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let mut tasks = Vec::new();
     for _ in 0..8 {
@@ -119,7 +123,7 @@ pub async fn every_client_is_served(ctx: &Ctx) -> Outcome {
 }
 
 /// Clients get the lock in the order in which they asked for it.
-pub async fn clients_are_served_in_order(ctx: &Ctx) -> Outcome {
+async fn clients_are_served_in_order(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let first = ctx.client().await?.lock(name.as_str())?;
     let held = first.acquire().await?;
@@ -143,7 +147,7 @@ pub async fn clients_are_served_in_order(ctx: &Ctx) -> Outcome {
 }
 
 /// Tasks of one client get the lock in the order in which they asked for it.
-pub async fn tasks_of_one_client_are_served_in_order(ctx: &Ctx) -> Outcome {
+async fn tasks_of_one_client_are_served_in_order(ctx: &Ctx) -> Outcome {
     let lock = ctx.client().await?.lock(ctx.name())?;
     let held = lock.acquire().await?;
     let mut waiters = Vec::new();
@@ -166,13 +170,12 @@ pub async fn tasks_of_one_client_are_served_in_order(ctx: &Ctx) -> Outcome {
 }
 
 /// Of two tasks that wait in one client the impatient one gives up and the other is served.
-pub async fn local_waiters_have_their_own_deadlines(ctx: &Ctx) -> Outcome {
+async fn local_waiters_have_their_own_deadlines(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let impatient = b.clone();
-    let impatient = spawn(async move {
-        impatient.acquire_timeout(Duration::from_millis(200)).await
-    });
+    let impatient =
+        spawn(async move { impatient.acquire_timeout(Duration::from_millis(200)).await });
     let patient = acquire(&b);
     let error = impatient.soon().await?.err();
     ensure(
@@ -180,12 +183,12 @@ pub async fn local_waiters_have_their_own_deadlines(ctx: &Ctx) -> Outcome {
         format!("{error:?}"),
     )?;
     guard.release().await?;
-    patient.soon().await??;
+    patient.soon().await??.release().await?;
     Ok(())
 }
 
 /// However many tasks of a client wait, the store sees one waiter.
-pub async fn one_place_in_the_queue_for_all_tasks_of_a_client(ctx: &Ctx) -> Outcome {
+async fn one_place_in_the_queue_for_all_tasks_of_a_client(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let mut waiters = Vec::new();
@@ -206,36 +209,42 @@ pub async fn one_place_in_the_queue_for_all_tasks_of_a_client(ctx: &Ctx) -> Outc
 }
 
 /// With wake-ups, a waiter does not have to wait for its next look.
-pub async fn release_wakes_the_waiter_at_once(ctx: &Ctx) -> Outcome {
+async fn release_wakes_the_waiter_at_once(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let (a, b) = (long(a)?, long(b)?);
     let guard = a.acquire().await?;
     let mut waiter = acquire(&b);
     waiter.waits_for(Duration::from_millis(200)).await?;
     guard.release().await?;
-    within(AT_ONCE, waiter.soon()).await???;
+    within(AT_ONCE, waiter.soon()).await???.release().await?;
     Ok(())
 }
 
 /// A wake-up that comes between the attempt and the opening of the watch is not lost.
-pub async fn early_wake_up_is_kept(ctx: &Ctx) -> Outcome {
+async fn early_wake_up_is_kept(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let a = long(ctx.client().await?.lock(name.as_str())?)?;
     let b = long(client.lock(name.as_str())?)?;
     let guard = a.acquire().await?;
     let slow = Duration::from_millis(300);
-    let delay = Fault::Delay { min: slow, max: slow };
+    let delay = Fault::Delay {
+        min: slow,
+        max: slow,
+    };
     faults.inject(Rule::new(delay).on(Operation::Watch));
     let waiter = acquire(&b);
     soon(faults.called(Operation::Watch, 1)).await?;
     guard.release().await?;
-    within(AT_ONCE + slow, waiter.soon()).await???;
+    within(AT_ONCE + slow, waiter.soon())
+        .await???
+        .release()
+        .await?;
     Ok(())
 }
 
 /// A client that never hears a wake-up is served by its own looks.
-pub async fn served_when_wake_ups_are_lost_on_the_way(ctx: &Ctx) -> Outcome {
+async fn served_when_wake_ups_are_lost_on_the_way(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let a = ctx.client().await?.lock(name.as_str())?;
@@ -245,24 +254,24 @@ pub async fn served_when_wake_ups_are_lost_on_the_way(ctx: &Ctx) -> Outcome {
     let mut waiter = acquire(&b);
     waiter.waits_for(ctx.ttl() / 4).await?;
     guard.release().await?;
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// A store whose wake-ups all get lost serves everybody all the same.
-pub async fn served_when_the_store_loses_wake_ups(ctx: &Ctx) -> Outcome {
+async fn served_when_the_store_loses_wake_ups(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     ctx.site().lose_pushes(true).await?;
     let guard = a.acquire().await?;
     let mut waiter = acquire(&b);
     waiter.waits_for(ctx.ttl() / 4).await?;
     guard.release().await?;
-    waiter.soon().await??;
+    waiter.soon().await??.release().await?;
     Ok(())
 }
 
 /// A waiter that polls sees a free lock after its longest pause at the latest.
-pub async fn poller_finds_a_free_lock(ctx: &Ctx) -> Outcome {
+async fn poller_finds_a_free_lock(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let mut waiter = acquire(&b);
@@ -270,12 +279,15 @@ pub async fn poller_finds_a_free_lock(ctx: &Ctx) -> Outcome {
     waiter.waits_for(ctx.ttl()).await?;
     guard.release().await?;
     let longest = ctx.capabilities().poll.max;
-    within(longest + AT_ONCE, waiter.soon()).await???;
+    within(longest + AT_ONCE, waiter.soon())
+        .await???
+        .release()
+        .await?;
     Ok(())
 }
 
 /// A waiter that died while others hold is forgotten, and the next one is not kept waiting for it.
-pub async fn dead_waiter_leaves_the_queue(ctx: &Ctx) -> Outcome {
+async fn dead_waiter_leaves_the_queue(ctx: &Ctx) -> Outcome {
     let ttl = Duration::from_secs(3);
     let name = ctx.name();
     let a = ctx.client().await?.lock(name.as_str())?;
@@ -289,13 +301,13 @@ pub async fn dead_waiter_leaves_the_queue(ctx: &Ctx) -> Outcome {
     let window = lockkit_core::queue_window(ctx.capabilities(), ttl);
     waiter.waits_for(window + window / 4).await?;
     guard.release().await?;
-    within(window / 2, waiter.soon()).await???;
+    within(window / 2, waiter.soon()).await???.release().await?;
     Ok(())
 }
 
 /// A waiter that died and is made the holder keeps the lock for the window of its place, and not for
 /// its whole lease.
-pub async fn dead_waiter_keeps_a_grant_briefly(ctx: &Ctx) -> Outcome {
+async fn dead_waiter_keeps_a_grant_briefly(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let a = ctx.client().await?.lock(name.as_str())?;
     let guard = a.acquire().await?;
@@ -306,12 +318,15 @@ pub async fn dead_waiter_keeps_a_grant_briefly(ctx: &Ctx) -> Outcome {
     ctx.queued(&a, 2).await?;
     guard.release().await?;
     let window = lockkit_core::queue_window(ctx.capabilities(), LONG);
-    within(window + AT_ONCE * 2, waiter.soon()).await???;
+    within(window + AT_ONCE * 2, waiter.soon())
+        .await???
+        .release()
+        .await?;
     Ok(())
 }
 
 /// A waiter that goes at the moment at which it is made the holder passes the lock on.
-pub async fn withdrawn_waiter_passes_the_lock_on(ctx: &Ctx) -> Outcome {
+async fn withdrawn_waiter_passes_the_lock_on(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let a = long(ctx.client().await?.lock(name.as_str())?)?;
     let guard = a.acquire().await?;
@@ -324,12 +339,12 @@ pub async fn withdrawn_waiter_passes_the_lock_on(ctx: &Ctx) -> Outcome {
     waiter.waits_for(Duration::from_millis(100)).await?;
     guard.release().await?;
     store.release(&ticket).await?;
-    within(AT_ONCE, waiter.soon()).await???;
+    within(AT_ONCE, waiter.soon()).await???.release().await?;
     Ok(())
 }
 
 /// When a session ends, its waiters are not granted anything any more.
-pub async fn waiter_of_an_ended_session_is_passed_over(ctx: &Ctx) -> Outcome {
+async fn waiter_of_an_ended_session_is_passed_over(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let a = ctx.client().await?.lock(name.as_str())?;
     let guard = a.acquire().await?;

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockkit_core::file::FileStore;
 #[cfg(feature = "mutants")]
 use lockkit_core::file::FileMutant;
+use lockkit_core::file::FileStore;
 use lockkit_core::{Capabilities, DistributedLock, LockName};
 use tempfile::TempDir;
 
@@ -62,14 +62,18 @@ impl Setup for FileSetup {
     async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
         Ok(Box::new(FileSite {
             dir: TempDir::new()?,
-            setup: *self,
+            #[cfg(feature = "mutants")]
+            mutant: self.mutant,
         }))
     }
 }
 
 /// Files below `dir` that this process has open. Only Linux tells.
 fn open_handles(dir: &Path) -> Vec<String> {
-    let handles = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let handles = fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
     handles
         .filter_map(|handle| fs::read_link(handle.path()).ok())
         .filter(|path| path.starts_with(dir))
@@ -80,7 +84,8 @@ fn open_handles(dir: &Path) -> Vec<String> {
 #[derive(Debug)]
 struct FileSite {
     dir: TempDir,
-    setup: FileSetup,
+    #[cfg(feature = "mutants")]
+    mutant: Option<FileMutant>,
 }
 
 #[async_trait]
@@ -88,7 +93,7 @@ impl Site for FileSite {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
         let builder = FileStore::builder(self.dir.path());
         #[cfg(feature = "mutants")]
-        let builder = match self.setup.mutant {
+        let builder = match self.mutant {
             Some(mutant) => builder.mutant(mutant),
             None => builder,
         };

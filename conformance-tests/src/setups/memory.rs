@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "mutants")]
 use lockkit_core::memory::StoreMutant;
-use lockkit_core::{
-    Capabilities, DistributedLock, LockName, PollRange, Queueing, TtlOf, Waiting,
-};
+use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
+use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange, Queueing, TtlOf, Waiting};
 
 use crate::failure::{Failure, Outcome};
 use crate::setup::{Hook, Setup, Site};

@@ -14,13 +14,15 @@
 mod program;
 mod worker;
 
+use std::io;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::ctx::within;
 use crate::failure::{Failure, Outcome};
@@ -37,8 +39,9 @@ const DONE: &str = "done";
 pub struct Taker {
     child: Child,
     commands: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-    events: Arc<Mutex<Vec<Event>>>,
+    answers: mpsc::UnboundedReceiver<io::Result<String>>,
+    events: Vec<Event>,
+    _reader: JoinSet<()>,
 }
 
 impl Taker {
@@ -57,11 +60,23 @@ impl Taker {
         let missing = || Failure::new("the lock-taker has no pipes");
         let commands = child.stdin.take().ok_or_else(missing)?;
         let output = child.stdout.take().ok_or_else(missing)?;
+        // Read all the time: a full pipe would stop the process in the middle of a hold.
+        let (tell, answers) = mpsc::unbounded_channel();
+        let mut reader = JoinSet::new();
+        reader.spawn(async move {
+            let mut lines = BufReader::new(output).lines();
+            while let Some(line) = lines.next_line().await.transpose() {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
         let mut taker = Self {
             child,
             commands,
-            answers: BufReader::new(output).lines(),
-            events: Arc::default(),
+            answers,
+            events: Vec::new(),
+            _reader: reader,
         };
         taker.answer(Duration::from_secs(30)).await?;
         Ok(taker)
@@ -72,7 +87,9 @@ impl Taker {
     /// # Errors
     /// - [`Failure`] if the process is gone.
     pub async fn send(&mut self, command: &str) -> Outcome {
-        self.commands.write_all(format!("{command}\n").as_bytes()).await?;
+        self.commands
+            .write_all(format!("{command}\n").as_bytes())
+            .await?;
         Ok(())
     }
 
@@ -85,16 +102,13 @@ impl Taker {
         let mut last = None;
         let ended = || Failure::new("the lock-taker ended");
         loop {
-            let line = within(limit, self.answers.next_line()).await??;
-            let line = line.ok_or_else(ended)?;
+            let line = within(limit, self.answers.recv()).await?;
+            let line = line.ok_or_else(ended)??;
             if line == DONE {
                 return Ok(last);
             }
             let event = parse(&line)?;
-            self.events
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(event.clone());
+            self.events.push(event.clone());
             // A loss may be told at any time and is no answer.
             if event.op != Op::Lost {
                 last = Some(event);
@@ -162,7 +176,6 @@ impl Taker {
     /// What it told so far.
     #[must_use]
     pub fn history(&self) -> History {
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        History::new(events.clone())
+        History::new(self.events.clone())
     }
 }
