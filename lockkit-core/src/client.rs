@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::backend::{DistributedLock, LockState};
 use crate::builder::LockClientBuilder;
@@ -125,11 +125,8 @@ impl LockClient {
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let core = &self.core;
         core.close();
-        let end = Instant::now() + grace;
-        while core.table.holds() > 0 && Instant::now() < end {
-            sleep(Duration::from_millis(20).min(end.saturating_duration_since(Instant::now())))
-                .await;
-        }
+        // What is still held after the grace is lost now.
+        let _ = timeout(grace, core.table.nothing_held()).await;
         core.keeper.stop(LossReason::Shutdown);
         timeout(core.timeout, core.reaper.idle())
             .await
