@@ -199,6 +199,15 @@ impl Ctx {
         }
     }
 
+    /// `wished`, or the nearest renewed lease that the store does.
+    #[must_use]
+    pub fn renewable(&self, wished: Duration) -> Duration {
+        let Capabilities {
+            min_ttl, max_ttl, ..
+        } = self.capabilities;
+        wished.clamp(min_ttl, max_ttl)
+    }
+
     /// The store frees a hold that nobody renews, at the latest after this time.
     #[must_use]
     pub fn freed_after(&self) -> Duration {

@@ -48,7 +48,7 @@ pub enum Mutant {
 
 #[cfg(feature = "mutants")]
 impl Mutant {
-    /// All of them.
+    /// All of them, in the order of their declaration.
     pub const ALL: [Self; 17] = [
         Self::WindowFromReply,
         Self::LeaseAgeIgnored,

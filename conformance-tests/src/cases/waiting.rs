@@ -258,15 +258,19 @@ async fn served_when_wake_ups_are_lost_on_the_way(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// A store whose wake-ups all get lost serves everybody all the same.
+/// A store whose wake-ups all get lost serves everybody all the same, with the waiter's next look.
 async fn served_when_the_store_loses_wake_ups(ctx: &Ctx) -> Outcome {
+    let lease = Lease::renewed(ctx.renewable(Duration::from_secs(6)));
     let (a, b) = ctx.locks().await?;
+    let b = b.with_lease(lease)?;
     ctx.site().lose_pushes(true).await?;
     let guard = a.acquire().await?;
     let mut waiter = acquire(&b);
     waiter.waits_for(ctx.ttl() / 4).await?;
     guard.release().await?;
-    waiter.soon().await??.release().await?;
+    let look = lockkit_core::recheck(ctx.capabilities(), lease.ttl());
+    let looks = look * 2 + Duration::from_millis(500);
+    within(looks, waiter.soon()).await???.release().await?;
     Ok(())
 }
 

@@ -42,7 +42,7 @@ pub enum StoreMutant {
 
 #[cfg(feature = "mutants")]
 impl StoreMutant {
-    /// All of them.
+    /// All of them, in the order of their declaration.
     pub const ALL: [Self; 14] = [
         Self::ReleaseWithoutOwnerCheck,
         Self::RenewalRecreates,
