@@ -193,6 +193,10 @@ impl<'a> CaseRun<'a> {
         ended.unwrap_or_else(|_| Err(Failure::new(format!("not done after {limit:?}"))))
     }
 
+    #[expect(
+        clippy::future_not_send,
+        reason = "a case stays on the thread that runs it"
+    )]
     async fn start(self) -> Outcome {
         let (setup, case) = (self.setup, self.case);
         let ctx = Ctx::new(setup, case.name(), case.wants_alone(), self.programs).await?;

@@ -71,6 +71,7 @@ const TABLE: &[(Broken, In, &str)] = &[
     (File(FileMutant::NoInodeCompare), In::File, "admin::broken_holder_learns_of_it"),
     (File(FileMutant::BareCounter), In::File, "fencing::token_grows_over_wipe"),
     (File(FileMutant::ReleaseOfAnybody), In::File, "exclusion::a_strangers_release_changes_nothing"),
+    (File(FileMutant::GhostAfterRelease), In::File, "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost"),
     (File(FileMutant::UnlinkOnRelease), In::File, "history::sixteen_clients"),
 ];
 
