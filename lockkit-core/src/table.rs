@@ -96,9 +96,14 @@ impl Table {
         Turn::First
     }
 
-    /// Whether any task of this client holds or waits for `name`.
+    /// Whether any task of this client holds or waits for `name`. A queue that everybody has left
+    /// does not count, although its ticket may not be withdrawn yet.
     pub(crate) fn is_busy(&self, name: &LockName) -> bool {
-        lock(&self.0).contains_key(name)
+        let entries = lock(&self.0);
+        let waits = |queue: &Queue| queue.leaving.is_none();
+        entries
+            .get(name)
+            .is_some_and(|entry| entry.holds > 0 || entry.queues.iter().any(waits))
     }
 
     pub(crate) fn hold_began(&self, name: &LockName) {
