@@ -290,6 +290,15 @@ pub fn acquire(lock: &Lock) -> Task<lockkit_core::Result<Guard>> {
     spawn(async move { lock.acquire().await })
 }
 
+/// Polls a future once: an acquire has its place in the order of its client then.
+pub async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        value = future => Some(value),
+        () = std::future::ready(()) => None,
+    }
+}
+
 /// Bounds what must come soon.
 ///
 /// # Errors

@@ -1,6 +1,5 @@
 //! Whoever goes away leaves nothing behind. INV-7, INV-8.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use lockkit_core::Error;
@@ -8,7 +7,7 @@ use lockkit_core::wrap::{Fault, Operation, Rule};
 use tokio::time::{Instant, timeout};
 
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, soon, spawn, until, within};
+use crate::ctx::{Ctx, acquire, poll_once, soon, spawn, until, within};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::now;
 
@@ -38,12 +37,7 @@ async fn dropped_acquire_leaves_nothing(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let lock = a.lock(name.as_str())?;
     for _ in 0..20 {
-        let mut acquiring = pin!(lock.acquire());
-        tokio::select! {
-            biased;
-            guard = &mut acquiring => drop(guard?),
-            () = std::future::ready(()) => {}
-        }
+        drop(poll_once(&mut Box::pin(lock.acquire())).await);
     }
     soon(a.drain()).await?;
     let guard = b.lock(name.as_str())?.try_acquire().await?;
@@ -71,14 +65,6 @@ async fn cancelled_task_passes_its_turn_on(ctx: &Ctx) -> Outcome {
         soon(second).await??.release().await?;
     }
     Ok(())
-}
-
-async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
-    tokio::select! {
-        biased;
-        value = future => Some(value),
-        () = std::future::ready(()) => None,
-    }
 }
 
 /// A client whose only waiter is cancelled leaves the queue of the store at once.

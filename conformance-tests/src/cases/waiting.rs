@@ -8,7 +8,7 @@ use lockkit_core::{Error, Lease};
 use tokio::time::Instant;
 
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, soon, spawn, until, within};
+use crate::ctx::{Ctx, acquire, poll_once, soon, spawn, until, within};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::setup::Hook;
 
@@ -152,15 +152,16 @@ async fn tasks_of_one_client_are_served_in_order(ctx: &Ctx) -> Outcome {
     let held = lock.acquire().await?;
     let mut waiters = Vec::new();
     for _ in 0..5 {
-        let mut waiter = acquire(&lock);
-        // One turn of the queue each, so that their order is known.
-        waiter.waits_for(Duration::from_millis(30)).await?;
+        let mut waiter = Box::pin(lock.acquire());
+        let early = poll_once(&mut waiter).await;
+        ensure(early.is_none(), "two hold at once")?;
         waiters.push(waiter);
     }
     held.release().await?;
     let mut last = None;
     for waiter in waiters {
-        let guard = waiter.soon().await??;
+        // If another were served before it, this one would wait for ever.
+        let guard = soon(waiter).await??;
         let token = Some(guard.token());
         ensure(token > last, "served out of order")?;
         last = token;
@@ -193,7 +194,8 @@ async fn one_place_in_the_queue_for_all_tasks_of_a_client(ctx: &Ctx) -> Outcome 
     let guard = a.acquire().await?;
     let mut waiters = Vec::new();
     for _ in 0..16 {
-        let mut waiter = acquire(&b);
+        let lock = b.clone();
+        let mut waiter = spawn(async move { lock.acquire().await?.release().await });
         waiter.waits_for(Duration::from_millis(5)).await?;
         waiters.push(waiter);
     }
@@ -203,7 +205,7 @@ async fn one_place_in_the_queue_for_all_tasks_of_a_client(ctx: &Ctx) -> Outcome 
     ensure(count.is_none_or(|count| count == 1), format!("{count:?}"))?;
     guard.release().await?;
     for waiter in waiters {
-        waiter.soon().await??.release().await?;
+        waiter.soon().await??;
     }
     Ok(())
 }
