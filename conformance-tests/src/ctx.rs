@@ -199,6 +199,15 @@ impl Ctx {
         }
     }
 
+    /// `wished`, or the nearest renewed lease that the store does.
+    #[must_use]
+    pub fn renewable(&self, wished: Duration) -> Duration {
+        let Capabilities {
+            min_ttl, max_ttl, ..
+        } = self.capabilities;
+        wished.clamp(min_ttl, max_ttl)
+    }
+
     /// The store frees a hold that nobody renews, at the latest after this time.
     #[must_use]
     pub fn freed_after(&self) -> Duration {
@@ -279,6 +288,15 @@ impl<T> Task<T> {
 pub fn acquire(lock: &Lock) -> Task<lockkit_core::Result<Guard>> {
     let lock = lock.clone();
     spawn(async move { lock.acquire().await })
+}
+
+/// Polls a future once: an acquire has its place in the order of its client then.
+pub async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        value = future => Some(value),
+        () = std::future::ready(()) => None,
+    }
 }
 
 /// Bounds what must come soon.

@@ -8,7 +8,7 @@ use lockkit_core::{Error, Lease};
 use tokio::time::Instant;
 
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, soon, spawn, until, within};
+use crate::ctx::{Ctx, acquire, poll_once, soon, spawn, until, within};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::setup::Hook;
 
@@ -152,15 +152,16 @@ async fn tasks_of_one_client_are_served_in_order(ctx: &Ctx) -> Outcome {
     let held = lock.acquire().await?;
     let mut waiters = Vec::new();
     for _ in 0..5 {
-        let mut waiter = acquire(&lock);
-        // One turn of the queue each, so that their order is known.
-        waiter.waits_for(Duration::from_millis(30)).await?;
+        let mut waiter = Box::pin(lock.acquire());
+        let early = poll_once(&mut waiter).await;
+        ensure(early.is_none(), "two hold at once")?;
         waiters.push(waiter);
     }
     held.release().await?;
     let mut last = None;
     for waiter in waiters {
-        let guard = waiter.soon().await??;
+        // If another were served before it, this one would wait for ever.
+        let guard = soon(waiter).await??;
         let token = Some(guard.token());
         ensure(token > last, "served out of order")?;
         last = token;
@@ -193,7 +194,8 @@ async fn one_place_in_the_queue_for_all_tasks_of_a_client(ctx: &Ctx) -> Outcome 
     let guard = a.acquire().await?;
     let mut waiters = Vec::new();
     for _ in 0..16 {
-        let mut waiter = acquire(&b);
+        let lock = b.clone();
+        let mut waiter = spawn(async move { lock.acquire().await?.release().await });
         waiter.waits_for(Duration::from_millis(5)).await?;
         waiters.push(waiter);
     }
@@ -203,7 +205,7 @@ async fn one_place_in_the_queue_for_all_tasks_of_a_client(ctx: &Ctx) -> Outcome 
     ensure(count.is_none_or(|count| count == 1), format!("{count:?}"))?;
     guard.release().await?;
     for waiter in waiters {
-        waiter.soon().await??.release().await?;
+        waiter.soon().await??;
     }
     Ok(())
 }
@@ -258,15 +260,19 @@ async fn served_when_wake_ups_are_lost_on_the_way(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// A store whose wake-ups all get lost serves everybody all the same.
+/// A store whose wake-ups all get lost serves everybody all the same, with the waiter's next look.
 async fn served_when_the_store_loses_wake_ups(ctx: &Ctx) -> Outcome {
+    let lease = Lease::renewed(ctx.renewable(Duration::from_secs(6)));
     let (a, b) = ctx.locks().await?;
+    let b = b.with_lease(lease)?;
     ctx.site().lose_pushes(true).await?;
     let guard = a.acquire().await?;
     let mut waiter = acquire(&b);
     waiter.waits_for(ctx.ttl() / 4).await?;
     guard.release().await?;
-    waiter.soon().await??.release().await?;
+    let look = lockkit_core::recheck(ctx.capabilities(), lease.ttl());
+    let looks = look * 2 + Duration::from_millis(500);
+    within(looks, waiter.soon()).await???.release().await?;
     Ok(())
 }
 
