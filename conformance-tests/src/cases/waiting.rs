@@ -1,0 +1,236 @@
+//! Everybody is served, also when wake-ups are lost. P3.
+
+use std::time::Duration;
+
+use lockkit_core::wrap::{Fault, Operation, Rule};
+use lockkit_core::{Error, Lease};
+use tokio::time::Instant;
+
+use crate::case::{Case, Need};
+use crate::ctx::Ctx;
+use crate::failure::{Failure, Outcome, ensure};
+use crate::setup::Hook;
+use crate::task::{acquire, poll_once, soon, spawn, within};
+
+/// What a user takes for "at once" on a busy machine; shorter than any re-check of a long lease.
+const AT_ONCE: Duration = Duration::from_millis(1500);
+/// Long enough that a waiter looks again only after the longest time that the store allows.
+const LONG: Duration = Duration::from_secs(30);
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(timeout_ends_the_wait),
+        Case::new(zero_timeout_takes_a_free_lock),
+        Case::new(waiter_gets_the_lock_after_release),
+        Case::new(every_client_is_served),
+        Case::new(tasks_of_one_client_are_served_in_order),
+        Case::new(local_waiters_have_their_own_deadlines),
+        Case::new(release_wakes_the_waiter_at_once)
+            .needs(Need::Push)
+            .needs(Need::LeasePerHold),
+        Case::new(early_wake_up_is_kept)
+            .needs(Need::Push)
+            .needs(Need::LeasePerHold),
+        Case::new(served_when_wake_ups_are_lost_on_the_way).needs(Need::Push),
+        Case::new(served_when_the_store_loses_wake_ups).hook(Hook::LosePushes),
+        Case::new(poller_finds_a_free_lock).needs(Need::Poll),
+    ]
+}
+
+/// A bounded wait ends with `Timeout`, not before its limit and not long after it.
+async fn timeout_ends_the_wait(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let limit = Duration::from_millis(300);
+    let start = Instant::now();
+    let error = soon(b.acquire_timeout(limit)).await?.err();
+    let waited = start.elapsed();
+    ensure(
+        matches!(error, Some(Error::Timeout { .. })),
+        format!("{error:?}"),
+    )?;
+    ensure(waited >= limit, format!("gave up after {waited:?}"))?;
+    ensure(
+        waited < limit * 10,
+        format!("gave up only after {waited:?}"),
+    )?;
+    guard.release().await?;
+    Ok(())
+}
+
+/// No time to wait is enough for a lock that is free.
+async fn zero_timeout_takes_a_free_lock(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire_timeout(Duration::ZERO).await?;
+    let error = b.acquire_timeout(Duration::ZERO).await.err();
+    ensure(
+        matches!(error, Some(Error::Timeout { .. })),
+        format!("{error:?}"),
+    )?;
+    guard.release().await?;
+    let guard = soon(b.acquire_timeout(Ctx::PATIENCE)).await??;
+    guard.release().await?;
+    Ok(())
+}
+
+/// A waiter is served after a release, and after a drop.
+async fn waiter_gets_the_lock_after_release(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let waiter = acquire(&b);
+    ctx.queued(&b, 1).await?;
+    guard.release().await?;
+    let guard = waiter.soon().await??;
+    let waiter = acquire(&a);
+    ctx.queued(&a, 1).await?;
+    drop(guard);
+    waiter.soon().await??.release().await?;
+    Ok(())
+}
+
+/// Eight clients that want the lock at once all get it.
+async fn every_client_is_served(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let lock = ctx.client().await?.lock(name.as_str())?;
+        tasks.push(spawn(async move {
+            let guard = lock.acquire().await?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            guard.release().await
+        }));
+    }
+    for task in tasks {
+        task.soon().await??;
+    }
+    Ok(())
+}
+
+/// Tasks of one client get the lock in the order in which they asked for it.
+async fn tasks_of_one_client_are_served_in_order(ctx: &Ctx) -> Outcome {
+    let lock = ctx.client().await?.lock(ctx.name())?;
+    let held = lock.acquire().await?;
+    let mut waiters = Vec::new();
+    for _ in 0..5 {
+        let mut waiter = Box::pin(lock.acquire());
+        let early = poll_once(&mut waiter).await;
+        ensure(early.is_none(), "two hold at once")?;
+        waiters.push(waiter);
+    }
+    held.release().await?;
+    let mut last = None;
+    for waiter in waiters {
+        // If another were served before it, this one would wait for ever.
+        let guard = soon(waiter).await??;
+        let token = Some(guard.token());
+        ensure(token > last, "served out of order")?;
+        last = token;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// Of two tasks that wait in one client the impatient one gives up and the other is served.
+async fn local_waiters_have_their_own_deadlines(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let impatient = b.clone();
+    let impatient =
+        spawn(async move { impatient.acquire_timeout(Duration::from_millis(200)).await });
+    let patient = acquire(&b);
+    let error = impatient.soon().await?.err();
+    ensure(
+        matches!(error, Some(Error::Timeout { .. })),
+        format!("{error:?}"),
+    )?;
+    guard.release().await?;
+    patient.soon().await??.release().await?;
+    Ok(())
+}
+
+/// With wake-ups, a waiter does not have to wait for its next look.
+async fn release_wakes_the_waiter_at_once(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let (a, b) = (long(a)?, long(b)?);
+    let guard = a.acquire().await?;
+    let mut waiter = acquire(&b);
+    waiter.waits_for(Duration::from_millis(200)).await?;
+    guard.release().await?;
+    within(AT_ONCE, waiter.soon()).await???.release().await?;
+    Ok(())
+}
+
+/// A wake-up that comes between the attempt and the opening of the watch is not lost.
+async fn early_wake_up_is_kept(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let name = ctx.name();
+    let a = long(ctx.client().await?.lock(name.as_str())?)?;
+    let b = long(client.lock(name.as_str())?)?;
+    let guard = a.acquire().await?;
+    let slow = Duration::from_millis(300);
+    let delay = Fault::Delay {
+        min: slow,
+        max: slow,
+    };
+    faults.inject(Rule::new(delay).on(Operation::Watch));
+    let waiter = acquire(&b);
+    soon(faults.called(Operation::Watch, 1)).await?;
+    guard.release().await?;
+    within(AT_ONCE + slow, waiter.soon())
+        .await???
+        .release()
+        .await?;
+    Ok(())
+}
+
+/// A client that never hears a wake-up is served by its own looks.
+async fn served_when_wake_ups_are_lost_on_the_way(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let name = ctx.name();
+    let a = ctx.client().await?.lock(name.as_str())?;
+    let b = client.lock(name.as_str())?;
+    faults.lose_wakes(1.0);
+    let guard = a.acquire().await?;
+    let mut waiter = acquire(&b);
+    waiter.waits_for(ctx.ttl() / 4).await?;
+    guard.release().await?;
+    waiter.soon().await??.release().await?;
+    Ok(())
+}
+
+/// A store whose wake-ups all get lost serves everybody all the same, with the waiter's next look.
+async fn served_when_the_store_loses_wake_ups(ctx: &Ctx) -> Outcome {
+    let lease = Lease::renewed(ctx.renewable(Duration::from_secs(6)));
+    let (a, b) = ctx.locks().await?;
+    let b = b.with_lease(lease)?;
+    ctx.site().lose_pushes(true).await?;
+    let guard = a.acquire().await?;
+    let mut waiter = acquire(&b);
+    waiter.waits_for(ctx.ttl() / 4).await?;
+    guard.release().await?;
+    let look = lockkit_core::recheck(ctx.capabilities(), lease.ttl());
+    let looks = look * 2 + Duration::from_millis(500);
+    within(looks, waiter.soon()).await???.release().await?;
+    Ok(())
+}
+
+/// A waiter that polls sees a free lock after its longest pause at the latest.
+async fn poller_finds_a_free_lock(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let mut waiter = acquire(&b);
+    // Long enough for its pauses to have grown.
+    waiter.waits_for(ctx.ttl()).await?;
+    guard.release().await?;
+    let longest = ctx.capabilities().poll.max;
+    within(longest + AT_ONCE, waiter.soon())
+        .await???
+        .release()
+        .await?;
+    Ok(())
+}
+
+/// A waiter that died and is made the holder keeps the lock for the window of its place, and not for
+fn long(lock: lockkit_core::Lock) -> Outcome<lockkit_core::Lock> {
+    lock.with_lease(Lease::renewed(LONG)).map_err(Failure::from)
+}

@@ -1,0 +1,34 @@
+//! The setups of the stores that come with the core.
+
+#[cfg(unix)]
+mod file;
+mod memory;
+#[cfg(unix)]
+mod redis;
+
+#[cfg(unix)]
+pub use file::FileSetup;
+pub use memory::MemorySetup;
+#[cfg(unix)]
+pub use redis::RedisSetup;
+
+use crate::setup::Setup;
+
+/// Every setup that this crate knows, whether it can run here or not.
+#[must_use]
+pub fn all() -> Vec<Box<dyn Setup>> {
+    vec![
+        Box::new(MemorySetup::leases()),
+        Box::new(MemorySetup::sessions()),
+        Box::new(MemorySetup::barging()),
+        Box::new(MemorySetup::poll()),
+        #[cfg(unix)]
+        Box::new(FileSetup::new()),
+        #[cfg(unix)]
+        Box::new(RedisSetup::fair()),
+        #[cfg(unix)]
+        Box::new(RedisSetup::barging()),
+        #[cfg(unix)]
+        Box::new(RedisSetup::poll()),
+    ]
+}
