@@ -71,7 +71,7 @@ mod case;
 pub mod cases;
 pub mod checker;
 mod clock;
-pub mod ctx;
+mod ctx;
 mod failure;
 pub mod history;
 pub mod proxy;
@@ -81,6 +81,7 @@ mod setup;
 pub mod setups;
 mod suite;
 pub mod taker;
+pub mod task;
 
 pub use aged::Aged;
 pub use case::{Case, Need, Programs, Run};

@@ -7,9 +7,10 @@ use lockkit_core::wrap::{Fault, Operation, Rule};
 use tokio::time::{Instant, timeout};
 
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, poll_once, soon, spawn, until, within};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::now;
+use crate::task::{acquire, poll_once, soon, spawn, until, within};
 
 /// What the next acquire may take at most.
 const PROMPT: Duration = Duration::from_millis(250);

@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::aged::Aged;
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, soon, until, within};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::task::{acquire, soon, until, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -10,11 +10,12 @@ use tokio::time::{Instant, sleep};
 use crate::case::{Case, Need};
 use crate::checker::loss_before_take_over;
 use crate::clock::JumpingClock;
-use crate::ctx::{Ctx, acquire, soon, spawn, until, within};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::Recorder;
 use crate::setup::Hook;
 use crate::taker::Worker;
+use crate::task::{acquire, soon, spawn, until, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -3,8 +3,9 @@
 use lockkit_core::{Error, LockName};
 
 use crate::case::Case;
-use crate::ctx::{Ctx, soon};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::task::soon;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
