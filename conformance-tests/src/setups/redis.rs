@@ -35,6 +35,8 @@ pub struct RedisSetup {
     /// For the cases that break nothing.
     shared: Mutex<Option<Arc<RedisServer>>>,
     sites: AtomicU32,
+    #[cfg(feature = "mutants")]
+    mutant: Option<lockkit_redis::RedisMutant>,
 }
 
 impl RedisSetup {
@@ -44,7 +46,17 @@ impl RedisSetup {
             kind,
             shared: Mutex::default(),
             sites: AtomicU32::new(0),
+            #[cfg(feature = "mutants")]
+            mutant: None,
         }
+    }
+
+    /// The same with a promise of the store broken.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub const fn mutant(mut self, mutant: lockkit_redis::RedisMutant) -> Self {
+        self.mutant = Some(mutant);
+        self
     }
 
     /// Waiters in a queue, wake-ups: `redis`.
@@ -162,6 +174,8 @@ impl Setup for RedisSetup {
             database: if alone { 0 } else { number },
             server: self.server(alone, &user).await?,
             kind: self.kind,
+            #[cfg(feature = "mutants")]
+            mutant: self.mutant,
             user,
         }))
     }
@@ -171,6 +185,8 @@ impl Setup for RedisSetup {
 struct RedisSite {
     server: Arc<RedisServer>,
     kind: Kind,
+    #[cfg(feature = "mutants")]
+    mutant: Option<lockkit_redis::RedisMutant>,
     user: String,
     database: u32,
 }
@@ -182,6 +198,11 @@ impl RedisSite {
             .builder()
             .tcp("127.0.0.1", port)
             .database(self.database);
+        #[cfg(feature = "mutants")]
+        let builder = match self.mutant {
+            Some(mutant) => builder.mutant(mutant),
+            None => builder,
+        };
         let store = builder
             .user(&self.user)
             .password(PASSWORD)
