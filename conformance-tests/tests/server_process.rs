@@ -108,7 +108,12 @@ mod unix {
 
     /// The user: starts a server, tells its number and comes to its end.
     fn user(end: &str) -> ExitCode {
-        let (server, _) = start_echo().unwrap();
+        let (server, port) = start_echo().unwrap();
+        // A server that has not begun yet would be gone for other reasons.
+        let ready = runtime()
+            .unwrap()
+            .block_on(server.ready(async || ask(port)));
+        ready.unwrap();
         println!("{} {}", server.pid().unwrap(), server.data().display());
         match end {
             "panic" => panic!("on purpose"),
@@ -196,7 +201,8 @@ mod unix {
     }
 
     fn guardian_killed() -> Outcome {
-        let (server, _) = start_echo()?;
+        let (server, port) = start_echo()?;
+        runtime()?.block_on(server.ready(async || ask(port)))?;
         let number = server.pid().unwrap();
         let stat = fs::read_to_string(format!("/proc/{number}/stat"))?;
         let guardian: u32 = stat.split(' ').nth(3).unwrap().parse()?;
