@@ -32,6 +32,11 @@ const NEEDS: &[Need] = &[
         package: "procps",
         for_what: "what became of processes",
     },
+    Need {
+        program: "perl",
+        package: "perl-base",
+        for_what: "programs with signal masks of their own",
+    },
 ];
 
 /// Parts of the Rust toolchain that a minimal installation leaves out.
