@@ -1,36 +1,22 @@
 //! Waits at the store for one local queue, with one ticket at a time, and serves those in it.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
+use crate::attempt::{AttemptFuture, attempt};
 use crate::backend::{Attempt, Grant, Ticket, Wake, Watch};
-use crate::capability::{TtlOf, Waiting};
-use crate::client::Core;
+use crate::capability::Waiting;
 use crate::clock::Moment;
+use crate::core::Core;
 use crate::error::{BackendError, Error, Outcome};
 use crate::guard::Guard;
 use crate::lease::{recheck, window};
 use crate::mutants::Mutant;
 use crate::table::Key;
 use crate::waiter::{Look, pause, retry_delay};
-
-/// An attempt in flight. It owns what it needs, so that it can be finished after its caller has gone.
-pub(crate) type AttemptFuture = Pin<Box<dyn Future<Output = Result<Attempt, BackendError>> + Send>>;
-
-/// Sends an attempt when it is polled first; never takes longer than one request may.
-pub(crate) fn attempt(core: &Arc<Core>, ticket: &Ticket) -> AttemptFuture {
-    let (store, limit, ticket) = (Arc::clone(&core.store), core.timeout, ticket.clone());
-    Box::pin(async move {
-        match timeout(limit, store.attempt(&ticket)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(BackendError::timeout(store.backend(), "attempt", limit)),
-        }
-    })
-}
 
 /// Where a ticket stands when a driver takes it over.
 pub(crate) struct Progress {
@@ -368,25 +354,5 @@ impl Seat {
         self.known = true;
         self.acknowledged = Some(sent);
         self.failing_since = None;
-    }
-}
-
-impl Core {
-    /// From when on a grant counts that answered an attempt written at `sent`.
-    pub(crate) fn since(&self, grant: &Grant, sent: Moment) -> Moment {
-        let sent = if self.broken.is(Mutant::WindowFromReply) {
-            self.clock.now()
-        } else {
-            sent
-        };
-        match grant.since {
-            Some(since)
-                if self.capabilities.ttl_of == TtlOf::PerSession
-                    && !self.broken.is(Mutant::LeaseAgeIgnored) =>
-            {
-                since
-            }
-            _ => sent,
-        }
     }
 }

@@ -6,22 +6,21 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
-use crate::backend::{Grant, Release, Renewal, Ticket, Watch};
+use crate::backend::{Grant, Renewal, Ticket, Watch};
 use crate::capability::TtlOf;
-use crate::client::Core;
 use crate::clock::Moment;
-use crate::error::{BackendError, Error, LossReason, Outcome, Result};
+use crate::core::Core;
+use crate::error::{BackendError, Error, LossReason, Result};
 use crate::hold::{Hold, Last};
 use crate::holder::HolderId;
 use crate::lease::Lease;
 use crate::mutants::Mutant;
 use crate::name::LockName;
-use crate::reaper::{Before, Job, Outstanding};
+use crate::releasing::Releasing;
 use crate::table::Wish;
 use crate::token::FencingToken;
-use crate::waiter::retry_delay;
 
 /// Holds a lock. The hold ends with the last guard of it, or when it is lost.
 ///
@@ -292,96 +291,4 @@ impl fmt::Debug for Guard {
 #[cold]
 fn unreachable_consumed() -> ! {
     panic!("a consumed guard was used")
-}
-
-/// A release in flight; dropping it hands the rest to the reaper.
-struct Releasing {
-    core: Arc<Core>,
-    ticket: Ticket,
-    steps: Option<Steps>,
-    outstanding: Option<Outstanding>,
-}
-
-type Steps = std::pin::Pin<Box<dyn Future<Output = Result<Release, BackendError>> + Send>>;
-
-impl Releasing {
-    fn begin(hold: &Arc<Hold>, until: Moment) -> Self {
-        let core = Arc::clone(&hold.core);
-        let outstanding = Some(core.reaper.outstanding());
-        let steps: Steps = Box::pin(release(Arc::clone(&core), hold.ticket.clone(), until));
-        Self {
-            core,
-            ticket: hold.ticket.clone(),
-            steps: Some(steps),
-            outstanding,
-        }
-    }
-
-    async fn finish(mut self, hold: &Arc<Hold>) -> Result<()> {
-        let answer = match &mut self.steps {
-            Some(steps) => steps.await,
-            None => return Ok(()),
-        };
-        self.steps = None;
-        match answer {
-            Ok(Release::Released) => Ok(()),
-            Ok(Release::NotHeld) => Err(Error::Lost {
-                name: hold.ticket.name.clone(),
-                token: hold.token,
-                reason: LossReason::Superseded,
-            }),
-            Err(error) => {
-                self.core.release_later(self.ticket.clone());
-                Err(error.into())
-            }
-        }
-    }
-}
-
-impl Drop for Releasing {
-    fn drop(&mut self) {
-        let (Some(steps), Some(outstanding)) = (self.steps.take(), self.outstanding.take()) else {
-            return;
-        };
-        let before: Before = Box::pin(async move { steps.await.is_err() });
-        self.core.reaper.submit(Job::Release {
-            ticket: self.ticket.clone(),
-            before: Some(before),
-            outstanding,
-        });
-    }
-}
-
-/// Repeats a release for as long as one request may take. `until` is the end of the hold's window.
-async fn release(core: Arc<Core>, ticket: Ticket, until: Moment) -> Result<Release, BackendError> {
-    let give_up = Instant::now() + core.timeout;
-    let mut unanswered = false;
-    let mut errors = 0;
-    loop {
-        let sent = core.clock.now();
-        let answer = match timeout(core.timeout, core.store.release(&ticket)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(BackendError::timeout(
-                core.store.backend(),
-                "release",
-                core.timeout,
-            )),
-        };
-        match answer {
-            // An earlier release whose reply was lost has ended the hold; it is not a loss.
-            Ok(Release::NotHeld) if unanswered => return Ok(Release::Released),
-            Ok(release) => return Ok(release),
-            Err(error) => {
-                let ambiguous = error.outcome() == Outcome::Indeterminate;
-                unanswered |=
-                    ambiguous && sent < until && !core.broken.is(Mutant::AmbiguousReleaseForgotten);
-                let pause = retry_delay(errors, core.jitter());
-                if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
-                    return Err(error);
-                }
-                errors += 1;
-                sleep(pause).await;
-            }
-        }
-    }
 }

@@ -1,5 +1,7 @@
 //! One hold, from its grant to its end: the only place that decides whether it still stands.
 
+mod state;
+
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,10 +9,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use self::state::{Ending, Phase, State, Watching};
 use crate::backend::{Grant, Ticket, Watch};
-use crate::capability::{EndsBy, TtlOf};
-use crate::client::Core;
+use crate::capability::TtlOf;
 use crate::clock::Moment;
+use crate::core::Core;
 use crate::error::{Error, LossReason, Result};
 use crate::lease::{Lease, first_renewal_due, renewal_due, window};
 use crate::mutants::Mutant;
@@ -34,50 +37,6 @@ pub(crate) struct Hold {
     pub(crate) due: AtomicU64,
     /// Whether a batch with this hold ran into its time limit: it is renewed alone until it succeeds.
     pub(crate) suspect: AtomicBool,
-}
-
-#[derive(Debug)]
-struct State {
-    phase: Phase,
-    /// Guards that live.
-    guards: u32,
-    /// A guard was leaked: the lease ends the hold, not the last guard.
-    leaked: bool,
-    /// Until when the store's lease is believed in. INV-2. Only moves forward.
-    deadline: Moment,
-    /// The end of a fixed lease, which renewals do not move.
-    fixed_end: Option<Moment>,
-    /// The end that `max_hold` sets.
-    cap: Option<Moment>,
-    /// The lease that renewals ask for.
-    ttl: Duration,
-    /// `None` while a renewal is in flight, and for leases that are not renewed.
-    next_renewal: Option<Moment>,
-    watching: Watching,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Held,
-    Lost(LossReason),
-    Released,
-}
-
-enum Watching {
-    No,
-    /// From this moment on; the watch of a ticket that waited is kept until then.
-    From(Moment, Option<Box<dyn Watch>>),
-    By(AbortHandle),
-}
-
-impl std::fmt::Debug for Watching {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::No => "No",
-            Self::From(..) => "From",
-            Self::By(_) => "By",
-        })
-    }
 }
 
 /// What the keeper has to do for a hold.
@@ -226,18 +185,12 @@ impl Hold {
         if let Phase::Lost(reason) = ending.phase {
             self.ended.notify_waiters();
             // At once, whoever still has a guard: a session would keep a key for ever.
-            let early = !(ending.leaked && self.lease_ends_it());
+            let early = !(ending.leaked && self.core.lease_ends_it());
             if early && !self.core.broken.is(Mutant::LostHoldKeptUntilDrop) {
                 self.core.release_later(self.ticket.clone());
             }
             self.core.note_loss(self, reason);
         }
-    }
-
-    /// Whether the store ends the hold by itself when nobody renews it.
-    fn lease_ends_it(&self) -> bool {
-        self.core.capabilities.ttl_of == TtlOf::PerHold
-            && self.core.capabilities.ends_by == EndsBy::Lease
     }
 
     /// Whether no guard is left that a loss could concern.
@@ -420,75 +373,5 @@ impl Hold {
 
     pub(crate) const fn lease(&self) -> Lease {
         self.lease
-    }
-}
-
-/// What is left to do when a hold has ended.
-struct Ending {
-    phase: Phase,
-    leaked: bool,
-    watching: Watching,
-}
-
-impl State {
-    /// The first moment at which the hold no longer stands, and why.
-    fn limit(&self) -> (Moment, LossReason) {
-        let lease = self
-            .fixed_end
-            .map_or(self.deadline, |end| end.min(self.deadline));
-        match self.cap {
-            Some(cap) if cap < lease => (cap, LossReason::MaxHold),
-            _ => (lease, LossReason::Expired),
-        }
-    }
-
-    fn next_event(&self) -> Moment {
-        let mut event = self.limit().0;
-        if let Some(renewal) = self.next_renewal {
-            event = event.min(renewal);
-        }
-        if let Watching::From(from, _) = self.watching {
-            event = event.min(from);
-        }
-        event
-    }
-
-    fn end(&mut self, phase: Phase) -> Ending {
-        self.phase = phase;
-        self.next_renewal = None;
-        Ending {
-            phase,
-            leaked: self.leaked,
-            watching: std::mem::replace(&mut self.watching, Watching::No),
-        }
-    }
-
-    /// The lease that a renewal asks for: all of it, or what is left of a fixed one.
-    fn renewal_ttl(&self, now: Moment, core: &Core) -> Duration {
-        match self.fixed_end {
-            Some(end) if core.capabilities.ttl_of == TtlOf::PerHold => {
-                let margin = self.ttl.saturating_sub(window(self.ttl));
-                (end.since(now) + margin).clamp(core.capabilities.min_ttl.min(self.ttl), self.ttl)
-            }
-            _ => self.ttl,
-        }
-    }
-
-    fn stop_renewing(&mut self, hold: &Hold) {
-        if hold.core.capabilities.ttl_of == TtlOf::PerHold {
-            self.next_renewal = None;
-        } else if self.fixed_end.is_none() {
-            // The session lives on, so the client ends the hold.
-            self.fixed_end = Some(hold.core.clock.now() + window(self.ttl));
-        }
-    }
-}
-
-impl Phase {
-    const fn reason(self) -> LossReason {
-        match self {
-            Self::Lost(reason) => reason,
-            Self::Held | Self::Released => LossReason::Superseded,
-        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Readers who come from Redisson know it as the watchdog.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -147,7 +147,7 @@ impl Keeper {
     }
 
     fn serve(&self, due: Vec<Arc<Hold>>, now: Moment) {
-        let mut batches: HashMap<Duration, Vec<Renewing>> = HashMap::new();
+        let mut batches: BTreeMap<Duration, Vec<Renewing>> = BTreeMap::new();
         for hold in due {
             match hold.due(now, SLACK) {
                 Due::Ended => {}

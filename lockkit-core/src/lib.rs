@@ -10,14 +10,18 @@
 //! Mechanism lives in the stores, one atomic step at a time. Policy lives here, once: waiting, renewal,
 //! loss, reentry, cancellation and retry.
 
+mod attempt;
 pub mod backend;
+mod builder;
 mod capability;
 mod client;
 pub mod clock;
+mod core;
 mod driver;
 mod error;
 #[cfg(unix)]
 pub mod file;
+mod gone;
 mod guard;
 mod hold;
 mod holder;
@@ -33,17 +37,20 @@ mod name;
 mod opening;
 mod owner;
 mod reaper;
+mod releasing;
 mod runtime;
 mod sync;
 mod table;
 mod token;
+mod trying;
 pub mod url;
 mod waiter;
 pub mod wrap;
 
 pub use backend::DistributedLock;
+pub use builder::LockClientBuilder;
 pub use capability::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};
-pub use client::{LockClient, LockClientBuilder};
+pub use client::LockClient;
 pub use error::{BackendError, Error, LossReason, Outcome, Result};
 pub use guard::Guard;
 pub use holder::{ClientId, HolderId, InvalidHolderId};

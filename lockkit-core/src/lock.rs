@@ -7,19 +7,17 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::backend::{Attempt, LockState, Mode, Ticket};
-use crate::client::Core;
-use crate::driver::{AttemptFuture, attempt};
-use crate::error::{BackendError, Error, LossReason, Outcome, Result};
+use crate::backend::{LockState, Mode};
+use crate::core::Core;
+use crate::error::{Error, LossReason, Result};
 use crate::guard::Guard;
-use crate::lease::{Lease, window};
+use crate::lease::Lease;
 use crate::mutants::Mutant;
 use crate::name::LockName;
 use crate::opening::{Caller, until};
 use crate::owner::{Claim, Entry, Owner};
-use crate::reaper::{Before, Job};
 use crate::table::{Key, Wish};
-use crate::waiter::retry_delay;
+use crate::trying::Trying;
 
 /// A lock by its name, with options; it holds nothing, and clones are cheap.
 ///
@@ -215,54 +213,10 @@ impl Lock {
         if self.core.table.is_busy(&self.name) {
             return Ok(None);
         }
-        let guard = self.attempt_once().await?;
+        let guard = Trying::new(&self.core, &self.key())
+            .finish(self.wish())
+            .await?;
         Ok(guard.map(|guard| claimed(claim, guard)))
-    }
-
-    async fn attempt_once(&self) -> Result<Option<Guard>> {
-        let core = &self.core;
-        let mut trying = Trying {
-            core: Arc::clone(core),
-            ticket: core.ticket(&self.key(), false),
-            attempt: None,
-            known: false,
-        };
-        let give_up = Instant::now() + core.timeout;
-        let mut errors = 0;
-        loop {
-            let sent = core.clock.now();
-            let error = match trying.answer().await {
-                Ok(Attempt::Held { .. }) => return Ok(None),
-                Ok(Attempt::Granted(grant)) => {
-                    let since = core.since(&grant, sent);
-                    if core.clock.now() < since + window(grant.ttl) {
-                        trying.known = false;
-                        core.table.hold_began(&self.name);
-                        let guard = Guard::begin(
-                            core,
-                            trying.ticket.clone(),
-                            grant,
-                            since,
-                            self.wish(),
-                            None,
-                        );
-                        return if core.is_closing() {
-                            Err(Error::Shutdown)
-                        } else {
-                            Ok(Some(guard))
-                        };
-                    }
-                    BackendError::timeout(core.store.backend(), "attempt", grant.ttl)
-                }
-                Err(error) => error,
-            };
-            let pause = retry_delay(errors, core.jitter());
-            if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
-                return Err(error.into());
-            }
-            errors += 1;
-            tokio::time::sleep(pause).await;
-        }
     }
 
     /// Takes the lock, runs `work` and releases the lock.
@@ -395,53 +349,4 @@ fn claimed(claim: Option<Claim>, guard: Guard) -> Guard {
         claim.held(guard.hold());
     }
     guard
-}
-
-/// A try in flight; dropping it withdraws the ticket, unless its answers leave nothing behind.
-struct Trying {
-    core: Arc<Core>,
-    ticket: Ticket,
-    attempt: Option<AttemptFuture>,
-    /// Whether the store may hold for the ticket.
-    known: bool,
-}
-
-impl Trying {
-    async fn answer(&mut self) -> Result<Attempt, BackendError> {
-        let answer = self.attempt.insert(attempt(&self.core, &self.ticket)).await;
-        self.attempt = None;
-        // An answer "held" says nothing about an earlier request that may still be on its way.
-        self.known |= match &answer {
-            Ok(Attempt::Granted(_)) => true,
-            Ok(Attempt::Held { .. }) => false,
-            Err(error) => error.outcome() == Outcome::Indeterminate,
-        };
-        answer
-    }
-}
-
-impl Drop for Trying {
-    fn drop(&mut self) {
-        if self.core.broken.is(Mutant::CancelLeavesTicket) {
-            return;
-        }
-        let known = self.known;
-        let before = self.attempt.take().map(|attempt| -> Before {
-            Box::pin(async move {
-                match attempt.await {
-                    Ok(Attempt::Held { .. }) => known,
-                    Err(error) => known || error.outcome() == Outcome::Indeterminate,
-                    Ok(Attempt::Granted(_)) => true,
-                }
-            })
-        });
-        if known || before.is_some() {
-            let outstanding = self.core.reaper.outstanding();
-            self.core.reaper.submit(Job::Release {
-                ticket: self.ticket.clone(),
-                before,
-                outstanding,
-            });
-        }
-    }
 }

@@ -46,6 +46,30 @@ pub enum Mutant {
     LossNotWatched,
 }
 
+#[cfg(feature = "mutants")]
+impl Mutant {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 17] = [
+        Self::WindowFromReply,
+        Self::LeaseAgeIgnored,
+        Self::LossNotSticky,
+        Self::CheckByFlag,
+        Self::RenewalBlocksDeadline,
+        Self::RenewalNotRetried,
+        Self::OneBadRenewalStopsAll,
+        Self::NoRecheck,
+        Self::CancelLeavesTicket,
+        Self::LostHoldKeptUntilDrop,
+        Self::DropSpawns,
+        Self::ReentryRaisesToken,
+        Self::AnyOwnerReenters,
+        Self::CancelledWaiterKeepsTurn,
+        Self::AmbiguousReleaseForgotten,
+        Self::HolderReused,
+        Self::LossNotWatched,
+    ];
+}
+
 /// The promise that one client breaks, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Broken {

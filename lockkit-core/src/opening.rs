@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
+use crate::attempt::{AttemptFuture, attempt};
 use crate::backend::{Attempt, Ticket};
-use crate::client::Core;
 use crate::clock::Moment;
-use crate::driver::{AttemptFuture, Driver, Progress, Step, attempt};
+use crate::core::Core;
+use crate::driver::{Driver, Progress, Step};
 use crate::error::{Error, Outcome, Result};
 use crate::guard::Guard;
 use crate::lease::window;

@@ -3,19 +3,20 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fastrand::Rng;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::backend::{DistributedLock, Ticket};
-use crate::capability::{Capabilities, EndsBy, TtlOf};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::driver::Driver;
-use crate::waiter::retry_delay;
+use crate::sync::lock;
+use crate::waiter::{jitter, retry_delay};
 
 /// At most this many releases are in flight at once.
 const IN_FLIGHT: usize = 256;
@@ -25,19 +26,25 @@ pub(crate) type Before = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 pub(crate) enum Job {
     /// Release a ticket, after what is still in flight for it.
-    Release {
-        ticket: Ticket,
-        before: Option<Before>,
-        outstanding: Outstanding,
-    },
+    Release(Retired),
     /// Go on with a local queue whose first caller has gone.
     Drive(Driver),
+}
+
+/// A ticket that is to be released.
+pub(crate) struct Retired {
+    pub(crate) ticket: Ticket,
+    pub(crate) before: Option<Before>,
+    /// When its lease must have ended, if nobody renews it; the release is given up then. `None`
+    /// where the lease is not the ticket's own.
+    pub(crate) ends: Option<Moment>,
+    pub(crate) outstanding: Outstanding,
 }
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Release { ticket, .. } => f.debug_tuple("Release").field(ticket).finish(),
+            Self::Release(retired) => f.debug_tuple("Release").field(&retired.ticket).finish(),
             Self::Drive(_) => f.write_str("Drive"),
         }
     }
@@ -109,11 +116,15 @@ impl Reaper {
 pub(crate) struct Reaping {
     pub(crate) store: Arc<dyn DistributedLock>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) capabilities: Capabilities,
     pub(crate) timeout: Duration,
+    pub(crate) random: Mutex<Rng>,
 }
 
 impl Reaping {
+    fn jitter(&self) -> f64 {
+        jitter(&mut lock(&self.random))
+    }
+
     /// The reaper's task: ends when the client is gone and everything is released.
     pub(crate) async fn run(self, mut jobs: mpsc::UnboundedReceiver<Job>) {
         let this = Arc::new(self);
@@ -121,19 +132,16 @@ impl Reaping {
         while let Some(job) = jobs.recv().await {
             match job {
                 Job::Drive(driver) => driver.spawn(),
-                Job::Release {
-                    ticket,
-                    before,
-                    outstanding,
-                } => {
+                Job::Release(retired) => {
                     while releases.len() >= IN_FLIGHT {
                         releases.join_next().await;
                     }
                     while releases.try_join_next().is_some() {}
                     let this = Arc::clone(&this);
                     releases.spawn(async move {
-                        this.release(&ticket, before).await;
-                        drop(outstanding);
+                        let _outstanding = retired.outstanding;
+                        this.release(&retired.ticket, retired.before, retired.ends)
+                            .await;
                     });
                 }
             }
@@ -141,25 +149,19 @@ impl Reaping {
         while releases.join_next().await.is_some() {}
     }
 
-    /// Repeats the release until the store answers, refuses it for good, or the lease has ended.
-    async fn release(&self, ticket: &Ticket, before: Option<Before>) {
+    /// Repeats the release until the store answers, or the lease has ended.
+    async fn release(&self, ticket: &Ticket, before: Option<Before>, ends: Option<Moment>) {
         if let Some(before) = before
             && !before.await
         {
             return;
         }
-        let by_lease = self.capabilities.ttl_of == TtlOf::PerHold
-            && self.capabilities.ends_by == EndsBy::Lease;
-        let ended = self.clock.now() + ticket.ttl + ticket.ttl / 100 + self.timeout;
         let mut errors = 0;
-        loop {
+        while ends.is_none_or(|ends| self.clock.now() < ends) {
             if let Ok(Ok(_)) = timeout(self.timeout, self.store.release(ticket)).await {
                 return;
             }
-            if by_lease && self.clock.now() >= ended {
-                return;
-            }
-            sleep(retry_delay(errors, fastrand::f64())).await;
+            sleep(retry_delay(errors, self.jitter())).await;
             errors += 1;
         }
     }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::backend::Mode;
@@ -65,7 +65,11 @@ struct Entry {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Table(Mutex<HashMap<LockName, Entry>>);
+pub(crate) struct Table {
+    entries: Mutex<HashMap<LockName, Entry>>,
+    /// How many holds all entries have.
+    holds: watch::Sender<usize>,
+}
 
 /// How a caller enters a queue.
 pub(crate) enum Turn {
@@ -78,7 +82,7 @@ pub(crate) enum Turn {
 impl Table {
     /// Joins the queue of `key`; `waiter` is asked for only if the caller stands behind others.
     pub(crate) fn enter(&self, key: &Key, waiter: impl FnOnce() -> Waiter) -> Turn {
-        let mut entries = lock(&self.0);
+        let mut entries = lock(&self.entries);
         let entry = entries.entry(key.name.clone()).or_default();
         if let Some(queue) = entry.queue(key) {
             queue.waiters.push_back(waiter());
@@ -96,38 +100,49 @@ impl Table {
         Turn::First
     }
 
-    /// Whether any task of this client holds or waits for `name`.
+    /// Whether any task of this client holds or waits for `name`. A queue that everybody has left
+    /// does not count, although its ticket may not be withdrawn yet.
     pub(crate) fn is_busy(&self, name: &LockName) -> bool {
-        lock(&self.0).contains_key(name)
+        let entries = lock(&self.entries);
+        let waits = |queue: &Queue| queue.leaving.is_none();
+        entries
+            .get(name)
+            .is_some_and(|entry| entry.holds > 0 || entry.queues.iter().any(waits))
     }
 
     pub(crate) fn hold_began(&self, name: &LockName) {
-        lock(&self.0).entry(name.clone()).or_default().holds += 1;
+        lock(&self.entries).entry(name.clone()).or_default().holds += 1;
+        self.holds.send_modify(|holds| *holds += 1);
     }
 
     pub(crate) fn hold_ended(&self, name: &LockName) {
-        let mut entries = lock(&self.0);
+        let mut entries = lock(&self.entries);
         if let Some(entry) = entries.get_mut(name) {
             entry.holds = entry.holds.saturating_sub(1);
             if entry.is_idle() {
                 entries.remove(name);
             }
         }
+        drop(entries);
+        self.holds
+            .send_modify(|holds| *holds = holds.saturating_sub(1));
     }
 
-    /// How many holds this client has.
-    pub(crate) fn holds(&self) -> usize {
-        lock(&self.0).values().map(|entry| entry.holds).sum()
+    /// Waits until this client holds nothing.
+    pub(crate) async fn nothing_held(&self) {
+        // It fails only without a sender, and that is in `self`.
+        let _ = self.holds.subscribe().wait_for(|holds| *holds == 0).await;
     }
 
     /// The caller that attempted for the queue has the lock: begins its hold and, if nobody stands
     /// behind it, ends the queue. Answers whether somebody does.
     pub(crate) fn first_got_it(&self, key: &Key) -> bool {
-        let mut entries = lock(&self.0);
+        let mut entries = lock(&self.entries);
         let Some(entry) = entries.get_mut(&key.name) else {
             return false;
         };
         entry.holds += 1;
+        self.holds.send_modify(|holds| *holds += 1);
         let others = entry
             .queue(key)
             .is_some_and(|queue| !queue.waiters.is_empty());
@@ -171,7 +186,7 @@ impl Table {
 
     /// Ends the queue if nobody waits; answers what counted its withdrawal, or `Err` if somebody does.
     pub(crate) fn close_if_idle(&self, key: &Key) -> Result<Option<Outstanding>, Occupied> {
-        let mut entries = lock(&self.0);
+        let mut entries = lock(&self.entries);
         let Some(entry) = entries.get_mut(&key.name) else {
             return Ok(None);
         };
@@ -190,7 +205,7 @@ impl Table {
 
     /// Ends the queue with everybody in it: their receivers see the senders go.
     pub(crate) fn abandon(&self, key: &Key) {
-        let mut entries = lock(&self.0);
+        let mut entries = lock(&self.entries);
         let Some(entry) = entries.get_mut(&key.name) else {
             return;
         };
@@ -234,13 +249,13 @@ impl Table {
 
     /// Wakes every driver: the client closes.
     pub(crate) fn wake_all(&self) {
-        for queue in lock(&self.0).values().flat_map(|entry| &entry.queues) {
+        for queue in lock(&self.entries).values().flat_map(|entry| &entry.queues) {
             queue.wake.notify_one();
         }
     }
 
     fn with<T>(&self, key: &Key, act: impl FnOnce(&mut Queue) -> T) -> Option<T> {
-        lock(&self.0).get_mut(&key.name)?.queue(key).map(act)
+        lock(&self.entries).get_mut(&key.name)?.queue(key).map(act)
     }
 }
 

@@ -1,6 +1,9 @@
-//! When to try again: pure functions of what is known, without a clock.
+//! When to try again, and the jitter of every pause: pure functions of what is known, without a
+//! clock.
 
 use std::time::Duration;
+
+use fastrand::Rng;
 
 use crate::backend::Attempt;
 use crate::capability::{Capabilities, Waiting};
@@ -57,6 +60,11 @@ pub(crate) fn retry_delay(errors: u32, jitter: f64) -> Duration {
         .saturating_mul(1 << errors.min(10))
         .min(LONGEST_RETRY);
     spread(grown, jitter)
+}
+
+/// A random number in `-1.0..=1.0`.
+pub(crate) fn jitter(random: &mut Rng) -> f64 {
+    random.f64().mul_add(2.0, -1.0)
 }
 
 /// Spreads a pause over its upper half, so that clients that failed together do not return together.

@@ -40,3 +40,8 @@ pub use lockkit_core::{
     LossReason, Modes, Outcome, Owner, PollRange, Queueing, Result, TtlOf, Waiting,
 };
 pub use lockkit_core::{backend, clock, memory, url, wrap};
+
+/// The example of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -196,6 +196,38 @@ async fn code_wins_over_the_url() {
     }
 }
 
+#[tokio::test]
+async fn a_clock_moves_the_memory_store_too() {
+    let clock = Arc::new(ManualClock::new());
+    let connect = lockkit::builder("memory:?ttl=10s").clock(Arc::<ManualClock>::clone(&clock));
+    let client = connect.connect().await.unwrap();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    let store = client.store::<MemoryStore>().unwrap();
+    assert_eq!(
+        lockkit::DistributedLock::list(store, "")
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+    clock.advance(Duration::from_secs(10));
+    assert!(guard.check().is_err());
+    assert!(
+        lockkit::DistributedLock::list(store, "")
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn a_longest_hold_comes_from_the_url() {
+    let client = connect("memory:?max_hold=100ms").await;
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    let lost = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await;
+    assert_eq!(lost.unwrap(), lockkit::LossReason::MaxHold);
+}
+
 #[cfg(unix)]
 mod file {
     use super::*;
@@ -238,7 +270,8 @@ mod file {
         let guard = one.lock("a").unwrap().acquire().await.unwrap();
         let broken = two.lock("a").unwrap().break_lock().await.unwrap().unwrap();
         assert_eq!(broken.holders, [guard.holder().to_string()]);
-        assert_eq!(guard.lost().await, lockkit::LossReason::Superseded);
+        let lost = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await;
+        assert_eq!(lost.unwrap(), lockkit::LossReason::Superseded);
         assert!(
             two.lock("a")
                 .unwrap()

@@ -8,6 +8,7 @@ use super::place::{Inode, Place, Seizure};
 use super::problem::Problem;
 use super::record::{self, Content};
 use crate::backend::{Release, Ticket};
+use crate::clock::{BootClock, Clock as _};
 use crate::sync::lock;
 use crate::token::FencingToken;
 
@@ -56,6 +57,9 @@ impl FileStore {
         if let Some(token) = self.still_holds(ticket)? {
             return Ok(Some(token));
         }
+        if self.rules.remembers_released && lock(&self.tickets).gone.contains(ticket.holder) {
+            return Err(Problem::WasReleased);
+        }
         for _ in 0..TRIES {
             match self.try_take(ticket)? {
                 Try::Taken(token) => return Ok(Some(token)),
@@ -89,7 +93,14 @@ impl FileStore {
         if self.rules.compares && !place.is_at(&path)? {
             return Ok(Try::Replaced);
         }
-        lock(&self.held).insert(ticket.holder, Hold { place, token, pid });
+        // In one step with the look for a release, which may have come while we were here.
+        let mut tickets = lock(&self.tickets);
+        if self.rules.remembers_released && tickets.gone.contains(ticket.holder) {
+            return Err(Problem::WasReleased);
+        }
+        tickets
+            .held
+            .insert(ticket.holder, Hold { place, token, pid });
         Ok(Try::Taken(token))
     }
 
@@ -101,20 +112,24 @@ impl FileStore {
         if !self.rules.compares || Inode::at(&self.path(&ticket.name))? == Some(inode) {
             return Ok(Some(token));
         }
-        lock(&self.held).remove(&ticket.holder);
+        lock(&self.tickets).held.remove(&ticket.holder);
         Ok(None)
     }
 
     fn held_by(&self, ticket: &Ticket) -> Option<(FencingToken, Inode)> {
-        let held = lock(&self.held);
-        let hold = held.get(&ticket.holder)?;
+        let tickets = lock(&self.tickets);
+        let hold = tickets.held.get(&ticket.holder)?;
         hold.is_ours().then_some((hold.token, hold.place.inode))
     }
 
     /// Ends the hold of `ticket`.
     pub(super) fn give_back(&self, ticket: &Ticket) -> Result<Release, Problem> {
         let path = self.path(&ticket.name);
-        let hold = lock(&self.held).remove(&ticket.holder);
+        let hold = {
+            let mut tickets = lock(&self.tickets);
+            tickets.gone.insert(ticket.holder, BootClock.now());
+            tickets.held.remove(&ticket.holder)
+        };
         let Some(hold) = hold.filter(Hold::is_ours) else {
             if !self.rules.checks_owner {
                 self.replace(&ticket.name)?;
@@ -129,7 +144,7 @@ impl FileStore {
         if !self.rules.keeps_file {
             let _ = std::fs::remove_file(&path);
         }
-        hold.place.unlock(&path)?;
+        drop(hold);
         Ok(Release::Released)
     }
 
@@ -181,4 +196,60 @@ fn sign_off(hold: &Hold, ticket: &Ticket) -> std::io::Result<()> {
 pub(super) fn host_micros() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::scratch::Scratch;
+    use crate::holder::{ClientId, HolderId};
+    use crate::name::LockName;
+
+    fn ticket() -> Ticket {
+        let holder = HolderId::new(ClientId::random(), 1);
+        Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30))
+    }
+
+    /// A second handle of the open file, as a child between `fork` and `exec` has it.
+    fn copy(store: &FileStore, ticket: &Ticket) -> std::fs::File {
+        let tickets = lock(&store.tickets);
+        tickets.held[&ticket.holder].place.file.try_clone().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_copy_of_the_open_file_keeps_nothing() {
+        let scratch = Scratch::new();
+        let store = scratch.store();
+        for _ in 0..2 {
+            let (first, second) = (ticket(), ticket());
+            assert!(store.take(&first).await.unwrap().is_some());
+            let copy = copy(&store, &first);
+            assert_eq!(store.give_back(&first).unwrap(), Release::Released);
+            assert!(store.take(&second).await.unwrap().is_some());
+            drop(copy);
+            store.give_back(&second).unwrap();
+        }
+        let first = ticket();
+        assert!(store.take(&first).await.unwrap().is_some());
+        let copy = copy(&store, &first);
+        drop(store);
+        assert!(scratch.store().take(&ticket()).await.unwrap().is_some());
+        drop(copy);
+    }
+
+    #[tokio::test]
+    async fn a_forked_child_neither_holds_nor_frees() {
+        let scratch = Scratch::new();
+        let store = scratch.store();
+        let ours = ticket();
+        assert!(store.take(&ours).await.unwrap().is_some());
+        let parent = copy(&store, &ours);
+        if let Some(hold) = lock(&store.tickets).held.get_mut(&ours.holder) {
+            hold.pid += 1;
+        }
+        assert_eq!(store.still_holds(&ours).unwrap(), None);
+        assert_eq!(store.give_back(&ours).unwrap(), Release::NotHeld);
+        assert_eq!(scratch.store().take(&ticket()).await.unwrap(), None);
+        drop(parent);
+    }
 }

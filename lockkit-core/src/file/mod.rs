@@ -16,16 +16,28 @@
 //! | `fork` | a child without `exec` keeps the lock of its parent until both have gone; `exec` closes it |
 //!
 //! # Units and shapes
-//! The file of `orders/42` is `orders%2f42.lock`; DESIGN of names and content stand in `names.rs`
-//! and `record.rs`. A file outlives its lock, for it keeps the token; [`FileStore::purge`] removes
-//! files long unused.
+//! The file of `orders/42` is `orders%2f42.lock`: what is not a lowercase ASCII letter, a digit or one
+//! of `-_.` is percent-encoded, so that file systems that fold case keep all names apart; a name too
+//! long for a file system is cut and gets a SHA-256 of the whole. In the file stand, as text, the
+//! last token, who got it, the process of that holder, and the name. An operator may read it; a
+//! program asks [`FileStore::holder_pid`] and [`inspect`]. After a crash the file still names its last
+//! holder, also while `flock(1)` holds the lock; without a lock nobody is shown.
+//!
+//! A file outlives its lock, for it keeps the token; [`FileStore::purge`] removes files long unused.
+//! A file with other content is refused and left as it is.
+//!
+//! # flock(1)
+//! `flock /var/lib/lockkit/nightly.lock ./job.sh` works beside this store. In a shell script open the
+//! file with `9>>`, not `9>`, which empties it: the token would then hang on the clock alone. A lock that
+//! `flock --shared` holds is refused to attempts, but [`inspect`] shows it as free.
 //!
 //! # Source
-//! `flock(2)` as [`std::fs::File::try_lock`] takes it. Other than PID files, nothing is ever removed
+//! `flock(2)` as [`std::fs::File::try_lock`] takes it. Unlike PID files, nothing is removed
 //! on release, so that nobody can lock a file that others no longer see; whoever has locked a file
 //! compares it with the one at the path, since an operator's [`break_lock`] puts a new one there.
 //!
 //! [`break_lock`]: crate::backend::DistributedLock::break_lock
+//! [`inspect`]: crate::backend::DistributedLock::inspect
 
 mod builder;
 mod hold;
@@ -54,6 +66,7 @@ pub use rules::FileMutant;
 use crate::backend::{Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch};
 use crate::capability::{Capabilities, EndsBy, PollRange};
 use crate::error::BackendError;
+use crate::gone::Gone;
 use crate::holder::HolderId;
 use crate::name::LockName;
 use hold::Hold;
@@ -84,7 +97,15 @@ pub struct FileStore {
     dir: PathBuf,
     poll: PollRange,
     rules: Rules,
-    held: Mutex<HashMap<HolderId, Hold>>,
+    tickets: Mutex<Tickets>,
+}
+
+/// What this store knows of its tickets.
+#[derive(Debug, Default)]
+struct Tickets {
+    held: HashMap<HolderId, Hold>,
+    /// Released ones: an attempt that comes late must not take a lock that nobody releases.
+    gone: Gone,
 }
 
 impl FileStore {
@@ -111,7 +132,7 @@ impl FileStore {
             dir,
             poll,
             rules,
-            held: Mutex::default(),
+            tickets: Mutex::default(),
         }
     }
 

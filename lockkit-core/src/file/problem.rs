@@ -29,10 +29,12 @@ pub(super) enum Problem {
     #[error("the token in `{}` cannot grow any more: remove the file", .0.display())]
     LastToken(PathBuf),
     #[error(
-        "`{}` is on a network file system ({kind}), whose locks end or fail unnoticed and may hold on one machine only: use a directory on a local disk, a store that serves several machines, or `allow_network_fs(true)` if all that lock there run on this machine",
+        "`{}` is on a network file system ({kind}), whose locks end or fail unnoticed and may hold on one machine only: use a directory on a local disk, a store that serves several machines, or, if all that lock there run on this machine, `allow_network_fs=true` in the URL or `allow_network_fs(true)` of the builder",
         path.display()
     )]
     NetworkFs { path: PathBuf, kind: &'static str },
+    #[error("the ticket was released before")]
+    WasReleased,
     #[error("waiters of the file store poll, there is nothing to watch")]
     NoWatch,
 }
@@ -55,6 +57,7 @@ impl Problem {
             | Self::OtherName(_)
             | Self::LastToken(_)
             | Self::NetworkFs { .. }
+            | Self::WasReleased
             | Self::NoWatch => Outcome::Rejected,
         }
     }

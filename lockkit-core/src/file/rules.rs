@@ -11,6 +11,8 @@ pub(super) struct Rules {
     pub(super) checks_owner: bool,
     /// Leave the file where it is after a release.
     pub(super) keeps_file: bool,
+    /// Refuse a ticket that was released before.
+    pub(super) remembers_released: bool,
 }
 
 impl Default for Rules {
@@ -20,6 +22,7 @@ impl Default for Rules {
             clock_floor: true,
             checks_owner: true,
             keeps_file: true,
+            remembers_released: true,
         }
     }
 }
@@ -37,16 +40,19 @@ pub enum FileMutant {
     ReleaseOfAnybody,
     /// A release removes the file, and nobody compares: two holders of two files.
     UnlinkOnRelease,
+    /// The attempt of a released ticket that comes late takes the lock, and nobody releases it.
+    GhostAfterRelease,
 }
 
 #[cfg(feature = "mutants")]
 impl FileMutant {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::NoInodeCompare,
         Self::BareCounter,
         Self::ReleaseOfAnybody,
         Self::UnlinkOnRelease,
+        Self::GhostAfterRelease,
     ];
 }
 
@@ -61,6 +67,7 @@ impl Rules {
             clock_floor: !matches!(mutant, FileMutant::BareCounter),
             checks_owner: !matches!(mutant, FileMutant::ReleaseOfAnybody),
             keeps_file: !matches!(mutant, FileMutant::UnlinkOnRelease),
+            remembers_released: !matches!(mutant, FileMutant::GhostAfterRelease),
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 
+use super::FileStore;
+
 /// A new directory that goes when it is dropped.
 #[derive(Debug)]
 pub(super) struct Scratch(PathBuf);
@@ -12,6 +14,10 @@ impl Scratch {
         let path = std::env::temp_dir().join(format!("lockkit-{}", uuid::Uuid::new_v4()));
         fs::create_dir(&path).unwrap();
         Self(path)
+    }
+
+    pub(super) fn store(&self) -> FileStore {
+        FileStore::new(&self.0).unwrap()
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {

@@ -1,15 +1,15 @@
 //! What the store keeps beside the locks: tokens, sessions, inboxes and tombstones.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::gone::Gone;
 use super::inbox::Inboxes;
 use super::mutant::StoreMutant;
 use crate::backend::{Grant, Wake};
 use crate::capability::{Capabilities, Queueing, TtlOf, Waiting};
 use crate::clock::Moment;
 use crate::error::LossReason;
+use crate::gone::Gone;
 use crate::holder::HolderId;
 use crate::lease::queue_window;
 use crate::token::FencingToken;
@@ -29,7 +29,7 @@ pub(super) struct Books {
     /// nobody uses.
     last_token: Option<FencingToken>,
     /// The last keep-alive of each session; empty where each hold has its own lease.
-    alive: HashMap<Session, Moment>,
+    alive: BTreeMap<Session, Moment>,
     pub(super) inboxes: Inboxes,
     pub(super) gone: Gone,
     #[cfg(feature = "mutants")]
@@ -41,7 +41,7 @@ impl Books {
         Self {
             rules,
             last_token: None,
-            alive: HashMap::new(),
+            alive: BTreeMap::new(),
             inboxes: Inboxes::default(),
             gone: Gone::default(),
             #[cfg(feature = "mutants")]

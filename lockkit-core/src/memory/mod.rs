@@ -9,7 +9,6 @@
 //! | `queue.rs` | its waiters, their places and heartbeats |
 //! | `books.rs` | tokens and sessions |
 //! | `inbox.rs`, `watch.rs` | wake-ups and who reads them |
-//! | `gone.rs` | tombstones of released tickets |
 //!
 //! # Semantics
 //! - Waiters stand in a queue, in the order of their first attempts. A release makes the first
@@ -27,7 +26,6 @@
 mod books;
 mod builder;
 mod entry;
-mod gone;
 mod inbox;
 mod mutant;
 mod queue;

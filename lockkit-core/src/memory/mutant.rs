@@ -39,3 +39,24 @@ pub enum StoreMutant {
     /// The waiters of a session that ended keep their places and are granted the lock.
     GrantToExpiredSession,
 }
+
+#[cfg(feature = "mutants")]
+impl StoreMutant {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 14] = [
+        Self::ReleaseWithoutOwnerCheck,
+        Self::RenewalRecreates,
+        Self::WakeUpLost,
+        Self::RecheckFindsNothing,
+        Self::EarlyPushDropped,
+        Self::CounterRestartsAfterWipe,
+        Self::TokenRaisedOnRepeat,
+        Self::PushedGrantKeepsFullTtl,
+        Self::QueueEntryWithoutHeartbeat,
+        Self::WithdrawalWakesNobody,
+        Self::GhostAfterRelease,
+        Self::TokenOfLastHolderRepeated,
+        Self::TryLeavesQueueEntry,
+        Self::GrantToExpiredSession,
+    ];
+}

@@ -141,17 +141,28 @@ impl State {
 
     pub(super) fn end_session(&mut self, session: Session, now: Moment) {
         self.books.end_session(session);
-        self.locks.retain(|_, entry| {
-            entry.end_session(session, now, &mut self.books);
-            !entry.is_blank()
-        });
+        for name in self.names() {
+            if let Some(entry) = self.locks.get_mut(&name) {
+                entry.end_session(session, now, &mut self.books);
+            }
+        }
+        self.locks.retain(|_, entry| !entry.is_blank());
     }
 
     pub(super) fn wipe(&mut self) {
-        for (_, entry) in self.locks.drain() {
-            entry.wipe(&mut self.books);
+        for name in self.names() {
+            if let Some(entry) = self.locks.remove(&name) {
+                entry.wipe(&mut self.books);
+            }
         }
         self.books.wipe();
+    }
+
+    /// All names in order, so that a test that repeats sees the same order of wake-ups again.
+    fn names(&self) -> Vec<LockName> {
+        let mut names: Vec<_> = self.locks.keys().cloned().collect();
+        names.sort_unstable();
+        names
     }
 
     fn end_silent_sessions(&mut self, now: Moment) {

@@ -1,4 +1,4 @@
-//! A store that needs several polls for every answer, and a way to poll a future so many times.
+//! Stores around the memory store that misbehave in one way, and a way to poll a future so many times.
 
 use std::any::Any;
 use std::pin::pin;

@@ -13,7 +13,7 @@ const MAX_CLIENTS: usize = 1024;
 
 /// Released tickets, bounded: what is forgotten first is what was released longest ago.
 #[derive(Debug, Default)]
-pub(super) struct Gone {
+pub(crate) struct Gone {
     clients: HashMap<ClientId, Ranges>,
 }
 
@@ -25,7 +25,7 @@ struct Ranges {
 }
 
 impl Gone {
-    pub(super) fn insert(&mut self, holder: HolderId, now: Moment) {
+    pub(crate) fn insert(&mut self, holder: HolderId, now: Moment) {
         if let Some(client) = self.clients.get_mut(&holder.client()) {
             client.insert(holder.number(), now);
             return;
@@ -38,13 +38,13 @@ impl Gone {
         self.clients.insert(holder.client(), client);
     }
 
-    pub(super) fn contains(&self, holder: HolderId) -> bool {
+    pub(crate) fn contains(&self, holder: HolderId) -> bool {
         self.clients
             .get(&holder.client())
             .is_some_and(|client| client.contains(holder.number()))
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.clients.clear();
     }
 

@@ -1,0 +1,211 @@
+//! What operators see and do.
+
+use lockkit_core::{LossReason, window};
+
+use crate::case::{Case, Need};
+use crate::ctx::{Ctx, acquire, soon, until, within};
+use crate::failure::{Failure, Outcome, ensure};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(free_lock_shows_nothing),
+        Case::new(held_lock_shows_its_holder),
+        Case::new(time_left_is_within_the_lease),
+        Case::new(waiters_are_counted).needs(Need::Fifo),
+        Case::new(break_frees_the_lock),
+        Case::new(break_of_a_free_lock_does_nothing),
+        Case::new(broken_holder_learns_of_it),
+        Case::new(broken_holder_cannot_end_the_next_hold),
+        Case::new(break_serves_the_waiter),
+        Case::new(list_shows_what_is_held),
+        Case::new(list_keeps_to_its_prefix),
+    ]
+}
+
+/// Neither before its first use nor after.
+async fn free_lock_shows_nothing(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    ensure(b.inspect().await?.is_none(), "held before its first use")?;
+    a.acquire().await?.release().await?;
+    ensure(b.inspect().await?.is_none(), "held after its release")
+}
+
+/// By its identity, to any client.
+async fn held_lock_shows_its_holder(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    for lock in [&a, &b] {
+        let state = lock.inspect().await?;
+        let state = state.ok_or_else(|| Failure::new("nobody holds"))?;
+        ensure(state.name == *a.name(), format!("{state:?}"))?;
+        ensure(
+            state.holders == [guard.holder().to_string()],
+            format!("{state:?}"),
+        )?;
+    }
+    Ok(())
+}
+
+/// Where leases end by themselves, the time left is neither more than the lease nor nothing.
+async fn time_left_is_within_the_lease(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let _guard = a.acquire().await?;
+    let state = b.inspect().await?;
+    let state = state.ok_or_else(|| Failure::new("nobody holds"))?;
+    let least = window(ctx.ttl()) / 4;
+    ensure(
+        state
+            .remaining
+            .is_none_or(|left| left <= ctx.ttl() && left >= least),
+        format!("{state:?}"),
+    )
+}
+
+/// One for each client that waits, and none when they have gone.
+async fn waiters_are_counted(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let other = ctx.client().await?.lock(a.name().as_str())?;
+    let (first, second) = (acquire(&b), acquire(&other));
+    ctx.queued(&a, 2).await?;
+    second.cancel().await;
+    let one = async || {
+        let waiters = a.inspect().await?.and_then(|state| state.waiters);
+        Ok(waiters.is_none_or(|waiters| waiters == 1))
+    };
+    until("one waiter is left", one).await?;
+    guard.release().await?;
+    let guard = first.soon().await??;
+    let state = a.inspect().await?;
+    let waiters = state.and_then(|state| state.waiters).unwrap_or(0);
+    ensure(waiters == 0, format!("{waiters} waiters of a granted lock"))?;
+    guard.release().await?;
+    Ok(())
+}
+
+/// The breaker is told what was there, and the lock is free.
+async fn break_frees_the_lock(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let state = b.break_lock().await?;
+    let state = state.ok_or_else(|| Failure::new("nothing was broken"))?;
+    ensure(
+        state.holders == [guard.holder().to_string()],
+        format!("{state:?}"),
+    )?;
+    let next = b.try_acquire().await?;
+    let next = next.ok_or_else(|| Failure::new("still held"))?;
+    ensure(next.token() > guard.token(), "the token did not grow")?;
+    next.release().await?;
+    Ok(())
+}
+
+/// There is nothing to break, and nothing is there afterwards.
+async fn break_of_a_free_lock_does_nothing(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    ensure(a.break_lock().await?.is_none(), "broke a free lock")?;
+    let guard = b.acquire().await?;
+    guard.release().await?;
+    ensure(a.break_lock().await?.is_none(), "broke a free lock")?;
+    ensure(a.inspect().await?.is_none(), "left something behind")?;
+    ensure(b.try_acquire().await?.is_some(), "a free lock was refused")
+}
+
+/// With its next renewal at the latest.
+async fn broken_holder_learns_of_it(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    b.break_lock().await?;
+    let reason = within(ctx.ttl(), guard.lost()).await?;
+    ensure(reason == LossReason::Superseded, format!("{reason:?}"))?;
+    ensure(guard.check().is_err(), "lost, but the check passes")
+}
+
+/// A release of a broken hold says that it was lost, and does not touch the next one.
+async fn broken_holder_cannot_end_the_next_hold(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let old = a.acquire().await?;
+    b.break_lock().await?;
+    let new = soon(b.acquire()).await??;
+    ensure(old.release().await.is_err(), "a broken hold was released")?;
+    new.check()?;
+    let other = ctx.client().await?.lock(a.name().as_str())?;
+    ensure(
+        other.try_acquire().await?.is_none(),
+        "the next hold was ended",
+    )?;
+    new.release().await?;
+    Ok(())
+}
+
+/// Whoever waits gets what was broken.
+async fn break_serves_the_waiter(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let waiter = acquire(&b);
+    ctx.queued(&b, 1).await?;
+    ctx.client()
+        .await?
+        .lock(a.name().as_str())?
+        .break_lock()
+        .await?;
+    let next = waiter.soon().await??;
+    ensure(next.token() > guard.token(), "the token did not grow")?;
+    soon(guard.lost()).await?;
+    next.check()?;
+    Ok(())
+}
+
+/// What is held, by whom, and no longer than it is held.
+async fn list_shows_what_is_held(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.two().await?;
+    let prefix = ctx.name();
+    let mut guards = Vec::new();
+    for n in 0..5 {
+        let client = if n % 2 == 0 { &a } else { &b };
+        guards.push(client.lock(format!("{prefix}/{n}"))?.acquire().await?);
+    }
+    let mut listed = b.list(&prefix).await?;
+    listed.sort_by(|one, other| one.name.cmp(&other.name));
+    ensure(listed.len() == 5, format!("{listed:?}"))?;
+    for (state, guard) in listed.iter().zip(&guards) {
+        ensure(state.name == *guard.name(), format!("{state:?}"))?;
+        ensure(
+            state.holders == [guard.holder().to_string()],
+            format!("{state:?}"),
+        )?;
+    }
+    for guard in guards {
+        guard.release().await?;
+    }
+    let listed = a.list(&prefix).await?;
+    ensure(listed.is_empty(), format!("{listed:?}"))
+}
+
+/// A prefix is text and not a pattern, and knows no hierarchy.
+async fn list_keeps_to_its_prefix(ctx: &Ctx) -> Outcome {
+    let client = ctx.client().await?;
+    let base = ctx.name();
+    let mut guards = Vec::new();
+    for rest in ["a", "ab", "a/b", "*", "%", "_", "[a]", "b"] {
+        guards.push(client.lock(format!("{base}:{rest}"))?.acquire().await?);
+    }
+    for (rest, count) in [
+        ("", 8),
+        ("a", 3),
+        ("a/", 1),
+        ("*", 1),
+        ("%", 1),
+        ("_", 1),
+        ("[", 1),
+        ("c", 0),
+    ] {
+        let listed = client.list(&format!("{base}:{rest}")).await?;
+        ensure(
+            listed.len() == count,
+            format!("{} and not {count} for {rest:?}", listed.len()),
+        )?;
+    }
+    let all = client.list("").await?;
+    ensure(all.len() >= 8, "the empty prefix does not list everything")
+}

@@ -1,0 +1,274 @@
+//! Whoever goes away leaves nothing behind. INV-7, INV-8.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use lockkit_core::Error;
+use lockkit_core::wrap::{Fault, Operation, Rule};
+use tokio::time::{Instant, timeout};
+
+use crate::case::{Case, Need};
+use crate::ctx::{Ctx, acquire, soon, spawn, until, within};
+use crate::failure::{Failure, Outcome, ensure};
+
+/// What the next acquire may take at most.
+const PROMPT: Duration = Duration::from_millis(250);
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(dropped_acquire_leaves_nothing),
+        Case::new(cancelled_task_passes_its_turn_on),
+        Case::new(cancelled_client_leaves_the_queue).needs(Need::Fifo),
+        Case::new(timed_out_client_leaves_the_queue),
+        Case::new(dropped_during_the_attempt),
+        Case::new(two_hundred_acquires_dropped_at_random_moments),
+        Case::new(dropped_guard_is_released),
+        Case::new(dropped_release_goes_on),
+        Case::new(guard_dropped_outside_a_runtime),
+        Case::new(guard_dropped_by_a_panic),
+        Case::new(drain_waits_for_releases),
+        Case::new(shutdown_fails_waiters_and_ends_holds),
+    ]
+}
+
+/// An acquire that is dropped after its first poll.
+async fn dropped_acquire_leaves_nothing(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.two().await?;
+    let name = ctx.name();
+    let lock = a.lock(name.as_str())?;
+    for _ in 0..20 {
+        let mut acquiring = pin!(lock.acquire());
+        tokio::select! {
+            biased;
+            guard = &mut acquiring => drop(guard?),
+            () = std::future::ready(()) => {}
+        }
+    }
+    soon(a.drain()).await?;
+    let guard = b.lock(name.as_str())?.try_acquire().await?;
+    ensure(guard.is_some(), "a dropped acquire holds the lock")
+}
+
+/// Of two tasks that wait in one client the first is cancelled; the second gets the lock.
+async fn cancelled_task_passes_its_turn_on(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    for _ in 0..10 {
+        let guard = a.acquire().await?;
+        let mut first = acquire(&b);
+        first.waits_for(Duration::from_millis(20)).await?;
+        let mut second = acquire(&b);
+        second.waits_for(Duration::from_millis(10)).await?;
+        // Cancelled around the moment at which the grant comes.
+        let releasing = spawn(guard.release());
+        first.cancel().await;
+        releasing.soon().await??;
+        second.soon().await??.release().await?;
+    }
+    Ok(())
+}
+
+/// A client whose only waiter is cancelled leaves the queue of the store at once.
+async fn cancelled_client_leaves_the_queue(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let waiter = acquire(&b);
+    ctx.queued(&a, 1).await?;
+    waiter.cancel().await;
+    let left = async || {
+        let state = a.inspect().await?;
+        Ok(state.and_then(|state| state.waiters).unwrap_or(0) == 0)
+    };
+    within(ctx.ttl(), until("the waiter has left", left)).await??;
+    guard.release().await?;
+    Ok(())
+}
+
+/// A wait that times out leaves neither a place nor a later hold.
+async fn timed_out_client_leaves_the_queue(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.two().await?;
+    let name = ctx.name();
+    let guard = a.lock(name.as_str())?.acquire().await?;
+    let error = b.lock(name.as_str())?.acquire_timeout(PROMPT).await.err();
+    ensure(
+        matches!(error, Some(Error::Timeout { .. })),
+        format!("{error:?}"),
+    )?;
+    soon(b.drain()).await?;
+    guard.release().await?;
+    ensure(
+        a.lock(name.as_str())?.try_acquire().await?.is_some(),
+        "the one who gave up has the lock",
+    )
+}
+
+/// An acquire that is dropped while the store has granted it and the reply is on its way.
+async fn dropped_during_the_attempt(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let name = ctx.name();
+    let slow = Duration::from_millis(100);
+    let slow = Fault::SlowReply {
+        min: slow,
+        max: slow,
+    };
+    faults.inject(Rule::new(slow).on(Operation::Attempt));
+    let acquiring = acquire(&client.lock(name.as_str())?);
+    soon(faults.called(Operation::Attempt, 1)).await?;
+    acquiring.cancel().await;
+    soon(client.drain()).await?;
+    let guard = ctx
+        .client()
+        .await?
+        .lock(name.as_str())?
+        .try_acquire()
+        .await?;
+    ensure(guard.is_some(), "a cancelled acquire holds the lock")
+}
+
+/// Two hundred acquires, some of them queued, dropped at random moments; then the next one is served
+/// at once.
+async fn two_hundred_acquires_dropped_at_random_moments(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let (a, b) = ctx.two().await?;
+    let (locks, holder) = (
+        [a.lock(name.as_str())?, b.lock(name.as_str())?],
+        ctx.client().await?,
+    );
+    let holder = holder.lock(name.as_str())?;
+    for round in 0..20 {
+        let guard = if round % 2 == 0 {
+            Some(soon(holder.acquire()).await??)
+        } else {
+            None
+        };
+        let mut tasks = Vec::new();
+        for n in 0..10 {
+            let lock = locks[n % 2].clone();
+            let span = Duration::from_micros(fastrand::u64(0..3_000));
+            tasks.push(spawn(async move {
+                // Whether it got the lock or not, it is gone afterwards.
+                drop(timeout(span, lock.acquire()).await);
+            }));
+        }
+        if let Some(guard) = guard {
+            guard.release().await?;
+        }
+        for task in tasks {
+            task.soon().await?;
+        }
+    }
+    let start = Instant::now();
+    let guard = soon(holder.acquire()).await??;
+    let waited = start.elapsed();
+    ensure(waited < PROMPT, format!("the next acquire took {waited:?}"))?;
+    guard.release().await?;
+    soon(a.drain()).await?;
+    soon(b.drain()).await?;
+    ensure(
+        holder.inspect().await?.is_none(),
+        "something is left behind",
+    )
+}
+
+/// Dropping the guard gives the lock back.
+async fn dropped_guard_is_released(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    drop(a.acquire().await?);
+    let guard = within(PROMPT * 4, b.acquire()).await??;
+    guard.release().await?;
+    Ok(())
+}
+
+/// A `release` that is dropped while it waits for its answer is finished in the background.
+async fn dropped_release_goes_on(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let name = ctx.name();
+    let guard = client.lock(name.as_str())?.acquire().await?;
+    let slow = Duration::from_millis(100);
+    let slow = Fault::Delay {
+        min: slow,
+        max: slow,
+    };
+    faults.inject(Rule::new(slow).on(Operation::Release).times(1));
+    let releasing = spawn(guard.release());
+    soon(faults.called(Operation::Release, 1)).await?;
+    releasing.cancel().await;
+    soon(client.drain()).await?;
+    let guard = ctx
+        .client()
+        .await?
+        .lock(name.as_str())?
+        .try_acquire()
+        .await?;
+    ensure(guard.is_some(), "the release was given up")
+}
+
+/// A guard may be dropped on a thread that knows no runtime.
+async fn guard_dropped_outside_a_runtime(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let thread = std::thread::spawn(move || drop(guard));
+    let died = "dropping a guard outside a runtime panicked";
+    thread.join().map_err(|_| Failure::new(died))?;
+    soon(b.acquire()).await??.release().await?;
+    Ok(())
+}
+
+/// A guard that is dropped while its task panics is released.
+async fn guard_dropped_by_a_panic(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let task = spawn(async move {
+        let _guard = guard;
+        // As a panic unwinds, without its message in the output of the tests.
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    ensure(task.soon().await.is_err(), "the task did not panic")?;
+    soon(b.acquire()).await??.release().await?;
+    Ok(())
+}
+
+/// After `drain`, everything that was dropped is released at the store.
+async fn drain_waits_for_releases(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let mut names = Vec::new();
+    let slow = Duration::from_millis(50);
+    let slow = Fault::Delay {
+        min: slow,
+        max: slow,
+    };
+    faults.inject(Rule::new(slow).on(Operation::Release));
+    for _ in 0..20 {
+        let name = ctx.name();
+        drop(client.lock(name.as_str())?.acquire().await?);
+        names.push(name);
+    }
+    soon(client.drain()).await?;
+    let other = ctx.client().await?;
+    for name in names {
+        let guard = other.lock(name)?.try_acquire().await?;
+        ensure(guard.is_some(), "not released after drain")?;
+    }
+    Ok(())
+}
+
+/// A client that is shut down fails its waiters, refuses new ones, and gives everything back.
+async fn shutdown_fails_waiters_and_ends_holds(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.two().await?;
+    let name = ctx.name();
+    let lock = a.lock(name.as_str())?;
+    let guard = lock.acquire().await?;
+    let lost = spawn(guard.lost());
+    let waiter = acquire(&lock);
+    soon(a.shutdown(Duration::ZERO)).await??;
+    let error = waiter.soon().await?.err();
+    ensure(matches!(error, Some(Error::Shutdown)), format!("{error:?}"))?;
+    let reason = lost.soon().await?;
+    ensure(
+        reason == lockkit_core::LossReason::Shutdown,
+        format!("{reason:?}"),
+    )?;
+    let error = lock.acquire().await.err();
+    ensure(matches!(error, Some(Error::Shutdown)), format!("{error:?}"))?;
+    let guard = b.lock(name.as_str())?.try_acquire().await?;
+    ensure(guard.is_some(), "the hold outlived its client")
+}

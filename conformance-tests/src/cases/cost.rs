@@ -1,0 +1,164 @@
+//! Calls per operation: what is slow on a network must not happen unnoticed.
+
+use lockkit_core::wrap::Operation;
+use tokio::time::sleep;
+
+use crate::case::{Case, Need};
+use crate::ctx::{Ctx, acquire, soon};
+use crate::failure::{Failure, Outcome, ensure};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(acquire_and_release_are_one_call_each),
+        Case::new(try_is_one_call),
+        Case::new(reentry_is_no_call),
+        Case::new(busy_in_the_same_client_is_no_call),
+        Case::new(renewals_share_a_call),
+        Case::new(short_holds_are_not_renewed),
+        Case::new(waiting_is_quiet)
+            .needs(Need::Push)
+            .needs(Need::LeasePerHold),
+        Case::new(checks_and_losses_are_no_call),
+    ]
+}
+
+/// A free lock: one attempt and one release, nothing else.
+async fn acquire_and_release_are_one_call_each(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let lock = client.lock(ctx.name())?;
+    for _ in 0..10 {
+        lock.acquire().await?.release().await?;
+    }
+    let (attempts, releases) = (
+        faults.calls(Operation::Attempt),
+        faults.calls(Operation::Release),
+    );
+    ensure(
+        (attempts, releases, faults.all_calls()) == (10, 10, 20),
+        format!(
+            "{attempts} attempts, {releases} releases, {} calls",
+            faults.all_calls()
+        ),
+    )
+}
+
+/// A try: one attempt, whether it gets the lock or not.
+async fn try_is_one_call(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let name = ctx.name();
+    let lock = client.lock(name.as_str())?;
+    let guard = lock.try_acquire().await?;
+    ensure(
+        faults.all_calls() == 1,
+        "more than one call for a free lock",
+    )?;
+    guard
+        .ok_or_else(|| Failure::new("a free lock was refused"))?
+        .release()
+        .await?;
+    let held = ctx.client().await?.lock(name)?.acquire().await?;
+    faults.reset_counts();
+    ensure(lock.try_acquire().await?.is_none(), "two hold at once")?;
+    soon(client.drain()).await?;
+    let calls = faults.all_calls();
+    ensure(calls == 1, format!("{calls} calls for a held lock"))?;
+    held.release().await?;
+    Ok(())
+}
+
+/// By guard and by owner.
+async fn reentry_is_no_call(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let lock = client.lock(ctx.name())?.with_owner(&client.owner())?;
+    let outer = lock.acquire().await?;
+    let mut inner = Vec::new();
+    for _ in 0..5 {
+        inner.push(outer.reenter()?);
+        inner.push(lock.acquire().await?);
+        inner.extend(lock.try_acquire().await?);
+    }
+    ensure(inner.len() == 15, "an owner was refused")?;
+    for guard in inner {
+        guard.release().await?;
+    }
+    let attempts = faults.calls(Operation::Attempt);
+    ensure(attempts == 1, format!("{attempts} attempts"))?;
+    let releases = faults.calls(Operation::Release);
+    ensure(releases == 0, format!("{releases} releases"))?;
+    outer.release().await?;
+    Ok(())
+}
+
+/// A try while another task of the client holds.
+async fn busy_in_the_same_client_is_no_call(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let lock = client.lock(ctx.name())?;
+    let _guard = lock.acquire().await?;
+    for _ in 0..10 {
+        ensure(lock.try_acquire().await?.is_none(), "two hold at once")?;
+    }
+    let attempts = faults.calls(Operation::Attempt);
+    ensure(attempts == 1, format!("{attempts} attempts"))
+}
+
+/// Holds that began together are renewed together.
+async fn renewals_share_a_call(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let mut guards = Vec::new();
+    for _ in 0..50 {
+        guards.push(client.lock(ctx.name())?.acquire().await?);
+    }
+    sleep(ctx.ttl() * 2).await;
+    let renewals = faults.calls(Operation::Renew);
+    for guard in &guards {
+        guard.check()?;
+    }
+    // Six rounds of fifty holds; their ten per cent of jitter spread each over a few calls.
+    ensure(renewals > 0 && renewals < 150, format!("{renewals} calls"))
+}
+
+/// A hold that ends soon costs no renewal, also when the lock was handed over.
+async fn short_holds_are_not_renewed(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let name = ctx.name();
+    let (mine, other) = (
+        client.lock(name.as_str())?,
+        ctx.client().await?.lock(name.as_str())?,
+    );
+    for _ in 0..5 {
+        let held = other.acquire().await?;
+        let waiter = acquire(&mine);
+        ctx.queued(&other, 1).await?;
+        held.release().await?;
+        waiter.soon().await??.release().await?;
+    }
+    let renewals = faults.calls(Operation::Renew);
+    ensure(renewals == 0, format!("{renewals} renewals"))
+}
+
+/// A waiter that is told asks only as often as its place needs it.
+async fn waiting_is_quiet(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let name = ctx.name();
+    let held = ctx.client().await?.lock(name.as_str())?.acquire().await?;
+    let mut waiter = acquire(&client.lock(name.as_str())?);
+    waiter.waits_for(ctx.ttl() * 2).await?;
+    let attempts = faults.calls(Operation::Attempt);
+    // A look every third of a lease, and the first one.
+    ensure(attempts <= 8, format!("{attempts} attempts in two leases"))?;
+    held.release().await?;
+    waiter.soon().await??.release().await?;
+    Ok(())
+}
+
+/// Looking at a guard asks nobody.
+async fn checks_and_losses_are_no_call(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let guard = client.lock(ctx.name())?.acquire().await?;
+    for _ in 0..1000 {
+        guard.check()?;
+        drop((guard.remaining(), guard.lost(), guard.holds()));
+    }
+    let calls = faults.calls(Operation::Attempt) + faults.calls(Operation::Inspect);
+    ensure(calls == 1, format!("{calls} calls"))
+}

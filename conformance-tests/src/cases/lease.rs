@@ -1,0 +1,301 @@
+//! How long a hold lasts, and who prolongs it. INV-2, INV-10.
+
+use std::time::Duration;
+
+use lockkit_core::backend::{Attempt, Renewal};
+use lockkit_core::wrap::{Fault, Operation, Rule};
+use lockkit_core::{Error, Lease, LossReason, Outcome as Effect, window};
+use tokio::time::{Instant, sleep};
+
+use crate::aged::Aged;
+use crate::case::{Case, Need};
+use crate::ctx::{Ctx, acquire, soon, until, within};
+use crate::failure::{Failure, Outcome, ensure};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(renewed_lease_outlives_its_ttl),
+        Case::new(fixed_lease_ends_on_time),
+        Case::new(fixed_lease_frees_the_lock_while_its_guard_is_kept),
+        Case::new(fixed_lease_is_extended),
+        Case::new(extend_never_shortens),
+        Case::new(renewed_lease_is_not_extended_by_hand),
+        Case::new(passing_errors_are_retried),
+        Case::new(one_bad_lock_does_not_stop_others),
+        Case::new(window_counts_from_the_request),
+        Case::new(renewed_window_counts_from_the_request),
+        Case::new(age_of_the_session_counts).needs(Need::LeasePerSession),
+        Case::new(remaining_stays_within_the_window),
+        Case::new(max_hold_ends_a_hold),
+        Case::new(leaked_hold_ends_with_its_lease),
+        Case::new(store_ends_a_lease_that_nobody_renews).needs(Need::StoreEndsLeases),
+        Case::new(store_starts_a_renewed_lease_anew).needs(Need::LeasePerHold),
+    ]
+}
+
+/// A renewed lease holds for as long as its guard lives.
+async fn renewed_lease_outlives_its_ttl(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let mut waiter = acquire(&b);
+    waiter.waits_for(ctx.ttl() * 3).await?;
+    guard.check()?;
+    guard.release().await?;
+    waiter.soon().await??.release().await?;
+    Ok(())
+}
+
+/// A fixed lease is lost at its end, neither sooner nor much later.
+async fn fixed_lease_ends_on_time(ctx: &Ctx) -> Outcome {
+    let (a, _) = ctx.locks().await?;
+    let ttl = ctx.ttl();
+    let start = Instant::now();
+    let guard = a.with_lease(Lease::fixed(ttl))?.acquire().await?;
+    let reason = soon(guard.lost()).await?;
+    let lasted = start.elapsed();
+    ensure(reason == LossReason::Expired, format!("{reason:?}"))?;
+    ensure(guard.check().is_err(), "lost, but the check passes")?;
+    let believed = window(ttl);
+    ensure(
+        lasted >= believed && lasted < ttl * 2,
+        format!("lasted {lasted:?} of {ttl:?}"),
+    )
+}
+
+/// At the end of a fixed lease the lock is free, whoever still has the guard.
+async fn fixed_lease_frees_the_lock_while_its_guard_is_kept(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    // Another hold keeps a session alive, if there is one.
+    let other = ctx.client().await?.lock(ctx.name())?.acquire().await?;
+    let guard = a.with_lease(Lease::fixed(ctx.ttl()))?.acquire().await?;
+    let token = guard.token();
+    let next = within(ctx.ttl() + ctx.freed_after(), b.acquire()).await??;
+    ensure(guard.check().is_err(), "two hold at once")?;
+    ensure(next.token() > token, "the token did not grow")?;
+    other.release().await?;
+    Ok(())
+}
+
+/// A fixed lease that is extended lasts for the new time from then on.
+async fn fixed_lease_is_extended(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let ttl = ctx.ttl();
+    let guard = a.with_lease(Lease::fixed(ttl))?.acquire().await?;
+    for _ in 0..3 {
+        sleep(ttl / 2).await;
+        soon(guard.extend(ttl)).await??;
+    }
+    guard.check()?;
+    ensure(b.try_acquire().await?.is_none(), "two hold at once")?;
+    let reason = soon(guard.lost()).await?;
+    ensure(reason == LossReason::Expired, format!("{reason:?}"))
+}
+
+/// Extending by less than what is left changes nothing.
+async fn extend_never_shortens(ctx: &Ctx) -> Outcome {
+    let (a, _) = ctx.locks().await?;
+    let long = a.with_lease(Lease::fixed(ctx.longest(ctx.ttl() * 4)))?;
+    let guard = long.acquire().await?;
+    let before = guard.remaining();
+    let start = Instant::now();
+    guard.extend(ctx.ttl()).await?;
+    let after = guard.remaining();
+    // Both looks are exact; between them only the time passed that it took.
+    ensure(
+        after + start.elapsed() + Duration::from_millis(50) >= before,
+        format!("{before:?} became {after:?}"),
+    )
+}
+
+/// What the keeper renews, nobody extends.
+async fn renewed_lease_is_not_extended_by_hand(ctx: &Ctx) -> Outcome {
+    let (a, _) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let error = guard.extend(ctx.ttl()).await.err();
+    ensure(
+        matches!(error, Some(Error::Unsupported { .. })),
+        format!("{error:?}"),
+    )
+}
+
+/// Renewals that fail for a passing reason are repeated, and nothing is lost.
+async fn passing_errors_are_retried(ctx: &Ctx) -> Outcome {
+    for effect in [Effect::Unavailable, Effect::Indeterminate] {
+        let (client, faults) = ctx.faulty().await?;
+        let guard = client.lock(ctx.name())?.acquire().await?;
+        faults.inject(Rule::new(Fault::Fail(effect)).on(Operation::Renew).times(2));
+        soon(faults.struck(2)).await?;
+        sleep(ctx.ttl()).await;
+        guard.check()?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// A lock whose renewal is never answered does not keep another from being renewed.
+async fn one_bad_lock_does_not_stop_others(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let (bad, good) = (client.lock(ctx.name())?, client.lock(ctx.name())?);
+    let slow = Duration::from_secs(3600);
+    let slow = Fault::Delay {
+        min: slow,
+        max: slow,
+    };
+    let rule = Rule::new(slow).on(Operation::Renew);
+    faults.inject(rule.for_name(bad.name().clone()));
+    let (lost, kept) = (bad.acquire().await?, good.acquire().await?);
+    soon(lost.lost()).await?;
+    sleep(ctx.ttl()).await;
+    kept.check()?;
+    kept.release().await?;
+    Ok(())
+}
+
+/// The time that an answer takes is taken off the window: the store's lease began before it.
+async fn window_counts_from_the_request(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let slow = ctx.ttl() / 4;
+    let late = Fault::SlowReply {
+        min: slow,
+        max: slow,
+    };
+    faults.inject(Rule::new(late).on(Operation::Attempt));
+    let most = window(ctx.ttl()).saturating_sub(slow);
+    for tries in [false, true] {
+        let lock = client.lock(ctx.name())?;
+        let guard = if tries {
+            let guard = soon(lock.try_acquire()).await??;
+            guard.ok_or_else(|| Failure::new("a free lock was refused"))?
+        } else {
+            soon(lock.acquire()).await??
+        };
+        let believed = guard.remaining();
+        ensure(
+            believed <= most,
+            format!("believes in {believed:?}, at most {most:?} are left"),
+        )?;
+    }
+    Ok(())
+}
+
+/// The same for renewals.
+async fn renewed_window_counts_from_the_request(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let guard = client.lock(ctx.name())?.acquire().await?;
+    let slow = ctx.ttl() / 10;
+    let late = Fault::SlowReply {
+        min: slow,
+        max: slow,
+    };
+    faults.inject(Rule::new(late).on(Operation::Renew));
+    let most = window(ctx.ttl()).saturating_sub(slow);
+    for _ in 0..3 {
+        // It falls until an answer is believed, and rises then.
+        let mut lowest = guard.remaining();
+        let renewed = async || {
+            let believed = guard.remaining();
+            let rose = believed > lowest;
+            lowest = lowest.min(believed);
+            Ok(rose)
+        };
+        until("the lease was renewed", renewed).await?;
+        let believed = guard.remaining();
+        ensure(
+            believed <= most,
+            format!("believes in {believed:?}, at most {most:?} are left"),
+        )?;
+    }
+    Ok(())
+}
+
+/// A session that was confirmed some time ago gives a window that is shorter by that time.
+async fn age_of_the_session_counts(ctx: &Ctx) -> Outcome {
+    let age = ctx.ttl() / 4;
+    let store = Aged::new(ctx.store().await?, age);
+    let client = ctx.builder(std::sync::Arc::new(store)).build()?;
+    let guard = client.lock(ctx.name())?.acquire().await?;
+    let believed = guard.remaining();
+    let most = window(ctx.ttl()).saturating_sub(age);
+    ensure(
+        believed <= most,
+        format!("believes in {believed:?}, at most {most:?} are left"),
+    )
+}
+
+/// A guard never believes in more than the window of its lease.
+async fn remaining_stays_within_the_window(ctx: &Ctx) -> Outcome {
+    let (a, _) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let end = Instant::now() + ctx.ttl();
+    while Instant::now() < end {
+        let believed = guard.remaining();
+        ensure(
+            believed <= window(ctx.ttl()) && !believed.is_zero(),
+            format!("believes in {believed:?}"),
+        )?;
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// A renewed hold ends at its longest hold time.
+async fn max_hold_ends_a_hold(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let limit = ctx.ttl() * 2;
+    let start = Instant::now();
+    let guard = a.with_max_hold(limit)?.acquire().await?;
+    let reason = soon(guard.lost()).await?;
+    let lasted = start.elapsed();
+    ensure(reason == LossReason::MaxHold, format!("{reason:?}"))?;
+    ensure(lasted >= limit, format!("lasted only {lasted:?}"))?;
+    soon(b.acquire()).await??.release().await?;
+    Ok(())
+}
+
+/// A leaked hold keeps the lock until its lease ends, and not longer.
+async fn leaked_hold_ends_with_its_lease(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let start = Instant::now();
+    a.acquire().await?.leak();
+    let guard = within(ctx.ttl() + ctx.freed_after(), b.acquire()).await??;
+    let kept = start.elapsed();
+    ensure(kept >= window(ctx.ttl()), format!("free after {kept:?}"))?;
+    guard.release().await?;
+    Ok(())
+}
+
+/// Without a renewal the store itself frees the lock after the lease, and not before.
+async fn store_ends_a_lease_that_nobody_renews(ctx: &Ctx) -> Outcome {
+    let (name, store) = (ctx.name(), ctx.store().await?);
+    let start = Instant::now();
+    let answer = store.attempt(&ctx.ticket(&name)?).await?;
+    ensure(
+        matches!(answer, Attempt::Granted(_)),
+        "a free lock was refused",
+    )?;
+    let lock = ctx.client().await?.lock(name)?;
+    let guard = within(ctx.ttl() + ctx.freed_after(), lock.acquire()).await??;
+    let kept = start.elapsed();
+    ensure(kept >= window(ctx.ttl()), format!("free after {kept:?}"))?;
+    guard.release().await?;
+    Ok(())
+}
+
+/// A renewal starts the store's lease anew, with the lease of the ticket.
+async fn store_starts_a_renewed_lease_anew(ctx: &Ctx) -> Outcome {
+    let (name, store) = (ctx.name(), ctx.store().await?);
+    let ticket = ctx.ticket(&name)?;
+    store.attempt(&ticket).await?;
+    let lock = ctx.client().await?.lock(name)?;
+    for _ in 0..6 {
+        sleep(ctx.ttl() / 3).await;
+        let answers = store.renew(std::slice::from_ref(&ticket)).await;
+        ensure(answers.len() == 1, "one answer for each ticket")?;
+        for answer in answers {
+            ensure(matches!(answer?, Renewal::Renewed { .. }), "not renewed")?;
+        }
+        ensure(lock.try_acquire().await?.is_none(), "two hold at once")?;
+    }
+    store.release(&ticket).await?;
+    Ok(())
+}

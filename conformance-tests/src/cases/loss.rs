@@ -1,0 +1,285 @@
+//! A hold that is gone says so, in time and for good. P2, INV-5.
+
+use std::time::Duration;
+
+use lockkit_core::backend::{Attempt, Renewal};
+use lockkit_core::wrap::{Fault, Operation, Rule};
+use lockkit_core::{Error, Guard, LossReason, Outcome as Effect};
+use tokio::time::{Instant, sleep};
+
+use crate::case::{Case, Need};
+use crate::checker::loss_before_take_over;
+use crate::clock::JumpingClock;
+use crate::ctx::{Ctx, acquire, soon, spawn, until, within};
+use crate::failure::{Failure, Outcome, ensure};
+use crate::history::Recorder;
+use crate::setup::Hook;
+use crate::taker::Worker;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(deadline_fires_while_renewals_hang),
+        Case::new(lost_before_somebody_else_holds),
+        Case::new(loss_is_sticky),
+        Case::new(check_reads_the_clock),
+        Case::new(lost_within_a_second_of_waking),
+        Case::new(lost_hold_is_given_back_at_once),
+        Case::new(release_of_a_lost_hold_says_so),
+        Case::new(protect_drops_the_work),
+        Case::new(scope_tells_of_the_loss),
+        Case::new(store_tells_of_an_ended_session)
+            .needs(Need::TellsLoss)
+            .hook(Hook::ExpireSession),
+        Case::new(renewal_never_makes_a_hold),
+        Case::new(renewal_by_a_stranger_is_refused),
+        Case::new(next_hold_after_a_loss_is_a_new_one),
+    ]
+}
+
+/// A hold whose renewals are never answered is lost at its own deadline.
+async fn deadline_fires_while_renewals_hang(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let guard = client.lock(ctx.name())?.acquire().await?;
+    let lost = spawn(guard.lost());
+    faults.inject(Rule::new(Fault::Hang).on(Operation::Renew));
+    let left = guard.remaining();
+    let start = Instant::now();
+    let reason = within(left + ctx.ttl() / 2, lost.soon()).await??;
+    ensure(reason == LossReason::Expired, format!("{reason:?}"))?;
+    ensure(guard.check().is_err(), "lost, but the check passes")?;
+    let lasted = start.elapsed();
+    ensure(
+        lasted + Duration::from_millis(50) >= left,
+        format!("lost {lasted:?} into {left:?}"),
+    )
+}
+
+/// When renewals stop, the guard knows before another client can have the lock.
+async fn lost_before_somebody_else_holds(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let (name, recorder) = (ctx.name(), Recorder::new());
+    let first = Worker::new(client.lock(name.as_str())?, recorder.clone());
+    let second = ctx.client().await?.lock(name.as_str())?;
+    let second = Worker::new(second, recorder.clone());
+    let got = |guard: Option<Guard>| guard.ok_or_else(|| Failure::new("not acquired"));
+    let guard = got(first.acquire(recorder.next_hold()).await)?;
+    let watch = spawn(first.watch(1, &guard));
+    faults.black_hole();
+    let hold = recorder.next_hold();
+    let next = spawn(async move { second.acquire(hold).await });
+    watch.soon().await?;
+    ensure(guard.check().is_err(), "lost, but the check passes")?;
+    // The release of what is lost gets through again.
+    faults.heal();
+    drop(got(next.soon().await?)?);
+    // What a busy machine takes to run a task that is ready.
+    loss_before_take_over(&recorder.history(), Duration::from_millis(100))?;
+    Ok(())
+}
+
+/// A renewal that is answered after the deadline does not bring the hold back.
+async fn loss_is_sticky(ctx: &Ctx) -> Outcome {
+    for _ in 0..3 {
+        let (client, faults) = ctx.faulty().await?;
+        let guard = client.lock(ctx.name())?.acquire().await?;
+        faults.inject(Rule::new(Fault::Fail(Effect::Unavailable)).on(Operation::Renew));
+        let near = ctx.ttl() / 10;
+        let ends_soon = async || Ok(guard.remaining() < near);
+        until("the deadline is near", ends_soon).await?;
+        faults.heal();
+        let slow = Fault::SlowReply {
+            min: near,
+            max: near,
+        };
+        faults.inject(Rule::new(slow).on(Operation::Renew));
+        soon(guard.lost()).await?;
+        let end = Instant::now() + near * 3;
+        while Instant::now() < end {
+            ensure(guard.check().is_err(), "the hold came back")?;
+            ensure(guard.remaining().is_zero(), "the hold came back")?;
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+    Ok(())
+}
+
+/// After a suspend `check` fails at once, before any timer has noticed.
+async fn check_reads_the_clock(ctx: &Ctx) -> Outcome {
+    let clock = JumpingClock::new();
+    let builder = ctx.builder(ctx.store().await?);
+    let client = builder.clock(std::sync::Arc::new(clock.clone())).build()?;
+    let guard = client.lock(ctx.name())?.acquire().await?;
+    guard.check()?;
+    clock.jump(ctx.ttl());
+    // No await between the jump and the look.
+    let error = guard.check().err();
+    ensure(
+        matches!(error, Some(Error::Lost { .. })),
+        format!("{error:?}"),
+    )?;
+    ensure(guard.remaining().is_zero(), "something remains")
+}
+
+/// After a suspend `lost` fires within a second, although its timer was set for much later.
+async fn lost_within_a_second_of_waking(ctx: &Ctx) -> Outcome {
+    let clock = JumpingClock::new();
+    let (store, faults) = ctx.faulty_store().await?;
+    faults.inject(Rule::new(Fault::Hang).on(Operation::Renew));
+    let builder = ctx.builder(store);
+    let client = builder.clock(std::sync::Arc::new(clock.clone())).build()?;
+    let ttl = ctx.longest(Duration::from_secs(60));
+    let lock = client.lock(ctx.name())?;
+    let guard = lock
+        .with_lease(lockkit_core::Lease::fixed(ttl))?
+        .acquire()
+        .await?;
+    let lost = spawn(guard.lost());
+    tokio::task::yield_now().await;
+    clock.jump(ttl);
+    // One second is promised; the rest is for a busy machine.
+    within(Duration::from_millis(1_500), lost.soon()).await??;
+    Ok(())
+}
+
+/// A hold that the client gave up is released at the store, although its guard lives on.
+async fn lost_hold_is_given_back_at_once(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let name = ctx.name();
+    let guard = client.lock(name.as_str())?.acquire().await?;
+    faults.inject(Rule::new(Fault::Fail(Effect::Unavailable)).on(Operation::Renew));
+    soon(guard.lost()).await?;
+    soon(faults.called(Operation::Release, 1)).await?;
+    let other = ctx.client().await?.lock(name.as_str())?;
+    within(ctx.freed_after(), other.acquire())
+        .await??
+        .release()
+        .await?;
+    ensure(guard.check().is_err(), "two hold at once")
+}
+
+/// `release` of a hold that is gone says that it was lost, and to whom the blame goes.
+async fn release_of_a_lost_hold_says_so(ctx: &Ctx) -> Outcome {
+    let lock = ctx.client().await?.lock(ctx.name())?;
+    let lock = lock.with_lease(lockkit_core::Lease::fixed(ctx.ttl()))?;
+    let guard = lock.acquire().await?;
+    let token = guard.token();
+    soon(guard.lost()).await?;
+    match guard.release().await {
+        Err(Error::Lost {
+            token: its,
+            reason: LossReason::Expired,
+            ..
+        }) if its == token => Ok(()),
+        other => Err(Failure::new(format!("{other:?}"))),
+    }
+}
+
+/// Work that is protected by a guard is dropped when the lock is lost.
+async fn protect_drops_the_work(ctx: &Ctx) -> Outcome {
+    let lock = ctx.client().await?.lock(ctx.name())?;
+    let lock = lock.with_lease(lockkit_core::Lease::fixed(ctx.ttl()))?;
+    let guard = lock.acquire().await?;
+    ensure(guard.protect(async { 7 }).await? == 7, "the work's value")?;
+    let error = soon(guard.protect(std::future::pending::<()>()))
+        .await?
+        .err();
+    ensure(
+        matches!(error, Some(Error::Lost { .. })),
+        format!("{error:?}"),
+    )
+}
+
+/// `scope` gives `Lost`, and not a value, when the lock was lost before the work ended.
+async fn scope_tells_of_the_loss(ctx: &Ctx) -> Outcome {
+    let lock = ctx.client().await?.lock(ctx.name())?;
+    let lock = lock.with_lease(lockkit_core::Lease::fixed(ctx.ttl()))?;
+    let result = soon(lock.scope(async |guard| guard.lost().await)).await?;
+    ensure(
+        matches!(result, Err(Error::Lost { .. })),
+        format!("{result:?}"),
+    )
+}
+
+/// Where the store tells of losses, the guard hears of an ended session from it and not by its own
+/// renewals.
+async fn store_tells_of_an_ended_session(ctx: &Ctx) -> Outcome {
+    let (store, faults) = ctx.faulty_store().await?;
+    let client = ctx.builder(std::sync::Arc::clone(&store)).build()?;
+    let name = ctx.name();
+    let lock = client.lock(name.as_str())?;
+    for contended in [false, true] {
+        let other = ctx.client().await?.lock(name.as_str())?;
+        let guard = if contended {
+            let held = other.acquire().await?;
+            let waiter = acquire(&lock);
+            ctx.queued(&other, 1).await?;
+            held.release().await?;
+            waiter.soon().await??
+        } else {
+            lock.acquire().await?
+        };
+        soon(faults.called(Operation::Watch, 1)).await?;
+        faults.inject(Rule::new(Fault::Fail(Effect::Unavailable)).on(Operation::Renew));
+        ctx.site().expire_session(&*store).await?;
+        let reason = soon(guard.lost()).await?;
+        ensure(reason == LossReason::SessionEnded, format!("{reason:?}"))?;
+        faults.heal();
+        soon(client.drain()).await?;
+        faults.reset_counts();
+    }
+    Ok(())
+}
+
+/// A renewal of a hold that is gone answers `NotHeld` and leaves the lock free.
+async fn renewal_never_makes_a_hold(ctx: &Ctx) -> Outcome {
+    let (name, store) = (ctx.name(), ctx.store().await?);
+    let ticket = ctx.ticket(&name)?;
+    let answer = store.attempt(&ticket).await?;
+    ensure(
+        matches!(answer, Attempt::Granted(_)),
+        "a free lock was refused",
+    )?;
+    ctx.store().await?.break_lock(&ticket.name).await?;
+    for answer in store.renew(std::slice::from_ref(&ticket)).await {
+        ensure(answer? == Renewal::NotHeld, "a broken hold was renewed")?;
+    }
+    let guard = ctx.client().await?.lock(name)?.try_acquire().await?;
+    ensure(guard.is_some(), "a renewal made a hold")
+}
+
+/// A renewal by a ticket that never held does not touch the hold of another.
+async fn renewal_by_a_stranger_is_refused(ctx: &Ctx) -> Outcome {
+    let (name, store) = (ctx.name(), ctx.store().await?);
+    let guard = ctx.client().await?.lock(name.as_str())?.acquire().await?;
+    let tickets = [ctx.ticket(&name)?, ctx.ticket(&ctx.name())?];
+    let answers = store.renew(&tickets).await;
+    ensure(answers.len() == 2, "one answer for each ticket")?;
+    for answer in answers {
+        ensure(answer? == Renewal::NotHeld, "a stranger was renewed")?;
+    }
+    guard.check()?;
+    guard.release().await?;
+    Ok(())
+}
+
+/// After a loss the same client gets the lock as a new hold, with a larger token.
+async fn next_hold_after_a_loss_is_a_new_one(ctx: &Ctx) -> Outcome {
+    let client = ctx.client().await?;
+    let owner = client.owner();
+    let lock = client.lock(ctx.name())?.with_owner(&owner)?;
+    let fixed = lock
+        .clone()
+        .with_lease(lockkit_core::Lease::fixed(ctx.ttl()))?;
+    let old = fixed.acquire().await?;
+    soon(old.lost()).await?;
+    ensure(old.reenter().is_err(), "a lost hold was re-entered")?;
+    let new = soon(lock.acquire()).await??;
+    ensure(new.token() > old.token(), "the token did not grow")?;
+    ensure(new.holder() != old.holder(), "the same hold again")?;
+    ensure(new.holds() == 1, "the old guard counts")?;
+    ensure(old.check().is_err(), "the old guard stands again")?;
+    drop(old);
+    new.check()?;
+    new.release().await?;
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! A store that cannot be reached, and its recovery.
+
+use std::time::Duration;
+
+use lockkit_core::{Error, Outcome as Effect};
+use tokio::time::{Instant, sleep};
+
+use crate::case::Case;
+use crate::checker::{check, everyone_served, no_spurious_loss};
+use crate::ctx::{Ctx, acquire, soon, spawn, within};
+use crate::failure::{Failure, Outcome, ensure};
+use crate::history::{Op, Phase, Recorder};
+use crate::setup::Hook;
+use crate::taker::Worker;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(acquire_waits_for_the_recovery),
+        Case::new(try_gives_up_after_one_timeout),
+        Case::new(bounded_wait_ends_with_the_cause),
+        Case::new(unbounded_wait_ends_after_the_outage_time),
+        Case::new(hold_survives_a_short_outage),
+        Case::new(waiter_survives_a_short_outage),
+        Case::new(long_outage_ends_the_hold_and_heals),
+        Case::new(everyone_is_served_after_the_outage),
+        Case::new(frozen_server_loses_no_hold_it_could_keep)
+            .hook(Hook::Freeze)
+            .alone(),
+        Case::new(restart_of_the_server_heals)
+            .hook(Hook::Restart)
+            .alone(),
+        Case::new(reset_connections_heal).hook(Hook::Proxy),
+        Case::new(black_hole_and_repair).hook(Hook::Proxy),
+    ]
+}
+
+/// An acquire that began during an outage is served after it.
+async fn acquire_waits_for_the_recovery(ctx: &Ctx) -> Outcome {
+    for silent in [false, true] {
+        let (client, faults) = ctx.faulty().await?;
+        if silent {
+            faults.black_hole();
+        } else {
+            faults.outage();
+        }
+        let mut waiter = acquire(&client.lock(ctx.name())?);
+        waiter.waits_for(Duration::from_millis(900)).await?;
+        faults.heal();
+        waiter.soon().await??.release().await?;
+    }
+    Ok(())
+}
+
+/// A try does not wait for a recovery: it ends after one request timeout.
+async fn try_gives_up_after_one_timeout(ctx: &Ctx) -> Outcome {
+    for (silent, effect) in [(false, Effect::Unavailable), (true, Effect::Indeterminate)] {
+        let (client, faults) = ctx.faulty().await?;
+        if silent {
+            faults.black_hole();
+        } else {
+            faults.outage();
+        }
+        let start = Instant::now();
+        let lock = client.lock(ctx.name())?;
+        match soon(lock.try_acquire()).await? {
+            Err(Error::Backend(error)) if error.outcome() == effect => {}
+            other => return Err(Failure::new(format!("{other:?}"))),
+        }
+        let took = start.elapsed();
+        ensure(took < Duration::from_secs(3), format!("it took {took:?}"))?;
+    }
+    Ok(())
+}
+
+/// A bounded wait during an outage says what was wrong, and not that others held the lock.
+async fn bounded_wait_ends_with_the_cause(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    faults.outage();
+    let lock = client.lock(ctx.name())?;
+    let start = Instant::now();
+    let limit = Duration::from_millis(500);
+    let result = soon(lock.acquire_timeout(limit)).await?;
+    ensure(
+        matches!(result, Err(Error::Backend(_))),
+        format!("{result:?}"),
+    )?;
+    let took = start.elapsed();
+    ensure(
+        took >= limit && took < limit * 6,
+        format!("it took {took:?}"),
+    )
+}
+
+/// An acquire without a limit gives up when the store failed for the whole outage time.
+async fn unbounded_wait_ends_after_the_outage_time(ctx: &Ctx) -> Outcome {
+    let (store, faults) = ctx.faulty_store().await?;
+    let outage = Duration::from_millis(800);
+    let builder = ctx.builder(store).timeout(Duration::from_millis(200));
+    let client = builder.outage(outage).build()?;
+    faults.outage();
+    let start = Instant::now();
+    let result = soon(client.lock(ctx.name())?.acquire()).await?;
+    ensure(
+        matches!(result, Err(Error::Backend(_))),
+        format!("{result:?}"),
+    )?;
+    let took = start.elapsed();
+    ensure(
+        took >= outage && took < outage * 6,
+        format!("it took {took:?}"),
+    )
+}
+
+/// An outage that is shorter than the lease costs nobody a hold.
+async fn hold_survives_a_short_outage(ctx: &Ctx) -> Outcome {
+    for silent in [false, true] {
+        let (client, faults) = ctx.faulty().await?;
+        let guard = client.lock(ctx.name())?.acquire().await?;
+        if silent {
+            faults.black_hole();
+        } else {
+            faults.outage();
+        }
+        sleep(ctx.ttl() / 2).await;
+        faults.heal();
+        sleep(ctx.ttl()).await;
+        guard.check()?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// A waiter goes on waiting through an outage and is served.
+async fn waiter_survives_a_short_outage(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let name = ctx.name();
+    let a = ctx.client().await?.lock(name.as_str())?;
+    let guard = a.acquire().await?;
+    let mut waiter = acquire(&client.lock(name.as_str())?);
+    waiter.waits_for(Duration::from_millis(100)).await?;
+    faults.outage();
+    waiter.waits_for(ctx.ttl()).await?;
+    faults.heal();
+    guard.release().await?;
+    waiter.soon().await??.release().await?;
+    Ok(())
+}
+
+/// An outage that is longer than the lease ends the hold; afterwards the lock works as before.
+async fn long_outage_ends_the_hold_and_heals(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let lock = client.lock(ctx.name())?;
+    let guard = lock.acquire().await?;
+    faults.black_hole();
+    let lost = guard.lost();
+    within(ctx.ttl() * 2, lost).await?;
+    faults.heal();
+    let next = soon(lock.acquire()).await??;
+    ensure(next.token() > guard.token(), "the token did not grow")?;
+    ensure(guard.check().is_err(), "the hold came back")?;
+    next.release().await?;
+    Ok(())
+}
+
+/// Six clients of which each has outages of its own: all are served after the last, nobody twice.
+async fn everyone_is_served_after_the_outage(ctx: &Ctx) -> Outcome {
+    let (name, recorder) = (ctx.name(), Recorder::new());
+    let mut tasks = Vec::new();
+    let mut all_faults = Vec::new();
+    for _ in 0..6 {
+        let (client, faults) = ctx.faulty().await?;
+        let worker = Worker::new(client.lock(name.as_str())?, recorder.clone());
+        all_faults.push(faults);
+        tasks.push(spawn(
+            async move { worker.work(Duration::from_secs(3)).await },
+        ));
+    }
+    recorder.note(0, &name, Op::Fault, Phase::Info);
+    for faults in &all_faults {
+        faults.outage();
+        sleep(Duration::from_millis(250)).await;
+        faults.heal();
+    }
+    recorder.note(0, &name, Op::Heal, Phase::Info);
+    for task in tasks {
+        let turns = task.soon().await?;
+        ensure(turns > 0, "a client never had the lock")?;
+    }
+    let history = recorder.history();
+    check(&history)?;
+    everyone_served(&history, Duration::from_secs(5))?;
+    no_spurious_loss(&history, Duration::from_secs(2))?;
+    Ok(())
+}
+
+/// A server that is frozen for less than a lease: holds stand, requests go on.
+async fn frozen_server_loses_no_hold_it_could_keep(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let waiter = acquire(&b);
+    ctx.site().freeze().await?;
+    sleep(ctx.ttl() / 3).await;
+    ctx.site().thaw().await?;
+    sleep(ctx.ttl()).await;
+    guard.check()?;
+    guard.release().await?;
+    waiter.soon().await??.release().await?;
+    Ok(())
+}
+
+/// A server that was killed and started again serves the clients it had.
+async fn restart_of_the_server_heals(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    a.acquire().await?.release().await?;
+    ctx.site().restart().await?;
+    let guard = soon(a.acquire()).await??;
+    let waiter = acquire(&b);
+    guard.release().await?;
+    waiter.soon().await??.release().await?;
+    Ok(())
+}
+
+/// Connections that are reset in the middle of a hold and of a wait.
+async fn reset_connections_heal(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let (store, proxy) = ctx.site().open_through_proxy().await?;
+    let a = ctx.builder(store).build()?.lock(name.as_str())?;
+    let b = ctx.client().await?.lock(name.as_str())?;
+    let guard = a.acquire().await?;
+    let waiter = acquire(&b);
+    proxy.reset();
+    // Lost or not, both sides agree on it in the end.
+    drop(guard.release().await);
+    let guard = waiter.soon().await??;
+    let waiter = acquire(&a);
+    proxy.reset();
+    guard.release().await?;
+    waiter.soon().await??.release().await?;
+    Ok(())
+}
+
+/// Bytes that vanish in either direction, and a network that is repaired.
+async fn black_hole_and_repair(ctx: &Ctx) -> Outcome {
+    use crate::proxy::{Direction, Flow};
+    let name = ctx.name();
+    let (store, proxy) = ctx.site().open_through_proxy().await?;
+    let client = ctx.builder(store).timeout(Duration::from_millis(400));
+    let lock = client.build()?.lock(name.as_str())?;
+    for (direction, flow) in [
+        (Direction::Request, Flow::Hold),
+        (Direction::Reply, Flow::Hold),
+        (Direction::Request, Flow::Discard),
+        (Direction::Reply, Flow::Discard),
+    ] {
+        let guard = soon(lock.acquire()).await??;
+        proxy.flow(direction, flow);
+        within(ctx.ttl() * 2, guard.lost()).await?;
+        proxy.heal();
+        drop(guard);
+    }
+    soon(lock.acquire()).await??.release().await?;
+    Ok(())
+}

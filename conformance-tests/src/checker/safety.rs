@@ -1,0 +1,233 @@
+//! What must hold whatever was broken.
+
+use super::Violation;
+use super::holds::{Hold, by_lock};
+use crate::history::{Event, History};
+
+/// Checks that no two holds of one lock believed in themselves at the same time. P1.
+///
+/// A hold believes from its first to its last look at which the guard stood; a hold that was never
+/// looked at believes in nothing.
+///
+/// # Errors
+/// - [`Violation`] with the last look of one hold and the first look of the one it overlaps.
+pub fn beliefs_disjoint(history: &History) -> Result<(), Violation> {
+    for holds in by_lock(history) {
+        let mut beliefs: Vec<(&Event, &Event)> = holds
+            .iter()
+            .filter_map(|hold| hold.first.zip(hold.last))
+            .collect();
+        beliefs.sort_by_key(|(first, _)| first.at);
+        let mut until: Option<&Event> = None;
+        for (first, last) in beliefs {
+            if let Some(end) = until
+                && first.at <= end.at
+            {
+                return Err(Violation::new("two holds at the same time", end, first));
+            }
+            until = Some(last);
+        }
+    }
+    Ok(())
+}
+
+/// Checks that tokens of one lock are unique and grow from hold to hold. INV-4.
+///
+/// A hold whose grant had arrived before another was asked for has the smaller token, and so has a
+/// hold that believed in itself before the other did.
+///
+/// # Errors
+/// - [`Violation`] with the two grants.
+pub fn tokens_grow(history: &History) -> Result<(), Violation> {
+    for holds in by_lock(history) {
+        let mut grants: Vec<(&Hold<'_>, &Event, u64)> = holds
+            .iter()
+            .filter_map(|hold| hold.grant().map(|(event, token)| (hold, event, token)))
+            .collect();
+        unique(&mut grants)?;
+        in_real_time(&grants)?;
+        in_order_of_belief(grants)?;
+    }
+    Ok(())
+}
+
+fn unique(grants: &mut [(&Hold<'_>, &Event, u64)]) -> Result<(), Violation> {
+    grants.sort_by_key(|(_, _, token)| *token);
+    for pair in grants.windows(2) {
+        if pair[0].2 == pair[1].2 {
+            return Err(Violation::new("one token twice", pair[0].1, pair[1].1));
+        }
+    }
+    Ok(())
+}
+
+fn in_real_time(grants: &[(&Hold<'_>, &Event, u64)]) -> Result<(), Violation> {
+    let mut asked = grants.to_vec();
+    asked.sort_by_key(|(hold, _, _)| hold.invoke.at);
+    let mut given = grants.to_vec();
+    given.sort_by_key(|(_, event, _)| event.at);
+    let mut given = given.into_iter().peekable();
+    let mut highest: Option<(&Event, u64)> = None;
+    for (hold, event, token) in asked {
+        while let Some((_, earlier, its)) =
+            given.next_if(|(_, earlier, _)| earlier.at < hold.invoke.at)
+        {
+            if highest.is_none_or(|(_, most)| its > most) {
+                highest = Some((earlier, its));
+            }
+        }
+        if let Some((earlier, most)) = highest
+            && token <= most
+        {
+            return Err(Violation::new(
+                "a later hold with a smaller token",
+                earlier,
+                event,
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn in_order_of_belief(mut grants: Vec<(&Hold<'_>, &Event, u64)>) -> Result<(), Violation> {
+    grants.retain(|(hold, _, _)| hold.first.is_some());
+    grants.sort_by_key(|(hold, _, _)| hold.first.map(|event| event.at));
+    for pair in grants.windows(2) {
+        if pair[0].2 >= pair[1].2 {
+            return Err(Violation::new(
+                "a later hold with a smaller token",
+                pair[0].1,
+                pair[1].1,
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that every reentry shows the token of its hold. INV-5.
+///
+/// # Errors
+/// - [`Violation`] with the grant and the reentry.
+pub fn reentry_keeps_token(history: &History) -> Result<(), Violation> {
+    for hold in by_lock(history).iter().flatten() {
+        let Some((grant, token)) = hold.grant() else {
+            continue;
+        };
+        for reentry in &hold.reentries {
+            if reentry.token != Some(token) {
+                return Err(Violation::new("reentry with another token", grant, reentry));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::check;
+    use crate::history::{Op, Phase};
+
+    /// A hold that was asked for at `asked`, given at `from` and believed in until `until`.
+    fn hold(id: u64, asked: u64, from: u64, until: u64, token: u64) -> Vec<Event> {
+        vec![
+            Event::new(asked, id, "a", Op::Acquire, Phase::Invoke),
+            Event::new(from, id, "a", Op::Acquire, Phase::Ok).with_token(token),
+            Event::new(from, id, "a", Op::Check, Phase::Ok),
+            Event::new(until, id, "a", Op::Check, Phase::Ok),
+            Event::new(until + 1, id, "a", Op::Release, Phase::Invoke),
+        ]
+    }
+
+    fn history(holds: impl IntoIterator<Item = Vec<Event>>) -> History {
+        History::new(holds.into_iter().flatten().collect())
+    }
+
+    #[track_caller]
+    fn refused(history: &History, rule: &str, first: &str, second: &str) {
+        let violation = check(history).unwrap_err();
+        assert_eq!(violation.rule(), rule);
+        let text = violation.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(
+            lines[1].contains(first) && lines[2].contains(second),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn accepts_what_a_lock_does() {
+        let other_lock = hold(3, 0, 5, 100, 1)
+            .into_iter()
+            .map(|mut event| {
+                event.lock = "b".into();
+                event
+            })
+            .collect();
+        let good = history([hold(1, 0, 10, 20, 1), hold(2, 5, 30, 40, 2), other_lock]);
+        assert_eq!(check(&good), Ok(()));
+    }
+
+    #[test]
+    fn refuses_two_at_once() {
+        let bad = history([hold(1, 0, 10, 30, 1), hold(2, 5, 25, 40, 2)]);
+        refused(&bad, "two holds at the same time", "\"at\":30", "\"at\":25");
+        // One inside the other, with a third between them in the order of their starts.
+        let bad = history([
+            hold(1, 0, 10, 90, 1),
+            hold(2, 5, 25, 40, 2),
+            hold(3, 5, 50, 60, 3),
+        ]);
+        assert!(beliefs_disjoint(&bad).is_err());
+    }
+
+    #[test]
+    fn a_hold_that_was_never_looked_at_believes_in_nothing() {
+        let mut frozen = hold(1, 0, 10, 30, 1);
+        frozen.retain(|event| event.op != Op::Check);
+        assert_eq!(
+            beliefs_disjoint(&history([frozen, hold(2, 5, 25, 40, 2)])),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn refuses_a_token_given_twice() {
+        let bad = history([hold(1, 0, 10, 20, 7), hold(2, 5, 30, 40, 7)]);
+        refused(&bad, "one token twice", "\"at\":10", "\"at\":30");
+    }
+
+    #[test]
+    fn refuses_tokens_that_shrink() {
+        let rule = "a later hold with a smaller token";
+        let bad = history([hold(1, 0, 10, 20, 9), hold(2, 25, 30, 40, 8)]);
+        refused(&bad, rule, "\"token\":9", "\"token\":8");
+        // Both were waiting at the same time; the order of their beliefs decides.
+        let bad = history([hold(1, 0, 10, 20, 9), hold(2, 5, 30, 40, 8)]);
+        refused(&bad, rule, "\"token\":9", "\"token\":8");
+        // Never looked at, so that real time alone decides.
+        let mut blind = hold(1, 0, 10, 20, 9);
+        blind.retain(|event| event.op != Op::Check);
+        refused(
+            &history([blind, hold(2, 25, 30, 40, 8)]),
+            rule,
+            "\"token\":9",
+            "\"token\":8",
+        );
+    }
+
+    #[test]
+    fn refuses_reentry_with_another_token() {
+        let mut inner = hold(1, 0, 10, 20, 9);
+        inner.push(Event::new(15, 1, "a", Op::Reenter, Phase::Ok).with_token(9));
+        assert_eq!(check(&history([inner.clone()])), Ok(()));
+        inner.push(Event::new(16, 1, "a", Op::Reenter, Phase::Ok).with_token(10));
+        refused(
+            &history([inner]),
+            "reentry with another token",
+            "\"token\":9",
+            "\"token\":10",
+        );
+    }
+}

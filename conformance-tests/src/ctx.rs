@@ -1,0 +1,326 @@
+//! What a case works with.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::backend::Ticket;
+use lockkit_core::wrap::{Faults, Faulty};
+use lockkit_core::{
+    Capabilities, ClientId, DistributedLock, Guard, HolderId, Lease, Lock, LockClient,
+    LockClientBuilder, LockName, TtlOf,
+};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use crate::case::Programs;
+use crate::failure::{Failure, Outcome};
+use crate::setup::{Setup, Site};
+use crate::taker::Taker;
+
+/// The world of one run of one case.
+#[derive(Debug)]
+pub struct Ctx {
+    case: String,
+    site: Box<dyn Site>,
+    capabilities: Capabilities,
+    ttl: Duration,
+    programs: Programs,
+    #[cfg(feature = "mutants")]
+    mutant: Option<lockkit_core::mutants::Mutant>,
+}
+
+impl Ctx {
+    /// The longest that a case waits for what must come.
+    pub const PATIENCE: Duration = Duration::from_secs(20);
+
+    pub(crate) async fn new(
+        setup: &dyn Setup,
+        case: &str,
+        alone: bool,
+        programs: Programs,
+    ) -> Outcome<Self> {
+        Ok(Self {
+            case: case.to_owned(),
+            site: setup.site(alone).await?,
+            capabilities: setup.capabilities(),
+            ttl: setup.ttl(),
+            programs,
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        })
+    }
+
+    /// Breaks a promise in every client that the case makes.
+    #[cfg(feature = "mutants")]
+    pub(crate) const fn with_mutant(
+        mut self,
+        mutant: Option<lockkit_core::mutants::Mutant>,
+    ) -> Self {
+        self.mutant = mutant;
+        self
+    }
+
+    /// The place that the case runs in.
+    #[must_use]
+    pub fn site(&self) -> &dyn Site {
+        &*self.site
+    }
+
+    /// What the store can do.
+    #[must_use]
+    pub const fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// The short lease of this setup.
+    #[must_use]
+    pub const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// A fresh name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.case, ClientId::random())
+    }
+
+    /// A store of its own connection.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn store(&self) -> Outcome<Arc<dyn DistributedLock>> {
+        self.site.open().await
+    }
+
+    /// Options of a client on `store`, with the short lease.
+    pub fn builder(&self, store: Arc<dyn DistributedLock>) -> LockClientBuilder {
+        let builder = LockClient::builder_arc(store).lease(Lease::renewed(self.ttl));
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.mutant {
+            return builder.mutant(mutant);
+        }
+        builder
+    }
+
+    /// One more client, with a connection of its own and the short lease.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn client(&self) -> Outcome<LockClient> {
+        Ok(self.builder(self.store().await?).build()?)
+    }
+
+    /// Two clients that share nothing but the store.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn two(&self) -> Outcome<(LockClient, LockClient)> {
+        Ok((self.client().await?, self.client().await?))
+    }
+
+    /// The same fresh lock as two clients see it.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn locks(&self) -> Outcome<(Lock, Lock)> {
+        let (a, b) = self.two().await?;
+        let name = self.name();
+        Ok((a.lock(name.as_str())?, b.lock(name.as_str())?))
+    }
+
+    /// A store whose requests the case can disturb, and the handle to do so.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn faulty_store(&self) -> Outcome<(Arc<dyn DistributedLock>, Faults)> {
+        self.faulty_store_from(fastrand::u64(..)).await
+    }
+
+    /// The same, with random faults that follow from `seed`.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn faulty_store_from(
+        &self,
+        seed: u64,
+    ) -> Outcome<(Arc<dyn DistributedLock>, Faults)> {
+        let store = Faulty::new(self.store().await?, seed);
+        let faults = store.faults();
+        Ok((Arc::new(store), faults))
+    }
+
+    /// A client whose requests the case can disturb. A request of it may take 400 ms.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn faulty(&self) -> Outcome<(LockClient, Faults)> {
+        let (store, faults) = self.faulty_store().await?;
+        let client = self.builder(store).timeout(Duration::from_millis(400));
+        Ok((client.build()?, faults))
+    }
+
+    /// A ticket of a client that is nobody else's, with the short lease, for the steps of a store
+    /// without a client above it.
+    ///
+    /// # Errors
+    /// - [`Failure`] if `name` cannot name a lock.
+    pub fn ticket(&self, name: &str) -> Outcome<Ticket> {
+        let holder = HolderId::new(ClientId::random(), 1);
+        Ok(Ticket::new(LockName::new(name)?, holder, self.ttl))
+    }
+
+    /// Waits until `count` clients wait for the lock; where the store does not know, a moment.
+    ///
+    /// # Errors
+    /// - [`Failure`] if they do not come.
+    pub async fn queued(&self, lock: &Lock, count: u32) -> Outcome {
+        until("the waiters stand in the queue", async || {
+            let state = lock.inspect().await?;
+            Ok(match state.and_then(|state| state.waiters) {
+                Some(waiters) => waiters >= count,
+                None => {
+                    // Nobody tells when they have asked.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    true
+                }
+            })
+        })
+        .await
+    }
+
+    /// `wished`, or the longest fixed lease that the store does if that is shorter.
+    #[must_use]
+    pub fn longest(&self, wished: Duration) -> Duration {
+        match self.capabilities.ttl_of {
+            // The client alone ends a fixed lease there.
+            TtlOf::PerSession => wished,
+            _ => wished.min(self.capabilities.max_ttl),
+        }
+    }
+
+    /// The store frees a hold that nobody renews, at the latest after this time.
+    #[must_use]
+    pub fn freed_after(&self) -> Duration {
+        self.ttl + self.ttl / 2 + self.capabilities.poll.max
+    }
+
+    /// Starts a process that takes locks of this store.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the setup has no URL or the program cannot be started.
+    pub async fn taker(&self) -> Outcome<Taker> {
+        let missing = || Failure::new("the case should have been skipped: no URL or no lock-taker");
+        let program: PathBuf = self.programs.taker.clone().ok_or_else(missing)?;
+        let url = self.site.url().ok_or_else(missing)?;
+        Taker::start(&program, &url, self.ttl).await
+    }
+}
+
+/// A task that ends with its handle.
+#[derive(Debug)]
+pub struct Task<T>(JoinHandle<T>);
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Runs something beside the case.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "cases run inside a runtime of their own"
+)]
+pub fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Task<T> {
+    Task(tokio::spawn(future))
+}
+
+impl<T> Task<T> {
+    /// Its result, which must come soon.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it panicked or takes longer than [`Ctx::PATIENCE`].
+    #[track_caller]
+    pub fn soon(self) -> impl Future<Output = Outcome<T>> + Send
+    where
+        T: Send,
+    {
+        let late = Failure::new("it did not come to an end");
+        async move {
+            let mut task = self;
+            match timeout(Ctx::PATIENCE, &mut task.0).await {
+                Ok(joined) => Ok(joined?),
+                Err(_) => Err(late),
+            }
+        }
+    }
+
+    /// Fails if it ends within `span`: the case says that it has to wait.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it has ended.
+    pub async fn waits_for(&mut self, span: Duration) -> Outcome {
+        match timeout(span, &mut self.0).await {
+            Ok(_) => Err(Failure::new("it did not wait")),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Ends it where it stands.
+    pub async fn cancel(mut self) {
+        self.0.abort();
+        // Cancelled, or finished a moment earlier.
+        drop((&mut self.0).await);
+    }
+}
+
+/// Acquires in a task of its own.
+pub fn acquire(lock: &Lock) -> Task<lockkit_core::Result<Guard>> {
+    let lock = lock.clone();
+    spawn(async move { lock.acquire().await })
+}
+
+/// Bounds what must come soon.
+///
+/// # Errors
+/// - [`Failure`] if it takes longer than [`Ctx::PATIENCE`].
+#[track_caller]
+pub fn soon<T>(future: impl Future<Output = T>) -> impl Future<Output = Outcome<T>> {
+    within(Ctx::PATIENCE, future)
+}
+
+/// Bounds what must come within `limit`.
+///
+/// # Errors
+/// - [`Failure`] if it takes longer.
+#[track_caller]
+pub fn within<T>(
+    limit: Duration,
+    future: impl Future<Output = T>,
+) -> impl Future<Output = Outcome<T>> {
+    let late = Failure::new(format!("it took longer than {limit:?}"));
+    async move { timeout(limit, future).await.map_err(|_| late) }
+}
+
+/// Waits until `probe` says yes; for what no event tells.
+///
+/// # Errors
+/// - [`Failure`] if it still says no after [`Ctx::PATIENCE`].
+#[track_caller]
+pub fn until(
+    what: &str,
+    mut probe: impl AsyncFnMut() -> Outcome<bool>,
+) -> impl Future<Output = Outcome> {
+    let late = Failure::new(format!("still not so: {what}"));
+    async move {
+        let end = Instant::now() + Ctx::PATIENCE;
+        while !probe().await? {
+            if Instant::now() >= end {
+                return Err(late);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! One connection through the proxy.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use lockkit_core::clock::{BootClock, Clock, Moment};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, watch};
+
+use super::postman::Parcel;
+use super::{Direction, Dropped, Faults, Flow, Shared};
+
+/// What a connection knows of itself.
+pub(super) struct Connection {
+    faults: watch::Receiver<Faults>,
+    shared: Arc<Shared>,
+    generation: u64,
+    /// What happens to its replies: one of the constants below.
+    replies: AtomicU8,
+}
+
+const PASS: u8 = 0;
+const SILENCED: u8 = 1;
+const RESET: u8 = 2;
+
+/// The connection is to be reset on both sides.
+struct Reset;
+
+impl From<std::io::Error> for Reset {
+    fn from(_: std::io::Error) -> Self {
+        Self
+    }
+}
+
+impl Connection {
+    pub(super) fn new(faults: watch::Receiver<Faults>, shared: Arc<Shared>) -> Self {
+        let generation = faults.borrow().generation;
+        Self {
+            faults,
+            shared,
+            generation,
+            replies: AtomicU8::new(PASS),
+        }
+    }
+
+    /// Carries bytes until both sides have ended or the connection is reset.
+    pub(super) async fn run(self, mut client: TcpStream, server: SocketAddr) {
+        let Ok(mut upstream) = TcpStream::connect(server).await else {
+            return reset_on_drop(&client);
+        };
+        // Without this, small packets would wait for acknowledgements and distort the delays.
+        let quick = client.set_nodelay(true).and(upstream.set_nodelay(true));
+        let broken = {
+            let (from_client, to_client) = client.split();
+            let (from_server, to_server) = upstream.split();
+            tokio::select! {
+                ended = async {
+                    tokio::try_join!(
+                        self.pipe(Direction::Request, from_client, to_server),
+                        self.pipe(Direction::Reply, from_server, to_client),
+                    )
+                } => ended.is_err(),
+                () = self.killed() => true,
+            }
+        };
+        if broken || quick.is_err() {
+            reset_on_drop(&client);
+            reset_on_drop(&upstream);
+        }
+    }
+
+    async fn killed(&self) {
+        let mut faults = self.faults.clone();
+        // An error means that the proxy is gone, and its connections with it.
+        let seen = faults.wait_for(|faults| faults.generation != self.generation);
+        drop(seen.await);
+    }
+
+    async fn pipe(
+        &self,
+        direction: Direction,
+        from: ReadHalf<'_>,
+        to: WriteHalf<'_>,
+    ) -> Result<(), Reset> {
+        let (post, parcels) = mpsc::unbounded_channel();
+        tokio::try_join!(self.read(direction, from, post), write(parcels, to))?;
+        Ok(())
+    }
+
+    async fn read(
+        &self,
+        direction: Direction,
+        mut from: ReadHalf<'_>,
+        post: mpsc::UnboundedSender<Parcel>,
+    ) -> Result<(), Reset> {
+        let mut faults = self.faults.clone();
+        let mut buffer = vec![0; 64 * 1024];
+        let mut last = Moment::from_nanos(0);
+        let mut dead = false;
+        loop {
+            let length = from.read(&mut buffer).await?;
+            let flow = passable(&mut faults, direction).await?;
+            dead |= flow == Flow::Discard;
+            let bytes = &buffer[..length];
+            if !dead && !bytes.is_empty() {
+                dead = self.reply_is_lost(direction, bytes)?;
+            }
+            if !dead {
+                // A delay that was shortened must not let later bytes overtake earlier ones.
+                let delay = faults.borrow().delay[direction as usize];
+                last = last.max(BootClock::default().now() + delay);
+                self.shared.bytes[direction as usize].fetch_add(length as u64, Ordering::Relaxed);
+                let parcel = (length > 0).then(|| bytes.to_vec());
+                self.deliver(delay, last, parcel, &post);
+            }
+            if length == 0 {
+                return if dead { silent(&post).await } else { Ok(()) };
+            }
+        }
+    }
+
+    fn deliver(
+        &self,
+        delay: Duration,
+        due: Moment,
+        parcel: Parcel,
+        post: &mpsc::UnboundedSender<Parcel>,
+    ) {
+        if delay.is_zero() && due <= BootClock::default().now() {
+            // The writer may have ended with the other side of the connection.
+            drop(post.send(parcel));
+        } else {
+            self.shared.postman.post(due, parcel, post.clone());
+        }
+    }
+
+    /// Marks requests whose reply is to be dropped, and drops replies of marked connections.
+    fn reply_is_lost(&self, direction: Direction, bytes: &[u8]) -> Result<bool, Reset> {
+        match direction {
+            Direction::Request => {
+                if let Some(how) = self.shared.reply_dropped(bytes) {
+                    let mark = match how {
+                        Dropped::Silence => SILENCED,
+                        Dropped::Reset => RESET,
+                    };
+                    self.replies.store(mark, Ordering::SeqCst);
+                }
+                Ok(false)
+            }
+            Direction::Reply => {
+                let mark = self.replies.load(Ordering::SeqCst);
+                if mark != PASS {
+                    self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+                }
+                if mark == RESET {
+                    Err(Reset)
+                } else {
+                    Ok(mark == SILENCED)
+                }
+            }
+        }
+    }
+}
+
+/// Waits while the direction is held.
+async fn passable(
+    faults: &mut watch::Receiver<Faults>,
+    direction: Direction,
+) -> Result<Flow, Reset> {
+    let open = faults
+        .wait_for(|faults| faults.flow[direction as usize] != Flow::Hold)
+        .await;
+    match open {
+        Ok(faults) => Ok(faults.flow[direction as usize]),
+        Err(_) => Err(Reset),
+    }
+}
+
+/// A direction that lost bytes does not tell its end either, until the other side gives up.
+async fn silent(post: &mpsc::UnboundedSender<Parcel>) -> Result<(), Reset> {
+    post.closed().await;
+    Ok(())
+}
+
+async fn write(
+    mut parcels: mpsc::UnboundedReceiver<Parcel>,
+    mut to: WriteHalf<'_>,
+) -> Result<(), Reset> {
+    while let Some(parcel) = parcels.recv().await {
+        let Some(bytes) = parcel else { break };
+        to.write_all(&bytes).await?;
+    }
+    to.shutdown().await?;
+    Ok(())
+}
+
+fn reset_on_drop(stream: &TcpStream) {
+    // The socket is about to be closed; if it cannot linger it closes in the ordinary way.
+    drop(SockRef::from(stream).set_linger(Some(Duration::ZERO)));
+}

@@ -1,0 +1,128 @@
+//! The store in files, in a directory of its own for each case.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+#[cfg(feature = "mutants")]
+use lockkit_core::file::FileMutant;
+use lockkit_core::file::FileStore;
+use lockkit_core::{Capabilities, DistributedLock, LockName};
+use tempfile::TempDir;
+
+use crate::failure::Outcome;
+use crate::setup::{Hook, Setup, Site};
+
+/// Opens a [`FileStore`] in a temporary directory for each case.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct FileSetup {
+    #[cfg(feature = "mutants")]
+    mutant: Option<FileMutant>,
+}
+
+impl FileSetup {
+    /// The file store with its default options: `file`.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+
+    /// The same with a promise of the store broken.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub const fn mutant(mut self, mutant: FileMutant) -> Self {
+        self.mutant = Some(mutant);
+        self
+    }
+}
+
+#[async_trait]
+impl Setup for FileSetup {
+    fn name(&self) -> &str {
+        "file"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        // Any directory will do: nothing is made in one that exists.
+        let store = FileStore::builder(std::env::temp_dir())
+            .allow_network_fs(true)
+            .build();
+        store.map_or_else(|_| Capabilities::new(), |store| store.capabilities())
+    }
+
+    fn hooks(&self) -> &[Hook] {
+        &[Hook::Url, Hook::Wipe, Hook::Residue]
+    }
+
+    async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
+        Ok(Box::new(FileSite {
+            dir: TempDir::new()?,
+            #[cfg(feature = "mutants")]
+            mutant: self.mutant,
+        }))
+    }
+}
+
+/// Files below `dir` that this process has open. Only Linux tells.
+fn open_handles(dir: &Path) -> Vec<String> {
+    let handles = fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    handles
+        .filter_map(|handle| fs::read_link(handle.path()).ok())
+        .filter(|path| path.starts_with(dir))
+        .map(|path| format!("an open handle of {}", path.display()))
+        .collect()
+}
+
+#[derive(Debug)]
+struct FileSite {
+    dir: TempDir,
+    #[cfg(feature = "mutants")]
+    mutant: Option<FileMutant>,
+}
+
+#[async_trait]
+impl Site for FileSite {
+    async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
+        let builder = FileStore::builder(self.dir.path());
+        #[cfg(feature = "mutants")]
+        let builder = match self.mutant {
+            Some(mutant) => builder.mutant(mutant),
+            None => builder,
+        };
+        Ok(Arc::new(builder.build()?))
+    }
+
+    fn url(&self) -> Option<String> {
+        Some(format!("file:{}", self.dir.path().display()))
+    }
+
+    async fn wipe(&self) -> Outcome {
+        for entry in fs::read_dir(self.dir.path())? {
+            fs::remove_file(entry?.path())?;
+        }
+        Ok(())
+    }
+
+    async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
+        let store = FileStore::new(self.dir.path())?;
+        let lock = store.path(name);
+        let mut left = Vec::new();
+        for entry in fs::read_dir(self.dir.path())? {
+            let path = entry?.path();
+            // The file of the lock keeps its token and stays.
+            if path != lock {
+                left.push(format!("the file {}", path.display()));
+            }
+        }
+        left.extend(open_handles(self.dir.path()));
+        Ok(left)
+    }
+}

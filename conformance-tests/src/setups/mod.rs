@@ -1,0 +1,24 @@
+//! The setups of the stores that come with the core.
+
+#[cfg(unix)]
+mod file;
+mod memory;
+
+#[cfg(unix)]
+pub use file::FileSetup;
+pub use memory::MemorySetup;
+
+use crate::setup::Setup;
+
+/// Every setup that this crate knows, whether it can run here or not.
+#[must_use]
+pub fn all() -> Vec<Box<dyn Setup>> {
+    vec![
+        Box::new(MemorySetup::leases()),
+        Box::new(MemorySetup::sessions()),
+        Box::new(MemorySetup::barging()),
+        Box::new(MemorySetup::poll()),
+        #[cfg(unix)]
+        Box::new(FileSetup::new()),
+    ]
+}

@@ -1,0 +1,103 @@
+//! Takes a lock again and again, and writes down what it sees.
+
+use std::time::Duration;
+
+use lockkit_core::{Guard, Lock};
+use tokio::time::Instant;
+
+use crate::history::{Event, Op, Phase, Recorder, now};
+
+/// A client of one lock whose acts become a history.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    lock: Lock,
+    recorder: Recorder,
+}
+
+impl Worker {
+    /// Works on `lock` and tells `recorder`.
+    #[must_use]
+    pub const fn new(lock: Lock, recorder: Recorder) -> Self {
+        Self { lock, recorder }
+    }
+
+    /// Takes the lock, looks at it twice and gives it back, until `span` is over; answers how often
+    /// it had the lock.
+    pub async fn work(&self, span: Duration) -> u64 {
+        let end = Instant::now() + span;
+        let mut turns = 0;
+        while Instant::now() < end {
+            let hold = self.recorder.next_hold();
+            if let Some(guard) = self.acquire(hold).await {
+                turns += 1;
+                self.check(hold, &guard);
+                tokio::task::yield_now().await;
+                self.check(hold, &guard);
+                self.release(hold, guard).await;
+            }
+            if fastrand::u8(..) < 64 {
+                // Now and then it comes back late, so that others meet in other orders.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        turns
+    }
+
+    /// Takes the lock; `None` if it failed.
+    pub async fn acquire(&self, hold: u64) -> Option<Guard> {
+        self.note(hold, Op::Acquire, Phase::Invoke);
+        match self.lock.acquire().await {
+            Ok(guard) => {
+                let event = self.event(now(), hold, Op::Acquire, Phase::Ok);
+                self.recorder.push(event.with_token(guard.token().get()));
+                Some(guard)
+            }
+            Err(error) => {
+                let event = self.event(now(), hold, Op::Acquire, Phase::Fail);
+                self.recorder.push(event.with_note(error.to_string()));
+                None
+            }
+        }
+    }
+
+    /// Looks at the guard. The line carries the moment before the look.
+    pub fn check(&self, hold: u64, guard: &Guard) {
+        let at = now();
+        let phase = match guard.check() {
+            Ok(()) => Phase::Ok,
+            Err(_) => Phase::Fail,
+        };
+        let event = self.event(at, hold, Op::Check, phase);
+        self.recorder.push(event.with_token(guard.token().get()));
+    }
+
+    /// Gives the lock back.
+    pub async fn release(&self, hold: u64, guard: Guard) {
+        self.note(hold, Op::Release, Phase::Invoke);
+        match guard.release().await {
+            Ok(()) => self.note(hold, Op::Release, Phase::Ok),
+            Err(error) => {
+                let event = self.event(now(), hold, Op::Release, Phase::Fail);
+                self.recorder.push(event.with_note(error.to_string()));
+            }
+        }
+    }
+
+    /// Waits for the loss of a hold and writes it down.
+    pub fn watch(&self, hold: u64, guard: &Guard) -> impl Future<Output = ()> + Send + 'static {
+        let (this, lost) = (self.clone(), guard.lost());
+        async move {
+            let reason = lost.await;
+            let event = this.event(now(), hold, Op::Lost, Phase::Info);
+            this.recorder.push(event.with_note(reason.to_string()));
+        }
+    }
+
+    fn note(&self, hold: u64, op: Op, phase: Phase) {
+        self.recorder.push(self.event(now(), hold, op, phase));
+    }
+
+    fn event(&self, at: u64, hold: u64, op: Op, phase: Phase) -> Event {
+        Event::new(at, hold, self.lock.name().as_str(), op, phase)
+    }
+}

@@ -1,0 +1,308 @@
+//! The tests are tested: each promise that can be broken on purpose is caught by a named case, and
+//! the same case passes when the promise is kept.
+//!
+//! One line of [`TABLE`] is one mutant: what is broken, where, and the case that must fail.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use conformance_tests::setups::{FileSetup, MemorySetup};
+use conformance_tests::{Case, CaseRun, Programs, Setup, cases};
+use libtest_mimic::{Arguments, Failed, Trial};
+use lockkit_core::file::FileMutant;
+use lockkit_core::memory::StoreMutant;
+use lockkit_core::mutants::Mutant;
+
+/// What is broken.
+#[derive(Clone, Copy, Debug)]
+enum Broken {
+    Client(Mutant),
+    Memory(StoreMutant),
+    File(FileMutant),
+}
+
+/// What it is broken in.
+#[derive(Clone, Copy, Debug)]
+enum In {
+    Memory,
+    Sessions,
+    Barging,
+    Poll,
+    File,
+}
+
+use Broken::{Client, File, Memory};
+
+const TABLE: &[(Broken, In, &str)] = &[
+    (
+        Client(Mutant::WindowFromReply),
+        In::Memory,
+        "lease::window_counts_from_the_request",
+    ),
+    (
+        Client(Mutant::WindowFromReply),
+        In::Poll,
+        "lease::renewed_window_counts_from_the_request",
+    ),
+    (
+        Client(Mutant::LeaseAgeIgnored),
+        In::Sessions,
+        "lease::age_of_the_session_counts",
+    ),
+    (
+        Client(Mutant::LossNotSticky),
+        In::Memory,
+        "loss::loss_is_sticky",
+    ),
+    (
+        Client(Mutant::CheckByFlag),
+        In::Memory,
+        "loss::check_reads_the_clock",
+    ),
+    (
+        Client(Mutant::RenewalBlocksDeadline),
+        In::Memory,
+        "loss::deadline_fires_while_renewals_hang",
+    ),
+    (
+        Client(Mutant::RenewalNotRetried),
+        In::Memory,
+        "lease::passing_errors_are_retried",
+    ),
+    (
+        Client(Mutant::OneBadRenewalStopsAll),
+        In::Memory,
+        "lease::one_bad_lock_does_not_stop_others",
+    ),
+    (
+        Client(Mutant::NoRecheck),
+        In::Memory,
+        "waiting::served_when_wake_ups_are_lost_on_the_way",
+    ),
+    (
+        Client(Mutant::CancelLeavesTicket),
+        In::Memory,
+        "cancel::dropped_during_the_attempt",
+    ),
+    (
+        Client(Mutant::LostHoldKeptUntilDrop),
+        In::File,
+        "lease::fixed_lease_frees_the_lock_while_its_guard_is_kept",
+    ),
+    (
+        Client(Mutant::DropSpawns),
+        In::Memory,
+        "cancel::guard_dropped_outside_a_runtime",
+    ),
+    (
+        Client(Mutant::ReentryRaisesToken),
+        In::Memory,
+        "reentry::owner_reenters_with_the_same_token",
+    ),
+    (
+        Client(Mutant::AnyOwnerReenters),
+        In::Memory,
+        "reentry::another_owner_waits",
+    ),
+    (
+        Client(Mutant::CancelledWaiterKeepsTurn),
+        In::Memory,
+        "cancel::cancelled_task_passes_its_turn_on",
+    ),
+    (
+        Client(Mutant::AmbiguousReleaseForgotten),
+        In::Memory,
+        "ambiguity::release_without_reply_is_a_release",
+    ),
+    (
+        Client(Mutant::HolderReused),
+        In::Memory,
+        "fencing::holders_are_never_used_again",
+    ),
+    (
+        Client(Mutant::LossNotWatched),
+        In::Sessions,
+        "loss::store_tells_of_an_ended_session",
+    ),
+    (
+        Memory(StoreMutant::ReleaseWithoutOwnerCheck),
+        In::Memory,
+        "exclusion::a_strangers_release_changes_nothing",
+    ),
+    (
+        Memory(StoreMutant::RenewalRecreates),
+        In::Memory,
+        "loss::renewal_never_makes_a_hold",
+    ),
+    (
+        Memory(StoreMutant::WakeUpLost),
+        In::Memory,
+        "waiting::release_wakes_the_waiter_at_once",
+    ),
+    (
+        Memory(StoreMutant::RecheckFindsNothing),
+        In::Memory,
+        "waiting::served_when_the_store_loses_wake_ups",
+    ),
+    (
+        Memory(StoreMutant::EarlyPushDropped),
+        In::Memory,
+        "waiting::early_wake_up_is_kept",
+    ),
+    (
+        Memory(StoreMutant::CounterRestartsAfterWipe),
+        In::Memory,
+        "fencing::token_grows_over_wipe",
+    ),
+    (
+        Memory(StoreMutant::TokenRaisedOnRepeat),
+        In::Memory,
+        "fencing::repeated_attempt_keeps_the_token",
+    ),
+    (
+        Memory(StoreMutant::PushedGrantKeepsFullTtl),
+        In::Memory,
+        "waiting::dead_waiter_keeps_a_grant_briefly",
+    ),
+    (
+        Memory(StoreMutant::QueueEntryWithoutHeartbeat),
+        In::Memory,
+        "waiting::dead_waiter_leaves_the_queue",
+    ),
+    (
+        Memory(StoreMutant::WithdrawalWakesNobody),
+        In::Memory,
+        "waiting::withdrawn_waiter_passes_the_lock_on",
+    ),
+    (
+        Memory(StoreMutant::GhostAfterRelease),
+        In::Sessions,
+        "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost",
+    ),
+    (
+        Memory(StoreMutant::TokenOfLastHolderRepeated),
+        In::Barging,
+        "fencing::token_grows_over_release",
+    ),
+    (
+        Memory(StoreMutant::TryLeavesQueueEntry),
+        In::Memory,
+        "exclusion::try_leaves_nothing_behind",
+    ),
+    (
+        Memory(StoreMutant::GrantToExpiredSession),
+        In::Sessions,
+        "waiting::waiter_of_an_ended_session_is_passed_over",
+    ),
+    (
+        File(FileMutant::NoInodeCompare),
+        In::File,
+        "admin::broken_holder_learns_of_it",
+    ),
+    (
+        File(FileMutant::BareCounter),
+        In::File,
+        "fencing::token_grows_over_wipe",
+    ),
+    (
+        File(FileMutant::ReleaseOfAnybody),
+        In::File,
+        "exclusion::a_strangers_release_changes_nothing",
+    ),
+    (
+        File(FileMutant::UnlinkOnRelease),
+        In::File,
+        "history::sixteen_clients",
+    ),
+];
+
+/// A mutant must be caught within this time.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(8);
+    let mut trials: Vec<Trial> = TABLE.iter().map(|line| trial(*line)).collect();
+    trials.push(Trial::test("every_mutant_is_in_the_table", every_mutant));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial((broken, place, case): (Broken, In, &'static str)) -> Trial {
+    let name = format!("{broken:?} is caught by {case}");
+    Trial::test(name, move || {
+        let found = cases::find(case).ok_or(format!("no case is called {case}"))?;
+        sound(place, &found)?;
+        let start = tokio::time::Instant::now();
+        let caught = outcome(broken, place, &found).err();
+        let took = start.elapsed();
+        match caught {
+            None => Err(Failed::from("the case passes all the same")),
+            Some(_) if took >= LIMIT => Err(format!("caught only after {took:?}").into()),
+            Some(_) => Ok(()),
+        }
+    })
+}
+
+/// The case passes where no promise is broken; it may be unlucky once on a busy machine.
+fn sound(place: In, case: &Case) -> Result<(), Failed> {
+    let setup = setup(place, None);
+    if let Some(reason) = case.skip(&*setup, &Programs::default()) {
+        return Err(format!("it cannot run there: {reason}").into());
+    }
+    run(CaseRun::new(&*setup, case, Programs::default()))
+        .map_err(|why| format!("it fails although nothing is broken: {why}").into())
+}
+
+fn outcome(broken: Broken, place: In, case: &Case) -> Result<(), String> {
+    let setup = setup(place, Some(broken));
+    let run_of_case = CaseRun::new(&*setup, case, Programs::default());
+    match broken {
+        Client(mutant) => run(run_of_case.mutant(mutant)),
+        Memory(_) | File(_) => run(run_of_case),
+    }
+}
+
+/// A case may fail by a panic, also of a task that the client made.
+fn run(case: CaseRun<'_>) -> Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(|| case.run())) {
+        Ok(result) => result.map_err(|failure| failure.to_string()),
+        Err(_) => Err("it panicked".to_owned()),
+    }
+}
+
+fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
+    let memory = match place {
+        In::Memory => MemorySetup::leases(),
+        In::Sessions => MemorySetup::sessions(),
+        In::Barging => MemorySetup::barging(),
+        In::Poll => MemorySetup::poll(),
+        In::File => {
+            return Box::new(match broken {
+                Some(File(mutant)) => FileSetup::new().mutant(mutant),
+                _ => FileSetup::new(),
+            });
+        }
+    };
+    Box::new(match broken {
+        Some(Memory(mutant)) => memory.mutant(mutant),
+        _ => memory,
+    })
+}
+
+/// A mutant that nobody catches would look like a promise that is tested.
+fn every_mutant() -> Result<(), Failed> {
+    let listed: Vec<String> = TABLE.iter().map(|line| format!("{:?}", line.0)).collect();
+    let all = Mutant::ALL.iter().map(|mutant| Client(*mutant));
+    let all = all.chain(StoreMutant::ALL.iter().map(|mutant| Memory(*mutant)));
+    let all = all.chain(FileMutant::ALL.iter().map(|mutant| File(*mutant)));
+    let missing: Vec<String> = all
+        .map(|broken| format!("{broken:?}"))
+        .filter(|name| !listed.contains(name))
+        .collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("not in the table: {}", missing.join(", ")).into())
+    }
+}

@@ -1,0 +1,150 @@
+//! What `lockkit run` does while the program runs: pass signals on, watch the hold, move the terminal.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use lockkit::Guard;
+use nix::sys::signal::Signal;
+use rustix::process::Signal as Raw;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use crate::clock::now;
+use crate::job::Job;
+use crate::link::{End, Order, Report};
+use crate::output::say;
+use crate::signals::Signals;
+
+/// How much longer than it should take the shim may need to end a group, until it is killed itself.
+const MARGIN: Duration = Duration::from_secs(6);
+
+/// How a program ran.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ran {
+    /// How it ended; `None` if that is not known because the shim was killed.
+    pub(crate) end: Option<End>,
+    /// The hold was lost before the program's end.
+    pub(crate) lost: bool,
+    /// Ctrl-C at the terminal that the program had ended it.
+    pub(crate) interrupted: bool,
+}
+
+struct Attendance<'a> {
+    guard: &'a Guard,
+    job: Job,
+    kill_after: Duration,
+    /// When to stop waiting for the shim to end a group whose lock is lost.
+    give_up: Option<Instant>,
+    /// A stop was asked of `lockkit run` and passed on; it stops once the program has.
+    stopping: bool,
+}
+
+/// Stays with the program until nothing of it is left.
+pub(crate) async fn attend(
+    guard: &Guard,
+    job: Job,
+    signals: &mut Signals,
+    kill_after: Duration,
+) -> Ran {
+    let mut lost = pin!(guard.lost());
+    let mut lease =
+        interval((guard.remaining() / 10).clamp(Duration::from_millis(20), Duration::from_secs(1)));
+    lease.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut here = Attendance {
+        guard,
+        job,
+        kill_after,
+        give_up: None,
+        stopping: false,
+    };
+    let end = loop {
+        tokio::select! {
+            report = here.job.report() => match report {
+                Some(Report::Stopped(signal)) => here.stopped(signal).await,
+                Some(Report::Overdue) => here.lose(),
+                Some(Report::Ended(end)) => break Some(end),
+                None => break None,
+            },
+            signal = signals.next() => here.pass_on(signal),
+            _ = &mut lost, if here.give_up.is_none() => here.lose(),
+            _ = lease.tick() => {
+                let until = now() + guard.remaining();
+                here.job.order(Order::Lease(until));
+            }
+            () = expired(here.give_up) => break None,
+        }
+    };
+    let interrupted = end == Some(End::Killed(Signal::SIGINT as i32)) && here.job.has_terminal();
+    here.job.settle(end.is_some());
+    Ran {
+        end,
+        lost: here.give_up.is_some(),
+        interrupted,
+    }
+}
+
+async fn expired(limit: Option<Instant>) {
+    match limit {
+        Some(limit) => sleep_until(limit).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Attendance<'_> {
+    /// The hold is gone: the group must end, by itself or not.
+    fn lose(&mut self) {
+        if self.give_up.is_some() {
+            return;
+        }
+        let name = self.guard.name();
+        match self.guard.check() {
+            Err(error) => say(format_args!("{error}; the program is being ended")),
+            Ok(()) => say(format_args!(
+                "the lease of `{name}` was over while lockkit stood still; the program is being ended"
+            )),
+        }
+        self.job.order(Order::Lost);
+        self.give_up = Some(Instant::now() + self.kill_after + MARGIN);
+    }
+
+    fn pass_on(&mut self, signal: Signal) {
+        match signal {
+            Signal::SIGCONT => return self.resume(),
+            Signal::SIGTSTP => self.stopping = true,
+            _ => {}
+        }
+        if let Some(signal) = Raw::from_named_raw(signal as i32) {
+            self.job.signal(signal);
+        }
+    }
+
+    /// Lets a stopped program go on, but never without the lock: the clock has gone on meanwhile.
+    fn resume(&mut self) {
+        self.stopping = false;
+        if self.guard.check().is_ok() {
+            self.job.signal(Raw::CONT);
+        }
+    }
+
+    /// A signal has stopped the program.
+    ///
+    /// - It wanted the terminal and we have it to give: it gets it and goes on.
+    /// - The terminal stopped it (Ctrl-Z), or our own stop was passed on: we stop as well, so that
+    ///   the shell takes over, and go on with it once somebody continues us.
+    /// - Somebody stopped just the program: that is none of our business, and the lock is kept.
+    async fn stopped(&mut self, signal: i32) {
+        let wants_terminal = signal == Raw::TTIN.as_raw() || signal == Raw::TTOU.as_raw();
+        if wants_terminal && self.job.give_terminal() {
+            return self.resume();
+        }
+        if !wants_terminal && !self.stopping && !self.job.has_terminal() {
+            return;
+        }
+        let had = self.job.suspend(wants_terminal);
+        let has = had && self.job.give_terminal();
+        if wants_terminal && !has && !self.job.give_terminal() {
+            // Where no shell can stop us, this keeps a reader of a lost terminal from spinning.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        self.resume();
+    }
+}

@@ -1,0 +1,67 @@
+//! The last step before the program: a process that is about to become it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::getppid;
+
+use crate::exit::{Code, Failure};
+use crate::signals;
+
+/// The hidden first argument that makes this binary turn into the program.
+pub(crate) const ARGUMENT: &str = "__exec";
+
+/// What our own processes are called in a process list.
+pub(crate) const NAME: &str = "lockkit";
+
+/// The path of this binary, also when an upgrade has replaced it meanwhile.
+pub(crate) fn this_program() -> io::Result<PathBuf> {
+    let own = PathBuf::from("/proc/self/exe");
+    if own.exists() {
+        Ok(own)
+    } else {
+        std::env::current_exe()
+    }
+}
+
+/// Dies with the shim from here on, and becomes the program. Returns only if it cannot.
+pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Failure {
+    let usage = || Failure::new(Code::Usage, "`lockkit run` starts this, nobody else");
+    let Some(shim) = arguments.next().and_then(|pid| pid.to_str()?.parse().ok()) else {
+        return usage();
+    };
+    let Some(program) = arguments.next() else {
+        return usage();
+    };
+    die_with_parent();
+    // The shim may have died before the line above, and then nobody tells us.
+    if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(shim) {
+        return Failure::new(Code::Software, "the shim is gone");
+    }
+    if let Err(error) = signals::unblock_all() {
+        return Failure::from_error(Code::System, &error);
+    }
+    let error = Command::new(&program).args(arguments).exec();
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => Code::NotFound,
+        _ => Code::CannotRun,
+    };
+    let program = program.display();
+    Failure::new(code, format!("cannot run `{program}`: {error}"))
+}
+
+fn die_with_parent() {
+    // Where the kernel refuses, the shim still ends the group; only a `kill -9` of the shim itself
+    // is then left to `lockkit run`.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+}
+
+/// Gives this process its name, which would else be that of the path it was started by.
+pub(crate) fn take_name() {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = rustix::thread::set_name(c"lockkit");
+}

@@ -1,0 +1,126 @@
+//! Exit codes, and failures that carry one.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::process::ExitCode;
+
+/// How the command ends. The numbers are those of `sysexits.h` and of the shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// The name is free (`status`), or there was nothing to break (`break`).
+    Free,
+    /// The arguments are wrong.
+    Usage,
+    /// The store cannot be reached, or it failed.
+    Unavailable,
+    /// A fault of lockkit itself.
+    Software,
+    /// The system gave no process, pipe or the like.
+    System,
+    /// The lock was not acquired in time.
+    NotAcquired,
+    /// The lock was lost while the program ran.
+    Lost,
+    /// The program cannot be run.
+    CannotRun,
+    /// The program was not found.
+    NotFound,
+    /// A signal ended the program, or the wait for the lock.
+    Signal(i32),
+    /// The program's own exit code.
+    Own(u8),
+}
+
+impl Code {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Free => 1,
+            Self::Usage => 64,
+            Self::Unavailable => 69,
+            Self::Software => 70,
+            Self::System => 71,
+            Self::NotAcquired => 75,
+            Self::Lost => 76,
+            Self::CannotRun => 126,
+            Self::NotFound => 127,
+            Self::Signal(number) => 128_u8.saturating_add(u8::try_from(number).unwrap_or(0)),
+            Self::Own(code) => code,
+        }
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code.number())
+    }
+}
+
+/// What went wrong, in one line, and the code to end with.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: Code,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// Takes the message of `error` and of all its sources.
+    pub(crate) fn from_error(code: Code, error: &(dyn StdError + 'static)) -> Self {
+        Self::new(code, chain(error))
+    }
+
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// The messages of an error and its sources, joined by `: `.
+///
+/// A source that the message before it already ends with is not said twice.
+pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let message = source.to_string();
+        if !text.ends_with(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        next = source.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_that_scripts_know() {
+        let numbers = [
+            (Code::Usage, 64),
+            (Code::Unavailable, 69),
+            (Code::NotAcquired, 75),
+            (Code::Lost, 76),
+            (Code::CannotRun, 126),
+            (Code::NotFound, 127),
+            (Code::Signal(15), 143),
+            (Code::Own(7), 7),
+        ];
+        for (code, number) in numbers {
+            assert_eq!(code.number(), number);
+        }
+    }
+}

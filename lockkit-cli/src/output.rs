@@ -1,0 +1,101 @@
+//! The one place that prints.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+use crate::exit::{Code, Failure};
+
+/// Prints a line for the person who runs the command, on standard error.
+pub(crate) fn say(message: impl Display) {
+    // Not `eprintln!`, which panics where standard error is closed.
+    let _ = writeln!(io::stderr(), "lockkit: {message}");
+}
+
+/// Prints a failure and answers its exit code.
+pub(crate) fn fail(failure: &Failure) -> Code {
+    say(failure);
+    failure.code()
+}
+
+/// Prints lines of results on standard output; `false` if nobody reads them any longer.
+pub(crate) fn print(text: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(
+            Code::System,
+            format!("cannot write the output: {error}"),
+        )),
+    }
+}
+
+/// Prints what clap has to say: help and version are results, the rest is a usage error.
+pub(crate) fn explain(error: &clap::Error) -> Code {
+    if error.use_stderr() {
+        let text = if io::stderr().is_terminal() {
+            error.render().ansi().to_string()
+        } else {
+            error.render().to_string()
+        };
+        let _ = io::stderr().write_all(without_secrets(&text).as_bytes());
+        Code::Usage
+    } else {
+        let _ = error.print();
+        Code::Own(0)
+    }
+}
+
+/// Asks a yes-or-no question, if a person is there to answer it.
+pub(crate) fn ask(question: &str) -> Option<bool> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return None;
+    }
+    let _ = write!(io::stderr(), "{question} [y/N] ");
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).ok()?;
+    Some(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Hides what may be secret in a URL, wherever one stands: what is between `://` and `@`, and all
+/// options. INV-14.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let apart = |c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`');
+    text.split_inclusive(apart).map(clean).collect()
+}
+
+/// One word, with the character that ends it.
+fn clean(word: &str) -> String {
+    let end = word.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`'));
+    let (url, end) = word.split_at(end.len());
+    let (place, options) = match url.split_once('?') {
+        Some((place, _)) if place.contains(':') => (place, "?***"),
+        _ => (url, ""),
+    };
+    let (scheme, place) = match place.split_once("://") {
+        Some((scheme, place)) if place.contains('@') => (scheme, place),
+        _ => return format!("{place}{options}{end}"),
+    };
+    let host = place.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://***@{host}{options}{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_hidden_wherever_a_url_stands() {
+        let cases = [
+            (
+                "unexpected 'redis://me:s3/cr@et@host/0' and a://b c@d",
+                "unexpected 'redis://***@host/0' and a://b c@d",
+            ),
+            ("'file:/tmp?key=s3cret'\n", "'file:/tmp?***'\n"),
+            ("what? nothing\n\n", "what? nothing\n\n"),
+        ];
+        for (text, hidden) in cases {
+            assert_eq!(without_secrets(text), hidden);
+        }
+    }
+}

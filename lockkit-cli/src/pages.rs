@@ -1,0 +1,35 @@
+//! What is generated from the definition of the command line: completions and manual pages.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::args::Cli;
+use crate::exit::{Code, Failure};
+use crate::output::print;
+
+/// Prints the completions for a shell.
+pub(crate) fn completions(shell: Shell) -> Result<Code, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "lockkit", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(Code::Own(0))
+}
+
+/// Prints the manual page of lockkit, or of one of its commands.
+pub(crate) fn man(command: Option<&str>) -> Result<Code, Failure> {
+    let mut lockkit = Cli::command();
+    lockkit.build();
+    let about = match command {
+        None => lockkit,
+        Some(name) => lockkit.find_subcommand(name).cloned().ok_or_else(|| {
+            let message = format!("there is no command `{name}`: see `lockkit --help`");
+            Failure::new(Code::Usage, message)
+        })?,
+    };
+    let mut page = Vec::new();
+    clap_mangen::Man::new(about)
+        .render(&mut page)
+        .map_err(|error| Failure::from_error(Code::Software, &error))?;
+    print(&String::from_utf8_lossy(&page))?;
+    Ok(Code::Own(0))
+}

@@ -1,0 +1,255 @@
+//! Lock states as text and as JSON: pure functions.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::time::Duration;
+
+use lockkit::backend::LockState;
+use serde_json::{Value, json};
+
+use crate::args::Form;
+
+/// How often `watch` looks at most.
+pub(crate) const SHORTEST_LOOK: Duration = Duration::from_millis(10);
+
+/// A lock as JSON. The shape is described in the README and only ever grows.
+pub(crate) fn json(state: &LockState) -> Value {
+    json!({
+        "name": state.name.as_str(),
+        "held": !state.holders.is_empty(),
+        "holders": state.holders,
+        "token": state.token.map(|token| token.get()),
+        "remaining_ms": state.remaining.map(millis),
+        "waiters": state.waiters,
+    })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// JSON on a line of its own.
+pub(crate) fn line(value: &Value) -> String {
+    format!("{value}\n")
+}
+
+/// Text from elsewhere, on one line and without anything that a terminal would act on.
+pub(crate) fn plain(text: impl Display) -> String {
+    let mut plain = String::new();
+    for c in text.to_string().chars() {
+        if c.is_control() {
+            plain.extend(c.escape_default());
+        } else {
+            plain.push(c);
+        }
+    }
+    plain
+}
+
+/// Who holds it, in words; empty if nobody does.
+pub(crate) fn holders(state: &LockState) -> String {
+    let names: Vec<_> = state.holders.iter().map(plain).collect();
+    names.join(", ")
+}
+
+/// One lock in one sentence, without a full stop.
+pub(crate) fn sentence(state: &LockState) -> String {
+    let mut text = format!("`{}` is ", plain(&state.name));
+    if state.holders.is_empty() {
+        text.push_str("free");
+    } else {
+        text.push_str("held by ");
+        text.push_str(&holders(state));
+    }
+    for fact in facts(state) {
+        text.push_str(", ");
+        text.push_str(&fact);
+    }
+    text
+}
+
+fn facts(state: &LockState) -> Vec<String> {
+    let left = |left: Duration| format!("{} left", rounded(left));
+    let waiting = |n: u32| format!("{n} waiting");
+    let token = state.token.map(|token| format!("token {token}"));
+    let waiters = state.waiters.filter(|&waiters| waiters > 0).map(waiting);
+    [token, state.remaining.map(left), waiters]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// A time as people read it: whole seconds, or milliseconds below ten of them.
+fn rounded(time: Duration) -> String {
+    let unit = if time < Duration::from_secs(10) {
+        1_000_000
+    } else {
+        1_000_000_000
+    };
+    let nanos = time.as_nanos() / unit * unit;
+    let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+    humantime::format_duration(Duration::from_nanos(nanos)).to_string()
+}
+
+/// One lock over several lines.
+pub(crate) fn details(state: &LockState) -> String {
+    let unknown = || "unknown".to_owned();
+    let number = |n: Option<String>| n.unwrap_or_else(unknown);
+    let mut text = format!("name       {}\n", plain(&state.name));
+    if state.holders.is_empty() {
+        text.push_str("holder     none\n");
+    }
+    for holder in &state.holders {
+        text.push_str(&format!("holder     {}\n", plain(holder)));
+    }
+    let remaining = match state.remaining {
+        Some(left) => rounded(left),
+        None if state.holders.is_empty() => "-".to_owned(),
+        None => "until released".to_owned(),
+    };
+    let token = number(state.token.map(|token| token.to_string()));
+    let waiters = number(state.waiters.map(|waiters| waiters.to_string()));
+    text.push_str(&format!(
+        "token      {token}\nremaining  {remaining}\nwaiters    {waiters}\n"
+    ));
+    text
+}
+
+/// Many locks, one on each line, under a heading.
+pub(crate) fn table(states: &[LockState]) -> String {
+    let dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
+    let mut rows = vec![["NAME", "TOKEN", "LEFT", "WAITERS", "HOLDER"].map(str::to_owned)];
+    rows.extend(states.iter().map(|state| {
+        [
+            plain(&state.name),
+            dash(state.token.map(|token| token.to_string())),
+            dash(state.remaining.map(rounded)),
+            dash(state.waiters.map(|waiters| waiters.to_string())),
+            dash(Some(holders(state)).filter(|holders| !holders.is_empty())),
+        ]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths = [0, 1, 2, 3].map(|column| width(column).unwrap_or(0));
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row.iter().zip(widths) {
+            text.push_str(&format!("{cell:width$}  "));
+        }
+        text.push_str(&row[4]);
+        text.push('\n');
+    }
+    text
+}
+
+/// One change of one lock, as `watch` prints it.
+#[derive(Debug)]
+pub(crate) struct Change {
+    event: &'static str,
+    state: LockState,
+}
+
+impl Change {
+    /// The change on a line of its own.
+    pub(crate) fn text(&self, form: Form) -> String {
+        if form.json {
+            line(&json!({ "event": self.event, "lock": json(&self.state) }))
+        } else {
+            format!("{:7}  {}\n", self.event, sentence(&self.state))
+        }
+    }
+}
+
+/// What happened between two looks, by name. The time left is not a change.
+pub(crate) fn changes(
+    before: &BTreeMap<String, LockState>,
+    now: &BTreeMap<String, LockState>,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (name, old) in before {
+        if !now.contains_key(name) {
+            let gone = LockState::new(old.name.clone()).with_token(old.token);
+            changes.extend(event(Some(old), &gone).map(|event| Change { event, state: gone }));
+        }
+    }
+    for (name, new) in now {
+        let event = event(before.get(name), new);
+        changes.extend(event.map(|event| Change {
+            event,
+            state: new.clone(),
+        }));
+    }
+    changes
+}
+
+fn event(old: Option<&LockState>, new: &LockState) -> Option<&'static str> {
+    let was_held = old.is_some_and(|old| !old.holders.is_empty());
+    let is_held = !new.holders.is_empty();
+    let waited = old.and_then(|old| old.waiters);
+    match (was_held, is_held) {
+        (false, true) => Some("held"),
+        (true, false) => Some("free"),
+        (true, true) if old.is_some_and(|old| old.holders != new.holders) => Some("passed"),
+        _ if waited.unwrap_or(0) != new.waiters.unwrap_or(0) => Some("waiters"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkit::{FencingToken, LockName};
+
+    fn held(name: &str, holder: &str, token: u64) -> LockState {
+        LockState::new(LockName::new(name).unwrap())
+            .with_holder(holder)
+            .with_token(FencingToken::new(token))
+    }
+
+    fn map(states: &[&LockState]) -> BTreeMap<String, LockState> {
+        let named = |state: &&LockState| (state.name.as_str().to_owned(), (*state).clone());
+        states.iter().map(named).collect()
+    }
+
+    #[test]
+    fn the_json_shape_is_frozen() {
+        let state = held("a/b", "me:1", 1 << 52).with_remaining(Some(Duration::from_millis(1500)));
+        assert_eq!(
+            json(&state).to_string(),
+            r#"{"held":true,"holders":["me:1"],"name":"a/b","remaining_ms":1500,"token":4503599627370496,"waiters":null}"#
+        );
+        let free = LockState::new(LockName::new("x").unwrap()).with_waiters(Some(2));
+        assert_eq!(
+            json(&free).to_string(),
+            r#"{"held":false,"holders":[],"name":"x","remaining_ms":null,"token":null,"waiters":2}"#
+        );
+    }
+
+    #[test]
+    fn changes_are_told_once_and_by_kind() {
+        let kinds = |before: &[&LockState], now: &[&LockState]| {
+            let changes = changes(&map(before), &map(now));
+            changes
+                .iter()
+                .map(|change| change.event)
+                .collect::<Vec<_>>()
+        };
+        let (first, second) = (held("a", "me:1", 1), held("a", "you:1", 2));
+        assert_eq!(kinds(&[], &[&first]), ["held"]);
+        assert_eq!(kinds(&[&first], &[&second]), ["passed"]);
+        assert_eq!(kinds(&[&first], &[]), ["free"]);
+        let left = first.clone().with_remaining(Some(Duration::from_secs(1)));
+        assert_eq!(kinds(&[&first], &[&left]), [""; 0]);
+        let waiting = first.clone().with_waiters(Some(1));
+        assert_eq!(kinds(&[&first], &[&waiting]), ["waiters"]);
+    }
+
+    #[test]
+    fn names_cannot_play_tricks_on_the_terminal() {
+        let state = held("a\n\x1b[2Jb", "me:1", 7);
+        assert_eq!(
+            sentence(&state),
+            "`a\\n\\u{1b}[2Jb` is held by me:1, token 7"
+        );
+        assert_eq!(table(&[state]).lines().count(), 2);
+    }
+}

@@ -1,0 +1,130 @@
+//! Signals to `lockkit run`: blocked everywhere, and read one after another by a thread of their own.
+//!
+//! No handler is installed, and the mask is emptied before the program begins: it finds the
+//! dispositions that it would have without lockkit, and nothing blocked.
+
+use std::io;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use rustix::process::{getpgrp, kill_process_group};
+use tokio::sync::mpsc;
+
+/// Those that are passed on to the program.
+const PASSED: [Signal; 9] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTSTP,
+    Signal::SIGCONT,
+    Signal::SIGWINCH,
+];
+
+/// The signals that arrive.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    arrivals: mpsc::UnboundedReceiver<Signal>,
+}
+
+impl Signals {
+    /// Blocks them and begins to listen. To be called by the main thread before there is any other.
+    ///
+    /// A signal that was ignored when lockkit began, as under `nohup`, stays ignored. `SIGTTOU` is
+    /// blocked without being read: the terminal is taken back from the background.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let ignored = ignored();
+        let heard: SigSet = PASSED
+            .into_iter()
+            .filter(|&signal| ignored & (1 << (signal as i32 - 1)) == 0)
+            .collect();
+        let mut blocked = heard;
+        blocked.add(Signal::SIGTTOU);
+        blocked.thread_block()?;
+        let (arrived, arrivals) = mpsc::unbounded_channel();
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                while let Ok(signal) = heard.wait() {
+                    if arrived.send(signal).is_err() {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self { arrivals })
+    }
+
+    /// The next signal.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn next(&mut self) -> Signal {
+        match self.arrivals.recv().await {
+            Some(signal) => signal,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Blocks every signal but the one that tells of children, for the shim: whatever is sent to the
+/// process group meets the program and not the shim.
+pub(crate) fn block_all_but_children() -> io::Result<()> {
+    let mut all = SigSet::all();
+    all.remove(Signal::SIGCHLD);
+    Ok(all.thread_block()?)
+}
+
+/// Blocks nothing, as the program expects it. What came meanwhile takes effect at once.
+pub(crate) fn unblock_all() -> io::Result<()> {
+    Ok(SigSet::empty().thread_set_mask()?)
+}
+
+/// Lets `signal` through to this thread while `send` runs. It takes effect before this returns.
+pub(crate) fn unblocked<T>(signal: Signal, send: impl FnOnce() -> T) -> T {
+    let mut one = SigSet::empty();
+    one.add(signal);
+    let before = one.thread_swap_mask(SigmaskHow::SIG_UNBLOCK);
+    let value = send();
+    if let Ok(before) = before {
+        let _ = before.thread_set_mask();
+    }
+    value
+}
+
+/// Passes on the Ctrl-C that ended the program to our own group, which did not have the terminal: a
+/// script around us shall end as it would have without lockkit. This process dies of it too.
+pub(crate) fn die_of_interrupt() {
+    unblocked(Signal::SIGINT, || {
+        let _ = kill_process_group(getpgrp(), rustix::process::Signal::INT);
+    });
+}
+
+/// The signals that this process inherited as ignored, as a mask with bit `n - 1` for signal `n`.
+/// Where the system does not tell, none.
+fn ignored() -> u64 {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .as_deref()
+        .and_then(ignored_of)
+        .unwrap_or(0)
+}
+
+fn ignored_of(status: &str) -> Option<u64> {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_mask_of_ignored_signals() {
+        let status = "Name:\tsh\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000001\n";
+        assert_eq!(ignored_of(status), Some(1));
+        assert_eq!(ignored_of("Name:\tsh\n"), None);
+    }
+}

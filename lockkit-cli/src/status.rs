@@ -1,0 +1,141 @@
+//! `lockkit status`, `list`, `watch` and `break`: what an operator sees and does.
+
+use std::collections::BTreeMap;
+
+use lockkit::backend::LockState;
+use nix::sys::signal::Signal;
+
+use crate::args::{BreakArgs, Form, ListArgs, StatusArgs, StoreArgs, WatchArgs};
+use crate::exit::{Code, Failure};
+use crate::output::{ask, print, say};
+use crate::render;
+use crate::signals::Signals;
+use crate::store::{connect, failure, runtime};
+
+/// `lockkit status`.
+pub(crate) fn status(args: &StatusArgs, store: &StoreArgs) -> Result<Code, Failure> {
+    let state = runtime()?.block_on(async {
+        let client = connect(store).await?;
+        let lock = client.lock(args.name.as_str()).map_err(|e| failure(&e))?;
+        lock.inspect().await.map_err(|e| failure(&e))
+    })?;
+    let state = state.unwrap_or_else(|| LockState::new(args.name.clone()));
+    print(&match args.form {
+        Form { json: true } => render::line(&render::json(&state)),
+        Form { json: false } => render::details(&state),
+    })?;
+    Ok(match state.holders.is_empty() {
+        true => Code::Free,
+        false => Code::Own(0),
+    })
+}
+
+/// `lockkit list`.
+pub(crate) fn list(args: &ListArgs, store: &StoreArgs) -> Result<Code, Failure> {
+    let states = runtime()?.block_on(async {
+        let client = connect(store).await?;
+        client.list(&args.prefix).await.map_err(|e| failure(&e))
+    })?;
+    let states: Vec<_> = by_name(states).into_values().collect();
+    print(&match args.form {
+        Form { json: true } => render::line(&states.iter().map(render::json).collect()),
+        Form { json: false } => render::table(&states),
+    })?;
+    Ok(Code::Own(0))
+}
+
+/// `lockkit break`.
+pub(crate) fn break_lock(args: &BreakArgs, store: &StoreArgs) -> Result<Code, Failure> {
+    let runtime = runtime()?;
+    let client = runtime.block_on(connect(store))?;
+    let lock = client.lock(args.name.as_str()).map_err(|e| failure(&e))?;
+    if !args.yes {
+        let state = runtime.block_on(lock.inspect()).map_err(|e| failure(&e))?;
+        let what = match &state {
+            Some(state) if !state.holders.is_empty() => render::sentence(state),
+            _ => format!("`{}` is free", args.name),
+        };
+        match ask(&format!("{what}. End this hold?")) {
+            Some(true) => {}
+            Some(false) => return Err(Failure::new(Code::Usage, "nothing was broken")),
+            None => {
+                let message = format!("{what}; give --yes to end this hold");
+                return Err(Failure::new(Code::Usage, message));
+            }
+        }
+    }
+    let broken = runtime
+        .block_on(lock.break_lock())
+        .map_err(|e| failure(&e))?;
+    let held = broken
+        .as_ref()
+        .is_some_and(|state| !state.holders.is_empty());
+    let state = broken.unwrap_or_else(|| LockState::new(args.name.clone()));
+    print(&match (args.form, held) {
+        (Form { json: true }, _) => {
+            render::line(&serde_json::json!({ "broken": held, "lock": render::json(&state) }))
+        }
+        (_, true) => format!("broken: {}\n", render::sentence(&state)),
+        (_, false) => format!("`{}` was free\n", render::plain(&args.name)),
+    })?;
+    Ok(if held { Code::Own(0) } else { Code::Free })
+}
+
+/// `lockkit watch`.
+pub(crate) fn watch(args: &WatchArgs, store: &StoreArgs) -> Result<Code, Failure> {
+    let mut signals =
+        Signals::listen().map_err(|error| Failure::from_error(Code::System, &error))?;
+    runtime()?.block_on(async {
+        tokio::select! {
+            ended = follow(args, store) => ended,
+            () = ending(&mut signals) => Ok(Code::Own(0)),
+        }
+    })
+}
+
+/// Somebody wants the watch to end. Stops and continues along with the terminal meanwhile.
+async fn ending(signals: &mut Signals) {
+    loop {
+        match signals.next().await {
+            Signal::SIGTSTP => crate::job::suspend(false),
+            Signal::SIGCONT | Signal::SIGWINCH => {}
+            _ => return,
+        }
+    }
+}
+
+/// Prints changes until nobody reads them. A store that does not answer for a while is said once.
+async fn follow(args: &WatchArgs, store: &StoreArgs) -> Result<Code, Failure> {
+    let client = connect(store).await?;
+    let mut looks = tokio::time::interval(args.interval.max(render::SHORTEST_LOOK));
+    let mut before: Option<BTreeMap<String, LockState>> = None;
+    let mut failing = false;
+    loop {
+        looks.tick().await;
+        let now = match client.list(&args.prefix).await {
+            Ok(states) => by_name(states),
+            Err(error) if before.is_none() => return Err(failure(&error)),
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    say(format_args!("{}; goes on trying", failure(&error)));
+                }
+                continue;
+            }
+        };
+        failing = false;
+        let changes = render::changes(before.as_ref().unwrap_or(&BTreeMap::new()), &now);
+        let text: String = changes
+            .iter()
+            .map(|change| change.text(args.form))
+            .collect();
+        if !text.is_empty() && !print(&text)? {
+            return Ok(Code::Own(0));
+        }
+        before = Some(now);
+    }
+}
+
+fn by_name(states: Vec<LockState>) -> BTreeMap<String, LockState> {
+    let named = |state: LockState| (state.name.as_str().to_owned(), state);
+    states.into_iter().map(named).collect()
+}

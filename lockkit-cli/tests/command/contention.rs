@@ -1,0 +1,85 @@
+//! Several commands want one lock.
+
+use crate::stage::{Stage, eventually};
+
+const HOLD: &str = "echo $LOCKKIT_TOKEN; exec sleep 600";
+
+#[test]
+fn no_wait_on_a_held_name_is_75_at_once_and_runs_nothing() {
+    let stage = Stage::new();
+    let mut holder = stage.run(&[], "job", HOLD);
+    holder.line();
+    for options in [
+        ["--no-wait"].as_slice(),
+        &["-n"],
+        &["--wait", "0s"],
+        &["--wait", "50ms"],
+    ] {
+        let mut other = stage.run(options, "job", "echo ran");
+        assert_eq!(other.code(), Some(75));
+        assert_eq!(other.line(), "");
+        let said = other.said();
+        assert!(said.starts_with("lockkit: `job` is held by "), "{said}");
+    }
+    let mut quiet = stage.run(&["-n", "-q"], "job", "echo ran");
+    assert_eq!(quiet.code(), Some(75));
+    assert_eq!(quiet.said(), "");
+}
+
+#[test]
+fn one_waits_for_the_other_and_the_token_grows() {
+    let stage = Stage::new();
+    let go = stage.dir().join("go");
+    let until_go = format!(
+        "echo $LOCKKIT_TOKEN; until test -e {}; do sleep 0.02; done",
+        go.display()
+    );
+    let mut first = stage.run(&[], "job", &until_go);
+    let before: u64 = first.line().parse().unwrap();
+    let mut second = stage.run(&["-v"], "job", "echo $LOCKKIT_TOKEN");
+    let mut third = stage.run(&["--wait", "1m"], "job", "echo $LOCKKIT_TOKEN");
+    assert!(!stage.is_free("job"));
+    assert!(second.is_running() && third.is_running());
+    std::fs::write(&go, "").unwrap();
+    let mut after = [second.line(), third.line()].map(|line| line.parse::<u64>().unwrap());
+    after.sort_unstable();
+    assert!(
+        before < after[0] && after[0] < after[1],
+        "{before} {after:?}"
+    );
+    assert_eq!([first.code(), second.code(), third.code()], [Some(0); 3]);
+}
+
+#[test]
+fn it_says_once_for_whom_it_waits() {
+    let stage = Stage::new();
+    let mut holder = stage.run(&[], "job", HOLD);
+    let token = holder.line();
+    let mut waiter = stage.run(&["-v", "--wait", "1s"], "job", "true");
+    assert_eq!(waiter.code(), Some(75));
+    let said = waiter.said();
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(
+        lines[0].starts_with("lockkit: waits: `job` is held by "),
+        "{said}"
+    );
+    assert!(lines[0].contains(&token), "{said}");
+    let mut silent = stage.run(&["-q", "--wait", "1s"], "job", "true");
+    assert_eq!(silent.code(), Some(75));
+    assert_eq!(silent.said(), "");
+}
+
+#[test]
+fn no_two_run_at_once() {
+    let stage = Stage::new();
+    let script = format!(
+        "mkdir {0} || exit 9; sleep 0.01; rmdir {0} || exit 9",
+        stage.dir().join("inside").display()
+    );
+    let mut all: Vec<_> = (0..12).map(|_| stage.run(&[], "job", &script)).collect();
+    for one in &mut all {
+        assert_eq!(one.code(), Some(0));
+    }
+    eventually("the lock is free", || stage.is_free("job"));
+}

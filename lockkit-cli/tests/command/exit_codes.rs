@@ -1,0 +1,197 @@
+//! The exit codes that scripts rely on, and what the program is given.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use std::io::{Read, Write};
+
+use crate::stage::{Running, Stage};
+
+#[test]
+fn the_programs_own_code_comes_through() {
+    let stage = Stage::new();
+    for code in [0, 1, 7, 75, 255] {
+        let script = format!("exit {code}");
+        assert_eq!(
+            stage.code(&["run", "job", "--", "sh", "-c", &script]),
+            Some(code)
+        );
+    }
+}
+
+#[test]
+fn a_signal_that_ends_the_program_counts_from_128() {
+    let stage = Stage::new();
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130)] {
+        let script = format!("kill -{signal} $$");
+        assert_eq!(
+            stage.code(&["run", "job", "--", "sh", "-c", &script]),
+            Some(code)
+        );
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_or_not_a_program_is_told_apart() {
+    let stage = Stage::new();
+    let file = stage.dir().join("plain");
+    fs::write(&file, "true\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let file = file.to_str().unwrap();
+    for (program, code) in [
+        ("no-such-program", 127),
+        ("/no/such/program", 127),
+        (file, 126),
+    ] {
+        let output = stage.call(&["run", "job", "--", program]);
+        assert_eq!(output.status.code(), Some(code));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.starts_with(&format!("lockkit: cannot run `{program}`: ")),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1);
+        assert!(stage.is_free("job"));
+    }
+}
+
+#[test]
+fn wrong_arguments_are_64_and_help_is_0() {
+    let stage = Stage::new();
+    let long = "x".repeat(513);
+    let wrong: [&[&str]; 11] = [
+        &[],
+        &["run"],
+        &["run", "job"],
+        &["run", "job", "true"],
+        &["run", "", "--", "true"],
+        &["run", &long, "--", "true"],
+        &["run", "--wait", "soon", "job", "--", "true"],
+        &["run", "--wait", "1s", "--no-wait", "job", "--", "true"],
+        &["run", "--url", "gopher://x", "job", "--", "true"],
+        &["run", "--ttl", "0s", "job", "--", "true"],
+        &["man", "nonsense"],
+    ];
+    for arguments in wrong {
+        let output = stage.call(arguments);
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {output:?}");
+        assert!(!output.stderr.is_empty());
+    }
+    for arguments in [
+        ["run", "--help"],
+        ["--help", "run"],
+        ["-h", "run"],
+        ["--version", "run"],
+    ] {
+        assert_eq!(stage.code(&arguments), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_store_that_is_not_there_is_69() {
+    let stage = Stage::new();
+    let url = format!("file:{}/plain/locks", stage.dir().display());
+    fs::write(stage.dir().join("plain"), "").unwrap();
+    for arguments in [
+        ["run", "job", "--", "true"].as_slice(),
+        &["status", "job"],
+        &["list"],
+    ] {
+        let output = stage
+            .lockkit()
+            .arg("--url")
+            .arg(&url)
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(69), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("lockkit: "), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn the_program_finds_the_name_and_the_token() {
+    let stage = Stage::new();
+    let script = r#"printf '%s|%s' "$LOCKKIT_NAME" "$LOCKKIT_TOKEN""#;
+    let output = stage.call(&["run", "a b\n/c", "--", "sh", "-c", script]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (name, token) = text.split_once('|').unwrap();
+    assert_eq!(name, "a b\n/c");
+    assert!(token.parse::<u64>().unwrap() > 0);
+}
+
+#[test]
+fn standard_streams_go_straight_through() {
+    let stage = Stage::new();
+    let mut command = stage.lockkit();
+    command
+        .args(["run", "job", "--", "sh", "-c", "cat; echo done >&2"])
+        .stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let mut stdin = running.stdin();
+    stdin.write_all(b"one\n").unwrap();
+    assert_eq!(running.line(), "one");
+    // Far more than a pipe holds: nobody on the way may keep it.
+    let writer = std::thread::spawn(move || {
+        for _ in 0..50_000 {
+            stdin.write_all(b"another line of text\n").unwrap();
+        }
+    });
+    for _ in 0..50_000 {
+        assert_eq!(running.line(), "another line of text");
+    }
+    writer.join().unwrap();
+    assert_eq!(running.line(), "");
+    assert_eq!(running.code(), Some(0));
+    assert_eq!(running.said(), "done\n");
+}
+
+#[test]
+fn a_closed_standard_input_stays_empty() {
+    let stage = Stage::new();
+    let command = format!("exec {} run job -- cat <&-", env!("CARGO_BIN_EXE_lockkit"));
+    let output = std::process::Command::new("sh")
+        .args(["-c", &command])
+        .env("XDG_STATE_HOME", stage.dir())
+        .env_remove("LOCKKIT_URL")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_program_starts_with_clean_signals_and_no_files_of_ours() {
+    let stage = Stage::new();
+    let script = "grep -E 'Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd | wc -l";
+    let inside = stage.call(&["run", "job", "--", "sh", "-c", script]);
+    let mut outside = std::process::Command::new("sh");
+    outside.args(["-c", script]).stdin(Stdio::null());
+    let outside = outside.output().unwrap();
+    assert_eq!(
+        String::from_utf8(inside.stdout).unwrap(),
+        String::from_utf8(outside.stdout).unwrap()
+    );
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_ignored_signal_stays_ignored() {
+    let stage = Stage::new();
+    let lockkit = env!("CARGO_BIN_EXE_lockkit");
+    let script = format!(
+        "trap '' HUP; exec {lockkit} run job -- sh -c 'kill -HUP $PPID; kill -HUP $$; echo alive'"
+    );
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", &script])
+        .env("XDG_STATE_HOME", stage.dir())
+        .env_remove("LOCKKIT_URL");
+    let mut out = String::new();
+    let output = command.output().unwrap();
+    output.stdout.as_slice().read_to_string(&mut out).unwrap();
+    assert_eq!(out, "alive\n", "{output:?}");
+}

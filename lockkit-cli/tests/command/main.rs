@@ -1,0 +1,18 @@
+//! The real command as a real process, on the embedded store.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests fail by panicking, in what they share too"
+)]
+
+mod contention;
+mod death;
+mod exit_codes;
+mod loss;
+mod messages;
+mod names;
+mod operator;
+mod signals;
+mod stage;
+#[cfg(target_os = "linux")]
+mod terminal;

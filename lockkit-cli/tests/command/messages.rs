@@ -1,0 +1,104 @@
+//! What the command says, and what it must never say.
+
+use crate::stage::Stage;
+
+#[test]
+fn no_message_holds_a_password() {
+    let stage = Stage::new();
+    let secret = "hunter2";
+    let urls = [
+        format!("gopher://me:{secret}@127.0.0.1/"),
+        format!("redis://me:{secret}@127.0.0.1:1/?nonsense=1"),
+        format!("file:/tmp?password={secret}&nonsense={secret}"),
+        format!("://me:{secret}@"),
+        format!("redis://me:{secret}@["),
+    ];
+    for url in &urls {
+        let calls: [&[&str]; 4] = [
+            &["--url", url, "list"],
+            &["list", "--url", url, "--nonsense"],
+            &["run", "-n", "--url", url, "job", "--", "true"],
+            &["status", "job", url],
+        ];
+        for arguments in calls {
+            let output = stage.call(arguments);
+            assert_ne!(output.status.code(), Some(0), "{arguments:?}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(!said.contains(secret), "{said}");
+        }
+        for arguments in [
+            ["list"].as_slice(),
+            &["--help"],
+            &["run", "--help"],
+            &["run"],
+        ] {
+            let output = stage
+                .lockkit()
+                .env("LOCKKIT_URL", url)
+                .args(arguments)
+                .output()
+                .unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            assert!(!String::from_utf8(said).unwrap().contains(secret));
+        }
+    }
+}
+
+#[test]
+fn the_url_comes_from_the_argument_before_the_environment() {
+    let stage = Stage::new();
+    let [one, two] = ["one", "two"].map(|name| format!("file:{}/{name}", stage.dir().display()));
+    let script = format!(
+        "{0} status job >/dev/null && {0} --url {two} status job >/dev/null || echo $?",
+        env!("CARGO_BIN_EXE_lockkit")
+    );
+    let output = stage
+        .lockkit()
+        .env("LOCKKIT_URL", &one)
+        .args(["run", "job", "--", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n");
+}
+
+#[test]
+fn a_store_that_keeps_nobody_out_is_named() {
+    let stage = Stage::new();
+    let output = stage.call(&["run", "--url", "memory:", "job", "--", "true"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("memory:")
+    );
+}
+
+#[test]
+fn completions_and_manual_pages_come_out() {
+    let stage = Stage::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = stage.call(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(script.contains("no-wait"), "{shell}");
+    }
+    let page = String::from_utf8(stage.call(&["man"]).stdout).unwrap();
+    assert!(
+        page.contains(".TH lockkit 1") && page.contains("LOCKKIT_URL"),
+        "{page}"
+    );
+    for command in [
+        "run",
+        "status",
+        "list",
+        "watch",
+        "break",
+        "completions",
+        "man",
+    ] {
+        let output = stage.call(&["man", command]);
+        assert_eq!(output.status.code(), Some(0));
+        let page = String::from_utf8(output.stdout).unwrap();
+        assert!(page.contains(&format!(".TH lockkit-{command} 1")), "{page}");
+    }
+}

@@ -1,0 +1,120 @@
+//! `status`, `list`, `watch`, `break`.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::stage::{Running, Stage, eventually};
+
+const HOLD: &str = "echo $LOCKKIT_TOKEN; exec sleep 600";
+
+fn json(text: &[u8]) -> Value {
+    serde_json::from_slice(text).unwrap()
+}
+
+#[test]
+fn status_tells_held_from_free() {
+    let stage = Stage::new();
+    assert_eq!(stage.code(&["status", "job"]), Some(1));
+    let free = json(&stage.call(&["status", "job", "--json"]).stdout);
+    assert_eq!(free["held"], false);
+    assert_eq!(free["holders"], serde_json::json!([]));
+
+    let mut holder = stage.run(&[], "job", HOLD);
+    let token: u64 = holder.line().parse().unwrap();
+    let held = stage.call(&["status", "job", "--json"]);
+    assert_eq!(held.status.code(), Some(0));
+    let held = json(&held.stdout);
+    assert_eq!(held["name"], "job");
+    assert_eq!(held["held"], true);
+    assert_eq!(held["token"], token);
+    assert_eq!(held["holders"].as_array().unwrap().len(), 1);
+    assert!(held.get("remaining_ms").is_some() && held.get("waiters").is_some());
+    let text = String::from_utf8(stage.call(&["status", "job"]).stdout).unwrap();
+    assert!(text.contains(&format!("token      {token}")), "{text}");
+}
+
+#[test]
+fn list_shows_what_begins_with_the_prefix() {
+    let stage = Stage::new();
+    assert_eq!(
+        json(&stage.call(&["list", "--json"]).stdout),
+        serde_json::json!([])
+    );
+    let mut holders = ["a/1", "a/2", "b/1"].map(|name| stage.run(&[], name, HOLD));
+    for holder in &mut holders {
+        holder.line();
+    }
+    let names = |prefix: &[&str]| {
+        let mut arguments = vec!["list", "--json"];
+        arguments.extend(prefix);
+        let listed = json(&stage.call(&arguments).stdout);
+        let listed = listed.as_array().unwrap().iter();
+        listed
+            .map(|lock| lock["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["a/"]), ["a/1", "a/2"]);
+    assert_eq!(names(&[]), ["a/1", "a/2", "b/1"]);
+    assert_eq!(names(&["c"]), [""; 0]);
+    let table = String::from_utf8(stage.call(&["list", "a/"]).stdout).unwrap();
+    assert_eq!(table.lines().count(), 3, "{table}");
+}
+
+#[test]
+fn break_needs_a_yes() {
+    let stage = Stage::new();
+    let mut holder = stage.run(&["--ttl", "1s"], "job", HOLD);
+    let token = holder.line();
+    let refused = stage.call(&["break", "job"]);
+    assert_eq!(refused.status.code(), Some(64));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains(&token) && said.contains("--yes"), "{said}");
+    assert!(!stage.is_free("job"));
+
+    let broken = stage.call(&["break", "job", "--yes", "--json"]);
+    assert_eq!(broken.status.code(), Some(0), "{broken:?}");
+    let broken = json(&broken.stdout);
+    assert_eq!(broken["broken"], true);
+    assert_eq!(broken["lock"]["token"].to_string(), token);
+    assert_eq!(holder.code(), Some(76));
+    assert_eq!(stage.code(&["break", "job", "--yes"]), Some(1));
+}
+
+#[test]
+fn watch_prints_a_line_for_each_change_and_ends_on_a_signal() {
+    let stage = Stage::new();
+    let mut command = stage.lockkit();
+    command.args(["watch", "job", "--json", "--interval", "20ms"]);
+    let mut watch = Running::start(command);
+    let mut other = stage.run(&[], "other", HOLD);
+    other.line();
+    let mut holder = stage.run(&[], "job/1", HOLD);
+    let token = holder.line();
+    let event = json(watch.line().as_bytes());
+    assert_eq!(event["event"], "held");
+    assert_eq!(event["lock"]["name"], "job/1");
+    assert_eq!(event["lock"]["token"].to_string(), token);
+    holder.signal(Signal::TERM);
+    let event = json(watch.line().as_bytes());
+    assert_eq!(event["event"], "free");
+    assert_eq!(event["lock"]["held"], false);
+    watch.signal(Signal::INT);
+    assert_eq!(watch.code(), Some(0));
+    assert_eq!(watch.said(), "");
+}
+
+#[test]
+fn watch_ends_quietly_when_nobody_reads() {
+    let stage = Stage::new();
+    let mut watch = stage.lockkit();
+    watch.args(["watch", "--interval", "20ms"]);
+    let mut watch = Running::start(watch);
+    let mut holder = stage.run(&[], "job", HOLD);
+    holder.line();
+    assert!(watch.line().starts_with("held"));
+    watch.close();
+    holder.signal(Signal::TERM);
+    eventually("the watch ends", || !watch.is_running());
+    assert_eq!(watch.code(), Some(0));
+    assert_eq!(watch.said(), "");
+}

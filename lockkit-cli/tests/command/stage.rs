@@ -1,0 +1,192 @@
+//! What every test needs: a store of its own, the command, and waiting with an end to it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// An embedded store that no other test sees.
+pub(crate) struct Stage {
+    dir: TempDir,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The command with nothing of the environment that could lead it elsewhere.
+    pub(crate) fn lockkit(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkit"));
+        command
+            .env_remove("LOCKKIT_URL")
+            .env("XDG_STATE_HOME", self.dir())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub(crate) fn call(&self, arguments: &[&str]) -> Output {
+        self.lockkit().args(arguments).output().unwrap()
+    }
+
+    /// Runs the command to its end and answers its exit code.
+    pub(crate) fn code(&self, arguments: &[&str]) -> Option<i32> {
+        self.call(arguments).status.code()
+    }
+
+    /// Starts `lockkit run` with a shell script.
+    pub(crate) fn run(&self, options: &[&str], name: &str, script: &str) -> Running {
+        let mut command = self.lockkit();
+        command
+            .arg("run")
+            .args(options)
+            .args([name, "--", "sh", "-c", script]);
+        Running::start(command)
+    }
+
+    /// Whether the lock is free at this moment.
+    pub(crate) fn is_free(&self, name: &str) -> bool {
+        self.code(&["run", "--no-wait", "--quiet", name, "--", "true"]) == Some(0)
+    }
+}
+
+/// A command under way. Killed when the test ends.
+pub(crate) struct Running {
+    child: Child,
+    lines: Option<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = child.stdout.take().map(BufReader::new);
+        Self { child, lines }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn stdin(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().unwrap()
+    }
+
+    /// The next line of standard output; empty at its end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        let lines = self.lines.as_mut().unwrap();
+        lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The next line, which is a process number.
+    pub(crate) fn line_pid(&mut self) -> Pid {
+        Pid::from_raw(self.line().parse().unwrap()).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// The one child of the command: the shim.
+    pub(crate) fn shim(&self) -> Pid {
+        let own = self.pid().to_string();
+        let all = Command::new("ps")
+            .args(["-A", "-o", "pid=,ppid="])
+            .output()
+            .unwrap();
+        let all = String::from_utf8(all.stdout).unwrap();
+        let children = all.lines().filter_map(|line| {
+            let (pid, parent) = line.trim().split_once(char::is_whitespace)?;
+            (parent.trim() == own).then(|| pid.parse().unwrap())
+        });
+        Pid::from_raw(children.into_iter().next().unwrap()).unwrap()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        eventually("the command ends", || !self.is_running());
+        self.child.wait().unwrap()
+    }
+
+    /// Waits for its end and answers the exit code.
+    pub(crate) fn code(&mut self) -> Option<i32> {
+        self.wait().code()
+    }
+
+    /// The next line of standard error.
+    pub(crate) fn said_line(&mut self) -> String {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        let stderr = self.child.stderr.as_mut().unwrap();
+        while !line.ends_with(b"\n") && stderr.read(&mut byte).unwrap() == 1 {
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).unwrap()
+    }
+
+    /// Reads its standard output no longer.
+    pub(crate) fn close(&mut self) {
+        self.lines = None;
+    }
+
+    /// What it said on standard error, once it and all that it started have ended.
+    pub(crate) fn said(&mut self) -> String {
+        let mut said = String::new();
+        let mut stderr = self.child.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until something is so, and fails after a time that no test should take.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it did not happen within 20 s: {what}");
+}
+
+/// Whether that process runs; a zombie does not.
+pub(crate) fn runs(pid: Pid) -> bool {
+    let state = Command::new("ps")
+        .args(["-o", "stat=", "-p", &pid.to_string()])
+        .output()
+        .unwrap();
+    let state = String::from_utf8(state.stdout).unwrap();
+    !state.trim().is_empty() && !state.trim().starts_with('Z')
+}
+
+/// Waits until those processes are gone.
+pub(crate) fn gone(pids: &[Pid]) {
+    for &pid in pids {
+        eventually(&format!("process {pid} is gone"), || !runs(pid));
+    }
+}

@@ -1,0 +1,204 @@
+//! At a terminal: the program can read it, Ctrl-C and Ctrl-Z do what they do without lockkit.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::stage::{Stage, eventually};
+
+/// A terminal with a shell on it.
+struct Console {
+    keys: File,
+    screen: Arc<Mutex<String>>,
+    shell: Child,
+}
+
+impl Console {
+    /// Runs `bash` with job control on a terminal of its own. `$L` is the command.
+    fn new(stage: &Stage) -> Self {
+        let keys = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
+        grantpt(&keys).unwrap();
+        unlockpt(&keys).unwrap();
+        let path = ptsname(&keys, Vec::new()).unwrap().into_string().unwrap();
+        let end = || {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .unwrap()
+        };
+        let shell = Command::new("setsid")
+            .args(["--ctty", "--wait", "bash", "--norc", "--noprofile", "-i"])
+            .env("XDG_STATE_HOME", stage.dir())
+            .env("L", env!("CARGO_BIN_EXE_lockkit"))
+            .env("PS1", "> ")
+            .env_remove("LOCKKIT_URL")
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .unwrap();
+        let screen = Arc::new(Mutex::new(String::new()));
+        let mut output = keys.try_clone().unwrap();
+        let shown = Arc::clone(&screen);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = output.read(&mut bytes) {
+                let text = String::from_utf8_lossy(&bytes[..read]);
+                shown.lock().unwrap().push_str(&text);
+            }
+        });
+        Self {
+            keys,
+            screen,
+            shell,
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn enter(&mut self, line: &str) {
+        self.press(&format!("{line}\r"));
+    }
+
+    /// Waits until `text` is shown, and forgets what was shown until then.
+    fn shows(&self, text: &str) {
+        let shown = || self.screen.lock().unwrap().find(text);
+        for _ in 0..2000 {
+            if let Some(at) = shown() {
+                self.screen.lock().unwrap().drain(..at + text.len());
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("not shown: {text}\n{}", self.screen.lock().unwrap());
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+#[test]
+fn the_program_reads_the_terminal_and_the_shell_gets_it_back() {
+    let stage = Stage::new();
+    let mut console = Console::new(&stage);
+    console.enter(r#"$L run job -- sh -c 'echo ask"ing"; read a; echo got-$a'; echo c"o"de $?"#);
+    console.shows("asking");
+    console.enter("blue");
+    console.shows("got-blue");
+    console.shows("code 0");
+    console.enter("echo ag'ai'n");
+    console.shows("again");
+}
+
+#[test]
+fn a_program_in_a_pipeline_gets_the_terminal_when_it_asks() {
+    let stage = Stage::new();
+    let mut console = Console::new(&stage);
+    console.enter(
+        r#"$L run job -- sh -c 'read a < /dev/tty; echo got-$a' | tr a-z A-Z; echo c"o"de $?"#,
+    );
+    eventually("the lock is held", || !stage.is_free("job"));
+    console.enter("blue");
+    console.shows("GOT-BLUE");
+    console.shows("code 0");
+}
+
+#[test]
+fn ctrl_c_ends_the_program_and_a_script_around_it() {
+    let stage = Stage::new();
+    let mut console = Console::new(&stage);
+    console.enter(r#"$L run job -- sh -c 'echo re"a"dy; exec sleep 600'; echo c"o"de $?"#);
+    console.shows("ready");
+    console.press(CTRL_C);
+    // Bash gives up the rest of the line, just as it does without lockkit.
+    console.shows("> ");
+    console.enter("echo c\"o\"de $?");
+    console.shows("code 130");
+    assert!(stage.is_free("job"));
+
+    console.enter(
+        r#"sh -c '$L run job -- sh -c "echo re''ady; exec sleep 600"; echo went-on'; echo e"n"d"#,
+    );
+    console.shows("ready");
+    console.press(CTRL_C);
+    console.shows("> ");
+    console.enter("echo d\"o\"ne");
+    console.shows("done");
+    assert!(!console.screen.lock().unwrap().contains("went-on"));
+}
+
+#[test]
+fn ctrl_c_ends_the_wait() {
+    let stage = Stage::new();
+    let mut holder = stage.run(&[], "job", "echo ready; exec sleep 600");
+    holder.line();
+    let mut console = Console::new(&stage);
+    console.enter("$L run job -- true");
+    console.shows("waits: `job` is held by ");
+    console.press(CTRL_C);
+    console.shows("> ");
+    console.enter("echo c\"o\"de $?");
+    console.shows("code 130");
+}
+
+#[test]
+fn ctrl_z_stops_the_job_and_fg_continues_it() {
+    let stage = Stage::new();
+    let mut console = Console::new(&stage);
+    console.enter(r#"$L run job -- sh -c 'echo ask"ing"; read a; echo got-$a'"#);
+    console.shows("asking");
+    console.press(CTRL_Z);
+    console.shows("Stopped");
+    assert!(!stage.is_free("job"));
+    console.enter("fg");
+    console.shows("fg\r\n");
+    console.shows("$L run job");
+    console.enter("blue");
+    console.shows("got-blue");
+    console.enter("echo c\"o\"de $?");
+    console.shows("code 0");
+}
+
+#[test]
+fn a_job_continued_after_its_lease_is_ended() {
+    let stage = Stage::new();
+    let mut console = Console::new(&stage);
+    console.enter(r#"$L run --ttl 300ms job -- sh -c 'echo re"a"dy; sleep 600; echo went-on'"#);
+    console.shows("ready");
+    console.press(CTRL_Z);
+    console.shows("Stopped");
+    console.enter("sleep 0.5; fg; echo c\"o\"de $?");
+    console.shows("code 76");
+    assert!(!console.screen.lock().unwrap().contains("went-on"));
+}
+
+#[test]
+fn break_asks_at_a_terminal() {
+    let stage = Stage::new();
+    let mut holder = stage.run(&["--ttl", "1s"], "job", "echo ready; exec sleep 600");
+    holder.line();
+    let mut console = Console::new(&stage);
+    console.enter("$L break job; echo c\"o\"de $?");
+    console.shows("[y/N] ");
+    console.enter("n");
+    console.shows("code 64");
+    assert!(!stage.is_free("job"));
+    console.enter("$L break job; echo c\"o\"de $?");
+    console.shows("[y/N] ");
+    console.enter("y");
+    console.shows("code 0");
+    assert_eq!(holder.code(), Some(76));
+}

@@ -1,0 +1,164 @@
+//! Making a client: its options and its start.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::runtime::Handle;
+
+use crate::backend::DistributedLock;
+use crate::capability::Capabilities;
+use crate::client::LockClient;
+use crate::clock::{BootClock, Clock};
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::holder::ClientId;
+use crate::keeper::Keeper;
+use crate::lease::Lease;
+use crate::mutants::Broken;
+#[cfg(feature = "mutants")]
+use crate::mutants::Mutant;
+use crate::reaper::{Reaper, Reaping};
+use crate::runtime::Runtime;
+use crate::table::Table;
+
+/// Options of a [`LockClient`].
+#[derive(Debug)]
+#[must_use]
+pub struct LockClientBuilder {
+    store: Arc<dyn DistributedLock>,
+    lease: Option<Lease>,
+    max_hold: Option<Duration>,
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
+    outage: Duration,
+    runtime: Option<Handle>,
+    seed: Option<u64>,
+    broken: Broken,
+}
+
+impl LockClientBuilder {
+    pub(crate) fn new(store: Arc<dyn DistributedLock>) -> Self {
+        Self {
+            store,
+            lease: None,
+            max_hold: None,
+            clock: Arc::new(BootClock),
+            timeout: Duration::from_secs(2),
+            outage: Duration::from_secs(30),
+            runtime: None,
+            seed: None,
+            broken: Broken::default(),
+        }
+    }
+
+    /// The lease of locks that set none. By default renewed, 30 seconds, or the nearest that the
+    /// store can do.
+    pub const fn lease(mut self, lease: Lease) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// The longest hold time of locks that set none. By default there is none.
+    pub const fn max_hold(mut self, limit: Duration) -> Self {
+        self.max_hold = Some(limit);
+        self
+    }
+
+    /// The clock of deadlines. By default [`BootClock`].
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The longest that one request to the store may take. By default 2 seconds.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// After how long a failing store is given up by an acquire without a limit. By default 30 seconds.
+    pub const fn outage(mut self, outage: Duration) -> Self {
+        self.outage = outage;
+        self
+    }
+
+    /// The runtime for the client's tasks. By default the one that [`build`](Self::build) is called in.
+    pub fn runtime(mut self, handle: Handle) -> Self {
+        self.runtime = Some(handle);
+        self
+    }
+
+    /// Makes all random pauses follow from `seed`, for tests that must repeat.
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Breaks a promise, to test the conformance suite.
+    #[cfg(feature = "mutants")]
+    pub const fn mutant(mut self, mutant: Mutant) -> Self {
+        self.broken.promise = Some(mutant);
+        self
+    }
+
+    /// Makes the client and starts its tasks.
+    ///
+    /// # Errors
+    /// - [`Error::NoRuntime`] if there is no runtime.
+    /// - [`Error::Unsupported`] if the store cannot honour the lease.
+    pub fn build(self) -> Result<LockClient> {
+        let handle = match self.runtime {
+            Some(handle) => handle,
+            None => Handle::try_current().map_err(|_| Error::NoRuntime)?,
+        };
+        let capabilities = self.store.capabilities();
+        let (reaper, jobs) = Reaper::new();
+        let mut random = self.seed.map_or_else(Rng::new, Rng::with_seed);
+        let core = Arc::new(Core {
+            id: ClientId::random(),
+            lease: self
+                .lease
+                .unwrap_or_else(|| nearest(Lease::default(), &capabilities)),
+            max_hold: self.max_hold.filter(|limit| !limit.is_zero()),
+            timeout: self.timeout,
+            outage: self.outage,
+            clock: self.clock,
+            runtime: Runtime::new(handle),
+            keeper: Arc::new(Keeper::new()),
+            reaper,
+            table: Table::default(),
+            owners: Arc::default(),
+            random: Mutex::new(random.fork()),
+            ids: AtomicU64::new(0),
+            tickets: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
+            broken: self.broken,
+            store: self.store,
+            capabilities,
+        });
+        core.can_lease(core.lease)?;
+        let reaping = Reaping {
+            store: Arc::clone(&core.store),
+            clock: Arc::clone(&core.clock),
+            timeout: core.timeout,
+            random: Mutex::new(random),
+        };
+        drop(core.runtime.spawn(reaping.run(jobs)));
+        drop(
+            core.runtime
+                .spawn(Arc::clone(&core.keeper).run(Arc::clone(&core.clock))),
+        );
+        Ok(LockClient { core })
+    }
+}
+
+/// A renewed lease that the store can do.
+fn nearest(lease: Lease, capabilities: &Capabilities) -> Lease {
+    Lease::renewed(
+        lease
+            .ttl()
+            .clamp(capabilities.min_ttl, capabilities.max_ttl),
+    )
+}

@@ -1,0 +1,171 @@
+//! Renewal in batches: what one bad lock does to the others, and what a silent store does to all.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::clock::TokioClock;
+use lockkit_core::memory::MemoryStore;
+use lockkit_core::wrap::{Fault, Faulty, Operation, Rule};
+use lockkit_core::{
+    BackendError, Capabilities, DistributedLock, Guard, Lease, LockClient, LockName, LossReason,
+    Outcome,
+};
+use tokio::time::{Instant, sleep};
+
+const TTL: Duration = Duration::from_secs(6);
+
+/// Never answers a batch of renewals that the lock `bad` is in, as a database does in which
+/// somebody else has locked that row.
+#[derive(Debug)]
+struct Blocked {
+    inner: MemoryStore,
+    batches: AtomicUsize,
+}
+
+#[async_trait]
+impl DistributedLock for Blocked {
+    fn backend(&self) -> &'static str {
+        self.inner.backend()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        self.inner.attempt(ticket).await
+    }
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        self.inner.watch(ticket).await
+    }
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        if tickets.iter().any(|ticket| ticket.name.as_str() == "bad") {
+            std::future::pending::<()>().await;
+        }
+        self.inner.renew(tickets).await
+    }
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        self.inner.release(ticket).await
+    }
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        self.inner.inspect(name).await
+    }
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        self.inner.break_lock(name).await
+    }
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        self.inner.list(prefix).await
+    }
+    fn resolve(&self, ticket: &Ticket) -> Ticket {
+        ticket.clone()
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+async fn take(client: &LockClient, name: impl Into<Arc<str>>) -> Guard {
+    let lock = client
+        .lock(name)
+        .unwrap()
+        .with_lease(Lease::renewed(TTL))
+        .unwrap();
+    lock.acquire().await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_bad_lock_stops_no_other() {
+    let clock = Arc::new(TokioClock::new());
+    let inner = MemoryStore::builder().clock(clock.clone()).build();
+    let store = Blocked {
+        inner,
+        batches: AtomicUsize::new(0),
+    };
+    let client = LockClient::builder(store)
+        .clock(clock)
+        .seed(1)
+        .build()
+        .unwrap();
+    let began = Instant::now();
+    let bad = take(&client, "bad").await;
+    let mut good = Vec::new();
+    for n in 0..499 {
+        good.push(take(&client, format!("good/{n}")).await);
+    }
+    assert_eq!(bad.lost().await, LossReason::Expired);
+    assert!(began.elapsed() <= TTL, "lost no later than the lease ends");
+    sleep(20 * TTL).await;
+    let lost = good.iter().filter(|guard| guard.check().is_err()).count();
+    assert_eq!(lost, 0);
+    let batches = client
+        .store::<Blocked>()
+        .unwrap()
+        .batches
+        .load(Ordering::Relaxed);
+    // Renewals that are due within 50 ms share a request: 20 a second, not 250.
+    let bound = usize::try_from(began.elapsed().as_secs()).unwrap() * 21 + 600;
+    assert!(
+        batches < bound,
+        "{batches} requests: the batches did not come together again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_falls_silent_loses_its_holds_in_time() {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let faulty = Faulty::new(Arc::new(store.connect()), 1);
+    let faults = faulty.faults();
+    let client = LockClient::builder(faulty)
+        .clock(clock)
+        .seed(1)
+        .build()
+        .unwrap();
+    let guard = take(&client, "a").await;
+    sleep(10 * TTL).await;
+    guard.check().unwrap();
+    faults.black_hole();
+    let silent = Instant::now();
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    // The last renewal was acknowledged at most a third of the lease before.
+    assert!(
+        silent.elapsed() >= TTL / 2 && silent.elapsed() <= TTL,
+        "{:?}",
+        silent.elapsed()
+    );
+    assert!(
+        store.counts().holds == 1,
+        "the store still has it: the client was first"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_that_fail_are_tried_until_the_deadline() {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let faulty = Faulty::new(Arc::new(store.connect()), 1);
+    let faults = faulty.faults();
+    let client = LockClient::builder(faulty)
+        .clock(clock)
+        .seed(1)
+        .build()
+        .unwrap();
+    let guard = take(&client, "a").await;
+    for outcome in [
+        Outcome::Unavailable,
+        Outcome::Indeterminate,
+        Outcome::Rejected,
+    ] {
+        faults.inject(Rule::new(Fault::Fail(outcome)).on(Operation::Renew));
+        // Longer than a renewal's turn, shorter than the lease.
+        sleep(TTL * 6 / 10).await;
+        faults.heal();
+        sleep(2 * TTL).await;
+        guard.check().unwrap();
+    }
+    assert!(faults.injected() > 3);
+}

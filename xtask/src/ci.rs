@@ -1,0 +1,171 @@
+//! The steps of the one test command, in order: cheap and telling ones first.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::workspace::Workspace;
+use crate::{api, setup, steps, tidy};
+
+/// How a step ended that did not fail.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    Passed,
+    /// It could not run, and why. Shown again at the end.
+    Skipped(String),
+}
+
+struct Step {
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Workspace) -> Result<Done>,
+}
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "setup",
+        what: "what the tests need is installed",
+        run: setup::run,
+    },
+    Step {
+        name: "fmt",
+        what: "the code is formatted",
+        run: steps::fmt,
+    },
+    Step {
+        name: "tidy",
+        what: "layout, and names in the documents",
+        run: tidy::run,
+    },
+    Step {
+        name: "clippy",
+        what: "no warnings: the workspace, and each crate alone",
+        run: steps::clippy,
+    },
+    Step {
+        name: "docs",
+        what: "the documentation builds without warnings",
+        run: steps::docs,
+    },
+    Step {
+        name: "unit",
+        what: "unit tests and the behaviour of core",
+        run: steps::unit,
+    },
+    Step {
+        name: "doctest",
+        what: "the examples in the documentation",
+        run: steps::doctest,
+    },
+    Step {
+        name: "conformance",
+        what: "the suite on every setup, none may be absent",
+        run: steps::conformance,
+    },
+    Step {
+        name: "mutants",
+        what: "promises broken on purpose are caught",
+        run: steps::mutants,
+    },
+    Step {
+        name: "cli",
+        what: "the command, as real processes",
+        run: steps::cli,
+    },
+    Step {
+        name: "api",
+        what: "the public API is the one listed in api/",
+        run: |workspace| api::run(workspace, false),
+    },
+];
+
+/// The steps of `cargo x test`: they need nothing but what is there.
+const TESTS: &[Step] = &[
+    Step {
+        name: "unit",
+        what: "unit tests and the behaviour of core",
+        run: steps::unit,
+    },
+    Step {
+        name: "doctest",
+        what: "the examples in the documentation",
+        run: steps::doctest,
+    },
+    Step {
+        name: "conformance",
+        what: "the suite on the setups that are present",
+        run: steps::conformance_of_what_is_present,
+    },
+    Step {
+        name: "cli",
+        what: "the command, as real processes",
+        run: steps::cli,
+    },
+];
+
+pub(crate) fn names() -> Vec<&'static str> {
+    STEPS.iter().map(|step| step.name).collect()
+}
+
+/// Runs the named steps, or all of them.
+pub(crate) fn run(workspace: &Workspace, only: &[String]) -> Result<()> {
+    let wanted = |step: &&Step| only.is_empty() || only.iter().any(|name| name == step.name);
+    run_all(workspace, &STEPS.iter().filter(wanted).collect::<Vec<_>>())
+}
+
+pub(crate) fn run_tests(workspace: &Workspace) -> Result<()> {
+    run_all(workspace, &TESTS.iter().collect::<Vec<_>>())
+}
+
+#[expect(clippy::disallowed_methods, reason = "it measures its own steps")]
+fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
+    let mut ended = Vec::new();
+    for (i, step) in steps.iter().enumerate() {
+        println!(
+            "\n== {}/{} {}: {}",
+            i + 1,
+            steps.len(),
+            step.name,
+            step.what
+        );
+        let start = Instant::now();
+        let done = (step.run)(workspace).with_context(|| {
+            format!(
+                "step `{0}` failed; repeat it alone with `cargo x ci {0}`",
+                step.name
+            )
+        })?;
+        ended.push((step.name, start.elapsed(), done));
+        println!("{}", line(&ended[i]));
+    }
+    println!("\n== all steps ended well");
+    for entry in &ended {
+        println!("{}", line(entry));
+    }
+    Ok(())
+}
+
+fn line((name, took, done): &(&str, Duration, Done)) -> String {
+    let took = took.as_secs_f64();
+    match done {
+        Done::Passed => format!("   {name:<12} passed   {took:>7.1} s"),
+        Done::Skipped(reason) => format!("   {name:<12} SKIPPED  {took:>7.1} s  {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skipped_step_shows_its_reason() {
+        let skipped = Done::Skipped("no nightly".to_owned());
+        let shown = line(&("api", Duration::from_millis(1_500), skipped));
+        assert!(shown.contains("SKIPPED") && shown.ends_with("1.5 s  no nightly"));
+    }
+
+    #[test]
+    fn every_test_step_is_a_step_of_the_full_run() {
+        assert!(TESTS.iter().all(|test| names().contains(&test.name)));
+    }
+}

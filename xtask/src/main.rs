@@ -1,0 +1,78 @@
+//! Developers' tasks: `cargo x ci` is the one test command, and every step of it can run alone.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command that people run talks to them there"
+)]
+
+mod api;
+mod ci;
+mod setup;
+mod steps;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// Developers' tasks of the lockkit workspace.
+#[derive(Parser, Debug)]
+#[command(name = "cargo x", bin_name = "cargo x")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand, Debug)]
+enum Task {
+    /// Install what is missing, then check and test everything; stop at the first failure
+    Ci {
+        /// Run only these steps, in the order of the full run
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(ci::names()))]
+        steps: Vec<String>,
+    },
+    /// Run all tests against the stores that are present; absent ones show as ignored
+    Test,
+    /// Install what the tests need, or say what is missing
+    Setup,
+    /// Compare the public API of each library with its listing in `api/`
+    Api {
+        /// Rewrite the listings
+        #[arg(long)]
+        bless: bool,
+    },
+    /// Check the rules of layout and that the documents name things that exist
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    // Printed here, for a developer who sets RUST_BACKTRACE means the backtraces of the tests.
+    match run(&Args::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nerror: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: &Task) -> Result<()> {
+    let workspace = Workspace::load()?;
+    match task {
+        Task::Ci { steps } => ci::run(&workspace, steps),
+        Task::Test => ci::run_tests(&workspace),
+        Task::Setup => setup::run(&workspace).map(drop),
+        Task::Api { bless } => {
+            if let ci::Done::Skipped(reason) = api::run(&workspace, *bless)? {
+                println!("skipped: {reason}");
+            }
+            Ok(())
+        }
+        Task::Tidy => tidy::run(&workspace).map(drop),
+    }
+}

@@ -1,0 +1,116 @@
+//! The steps that are calls of cargo.
+//!
+//! All tests run from one build: every call names the whole workspace with all features and chooses
+//! among the finished programs. Choosing crates instead (`-p`) would give their dependencies another
+//! set of features and build them again, minutes for each set. That a crate names each feature of
+//! its dependencies that it needs is checked where building is cheap: `clippy`, crate by crate.
+
+use anyhow::{Result, ensure};
+use cargo_metadata::TargetKind;
+
+use crate::ci::Done;
+use crate::workspace::{Crate, Workspace};
+
+const COMMAND: &str = "lockkit-cli";
+
+/// Runs every case on every setup.
+const SUITE: &str = "conformance";
+/// Runs the suite against promises that are broken on purpose.
+const MUTANTS: &str = "mutants";
+
+pub(crate) fn fmt(workspace: &Workspace) -> Result<Done> {
+    workspace.cargo("fmt").args(["--all", "--check"]).run()?;
+    Ok(Done::Passed)
+}
+
+/// The whole workspace with its tests, then each crate alone and without its development
+/// dependencies, where no other crate turns on a feature for it.
+pub(crate) fn clippy(workspace: &Workspace) -> Result<Done> {
+    workspace
+        .cargo("clippy")
+        .args(["--workspace", "--all-targets", "--all-features"])
+        .args(["--", "-D", "warnings"])
+        .run()?;
+    for package in workspace.crates() {
+        for features in ["--no-default-features", "--all-features"] {
+            if features == "--all-features" && package.features().next().is_none() {
+                continue;
+            }
+            workspace
+                .cargo("clippy")
+                .args(["--package", package.name(), features])
+                .args(["--", "-D", "warnings"])
+                .run()?;
+        }
+    }
+    Ok(Done::Passed)
+}
+
+/// Programs first and by themselves: the command and the facade have the same name, and what is
+/// documented last stays.
+pub(crate) fn docs(workspace: &Workspace) -> Result<Done> {
+    for targets in ["--bins", "--lib"] {
+        workspace
+            .cargo("doc")
+            .args(["--workspace", "--all-features", "--no-deps", targets])
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .run()?;
+    }
+    Ok(Done::Passed)
+}
+
+pub(crate) fn unit(workspace: &Workspace) -> Result<Done> {
+    let tests = tests_of(workspace, |package| package.name() != COMMAND);
+    let others = tests.iter().filter(|name| ![SUITE, MUTANTS].contains(name));
+    test(workspace)
+        .args(["--lib", "--bins"])
+        .args(others.flat_map(|name| ["--test", name]))
+        .run()?;
+    Ok(Done::Passed)
+}
+
+pub(crate) fn doctest(workspace: &Workspace) -> Result<Done> {
+    test(workspace).arg("--doc").run()?;
+    Ok(Done::Passed)
+}
+
+pub(crate) fn conformance(workspace: &Workspace) -> Result<Done> {
+    test(workspace)
+        .args(["--test", SUITE])
+        .env("LOCKKIT_REQUIRE", "all")
+        .run()?;
+    Ok(Done::Passed)
+}
+
+pub(crate) fn conformance_of_what_is_present(workspace: &Workspace) -> Result<Done> {
+    test(workspace).args(["--test", SUITE]).run()?;
+    Ok(Done::Passed)
+}
+
+pub(crate) fn mutants(workspace: &Workspace) -> Result<Done> {
+    test(workspace).args(["--test", MUTANTS]).run()?;
+    Ok(Done::Passed)
+}
+
+pub(crate) fn cli(workspace: &Workspace) -> Result<Done> {
+    let tests = tests_of(workspace, |package| package.name() == COMMAND);
+    ensure!(!tests.is_empty(), "{COMMAND} has no tests");
+    test(workspace)
+        .args(tests.iter().flat_map(|name| ["--test", name]))
+        .run()?;
+    Ok(Done::Passed)
+}
+
+fn test(workspace: &Workspace) -> xshell::Cmd<'_> {
+    workspace
+        .cargo("test")
+        .args(["--workspace", "--all-features"])
+}
+
+fn tests_of(workspace: &Workspace, which: impl Fn(&Crate<'_>) -> bool) -> Vec<&str> {
+    let chosen = workspace.crates().filter(|package| which(package));
+    chosen
+        .filter(|package| package.has(&TargetKind::Test))
+        .flat_map(|package| package.tests())
+        .collect()
+}

@@ -1,0 +1,196 @@
+//! Rules for the documents at the top of the repository: whatever they name exists.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::{File, Finding};
+
+const MAP: &str = "ARCHITECTURE.md";
+
+/// The heading of the column whose names are cases of the suite or tests.
+const CASES: &str = "guarded by";
+
+pub(super) fn check(root: &Path, documents: &[File], sources: &[File]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for document in documents {
+        found.extend(check_paths(document, |path| root.join(path).exists()));
+    }
+    let Some(map) = documents.iter().find(|document| document.path == MAP) else {
+        found.push(Finding::fault(MAP, 1, "is missing"));
+        return found;
+    };
+    found.extend(check_complete(map, sources));
+    found.extend(check_cases(map, |case| {
+        sources.iter().any(|file| holds_case(file, case))
+    }));
+    found
+}
+
+/// Every path in backticks and every relative link leads somewhere.
+fn check_paths(document: &File, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (i, line) in document.text.lines().enumerate() {
+        let named = code_spans(line).filter(|text| is_path(text));
+        for path in named.chain(links(line)) {
+            if !exists(path) {
+                let what = format!("`{path}` does not exist");
+                found.push(Finding::fault(&document.path, i + 1, what));
+            }
+        }
+    }
+    found
+}
+
+/// Every source file of a crate stands in the map, by itself or with its directory.
+fn check_complete(map: &File, sources: &[File]) -> Vec<Finding> {
+    let named: HashSet<_> = map.text.lines().flat_map(code_spans).collect();
+    let is_named = |path: &str| {
+        let ends = path.char_indices().filter(|(_, c)| *c == '/');
+        let mut directories = ends.map(|(end, _)| &path[..=end]);
+        // The directory of a crate stands for the crate and not for its files.
+        named.contains(path) || directories.any(|dir| dir.contains("/src/") && named.contains(dir))
+    };
+    sources
+        .iter()
+        .filter(|file| file.path.contains("/src/") && !is_named(&file.path))
+        .map(|file| Finding::fault(&map.path, 1, format!("add a row: {}", row(file))))
+        .collect()
+}
+
+/// The row of the map for a file: its path, and the first line of its documentation.
+fn row(file: &File) -> String {
+    let first = file.text.lines().find_map(|line| line.strip_prefix("//! "));
+    format!("| `{}` | {} |", file.path, first.unwrap_or_default())
+}
+
+/// Every row of the table of invariants names at least one case, and each of them exists.
+fn check_cases(map: &File, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut column = None;
+    for (i, line) in map.text.lines().enumerate() {
+        if !line.starts_with('|') {
+            column = None;
+            continue;
+        }
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let Some(column) = column else {
+            column = Some(cells.iter().position(|cell| *cell == CASES));
+            continue;
+        };
+        let Some(cell) = column.and_then(|column: usize| cells.get(column)) else {
+            continue;
+        };
+        if cell.starts_with("--") {
+            continue;
+        }
+        if code_spans(cell).next().is_none() {
+            found.push(Finding::fault(&map.path, i + 1, "no case guards this row"));
+        }
+        for case in code_spans(cell).filter(|case| !exists(case)) {
+            found.push(Finding::fault(
+                &map.path,
+                i + 1,
+                format!("no case is called `{case}`"),
+            ));
+        }
+    }
+    found
+}
+
+/// Whether a file defines the test `module::function`, where its path names the module.
+fn holds_case(file: &File, case: &str) -> bool {
+    let mut modules: Vec<_> = case.split("::").collect();
+    let function = modules.pop().unwrap_or_default();
+    let is_in = |module: &str| {
+        let mut parts = file.path.split('/');
+        parts.any(|part| part.trim_end_matches(".rs") == module)
+    };
+    let defined = [format!("fn {function}("), format!("fn {function}<")];
+    modules.into_iter().all(is_in) && defined.iter().any(|text| file.text.contains(text))
+}
+
+fn code_spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// The targets of Markdown links that stay inside the repository, without their fragments.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
+    targets
+        .filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
+        .filter_map(|target| target.split('#').next())
+        .filter(|target| !target.is_empty())
+}
+
+/// Whether a text in backticks means a file or directory of ours. Names with a placeholder in
+/// angle brackets do not.
+fn is_path(text: &str) -> bool {
+    let endings = [".rs", ".md", ".toml", ".txt", ".lua", ".sql", ".yml"];
+    let is_file = endings.iter().any(|ending| text.ends_with(ending));
+    let is_dir = text.contains("/src/") || text.ends_with("/src");
+    (is_file || is_dir) && !text.contains(['<', ' ', ':', '*', '$'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(text: &str) -> File {
+        File {
+            path: MAP.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn paths_and_links_that_lead_nowhere_are_found() {
+        let text = "see `core/src/hold.rs`, `core/src/gone.rs` and `<store>/src/lib.rs`\n\
+                    [a](README.md#top) [b](GONE.md) [c](https://example.org/GONE.md) [d](#here)\n";
+        let there = |path: &str| ["core/src/hold.rs", "README.md"].contains(&path);
+        let expected = [
+            Finding::fault(MAP, 1, "`core/src/gone.rs` does not exist"),
+            Finding::fault(MAP, 2, "`GONE.md` does not exist"),
+        ];
+        assert_eq!(check_paths(&document(text), there), expected);
+    }
+
+    #[test]
+    fn a_source_file_that_is_not_in_the_map_is_found() {
+        let source = |path: &str| File {
+            path: path.to_owned(),
+            text: String::new(),
+        };
+        let map = document("`core/` `core/src/lib.rs` `core/src/wrap/`\n");
+        let sources = ["core/src/lib.rs", "core/src/wrap/a.rs", "core/tests/t.rs"].map(source);
+        assert_eq!(check_complete(&map, &sources), []);
+        assert_eq!(check_complete(&map, &[source("core/src/new.rs")]).len(), 1);
+    }
+
+    #[test]
+    fn a_case_is_a_function_in_a_file_of_its_module() {
+        let file = File {
+            path: "suite/src/cases/names.rs".to_owned(),
+            text: "async fn emoji(ctx: &Ctx) {}".to_owned(),
+        };
+        assert!(holds_case(&file, "names::emoji") && holds_case(&file, "emoji"));
+        assert!(!holds_case(&file, "tokens::emoji") && !holds_case(&file, "names::emo"));
+    }
+
+    #[test]
+    fn cases_that_do_not_exist_and_rows_without_a_case_are_found() {
+        let text = "| invariant | guarded by | waiver |\n|---|---|---|\n\
+                    | one | `there` | `elsewhere` |\n| two | `gone` | – |\n| three | – | – |\n\
+                    \n| no cases here |\n|---|\n| `gone` |\n";
+        let expected = [
+            Finding::fault(MAP, 4, "no case is called `gone`"),
+            Finding::fault(MAP, 5, "no case guards this row"),
+        ];
+        assert_eq!(
+            check_cases(&document(text), |case| case == "there"),
+            expected
+        );
+    }
+}
