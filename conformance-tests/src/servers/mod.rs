@@ -11,6 +11,8 @@
 pub mod guardian;
 mod port;
 mod process;
+mod redis;
 
 pub use port::free_port;
 pub use process::{ServerCommand, ServerProcess};
+pub use redis::RedisServer;
