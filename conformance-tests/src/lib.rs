@@ -7,6 +7,9 @@ pub mod checker;
 mod clock;
 pub mod ctx;
 mod failure;
+#[cfg(unix)]
+pub mod foreign;
+mod ground;
 pub mod history;
 pub mod proxy;
 #[cfg(unix)]
@@ -21,5 +24,6 @@ pub use case::{Case, Need, Programs};
 pub use clock::JumpingClock;
 pub use ctx::Ctx;
 pub use failure::{Failure, Outcome, ensure};
+pub use ground::Ground;
 pub use setup::{Hook, Setup, Site};
 pub use suite::{CaseRun, REQUIRE, Suite};

@@ -39,15 +39,10 @@ impl Suite {
     /// All cases, on no setup yet. What `LOCKKIT_REQUIRE` names is required.
     #[must_use]
     pub fn new() -> Self {
-        let require = std::env::var(REQUIRE).unwrap_or_default();
-        let names = require.split(',').map(str::trim);
         Self {
             setups: Vec::new(),
             programs: Programs::default(),
-            require: names
-                .filter(|name| !name.is_empty())
-                .map(str::to_owned)
-                .collect(),
+            require: required(),
         }
     }
 
@@ -211,7 +206,17 @@ impl fmt::Debug for CaseRun<'_> {
     }
 }
 
-fn runtime() -> Outcome<Runtime> {
+/// What `LOCKKIT_REQUIRE` names.
+pub(crate) fn required() -> Vec<String> {
+    let require = std::env::var(REQUIRE).unwrap_or_default();
+    let names = require.split(',').map(str::trim);
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+pub(crate) fn runtime() -> Outcome<Runtime> {
     Ok(Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
