@@ -20,7 +20,7 @@ mod unix {
     use conformance_tests::ctx::{acquire, within};
     use conformance_tests::foreign::{Peer, RedisPy, missing};
     use conformance_tests::servers::{RedisServer, guardian};
-    use conformance_tests::{Failure, Ground, Outcome, ensure};
+    use conformance_tests::{Ground, Outcome, ensure};
     use lockkit_core::{Error, Lease, LockClient};
     use lockkit_redis::RedisStore;
 
@@ -80,7 +80,6 @@ mod unix {
         let guard = client.lock("jobs")?.acquire().await?;
         python.expect("a lock jobs 0 1000", "missed").await?;
         python.expect("a lock jobs 300 1000", "missed").await?;
-        guard.extend(LONG).await?;
         guard.check()?;
         guard.release().await?;
         python.expect("a lock jobs 0 1000", "got").await
@@ -100,14 +99,16 @@ mod unix {
     }
 
     async fn our_waiter_gets_the_lock_after_their_lease() -> Outcome {
-        let (_server, mut python, client) = world(LONG).await?;
+        let (server, mut python, client) = world(LONG).await?;
         python.expect("a lock jobs 0 1000", "got").await?;
         let waiter = acquire(&client.lock("jobs")?);
         let limit = Duration::from_secs(5);
         let guard = within(limit, waiter.soon()).await???;
+        // It expects a string, and is told that there is none: an error, and nothing else.
         let released = python.ask("a unlock jobs").await?;
-        let theirs_is_over = released.contains("LockNotOwned");
-        ensure(theirs_is_over, Failure::new(released).to_string())?;
+        ensure(released.starts_with("error"), released)?;
+        let kind: String = server.run(&["TYPE", "jobs"]).await?;
+        ensure(kind == "hash", "their release ended our hold")?;
         guard.check()?;
         Ok(())
     }

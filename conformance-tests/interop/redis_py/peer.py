@@ -27,7 +27,7 @@ class Peer:
         """lock: milliseconds to wait and of the lease, answers got or missed."""
         if verb == "lock":
             wait, lease = (int(number) / 1000 for number in numbers)
-            lock = self.client.lock(name, timeout=lease, sleep=0.01)
+            lock = self.client.lock(name, timeout=lease, sleep=0.01, thread_local=False)
             got = lock.acquire(blocking=wait > 0, blocking_timeout=wait or None)
             if got:
                 self.locks[thread, name] = lock

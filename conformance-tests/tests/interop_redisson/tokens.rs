@@ -44,32 +44,31 @@ pub(crate) async fn names_with_braces_share_lock_token_and_channel() -> Outcome 
         // It waits, is woken by our release, and draws from the same counter.
         let take = format!("a lock fenced {name} -1 -1");
         world.redisson.send(&take).await?;
-        listeners(&world, 1).await?;
+        listeners(&world, name, 1).await?;
         let ours = guard.token().get();
         guard.release().await?;
         let theirs = within(SOON, world.redisson.token_of("a")).await??;
         ensure(theirs > ours, format!("`{name}`: {theirs} after {ours}"))?;
+        listeners(&world, name, 0).await?;
         let waiter = acquire(&lock);
-        listeners(&world, 1).await?;
+        listeners(&world, name, 1).await?;
         let unlock = format!("a unlock fenced {name}");
         world.redisson.expect(&unlock, "done").await?;
         within(SOON, waiter.soon()).await???.release().await?;
-        // Ours stop listening a while after their last waiter.
-        let _: () = world
-            .server
-            .run(&["CLIENT", "KILL", "TYPE", "pubsub"])
-            .await?;
-        listeners(&world, 0).await?;
     }
     Ok(())
 }
 
-/// Waits until so many channels of locks are listened to.
-async fn listeners(world: &World, count: usize) -> Outcome {
-    until("so many channels are heard", async || {
-        let words = ["PUBSUB", "CHANNELS", "redisson_lock__channel:*"];
-        let channels: Vec<String> = world.server.run(&words).await?;
-        Ok(channels.len() == count)
+/// Waits until so many listen on the channel that the lock of this name has.
+async fn listeners(world: &World, name: &str, count: u64) -> Outcome {
+    let channel = match name.contains('{') {
+        true => format!("redisson_lock__channel:{name}"),
+        false => format!("redisson_lock__channel:{{{name}}}"),
+    };
+    until("so many listen", async || {
+        let words = ["PUBSUB", "NUMSUB", &channel];
+        let (_, listening): (String, u64) = world.server.run(&words).await?;
+        Ok(listening == count)
     })
     .await
 }
