@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub use peer::Peer;
 pub use redis_py::RedisPy;
 pub use redisson::Redisson;
-pub use servers::{REDIS_6, REDIS_8, VALKEY_8, VALKEY_9, Version};
+pub use servers::Version;
 
 /// What to do about a program that is not there.
 const HOW: &str = "`cargo x setup` brings it";

@@ -15,7 +15,7 @@ pub struct RedisPy;
 
 impl RedisPy {
     /// The package and its version.
-    pub const PACKAGE: &'static str = "redis==8.1.0";
+    const PACKAGE: &'static str = include_str!("../../interop/redis_py/requirements.txt");
 
     /// Why it cannot be used here.
     #[must_use]
@@ -24,7 +24,7 @@ impl RedisPy {
             return Some(reason);
         }
         let there = Self::directory().join("redis/lock.py").is_file();
-        (!there).then(|| format!("no {} here; {HOW}", Self::PACKAGE))
+        (!there).then(|| format!("no {} here; {HOW}", Self::PACKAGE.trim()))
     }
 
     /// Starts a client of `server`.
