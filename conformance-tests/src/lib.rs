@@ -1,11 +1,77 @@
-//! conformance-tests
+//! The conformance suite of lockkit: what every lock store must keep, as cases that run on any store.
+//!
+//! A case is written once and works on the [contract](lockkit_core::backend) and on the client above
+//! it; what it may expect it reads from the store's [`Capabilities`](lockkit_core::Capabilities). A
+//! [`Setup`] is a named way to open a store. A [`Suite`] runs cases times setups:
+//!
+//! ```text
+//! test                           memory::fencing::token_grows_over_release ... ok
+//! test [skip: waiters are woken] memory::waiting::poller_finds_a_free_lock ... ignored
+//! ```
+//!
+//! What cannot run is listed as ignored with its reason, and the variable `LOCKKIT_REQUIRE`
+//! (`memory,file`, or `all`) turns the absence of a setup into a failure.
+//!
+//! # A store of your own
+//! Implement [`Setup`] and [`Site`] for it, and make this the `main` of a test without a harness
+//! (`[[test]] name = "conformance"`, `harness = false`). The example `own_store` is all of it:
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use conformance_tests::{Outcome, Setup, Site, Suite};
+//! use lockkit_core::memory::MemoryStore as MyStore;
+//! use lockkit_core::{Capabilities, DistributedLock};
+//!
+//! #[derive(Debug)]
+//! struct MySetup;
+//!
+//! #[async_trait::async_trait]
+//! impl Setup for MySetup {
+//!     fn name(&self) -> &str {
+//!         "my-store"
+//!     }
+//!     fn capabilities(&self) -> Capabilities {
+//!         MyStore::new().capabilities()
+//!     }
+//!     async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
+//!         Ok(Box::new(MySite(MyStore::new())))
+//!     }
+//! }
+//!
+//! #[derive(Debug)]
+//! struct MySite(MyStore);
+//!
+//! #[async_trait::async_trait]
+//! impl Site for MySite {
+//!     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
+//!         Ok(Arc::new(self.0.connect()))
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     Suite::new().setup(MySetup).run()
+//! }
+//! ```
+//!
+//! # What else is here
+//! | module | what it is for |
+//! |---|---|
+//! | [`proxy`] | a TCP proxy that delays, cuts, resets, refuses and loses replies |
+//! | [`servers`] | servers as child processes that never outlive the tests |
+//! | [`history`], [`checker`] | what clients saw, from any number of processes, and whether it can be true |
+//! | [`taker`] | a process that takes locks, to be killed and frozen |
+//! | [`setups`] | the setups of the stores that come with lockkit |
+//!
+//! The suite is tested itself: `tests/mutants.rs` breaks one promise after the other on purpose and
+//! names the case that must notice it.
 
 mod aged;
-pub mod case;
+mod case;
 pub mod cases;
 pub mod checker;
 mod clock;
-pub mod ctx;
+mod ctx;
 mod failure;
 #[cfg(unix)]
 pub mod foreign;
@@ -14,13 +80,14 @@ pub mod history;
 pub mod proxy;
 #[cfg(unix)]
 pub mod servers;
-pub mod setup;
+mod setup;
 pub mod setups;
 mod suite;
 pub mod taker;
+pub mod task;
 
 pub use aged::Aged;
-pub use case::{Case, Need, Programs};
+pub use case::{Case, Need, Programs, Run};
 pub use clock::JumpingClock;
 pub use ctx::Ctx;
 pub use failure::{Failure, Outcome, ensure};

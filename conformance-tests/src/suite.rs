@@ -72,10 +72,12 @@ impl Suite {
     /// ignored, with its reason as the kind.
     #[must_use]
     pub fn trials(&self) -> Vec<Trial> {
-        let mut trials = Vec::new();
+        let required = self.requirements().into_iter();
+        let required =
+            required.map(|(name, answer)| Trial::test(name, move || answer.map_err(Failed::from)));
+        let mut trials: Vec<Trial> = required.collect();
         for setup in &self.setups {
             let missing = setup.missing();
-            trials.extend(self.requirement(&**setup, missing.as_deref()));
             for case in cases::all() {
                 let skip = missing
                     .clone()
@@ -83,7 +85,6 @@ impl Suite {
                 trials.push(self.trial(setup, case, skip));
             }
         }
-        trials.extend(self.unknown());
         trials
     }
 
@@ -115,32 +116,24 @@ impl Suite {
         self.require.iter().any(|it| it == "all" || it == name)
     }
 
-    /// A trial that says whether a required setup is here.
-    fn requirement(&self, setup: &dyn Setup, missing: Option<&str>) -> Option<Trial> {
-        if !self.requires(setup.name()) {
-            return None;
-        }
-        let answer = match missing {
-            None => Ok(()),
-            Some(reason) => Err(Failed::from(format!("required, but {reason}"))),
-        };
-        let name = format!("{}::is_here", setup.name());
-        Some(Trial::test(name, move || answer))
-    }
-
-    /// A failing trial for each required name that no setup has.
-    fn unknown(&self) -> Vec<Trial> {
+    /// For each setup that is required: the name of the trial that says so, and why it fails.
+    fn requirements(&self) -> Vec<(String, Result<(), String>)> {
+        let here = |setup: &&Arc<dyn Setup>| self.requires(setup.name());
+        let here = self.setups.iter().filter(here).map(|setup| {
+            let answer = match setup.missing() {
+                None => Ok(()),
+                Some(reason) => Err(format!("required, but {reason}")),
+            };
+            (format!("{}::is_here", setup.name()), answer)
+        });
         let known = |name: &String| self.setups.iter().any(|setup| setup.name() == name);
-        let unknown = self
-            .require
-            .iter()
-            .filter(|name| *name != "all" && !known(name));
-        unknown
-            .map(|name| {
-                let message = format!("{REQUIRE} names `{name}`, but no setup is called so");
-                Trial::test(format!("{name}::is_here"), move || Err(message.into()))
-            })
-            .collect()
+        let unknown = self.require.iter();
+        let unknown = unknown.filter(|name| *name != "all" && !known(name));
+        let unknown = unknown.map(|name| {
+            let why = format!("{REQUIRE} names `{name}`, but no setup is called so");
+            (format!("{name}::is_here"), Err(why))
+        });
+        here.chain(unknown).collect()
     }
 }
 
@@ -188,6 +181,10 @@ impl<'a> CaseRun<'a> {
         ended.unwrap_or_else(|_| Err(Failure::new(format!("not done after {limit:?}"))))
     }
 
+    #[expect(
+        clippy::future_not_send,
+        reason = "a case stays on the thread that runs it"
+    )]
     async fn start(self) -> Outcome {
         let (setup, case) = (self.setup, self.case);
         let ctx = Ctx::new(setup, case.name(), case.wants_alone(), self.programs).await?;
@@ -221,4 +218,98 @@ pub(crate) fn runtime() -> Outcome<Runtime> {
         .worker_threads(2)
         .enable_all()
         .build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use lockkit_core::Capabilities;
+
+    use super::*;
+    use crate::setup::Site;
+    use crate::setups::MemorySetup;
+
+    /// A setup whose server is not installed.
+    #[derive(Debug)]
+    struct Absent;
+
+    #[async_trait]
+    impl Setup for Absent {
+        fn name(&self) -> &str {
+            "absent"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::new()
+        }
+
+        fn missing(&self) -> Option<String> {
+            Some("absent-server is not installed".into())
+        }
+
+        async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
+            Err(Failure::new("nobody asks for it"))
+        }
+    }
+
+    fn suite(require: &[&str]) -> Suite {
+        Suite {
+            require: require.iter().map(|name| (*name).to_owned()).collect(),
+            ..Suite::default()
+        }
+    }
+
+    #[test]
+    fn every_case_is_listed_for_every_setup() {
+        let suite = suite(&[])
+            .setup(MemorySetup::leases())
+            .setup(MemorySetup::poll());
+        let trials = suite.trials();
+        assert_eq!(trials.len(), 2 * cases::all().len());
+        let name = "memory-poll::waiting::poller_finds_a_free_lock";
+        assert!(trials.iter().any(|trial| trial.name() == name));
+    }
+
+    #[test]
+    fn what_cannot_run_is_ignored_with_its_reason() {
+        let trials = suite(&[]).setup(MemorySetup::leases()).trials();
+        let name = "memory::waiting::poller_finds_a_free_lock";
+        let trial = trials.iter().find(|trial| trial.name() == name).unwrap();
+        assert!(trial.has_ignored_flag());
+        assert_eq!(trial.kind(), "skip: waiters are woken");
+    }
+
+    #[test]
+    fn a_setup_that_is_missing_is_ignored_as_a_whole() {
+        let trials = suite(&[]).setup(Absent).trials();
+        assert_eq!(trials.len(), cases::all().len());
+        assert!(trials.iter().all(Trial::has_ignored_flag));
+        assert!(trials[0].kind().contains("not installed"));
+    }
+
+    #[test]
+    fn what_is_required_must_be_here() {
+        for require in ["absent", "all"] {
+            let required = suite(&[require]).setup(Absent).requirements();
+            let why = "required, but absent-server is not installed".to_owned();
+            assert_eq!(required, [("absent::is_here".into(), Err(why))]);
+        }
+        let here = suite(&["memory"]).setup(MemorySetup::leases());
+        assert_eq!(here.requirements(), [("memory::is_here".into(), Ok(()))]);
+        assert_eq!(here.trials()[0].name(), "memory::is_here");
+        let unknown = suite(&["memroy"]).setup(MemorySetup::leases());
+        assert_eq!(unknown.requirements().len(), 1);
+        assert!(unknown.requirements()[0].1.is_err());
+        assert_eq!(suite(&[]).setup(Absent).requirements(), []);
+    }
+
+    #[test]
+    fn a_case_that_fails_is_a_failure() {
+        async fn fails(_: &Ctx) -> Outcome {
+            Err(Failure::new("on purpose"))
+        }
+        let setup = MemorySetup::leases();
+        let run = CaseRun::new(&setup, &Case::new(fails), Programs::default()).run();
+        assert_eq!(run.unwrap_err().message(), "on purpose");
+    }
 }

@@ -17,9 +17,9 @@ mod unix {
     use std::process::ExitCode;
     use std::time::Duration;
 
-    use conformance_tests::ctx::{acquire, within};
     use conformance_tests::foreign::{Peer, RedisPy, missing};
     use conformance_tests::servers::{RedisServer, guardian};
+    use conformance_tests::task::{acquire, within};
     use conformance_tests::{Ground, Outcome, ensure};
     use lockkit_core::{Error, Lease, LockClient};
     use lockkit_redis::RedisStore;
@@ -40,7 +40,7 @@ mod unix {
     }
 
     async fn world(recheck: Duration) -> Outcome<(RedisServer, Peer, LockClient)> {
-        let server = RedisServer::start(RedisServer::PROGRAM.as_ref(), &[]).await?;
+        let server = RedisServer::forgetful().await?;
         let python = RedisPy::start(&server).await?;
         let store = RedisStore::builder()
             .tcp("127.0.0.1", server.port())

@@ -34,187 +34,45 @@ enum In {
 
 use Broken::{Client, File, Memory};
 
+#[rustfmt::skip]
 const TABLE: &[(Broken, In, &str)] = &[
-    (
-        Client(Mutant::WindowFromReply),
-        In::Memory,
-        "lease::window_counts_from_the_request",
-    ),
-    (
-        Client(Mutant::WindowFromReply),
-        In::Poll,
-        "lease::renewed_window_counts_from_the_request",
-    ),
-    (
-        Client(Mutant::LeaseAgeIgnored),
-        In::Sessions,
-        "lease::age_of_the_session_counts",
-    ),
-    (
-        Client(Mutant::LossNotSticky),
-        In::Memory,
-        "loss::loss_is_sticky",
-    ),
-    (
-        Client(Mutant::CheckByFlag),
-        In::Memory,
-        "loss::check_reads_the_clock",
-    ),
-    (
-        Client(Mutant::RenewalBlocksDeadline),
-        In::Memory,
-        "loss::deadline_fires_while_renewals_hang",
-    ),
-    (
-        Client(Mutant::RenewalNotRetried),
-        In::Memory,
-        "lease::passing_errors_are_retried",
-    ),
-    (
-        Client(Mutant::OneBadRenewalStopsAll),
-        In::Memory,
-        "lease::one_bad_lock_does_not_stop_others",
-    ),
-    (
-        Client(Mutant::NoRecheck),
-        In::Memory,
-        "waiting::served_when_wake_ups_are_lost_on_the_way",
-    ),
-    (
-        Client(Mutant::CancelLeavesTicket),
-        In::Memory,
-        "cancel::dropped_during_the_attempt",
-    ),
-    (
-        Client(Mutant::LostHoldKeptUntilDrop),
-        In::File,
-        "lease::fixed_lease_frees_the_lock_while_its_guard_is_kept",
-    ),
-    (
-        Client(Mutant::DropSpawns),
-        In::Memory,
-        "cancel::guard_dropped_outside_a_runtime",
-    ),
-    (
-        Client(Mutant::ReentryRaisesToken),
-        In::Memory,
-        "reentry::owner_reenters_with_the_same_token",
-    ),
-    (
-        Client(Mutant::AnyOwnerReenters),
-        In::Memory,
-        "reentry::another_owner_waits",
-    ),
-    (
-        Client(Mutant::CancelledWaiterKeepsTurn),
-        In::Memory,
-        "cancel::cancelled_task_passes_its_turn_on",
-    ),
-    (
-        Client(Mutant::AmbiguousReleaseForgotten),
-        In::Memory,
-        "ambiguity::release_without_reply_is_a_release",
-    ),
-    (
-        Client(Mutant::HolderReused),
-        In::Memory,
-        "fencing::holders_are_never_used_again",
-    ),
-    (
-        Client(Mutant::LossNotWatched),
-        In::Sessions,
-        "loss::store_tells_of_an_ended_session",
-    ),
-    (
-        Memory(StoreMutant::ReleaseWithoutOwnerCheck),
-        In::Memory,
-        "exclusion::a_strangers_release_changes_nothing",
-    ),
-    (
-        Memory(StoreMutant::RenewalRecreates),
-        In::Memory,
-        "loss::renewal_never_makes_a_hold",
-    ),
-    (
-        Memory(StoreMutant::WakeUpLost),
-        In::Memory,
-        "waiting::release_wakes_the_waiter_at_once",
-    ),
-    (
-        Memory(StoreMutant::RecheckFindsNothing),
-        In::Memory,
-        "waiting::served_when_the_store_loses_wake_ups",
-    ),
-    (
-        Memory(StoreMutant::EarlyPushDropped),
-        In::Memory,
-        "waiting::early_wake_up_is_kept",
-    ),
-    (
-        Memory(StoreMutant::CounterRestartsAfterWipe),
-        In::Memory,
-        "fencing::token_grows_over_wipe",
-    ),
-    (
-        Memory(StoreMutant::TokenRaisedOnRepeat),
-        In::Memory,
-        "fencing::repeated_attempt_keeps_the_token",
-    ),
-    (
-        Memory(StoreMutant::PushedGrantKeepsFullTtl),
-        In::Memory,
-        "waiting::dead_waiter_keeps_a_grant_briefly",
-    ),
-    (
-        Memory(StoreMutant::QueueEntryWithoutHeartbeat),
-        In::Memory,
-        "waiting::dead_waiter_leaves_the_queue",
-    ),
-    (
-        Memory(StoreMutant::WithdrawalWakesNobody),
-        In::Memory,
-        "waiting::withdrawn_waiter_passes_the_lock_on",
-    ),
-    (
-        Memory(StoreMutant::GhostAfterRelease),
-        In::Sessions,
-        "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost",
-    ),
-    (
-        Memory(StoreMutant::TokenOfLastHolderRepeated),
-        In::Barging,
-        "fencing::token_grows_over_release",
-    ),
-    (
-        Memory(StoreMutant::TryLeavesQueueEntry),
-        In::Memory,
-        "exclusion::try_leaves_nothing_behind",
-    ),
-    (
-        Memory(StoreMutant::GrantToExpiredSession),
-        In::Sessions,
-        "waiting::waiter_of_an_ended_session_is_passed_over",
-    ),
-    (
-        File(FileMutant::NoInodeCompare),
-        In::File,
-        "admin::broken_holder_learns_of_it",
-    ),
-    (
-        File(FileMutant::BareCounter),
-        In::File,
-        "fencing::token_grows_over_wipe",
-    ),
-    (
-        File(FileMutant::ReleaseOfAnybody),
-        In::File,
-        "exclusion::a_strangers_release_changes_nothing",
-    ),
-    (
-        File(FileMutant::UnlinkOnRelease),
-        In::File,
-        "history::sixteen_clients",
-    ),
+    (Client(Mutant::WindowFromReply), In::Memory, "lease::window_counts_from_the_request"),
+    (Client(Mutant::WindowFromReply), In::Poll, "lease::renewed_window_counts_from_the_request"),
+    (Client(Mutant::LeaseAgeIgnored), In::Sessions, "lease::age_of_the_session_counts"),
+    (Client(Mutant::LossNotSticky), In::Memory, "loss::loss_is_sticky"),
+    (Client(Mutant::CheckByFlag), In::Memory, "loss::check_reads_the_clock"),
+    (Client(Mutant::RenewalBlocksDeadline), In::Memory, "loss::deadline_fires_while_renewals_hang"),
+    (Client(Mutant::RenewalNotRetried), In::Memory, "lease::passing_errors_are_retried"),
+    (Client(Mutant::OneBadRenewalStopsAll), In::Memory, "lease::one_bad_lock_does_not_stop_others"),
+    (Client(Mutant::NoRecheck), In::Memory, "waiting::served_when_wake_ups_are_lost_on_the_way"),
+    (Client(Mutant::CancelLeavesTicket), In::Memory, "cancel::dropped_during_the_attempt"),
+    (Client(Mutant::LostHoldKeptUntilDrop), In::File, "lease::fixed_lease_frees_the_lock_while_its_guard_is_kept"),
+    (Client(Mutant::DropSpawns), In::Memory, "cancel::guard_dropped_outside_a_runtime"),
+    (Client(Mutant::ReentryRaisesToken), In::Memory, "reentry::owner_reenters_with_the_same_token"),
+    (Client(Mutant::AnyOwnerReenters), In::Memory, "reentry::another_owner_waits"),
+    (Client(Mutant::CancelledWaiterKeepsTurn), In::Memory, "cancel::cancelled_task_passes_its_turn_on"),
+    (Client(Mutant::AmbiguousReleaseForgotten), In::Memory, "ambiguity::release_without_reply_is_a_release"),
+    (Client(Mutant::HolderReused), In::Memory, "fencing::holders_are_never_used_again"),
+    (Client(Mutant::LossNotWatched), In::Sessions, "loss::store_tells_of_an_ended_session"),
+    (Memory(StoreMutant::ReleaseWithoutOwnerCheck), In::Memory, "exclusion::a_strangers_release_changes_nothing"),
+    (Memory(StoreMutant::RenewalRecreates), In::Memory, "loss::renewal_never_makes_a_hold"),
+    (Memory(StoreMutant::WakeUpLost), In::Memory, "waiting::release_wakes_the_waiter_at_once"),
+    (Memory(StoreMutant::RecheckFindsNothing), In::Memory, "waiting::served_when_the_store_loses_wake_ups"),
+    (Memory(StoreMutant::EarlyPushDropped), In::Memory, "waiting::early_wake_up_is_kept"),
+    (Memory(StoreMutant::CounterRestartsAfterWipe), In::Memory, "fencing::token_grows_over_wipe"),
+    (Memory(StoreMutant::TokenRaisedOnRepeat), In::Memory, "fencing::repeated_attempt_keeps_the_token"),
+    (Memory(StoreMutant::PushedGrantKeepsFullTtl), In::Memory, "queue::dead_waiter_keeps_a_grant_briefly"),
+    (Memory(StoreMutant::QueueEntryWithoutHeartbeat), In::Memory, "queue::dead_waiter_leaves_the_queue"),
+    (Memory(StoreMutant::WithdrawalWakesNobody), In::Memory, "queue::withdrawn_waiter_passes_the_lock_on"),
+    (Memory(StoreMutant::GhostAfterRelease), In::Sessions, "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost"),
+    (Memory(StoreMutant::TokenOfLastHolderRepeated), In::Barging, "fencing::token_grows_over_release"),
+    (Memory(StoreMutant::TryLeavesQueueEntry), In::Memory, "exclusion::try_leaves_nothing_behind"),
+    (Memory(StoreMutant::GrantToExpiredSession), In::Sessions, "queue::waiter_of_an_ended_session_is_passed_over"),
+    (File(FileMutant::NoInodeCompare), In::File, "admin::broken_holder_learns_of_it"),
+    (File(FileMutant::BareCounter), In::File, "fencing::token_grows_over_wipe"),
+    (File(FileMutant::ReleaseOfAnybody), In::File, "exclusion::a_strangers_release_changes_nothing"),
+    (File(FileMutant::GhostAfterRelease), In::File, "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost"),
+    (File(FileMutant::UnlinkOnRelease), In::File, "history::sixteen_clients"),
 ];
 
 /// A mutant must be caught within this time.

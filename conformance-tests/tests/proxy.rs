@@ -1,5 +1,7 @@
 //! The fault proxy in front of a server that echoes.
 
+#![expect(clippy::unwrap_used, reason = "all of it is a test")]
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;

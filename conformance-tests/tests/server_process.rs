@@ -12,6 +12,12 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(unix)]
+#[expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "all of it is a test, although without the harness"
+)]
 mod unix {
     use std::fs;
     use std::io::{self, BufRead, BufReader, Read, Write};
@@ -37,7 +43,8 @@ mod unix {
     }
 
     fn trials() -> Vec<Trial> {
-        let cases: [(&str, fn() -> Outcome); 8] = [
+        type Test = (&'static str, fn() -> Outcome);
+        let cases: [Test; 8] = [
             ("serves_freezes_and_restarts_on_its_data", serves),
             ("gone_when_dropped_with_its_children", dropped),
             ("gone_after_a_panic", || gone_after("panic", None)),

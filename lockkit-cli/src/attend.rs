@@ -70,7 +70,11 @@ pub(crate) async fn attend(
                 let until = now() + guard.remaining();
                 here.job.order(Order::Lease(until));
             }
-            () = expired(here.give_up) => break None,
+            () = expired(here.give_up) => {
+                say("the program did not end in time, and the process that watches it did not kill it; \
+                     it is killed now");
+                break None;
+            }
         }
     };
     let interrupted = end == Some(End::Killed(Signal::SIGINT as i32)) && here.job.has_terminal();

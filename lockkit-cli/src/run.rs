@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::time::Duration;
 
+use lockkit::file::FileStore;
 use lockkit::{Error, Guard, Lease, Lock, LockClient};
 use nix::sys::signal::Signal;
 use rustix::process::getpgrp;
@@ -89,7 +90,7 @@ async fn hold(
         say("a `memory:` store is private to this one command: it keeps nobody else out");
     }
     let acquired = tokio::select! {
-        guard = acquire(args, &lock) => guard?,
+        guard = acquire(args, client, &lock) => guard?,
         signal = interruption(signals) => return Ok((Code::Signal(signal as i32), false)),
     };
     let Some(guard) = acquired else {
@@ -140,18 +141,25 @@ async fn supervise(args: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
 }
 
 /// Waits for the lock; `None` if it stayed with others.
-async fn acquire(args: &RunArgs, lock: &Lock) -> Result<Option<Guard>, Failure> {
+async fn acquire(
+    args: &RunArgs,
+    client: &LockClient,
+    lock: &Lock,
+) -> Result<Option<Guard>, Failure> {
     let talks = !args.quiet && (args.verbose || std::io::stderr().is_terminal());
     let mut attempt = pin!(attempt(args, lock));
     let outcome = tokio::select! {
         outcome = &mut attempt => outcome,
-        () = announce(lock), if talks => attempt.await,
+        () = announce(client, lock), if talks => attempt.await,
     };
     match outcome {
         Ok(Some(guard)) => Ok(Some(guard)),
         Ok(None) | Err(Error::Timeout { .. }) => {
             if !args.quiet {
-                say(format_args!("{}; nothing was run", held(lock).await));
+                say(format_args!(
+                    "{}; nothing was run",
+                    held(client, lock).await
+                ));
             }
             Ok(None)
         }
@@ -169,16 +177,24 @@ async fn attempt(args: &RunArgs, lock: &Lock) -> lockkit::Result<Option<Guard>> 
 }
 
 /// Says once for whom it waits.
-async fn announce(lock: &Lock) {
+async fn announce(client: &LockClient, lock: &Lock) {
     tokio::time::sleep(PATIENCE).await;
-    say(format_args!("waits: {}", held(lock).await));
+    say(format_args!("waits: {}", held(client, lock).await));
 }
 
-/// Who has the lock, in words.
-async fn held(lock: &Lock) -> String {
-    match lock.inspect().await {
+/// Who has the lock, in words; with the number of the process where the store is of this machine.
+async fn held(client: &LockClient, lock: &Lock) -> String {
+    let state = match lock.inspect().await {
         Ok(Some(state)) if !state.holders.is_empty() => sentence(&state),
-        _ => format!("`{}` is held by others", plain(lock.name())),
+        _ => return format!("`{}` is held by others", plain(lock.name())),
+    };
+    let process = match client.store::<FileStore>() {
+        Some(store) => store.holder_pid(lock.name()).await.ok().flatten(),
+        None => None,
+    };
+    match process {
+        Some(process) => format!("{state}, process {process}"),
+        None => state,
     }
 }
 

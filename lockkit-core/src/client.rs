@@ -40,7 +40,7 @@ impl LockClient {
     /// Makes a client with the default options of [`LockClientBuilder`].
     ///
     /// # Errors
-    /// - [`Error::NoRuntime`] if it is called outside a Tokio runtime.
+    /// - [`Error::NoRuntime`](crate::Error::NoRuntime) if it is called outside a Tokio runtime.
     pub fn new(store: impl DistributedLock) -> Result<Self> {
         Self::builder(store).build()
     }
@@ -58,7 +58,7 @@ impl LockClient {
     /// The lock called `name`. Nothing is sent.
     ///
     /// # Errors
-    /// - [`Error::InvalidName`] if the text cannot name a lock.
+    /// - [`Error::InvalidName`](crate::Error::InvalidName) if the text cannot name a lock.
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Result<Lock> {
         let name = LockName::new(name)?;
         Ok(Lock::new(
@@ -99,7 +99,7 @@ impl LockClient {
     /// Lists the locks whose names begin with `prefix` and that somebody holds or waits for.
     ///
     /// # Errors
-    /// - [`Error::Backend`] if the store did not answer.
+    /// - [`Error::Backend`](crate::Error::Backend) if the store did not answer.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         self.core
             .request("list", self.core.store.list(prefix))
@@ -117,7 +117,7 @@ impl LockClient {
     /// still held, with [`LossReason::Shutdown`]; releases everything and stops its tasks.
     ///
     /// # Errors
-    /// - [`Error::Backend`] if releases were not answered within one request timeout. Their leases
+    /// - [`Error::Backend`](crate::Error::Backend) if releases were not answered within one request timeout. Their leases
     ///   end them.
     ///
     /// # Cancel safety

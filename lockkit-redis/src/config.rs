@@ -321,7 +321,9 @@ impl RedisStoreBuilder {
         RedisStore::connect(self).await
     }
 
-    pub(crate) const fn capabilities(&self) -> Capabilities {
+    /// What the store will be able to do.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
         // A poller that would take a place with FIFO order could keep it for its whole pause.
         let queueing = match self.waiting {
             Waiting::Push => self.queueing,

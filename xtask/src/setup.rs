@@ -64,6 +64,11 @@ const NEEDS: &[Need] = &[
         package: "python3-pip",
         for_what: "the libraries of Python programs, and other versions of servers",
     },
+    Need {
+        program: "perl",
+        package: "perl-base",
+        for_what: "programs with signal masks of their own",
+    },
 ];
 
 /// Calls `apt-get`. A package of a server would start it as a service of the machine: the tests start

@@ -3,8 +3,9 @@
 use lockkit_core::{LossReason, window};
 
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, soon, until, within};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::task::{acquire, soon, until, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -8,8 +8,9 @@ use lockkit_core::{Error, Outcome as Effect};
 use tokio::time::timeout;
 
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, soon, until, within};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::task::{acquire, soon, until, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -1,6 +1,5 @@
 //! Whoever goes away leaves nothing behind. INV-7, INV-8.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use lockkit_core::Error;
@@ -8,8 +7,10 @@ use lockkit_core::wrap::{Fault, Operation, Rule};
 use tokio::time::{Instant, timeout};
 
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, soon, spawn, until, within};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::history::now;
+use crate::task::{acquire, poll_once, soon, spawn, until, within};
 
 /// What the next acquire may take at most.
 const PROMPT: Duration = Duration::from_millis(250);
@@ -37,32 +38,32 @@ async fn dropped_acquire_leaves_nothing(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let lock = a.lock(name.as_str())?;
     for _ in 0..20 {
-        let mut acquiring = pin!(lock.acquire());
-        tokio::select! {
-            biased;
-            guard = &mut acquiring => drop(guard?),
-            () = std::future::ready(()) => {}
-        }
+        drop(poll_once(&mut Box::pin(lock.acquire())).await);
     }
     soon(a.drain()).await?;
     let guard = b.lock(name.as_str())?.try_acquire().await?;
     ensure(guard.is_some(), "a dropped acquire holds the lock")
 }
 
-/// Of two tasks that wait in one client the first is cancelled; the second gets the lock.
+/// Of two that wait in one client the first is cancelled around the moment at which its grant comes;
+/// the second gets the lock.
 async fn cancelled_task_passes_its_turn_on(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
-    for _ in 0..10 {
-        let guard = a.acquire().await?;
-        let mut first = acquire(&b);
-        first.waits_for(Duration::from_millis(20)).await?;
-        let mut second = acquire(&b);
-        second.waits_for(Duration::from_millis(10)).await?;
-        // Cancelled around the moment at which the grant comes.
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end {
+        let guard = soon(a.acquire()).await??;
+        let (mut first, mut second) = (Box::pin(b.acquire()), Box::pin(b.acquire()));
+        // Polled once each: that is their order.
+        ensure(poll_once(&mut first).await.is_none(), "two hold at once")?;
+        ensure(poll_once(&mut second).await.is_none(), "two hold at once")?;
         let releasing = spawn(guard.release());
-        first.cancel().await;
+        let moment = now() + fastrand::u64(0..150_000);
+        while now() < moment {
+            std::hint::spin_loop();
+        }
+        drop(first);
         releasing.soon().await??;
-        second.soon().await??.release().await?;
+        soon(second).await??.release().await?;
     }
     Ok(())
 }

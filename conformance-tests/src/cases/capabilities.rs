@@ -7,9 +7,10 @@ use lockkit_core::{Error, Lease, LockClient, PollRange, TtlOf, Waiting};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, soon, within};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::setup::Hook;
+use crate::task::{acquire, soon, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -4,8 +4,9 @@ use lockkit_core::wrap::Operation;
 use tokio::time::sleep;
 
 use crate::case::{Case, Need};
-use crate::ctx::{Ctx, acquire, soon};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::task::{acquire, soon};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -7,9 +7,10 @@ use tokio::time::sleep;
 
 use crate::case::{Case, Need};
 use crate::checker::check;
-use crate::ctx::{Ctx, acquire, soon, within};
+use crate::ctx::Ctx;
 use crate::failure::{Outcome, ensure};
 use crate::history::{Op, Phase};
+use crate::task::{acquire, soon, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -3,8 +3,9 @@
 use lockkit_core::backend::Release;
 
 use crate::case::Case;
-use crate::ctx::{Ctx, acquire, soon, spawn, until};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::task::{acquire, soon, spawn, until};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -6,9 +6,10 @@ use lockkit_core::backend::{Attempt, Ticket};
 use lockkit_core::{DistributedLock, FencingToken, Guard, Lease, Lock};
 
 use crate::case::Case;
-use crate::ctx::{Ctx, soon, spawn, within};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::setup::Hook;
+use crate::task::{soon, spawn, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

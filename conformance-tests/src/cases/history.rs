@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::case::{Case, Need};
 use crate::checker::{check, everyone_served, no_spurious_loss};
-use crate::ctx::{Ctx, spawn};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::{History, Op, Phase, Recorder};
 use crate::taker::Worker;
+use crate::task::spawn;
 
 /// How long clients contend.
 const SPAN: Duration = Duration::from_secs(4);

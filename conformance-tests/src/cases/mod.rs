@@ -13,6 +13,7 @@ mod lease;
 mod loss;
 mod names;
 mod outage;
+mod queue;
 mod reentry;
 mod residue;
 mod waiting;
@@ -25,6 +26,7 @@ pub fn all() -> Vec<Case> {
     let tables = [
         exclusion::cases(),
         waiting::cases(),
+        queue::cases(),
         cancel::cases(),
         lease::cases(),
         loss::cases(),

@@ -7,11 +7,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
 use crate::checker::{check, everyone_served, no_spurious_loss};
-use crate::ctx::{Ctx, acquire, soon, spawn, within};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::{Op, Phase, Recorder};
 use crate::setup::Hook;
 use crate::taker::Worker;
+use crate::task::{acquire, soon, spawn, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

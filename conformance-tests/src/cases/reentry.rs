@@ -5,8 +5,9 @@ use std::time::Duration;
 use lockkit_core::Error;
 
 use crate::case::Case;
-use crate::ctx::{Ctx, acquire, soon};
+use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::task::{acquire, soon};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -6,9 +6,10 @@ use lockkit_core::Lease;
 use tokio::time::timeout;
 
 use crate::case::Case;
-use crate::ctx::{Ctx, acquire, soon, spawn, until};
+use crate::ctx::Ctx;
 use crate::failure::Outcome;
 use crate::setup::Hook;
+use crate::task::{acquire, soon, spawn, until};
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = [

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::ctx::within;
 use crate::failure::{Failure, Outcome};
+use crate::task::within;
 
 /// A process that takes locks with another library. Dropping it kills it.
 ///

@@ -3,10 +3,14 @@
 #[cfg(unix)]
 mod file;
 mod memory;
+#[cfg(unix)]
+mod redis;
 
 #[cfg(unix)]
 pub use file::FileSetup;
 pub use memory::MemorySetup;
+#[cfg(unix)]
+pub use redis::RedisSetup;
 
 use crate::setup::Setup;
 
@@ -20,5 +24,11 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(MemorySetup::poll()),
         #[cfg(unix)]
         Box::new(FileSetup::new()),
+        #[cfg(unix)]
+        Box::new(RedisSetup::fair()),
+        #[cfg(unix)]
+        Box::new(RedisSetup::barging()),
+        #[cfg(unix)]
+        Box::new(RedisSetup::poll()),
     ]
 }

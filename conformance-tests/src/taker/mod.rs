@@ -24,9 +24,9 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::ctx::within;
 use crate::failure::{Failure, Outcome};
 use crate::history::{Event, History, Op, Phase, parse};
+use crate::task::within;
 
 pub use program::serve;
 pub use worker::Worker;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::ctx::{soon, spawn};
+use conformance_tests::task::{soon, spawn};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::Lock;
 use redis::AsyncCommands;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::ctx::{until, within};
+use conformance_tests::task::{until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 
 use crate::world::{SOON, World, client};

@@ -1,6 +1,6 @@
 //! One counter for both, whatever the name looks like.
 
-use conformance_tests::ctx::{acquire, until, within};
+use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Outcome, ensure};
 use lockkit_redis::TokenTtl;
 

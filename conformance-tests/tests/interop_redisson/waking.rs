@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::ctx::{Task, acquire, until, within};
+use conformance_tests::task::{Task, acquire, until, within};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{Guard, Lease};
 

@@ -26,7 +26,7 @@ impl World {
     }
 
     pub(crate) async fn with_watchdog(lease: Duration) -> Outcome<Self> {
-        let server = RedisServer::start(RedisServer::PROGRAM.as_ref(), &[]).await?;
+        let server = RedisServer::forgetful().await?;
         let redisson = Redisson::start(&server, lease).await?;
         Ok(Self { server, redisson })
     }

@@ -65,6 +65,10 @@ fn it_says_once_for_whom_it_waits() {
         "{said}"
     );
     assert!(lines[0].contains(&token), "{said}");
+    assert!(
+        lines[0].ends_with(&format!("process {}", holder.pid())),
+        "{said}"
+    );
     let mut silent = stage.run(&["-q", "--wait", "1s"], "job", "true");
     assert_eq!(silent.code(), Some(75));
     assert_eq!(silent.said(), "");

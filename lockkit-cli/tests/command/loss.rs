@@ -40,6 +40,9 @@ fn a_program_that_will_not_end_is_killed() {
     stage.call(&["break", "job", "--yes"]);
     assert_eq!(running.code(), Some(76));
     gone(&family);
+    // The shim did it, and not the command in its place some seconds later.
+    let said = running.said();
+    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! `status`, `list`, `watch`, `break`.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -106,15 +109,22 @@ fn watch_prints_a_line_for_each_change_and_ends_on_a_signal() {
 #[test]
 fn watch_ends_quietly_when_nobody_reads() {
     let stage = Stage::new();
-    let mut watch = stage.lockkit();
-    watch.args(["watch", "--interval", "20ms"]);
-    let mut watch = Running::start(watch);
     let mut holder = stage.run(&[], "job", HOLD);
     holder.line();
-    assert!(watch.line().starts_with("held"));
-    watch.close();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = stage.lockkit();
+    command
+        .args(["watch", "--interval", "20ms"])
+        .stdout(writer)
+        .stderr(Stdio::piped());
+    let mut watch = command.spawn().unwrap();
+    drop(command);
+    let mut line = String::new();
+    BufReader::new(reader).read_line(&mut line).unwrap();
+    assert!(line.starts_with("held"), "{line}");
     holder.signal(Signal::TERM);
-    eventually("the watch ends", || !watch.is_running());
-    assert_eq!(watch.code(), Some(0));
-    assert_eq!(watch.said(), "");
+    eventually("the watch ends", || watch.try_wait().unwrap().is_some());
+    let output = watch.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.stderr, b"");
 }

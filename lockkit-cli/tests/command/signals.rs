@@ -2,7 +2,7 @@
 
 use rustix::process::{Signal, kill_process};
 
-use crate::stage::{Stage, eventually};
+use crate::stage::{Running, Stage, eventually};
 
 #[test]
 fn signals_are_passed_on_to_the_whole_group() {
@@ -89,4 +89,28 @@ fn a_program_that_somebody_stopped_keeps_the_lock_until_it_goes_on() {
     running.signal(Signal::TERM);
     assert_eq!(running.code(), Some(143));
     eventually("the lock is free", || stage.is_free("job"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let stage = Stage::new();
+    let mut holder = stage.run(&[], "job", "echo ready; exec sleep 600");
+    holder.line();
+    let mut command = stage.under("trap '' HUP; exec \"$0\" \"$@\"");
+    command.args([
+        "run",
+        "-v",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        "kill -HUP $$; echo alive",
+    ]);
+    let mut waiter = Running::start(command);
+    waiter.said_line();
+    waiter.signal(Signal::HUP);
+    holder.signal(Signal::TERM);
+    assert_eq!(waiter.line(), "alive");
+    assert_eq!(waiter.code(), Some(0));
 }

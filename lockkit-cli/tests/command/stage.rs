@@ -2,11 +2,15 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// An embedded store that no other test sees.
 pub(crate) struct Stage {
@@ -31,6 +35,16 @@ impl Stage {
             .env("XDG_STATE_HOME", self.dir())
             .stdin(Stdio::null());
         command
+    }
+
+    /// The command, started by a shell script that finds it and its arguments in `"$0" "$@"`.
+    pub(crate) fn under(&self, script: &str) -> Command {
+        let lockkit = self.lockkit();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).arg(lockkit.get_program());
+        shell.env_remove("LOCKKIT_URL");
+        shell.env("XDG_STATE_HOME", self.dir()).stdin(Stdio::null());
+        shell
     }
 
     /// Runs the command to its end.
@@ -62,7 +76,7 @@ impl Stage {
 /// A command under way. Killed when the test ends.
 pub(crate) struct Running {
     child: Child,
-    lines: Option<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
 }
 
 impl Running {
@@ -72,7 +86,15 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = child.stdout.take().map(BufReader::new);
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (read, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if read.send(line).is_err() {
+                    return;
+                }
+            }
+        });
         Self { child, lines }
     }
 
@@ -86,10 +108,11 @@ impl Running {
 
     /// The next line of standard output; empty at its end.
     pub(crate) fn line(&mut self) -> String {
-        let mut line = String::new();
-        let lines = self.lines.as_mut().unwrap();
-        lines.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+        match self.lines.recv_timeout(LIMIT) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => String::new(),
+            Err(RecvTimeoutError::Timeout) => panic!("no line came within {LIMIT:?}"),
+        }
     }
 
     /// The next line, which is a process number.
@@ -142,11 +165,6 @@ impl Running {
         String::from_utf8(line).unwrap()
     }
 
-    /// Reads its standard output no longer.
-    pub(crate) fn close(&mut self) {
-        self.lines = None;
-    }
-
     /// What it said on standard error, once it and all that it started have ended.
     pub(crate) fn said(&mut self) -> String {
         let mut said = String::new();
@@ -165,13 +183,14 @@ impl Drop for Running {
 
 /// Waits until something is so, and fails after a time that no test should take.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..2000 {
+    let pause = Duration::from_millis(10);
+    for _ in 0..LIMIT.as_millis() / pause.as_millis() {
         if is_so() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(pause);
     }
-    panic!("it did not happen within 20 s: {what}");
+    panic!("it did not happen within {LIMIT:?}: {what}");
 }
 
 /// Whether that process runs; a zombie does not.

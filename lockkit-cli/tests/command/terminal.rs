@@ -104,6 +104,20 @@ fn the_program_reads_the_terminal_and_the_shell_gets_it_back() {
 }
 
 #[test]
+fn a_script_reads_the_terminal_after_the_program_has() {
+    let stage = Stage::new();
+    let mut console = Console::new(&stage);
+    console.enter(
+        r#"sh -c '$L run job -- sh -c "echo ask""ing; read a"; echo n"ext"; read b; echo got-$b'"#,
+    );
+    console.shows("asking");
+    console.enter("blue");
+    console.shows("next");
+    console.enter("green");
+    console.shows("got-green");
+}
+
+#[test]
 fn a_program_in_a_pipeline_gets_the_terminal_when_it_asks() {
     let stage = Stage::new();
     let mut console = Console::new(&stage);
@@ -176,7 +190,10 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
 fn a_job_continued_after_its_lease_is_ended() {
     let stage = Stage::new();
     let mut console = Console::new(&stage);
-    console.enter(r#"$L run --ttl 300ms job -- sh -c 'echo re"a"dy; sleep 600; echo went-on'"#);
+    // Not a shell, whose `vfork` may be caught by the stop half way.
+    let script =
+        r#"$| = 1; $SIG{CONT} = sub { print "went-", "on" }; print "rea", "dy"; sleep 1 while 1"#;
+    console.enter(&format!("$L run --ttl 300ms job -- perl -e '{script}'"));
     console.shows("ready");
     console.press(CTRL_Z);
     console.shows("Stopped");

@@ -1,0 +1,160 @@
+//! The queue of a store: its order, and those who die in it. P3.
+
+use std::time::Duration;
+
+use lockkit_core::Lease;
+use lockkit_core::backend::Attempt;
+
+use crate::case::{Case, Need};
+use crate::ctx::Ctx;
+use crate::failure::{Failure, Outcome, ensure};
+use crate::setup::Hook;
+use crate::task::{acquire, spawn, until, within};
+
+/// What a user takes for "at once" on a busy machine; shorter than any re-check of a long lease.
+const AT_ONCE: Duration = Duration::from_millis(1500);
+/// Long enough that a waiter looks again only after the longest time that the store allows.
+const LONG: Duration = Duration::from_secs(30);
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(clients_are_served_in_order).needs(Need::Fifo),
+        Case::new(one_place_in_the_queue_for_all_tasks_of_a_client).needs(Need::Fifo),
+        Case::new(dead_waiter_leaves_the_queue)
+            .needs(Need::Fifo)
+            .needs(Need::LeasePerHold),
+        Case::new(dead_waiter_keeps_a_grant_briefly)
+            .needs(Need::Fifo)
+            .needs(Need::Push)
+            .needs(Need::LeasePerHold),
+        Case::new(withdrawn_waiter_passes_the_lock_on)
+            .needs(Need::Fifo)
+            .needs(Need::Push)
+            .needs(Need::LeasePerHold),
+        Case::new(waiter_of_an_ended_session_is_passed_over)
+            .needs(Need::Fifo)
+            .hook(Hook::ExpireSession),
+    ]
+}
+
+/// Clients get the lock in the order in which they asked for it.
+async fn clients_are_served_in_order(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let first = ctx.client().await?.lock(name.as_str())?;
+    let held = first.acquire().await?;
+    let mut waiters = Vec::new();
+    for place in 1..=5 {
+        let lock = ctx.client().await?.lock(name.as_str())?;
+        waiters.push(spawn(async move {
+            let guard = lock.acquire().await?;
+            let token = guard.token();
+            guard.release().await?;
+            Ok::<_, lockkit_core::Error>(token)
+        }));
+        ctx.queued(&first, place).await?;
+    }
+    held.release().await?;
+    let mut tokens = Vec::new();
+    for waiter in waiters {
+        tokens.push(waiter.soon().await??);
+    }
+    ensure(tokens.is_sorted(), format!("out of order: {tokens:?}"))
+}
+
+/// However many tasks of a client wait, the store sees one waiter.
+async fn one_place_in_the_queue_for_all_tasks_of_a_client(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.locks().await?;
+    let guard = a.acquire().await?;
+    let mut waiters = Vec::new();
+    for _ in 0..16 {
+        let lock = b.clone();
+        let mut waiter = spawn(async move { lock.acquire().await?.release().await });
+        waiter.waits_for(Duration::from_millis(5)).await?;
+        waiters.push(waiter);
+    }
+    ctx.queued(&a, 1).await?;
+    let state = a.inspect().await?;
+    let count = state.and_then(|state| state.waiters);
+    ensure(count.is_none_or(|count| count == 1), format!("{count:?}"))?;
+    guard.release().await?;
+    for waiter in waiters {
+        waiter.soon().await??;
+    }
+    Ok(())
+}
+
+/// A waiter that died while others hold is forgotten, and the next one is not kept waiting for it.
+async fn dead_waiter_leaves_the_queue(ctx: &Ctx) -> Outcome {
+    let ttl = Duration::from_secs(3);
+    let name = ctx.name();
+    let a = ctx.client().await?.lock(name.as_str())?;
+    let guard = a.acquire().await?;
+    let dead = ctx.ticket(&name)?.with_ttl(ttl);
+    let answer = ctx.store().await?.attempt(&dead).await?;
+    ensure(matches!(answer, Attempt::Held { .. }), "two hold at once")?;
+    let b = ctx.client().await?.lock(name.as_str())?;
+    let b = b.with_lease(Lease::renewed(ttl))?;
+    let mut waiter = acquire(&b);
+    let window = lockkit_core::queue_window(ctx.capabilities(), ttl);
+    waiter.waits_for(window + window / 4).await?;
+    guard.release().await?;
+    within(window / 2, waiter.soon()).await???.release().await?;
+    Ok(())
+}
+
+/// its whole lease.
+async fn dead_waiter_keeps_a_grant_briefly(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let a = ctx.client().await?.lock(name.as_str())?;
+    let guard = a.acquire().await?;
+    let dead = ctx.ticket(&name)?.with_ttl(LONG);
+    let answer = ctx.store().await?.attempt(&dead).await?;
+    ensure(matches!(answer, Attempt::Held { .. }), "two hold at once")?;
+    let waiter = acquire(&ctx.client().await?.lock(name.as_str())?);
+    ctx.queued(&a, 2).await?;
+    guard.release().await?;
+    let window = lockkit_core::queue_window(ctx.capabilities(), LONG);
+    within(window + AT_ONCE * 2, waiter.soon())
+        .await???
+        .release()
+        .await?;
+    Ok(())
+}
+
+/// A waiter that goes at the moment at which it is made the holder passes the lock on.
+async fn withdrawn_waiter_passes_the_lock_on(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let a = long(ctx.client().await?.lock(name.as_str())?)?;
+    let guard = a.acquire().await?;
+    let store = ctx.store().await?;
+    let ticket = ctx.ticket(&name)?.with_ttl(LONG);
+    let answer = store.attempt(&ticket).await?;
+    ensure(matches!(answer, Attempt::Held { .. }), "two hold at once")?;
+    let mut waiter = acquire(&long(ctx.client().await?.lock(name.as_str())?)?);
+    ctx.queued(&a, 2).await?;
+    waiter.waits_for(Duration::from_millis(100)).await?;
+    guard.release().await?;
+    store.release(&ticket).await?;
+    within(AT_ONCE, waiter.soon()).await???.release().await?;
+    Ok(())
+}
+
+/// When a session ends, its waiters are not granted anything any more.
+async fn waiter_of_an_ended_session_is_passed_over(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let a = ctx.client().await?.lock(name.as_str())?;
+    let guard = a.acquire().await?;
+    let store = ctx.store().await?;
+    let ticket = ctx.ticket(&name)?;
+    store.attempt(&ticket).await?;
+    ctx.site().expire_session(&*store).await?;
+    guard.release().await?;
+    let free = async || Ok(a.inspect().await?.is_none());
+    until("the lock is free", free).await?;
+    let guard = a.try_acquire().await?;
+    ensure(guard.is_some(), "a dead session's waiter has the lock")
+}
+
+fn long(lock: lockkit_core::Lock) -> Outcome<lockkit_core::Lock> {
+    lock.with_lease(Lease::renewed(LONG)).map_err(Failure::from)
+}

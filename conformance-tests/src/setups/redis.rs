@@ -1,0 +1,237 @@
+//! The store in Redis: fair, barging, and polling with the rights that a proxy would leave.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange, Queueing};
+use lockkit_redis::{RedisStore, RedisStoreBuilder};
+use tokio::sync::Mutex;
+
+use crate::failure::Outcome;
+use crate::proxy::Proxy;
+use crate::servers::RedisServer;
+use crate::setup::{Hook, Setup, Site};
+
+const PASSWORD: &str = "of-the-site";
+/// What a polling client may not do, so that nothing is needed that a proxy could refuse.
+const FORBIDDEN: &str = "-@pubsub -watch -multi -exec -discard -script -info -hello -client";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Fair,
+    Barging,
+    Poll,
+}
+
+/// Opens a [`RedisStore`] on a server of this machine.
+#[derive(Debug)]
+pub struct RedisSetup {
+    name: &'static str,
+    kind: Kind,
+    /// For the cases that break nothing.
+    shared: Mutex<Option<Arc<RedisServer>>>,
+    users: AtomicU64,
+}
+
+impl RedisSetup {
+    fn new(name: &'static str, kind: Kind) -> Self {
+        Self {
+            name,
+            kind,
+            shared: Mutex::default(),
+            users: AtomicU64::new(0),
+        }
+    }
+
+    /// Waiters in a queue, wake-ups: `redis`.
+    #[must_use]
+    pub fn fair() -> Self {
+        Self::new("redis", Kind::Fair)
+    }
+
+    /// Wake-ups, but no order among waiters: `redis-barging`.
+    #[must_use]
+    pub fn barging() -> Self {
+        Self::new("redis-barging", Kind::Barging)
+    }
+
+    /// Neither order nor wake-ups, and a user with few rights: `redis-poll`.
+    #[must_use]
+    pub fn poll() -> Self {
+        Self::new("redis-poll", Kind::Poll)
+    }
+
+    async fn server(&self, alone: bool, user: &str) -> Outcome<Arc<RedisServer>> {
+        let guard = std::env::current_exe()?;
+        let rights = self.kind.rights();
+        if alone {
+            // In its configuration, so that a restart does not forget the user.
+            let words = ["--user".to_owned(), user.to_owned()];
+            let server = RedisServer::start(&guard, words.into_iter().chain(rights)).await?;
+            return Ok(Arc::new(server));
+        }
+        let mut shared = self.shared.lock().await;
+        let server = match &*shared {
+            Some(server) => Arc::clone(server),
+            None => {
+                let none: [String; 0] = [];
+                let server = Arc::new(RedisServer::start(&guard, none).await?);
+                *shared = Some(Arc::clone(&server));
+                server
+            }
+        };
+        drop(shared);
+        let mut words = vec!["ACL", "SETUSER", user];
+        words.extend(rights.iter().map(String::as_str));
+        server.ask(&words).await?;
+        Ok(server)
+    }
+}
+
+impl Kind {
+    fn rights(self) -> Vec<String> {
+        let mut rights = format!("on >{PASSWORD} ~* &* +@all");
+        if self == Self::Poll {
+            rights = format!("{rights} resetchannels {FORBIDDEN}");
+        }
+        rights.split(' ').map(str::to_owned).collect()
+    }
+
+    fn builder(self) -> RedisStoreBuilder {
+        let builder = RedisStore::builder();
+        match self {
+            Self::Fair => builder,
+            Self::Barging => builder.queueing(Queueing::Barging),
+            Self::Poll => builder.poll(PollRange::new(
+                Duration::from_millis(5),
+                Duration::from_millis(100),
+            )),
+        }
+    }
+
+    fn query(self) -> &'static str {
+        match self {
+            Self::Fair => "",
+            Self::Barging => "?queue=barging",
+            Self::Poll => "?wake=poll&poll=5ms..100ms",
+        }
+    }
+}
+
+#[async_trait]
+impl Setup for RedisSetup {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.kind.builder().capabilities()
+    }
+
+    fn hooks(&self) -> &[Hook] {
+        let all = &[
+            Hook::LosePushes,
+            Hook::Url,
+            Hook::Wipe,
+            Hook::Restart,
+            Hook::Freeze,
+            Hook::Proxy,
+            Hook::Residue,
+        ];
+        let without_pushes = &all[1..];
+        if self.kind == Kind::Poll {
+            without_pushes
+        } else {
+            all
+        }
+    }
+
+    fn missing(&self) -> Option<String> {
+        let missing = "`redis-server` is not installed: apt-get install redis-server";
+        (!RedisServer::is_installed()).then(|| missing.to_owned())
+    }
+
+    async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {
+        let user = format!("site-{}", self.users.fetch_add(1, Ordering::Relaxed));
+        Ok(Box::new(RedisSite {
+            server: self.server(alone, &user).await?,
+            kind: self.kind,
+            user,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct RedisSite {
+    server: Arc<RedisServer>,
+    kind: Kind,
+    user: String,
+}
+
+impl RedisSite {
+    async fn open_at(&self, port: u16) -> Outcome<Arc<dyn DistributedLock>> {
+        let builder = self.kind.builder().tcp("127.0.0.1", port);
+        let store = builder
+            .user(&self.user)
+            .password(PASSWORD)
+            .connect()
+            .await?;
+        Ok(Arc::new(store))
+    }
+}
+
+#[async_trait]
+impl Site for RedisSite {
+    async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
+        self.open_at(self.server.port()).await
+    }
+
+    fn url(&self) -> Option<String> {
+        let (user, port) = (&self.user, self.server.port());
+        let query = self.kind.query();
+        Some(format!(
+            "redis://{user}:{PASSWORD}@127.0.0.1:{port}/{query}"
+        ))
+    }
+
+    async fn wipe(&self) -> Outcome {
+        self.server.ask(&["FLUSHALL"]).await.map(drop)
+    }
+
+    async fn restart(&self) -> Outcome {
+        self.server.restart().await
+    }
+
+    async fn freeze(&self) -> Outcome {
+        self.server.process().stop()
+    }
+
+    async fn thaw(&self) -> Outcome {
+        self.server.process().resume()
+    }
+
+    async fn open_through_proxy(&self) -> Outcome<(Arc<dyn DistributedLock>, Proxy)> {
+        let proxy = Proxy::start(([127, 0, 0, 1], self.server.port()).into()).await?;
+        let store = self.open_at(proxy.addr().port()).await?;
+        Ok((store, proxy))
+    }
+
+    async fn lose_pushes(&self, lose: bool) -> Outcome {
+        let right = if lose { "-publish" } else { "+publish" };
+        let words = ["ACL", "SETUSER", &self.user, right];
+        self.server.ask(&words).await.map(drop)
+    }
+
+    async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
+        let keys = self.server.ask(&["KEYS", "*"]).await?;
+        let token = |key: &String| key.starts_with("redisson_lock_token:");
+        let here = |key: &String| key.contains(name.as_str());
+        Ok(keys
+            .into_iter()
+            .filter(here)
+            .filter(|key| !token(key))
+            .collect())
+    }
+}

@@ -1,0 +1,127 @@
+//! What cases do beside themselves, and how long they wait for it.
+
+use std::time::Duration;
+
+use lockkit_core::{Guard, Lock};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use crate::ctx::Ctx;
+use crate::failure::{Failure, Outcome};
+
+/// A task that ends with its handle.
+#[derive(Debug)]
+pub struct Task<T>(JoinHandle<T>);
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Runs something beside the case.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "cases run inside a runtime of their own"
+)]
+pub fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Task<T> {
+    Task(tokio::spawn(future))
+}
+
+impl<T> Task<T> {
+    /// Its result, which must come soon.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it panicked or takes longer than [`Ctx::PATIENCE`].
+    #[track_caller]
+    pub fn soon(self) -> impl Future<Output = Outcome<T>> + Send
+    where
+        T: Send,
+    {
+        let late = Failure::new("it did not come to an end");
+        async move {
+            let mut task = self;
+            match timeout(Ctx::PATIENCE, &mut task.0).await {
+                Ok(joined) => Ok(joined?),
+                Err(_) => Err(late),
+            }
+        }
+    }
+
+    /// Fails if it ends within `span`: the case says that it has to wait.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it has ended.
+    pub async fn waits_for(&mut self, span: Duration) -> Outcome {
+        match timeout(span, &mut self.0).await {
+            Ok(_) => Err(Failure::new("it did not wait")),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Ends it where it stands.
+    pub async fn cancel(mut self) {
+        self.0.abort();
+        // Cancelled, or finished a moment earlier.
+        drop((&mut self.0).await);
+    }
+}
+
+/// Acquires in a task of its own.
+pub fn acquire(lock: &Lock) -> Task<lockkit_core::Result<Guard>> {
+    let lock = lock.clone();
+    spawn(async move { lock.acquire().await })
+}
+
+/// Polls a future once: an acquire has its place in the order of its client then.
+pub async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        value = future => Some(value),
+        () = std::future::ready(()) => None,
+    }
+}
+
+/// Bounds what must come soon.
+///
+/// # Errors
+/// - [`Failure`] if it takes longer than [`Ctx::PATIENCE`].
+#[track_caller]
+pub fn soon<T>(future: impl Future<Output = T>) -> impl Future<Output = Outcome<T>> {
+    within(Ctx::PATIENCE, future)
+}
+
+/// Bounds what must come within `limit`.
+///
+/// # Errors
+/// - [`Failure`] if it takes longer.
+#[track_caller]
+pub fn within<T>(
+    limit: Duration,
+    future: impl Future<Output = T>,
+) -> impl Future<Output = Outcome<T>> {
+    let late = Failure::new(format!("it took longer than {limit:?}"));
+    async move { timeout(limit, future).await.map_err(|_| late) }
+}
+
+/// Waits until `probe` says yes; for what no event tells.
+///
+/// # Errors
+/// - [`Failure`] if it still says no after [`Ctx::PATIENCE`].
+#[track_caller]
+pub fn until(
+    what: &str,
+    mut probe: impl AsyncFnMut() -> Outcome<bool>,
+) -> impl Future<Output = Outcome> {
+    let late = Failure::new(format!("still not so: {what}"));
+    async move {
+        let end = Instant::now() + Ctx::PATIENCE;
+        while !probe().await? {
+            if Instant::now() >= end {
+                return Err(late);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+}
