@@ -81,7 +81,8 @@ impl Suite {
             for case in cases::all() {
                 let skip = missing
                     .clone()
-                    .or_else(|| case.skip(&**setup, &self.programs));
+                    .or_else(|| case.skip(&**setup, &self.programs))
+                    .or_else(|| setup.skips(&case));
                 trials.push(self.trial(setup, case, skip));
             }
         }
@@ -112,13 +113,15 @@ impl Suite {
         }
     }
 
-    fn requires(&self, name: &str) -> bool {
-        self.require.iter().any(|it| it == "all" || it == name)
+    fn requires(&self, setup: &dyn Setup) -> bool {
+        let all = setup.is_one_of_all();
+        let names = |it: &String| (all && it == "all") || it == setup.name();
+        self.require.iter().any(names)
     }
 
     /// For each setup that is required: the name of the trial that says so, and why it fails.
     fn requirements(&self) -> Vec<(String, Result<(), String>)> {
-        let here = |setup: &&Arc<dyn Setup>| self.requires(setup.name());
+        let here = |setup: &&Arc<dyn Setup>| self.requires(&***setup);
         let here = self.setups.iter().filter(here).map(|setup| {
             let answer = match setup.missing() {
                 None => Ok(()),

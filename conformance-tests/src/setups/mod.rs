@@ -5,12 +5,16 @@ mod file;
 mod memory;
 #[cfg(unix)]
 mod redis;
+#[cfg(unix)]
+mod redis_proxy;
 
 #[cfg(unix)]
 pub use file::FileSetup;
 pub use memory::MemorySetup;
 #[cfg(unix)]
 pub use redis::RedisSetup;
+#[cfg(unix)]
+pub use redis_proxy::RedisProxySetup;
 
 use crate::setup::Setup;
 
@@ -30,5 +34,7 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(RedisSetup::barging()),
         #[cfg(unix)]
         Box::new(RedisSetup::poll()),
+        #[cfg(unix)]
+        Box::new(RedisProxySetup::new()),
     ]
 }
