@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lockkit_core::backend::LockState;
-use lockkit_core::{BackendError, FencingToken, LockName};
+use lockkit_core::{BackendError, DistributedLock as _, FencingToken, LockName, Queueing};
 use redis::Cmd;
 
 use crate::backend::{RedisStore, wrong_type};
@@ -33,14 +33,15 @@ impl RedisStore {
             .step(step, &keys.all(&keys.gone("")), &[&token_ttl, ""])
             .await?;
         let found = read(step, name, &Reply::from(answer))?;
-        match found.kind.as_str() {
-            "none" if found.state.waiters == Some(0) => Ok(None),
-            "none" | "lock" => Ok(Some(found.state)),
+        let state = match found.kind.as_str() {
+            "none" if found.state.waiters == Some(0) => return Ok(None),
+            "none" | "lock" => found.state,
             // Held, as far as we are concerned, but by whom only its owner knows.
-            "string" => Ok(Some(found.state.with_holder("(a string key)"))),
-            "hash" => Ok(Some(found.state.with_holder("(another kind of hash)"))),
-            other => Err(wrong_type(step.name(), name, other)),
-        }
+            "string" => found.state.with_holder("(a string key)"),
+            "hash" => found.state.with_holder("(another kind of hash)"),
+            other => return Err(wrong_type(step.name(), name, other)),
+        };
+        Ok(Some(self.as_seen(state)))
     }
 
     /// Ends a hold.
@@ -56,7 +57,7 @@ impl RedisStore {
         let found = read(step, name, &Reply::from(answer))?;
         match found.kind.as_str() {
             "none" => Ok(None),
-            "lock" => Ok(Some(found.state)),
+            "lock" => Ok(Some(self.as_seen(found.state))),
             other => Err(wrong_type(step.name(), name, other)),
         }
     }
@@ -80,6 +81,13 @@ impl RedisStore {
             found.extend(self.look_at_all(page).await?);
         }
         Ok(found)
+    }
+
+    /// Without an order most waiters stand nowhere: no queue does not mean that nobody waits.
+    fn as_seen(&self, state: LockState) -> LockState {
+        let counted = self.capabilities().queueing == Queueing::Fifo || state.waiters != Some(0);
+        let waiters = state.waiters.filter(|_| counted);
+        state.with_waiters(waiters)
     }
 
     async fn scan(
@@ -137,7 +145,7 @@ impl RedisStore {
             let look = read(step, name, &Reply::from(answer))?;
             let waited_for = look.kind == "none" && look.state.waiters != Some(0);
             if look.kind == "lock" || waited_for {
-                found.push(look.state);
+                found.push(self.as_seen(look.state));
             }
         }
         Ok(found)

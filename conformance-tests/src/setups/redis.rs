@@ -1,7 +1,7 @@
 //! The store in Redis: fair, barging, and polling with the rights that a proxy would leave.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,8 @@ use crate::proxy::Proxy;
 use crate::servers::RedisServer;
 use crate::setup::{Hook, Setup, Site};
 
+/// How many sites may share a server, each with a database of its own.
+const SITES: u32 = 4096;
 const PASSWORD: &str = "of-the-site";
 /// What a polling client may not do, so that nothing is needed that a proxy could refuse.
 const FORBIDDEN: &str = "-@pubsub -watch -multi -exec -discard -script -info -hello -client";
@@ -32,7 +34,7 @@ pub struct RedisSetup {
     kind: Kind,
     /// For the cases that break nothing.
     shared: Mutex<Option<Arc<RedisServer>>>,
-    users: AtomicU64,
+    sites: AtomicU32,
 }
 
 impl RedisSetup {
@@ -41,7 +43,7 @@ impl RedisSetup {
             name,
             kind,
             shared: Mutex::default(),
-            users: AtomicU64::new(0),
+            sites: AtomicU32::new(0),
         }
     }
 
@@ -76,8 +78,8 @@ impl RedisSetup {
         let server = match &*shared {
             Some(server) => Arc::clone(server),
             None => {
-                let none: [String; 0] = [];
-                let server = Arc::new(RedisServer::start(&guard, none).await?);
+                let words = ["--databases", &SITES.to_string()];
+                let server = Arc::new(RedisServer::start(&guard, words).await?);
                 *shared = Some(Arc::clone(&server));
                 server
             }
@@ -154,8 +156,10 @@ impl Setup for RedisSetup {
     }
 
     async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {
-        let user = format!("site-{}", self.users.fetch_add(1, Ordering::Relaxed));
+        let number = self.sites.fetch_add(1, Ordering::Relaxed) % SITES;
+        let user = format!("site-{number}");
         Ok(Box::new(RedisSite {
+            database: if alone { 0 } else { number },
             server: self.server(alone, &user).await?,
             kind: self.kind,
             user,
@@ -168,11 +172,16 @@ struct RedisSite {
     server: Arc<RedisServer>,
     kind: Kind,
     user: String,
+    database: u32,
 }
 
 impl RedisSite {
     async fn open_at(&self, port: u16) -> Outcome<Arc<dyn DistributedLock>> {
-        let builder = self.kind.builder().tcp("127.0.0.1", port);
+        let builder = self
+            .kind
+            .builder()
+            .tcp("127.0.0.1", port)
+            .database(self.database);
         let store = builder
             .user(&self.user)
             .password(PASSWORD)
@@ -190,9 +199,9 @@ impl Site for RedisSite {
 
     fn url(&self) -> Option<String> {
         let (user, port) = (&self.user, self.server.port());
-        let query = self.kind.query();
+        let (database, query) = (self.database, self.kind.query());
         Some(format!(
-            "redis://{user}:{PASSWORD}@127.0.0.1:{port}/{query}"
+            "redis://{user}:{PASSWORD}@127.0.0.1:{port}/{database}{query}"
         ))
     }
 

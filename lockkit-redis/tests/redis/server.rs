@@ -9,7 +9,7 @@ use std::time::Duration;
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 
 pub(crate) struct Server {
-    process: Child,
+    pub(crate) process: Child,
     pub(crate) port: u16,
     pub(crate) directory: PathBuf,
     options: Vec<String>,
@@ -56,12 +56,6 @@ impl Server {
         self.kill();
         self.process = spawn(self.port, &self.directory, &self.options);
         self.ready().await;
-    }
-
-    pub(crate) fn signal(&self, name: &str) {
-        let pid = self.process.id().to_string();
-        let done = Command::new("kill").args([name, &pid]).status().unwrap();
-        assert!(done.success());
     }
 
     pub(crate) fn cli(&self, words: &[&str]) -> String {

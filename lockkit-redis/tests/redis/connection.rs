@@ -1,14 +1,12 @@
 //! What the store does when its connection ends, goes silent or refuses.
 
-mod server;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::server::Server;
 use lockkit_core::backend::{Attempt, DistributedLock, Ticket, Wake};
 use lockkit_core::{ClientId, HolderId, LockClient, LockName, Outcome, PollRange, Waiting};
 use lockkit_redis::{Command, Fenced, FencedError, Protocol, RedisStore, Reply, Script};
-use server::Server;
 use tokio::time::{Instant, timeout};
 
 fn ticket(lock: &str) -> Ticket {
@@ -35,6 +33,14 @@ async fn attempt(store: &RedisStore, ticket: &Ticket) -> Attempt {
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+fn signal(server: &Server, name: &str) {
+    let pid = server.process.id().to_string();
+    let done = std::process::Command::new("kill")
+        .args([name, &pid])
+        .status();
+    assert!(done.unwrap().success());
 }
 
 fn is_granted(attempt: &Attempt) -> bool {
@@ -134,7 +140,7 @@ async fn a_silent_server_is_noticed_and_found_again() {
         .await
         .unwrap();
     assert!(is_granted(&attempt(&store, &ticket("a")).await));
-    server.signal("-STOP");
+    signal(&server, "-STOP");
     let silent = ticket("b");
     let began = Instant::now();
     let error = timeout(Duration::from_secs(5), store.attempt(&silent)).await;
@@ -145,7 +151,7 @@ async fn a_silent_server_is_noticed_and_found_again() {
         "{:?}",
         began.elapsed()
     );
-    server.signal("-CONT");
+    signal(&server, "-CONT");
     assert!(is_granted(&attempt(&store, &silent).await));
 }
 
@@ -227,7 +233,8 @@ async fn polling_needs_little_permission() {
     let client = LockClient::new(store.clone()).unwrap();
     let other = LockClient::new(server.open().await).unwrap();
     let guard = client.lock("a").unwrap().acquire().await.unwrap();
-    let waiter = tokio::task::spawn(async move { other.lock("a").unwrap().acquire().await });
+    let waiter = tokio::runtime::Handle::current()
+        .spawn(async move { other.lock("a").unwrap().acquire().await });
     while server.cli(&["EXISTS", "lockkit_queue:{a}"]) == "0" {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -237,13 +244,11 @@ async fn polling_needs_little_permission() {
         .unwrap()
         .unwrap()
         .unwrap();
-    let waiter = tokio::task::spawn(async move { client.lock("a").unwrap().acquire().await });
+    let waiter = tokio::runtime::Handle::current()
+        .spawn(async move { client.lock("a").unwrap().acquire().await });
     fair.release().await.unwrap();
-    timeout(Duration::from_secs(10), waiter)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    let guard = timeout(Duration::from_secs(10), waiter).await.unwrap();
+    drop(guard.unwrap().unwrap());
 }
 
 #[tokio::test]

@@ -1,13 +1,11 @@
 //! The steps of the contract against a real server.
 
-mod server;
-
 use std::time::Duration;
 
+use crate::server::Server;
 use lockkit_core::backend::{Attempt, DistributedLock, Grant, Release, Renewal, Ticket, Wake};
 use lockkit_core::{ClientId, HolderId, LockName, Outcome, Queueing};
 use lockkit_redis::RedisStore;
-use server::Server;
 
 const TTL: Duration = Duration::from_secs(30);
 
