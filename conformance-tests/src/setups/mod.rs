@@ -21,7 +21,7 @@ use crate::setup::Setup;
 /// Every setup that this crate knows, whether it can run here or not.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Setup>> {
-    vec![
+    let setups: Vec<Box<dyn Setup>> = vec![
         Box::new(MemorySetup::leases()),
         Box::new(MemorySetup::sessions()),
         Box::new(MemorySetup::barging()),
@@ -36,5 +36,12 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(RedisSetup::poll()),
         #[cfg(unix)]
         Box::new(RedisProxySetup::new()),
-    ]
+    ];
+    #[cfg(unix)]
+    let versions = crate::foreign::Version::all().into_iter();
+    #[cfg(unix)]
+    let versions = versions.map(|version| Box::new(RedisSetup::version(version)) as Box<dyn Setup>);
+    #[cfg(unix)]
+    let setups = setups.into_iter().chain(versions).collect();
+    setups
 }
