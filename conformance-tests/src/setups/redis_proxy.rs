@@ -69,10 +69,11 @@ impl Setup for RedisProxySetup {
         lists.then(|| "the proxy lets nobody look for keys".to_owned())
     }
 
-    async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
+    async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {
         let guard = std::env::current_exe()?;
-        let none: [&str; 0] = [];
-        let server = RedisServer::start(&guard, none).await?;
+        // Only cases that are alone restart it.
+        let keeps = if alone { "yes" } else { "no" };
+        let server = RedisServer::start(&guard, ["--appendonly", keeps]).await?;
         let proxy = Nutcracker::start(server.port()).await?;
         Ok(Box::new(RedisProxySite { server, proxy }))
     }
