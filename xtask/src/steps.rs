@@ -14,7 +14,13 @@ use crate::workspace::{Crate, Workspace};
 const COMMAND: &str = "lockkit-cli";
 
 /// Every case on every setup, and beside that table what only one kind of store can be asked.
-const SUITE: &[&str] = &["conformance", "interop_redis_py", "interop_redisson"];
+const SUITE: &[&str] = &[
+    "conformance",
+    "faults_redis",
+    "interop_redis_py",
+    "interop_redisson",
+    "speed_redis",
+];
 /// Runs the suite against promises that are broken on purpose.
 const MUTANTS: &str = "mutants";
 

@@ -64,12 +64,21 @@ pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
     })
 }
 
-/// Every hold and every place in a queue has gone; counters stay.
+/// Every hold and every place in a queue has gone. Counters stay, and so do for a while the refusals
+/// of tickets that were given up, which end by themselves.
 pub(crate) async fn only_tokens_left(server: &RedisServer) -> Outcome {
     until("nothing is left but tokens", async || {
-        let keys: Vec<String> = server.run(&["KEYS", "*"]).await?;
-        let token = |key: &String| key.starts_with("redisson_lock_token:");
-        Ok(keys.iter().all(token))
+        for key in server.run::<Vec<String>>(&["KEYS", "*"]).await? {
+            if key.starts_with("redisson_lock_token:") {
+                continue;
+            }
+            let left: i64 = server.run(&["PTTL", &key]).await?;
+            let ends = left > 0 && left <= i64::try_from(LONG.as_millis())?;
+            if !(key.starts_with("lockkit_gone:") && ends) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     })
     .await
 }
