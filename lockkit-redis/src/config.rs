@@ -10,6 +10,8 @@ use lockkit_core::{BackendError, Capabilities, PollRange, Queueing, Waiting};
 use crate::backend::RedisStore;
 
 const PORT: u16 = 6379;
+/// The token must outlive the longest lease; its end is set anew once a day.
+const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 /// Where the server listens.
@@ -35,7 +37,8 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenTtl {
-    /// For so long after its last use; for ever where the server evicts keys with an end first.
+    /// For so long, or a day less, after its last use, but at least two days; for ever where the
+    /// server evicts keys with an end first.
     After(Duration),
     /// For ever: for names that are shared with Redisson's `RFencedLock`.
     Never,
@@ -214,9 +217,9 @@ impl RedisStoreBuilder {
             None => self.token_ttl,
             Some("never") => TokenTtl::Never,
             Some(text) => match lockkit_core::url::parse_duration(text) {
-                Ok(ttl) if ttl >= Duration::from_secs(86_400) => TokenTtl::After(ttl),
+                Ok(ttl) if ttl >= TWO_DAYS => TokenTtl::After(ttl),
                 _ => {
-                    let why = "write a duration of at least a day, as `7d`, or `never`";
+                    let why = "write a duration of at least two days, as `7d`, or `never`";
                     return Err(InvalidUrl::bad_value("token_ttl", text, why));
                 }
             },
@@ -293,8 +296,11 @@ impl RedisStoreBuilder {
     }
 
     /// How long an unused token is kept.
-    pub const fn token_ttl(mut self, ttl: TokenTtl) -> Self {
-        self.token_ttl = ttl;
+    pub fn token_ttl(mut self, ttl: TokenTtl) -> Self {
+        self.token_ttl = match ttl {
+            TokenTtl::After(ttl) => TokenTtl::After(ttl.max(TWO_DAYS)),
+            TokenTtl::Never => TokenTtl::Never,
+        };
         self
     }
 
@@ -402,7 +408,7 @@ mod tests {
             "redis://h/?wake=maybe",
             "redis://h/?wake=poll&queue=fifo",
             "redis://h/?recheck=0s",
-            "redis://h/?token_ttl=1h",
+            "redis://h/?token_ttl=1d",
             "redis+unix://h/run/redis.sock",
             "redis+unix:",
         ] {

@@ -64,6 +64,8 @@ struct Place {
 struct Heard {
     /// The step at which it was subscribed.
     open: Option<u64>,
+    /// The step of the last message.
+    told: u64,
     waiters: HashSet<HolderId>,
     idle_since: Instant,
 }
@@ -185,12 +187,17 @@ impl Desk {
             self.wanted.notify_one();
             Heard {
                 open: None,
+                told: 0,
                 waiters: HashSet::new(),
                 idle_since: Instant::now(),
             }
         });
-        // Not subscribed yet: its opening will say so.
-        place.retry |= heard.open.is_some_and(|opened| place.written < opened);
+        // Told before anybody watched, or not heard at the time of the attempt. Where the channel is
+        // not subscribed yet, its opening will wake the ticket.
+        let missed = heard
+            .open
+            .is_some_and(|opened| opened.max(heard.told) > place.written);
+        place.retry |= missed;
         heard.waiters.insert(ticket.holder);
         drop(guard);
         Ok(Box::new(RedisWatch {
@@ -237,12 +244,14 @@ impl Desk {
             return;
         }
         let mut state = self.lock();
+        state.steps += 1;
+        let step = state.steps;
         let State { locks, tickets, .. } = &mut *state;
-        for holder in locks
-            .get(channel)
-            .into_iter()
-            .flat_map(|heard| &heard.waiters)
-        {
+        let Some(heard) = locks.get_mut(channel) else {
+            return;
+        };
+        heard.told = step;
+        for holder in &heard.waiters {
             if let Some(place) = tickets.get_mut(holder) {
                 place.wake();
             }

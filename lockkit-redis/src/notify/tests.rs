@@ -79,6 +79,17 @@ async fn whoever_waits_looks_again_when_messages_may_have_been_lost() {
     assert_eq!(next(&mut watch).await, Wake::Retry);
     nothing(&mut watch).await;
 
+    // Told between the attempt and the watch.
+    let late = self::ticket(2);
+    let beat = desk.attempting(late.holder);
+    desk.message(b"c", b"0");
+    desk.answered(&late, beat, &held());
+    let mut second = desk.watch(&late, "c".into()).unwrap();
+    assert_eq!(next(&mut second).await, Wake::Retry);
+    nothing(&mut second).await;
+    assert_eq!(next(&mut watch).await, Wake::Retry);
+    drop(second);
+
     desk.closed();
     assert!(desk.watch(&ticket, "c".into()).is_err());
     desk.opened(&desk.channels());

@@ -31,9 +31,9 @@ if type(own) == 'table' then
 end
 
 -- 4. Free: for me if nobody stands before me, else for the one who does. A newcomer never overtakes.
-local first, waiter = head()
 local left = redis.call('PTTL', LOCK)
 if left == -2 then
+  local first, waiter = head()
   if not first or first == ME then
     local token = take(ME, TTL)
     if first then leave(ME) end
@@ -41,20 +41,19 @@ if left == -2 then
   end
   grant(first, waiter)
   left = redis.call('PTTL', LOCK)
-  first = redis.call('ZRANGE', QUEUE, 0, 0)[1]
 end
 
 -- 5. Held: the place is taken, or kept, with a new heartbeat.
-if ENQUEUE == '0' or (ENQUEUE == '2' and not first) then return {0, left, -1} end
-if not redis.call('ZSCORE', QUEUE, ME) then
-  local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
-  redis.call('ZADD', QUEUE, (tonumber(last) or 0) + 1, ME)
-end
+if ENQUEUE == '0' or (ENQUEUE == '2' and not head()) then return {0, left, -1} end
+local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
+redis.call('ZADD', QUEUE, 'NX', (tonumber(last) or 0) + 1, ME)
 local deadline = string.format('%.0f', now() + tonumber(WINDOW) * 1000)
 local waiting = table.concat({deadline, WINDOW, TTL, BEAT, CHANNEL}, ' ')
 redis.call('HSET', WAITERS, ME, waiting)
--- The queue outlives its last heartbeat by a second; it never ends before somebody's window.
+-- The queue outlives its last heartbeat by a minute or less; it never ends before somebody's window.
 local keep = tonumber(WINDOW) + 1000
-if redis.call('PTTL', QUEUE) < keep then redis.call('PEXPIRE', QUEUE, keep) end
-if redis.call('PTTL', WAITERS) < keep then redis.call('PEXPIRE', WAITERS, keep) end
+if redis.call('PTTL', QUEUE) < keep or redis.call('PTTL', WAITERS) < keep then
+  redis.call('PEXPIRE', QUEUE, keep + 60000)
+  redis.call('PEXPIRE', WAITERS, keep + 60000)
+end
 return {0, left, redis.call('ZRANK', QUEUE, ME)}

@@ -9,6 +9,8 @@
 -- ARGV[2] the ticket; empty for break
 local LOCK, TOKEN, QUEUE, WAITERS, TOMBSTONE = unpack(KEYS)
 local TOKEN_TTL, ME = tonumber(ARGV[1]), ARGV[2]
+-- In microseconds.
+local DAY = 86400000000
 
 local clock
 -- The server's clock in microseconds, read once: a step happens at one moment.
@@ -32,8 +34,13 @@ local function take(ticket, ttl)
     assert(token < 9007199254740992, 'lockkit: the token key holds too large a number')
   end
   local text = string.format('%.0f', token)
-  -- A token without an end was made by somebody else, or for ever; it stays so.
-  if TOKEN_TTL == 0 or (stored and redis.call('PTTL', TOKEN) == -1) then
+  if TOKEN_TTL == 0 then
+    redis.call('SET', TOKEN, text)
+  elseif stored and math.floor(tonumber(stored) / DAY) == math.floor(now() / DAY) then
+    -- Its end was set anew by the first grant of this day.
+    redis.call('SET', TOKEN, text, 'KEEPTTL')
+  elseif stored and redis.call('PTTL', TOKEN) == -1 then
+    -- A token without an end was made by somebody else, or for ever; it stays so.
     redis.call('SET', TOKEN, text)
   else
     redis.call('SET', TOKEN, text, 'PX', TOKEN_TTL)
