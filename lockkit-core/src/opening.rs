@@ -54,7 +54,8 @@ impl Caller {
         let answer = tokio::select! {
             biased;
             answer = opening.answer() => answer,
-            () = until(self.deadline) => return Err(self.too_late()),
+            // No time to wait at all is a try: the attempt itself may take as long as a request.
+            () = until(self.deadline.filter(|end| *end > self.began)) => return Err(self.too_late()),
         };
         let (ticket, sent) = (opening.ticket.clone(), opening.sent);
         drop(opening);

@@ -17,6 +17,7 @@ use crate::stores;
 /// |---|---|
 /// | `memory:` | in this process, and private to this client and its clones: two calls open two stores |
 /// | `file:/var/lib/lockkit`, `file:locks` | a directory of this machine, absolute or inside the working directory |
+/// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss:` with TLS (feature `tls`), `redis+unix:///path` on a socket |
 ///
 /// | option | meaning | default |
 /// |---|---|---|
@@ -26,6 +27,7 @@ use crate::stores;
 /// | `outage=30s` | how long an acquire without a limit puts up with a failing store | 30 s |
 /// | `max_hold=1h` | the longest hold | none |
 /// | `poll=5ms..200ms` | `file:` the pauses of waiters between two looks | as shown |
+/// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:` as its [own page](https://docs.rs/lockkit-redis) says | `fifo`, `push` |
 /// | `allow_network_fs=true` | `file:` accepts a network file system, for one machine | `false` |
 ///
 /// Durations are whole numbers with a unit: `us`, `ms`, `s`, `m`, `h`, `d`. The path and the values of

@@ -24,6 +24,7 @@
 //! |---|---|---|
 //! | `memory:` | none | tests; one process; private to the client that opened it |
 //! | `file:/var/lib/lockkit` | none | the processes of one machine; works together with `flock(1)` |
+//! | `redis://host/` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
 //!
 //! [`connect`] describes URLs and their options. To bring a store of your own, implement
 //! [`DistributedLock`] and give it to [`LockClient::new`].
@@ -40,6 +41,8 @@ pub use lockkit_core::{
     LossReason, Modes, Outcome, Owner, PollRange, Queueing, Result, TtlOf, Waiting,
 };
 pub use lockkit_core::{backend, clock, memory, url, wrap};
+#[cfg(feature = "redis")]
+pub use lockkit_redis as redis;
 
 /// The example of the README, compiled and run.
 #[cfg(doctest)]

@@ -29,9 +29,12 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
 
 /// Opens the store of a URL whose client options were taken. Reports the options that nobody took
 /// before it opens anything.
-#[expect(
-    clippy::unused_async,
-    reason = "the stores of this version open without waiting, those with a server will not"
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(
+        clippy::unused_async,
+        reason = "stores without a server open without waiting"
+    )
 )]
 pub(crate) async fn open(
     mut url: StoreUrl,
@@ -42,6 +45,8 @@ pub(crate) async fn open(
     match url.scheme() {
         "memory" => memory(url, clock),
         "file" => file(url),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+unix" => redis(url).await,
         other => Err(absent(other).into()),
     }
 }
@@ -49,6 +54,12 @@ pub(crate) async fn open(
 /// Why no arm above serves a scheme.
 fn absent(scheme: &str) -> InvalidUrl {
     match SCHEMES.iter().find(|(known, _)| *known == scheme) {
+        Some((_, Some(feature))) if matches!(scheme, "redis" | "rediss" | "redis+unix") => {
+            InvalidUrl::FeatureOff {
+                scheme: scheme.to_owned(),
+                feature,
+            }
+        }
         Some((_, Some(feature))) => InvalidUrl::NotYet {
             scheme: scheme.to_owned(),
             feature,
@@ -100,4 +111,15 @@ fn file(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
         scheme: url.scheme().to_owned(),
     }
     .into())
+}
+
+#[cfg(feature = "redis")]
+async fn redis(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
+    if url.scheme() == "rediss" && !cfg!(feature = "tls") {
+        let feature = "tls";
+        let scheme = url.scheme().to_owned();
+        return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
+    }
+    let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
+    Ok(Arc::new(builder.connect().await?))
 }

@@ -58,8 +58,8 @@ const CASES: &[(&str, &str)] = &[
     ),
     ("flie:/x", "(did you mean `file`?)"),
     (
-        "redis://u:hunter2@h/",
-        "the scheme `redis` belongs to the feature `redis`",
+        "etcd://u:hunter2@h/",
+        "the scheme `etcd` belongs to the feature `etcd`",
     ),
     ("redis+cluster://h1,h2", "belongs to the feature `redis`"),
     (

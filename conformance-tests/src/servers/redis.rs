@@ -1,0 +1,192 @@
+//! A Redis server, and a way to ask it that shares nothing with the store under test.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{Client, FromRedisValue, RedisResult, Value};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use super::{ServerCommand, ServerProcess, free_port};
+use crate::failure::{Failure, Outcome};
+
+/// A `redis-server` on a free port of the loopback address. It keeps every write, so that a restart
+/// loses nothing.
+#[derive(Debug)]
+pub struct RedisServer {
+    process: ServerProcess,
+    port: u16,
+}
+
+impl RedisServer {
+    /// What the system calls it.
+    pub const PROGRAM: &'static str = "redis-server";
+
+    /// Whether the program is installed.
+    #[must_use]
+    pub fn is_installed() -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let programs = std::env::split_paths(&path).map(|directory| directory.join(Self::PROGRAM));
+        programs
+            .into_iter()
+            .any(|program: PathBuf| program.is_file())
+    }
+
+    /// Starts one below `guard`, with further words of configuration.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be started.
+    pub async fn start(
+        guard: &Path,
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Outcome<Self> {
+        Self::start_program(guard, Self::PROGRAM.as_ref(), words).await
+    }
+
+    /// Starts a program that is not the system's `redis-server` but understands its options.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be started.
+    pub async fn start_program(
+        guard: &Path,
+        program: &Path,
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Outcome<Self> {
+        let port = free_port()?;
+        let plain =
+            format!("--port {port} --bind 127.0.0.1 --save  --appendonly yes --appendfsync always");
+        let process = ServerCommand::new(guard, program)
+            .args(plain.split(' '))
+            .args(words.into_iter().map(|word| word.as_ref().to_owned()))
+            .start()?;
+        let server = Self { process, port };
+        server.ready().await?;
+        Ok(server)
+    }
+
+    async fn ready(&self) -> Outcome {
+        for _ in 0..1000 {
+            let answer = timeout(Duration::from_secs(2), self.ask(&["PING"])).await;
+            if matches!(answer, Ok(Ok(answer)) if answer == ["PONG"]) {
+                return Ok(());
+            }
+            if let Some(end) = self.process.ended()? {
+                let failure = Failure::new(format!("the server has {end}"));
+                return Err(failure.with_detail(&self.process.log_tail()));
+            }
+            // There is no event to wait for: servers do not tell when they listen.
+            sleep(Duration::from_millis(10)).await;
+        }
+        Err(Failure::new("the server is not ready").with_detail(&self.process.log_tail()))
+    }
+
+    /// Starts one that forgets everything when it ends, below this program itself, whose `main` calls
+    /// [`guardian::serve`](super::guardian::serve) first.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be started.
+    pub async fn forgetful() -> Outcome<Self> {
+        Self::start(&std::env::current_exe()?, ["--appendonly", "no"]).await
+    }
+
+    /// Its address as a client in any language reads it: `redis://127.0.0.1:6379`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The server's process, to be frozen.
+    #[must_use]
+    pub const fn process(&self) -> &ServerProcess {
+        &self.process
+    }
+
+    /// Ends it without warning and starts it on the same data.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it does not come back.
+    pub async fn restart(&self) -> Outcome {
+        self.process.restart()?;
+        self.ready().await
+    }
+
+    /// Asks it on a connection of its own; a list is answered flat, nothing as an empty list.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it does not answer, or with an error.
+    pub async fn ask(&self, words: &[&str]) -> Outcome<Vec<String>> {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        socket.write_all(request.as_bytes()).await?;
+        let mut reader = BufReader::new(socket);
+        let (mut answer, mut expected) = (Vec::new(), 1);
+        while expected > 0 {
+            expected -= 1;
+            let mut line = String::new();
+            reader.read_line(&mut line).await?;
+            let line = line.trim_end();
+            let (kind, rest) = line.split_at_checked(1).unwrap_or(("", ""));
+            match kind {
+                "+" | ":" => answer.push(rest.to_owned()),
+                "*" => expected += rest.parse::<usize>().unwrap_or(0),
+                "$" => {
+                    let Ok(length) = rest.parse::<usize>() else {
+                        continue;
+                    };
+                    let mut bytes = vec![0; length + 2];
+                    reader.read_exact(&mut bytes).await?;
+                    bytes.truncate(length);
+                    answer.push(String::from_utf8_lossy(&bytes).into_owned());
+                }
+                _ => return Err(Failure::new(format!("the server says {line:?}"))),
+            }
+        }
+        Ok(answer)
+    }
+
+    /// A connection of its own, of a client that knows nothing of locks.
+    ///
+    /// # Errors
+    /// - The server's, or that it cannot be reached.
+    pub async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        let client = Client::open(self.url())?;
+        client.get_multiplexed_async_connection().await
+    }
+
+    /// Carries out one command on such a connection.
+    ///
+    /// # Errors
+    /// - The server's, or that it cannot be reached.
+    pub async fn run<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let Some((command, arguments)) = words.split_first() else {
+            return Ok(T::from_redis_value(Value::Nil)?);
+        };
+        let mut connection = self.connect().await?;
+        let command = ::redis::cmd(command).arg(arguments).to_owned();
+        command.query_async(&mut connection).await
+    }
+
+    /// How often `command` was carried out since the start.
+    ///
+    /// # Errors
+    /// - The server's, or that it cannot be reached.
+    pub async fn calls(&self, command: &str) -> RedisResult<u64> {
+        let stats: String = self.run(&["INFO", "commandstats"]).await?;
+        let prefix = format!("cmdstat_{command}:calls=");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&*prefix));
+        let count = line.and_then(|line| line.split(',').next()?.parse().ok());
+        Ok(count.unwrap_or(0))
+    }
+}

@@ -1,0 +1,369 @@
+//! The store: one server step for each call of the contract.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::backend::{
+    Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
+};
+use lockkit_core::{
+    BackendError, Capabilities, ClientId, FencingToken, LockName, Outcome, Queueing, Waiting,
+    queue_window,
+};
+
+use crate::config::RedisStoreBuilder;
+use crate::connection::Link;
+use crate::error::{BACKEND, fault, is_no_script, of_request};
+use crate::keys::{self, Keys};
+use crate::notify::Desk;
+use crate::reply::{Reply, unreadable};
+use crate::scripts::Steps;
+
+/// So many holds are renewed in one step of the server, which does nothing else meanwhile.
+const CHUNK: usize = 500;
+
+/// Keeps locks in a Redis or Valkey server.
+///
+/// A clone is the same store, on the same connection.
+///
+/// # Examples
+/// ```no_run
+/// use lockkit_core::LockClient;
+/// use lockkit_redis::RedisStore;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = RedisStore::builder().tcp("127.0.0.1", 6379).connect().await?;
+/// let client = LockClient::new(store)?;
+/// let guard = client.lock("orders/42")?.acquire().await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    link: Link,
+    desk: Arc<Desk>,
+    steps: Steps,
+    rules: Capabilities,
+}
+
+/// What a [`RedisStore`] keeps on this side at a moment. All zero when nobody uses it, but channels,
+/// which are kept for ten seconds after their last waiter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Tickets that hold, wait, or whose fate is not known yet.
+    pub tickets: usize,
+    /// Locks whose channel is heard.
+    pub channels: usize,
+}
+
+impl RedisStore {
+    /// The options of a store.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::new()
+    }
+
+    pub(crate) async fn connect(config: RedisStoreBuilder) -> Result<Self, BackendError> {
+        let rules = config.capabilities();
+        let desk = Arc::new(Desk::new(keys::client_channel(ClientId::random())));
+        let link = Link::connect(config, Arc::clone(&desk)).await?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                link,
+                desk,
+                steps: Steps::new(),
+                rules,
+            }),
+        })
+    }
+
+    /// Counts what is kept now.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let (tickets, channels) = self.inner.desk.counts();
+        Counts { tickets, channels }
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.inner.link
+    }
+
+    pub(crate) fn steps(&self) -> &Steps {
+        &self.inner.steps
+    }
+
+    pub(crate) fn commands_script(&self) -> &crate::fenced::Script {
+        &self.inner.steps.commands
+    }
+
+    async fn acquire(&self, ticket: &Ticket, beat: u64) -> Result<Attempt, BackendError> {
+        let Inner {
+            link, desk, rules, ..
+        } = &*self.inner;
+        let keys = Keys::of(&ticket.name);
+        let me = ticket.holder.to_string();
+        let window = queue_window(rules, ticket.ttl);
+        let enqueue = match (ticket.enqueue, rules.queueing) {
+            (false, _) => "0",
+            (true, Queueing::Fifo) => "1",
+            // Beside clients that queue it would starve.
+            (true, _) => "2",
+        };
+        let channel = match rules.waiting {
+            Waiting::Push => desk.channel(),
+            _ => "",
+        };
+        let answer = link
+            .step(
+                &self.inner.steps.acquire,
+                &keys.all(&keys.gone(&me)),
+                &[
+                    &link.token_ttl().to_string(),
+                    &me,
+                    &millis(ticket.ttl),
+                    enqueue,
+                    &millis(window),
+                    &beat.to_string(),
+                    channel,
+                ],
+            )
+            .await?;
+        self.read_attempt(ticket, &Reply::from(answer))
+    }
+
+    fn read_attempt(&self, ticket: &Ticket, answer: &Reply) -> Result<Attempt, BackendError> {
+        let wrong = || unreadable("attempt");
+        let part = |at: usize| answer.as_list().get(at);
+        let number = |at: usize| part(at).and_then(Reply::as_int);
+        match number(0) {
+            Some(1) => {
+                let token = number(1).and_then(|token| u64::try_from(token).ok());
+                let token = token.and_then(FencingToken::new).ok_or_else(wrong)?;
+                Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
+            }
+            Some(0) => {
+                let ahead = number(2).and_then(|place| u32::try_from(place).ok());
+                let left = number(1).and_then(|left| u64::try_from(left).ok());
+                // The others in the queue have nothing to gain when the lease ends.
+                let first = ahead.is_none_or(|place| place == 0);
+                let mut held = Attempt::held();
+                if let Attempt::Held {
+                    retry_after,
+                    ahead: place,
+                } = &mut held
+                {
+                    *retry_after = left.filter(|_| first).map(Duration::from_millis);
+                    *place = ahead.filter(|_| self.inner.rules.queueing == Queueing::Fifo);
+                }
+                Ok(held)
+            }
+            Some(-1) => {
+                let why = "the ticket was released before";
+                Err(fault("attempt", Outcome::Rejected, why))
+            }
+            Some(-2) => {
+                let kind = part(1).and_then(Reply::as_str).unwrap_or("unknown");
+                Err(wrong_type("attempt", &ticket.name, kind))
+            }
+            _ => Err(wrong()),
+        }
+    }
+
+    /// Renews chunks; `None` for those whose script the server does not have.
+    async fn renew_chunks(
+        &self,
+        chunks: &[&[Ticket]],
+        whole: bool,
+    ) -> Vec<Option<Result<Vec<bool>, BackendError>>> {
+        let Inner { link, steps, .. } = &*self.inner;
+        let token_ttl = link.token_ttl().to_string();
+        let command = |chunk: &&[Ticket]| {
+            let words = RenewWords::of(chunk, &token_ttl);
+            let (keys, arguments) = (words.keys(), words.arguments());
+            if whole {
+                steps.renew.by_text(&keys, &arguments)
+            } else {
+                steps.renew.by_digest(&keys, &arguments)
+            }
+        };
+        match link
+            .batch("renew", chunks.iter().map(command).collect())
+            .await
+        {
+            Ok(answers) => answers
+                .into_iter()
+                .map(|answer| match answer {
+                    Err(error) if !whole && is_no_script(&error) => None,
+                    Err(error) => Some(Err(of_request("renew", &error))),
+                    Ok(value) => {
+                        let renewed = Reply::from(value);
+                        let renewed = renewed.as_list().iter().map(|one| one.as_int() == Some(1));
+                        Some(Ok(renewed.collect()))
+                    }
+                })
+                .collect(),
+            Err(error) => chunks.iter().map(|_| Some(Err(error.clone()))).collect(),
+        }
+    }
+}
+
+/// The words of a renewal.
+struct RenewWords {
+    keys: Vec<String>,
+    arguments: Vec<String>,
+}
+
+impl RenewWords {
+    fn of(tickets: &[Ticket], token_ttl: &str) -> Self {
+        let mut keys = Vec::with_capacity(2 * tickets.len());
+        let mut arguments = Vec::with_capacity(2 * tickets.len() + 1);
+        arguments.push(token_ttl.to_owned());
+        for ticket in tickets {
+            let lock = keys::lock(&ticket.name);
+            let token = keys::token(&lock);
+            keys.extend([lock, token]);
+            arguments.extend([ticket.holder.to_string(), millis(ticket.ttl)]);
+        }
+        Self { keys, arguments }
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.keys.iter().map(String::as_str).collect()
+    }
+
+    fn arguments(&self) -> Vec<&str> {
+        self.arguments.iter().map(String::as_str).collect()
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}
+
+pub(crate) fn wrong_type(operation: &'static str, name: &LockName, kind: &str) -> BackendError {
+    let why = format!("the key of lock `{name}` is a {kind} of somebody else: it is left alone");
+    fault(operation, Outcome::Rejected, why)
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("queueing", &self.inner.rules.queueing)
+            .field("waiting", &self.inner.rules.waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl DistributedLock for RedisStore {
+    fn backend(&self) -> &'static str {
+        BACKEND
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.rules
+    }
+
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        // Before the request is written, so that no message can come before somebody keeps it.
+        let beat = self.inner.desk.attempting(ticket.holder);
+        let answer = self.acquire(ticket, beat).await;
+        self.inner.desk.answered(ticket, beat, &answer);
+        answer
+    }
+
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        if self.inner.rules.waiting == Waiting::Poll {
+            let why = "this store was opened with `wake=poll`";
+            return Err(fault("watch", Outcome::Rejected, why));
+        }
+        let channel = Keys::of(&ticket.name).channel;
+        self.inner.desk.watch(ticket, channel)
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let chunks: Vec<&[Ticket]> = tickets.chunks(CHUNK).collect();
+        let mut answers = self.renew_chunks(&chunks, false).await;
+        let unknown: Vec<usize> = (0..chunks.len())
+            .filter(|&at| answers.get(at).is_some_and(Option::is_none))
+            .collect();
+        if !unknown.is_empty() {
+            let again: Vec<&[Ticket]> = unknown.iter().map(|&at| chunks[at]).collect();
+            let second = self.renew_chunks(&again, true).await;
+            for (at, answer) in unknown.into_iter().zip(second) {
+                answers[at] = answer;
+            }
+        }
+        let mut results = Vec::with_capacity(tickets.len());
+        for (chunk, answer) in chunks.iter().zip(answers) {
+            match answer.unwrap_or_else(|| Err(unreadable("renew"))) {
+                Ok(renewed) if renewed.len() == chunk.len() => {
+                    results.extend(renewed.into_iter().map(|renewed| {
+                        Ok(if renewed {
+                            Renewal::Renewed { since: None }
+                        } else {
+                            Renewal::NotHeld
+                        })
+                    }));
+                }
+                Ok(_) => results.extend(chunk.iter().map(|_| Err(unreadable("renew")))),
+                Err(error) => results.extend(chunk.iter().map(|_| Err(error.clone()))),
+            }
+        }
+        results
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        let Inner {
+            link, desk, steps, ..
+        } = &*self.inner;
+        let keys = Keys::of(&ticket.name);
+        let me = ticket.holder.to_string();
+        // An attempt that may still arrive is refused for as long as its hold would last.
+        let refuse = if desk.forget(ticket.holder) {
+            millis(ticket.ttl)
+        } else {
+            "0".to_owned()
+        };
+        let answer = link
+            .step(
+                &steps.release,
+                &keys.all(&keys.gone(&me)),
+                &[&link.token_ttl().to_string(), &me, &keys.channel, &refuse],
+            )
+            .await?;
+        match Reply::from(answer).as_int() {
+            Some(1) => Ok(Release::Released),
+            Some(0) => Ok(Release::NotHeld),
+            _ => Err(unreadable("release")),
+        }
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        self.look(name).await
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        self.end(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        self.find(prefix).await
+    }
+
+    fn resolve(&self, ticket: &Ticket) -> Ticket {
+        ticket.clone()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

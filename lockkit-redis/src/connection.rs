@@ -1,0 +1,337 @@
+//! The connection and its supervisor.
+//!
+//! One connection carries all requests, and in RESP3 the messages too; in RESP2 they come on a second
+//! one, and the two live and die together. The client library never replaces a connection that has
+//! gone silent, so that this is done here: a task notices its end or its silence, makes a new one,
+//! subscribes again, and lets every waiter look again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockkit_core::{BackendError, Outcome};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, Value};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use crate::config::{RedisStoreBuilder, TokenTtl};
+use crate::error::{fault, is_no_script, of_request};
+use crate::handshake::{Opened, Source, open};
+use crate::notify::Desk;
+use crate::scripts::Step;
+
+/// A connection that nothing is asked on is looked at this often.
+const IDLE_CHECK: Duration = Duration::from_secs(15);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The store's end of the connection. Dropping it closes everything.
+#[derive(Debug)]
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+    /// The supervisor ends when this is dropped.
+    _open: oneshot::Sender<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: RedisStoreBuilder,
+    state: watch::Sender<State>,
+    desk: Arc<Desk>,
+    /// Rings when a request was given up.
+    suspicion: Notify,
+    /// Requests under way.
+    asked: AtomicU64,
+    /// Requests answered so far.
+    answered: AtomicU64,
+    /// In milliseconds; zero for ever.
+    token_ttl: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Connecting,
+    Up(MultiplexedConnection),
+    Down(Outcome, Arc<str>),
+}
+
+impl Link {
+    /// Connects; the supervisor goes on in the runtime that this is called in.
+    pub(crate) async fn connect(
+        config: RedisStoreBuilder,
+        desk: Arc<Desk>,
+    ) -> Result<Self, BackendError> {
+        let runtime = tokio::runtime::Handle::try_current()
+            .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
+        let (alive, closing) = oneshot::channel();
+        let token_ttl = match config.token_ttl {
+            TokenTtl::After(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(0),
+            TokenTtl::Never => 0,
+        };
+        let shared = Arc::new(Shared {
+            config,
+            state: watch::Sender::new(State::Connecting),
+            desk,
+            suspicion: Notify::new(),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            token_ttl: AtomicU64::new(token_ttl),
+        });
+        let supervisor = Arc::clone(&shared);
+        // Detached: it ends with this link.
+        drop(runtime.spawn(async move {
+            tokio::select! {
+                () = supervisor.run() => {}
+                _ = closing => {}
+            }
+        }));
+        let link = Self {
+            shared,
+            _open: alive,
+        };
+        link.connection("connect").await?;
+        Ok(link)
+    }
+
+    /// How long a token is kept, in milliseconds; zero for ever.
+    pub(crate) fn token_ttl(&self) -> u64 {
+        self.shared.token_ttl.load(Ordering::Relaxed)
+    }
+
+    /// The longest that a request may be silent before its connection is looked at.
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.shared.config.response_timeout
+    }
+
+    /// The connection; waits for one that is being made, but not for one that cannot be made.
+    async fn connection(
+        &self,
+        operation: &'static str,
+    ) -> Result<MultiplexedConnection, BackendError> {
+        if let State::Up(connection) = &*self.shared.state.borrow() {
+            return Ok(connection.clone());
+        }
+        let mut state = self.shared.state.subscribe();
+        let settled = state
+            .wait_for(|state| !matches!(state, State::Connecting))
+            .await
+            .map_err(|_| fault(operation, Outcome::Unavailable, "the store was closed"))?;
+        match &*settled {
+            State::Up(connection) => Ok(connection.clone()),
+            State::Down(outcome, why) => Err(fault(operation, *outcome, why.as_ref())),
+            State::Connecting => Err(fault(operation, Outcome::Unavailable, "not connected")),
+        }
+    }
+
+    /// Sends one command.
+    pub(crate) async fn send(
+        &self,
+        operation: &'static str,
+        command: &Cmd,
+    ) -> Result<Value, BackendError> {
+        let answer = self.ask(operation, command).await?;
+        answer.map_err(|error| of_request(operation, &error))
+    }
+
+    /// Carries out a step.
+    pub(crate) async fn step(
+        &self,
+        step: &Step,
+        keys: &[impl AsRef<[u8]> + Sync],
+        arguments: &[impl AsRef<[u8]> + Sync],
+    ) -> Result<Value, BackendError> {
+        match self
+            .ask(step.name(), &step.by_digest(keys, arguments))
+            .await?
+        {
+            Err(error) if is_no_script(&error) => {
+                self.send(step.name(), &step.by_text(keys, arguments)).await
+            }
+            answer => answer.map_err(|error| of_request(step.name(), &error)),
+        }
+    }
+
+    async fn ask(
+        &self,
+        operation: &'static str,
+        command: &Cmd,
+    ) -> Result<Result<Value, RedisError>, BackendError> {
+        let mut connection = self.connection(operation).await?;
+        let asking = Asking::new(&self.shared);
+        let answer = connection.send_packed_command(command).await;
+        asking.answered(&answer);
+        Ok(answer.and_then(Value::extract_error))
+    }
+
+    /// Sends several commands in one go; one answer for each.
+    pub(crate) async fn batch(
+        &self,
+        operation: &'static str,
+        commands: Vec<Cmd>,
+    ) -> Result<Vec<Result<Value, RedisError>>, BackendError> {
+        let mut connection = self.connection(operation).await?;
+        let mut pipeline = Pipeline::with_capacity(commands.len());
+        let count = commands.len();
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        let asking = Asking::new(&self.shared);
+        let answers = connection.send_packed_commands(&pipeline, 0, count).await;
+        asking.answered(&answers);
+        let answers = answers.map_err(|error| of_request(operation, &error))?;
+        Ok(answers.into_iter().map(Value::extract_error).collect())
+    }
+}
+
+/// A request under way. Dropped without an answer, it raises suspicion.
+struct Asking<'a> {
+    shared: &'a Shared,
+    answered: bool,
+}
+
+impl<'a> Asking<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.asked.fetch_add(1, Ordering::Relaxed);
+        Self {
+            shared,
+            answered: false,
+        }
+    }
+
+    /// Also an error of the server is an answer.
+    fn answered<T>(mut self, answer: &Result<T, RedisError>) {
+        self.answered = answer.is_ok();
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.shared.asked.fetch_sub(1, Ordering::Relaxed);
+        if self.answered {
+            self.shared.answered.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.shared.suspicion.notify_one();
+        }
+    }
+}
+
+/// Ends a task with its owner.
+#[derive(Debug)]
+pub(crate) struct Ends(pub(crate) AbortHandle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Shared {
+    /// Makes connections, one after the other, for ever.
+    async fn run(&self) {
+        let mut pause = FIRST_PAUSE;
+        let mut resp3_worked = false;
+        loop {
+            let limit = self.config.connect_timeout;
+            let opening = timeout(limit, open(&self.config, &self.desk, resp3_worked)).await;
+            match opening.unwrap_or_else(|_| Err(too_slow(limit))) {
+                Ok(opened) => {
+                    pause = FIRST_PAUSE;
+                    resp3_worked |= matches!(opened.source, Source::Same);
+                    if opened.volatile {
+                        self.token_ttl.store(0, Ordering::Relaxed);
+                    }
+                    self.serve(opened).await;
+                    self.desk.closed();
+                    self.state.send_replace(State::Connecting);
+                }
+                Err((outcome, why)) => {
+                    self.state.send_replace(State::Down(outcome, why.into()));
+                    sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Looks after a connection until it ends. Dropping its parts fails all that was asked on it.
+    async fn serve(&self, mut opened: Opened) {
+        let connection = opened.connection.clone();
+        if !matches!(opened.source, Source::None) {
+            self.desk.opened(&opened.channels);
+        }
+        self.state.send_replace(State::Up(connection.clone()));
+        let patience = self.config.response_timeout / 2;
+        let mut check = interval(patience.max(Duration::from_millis(10)));
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = self.answered.load(Ordering::Relaxed);
+        let mut idle = Duration::ZERO;
+        loop {
+            tokio::select! {
+                biased;
+                () = opened.ended() => return,
+                () = self.suspicion.notified() => {}
+                () = self.desk.wanted.notified() => {
+                    let wanted = self.desk.take_wanted();
+                    if !self.subscribe(&mut opened, wanted).await {
+                        return;
+                    }
+                    continue;
+                }
+                _ = check.tick() => {
+                    idle += patience;
+                    let answered = self.answered.load(Ordering::Relaxed);
+                    let moved = std::mem::replace(&mut seen, answered) != answered;
+                    let awaited = self.asked.load(Ordering::Relaxed) > 0 || self.desk.has_waiters();
+                    if !self.unsubscribe(&mut opened).await {
+                        return;
+                    }
+                    if moved || !(awaited || idle >= IDLE_CHECK) {
+                        continue;
+                    }
+                }
+            }
+            idle = Duration::ZERO;
+            if !matches!(timeout(patience, opened.ping()).await, Ok(true)) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the connection still stands.
+    async fn subscribe(&self, opened: &mut Opened, wanted: Vec<String>) -> bool {
+        if wanted.is_empty() || matches!(opened.source, Source::None) {
+            return true;
+        }
+        match timeout(self.config.response_timeout / 2, opened.subscribe(&wanted)).await {
+            Ok(Ok(())) => {
+                self.desk.heard(&wanted);
+                true
+            }
+            // Forbidden, perhaps: Redisson's releases are then noticed at the next look.
+            Ok(Err(error)) => !error.is_io_error(),
+            Err(_) => false,
+        }
+    }
+
+    async fn unsubscribe(&self, opened: &mut Opened) -> bool {
+        let idle = self.desk.take_idle();
+        if idle.is_empty() {
+            return true;
+        }
+        let limit = self.config.response_timeout / 2;
+        match timeout(limit, opened.unsubscribe(&idle)).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => !error.is_io_error(),
+            Err(_) => false,
+        }
+    }
+}
+
+fn too_slow(limit: Duration) -> (Outcome, String) {
+    (
+        Outcome::Unavailable,
+        format!("no connection within {limit:?}"),
+    )
+}

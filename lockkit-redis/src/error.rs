@@ -1,0 +1,170 @@
+//! What an error of the server or of the connection says about the effect of a request.
+
+use std::fmt;
+
+use lockkit_core::{BackendError, Outcome};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+pub(crate) const BACKEND: &str = "redis";
+
+/// Refused before any effect, because of a state of the server that passes.
+const PASSING: [&str; 11] = [
+    "LOADING",
+    "READONLY",
+    "OOM",
+    "BUSY",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "MISCONF",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "UNBLOCKED",
+    "NOSCRIPT",
+];
+
+/// An error in our words or the server's, without anything that could be a secret. INV-14.
+#[derive(Debug)]
+struct Fault(String);
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// An error with a text of our own.
+pub(crate) fn fault(
+    operation: &'static str,
+    outcome: Outcome,
+    why: impl Into<String>,
+) -> BackendError {
+    BackendError::new(BACKEND, operation, outcome, Fault(why.into()))
+}
+
+/// What became of a request that was written, or that may have been.
+pub(crate) fn of_request(operation: &'static str, error: &RedisError) -> BackendError {
+    fault(operation, outcome(error), text(error))
+}
+
+/// Why no connection could be made. Nothing was requested.
+pub(crate) fn of_connecting(error: &RedisError) -> (Outcome, String) {
+    let outcome = match outcome(error) {
+        Outcome::Indeterminate => Outcome::Unavailable,
+        known => known,
+    };
+    (outcome, text(error))
+}
+
+pub(crate) fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+fn outcome(error: &RedisError) -> Outcome {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed
+        | ErrorKind::InvalidClientConfig
+        | ErrorKind::RESP3NotSupported
+        | ErrorKind::UnexpectedReturnType => Outcome::Rejected,
+        ErrorKind::Server(_) | ErrorKind::Extension => of_server(error),
+        // Lost on the way, there or back; or an answer that cannot be read.
+        _ => Outcome::Indeterminate,
+    }
+}
+
+fn of_server(error: &RedisError) -> Outcome {
+    let code = error.code().unwrap_or("ERR");
+    let detail = error.detail().unwrap_or("");
+    // Redis 6 wraps what a script's command answered into a text of its own.
+    let wrapped = |code: &str| detail.contains(&format!("-{code} "));
+    if PASSING.contains(&code) || (code == "ERR" && PASSING.iter().any(|code| wrapped(code))) {
+        return Outcome::Unavailable;
+    }
+    if code == "ERR" && detail.contains("max number of clients") {
+        return Outcome::Unavailable;
+    }
+    Outcome::Rejected
+}
+
+fn text(error: &RedisError) -> String {
+    let mut text = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        (None, _) => error.to_string(),
+    };
+    // Old servers and proxies repeat the arguments of a command that they do not know: of AUTH too.
+    for mark in [", with args", " with args"] {
+        if let Some(at) = text.find(mark) {
+            text.truncate(at);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    fn server(line: &str) -> RedisError {
+        let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        value.extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn refusals_that_pass_may_be_tried_again() {
+        for line in [
+            "LOADING Redis is loading the dataset in memory",
+            "READONLY You can't write against a read only replica. script: 00, on @user_script:3.",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "BUSY Redis is busy running a script.",
+            "NOREPLICAS Not enough good replicas to write.",
+            "MASTERDOWN Link with MASTER is down",
+            "MISCONF Errors writing to the AOF file",
+            "ERR max number of clients reached",
+            "ERR Error running script (call to f_0): @user_script:9: -OOM command not allowed",
+            "ERR Error running script (call to f_0): @user_script:9: -READONLY You can't write",
+        ] {
+            assert_eq!(outcome(&server(line)), Outcome::Unavailable, "{line}");
+        }
+    }
+
+    #[test]
+    fn refusals_that_stay_are_rejected() {
+        for line in [
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "ERR unknown command 'EVALSHA'",
+            "CROSSSLOT Keys in request don't hash to the same slot",
+        ] {
+            assert_eq!(outcome(&server(line)), Outcome::Rejected, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_was_lost_on_the_way_is_not_known() {
+        for kind in [
+            io::ErrorKind::BrokenPipe,
+            io::ErrorKind::TimedOut,
+            io::ErrorKind::ConnectionReset,
+        ] {
+            let error = RedisError::from(io::Error::from(kind));
+            assert_eq!(outcome(&error), Outcome::Indeterminate);
+            assert_eq!(of_connecting(&error).0, Outcome::Unavailable);
+        }
+    }
+
+    #[test]
+    fn arguments_are_not_repeated() {
+        let error = server(
+            "ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `u` `s3cret`",
+        );
+        assert_eq!(text(&error), "ERR unknown command `HELLO`");
+    }
+}

@@ -1,0 +1,186 @@
+//! Work in Redis that is carried out only while a hold stands, in one step of the server.
+
+use lockkit_core::backend::Ticket;
+use lockkit_core::{BackendError, FencingToken, Guard, LockClient};
+use tokio::time::timeout;
+
+use crate::backend::RedisStore;
+use crate::error::BACKEND;
+use crate::keys;
+use crate::reply::Reply;
+use crate::scripts::{GUARD, Step};
+
+const FENCED: &str = "LOCKKITFENCED";
+
+/// Says why guarded work was not done.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FencedError {
+    /// The hold has ended: nothing was done. Stop writing.
+    #[error("the hold has ended: nothing was done")]
+    Fenced,
+    /// The server failed, or refused what was asked. Look at the source.
+    #[error("the guarded request failed")]
+    Backend(#[from] BackendError),
+}
+
+/// A script of the caller, to be run while a hold stands.
+///
+/// # Examples
+/// ```
+/// let script = lockkit_redis::Script::new(
+///     "local left = tonumber(redis.call('GET', KEYS[1]) or '0') - tonumber(ARGV[1])
+///      if left < 0 then return -1 end
+///      redis.call('SET', KEYS[1], left)
+///      return left",
+/// );
+/// # let _ = script;
+/// ```
+#[derive(Debug)]
+pub struct Script {
+    step: Step,
+}
+
+impl Script {
+    /// Takes the text of a script as the server's `EVAL` would: `KEYS`, `ARGV`, one `return`.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self {
+            step: Step::new("guarded work", format!("{GUARD}{text}")),
+        }
+    }
+}
+
+/// A command of the caller: its words, and which of them are keys does not matter to one server.
+#[derive(Clone, Debug)]
+#[must_use = "a command does nothing by itself"]
+pub struct Command {
+    words: Vec<Vec<u8>>,
+}
+
+impl Command {
+    /// A command without arguments, such as `SET`.
+    pub fn new(verb: &str) -> Self {
+        Self {
+            words: vec![verb.into()],
+        }
+    }
+
+    /// Adds an argument.
+    pub fn arg(mut self, word: impl AsRef<[u8]>) -> Self {
+        self.words.push(word.as_ref().to_vec());
+        self
+    }
+}
+
+/// Work that the server carries out only while one hold stands.
+///
+/// It takes the place of `WATCH`, `MULTI` and `EXEC`: the look at the hold and the work are one step
+/// of the server, so that a stale holder's work is refused whatever the clocks say. As in every
+/// script, what was done before an error stays done.
+///
+/// # Examples
+/// ```no_run
+/// use lockkit_core::{Guard, LockClient};
+/// use lockkit_redis::{Command, Fenced, FencedError};
+///
+/// # async fn example(client: LockClient, guard: Guard) -> Result<(), FencedError> {
+/// if let Some(fenced) = Fenced::by(&client, &guard) {
+///     fenced
+///         .commands(&[Command::new("SET").arg("stock:42").arg("7")])
+///         .await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is done before `commands` or `script`"]
+pub struct Fenced<'a> {
+    store: &'a RedisStore,
+    ticket: Ticket,
+    token: FencingToken,
+}
+
+impl<'a> Fenced<'a> {
+    /// Work under the hold of `guard`, which `client` gave; `None` if its store is not Redis.
+    pub fn by(client: &'a LockClient, guard: &Guard) -> Option<Self> {
+        let store = client.store()?;
+        // As the store sees it: a prefix of the client is part of its name.
+        let ticket = client.backend().resolve(guard.ticket());
+        Some(Self::new(store, ticket, guard.token()))
+    }
+
+    /// Work under the hold of a ticket, for which `store` gave `token`.
+    pub const fn new(store: &'a RedisStore, ticket: Ticket, token: FencingToken) -> Self {
+        Self {
+            store,
+            ticket,
+            token,
+        }
+    }
+
+    /// Runs a script while the hold stands.
+    ///
+    /// # Errors
+    /// - [`FencedError::Fenced`] if the hold has ended; nothing was done.
+    /// - [`FencedError::Backend`] if the server failed or the script did.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may still be carried out, if the hold stands then.
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn script(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        arguments: &[&[u8]],
+    ) -> Result<Reply, FencedError> {
+        let lock = keys::lock(&self.ticket.name);
+        let (me, token) = (self.ticket.holder.to_string(), self.token.to_string());
+        let mut all_keys = vec![lock.as_bytes()];
+        all_keys.extend(keys.iter().map(|key| key.as_bytes()));
+        let mut all_arguments = vec![me.as_bytes(), token.as_bytes()];
+        all_arguments.extend(arguments);
+        let link = self.store.link();
+        let limit = link.response_timeout();
+        let asked = timeout(limit, link.step(&script.step, &all_keys, &all_arguments)).await;
+        match asked.map_err(|_| BackendError::timeout(BACKEND, "guarded work", limit))? {
+            Ok(value) => Ok(value.into()),
+            Err(error) if is_fenced(&error) => Err(FencedError::Fenced),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Carries out commands, one after the other, while the hold stands; one reply for each.
+    ///
+    /// # Errors
+    /// As [`script`](Self::script); after a command that fails, the rest is not carried out.
+    ///
+    /// # Cancel safety
+    /// As [`script`](Self::script).
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn commands(&self, commands: &[Command]) -> Result<Vec<Reply>, FencedError> {
+        let counts: Vec<String> = commands
+            .iter()
+            .map(|command| command.words.len().to_string())
+            .collect();
+        let mut arguments: Vec<&[u8]> = Vec::new();
+        for (command, count) in commands.iter().zip(&counts) {
+            arguments.push(count.as_bytes());
+            arguments.extend(command.words.iter().map(Vec::as_slice));
+        }
+        let script = self.store.commands_script();
+        match self.script(script, &[], &arguments).await? {
+            Reply::List(replies) => Ok(replies),
+            other => Ok(vec![other]),
+        }
+    }
+}
+
+fn is_fenced(error: &BackendError) -> bool {
+    let source = std::error::Error::source(error);
+    source.is_some_and(|source| source.to_string().contains(FENCED))
+}

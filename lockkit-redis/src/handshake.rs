@@ -1,0 +1,255 @@
+//! How a connection is made: socket, protocol, user, database, subscriptions.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use lockkit_core::{Outcome, Waiting};
+use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
+use redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, Msg, ProtocolVersion, PushInfo, RedisConnectionInfo,
+    RedisError, Value,
+};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use crate::config::{Protocol, RedisStoreBuilder, TokenTtl};
+use crate::connection::Ends;
+use crate::error::of_connecting;
+use crate::notify::Desk;
+use crate::stream;
+
+/// A connection that is ready, and what ends with it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) source: Source,
+    /// What is subscribed.
+    pub(crate) channels: Vec<String>,
+    /// Whether the server evicts keys with an end first.
+    pub(crate) volatile: bool,
+    driver: JoinHandle<()>,
+    _driver: Ends,
+}
+
+/// Where messages come from.
+pub(crate) enum Source {
+    /// Nowhere: waiters poll.
+    None,
+    /// The same connection.
+    Same,
+    /// A second connection.
+    Other(Other),
+}
+
+/// The second connection of RESP2.
+pub(crate) struct Other {
+    sink: PubSubSink,
+    reader: JoinHandle<()>,
+    _reader: Ends,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Same => "Same",
+            Self::Other(_) => "Other",
+        })
+    }
+}
+
+impl Opened {
+    /// Waits until one of the connections has ended.
+    pub(crate) async fn ended(&mut self) {
+        let driver = &mut self.driver;
+        match &mut self.source {
+            Source::Other(other) => {
+                tokio::select! {
+                    _ = driver => {}
+                    _ = &mut other.reader => {}
+                }
+            }
+            Source::None | Source::Same => {
+                // However it ended.
+                drop(driver.await);
+            }
+        }
+    }
+
+    /// Whether somebody answers, were it with an error.
+    pub(crate) async fn ping(&mut self) -> bool {
+        let ping = redis::cmd("PING");
+        if self.connection.send_packed_command(&ping).await.is_err() {
+            return false;
+        }
+        match &mut self.source {
+            Source::Other(other) => {
+                let answer = other.sink.ping::<Value>().await;
+                answer.is_ok_and(|_| true)
+            }
+            Source::None | Source::Same => true,
+        }
+    }
+
+    pub(crate) async fn subscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
+        match &mut self.source {
+            Source::None => Ok(()),
+            Source::Same => self.connection.subscribe(channels).await,
+            Source::Other(other) => other.sink.subscribe(channels).await,
+        }
+    }
+
+    pub(crate) async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
+        match &mut self.source {
+            Source::None => Ok(()),
+            Source::Same => self.connection.unsubscribe(channels).await,
+            Source::Other(other) => other.sink.unsubscribe(channels).await,
+        }
+    }
+}
+
+type Failure = (Outcome, String);
+
+/// Makes a connection; nothing has been asked for yet when it fails.
+pub(crate) async fn open(
+    config: &RedisStoreBuilder,
+    desk: &Arc<Desk>,
+    resp3_only: bool,
+) -> Result<Opened, Failure> {
+    let polls = config.waiting == Waiting::Poll;
+    let first = match config.protocol {
+        // The plainest that a proxy could ask for.
+        _ if polls => ProtocolVersion::RESP2,
+        Protocol::Resp2 => ProtocolVersion::RESP2,
+        Protocol::Auto | Protocol::Resp3 => ProtocolVersion::RESP3,
+    };
+    let may_fall_back = config.protocol == Protocol::Auto && !resp3_only;
+    match speak(config, desk, first).await {
+        Err(error)
+            if first == ProtocolVersion::RESP3 && may_fall_back && knows_no_hello(&error) =>
+        {
+            speak(config, desk, ProtocolVersion::RESP2).await
+        }
+        answer => answer,
+    }
+    .map_err(|error| of_connecting(&error))
+}
+
+/// Old servers and some proxies refuse HELLO, or hang up.
+fn knows_no_hello(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::RESP3NotSupported | ErrorKind::Extension | ErrorKind::Parse => true,
+        ErrorKind::Server(_) => {
+            let code = error.code().unwrap_or_default();
+            !matches!(
+                code,
+                "LOADING" | "BUSY" | "MASTERDOWN" | "WRONGPASS" | "NOAUTH"
+            )
+        }
+        ErrorKind::Io => error.is_connection_dropped() && !error.is_connection_refusal(),
+        _ => false,
+    }
+}
+
+fn info(config: &RedisStoreBuilder, protocol: ProtocolVersion) -> RedisConnectionInfo {
+    let mut info = RedisConnectionInfo::default()
+        .set_protocol(protocol)
+        .set_db(config.database);
+    if let Some(user) = &config.user {
+        info = info.set_username(user);
+    }
+    if let Some(password) = &config.password {
+        info = info.set_password(password);
+    }
+    if config.waiting == Waiting::Poll {
+        info.set_skip_set_lib_name()
+    } else {
+        info.set_lib_name("lockkit", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+async fn speak(
+    config: &RedisStoreBuilder,
+    desk: &Arc<Desk>,
+    protocol: ProtocolVersion,
+) -> Result<Opened, RedisError> {
+    let stream = stream::open(config).await?;
+    let pushes = config.waiting == Waiting::Push;
+    let resp3 = protocol == ProtocolVersion::RESP3;
+    // No time limits of the library's own: the client's and the supervisor's count.
+    let mut options = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None)
+        .set_pipeline_buffer_size(1024);
+    if pushes && resp3 {
+        let desk = Arc::clone(desk);
+        options = options.set_push_sender(move |push: PushInfo| {
+            deliver(&desk, Msg::from_push_info(push));
+            Ok::<(), std::convert::Infallible>(())
+        });
+    }
+    let info = info(config, protocol);
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&info, stream, options).await?;
+    let driver = Handle::current().spawn(driver);
+    let mut opened = Opened {
+        connection,
+        source: Source::None,
+        channels: Vec::new(),
+        volatile: false,
+        _driver: Ends(driver.abort_handle()),
+        driver,
+    };
+    if !pushes {
+        return Ok(opened);
+    }
+    opened.source = if resp3 {
+        Source::Same
+    } else {
+        Source::Other(second(config, desk, &info).await?)
+    };
+    opened.channels = desk.channels();
+    let channels = opened.channels.clone();
+    opened.subscribe(&channels).await?;
+    if config.token_ttl != TokenTtl::Never {
+        opened.volatile = evicts_volatile(&mut opened.connection).await;
+    }
+    Ok(opened)
+}
+
+async fn second(
+    config: &RedisStoreBuilder,
+    desk: &Arc<Desk>,
+    info: &RedisConnectionInfo,
+) -> Result<Other, RedisError> {
+    let stream = stream::open(config).await?;
+    let (sink, mut messages) = PubSub::new(info, stream).await?.split();
+    let desk = Arc::clone(desk);
+    let reader = Handle::current().spawn(async move {
+        while let Some(message) = messages.next().await {
+            deliver(&desk, Some(message));
+        }
+    });
+    Ok(Other {
+        sink,
+        _reader: Ends(reader.abort_handle()),
+        reader,
+    })
+}
+
+fn deliver(desk: &Desk, message: Option<Msg>) {
+    if let Some(message) = message {
+        desk.message(
+            message.get_channel_name().as_bytes(),
+            message.get_payload_bytes(),
+        );
+    }
+}
+
+/// A token key with an end would be the first to go. May be forbidden to ask.
+async fn evicts_volatile(connection: &mut MultiplexedConnection) -> bool {
+    let mut command = Cmd::new();
+    command.arg("INFO").arg("memory");
+    let answer: Result<String, _> = command.query_async(connection).await;
+    answer.is_ok_and(|info| info.contains("maxmemory_policy:volatile-"))
+}

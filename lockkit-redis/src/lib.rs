@@ -1,0 +1,21 @@
+#![doc = include_str!("../docs.md")]
+
+mod admin;
+mod backend;
+mod config;
+mod connection;
+mod error;
+mod fenced;
+mod handshake;
+mod keys;
+mod notify;
+mod reply;
+mod scripts;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+
+pub use backend::{Counts, RedisStore};
+pub use config::{Protocol, RedisStoreBuilder, TokenTtl};
+pub use fenced::{Command, Fenced, FencedError, Script};
+pub use reply::Reply;

@@ -1,0 +1,104 @@
+//! Answers of the server.
+
+use std::fmt;
+
+use lockkit_core::{BackendError, Outcome};
+use redis::Value;
+
+use crate::error::fault;
+
+/// What a caller's script or command answered.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// Nothing.
+    Nil,
+    /// A whole number.
+    Int(i64),
+    /// A floating-point number.
+    Double(f64),
+    /// A truth value.
+    Bool(bool),
+    /// Text, or any bytes.
+    Bytes(Vec<u8>),
+    /// Several replies.
+    List(Vec<Self>),
+}
+
+impl Reply {
+    /// The text, if it is text.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    /// The whole number, also if it is written as text.
+    #[must_use]
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(*number),
+            Self::Bytes(_) => self.as_str()?.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// The replies in a list; empty for everything else.
+    #[must_use]
+    pub fn as_list(&self) -> &[Self] {
+        match self {
+            Self::List(list) => list,
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nil => f.write_str("nil"),
+            Self::Int(number) => number.fmt(f),
+            Self::Double(number) => number.fmt(f),
+            Self::Bool(truth) => truth.fmt(f),
+            Self::Bytes(bytes) => String::from_utf8_lossy(bytes).fmt(f),
+            Self::List(list) => list.fmt(f),
+        }
+    }
+}
+
+impl From<Value> for Reply {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Int(number) => Self::Int(number),
+            Value::Double(number) => Self::Double(number),
+            Value::Boolean(truth) => Self::Bool(truth),
+            Value::BulkString(bytes) => Self::Bytes(bytes),
+            Value::SimpleString(text) | Value::VerbatimString { text, .. } => {
+                Self::Bytes(text.into_bytes())
+            }
+            Value::Okay => Self::Bytes(b"OK".to_vec()),
+            Value::BigNumber(digits) => Self::Bytes(digits),
+            Value::Array(list) | Value::Set(list) => {
+                Self::List(list.into_iter().map(Self::from).collect())
+            }
+            Value::Map(pairs) => {
+                let flat = pairs.into_iter().flat_map(|(key, value)| [key, value]);
+                Self::List(flat.map(Self::from).collect())
+            }
+            Value::Attribute { data, .. } => Self::from(*data),
+            Value::ServerError(error) => Self::Bytes(error.code().as_bytes().to_vec()),
+            _ => Self::Nil,
+        }
+    }
+}
+
+/// The answer has not the form that our step gives it: somebody else answers in its place.
+pub(crate) fn unreadable(operation: &'static str) -> BackendError {
+    fault(
+        operation,
+        Outcome::Indeterminate,
+        "the server's answer cannot be read",
+    )
+}

@@ -1,0 +1,9 @@
+-- Runs what the caller gave, in the same step in which the hold is seen to stand.
+--
+-- KEYS[1] the lock; the caller's keys follow
+-- ARGV[1] the ticket, ARGV[2] its token; the caller's arguments follow
+-- returns what the caller's script returns, or the error LOCKKITFENCED
+if redis.pcall('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then
+  return redis.error_reply('LOCKKITFENCED the hold has ended')
+end
+local KEYS, ARGV = {unpack(KEYS, 2)}, {unpack(ARGV, 3)}

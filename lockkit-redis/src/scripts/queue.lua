@@ -1,0 +1,85 @@
+-- What acquire, release and break share: who is next, and how a lock is given. It stands before each of them.
+--
+-- KEYS[1] the lock     hash    holder -> token; its time to live is the lease
+-- KEYS[2] the token    string  the last token given
+-- KEYS[3] the queue    zset    ticket -> place
+-- KEYS[4] the waiters  hash    ticket -> "<deadline us> <window ms> <ttl ms> <beat> <channel>"
+-- KEYS[5] a tombstone  string  of the ticket in ARGV[2]
+-- ARGV[1] how long a token is kept, in ms; 0: for ever
+-- ARGV[2] the ticket; empty for break
+local LOCK, TOKEN, QUEUE, WAITERS, TOMBSTONE = unpack(KEYS)
+local TOKEN_TTL, ME = tonumber(ARGV[1]), ARGV[2]
+-- In microseconds.
+local DAY = 86400000000
+
+local clock
+-- The server's clock in microseconds, read once: a step happens at one moment.
+local function now()
+  if not clock then
+    local time = redis.call('TIME')
+    clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  end
+  return clock
+end
+
+-- Makes `ticket` the holder for `ttl` ms and answers its token.
+-- The token is written first: a token key that may not be written must not leave a hold behind.
+local function take(ticket, ttl)
+  local stored = redis.call('GET', TOKEN)
+  local token = now()
+  if stored then
+    local last = assert(tonumber(stored), 'lockkit: the token key does not hold a number')
+    if last >= token then token = last + 1 end
+    -- Above this, Lua's numbers have gaps.
+    assert(token < 9007199254740992, 'lockkit: the token key holds too large a number')
+  end
+  local text = string.format('%.0f', token)
+  if TOKEN_TTL == 0 then
+    redis.call('SET', TOKEN, text)
+  elseif stored and math.floor(tonumber(stored) / DAY) == math.floor(now() / DAY) then
+    -- Its end was set anew by the first grant of this day.
+    redis.call('SET', TOKEN, text, 'KEEPTTL')
+  elseif stored and redis.call('PTTL', TOKEN) == -1 then
+    -- A token without an end was made by somebody else, or for ever; it stays so.
+    redis.call('SET', TOKEN, text)
+  else
+    redis.call('SET', TOKEN, text, 'PX', TOKEN_TTL)
+  end
+  redis.call('HSET', LOCK, ticket, text)
+  redis.call('PEXPIRE', LOCK, ttl)
+  return text
+end
+
+local function leave(ticket)
+  if redis.call('ZREM', QUEUE, ticket) == 1 then
+    redis.call('HDEL', WAITERS, ticket)
+  end
+end
+
+-- The first waiter with a heartbeat, and what is known of it. Drops the dead before it.
+-- The ticket that asks lives, however late it is.
+local function head()
+  while true do
+    local ticket = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    if not ticket then return nil end
+    local waiter = redis.call('HGET', WAITERS, ticket)
+    if ticket == ME then return ticket, waiter end
+    local deadline = waiter and tonumber(string.match(waiter, '^%d+'))
+    if deadline and deadline >= now() then return ticket, waiter end
+    leave(ticket)
+  end
+end
+
+-- Gives the free lock to a waiter for its window, and tells it. The waiter may be dead: then this
+-- costs the others one window and not a whole lease. The message names the waiter's last attempt
+-- that came here, so that it can tell a late message of a grant that has ended since.
+local function grant(ticket, waiter)
+  local window, beat, channel = string.match(waiter, '^%d+ (%d+) %d+ (%d+) (.*)$')
+  local token = take(ticket, window)
+  leave(ticket)
+  if channel ~= '' then
+    -- It may be forbidden; then the waiter finds its hold with its next heartbeat.
+    redis.pcall('PUBLISH', channel, ticket .. ' ' .. token .. ' ' .. window .. ' ' .. beat .. ' ' .. LOCK)
+  end
+end
+

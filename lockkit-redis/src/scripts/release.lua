@@ -1,0 +1,26 @@
+-- Ends the hold of a ticket, or takes it out of the queue, and passes the lock on.
+--
+-- KEYS as in queue.lua
+-- ARGV[1] ARGV[2] as in queue.lua
+-- ARGV[3] the lock's own channel, on which Redisson's waiters listen
+-- ARGV[4] how long to refuse the ticket from now on, in ms; 0 if all its attempts were answered
+-- returns 1 if the ticket held, else 0
+local CHANNEL, REFUSE = ARGV[3], ARGV[4]
+
+-- 1. Only the holder ends a hold.
+local held = type(redis.pcall('HGET', LOCK, ME)) == 'string'
+if held then redis.call('DEL', LOCK) end
+
+-- 2. An attempt that is still on its way must not become a hold that nobody knows.
+if REFUSE ~= '0' then redis.call('SET', TOMBSTONE, '', 'PX', REFUSE) end
+
+-- 3. The next waiter becomes the holder in this step. It may fail where memory is short: the lock is
+--    free then, and the waiters find it with their heartbeats. A holder has no place in the queue.
+if not held then leave(ME) end
+local first, waiter = head()
+if first then
+  if held or redis.call('EXISTS', LOCK) == 0 then pcall(grant, first, waiter) end
+elseif held then
+  redis.pcall('PUBLISH', CHANNEL, '0')
+end
+return held and 1 or 0

@@ -1,0 +1,23 @@
+-- Starts the leases of several holds anew. Never makes a hold.
+--
+-- KEYS[2i-1] the i-th lock, KEYS[2i] its token
+-- ARGV[1]    how long a token is kept, in ms; 0: for ever
+-- ARGV[2i]   the i-th ticket, ARGV[2i+1] its ttl in ms
+-- returns for each 1 if it was renewed, 0 if the ticket does not hold
+local keep = tonumber(ARGV[1])
+local answers = {}
+for i = 1, #KEYS / 2 do
+  local lock, token = KEYS[2 * i - 1], KEYS[2 * i]
+  if type(redis.pcall('HGET', lock, ARGV[2 * i])) == 'string' then
+    redis.call('PEXPIRE', lock, ARGV[2 * i + 1])
+    -- The token must outlive the longest hold. A token without an end stays so.
+    if keep > 0 then
+      local left = redis.call('PTTL', token)
+      if left >= 0 and left < keep * 0.9 then redis.call('PEXPIRE', token, keep) end
+    end
+    answers[i] = 1
+  else
+    answers[i] = 0
+  end
+end
+return answers

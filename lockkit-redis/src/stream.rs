@@ -1,0 +1,54 @@
+//! Sockets: TCP, Unix, TLS.
+
+use std::io;
+use std::pin::Pin;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use crate::config::{Address, RedisStoreBuilder};
+
+/// What Redis is spoken over.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Sync {}
+impl<S: AsyncRead + AsyncWrite + Send + Sync> Socket for S {}
+
+pub(crate) type Stream = Pin<Box<dyn Socket>>;
+
+/// Opens a socket to the server.
+pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
+    match &config.address {
+        Address::Tcp { host, port } => {
+            let socket = TcpStream::connect((host.as_str(), *port)).await?;
+            // A request waits for nothing: without this, Nagle's algorithm adds up to a round trip.
+            socket.set_nodelay(true)?;
+            if config.tls {
+                return tls(config, host, socket).await;
+            }
+            Ok(Box::pin(socket))
+        }
+        #[cfg(unix)]
+        Address::Unix(path) => Ok(Box::pin(tokio::net::UnixStream::connect(path).await?)),
+        #[cfg(not(unix))]
+        Address::Unix(_) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this system has no Unix sockets",
+        )),
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn tls(config: &RedisStoreBuilder, host: &str, socket: TcpStream) -> io::Result<Stream> {
+    crate::tls::wrap(config.ca.as_deref(), host, socket).await
+}
+
+#[cfg(not(feature = "tls"))]
+#[expect(
+    clippy::unused_async,
+    reason = "it has the shape of the one with the feature"
+)]
+async fn tls(_: &RedisStoreBuilder, _: &str, _: TcpStream) -> io::Result<Stream> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "`rediss:` needs the feature `tls` of the crate `lockkit-redis`",
+    ))
+}

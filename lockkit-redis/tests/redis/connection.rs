@@ -1,0 +1,310 @@
+//! What the store does when its connection ends, goes silent or refuses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::server::Server;
+use lockkit_core::backend::{Attempt, DistributedLock, Ticket, Wake};
+use lockkit_core::{ClientId, HolderId, LockClient, LockName, Outcome, PollRange, Waiting};
+use lockkit_redis::{Command, Fenced, FencedError, Protocol, RedisStore, Reply, Script};
+use tokio::time::{Instant, timeout};
+
+fn ticket(lock: &str) -> Ticket {
+    let holder = HolderId::new(ClientId::random(), 1);
+    Ticket::new(
+        LockName::new(lock).unwrap(),
+        holder,
+        Duration::from_secs(30),
+    )
+}
+
+/// Attempts until it is answered, as the client does.
+async fn attempt(store: &RedisStore, ticket: &Ticket) -> Attempt {
+    let began = Instant::now();
+    loop {
+        match timeout(Duration::from_secs(2), store.attempt(ticket)).await {
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(error)) => assert_ne!(error.outcome(), Outcome::Rejected, "{error:?}"),
+            Err(_) => {}
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "the store never came back"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn signal(server: &Server, name: &str) {
+    let pid = server.process.id().to_string();
+    let done = std::process::Command::new("kill")
+        .args([name, &pid])
+        .status();
+    assert!(done.unwrap().success());
+}
+
+fn is_granted(attempt: &Attempt) -> bool {
+    matches!(attempt, Attempt::Granted(_))
+}
+
+async fn granted_by_push(store: &RedisStore, ticket: &Ticket) {
+    let mut watch = store.watch(ticket).await.unwrap();
+    loop {
+        let wake = timeout(Duration::from_secs(10), watch.changed()).await;
+        match wake.expect("nobody woke the waiter").unwrap() {
+            Wake::Retry => {
+                if is_granted(&attempt(store, ticket).await) {
+                    return;
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+#[tokio::test]
+async fn both_protocols_push() {
+    let server = Server::start(&[]).await;
+    for protocol in [Protocol::Auto, Protocol::Resp2, Protocol::Resp3] {
+        let store = server.builder().protocol(protocol).connect().await.unwrap();
+        let (holder, waiter) = (ticket("a"), ticket("a"));
+        assert!(is_granted(&attempt(&store, &holder).await));
+        assert!(!is_granted(&attempt(&store, &waiter).await));
+        let mut watch = store.watch(&waiter).await.unwrap();
+        store.release(&holder).await.unwrap();
+        loop {
+            let wake = timeout(Duration::from_secs(5), watch.changed()).await;
+            match wake.expect("nothing came").unwrap() {
+                Wake::Retry => {}
+                Wake::Granted(_) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        store.release(&waiter).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_killed_connection_wakes_every_waiter() {
+    let server = Server::start(&[]).await;
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let store = server.builder().protocol(protocol).connect().await.unwrap();
+        let other = server.open().await;
+        let (holder, waiter) = (ticket("a"), ticket("a"));
+        assert!(is_granted(&attempt(&other, &holder).await));
+        assert!(!is_granted(&attempt(&store, &waiter).await));
+        let mut watch = store.watch(&waiter).await.unwrap();
+        while timeout(Duration::from_millis(200), watch.changed())
+            .await
+            .is_ok()
+        {}
+        server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        let wake = timeout(Duration::from_secs(5), watch.changed()).await;
+        assert_eq!(wake.expect("nobody woke the waiter").unwrap(), Wake::Retry);
+        other.release(&holder).await.ok();
+        drop(watch);
+        granted_by_push(&store, &waiter).await;
+        store.release(&waiter).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_restart_is_survived() {
+    let mut server = Server::start(&[]).await;
+    let store = server.open().await;
+    server.kill();
+    let refused = timeout(Duration::from_secs(5), async {
+        loop {
+            let error = store.attempt(&ticket("a")).await.unwrap_err();
+            if error.outcome() == Outcome::Unavailable {
+                return error;
+            }
+        }
+    });
+    refused
+        .await
+        .expect("requests wait for a server that is gone");
+    server.restart().await;
+    assert!(is_granted(&attempt(&store, &ticket("b")).await));
+}
+
+#[tokio::test]
+async fn a_silent_server_is_noticed_and_found_again() {
+    let server = Server::start(&[]).await;
+    let store = server
+        .builder()
+        .response_timeout(Duration::from_millis(400))
+        .connect_timeout(Duration::from_millis(400))
+        .connect()
+        .await
+        .unwrap();
+    assert!(is_granted(&attempt(&store, &ticket("a")).await));
+    signal(&server, "-STOP");
+    let silent = ticket("b");
+    let began = Instant::now();
+    let error = timeout(Duration::from_secs(5), store.attempt(&silent)).await;
+    let error = error.expect("the silence is never noticed").unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Indeterminate);
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+    signal(&server, "-CONT");
+    assert!(is_granted(&attempt(&store, &silent).await));
+}
+
+#[tokio::test]
+async fn refusals_of_the_server_are_understood() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let refused = async || store.attempt(&ticket("x")).await.unwrap_err().outcome();
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(refused().await, Outcome::Unavailable);
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert_eq!(refused().await, Outcome::Unavailable);
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(refused().await, Outcome::Unavailable);
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+    assert!(is_granted(&attempt(&store, &ticket("y")).await));
+    assert_eq!(server.cli(&["EXISTS", "x"]), "0");
+}
+
+#[tokio::test]
+async fn users_and_databases_are_used() {
+    let server = Server::start(&[]).await;
+    server.cli(&[
+        "ACL", "SETUSER", "app", "on", ">s3cret", "~*", "&*", "+@all",
+    ]);
+    server.cli(&["CONFIG", "SET", "requirepass", "other"]);
+    for protocol in [Protocol::Auto, Protocol::Resp2] {
+        let builder = server.builder().protocol(protocol).database(3);
+        let error = builder
+            .clone()
+            .user("app")
+            .password("wr0ng")
+            .connect()
+            .await
+            .unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Rejected);
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(!source.contains("wr0ng"), "{source}");
+        let store = builder
+            .user("app")
+            .password("s3cret")
+            .connect()
+            .await
+            .unwrap();
+        let ticket = ticket("a");
+        assert!(is_granted(&attempt(&store, &ticket).await));
+        let in_three = server.cli(&[
+            "--user", "app", "--pass", "s3cret", "-n", "3", "EXISTS", "a",
+        ]);
+        assert_eq!(in_three, "1");
+        store.release(&ticket).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn polling_needs_little_permission() {
+    let server = Server::start(&[]).await;
+    let rights = "-@all +eval +evalsha +get +set +del +exists +hget +hset +hdel +pexpire +pttl +time \
+                  +type +zadd +zrem +zrange +zscore +zrank +ping";
+    let mut words = vec![
+        "ACL",
+        "SETUSER",
+        "poor",
+        "on",
+        ">s3cret",
+        "~*",
+        "resetchannels",
+    ];
+    words.extend(rights.split_whitespace());
+    assert_eq!(server.cli(&words), "OK");
+    let builder = server.builder().user("poor").password("s3cret");
+    let denied = builder.clone().connect().await.unwrap_err();
+    assert_eq!(denied.outcome(), Outcome::Rejected);
+    let pauses = PollRange::new(Duration::from_millis(5), Duration::from_millis(20));
+    let store = builder.poll(pauses).connect().await.unwrap();
+    assert_eq!(store.capabilities().waiting, Waiting::Poll);
+    let client = LockClient::new(store.clone()).unwrap();
+    let other = LockClient::new(server.open().await).unwrap();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    let waiter = tokio::runtime::Handle::current()
+        .spawn(async move { other.lock("a").unwrap().acquire().await });
+    while server.cli(&["EXISTS", "lockkit_queue:{a}"]) == "0" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    guard.release().await.unwrap();
+    let fair = timeout(Duration::from_secs(10), waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    let waiter = tokio::runtime::Handle::current()
+        .spawn(async move { client.lock("a").unwrap().acquire().await });
+    fair.release().await.unwrap();
+    let guard = timeout(Duration::from_secs(10), waiter).await.unwrap();
+    drop(guard.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn nothing_of_a_store_stays_behind() {
+    let server = Server::start(&[]).await;
+    let clients = || server.cli(&["CLIENT", "LIST"]).lines().count();
+    let before = clients();
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let store = server.builder().protocol(protocol).connect().await.unwrap();
+        assert!(is_granted(&attempt(&store, &ticket("a")).await) || protocol == Protocol::Resp3);
+        assert!(clients() > before);
+        drop(store);
+        timeout(Duration::from_secs(5), async {
+            while clients() > before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+        .expect("a connection stayed open");
+    }
+}
+
+#[tokio::test]
+async fn guarded_work_is_done_while_the_hold_stands() {
+    let server = Server::start(&[]).await;
+    let store: Arc<dyn DistributedLock> = Arc::new(server.open().await);
+    let store = lockkit_core::wrap::Prefixed::new(store, "app:").unwrap();
+    let client = LockClient::new(store).unwrap();
+    let guard = client.lock("stock").unwrap().acquire().await.unwrap();
+    let fenced = Fenced::by(&client, &guard).unwrap();
+    let replies = fenced
+        .commands(&[
+            Command::new("SET").arg("left").arg("7"),
+            Command::new("GET").arg("none"),
+            Command::new("GET").arg("left"),
+        ])
+        .await
+        .unwrap();
+    assert_eq!(replies.len(), 3);
+    assert_eq!(replies[1], Reply::Nil);
+    assert_eq!(replies[2].as_str(), Some("7"));
+    let take = Script::new("return redis.call('DECRBY', KEYS[1], ARGV[1])");
+    let left = fenced.script(&take, &["left"], &[b"2"]).await.unwrap();
+    assert_eq!(left.as_int(), Some(5));
+    server.cli(&["SCRIPT", "FLUSH"]);
+    let left = fenced.script(&take, &["left"], &[b"2"]).await.unwrap();
+    assert_eq!(left.as_int(), Some(3));
+    let failed = fenced
+        .commands(&[Command::new("LPUSH").arg("left").arg("x")])
+        .await;
+    assert!(matches!(failed, Err(FencedError::Backend(_))), "{failed:?}");
+
+    server.cli(&["DEL", "app:stock"]);
+    let refused = fenced.script(&take, &["left"], &[b"2"]).await;
+    assert!(matches!(refused, Err(FencedError::Fenced)), "{refused:?}");
+    let refused = fenced.commands(&[Command::new("DEL").arg("left")]).await;
+    assert!(matches!(refused, Err(FencedError::Fenced)), "{refused:?}");
+    assert_eq!(server.cli(&["GET", "left"]), "3");
+}

@@ -1,0 +1,11 @@
+//! The store against a real server. It needs `redis-server` and `redis-cli`.
+
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a helper of a test fails with the test"
+)]
+
+mod connection;
+mod server;
+mod steps;

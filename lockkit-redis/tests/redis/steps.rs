@@ -1,0 +1,342 @@
+//! The steps of the contract against a real server.
+
+use std::time::Duration;
+
+use crate::server::Server;
+use lockkit_core::backend::{Attempt, DistributedLock, Grant, Release, Renewal, Ticket, Wake};
+use lockkit_core::{ClientId, HolderId, LockName, Outcome, Queueing};
+use lockkit_redis::RedisStore;
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn name(text: &str) -> LockName {
+    LockName::new(text).unwrap()
+}
+
+fn ticket(lock: &str) -> Ticket {
+    Ticket::new(name(lock), HolderId::new(ClientId::random(), 1), TTL)
+}
+
+async fn granted(store: &RedisStore, ticket: &Ticket) -> Grant {
+    match store.attempt(ticket).await.unwrap() {
+        Attempt::Granted(grant) => grant,
+        held => panic!("{held:?}"),
+    }
+}
+
+async fn ahead(store: &RedisStore, ticket: &Ticket) -> Option<u32> {
+    match store.attempt(ticket).await.unwrap() {
+        Attempt::Held { ahead, .. } => ahead,
+        granted => panic!("{granted:?}"),
+    }
+}
+
+async fn wake(store: &RedisStore, ticket: &Ticket) -> Wake {
+    let mut watch = store.watch(ticket).await.unwrap();
+    loop {
+        let wake = tokio::time::timeout(Duration::from_secs(5), watch.changed()).await;
+        match wake.expect("nobody woke the waiter").unwrap() {
+            Wake::Retry => {}
+            wake => return wake,
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_command_takes_and_one_gives_back() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    // The first ever loads the scripts.
+    let first = ticket("a");
+    granted(&store, &first).await;
+    store.release(&first).await.unwrap();
+    let (before, whole) = (server.calls("evalsha"), server.calls("eval"));
+    let ticket = ticket("a");
+    let grant = granted(&store, &ticket).await;
+    let holder = ticket.holder.to_string();
+    assert_eq!(server.cli(&["HGET", "a", &holder]), grant.token.to_string());
+    assert_eq!(server.cli(&["HLEN", "a"]), "1");
+    assert_eq!(store.release(&ticket).await.unwrap(), Release::Released);
+    assert_eq!(server.calls("evalsha") - before, 2);
+    assert_eq!(server.calls("eval"), whole);
+    assert_eq!(server.calls("script|load"), 0);
+    assert_eq!(server.keys(), ["redisson_lock_token:{a}"]);
+    assert_eq!(store.counts(), lockkit_redis::Counts::default());
+}
+
+#[tokio::test]
+async fn waiters_are_granted_in_their_order() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let (holder, second, third) = (ticket("a"), ticket("a"), ticket("a"));
+    let first = granted(&store, &holder).await;
+    assert_eq!(ahead(&store, &second).await, Some(0));
+    assert_eq!(ahead(&store, &third).await, Some(1));
+    assert_eq!(ahead(&store, &second).await, Some(0), "a place is kept");
+    assert_eq!(ahead(&store, &ticket("a").with_enqueue(false)).await, None);
+    store.release(&holder).await.unwrap();
+    let Wake::Granted(grant) = wake(&store, &second).await else {
+        panic!()
+    };
+    assert!(grant.token > first.token);
+    assert_eq!(
+        grant.ttl,
+        Duration::from_secs(9),
+        "a window and not the whole lease"
+    );
+    let renewed = store.renew(&[second.clone(), third.clone()]).await;
+    assert_eq!(
+        *renewed[0].as_ref().unwrap(),
+        Renewal::Renewed { since: None }
+    );
+    assert_eq!(*renewed[1].as_ref().unwrap(), Renewal::NotHeld);
+    let left: u64 = server.cli(&["PTTL", "a"]).parse().unwrap();
+    assert!(left > 29_000, "{left}");
+    assert_eq!(
+        granted(&store, &second).await.token,
+        grant.token,
+        "a repeat"
+    );
+    store.release(&second).await.unwrap();
+    let Wake::Granted(_) = wake(&store, &third).await else {
+        panic!()
+    };
+    store.release(&third).await.unwrap();
+    assert_eq!(server.keys(), ["redisson_lock_token:{a}"]);
+}
+
+#[tokio::test]
+async fn a_repeated_attempt_keeps_token_and_place() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let holder = ticket("a");
+    let first = granted(&store, &holder).await;
+    assert_eq!(granted(&store, &holder).await, first);
+    // Whoever leaves the head passes the lock on.
+    let (head, tail) = (ticket("a"), ticket("a"));
+    ahead(&store, &head).await;
+    ahead(&store, &tail).await;
+    server.cli(&["DEL", "a"]);
+    assert_eq!(store.release(&head).await.unwrap(), Release::NotHeld);
+    let Wake::Granted(_) = wake(&store, &tail).await else {
+        panic!()
+    };
+}
+
+#[tokio::test]
+async fn a_newcomer_finds_a_free_lock_for_the_one_who_stands_first() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let (holder, first) = (ticket("a"), ticket("a"));
+    granted(&store, &holder).await;
+    ahead(&store, &first).await;
+    server.cli(&["DEL", "a"]);
+    assert_eq!(ahead(&store, &ticket("a").with_enqueue(false)).await, None);
+    let Wake::Granted(_) = wake(&store, &first).await else {
+        panic!()
+    };
+}
+
+#[tokio::test]
+async fn a_dead_waiter_costs_one_window() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let (holder, dead, alive) = (
+        ticket("a"),
+        ticket("a").with_ttl(Duration::from_millis(300)),
+        ticket("a"),
+    );
+    granted(&store, &holder).await;
+    ahead(&store, &dead).await;
+    assert_eq!(ahead(&store, &alive).await, Some(1));
+    tokio::time::sleep(Duration::from_millis(350)).await;
+    store.release(&holder).await.unwrap();
+    let Wake::Granted(_) = wake(&store, &alive).await else {
+        panic!()
+    };
+}
+
+#[tokio::test]
+async fn late_attempts_of_a_released_ticket_are_refused() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let ticket = ticket("a").with_ttl(Duration::from_secs(2));
+    // Unknown here: as far as the store can tell, an attempt of it is still on its way.
+    assert_eq!(store.release(&ticket).await.unwrap(), Release::NotHeld);
+    let refused = store.attempt(&ticket).await.unwrap_err();
+    assert_eq!(refused.outcome(), Outcome::Rejected);
+    let gone = server.keys();
+    assert_eq!(gone.len(), 1, "{gone:?}");
+    let left: i64 = server.cli(&["PTTL", &gone[0]]).parse().unwrap();
+    assert!((1..=2_000).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn tokens_grow_over_everything() {
+    let mut server = Server::start(&["--enable-debug-command", "yes"]).await;
+    let store = server.open().await;
+    let mut last = 0;
+    for round in 0..6 {
+        let ticket = ticket("a");
+        let token = granted(&store, &ticket).await.token.get();
+        assert!(token > last, "round {round}: {token} after {last}");
+        last = token;
+        match round {
+            0 => drop(store.release(&ticket).await.unwrap()),
+            1 => drop(store.break_lock(&name("a")).await.unwrap().unwrap()),
+            2 => drop(server.cli(&["FLUSHALL"])),
+            3 => {
+                server.restart().await;
+                // The connection of before is gone, which a request may have to find out.
+                while store.inspect(&name("a")).await.is_err() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+            // Ahead of the clock, as after years of reentries of RFencedLock.
+            _ => {
+                last += 1_000_000_000_000;
+                server.cli(&["SET", "redisson_lock_token:{a}", &last.to_string()]);
+                server.cli(&["DEL", "a"]);
+            }
+        }
+    }
+    assert_eq!(
+        server.cli(&["TTL", "redisson_lock_token:{a}"]),
+        "-1",
+        "not ours: it stays for ever"
+    );
+}
+
+#[tokio::test]
+async fn renewals_never_make_a_hold() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let gone = ticket("a");
+    granted(&store, &gone).await;
+    server.cli(&["DEL", "a"]);
+    assert_eq!(
+        *store.renew(&[gone]).await[0].as_ref().unwrap(),
+        Renewal::NotHeld
+    );
+    assert_eq!(server.cli(&["EXISTS", "a"]), "0");
+}
+
+#[tokio::test]
+async fn many_renewals_go_in_chunks_and_survive_a_script_flush() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let tickets: Vec<Ticket> = (0..1201).map(|n| ticket(&format!("lock-{n}"))).collect();
+    for ticket in &tickets {
+        granted(&store, ticket).await;
+    }
+    store.renew(&tickets[..1]).await;
+    let before = server.calls("evalsha");
+    let answers = store.renew(&tickets).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(server.calls("evalsha") - before, 3);
+    server.cli(&["SCRIPT", "FLUSH"]);
+    server.cli(&["DEL", "lock-700"]);
+    let answers = store.renew(&tickets).await;
+    let lost: Vec<usize> = (0..tickets.len())
+        .filter(|&n| *answers[n].as_ref().unwrap() == Renewal::NotHeld)
+        .collect();
+    assert_eq!(lost, [700]);
+}
+
+#[tokio::test]
+async fn foreign_keys_are_left_alone() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    server.cli(&["SET", "string", "x", "PX", "20000"]);
+    let Attempt::Held { retry_after, .. } = store.attempt(&ticket("string")).await.unwrap() else {
+        panic!()
+    };
+    assert!(retry_after.unwrap() <= Duration::from_secs(20));
+    server.cli(&[
+        "HSET",
+        "rw",
+        "mode",
+        "read",
+        &format!("{}:1", ClientId::random()),
+        "1",
+    ]);
+    assert_eq!(ahead(&store, &ticket("rw")).await, Some(0));
+    server.cli(&["RPUSH", "list", "x"]);
+    let refused = store.attempt(&ticket("list")).await.unwrap_err();
+    assert_eq!(refused.outcome(), Outcome::Rejected);
+    for lock in ["string", "rw", "list"] {
+        let refused = store.break_lock(&name(lock)).await.unwrap_err();
+        assert_eq!(refused.outcome(), Outcome::Rejected, "{lock}");
+        assert_eq!(
+            store.release(&ticket(lock)).await.unwrap(),
+            Release::NotHeld
+        );
+        assert_eq!(server.cli(&["EXISTS", lock]), "1");
+    }
+    assert!(store.inspect(&name("string")).await.unwrap().is_some());
+    // A lock of Redisson is a lock.
+    let redisson = format!("{}:52", ClientId::random());
+    server.cli(&["HSET", "java", &redisson, "2"]);
+    let broken = store.break_lock(&name("java")).await.unwrap().unwrap();
+    assert_eq!(broken.holders, [redisson]);
+}
+
+#[tokio::test]
+async fn operators_see_locks_and_nothing_else() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let (one, odd, reserved) = (ticket("a/1"), ticket("a/{x}*"), ticket("lockkit_x"));
+    let token = granted(&store, &one).await.token;
+    granted(&store, &odd).await;
+    granted(&store, &reserved).await;
+    ahead(&store, &ticket("a/1")).await;
+    server.cli(&["SET", "a/string", "x"]);
+    server.cli(&["HSET", "a/hash", "field", "x"]);
+    let state = store.inspect(&name("a/1")).await.unwrap().unwrap();
+    assert_eq!(
+        (state.holders, state.token),
+        (vec![one.holder.to_string()], Some(token))
+    );
+    assert_eq!(state.waiters, Some(1));
+    assert!(state.remaining.unwrap() <= TTL);
+    assert_eq!(store.inspect(&name("free")).await.unwrap(), None);
+    let names = async |prefix: &str| -> Vec<String> {
+        let found = store.list(prefix).await.unwrap();
+        found
+            .iter()
+            .map(|state| state.name.as_str().to_owned())
+            .collect()
+    };
+    assert_eq!(names("").await, ["a/1", "a/{x}*", "lockkit_x"]);
+    assert_eq!(names("a/").await, ["a/1", "a/{x}*"]);
+    assert_eq!(names("a/{x}*").await, ["a/{x}*"]);
+    assert_eq!(names("a/?").await, Vec::<String>::new());
+    assert_eq!(names("lock").await, ["lockkit_x"]);
+    // Only waited for.
+    server.cli(&["DEL", "a/1"]);
+    assert_eq!(names("a/1").await, ["a/1"]);
+}
+
+#[tokio::test]
+async fn those_who_barge_queue_only_behind_a_queue() {
+    let server = Server::start(&[]).await;
+    let fair = server.open().await;
+    let barging = server
+        .builder()
+        .queueing(Queueing::Barging)
+        .connect()
+        .await
+        .unwrap();
+    let (holder, first, second) = (ticket("a"), ticket("a"), ticket("a"));
+    granted(&barging, &holder).await;
+    ahead(&barging, &first).await;
+    assert_eq!(server.cli(&["EXISTS", "lockkit_queue:{a}"]), "0");
+    ahead(&fair, &second).await;
+    ahead(&barging, &first).await;
+    assert_eq!(server.cli(&["ZCARD", "lockkit_queue:{a}"]), "2");
+    fair.release(&second).await.unwrap();
+    barging.release(&holder).await.unwrap();
+    let Wake::Granted(_) = wake(&barging, &first).await else {
+        panic!()
+    };
+}
