@@ -73,6 +73,9 @@ pub mod checker;
 mod clock;
 mod ctx;
 mod failure;
+#[cfg(unix)]
+pub mod foreign;
+mod ground;
 pub mod history;
 pub mod proxy;
 #[cfg(unix)]
@@ -88,5 +91,6 @@ pub use case::{Case, Need, Programs, Run};
 pub use clock::JumpingClock;
 pub use ctx::Ctx;
 pub use failure::{Failure, Outcome, ensure};
+pub use ground::Ground;
 pub use setup::{Hook, Setup, Site};
 pub use suite::{CaseRun, REQUIRE, Suite};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName};
 
+use crate::case::Case;
 use crate::failure::{Failure, Outcome};
 use crate::proxy::Proxy;
 
@@ -31,6 +32,18 @@ pub trait Setup: Debug + Send + Sync + 'static {
     /// takes time; `None` if it can.
     fn missing(&self) -> Option<String> {
         None
+    }
+
+    /// Why `case` is not run here although the setup has all that it needs; `None` if it is run.
+    fn skips(&self, case: &Case) -> Option<String> {
+        let _ = case;
+        None
+    }
+
+    /// Whether `LOCKKIT_REQUIRE=all` names it. A setup whose server comes over the network from where
+    /// it may be gone tomorrow is named by its own name only.
+    fn is_one_of_all(&self) -> bool {
+        true
     }
 
     /// The lease of most cases: short, so that they end soon, but not so short that a busy machine

@@ -39,15 +39,10 @@ impl Suite {
     /// All cases, on no setup yet. What `LOCKKIT_REQUIRE` names is required.
     #[must_use]
     pub fn new() -> Self {
-        let require = std::env::var(REQUIRE).unwrap_or_default();
-        let names = require.split(',').map(str::trim);
         Self {
             setups: Vec::new(),
             programs: Programs::default(),
-            require: names
-                .filter(|name| !name.is_empty())
-                .map(str::to_owned)
-                .collect(),
+            require: required(),
         }
     }
 
@@ -86,7 +81,8 @@ impl Suite {
             for case in cases::all() {
                 let skip = missing
                     .clone()
-                    .or_else(|| case.skip(&**setup, &self.programs));
+                    .or_else(|| case.skip(&**setup, &self.programs))
+                    .or_else(|| setup.skips(&case));
                 trials.push(self.trial(setup, case, skip));
             }
         }
@@ -117,13 +113,15 @@ impl Suite {
         }
     }
 
-    fn requires(&self, name: &str) -> bool {
-        self.require.iter().any(|it| it == "all" || it == name)
+    fn requires(&self, setup: &dyn Setup) -> bool {
+        let all = setup.is_one_of_all();
+        let names = |it: &String| (all && it == "all") || it == setup.name();
+        self.require.iter().any(names)
     }
 
     /// For each setup that is required: the name of the trial that says so, and why it fails.
     fn requirements(&self) -> Vec<(String, Result<(), String>)> {
-        let here = |setup: &&Arc<dyn Setup>| self.requires(setup.name());
+        let here = |setup: &&Arc<dyn Setup>| self.requires(&***setup);
         let here = self.setups.iter().filter(here).map(|setup| {
             let answer = match setup.missing() {
                 None => Ok(()),
@@ -208,7 +206,17 @@ impl fmt::Debug for CaseRun<'_> {
     }
 }
 
-fn runtime() -> Outcome<Runtime> {
+/// What `LOCKKIT_REQUIRE` names.
+pub(crate) fn required() -> Vec<String> {
+    let require = std::env::var(REQUIRE).unwrap_or_default();
+    let names = require.split(',').map(str::trim);
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+pub(crate) fn runtime() -> Outcome<Runtime> {
     Ok(Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

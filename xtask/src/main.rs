@@ -8,6 +8,7 @@
 
 mod api;
 mod ci;
+mod fetch;
 mod setup;
 mod steps;
 mod tidy;

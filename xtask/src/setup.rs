@@ -1,11 +1,13 @@
 //! Installs what the tests need on Debian and Ubuntu, and says elsewhere what is missing.
 
 use std::env;
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use xshell::cmd;
 
 use crate::ci::Done;
+use crate::fetch;
 use crate::workspace::Workspace;
 
 /// A program that some tests start, and the Debian package that holds it.
@@ -33,17 +35,64 @@ const NEEDS: &[Need] = &[
         for_what: "what became of processes",
     },
     Need {
+        program: "redis-server",
+        package: "redis-server",
+        for_what: "the store on Redis",
+    },
+    Need {
+        program: "nutcracker",
+        package: "nutcracker",
+        for_what: "Redis behind a proxy",
+    },
+    Need {
+        program: "javac",
+        package: "default-jdk-headless",
+        for_what: "locks shared with Java programs",
+    },
+    Need {
+        program: "mvn",
+        package: "maven",
+        for_what: "the libraries of Java programs",
+    },
+    Need {
+        program: "python3",
+        package: "python3",
+        for_what: "locks shared with Python programs",
+    },
+    Need {
+        program: "pip3",
+        package: "python3-pip",
+        for_what: "the libraries of Python programs, and other versions of servers",
+    },
+    Need {
         program: "perl",
         package: "perl-base",
         for_what: "programs with signal masks of their own",
     },
 ];
 
+/// Calls `apt-get`. A package of a server would start it as a service of the machine: the tests start
+/// their own, so that is refused meanwhile, as `policy-rc.d` provides.
+const APT: &str = r#"
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+    trap 'rm -f $policy' EXIT
+    printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy
+fi
+DEBIAN_FRONTEND=noninteractive apt-get -y "$@"
+"#;
+
 /// Parts of the Rust toolchain that a minimal installation leaves out.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
 pub(crate) fn run(workspace: &Workspace) -> Result<Done> {
     add_components(workspace)?;
+    install_programs(workspace)?;
+    fetch::run(workspace)?;
+    Ok(Done::Passed)
+}
+
+fn install_programs(workspace: &Workspace) -> Result<()> {
     let missing: Vec<_> = NEEDS
         .iter()
         .filter(|need| !is_there(need.program))
@@ -57,7 +106,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Done> {
         println!("   {:<16} {found}: {}", need.program, need.for_what);
     }
     if missing.is_empty() {
-        return Ok(Done::Passed);
+        return Ok(());
     }
     let mut packages: Vec<_> = missing.iter().map(|need| need.package).collect();
     packages.dedup();
@@ -71,7 +120,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Done> {
             );
         }
     }
-    Ok(Done::Passed)
+    Ok(())
 }
 
 fn add_components(workspace: &Workspace) -> Result<()> {
@@ -111,8 +160,7 @@ fn install(workspace: &Workspace, packages: &[&str]) -> Result<()> {
         false => bail!("neither root nor sudo without a password: {by_hand}"),
     };
     let apt = |args: &[&str]| {
-        let quiet = "DEBIAN_FRONTEND=noninteractive";
-        let words = [sudo, &["env", quiet, "apt-get", "-y"], args].concat();
+        let words = [sudo, &["sh", "-c", APT, "apt-get"], args].concat();
         let (program, args) = (words[0], &words[1..]);
         cmd!(sh, "{program} {args...}").run()
     };
@@ -124,7 +172,11 @@ fn install(workspace: &Workspace, packages: &[&str]) -> Result<()> {
 
 fn is_there(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|dir| dir.join(program).is_file())
+    // Where servers lie, which not every user has in PATH.
+    let system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    env::split_paths(&path)
+        .chain(system)
+        .any(|dir| dir.join(program).is_file())
 }
 
 #[cfg(test)]

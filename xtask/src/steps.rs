@@ -13,8 +13,14 @@ use crate::workspace::{Crate, Workspace};
 
 const COMMAND: &str = "lockkit-cli";
 
-/// Runs every case on every setup.
-const SUITE: &str = "conformance";
+/// Every case on every setup, and beside that table what only one kind of store can be asked.
+const SUITE: &[&str] = &[
+    "conformance",
+    "faults_redis",
+    "interop_redis_py",
+    "interop_redisson",
+    "speed_redis",
+];
 /// Runs the suite against promises that are broken on purpose.
 const MUTANTS: &str = "mutants";
 
@@ -61,7 +67,9 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<Done> {
 
 pub(crate) fn unit(workspace: &Workspace) -> Result<Done> {
     let tests = tests_of(workspace, |package| package.name() != COMMAND);
-    let others = tests.iter().filter(|name| ![SUITE, MUTANTS].contains(name));
+    let others = tests
+        .iter()
+        .filter(|name| **name != MUTANTS && !SUITE.contains(name));
     test(workspace)
         .args(["--lib", "--bins"])
         .args(others.flat_map(|name| ["--test", name]))
@@ -76,14 +84,16 @@ pub(crate) fn doctest(workspace: &Workspace) -> Result<Done> {
 
 pub(crate) fn conformance(workspace: &Workspace) -> Result<Done> {
     test(workspace)
-        .args(["--test", SUITE])
+        .args(SUITE.iter().flat_map(|name| ["--test", name]))
         .env("LOCKKIT_REQUIRE", "all")
         .run()?;
     Ok(Done::Passed)
 }
 
 pub(crate) fn conformance_of_what_is_present(workspace: &Workspace) -> Result<Done> {
-    test(workspace).args(["--test", SUITE]).run()?;
+    test(workspace)
+        .args(SUITE.iter().flat_map(|name| ["--test", name]))
+        .run()?;
     Ok(Done::Passed)
 }
 

@@ -9,10 +9,12 @@
 //! binary of this crate, or any other.
 
 pub mod guardian;
+mod nutcracker;
 mod port;
 mod process;
 mod redis;
 
+pub use nutcracker::Nutcracker;
 pub use port::free_port;
 pub use process::{ServerCommand, ServerProcess};
 pub use redis::RedisServer;

@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{Client, FromRedisValue, RedisResult, Value};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::{ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
-
-const PROGRAM: &str = "redis-server";
 
 /// A `redis-server` on a free port of the loopback address. It keeps every write, so that a restart
 /// loses nothing.
@@ -22,11 +22,14 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
+    /// What the system calls it.
+    pub const PROGRAM: &'static str = "redis-server";
+
     /// Whether the program is installed.
     #[must_use]
     pub fn is_installed() -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let programs = std::env::split_paths(&path).map(|directory| directory.join(PROGRAM));
+        let programs = std::env::split_paths(&path).map(|directory| directory.join(Self::PROGRAM));
         programs
             .into_iter()
             .any(|program: PathBuf| program.is_file())
@@ -40,10 +43,22 @@ impl RedisServer {
         guard: &Path,
         words: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Outcome<Self> {
+        Self::start_program(guard, Self::PROGRAM.as_ref(), words).await
+    }
+
+    /// Starts a program that is not the system's `redis-server` but understands its options.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be started.
+    pub async fn start_program(
+        guard: &Path,
+        program: &Path,
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Outcome<Self> {
         let port = free_port()?;
         let plain =
             format!("--port {port} --bind 127.0.0.1 --save  --appendonly yes --appendfsync always");
-        let process = ServerCommand::new(guard, PROGRAM)
+        let process = ServerCommand::new(guard, program)
             .args(plain.split(' '))
             .args(words.into_iter().map(|word| word.as_ref().to_owned()))
             .start()?;
@@ -66,6 +81,21 @@ impl RedisServer {
             sleep(Duration::from_millis(10)).await;
         }
         Err(Failure::new("the server is not ready").with_detail(&self.process.log_tail()))
+    }
+
+    /// Starts one that forgets everything when it ends, below this program itself, whose `main` calls
+    /// [`guardian::serve`](super::guardian::serve) first.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be started.
+    pub async fn forgetful() -> Outcome<Self> {
+        Self::start(&std::env::current_exe()?, ["--appendonly", "no"]).await
+    }
+
+    /// Its address as a client in any language reads it: `redis://127.0.0.1:6379`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
     }
 
     /// Its port.
@@ -124,5 +154,39 @@ impl RedisServer {
             }
         }
         Ok(answer)
+    }
+
+    /// A connection of its own, of a client that knows nothing of locks.
+    ///
+    /// # Errors
+    /// - The server's, or that it cannot be reached.
+    pub async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        let client = Client::open(self.url())?;
+        client.get_multiplexed_async_connection().await
+    }
+
+    /// Carries out one command on such a connection.
+    ///
+    /// # Errors
+    /// - The server's, or that it cannot be reached.
+    pub async fn run<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let Some((command, arguments)) = words.split_first() else {
+            return Ok(T::from_redis_value(Value::Nil)?);
+        };
+        let mut connection = self.connect().await?;
+        let command = ::redis::cmd(command).arg(arguments).to_owned();
+        command.query_async(&mut connection).await
+    }
+
+    /// How often `command` was carried out since the start.
+    ///
+    /// # Errors
+    /// - The server's, or that it cannot be reached.
+    pub async fn calls(&self, command: &str) -> RedisResult<u64> {
+        let stats: String = self.run(&["INFO", "commandstats"]).await?;
+        let prefix = format!("cmdstat_{command}:calls=");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&*prefix));
+        let count = line.and_then(|line| line.split(',').next()?.parse().ok());
+        Ok(count.unwrap_or(0))
     }
 }

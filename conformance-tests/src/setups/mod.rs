@@ -5,19 +5,23 @@ mod file;
 mod memory;
 #[cfg(unix)]
 mod redis;
+#[cfg(unix)]
+mod redis_proxy;
 
 #[cfg(unix)]
 pub use file::FileSetup;
 pub use memory::MemorySetup;
 #[cfg(unix)]
 pub use redis::RedisSetup;
+#[cfg(unix)]
+pub use redis_proxy::RedisProxySetup;
 
 use crate::setup::Setup;
 
 /// Every setup that this crate knows, whether it can run here or not.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Setup>> {
-    vec![
+    let setups: Vec<Box<dyn Setup>> = vec![
         Box::new(MemorySetup::leases()),
         Box::new(MemorySetup::sessions()),
         Box::new(MemorySetup::barging()),
@@ -30,5 +34,14 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(RedisSetup::barging()),
         #[cfg(unix)]
         Box::new(RedisSetup::poll()),
-    ]
+        #[cfg(unix)]
+        Box::new(RedisProxySetup::new()),
+    ];
+    #[cfg(unix)]
+    let versions = crate::foreign::Version::all().into_iter();
+    #[cfg(unix)]
+    let versions = versions.map(|version| Box::new(RedisSetup::version(version)) as Box<dyn Setup>);
+    #[cfg(unix)]
+    let setups = setups.into_iter().chain(versions).collect();
+    setups
 }

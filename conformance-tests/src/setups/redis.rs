@@ -1,5 +1,6 @@
 //! The store in Redis: fair, barging, and polling with the rights that a proxy would leave.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -9,7 +10,9 @@ use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange, Queueing}
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 use tokio::sync::Mutex;
 
+use crate::case::Case;
 use crate::failure::Outcome;
+use crate::foreign::{Version, missing};
 use crate::proxy::Proxy;
 use crate::servers::RedisServer;
 use crate::setup::{Hook, Setup, Site};
@@ -19,6 +22,22 @@ const SITES: u32 = 4096;
 const PASSWORD: &str = "of-the-site";
 /// What a polling client may not do, so that nothing is needed that a proxy could refuse.
 const FORBIDDEN: &str = "-@pubsub -watch -multi -exec -discard -script -info -hello -client";
+
+/// The modules of cases that another version of the server could fail: its scripts, their errors,
+/// its expiry, pushes and connections. The others try the client's part, on any server.
+const OF_THE_SERVER: &[&str] = &[
+    "exclusion",
+    "queue",
+    "loss",
+    "fencing",
+    "names",
+    "capabilities",
+    "admin",
+    "ambiguity",
+    "outage",
+    "residue",
+    "cost",
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -32,6 +51,8 @@ enum Kind {
 pub struct RedisSetup {
     name: &'static str,
     kind: Kind,
+    /// The server, where it is not the system's.
+    version: Option<Version>,
     /// For the cases that break nothing.
     shared: Mutex<Option<Arc<RedisServer>>>,
     sites: AtomicU32,
@@ -44,6 +65,7 @@ impl RedisSetup {
         Self {
             name,
             kind,
+            version: None,
             shared: Mutex::default(),
             sites: AtomicU32::new(0),
             #[cfg(feature = "mutants")]
@@ -77,13 +99,28 @@ impl RedisSetup {
         Self::new("redis-poll", Kind::Poll)
     }
 
+    /// As `redis`, on another version of the server, by its name: `valkey9`.
+    #[must_use]
+    pub fn version(version: Version) -> Self {
+        Self {
+            version: Some(version),
+            ..Self::new(version.name(), Kind::Fair)
+        }
+    }
+
+    fn program(&self) -> PathBuf {
+        let system = || RedisServer::PROGRAM.into();
+        self.version.map_or_else(system, |version| version.path())
+    }
+
     async fn server(&self, alone: bool, user: &str) -> Outcome<Arc<RedisServer>> {
         let guard = std::env::current_exe()?;
-        let rights = self.kind.rights();
+        let (program, rights) = (self.program(), self.kind.rights());
         if alone {
             // In its configuration, so that a restart does not forget the user.
             let words = ["--user".to_owned(), user.to_owned()];
-            let server = RedisServer::start(&guard, words.into_iter().chain(rights)).await?;
+            let words = words.into_iter().chain(rights);
+            let server = RedisServer::start_program(&guard, &program, words).await?;
             return Ok(Arc::new(server));
         }
         let mut shared = self.shared.lock().await;
@@ -91,7 +128,8 @@ impl RedisSetup {
             Some(server) => Arc::clone(server),
             None => {
                 let words = ["--databases", &SITES.to_string()];
-                let server = Arc::new(RedisServer::start(&guard, words).await?);
+                let server = RedisServer::start_program(&guard, &program, words).await?;
+                let server = Arc::new(server);
                 *shared = Some(Arc::clone(&server));
                 server
             }
@@ -163,8 +201,20 @@ impl Setup for RedisSetup {
     }
 
     fn missing(&self) -> Option<String> {
-        let missing = "`redis-server` is not installed: apt-get install redis-server";
-        (!RedisServer::is_installed()).then(|| missing.to_owned())
+        match self.version {
+            Some(version) => version.missing(),
+            None => missing(RedisServer::PROGRAM),
+        }
+    }
+
+    fn skips(&self, case: &Case) -> Option<String> {
+        let module = case.name().split("::").next().unwrap_or_default();
+        let skip = self.version.is_some() && !OF_THE_SERVER.contains(&module);
+        skip.then(|| "any version of the server will do; `redis` runs it".to_owned())
+    }
+
+    fn is_one_of_all(&self) -> bool {
+        self.version.is_none()
     }
 
     async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {

@@ -1,0 +1,46 @@
+//! Programs of other people that share the stores with ours.
+//!
+//! They come over the network, pinned, into `target/foreign` of this workspace: `cargo x setup` brings
+//! them, the tests only look whether they are there.
+
+mod peer;
+mod redis_py;
+mod redisson;
+mod servers;
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+pub use peer::Peer;
+pub use redis_py::RedisPy;
+pub use redisson::Redisson;
+pub use servers::Version;
+
+/// What to do about a program that is not there.
+const HOW: &str = "`cargo x setup` brings it";
+
+/// Where `cargo x setup` puts what comes over the network.
+#[must_use]
+pub fn directory() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).join("target/foreign")
+}
+
+/// The path of a program that the system has.
+#[must_use]
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    env::split_paths(&path)
+        .chain(system)
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
+}
+
+/// Says that a program of the system is missing, if it is.
+#[must_use]
+pub fn missing(name: &str) -> Option<String> {
+    program(name)
+        .is_none()
+        .then(|| format!("no `{name}` here; {HOW}"))
+}

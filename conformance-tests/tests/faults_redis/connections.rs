@@ -1,0 +1,94 @@
+//! Connections that are killed, scripts that are forgotten, and what stays behind.
+
+use std::time::Duration;
+
+use conformance_tests::servers::RedisServer;
+use conformance_tests::task::{acquire, spawn, until};
+use conformance_tests::{Outcome, ensure};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use crate::world::{LONG, Section, TTL, WAYS, client_at, locks, only_tokens_left};
+
+pub(crate) async fn killed_connections_lose_neither_holds_nor_waiters() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for way in WAYS {
+        let of = locks(&server, way, LONG, 4).await?;
+        let section = Section::default();
+        let work = spawn({
+            let (section, of) = (section.clone(), of.clone());
+            async move { section.share(&of, 40).await }
+        });
+        for _ in 0..10 {
+            for kind in ["normal", "pubsub"] {
+                server.ask(&["CLIENT", "KILL", "TYPE", kind]).await?;
+            }
+            sleep(Duration::from_millis(60)).await;
+        }
+        work.soon().await??;
+    }
+    only_tokens_left(&server).await
+}
+
+pub(crate) async fn flushed_scripts_are_not_noticed() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for way in WAYS {
+        let of = locks(&server, way, TTL, 4).await?;
+        let section = Section::default();
+        let work = spawn({
+            let (section, of) = (section.clone(), of.clone());
+            async move { section.share(&of, 40).await }
+        });
+        for _ in 0..50 {
+            server.ask(&["SCRIPT", "FLUSH"]).await?;
+            tokio::task::yield_now().await;
+        }
+        work.soon().await??;
+    }
+    only_tokens_left(&server).await
+}
+
+/// After contention, cancelled waits, killed connections and a loss, all clients go.
+pub(crate) async fn nothing_is_left_but_tokens() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let tasks = Handle::current().metrics();
+    let before = tasks.num_alive_tasks();
+    for way in WAYS {
+        let mut clients = Vec::new();
+        let mut of = Vec::new();
+        for _ in 0..4 {
+            let client = client_at(way, server.port(), TTL).await?;
+            of.push(client.lock(format!("jobs/{way}"))?);
+            clients.push(client);
+        }
+        Section::default().share(&of, 5).await?;
+        let guard = of[0].acquire().await?;
+        let limit = Duration::from_millis(50);
+        let waited = of[1].acquire_timeout(limit).await;
+        ensure(waited.is_err(), "both hold the lock")?;
+        acquire(&of[2]).cancel().await;
+        server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).await?;
+        server.ask(&["DEL", &format!("jobs/{way}")]).await?;
+        conformance_tests::task::soon(guard.lost()).await?;
+        drop(guard);
+        for client in &clients {
+            client.drain().await;
+        }
+    }
+    only_tokens_left(&server).await?;
+    until("all channels are left", async || {
+        let channels: Vec<String> = server.run(&["PUBSUB", "CHANNELS", "*"]).await?;
+        Ok(channels.is_empty())
+    })
+    .await?;
+    until("all connections are closed", async || {
+        let clients: String = server.run(&["CLIENT", "LIST"]).await?;
+        // The one that asks.
+        Ok(clients.lines().count() == 1)
+    })
+    .await?;
+    until("all tasks have ended", async || {
+        Ok(tasks.num_alive_tasks() <= before)
+    })
+    .await
+}

@@ -1,0 +1,115 @@
+//! One server, and a client for each way in which a client waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use conformance_tests::servers::RedisServer;
+use conformance_tests::task::{Task, spawn, until};
+use conformance_tests::{Outcome, ensure};
+use lockkit_core::{Guard, Lease, Lock, LockClient, LossReason, PollRange, Queueing};
+use lockkit_redis::{Protocol, RedisStore, RedisStoreBuilder};
+use tokio::time::Instant;
+
+/// The lease of the tests in which one ends.
+pub(crate) const TTL: Duration = Duration::from_millis(1500);
+/// The lease of those in which none may end.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// A waiter whose message was lost looks at least so often.
+pub(crate) const RECHECK: Duration = Duration::from_millis(500);
+
+/// How clients wait for the lock.
+pub(crate) const WAYS: [&str; 4] = ["fifo", "resp2", "barging", "poll"];
+
+pub(crate) fn store(way: &str, port: u16) -> RedisStoreBuilder {
+    let store = RedisStore::builder()
+        .tcp("127.0.0.1", port)
+        .recheck(RECHECK)
+        .response_timeout(Duration::from_millis(500));
+    let poll = PollRange::new(Duration::from_millis(5), Duration::from_millis(100));
+    match way {
+        "resp2" => store.protocol(Protocol::Resp2),
+        "barging" => store.queueing(Queueing::Barging),
+        "poll" => store.poll(poll),
+        _ => store,
+    }
+}
+
+pub(crate) async fn client_at(way: &str, port: u16, ttl: Duration) -> Outcome<LockClient> {
+    let store = store(way, port).connect().await?;
+    let client = LockClient::builder(store).lease(Lease::renewed(ttl));
+    Ok(client.timeout(Duration::from_millis(400)).build()?)
+}
+
+/// The same lock in `count` clients.
+pub(crate) async fn locks(
+    server: &RedisServer,
+    way: &str,
+    ttl: Duration,
+    count: usize,
+) -> Outcome<Vec<Lock>> {
+    let mut locks = Vec::new();
+    for _ in 0..count {
+        let client = client_at(way, server.port(), ttl).await?;
+        locks.push(client.lock(format!("jobs/{way}"))?);
+    }
+    Ok(locks)
+}
+
+/// When and why a hold ended, as its holder learned of it.
+pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
+    spawn(async move {
+        let reason = guard.lost().await;
+        (reason, Instant::now(), guard)
+    })
+}
+
+/// Every hold and every place in a queue has gone. Counters stay, and so do for a while the refusals
+/// of tickets that were given up, which end by themselves.
+pub(crate) async fn only_tokens_left(server: &RedisServer) -> Outcome {
+    until("nothing is left but tokens", async || {
+        for key in server.run::<Vec<String>>(&["KEYS", "*"]).await? {
+            if key.starts_with("redisson_lock_token:") {
+                continue;
+            }
+            let left: i64 = server.run(&["PTTL", &key]).await?;
+            let ends = left > 0 && left <= i64::try_from(LONG.as_millis())?;
+            if !(key.starts_with("lockkit_gone:") && ends) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+    .await
+}
+
+/// What only one may be in at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Section(Arc<AtomicBool>);
+
+impl Section {
+    /// Takes the lock so many times and looks whether somebody else is inside.
+    pub(crate) async fn take_turns(self, lock: Lock, turns: u32) -> Outcome {
+        for _ in 0..turns {
+            let guard = lock.acquire().await?;
+            let alone = !self.0.swap(true, Ordering::SeqCst);
+            ensure(alone, "two hold the lock at once")?;
+            tokio::task::yield_now().await;
+            guard.check()?;
+            self.0.store(false, Ordering::SeqCst);
+            guard.release().await?;
+        }
+        Ok(())
+    }
+
+    /// Everybody takes turns at once; answers when all have had theirs.
+    pub(crate) async fn share(&self, locks: &[Lock], turns: u32) -> Outcome {
+        let tasks = locks
+            .iter()
+            .map(|lock| spawn(self.clone().take_turns(lock.clone(), turns)));
+        for task in tasks.collect::<Vec<_>>() {
+            task.soon().await??;
+        }
+        Ok(())
+    }
+}

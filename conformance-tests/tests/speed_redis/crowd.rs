@@ -1,0 +1,122 @@
+//! Many who want a lock.
+
+use std::time::Duration;
+
+use conformance_tests::servers::RedisServer;
+use conformance_tests::{Outcome, ensure};
+use lockkit_core::Lock;
+
+use crate::bare::{List, Pop};
+use crate::bound;
+use crate::contention::{Contender, contend};
+use crate::solo::{Bare, client_at, each, slow_way};
+
+const SPAN: Duration = Duration::from_secs(4);
+
+pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let (mut ours, mut bare, mut ways) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..8 {
+        let way = slow_way(&server).await?;
+        let port = way.addr().port();
+        ours.push(client_at(port).await?.lock("crowd")?);
+        bare.push(Pop::connect(port).await?);
+        ways.push(way);
+    }
+    for lock in &ours {
+        lock.acquire().await?.release().await?;
+    }
+    let before = server.calls("evalsha").await?;
+    let ours = contend(ours, SPAN).await?;
+    let scripts = each(server.calls("evalsha").await? - before, ours.total());
+    Pop::ready(&server).await?;
+    let bare = contend(bare, SPAN).await?;
+    let (rate, least, fair) = (ours.per_second(), bare.per_second(), ours.fairness());
+    println!(
+        "eight, 10 ms away: {rate:.1} hand-offs/s (a bare BLPOP list {least:.1}), Jain {fair:.3}, \
+         {scripts:.2} EVALSHA each"
+    );
+    ensure(rate >= 0.9 * least, format!("{rate:.1} of {least:.1}"))?;
+    ensure(fair >= 0.99, format!("Jain {fair:.3}"))?;
+    ensure(scripts <= 2.2, format!("{scripts:.2} EVALSHA"))
+}
+
+pub(crate) async fn eight_and_sixty_four_keep_up_with_a_bare_list() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let mut rates = Vec::new();
+    for count in [8, 64] {
+        let (mut ours, mut bare) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            ours.push(client_at(server.port()).await?.lock("crowd")?);
+            bare.push(List::connect(server.port(), number).await?);
+        }
+        let ours = contend(ours, SPAN).await?;
+        let bare = contend(bare, SPAN).await?;
+        let (rate, least, fair) = (ours.per_second(), bare.per_second(), ours.fairness());
+        let ratio = rate / least;
+        println!(
+            "{count}, loopback: {rate:.0} hand-offs/s (a bare list with push {least:.0}), ratio \
+             {ratio:.2}, Jain {fair:.3}"
+        );
+        ensure(ratio >= bound(0.45, 0.15), format!("ratio {ratio:.2}"))?;
+        ensure(fair >= 0.95, format!("Jain {fair:.3}"))?;
+        rates.push(rate);
+    }
+    let kept = rates[1] / rates[0];
+    ensure(kept >= 0.5, format!("64 have {kept:.2} of the rate of 8"))
+}
+
+pub(crate) async fn tasks_of_one_client_hand_over_as_clients_do() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let mut clients: Vec<Lock> = Vec::new();
+    for _ in 0..8 {
+        clients.push(client_at(server.port()).await?.lock("crowd")?);
+    }
+    let one = client_at(server.port()).await?.lock("crowd")?;
+    let clients = contend(clients, SPAN).await?;
+    let tasks = contend(vec![one; 64], SPAN).await?;
+    let (rate, least, fair) = (tasks.per_second(), clients.per_second(), tasks.fairness());
+    println!(
+        "64 tasks of one client on one lock: {rate:.0} hand-offs/s (8 clients {least:.0}), Jain \
+         {fair:.3}"
+    );
+    let enough = rate >= bound(0.8, 0.5) * least;
+    ensure(enough, format!("{rate:.0} of {least:.0}"))?;
+    ensure(fair >= 0.95, format!("Jain {fair:.3}"))
+}
+
+/// The bare scripts on one shared connection.
+struct Shared {
+    bare: std::sync::Arc<Bare>,
+    name: String,
+}
+
+impl Contender for Shared {
+    async fn turn(&mut self) -> Outcome {
+        self.bare.cycle(&self.name).await
+    }
+}
+
+pub(crate) async fn many_locks_of_one_client_share_its_connection() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let client = client_at(server.port()).await?;
+    let bare = std::sync::Arc::new(Bare::connect(&server).await?);
+    let (mut ours, mut least) = (Vec::new(), Vec::new());
+    for number in 0..64 {
+        ours.push(client.lock(format!("ours/{number}"))?);
+        least.push(Shared {
+            bare: std::sync::Arc::clone(&bare),
+            name: format!("bare/{number}"),
+        });
+    }
+    bare.cycle("bare").await?;
+    let ours = contend(ours, SPAN).await?;
+    let least = contend(least, SPAN).await?;
+    let (rate, most, fair) = (ours.per_second(), least.per_second(), ours.fairness());
+    let ratio = rate / most;
+    println!(
+        "64 tasks on 64 locks: {rate:.0} cycles/s (their scripts alone {most:.0}), ratio {ratio:.2}, \
+         Jain {fair:.3}"
+    );
+    ensure(ratio >= bound(0.7, 0.3), format!("ratio {ratio:.2}"))
+}

@@ -1,0 +1,72 @@
+//! Many holds that are kept.
+
+use std::time::Duration;
+
+use conformance_tests::servers::RedisServer;
+use conformance_tests::task::spawn;
+use conformance_tests::{Failure, Outcome, ensure};
+use tokio::time::{Instant, sleep};
+
+use crate::bound;
+use crate::contention::float;
+use crate::solo::client_at;
+
+const HOLDS: usize = 20_000;
+/// More than one round of renewals at the default lease of 30 s.
+const SPAN: Duration = Duration::from_secs(15);
+
+pub(crate) async fn twenty_thousand_holds_are_kept_with_little_work() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let client = client_at(server.port()).await?;
+    let mut tasks = Vec::new();
+    for part in 0..64 {
+        let client = client.clone();
+        tasks.push(spawn(async move {
+            let mut guards = Vec::new();
+            for number in (part..HOLDS).step_by(64) {
+                guards.push(client.lock(format!("held/{number}"))?.acquire().await?);
+            }
+            Outcome::Ok(guards)
+        }));
+    }
+    let mut guards = Vec::new();
+    for task in tasks {
+        guards.extend(task.soon().await??);
+    }
+    // In microseconds: a step of the server in which nobody else is served.
+    let words = ["CONFIG", "SET", "slowlog-log-slower-than", "10000"];
+    server.ask(&words).await?;
+    server.ask(&["SLOWLOG", "RESET"]).await?;
+    let (before, start) = (processor_time()?, Instant::now());
+    sleep(SPAN).await;
+    let used = processor_time()? - before;
+    let share = used.as_secs_f64() / start.elapsed().as_secs_f64();
+    let blocked: u64 = server.run(&["SLOWLOG", "LEN"]).await?;
+    let lost = guards.iter().filter(|guard| guard.check().is_err()).count();
+    let renewals = server.calls("pexpire").await?;
+    println!(
+        "{HOLDS} holds: {:.1} % of a processor, {lost} lost, {blocked} steps longer than 10 ms",
+        share * 100.0
+    );
+    ensure(lost == 0, format!("{lost} holds were lost"))?;
+    ensure(
+        renewals > u64::try_from(HOLDS)?,
+        format!("only {renewals} leases were set"),
+    )?;
+    // A busy machine may stop the server in the middle of one.
+    ensure(blocked <= 1, format!("{blocked} steps blocked the server"))?;
+    let limit = bound(0.08, 0.5);
+    ensure(share < limit, format!("{:.1} %", share * 100.0))
+}
+
+/// What this process has used so far.
+fn processor_time() -> Outcome<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // After the name, which may hold anything: the state, then numbers; the 12th and 13th are ticks.
+    let (_, numbers) = stat
+        .rsplit_once(')')
+        .ok_or_else(|| Failure::new("no statistics of this process"))?;
+    let numbers: Vec<&str> = numbers.split_whitespace().collect();
+    let ticks = numbers[11].parse::<u64>()? + numbers[12].parse::<u64>()?;
+    Ok(Duration::from_secs_f64(float(ticks) / 100.0))
+}

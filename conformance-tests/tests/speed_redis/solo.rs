@@ -1,0 +1,163 @@
+//! One client, nobody else.
+
+use std::time::Duration;
+
+use conformance_tests::proxy::{Direction, Proxy};
+use conformance_tests::servers::RedisServer;
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::{HolderId, LockClient};
+use lockkit_redis::RedisStore;
+use redis::Script;
+use tokio::time::Instant;
+
+use crate::bound;
+use crate::contention::float;
+
+/// The way there, and the way back.
+pub(crate) const DELAY: Duration = Duration::from_millis(5);
+
+pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
+    let store = RedisStore::builder().tcp("127.0.0.1", port);
+    Ok(LockClient::new(store.connect().await?)?)
+}
+
+pub(crate) async fn slow_way(server: &RedisServer) -> Outcome<Proxy> {
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+    for direction in [Direction::Request, Direction::Reply] {
+        proxy.delay(direction, DELAY);
+    }
+    Ok(proxy)
+}
+
+pub(crate) async fn a_cycle_is_two_round_trips() -> Outcome {
+    const CYCLES: u64 = 60;
+    let server = RedisServer::forgetful().await?;
+    let proxy = slow_way(&server).await?;
+    let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
+    lock.acquire().await?.release().await?;
+    let trip = ping(proxy.addr().port()).await?;
+    let before = server.calls("evalsha").await?;
+    let (mut cycles, mut reentries) = (Vec::new(), Vec::new());
+    for _ in 0..CYCLES {
+        let start = Instant::now();
+        let guard = lock.acquire().await?;
+        let held = Instant::now();
+        let again = guard.reenter()?;
+        reentries.push(held.elapsed());
+        again.release().await?;
+        let inside = held.elapsed();
+        guard.release().await?;
+        cycles.push(start.elapsed() - inside);
+    }
+    let scripts = server.calls("evalsha").await? - before;
+    let trips = median(cycles)?.as_secs_f64() / trip.as_secs_f64();
+    let reentry = median(reentries)?;
+    println!("solo, {trip:?} away: {trips:.2} round trips a cycle, re-entry {reentry:?}");
+    ensure(trips <= 2.15, format!("{trips:.2} round trips"))?;
+    let quick = reentry < Duration::from_micros(100);
+    ensure(quick, format!("a re-entry takes {reentry:?}"))?;
+    ensure(
+        scripts == CYCLES * 2,
+        format!("{scripts} EVALSHA in {CYCLES} cycles"),
+    )
+}
+
+/// What one round trip takes.
+async fn ping(port: u16) -> Outcome<Duration> {
+    let client = redis::Client::open(("127.0.0.1", port))?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut trips = Vec::new();
+    for _ in 0..30 {
+        let start = Instant::now();
+        let _: String = redis::cmd("PING").query_async(&mut connection).await?;
+        trips.push(start.elapsed());
+    }
+    median(trips)
+}
+
+const QUEUE: &str = include_str!("../../../lockkit-redis/src/scripts/queue.lua");
+const ACQUIRE: &str = include_str!("../../../lockkit-redis/src/scripts/acquire.lua");
+const RELEASE: &str = include_str!("../../../lockkit-redis/src/scripts/release.lua");
+
+/// The store's own two scripts, sent by nothing but the client library.
+pub(crate) struct Bare {
+    acquire: Script,
+    release: Script,
+    connection: redis::aio::MultiplexedConnection,
+}
+
+impl Bare {
+    pub(crate) async fn connect(server: &RedisServer) -> Outcome<Self> {
+        Ok(Self {
+            acquire: Script::new(&[QUEUE, ACQUIRE].concat()),
+            release: Script::new(&[QUEUE, RELEASE].concat()),
+            connection: server.connect().await?,
+        })
+    }
+
+    pub(crate) async fn cycle(&self, name: &str) -> Outcome {
+        let mut connection = self.connection.clone();
+        let me = HolderId::new(lockkit_core::ClientId::random(), 1).to_string();
+        let keys = [
+            name.to_owned(),
+            format!("redisson_lock_token:{{{name}}}"),
+            format!("lockkit_queue:{{{name}}}"),
+            format!("lockkit_wait:{{{name}}}"),
+            format!("lockkit_gone:{{{name}}}:{me}"),
+        ];
+        let mut acquire = self.acquire.prepare_invoke();
+        let mut release = self.release.prepare_invoke();
+        for key in &keys {
+            acquire.key(key);
+            release.key(key);
+        }
+        for word in ["604800000", &me, "30000", "0", "9000", "1", "channel"] {
+            acquire.arg(word);
+        }
+        for word in ["604800000", &me, "channel", "0"] {
+            release.arg(word);
+        }
+        let taken: (u8, u64) = acquire.invoke_async(&mut connection).await?;
+        ensure(taken.0 == 1, "the bare script did not take it")?;
+        let released: bool = release.invoke_async(&mut connection).await?;
+        ensure(released, "the bare script did not release it")
+    }
+}
+
+pub(crate) async fn a_cycle_costs_little_more_than_its_scripts() -> Outcome {
+    const CYCLES: u32 = 1000;
+    let server = RedisServer::forgetful().await?;
+    let lock = client_at(server.port()).await?.lock("solo")?;
+    let bare = Bare::connect(&server).await?;
+    bare.cycle("bare").await?;
+    lock.acquire().await?.release().await?;
+    // In turns, so that what else the machine does meets both.
+    let (mut ours, mut least) = (Vec::new(), Vec::new());
+    for _ in 0..9 {
+        let start = Instant::now();
+        for _ in 0..CYCLES {
+            lock.acquire().await?.release().await?;
+        }
+        ours.push(start.elapsed() / CYCLES);
+        let start = Instant::now();
+        for _ in 0..CYCLES {
+            bare.cycle("bare").await?;
+        }
+        least.push(start.elapsed() / CYCLES);
+    }
+    let (ours, least) = (median(ours)?, median(least)?);
+    let ratio = ours.as_secs_f64() / least.as_secs_f64();
+    println!("solo, loopback: {ours:?} a cycle, its scripts alone {least:?}, ratio {ratio:.2}");
+    ensure(ratio <= bound(1.3, 2.5), format!("ratio {ratio:.2}"))
+}
+
+fn median(mut times: Vec<Duration>) -> Outcome<Duration> {
+    times.sort_unstable();
+    let middle = times.get(times.len() / 2).copied();
+    middle.ok_or_else(|| Failure::new("nothing was measured"))
+}
+
+/// So many for each, to print.
+pub(crate) fn each(count: u64, of: u64) -> f64 {
+    float(count) / float(of)
+}

