@@ -24,9 +24,9 @@ pub enum Need {
     Poll,
     /// The store tells of losses.
     TellsLoss,
-    /// A crashed holder is freed by the end of its lease.
-    EndsByLease,
-    /// A crashed holder is freed when its process or its session ends.
+    /// A hold lasts as long as its session or its process, whatever its own lease.
+    OutlivesItsLease,
+    /// A hold lasts as long as its process.
     EndsWithProcess,
     /// The store itself ends a lease that nobody renews: of the hold, or of the session.
     StoreEndsLeases,
@@ -51,8 +51,8 @@ impl Need {
             Self::Push => (can.waiting == Waiting::Push, "waiters poll"),
             Self::Poll => (can.waiting == Waiting::Poll, "waiters are woken"),
             Self::TellsLoss => (can.tells_loss, "the store does not tell of losses"),
-            Self::EndsByLease => (can.ends_by == EndsBy::Lease, "no lease ends the hold"),
-            Self::EndsWithProcess => (can.ends_by != EndsBy::Lease, "a lease ends the hold"),
+            Self::OutlivesItsLease => (can.ends_by != EndsBy::Lease, "its lease ends the hold"),
+            Self::EndsWithProcess => (can.ends_by == EndsBy::Process, "a lease ends the hold"),
             Self::StoreEndsLeases => (
                 can.ends_by != EndsBy::Process,
                 "the hold lasts as long as its process",

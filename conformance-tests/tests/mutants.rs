@@ -7,12 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conformance_tests::setups::{FileSetup, MemorySetup};
+use conformance_tests::setups::{FileSetup, MemorySetup, RedisSetup};
 use conformance_tests::{Case, CaseRun, Programs, Setup, cases};
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit_core::file::FileMutant;
 use lockkit_core::memory::StoreMutant;
 use lockkit_core::mutants::Mutant;
+use lockkit_redis::RedisMutant;
 
 /// What is broken.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,7 @@ enum Broken {
     Client(Mutant),
     Memory(StoreMutant),
     File(FileMutant),
+    Redis(RedisMutant),
 }
 
 /// What it is broken in.
@@ -30,9 +32,11 @@ enum In {
     Barging,
     Poll,
     File,
+    Redis,
+    RedisBarging,
 }
 
-use Broken::{Client, File, Memory};
+use Broken::{Client, File, Memory, Redis};
 
 #[rustfmt::skip]
 const TABLE: &[(Broken, In, &str)] = &[
@@ -73,12 +77,25 @@ const TABLE: &[(Broken, In, &str)] = &[
     (File(FileMutant::ReleaseOfAnybody), In::File, "exclusion::a_strangers_release_changes_nothing"),
     (File(FileMutant::GhostAfterRelease), In::File, "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost"),
     (File(FileMutant::UnlinkOnRelease), In::File, "history::sixteen_clients"),
+    (Redis(RedisMutant::ReleaseWithoutOwnerCheck), In::Redis, "exclusion::a_strangers_release_changes_nothing"),
+    (Redis(RedisMutant::RenewalRecreates), In::Redis, "loss::renewal_never_makes_a_hold"),
+    (Redis(RedisMutant::WakeUpLost), In::Redis, "waiting::release_wakes_the_waiter_at_once"),
+    (Redis(RedisMutant::RecheckFindsNothing), In::Redis, "waiting::served_when_the_store_loses_wake_ups"),
+    (Redis(RedisMutant::BareCounter), In::Redis, "fencing::token_grows_over_wipe"),
+    (Redis(RedisMutant::TokenRaisedOnRepeat), In::Redis, "fencing::repeated_attempt_keeps_the_token"),
+    (Redis(RedisMutant::TokenOfLastHolderRepeated), In::RedisBarging, "fencing::token_grows_over_release"),
+    (Redis(RedisMutant::PushedGrantKeepsFullTtl), In::Redis, "queue::dead_waiter_keeps_a_grant_briefly"),
+    (Redis(RedisMutant::QueueEntryWithoutHeartbeat), In::Redis, "queue::dead_waiter_leaves_the_queue"),
+    (Redis(RedisMutant::TryLeavesQueueEntry), In::Redis, "exclusion::try_leaves_nothing_behind"),
 ];
 
 /// A mutant must be caught within this time.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
+    if let Some(code) = conformance_tests::servers::guardian::serve() {
+        return code;
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(8);
     let mut trials: Vec<Trial> = TABLE.iter().map(|line| trial(*line)).collect();
@@ -117,7 +134,7 @@ fn outcome(broken: Broken, place: In, case: &Case) -> Result<(), String> {
     let run_of_case = CaseRun::new(&*setup, case, Programs::default());
     match broken {
         Client(mutant) => run(run_of_case.mutant(mutant)),
-        Memory(_) | File(_) => run(run_of_case),
+        Memory(_) | File(_) | Redis(_) => run(run_of_case),
     }
 }
 
@@ -135,6 +152,16 @@ fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
         In::Sessions => MemorySetup::sessions(),
         In::Barging => MemorySetup::barging(),
         In::Poll => MemorySetup::poll(),
+        In::Redis | In::RedisBarging => {
+            let redis = match place {
+                In::Redis => RedisSetup::fair(),
+                _ => RedisSetup::barging(),
+            };
+            return Box::new(match broken {
+                Some(Redis(mutant)) => redis.mutant(mutant),
+                _ => redis,
+            });
+        }
         In::File => {
             return Box::new(match broken {
                 Some(File(mutant)) => FileSetup::new().mutant(mutant),
@@ -154,6 +181,7 @@ fn every_mutant() -> Result<(), Failed> {
     let all = Mutant::ALL.iter().map(|mutant| Client(*mutant));
     let all = all.chain(StoreMutant::ALL.iter().map(|mutant| Memory(*mutant)));
     let all = all.chain(FileMutant::ALL.iter().map(|mutant| File(*mutant)));
+    let all = all.chain(RedisMutant::ALL.iter().map(|mutant| Redis(*mutant)));
     let missing: Vec<String> = all
         .map(|broken| format!("{broken:?}"))
         .filter(|name| !listed.contains(name))

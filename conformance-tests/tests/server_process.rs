@@ -1,4 +1,4 @@
-//! A server below its guardian is gone afterwards, however its user ended.
+//! A server below its guardian, and a lock-taker, are gone afterwards, however their user ended.
 //!
 //! The program plays three parts: the tests, the user of a server that comes to a bad end, and the
 //! server itself, which echoes.
@@ -27,6 +27,7 @@ mod unix {
     use std::time::Duration;
 
     use conformance_tests::servers::{ServerCommand, ServerProcess, free_port};
+    use conformance_tests::taker::Taker;
     use conformance_tests::{Failure, Outcome, ensure};
     use libtest_mimic::{Arguments, Trial};
     use rustix::process::{Pid, Signal};
@@ -44,7 +45,7 @@ mod unix {
 
     fn trials() -> Vec<Trial> {
         type Test = (&'static str, fn() -> Outcome);
-        let cases: [Test; 8] = [
+        let cases: [Test; 9] = [
             ("serves_freezes_and_restarts_on_its_data", serves),
             ("gone_when_dropped_with_its_children", dropped),
             ("gone_after_a_panic", || gone_after("panic", None)),
@@ -56,14 +57,20 @@ mod unix {
             }),
             ("gone_after_exit_without_drop", || gone_after("exit", None)),
             ("gone_after_kill_of_its_guardian", guardian_killed),
+            ("frozen_lock_taker_is_gone_with_its_user", || {
+                gone_after("freeze-taker", Some(Signal::KILL))
+            }),
             ("a_failure_shows_the_log", failure_shows_log),
         ];
         cases
             .into_iter()
             .map(|(name, case)| {
                 // Elsewhere than on Linux no signal tells a process of its parent's death.
-                let untold =
-                    name == "gone_after_kill_of_its_guardian" && !cfg!(target_os = "linux");
+                let told = [
+                    "gone_after_kill_of_its_guardian",
+                    "frozen_lock_taker_is_gone_with_its_user",
+                ];
+                let untold = told.contains(&name) && !cfg!(target_os = "linux");
                 Trial::test(name, move || Ok(case()?)).with_ignored_flag(untold)
             })
             .collect()
@@ -108,7 +115,15 @@ mod unix {
 
     /// The user: starts a server, tells its number and comes to its end.
     fn user(end: &str) -> ExitCode {
-        let (server, _) = start_echo().unwrap();
+        if end == "freeze-taker" {
+            return runtime().unwrap().block_on(freeze_taker()).unwrap();
+        }
+        let (server, port) = start_echo().unwrap();
+        // A server that has not begun yet would be gone for other reasons.
+        let ready = runtime()
+            .unwrap()
+            .block_on(server.ready(async || ask(port)));
+        ready.unwrap();
         println!("{} {}", server.pid().unwrap(), server.data().display());
         match end {
             "panic" => panic!("on purpose"),
@@ -119,6 +134,18 @@ mod unix {
                 ExitCode::SUCCESS
             }
         }
+    }
+
+    /// Freezes a lock-taker, which cannot see the end of its input then, and waits to be killed.
+    async fn freeze_taker() -> Outcome<ExitCode> {
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_lock-taker"));
+        let data = tempfile::tempdir()?;
+        let url = format!("file:{}", data.path().display());
+        let mut taker = Taker::start(program, &url, Duration::from_secs(30)).await?;
+        taker.acquire("a").await?;
+        taker.stop()?;
+        println!("{} {}", taker.pid().unwrap(), data.path().display());
+        std::future::pending().await
     }
 
     fn runtime() -> Outcome<tokio::runtime::Runtime> {
@@ -189,14 +216,20 @@ mod unix {
         let (mut user, server, _) = start_user(end)?;
         if let Some(signal) = signal {
             ensure(!gone(server), "the server did not run")?;
-            rustix::process::kill_process_group(pid(user.id()), signal)?;
+            // Ctrl-C goes to all that the terminal knows, anything else to the process alone.
+            if signal == Signal::INT {
+                rustix::process::kill_process_group(pid(user.id()), signal)?;
+            } else {
+                rustix::process::kill_process(pid(user.id()), signal)?;
+            }
         }
         user.wait()?;
         wait_gone(server)
     }
 
     fn guardian_killed() -> Outcome {
-        let (server, _) = start_echo()?;
+        let (server, port) = start_echo()?;
+        runtime()?.block_on(server.ready(async || ask(port)))?;
         let number = server.pid().unwrap();
         let stat = fs::read_to_string(format!("/proc/{number}/stat"))?;
         let guardian: u32 = stat.split(' ').nth(3).unwrap().parse()?;

@@ -215,7 +215,9 @@ async fn renew(mut batch: Vec<Renewing>) {
         .map(|renewing| renewing.ticket.clone())
         .collect();
     let mut limit = renewal_timeout(first.ticket.ttl, core.timeout);
-    if core.broken.is(Mutant::OneBadRenewalStopsAll) {
+    if core.broken.is(Mutant::OneBadRenewalStopsAll)
+        || core.broken.is(Mutant::RenewalBlocksDeadline)
+    {
         limit = Duration::from_secs(86_400);
     }
     let sent = core.clock.now();

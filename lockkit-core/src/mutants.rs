@@ -18,7 +18,7 @@ pub enum Mutant {
     LossNotSticky,
     /// `check()` looks at the flag that a timer sets and not at the clock.
     CheckByFlag,
-    /// The deadline is not looked at while a renewal is in flight.
+    /// The deadline is not looked at while a renewal is in flight, which may be for ever.
     RenewalBlocksDeadline,
     /// A renewal that failed is not tried again.
     RenewalNotRetried,

@@ -5,6 +5,8 @@
     reason = "tests fail by panicking and run inside a runtime"
 )]
 
+mod stage;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,18 +15,7 @@ use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, Lease, LockClient};
 use tokio::time::{Instant, sleep, timeout};
 
-const S: Duration = Duration::from_secs(1);
-
-fn setup() -> (MemoryStore, LockClient) {
-    let clock = Arc::new(TokioClock::new());
-    let store = MemoryStore::builder().clock(clock.clone()).build();
-    let client = LockClient::builder(store.connect())
-        .clock(clock)
-        .seed(1)
-        .build()
-        .unwrap();
-    (store, client)
-}
+use crate::stage::{S, setup};
 
 /// Another client of the same store, as another process would be.
 fn another(store: &MemoryStore, like: &Arc<TokioClock>) -> LockClient {

@@ -5,6 +5,8 @@
     reason = "tests fail by panicking and run inside a runtime"
 )]
 
+mod stage;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,18 +15,7 @@ use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, Lease, Lock, LockClient, LossReason};
 use tokio::time::{Instant, sleep};
 
-const S: Duration = Duration::from_secs(1);
-
-fn setup() -> (MemoryStore, LockClient) {
-    let clock = Arc::new(TokioClock::new());
-    let store = MemoryStore::builder().clock(clock.clone()).build();
-    let client = LockClient::builder(store.connect())
-        .clock(clock)
-        .seed(1)
-        .build()
-        .unwrap();
-    (store, client)
-}
+use crate::stage::{S, setup};
 
 fn with_ttl(client: &LockClient, lease: Lease) -> Lock {
     client.lock("a").unwrap().with_lease(lease).unwrap()

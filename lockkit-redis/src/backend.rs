@@ -73,13 +73,19 @@ impl RedisStore {
 
     pub(crate) async fn connect(config: RedisStoreBuilder) -> Result<Self, BackendError> {
         let rules = config.capabilities();
+        let steps = Steps::new();
+        #[cfg(feature = "mutants")]
+        let steps = match config.mutant {
+            Some(mutant) => steps.broken(mutant),
+            None => steps,
+        };
         let desk = Arc::new(Desk::new(keys::client_channel(ClientId::random())));
         let link = Link::connect(config, Arc::clone(&desk)).await?;
         Ok(Self {
             inner: Arc::new(Inner {
                 link,
                 desk,
-                steps: Steps::new(),
+                steps,
                 rules,
             }),
         })

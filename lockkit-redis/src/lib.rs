@@ -8,6 +8,8 @@ mod error;
 mod fenced;
 mod handshake;
 mod keys;
+#[cfg(feature = "mutants")]
+mod mutant;
 mod notify;
 mod reply;
 mod scripts;
@@ -18,4 +20,6 @@ mod tls;
 pub use backend::{Counts, RedisStore};
 pub use config::{Protocol, RedisStoreBuilder, TokenTtl};
 pub use fenced::{Command, Fenced, FencedError, Script};
+#[cfg(feature = "mutants")]
+pub use mutant::RedisMutant;
 pub use reply::Reply;

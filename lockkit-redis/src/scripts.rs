@@ -89,6 +89,21 @@ impl Steps {
     }
 }
 
+#[cfg(feature = "mutants")]
+impl Steps {
+    /// The same steps with a promise broken.
+    pub(crate) fn broken(mut self, mutant: crate::RedisMutant) -> Self {
+        let (from, to) = mutant.change();
+        let mut found = false;
+        for step in [&mut self.acquire, &mut self.release, &mut self.renew] {
+            found |= step.text.contains(from);
+            *step = Step::new(step.name, step.text.replace(from, to));
+        }
+        assert!(found, "the scripts have changed: {mutant:?} breaks nothing");
+        self
+    }
+}
+
 const ACQUIRE: &str = concat!(
     include_str!("scripts/queue.lua"),
     include_str!("scripts/acquire.lua")

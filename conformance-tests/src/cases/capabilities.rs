@@ -31,7 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(loss_is_told)
             .needs(Need::TellsLoss)
             .hook(Hook::ExpireSession),
-        Case::new(process_keeps_what_nobody_renews).needs(Need::EndsWithProcess),
+        Case::new(session_or_process_keeps_what_nobody_renews).needs(Need::OutlivesItsLease),
         Case::new(exclusive_mode_is_there),
     ]
 }
@@ -248,7 +248,7 @@ async fn loss_is_told(ctx: &Ctx) -> Outcome {
 }
 
 /// Where the process or the session ends a hold, its own lease does not.
-async fn process_keeps_what_nobody_renews(ctx: &Ctx) -> Outcome {
+async fn session_or_process_keeps_what_nobody_renews(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use lockkit_core::EndsBy;
 use tokio::time::sleep;
 
 use crate::case::{Case, Need};
@@ -83,17 +82,14 @@ async fn frozen_holder_knows_when_it_wakes(ctx: &Ctx) -> Outcome {
 
 /// Where the process is the lease, a frozen one keeps the lock for as long as it lives.
 async fn frozen_process_keeps_the_lock(ctx: &Ctx) -> Outcome {
-    let session = ctx.capabilities().ends_by == EndsBy::Session;
     let name = ctx.name();
     let mut taker = ctx.taker().await?;
     taker.acquire(&name).await?;
     taker.stop()?;
     let lock = ctx.client().await?.lock(name)?;
     let mut waiter = acquire(&lock);
-    if !session {
-        waiter.waits_for(ctx.ttl() * 3).await?;
-        taker.kill().await?;
-    }
+    waiter.waits_for(ctx.ttl() * 3).await?;
+    taker.kill().await?;
     waiter.soon().await??.release().await?;
     Ok(())
 }

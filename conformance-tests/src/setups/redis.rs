@@ -56,6 +56,8 @@ pub struct RedisSetup {
     /// For the cases that break nothing.
     shared: Mutex<Option<Arc<RedisServer>>>,
     sites: AtomicU32,
+    #[cfg(feature = "mutants")]
+    mutant: Option<lockkit_redis::RedisMutant>,
 }
 
 impl RedisSetup {
@@ -66,7 +68,17 @@ impl RedisSetup {
             version: None,
             shared: Mutex::default(),
             sites: AtomicU32::new(0),
+            #[cfg(feature = "mutants")]
+            mutant: None,
         }
+    }
+
+    /// The same with a promise of the store broken.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub const fn mutant(mut self, mutant: lockkit_redis::RedisMutant) -> Self {
+        self.mutant = Some(mutant);
+        self
     }
 
     /// Waiters in a queue, wake-ups: `redis`.
@@ -212,6 +224,8 @@ impl Setup for RedisSetup {
             database: if alone { 0 } else { number },
             server: self.server(alone, &user).await?,
             kind: self.kind,
+            #[cfg(feature = "mutants")]
+            mutant: self.mutant,
             user,
         }))
     }
@@ -221,6 +235,8 @@ impl Setup for RedisSetup {
 struct RedisSite {
     server: Arc<RedisServer>,
     kind: Kind,
+    #[cfg(feature = "mutants")]
+    mutant: Option<lockkit_redis::RedisMutant>,
     user: String,
     database: u32,
 }
@@ -232,6 +248,11 @@ impl RedisSite {
             .builder()
             .tcp("127.0.0.1", port)
             .database(self.database);
+        #[cfg(feature = "mutants")]
+        let builder = match self.mutant {
+            Some(mutant) => builder.mutant(mutant),
+            None => builder,
+        };
         let store = builder
             .user(&self.user)
             .password(PASSWORD)

@@ -139,6 +139,12 @@ impl Taker {
         }
     }
 
+    /// Its process number, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Sends `SIGKILL`, and waits for the end.
     ///
     /// # Errors

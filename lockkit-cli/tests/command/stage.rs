@@ -3,10 +3,14 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::flag::register_conditional_shutdown;
 use tempfile::TempDir;
 
 /// Longer than anything here takes.
@@ -19,6 +23,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
+        heed_signals();
         let dir = tempfile::tempdir().unwrap();
         Self { dir }
     }
@@ -71,6 +76,19 @@ impl Stage {
     pub(crate) fn is_free(&self, name: &str) -> bool {
         self.code(&["run", "--no-wait", "--quiet", name, "--", "true"]) == Some(0)
     }
+}
+
+/// Lets the commands of the tests begin with signals that are not ignored, also where whoever
+/// started the tests ignores some, as a shell does for what it puts into the background: a handler
+/// in this process becomes the default action in its children.
+fn heed_signals() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for signal in [SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2] {
+            let always = Arc::new(AtomicBool::new(true));
+            register_conditional_shutdown(signal, 128 + signal, always).unwrap();
+        }
+    });
 }
 
 /// A command under way. Killed when the test ends.

@@ -7,5 +7,6 @@
 )]
 
 mod connection;
+mod interop;
 mod server;
 mod steps;
