@@ -1,6 +1,9 @@
 //! What an error of the server or of the connection says about the effect of a request.
 
+use std::error::Error as StdError;
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 
 use lockkit_core::{BackendError, Outcome};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
@@ -22,6 +25,8 @@ const PASSING: [&str; 11] = [
     "NOSCRIPT",
 ];
 
+type Shared = Arc<dyn StdError + Send + Sync>;
+
 /// An error in our words or the server's, without anything that could be a secret. INV-14.
 #[derive(Debug)]
 struct Fault(String);
@@ -32,7 +37,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl StdError for Fault {}
 
 /// An error with a text of our own.
 pub(crate) fn fault(
@@ -51,10 +56,19 @@ pub(crate) fn of_request(operation: &'static str, error: &RedisError) -> Backend
 /// Why no connection could be made. Nothing was requested.
 pub(crate) fn of_connecting(error: &RedisError) -> (Outcome, String) {
     let outcome = match outcome(error) {
+        // A certificate that nobody vouches for, or no TLS at all.
+        Outcome::Indeterminate if is_invalid(error) => Outcome::Rejected,
         Outcome::Indeterminate => Outcome::Unavailable,
         known => known,
     };
     (outcome, text(error))
+}
+
+fn is_invalid(error: &RedisError) -> bool {
+    // The library shows its source behind the pointer that it shares it with.
+    let shared = StdError::source(error).and_then(|source| source.downcast_ref::<Shared>());
+    let source = shared.and_then(|shared| shared.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::InvalidData)
 }
 
 pub(crate) fn is_no_script(error: &RedisError) -> bool {
@@ -104,8 +118,6 @@ fn text(error: &RedisError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use redis::parse_redis_value;
 
     use super::*;

@@ -9,7 +9,7 @@ use lockkit_core::{ClientId, HolderId, LockClient, LockName, Outcome, PollRange,
 use lockkit_redis::{Command, Fenced, FencedError, Protocol, RedisStore, Reply, Script};
 use tokio::time::{Instant, timeout};
 
-fn ticket(lock: &str) -> Ticket {
+pub(crate) fn ticket(lock: &str) -> Ticket {
     let holder = HolderId::new(ClientId::random(), 1);
     Ticket::new(
         LockName::new(lock).unwrap(),

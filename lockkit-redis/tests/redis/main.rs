@@ -10,3 +10,5 @@ mod connection;
 mod interop;
 mod server;
 mod steps;
+#[cfg(feature = "tls")]
+mod tls;
