@@ -75,17 +75,25 @@ impl List {
     }
 }
 
+impl List {
+    /// Waits until it is passed on to this one.
+    async fn told(&mut self) -> Outcome {
+        while let Some(push) = self.pushes.recv().await {
+            if push.kind == redis::PushKind::Message {
+                return Ok(());
+            }
+        }
+        Err(Failure::new("the connection ended"))
+    }
+}
+
 impl Contender for List {
     async fn turn(&mut self) -> Outcome {
         let mut take = self.take.key("bare");
         let take = take.key("bare:list").arg(&self.channel);
         let taken: bool = take.invoke_async(&mut self.connection).await?;
-        while !taken {
-            let push = self.pushes.recv().await;
-            let push = push.ok_or_else(|| Failure::new("the connection ended"))?;
-            if push.kind == redis::PushKind::Message {
-                break;
-            }
+        if !taken {
+            self.told().await?;
         }
         let mut give = self.give.key("bare");
         let give = give.key("bare:list");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use conformance_tests::Outcome;
 use conformance_tests::task::spawn;
+use conformance_tests::{Failure, Outcome};
 use tokio::time::Instant;
 
 /// Somebody who takes something and gives it back.
@@ -25,6 +25,14 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
+    fn and(mut self, more: &Self) -> Self {
+        self.span += more.span;
+        for (count, more) in self.counts.iter_mut().zip(&more.counts) {
+            *count += more;
+        }
+        self
+    }
+
     pub(crate) fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -66,4 +74,29 @@ pub(crate) async fn contend<C: Contender>(contenders: Vec<C>, span: Duration) ->
         counts,
         span: start.elapsed(),
     })
+}
+
+/// Two crowds in turns of a second each, so that what else the machine does meets both.
+pub(crate) async fn compare<A, B>(one: Vec<A>, other: Vec<B>) -> Outcome<(Turns, Turns)>
+where
+    A: Contender + Clone,
+    B: Contender + Clone,
+{
+    const ROUND: Duration = Duration::from_secs(1);
+    let mut sums: [Option<Turns>; 2] = [None, None];
+    for _ in 0..4 {
+        let of = [
+            contend(one.clone(), ROUND).await?,
+            contend(other.clone(), ROUND).await?,
+        ];
+        for (sum, turns) in sums.iter_mut().zip(of) {
+            *sum = Some(match sum.take() {
+                Some(sum) => sum.and(&turns),
+                None => turns,
+            });
+        }
+    }
+    let nothing = || Failure::new("nothing was measured");
+    let [one, other] = sums.map(|sum| sum.ok_or_else(nothing));
+    Ok((one?, other?))
 }
