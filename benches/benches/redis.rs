@@ -199,12 +199,12 @@ async fn solo(at: SocketAddr) {
 async fn many_tasks(at: SocketAddr) {
     let client = client(at).await;
     let mut rounds = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..11 {
         let mut tasks = JoinSet::new();
         for task in 0..64 {
             let lock = client.lock(format!("own-{task}")).unwrap();
             tasks.spawn(async move {
-                let (mut done, end) = (0_u64, Instant::now() + SPAN / 2);
+                let (mut done, end) = (0_u64, Instant::now() + SPAN / 8);
                 while Instant::now() < end {
                     lock.acquire().await.unwrap().release().await.unwrap();
                     done += 1;
@@ -222,7 +222,7 @@ async fn many_tasks(at: SocketAddr) {
                 format!("3f2b8c1e-7d9a-4b6e-9c55-0a1b2c3d4e5f:{task}"),
             );
             tasks.spawn(async move {
-                let (mut done, end) = (0_u64, Instant::now() + SPAN / 2);
+                let (mut done, end) = (0_u64, Instant::now() + SPAN / 8);
                 while Instant::now() < end {
                     steps.cycle(&name, &ticket).await;
                     done += 1;
@@ -233,14 +233,15 @@ async fn many_tasks(at: SocketAddr) {
         let bare: u64 = tasks.join_all().await.into_iter().sum();
         rounds.push((ours, bare));
     }
-    for (ours, bare) in rounds {
-        println!(
-            "64 tasks, 64 locks: {}/s, bare scripts on one connection {}/s, ratio {:.2}",
-            ours / SPAN.as_secs() * 2,
-            bare / SPAN.as_secs() * 2,
-            ours as f64 / bare as f64
-        );
-    }
+    // The middle one: others use this machine too.
+    rounds.sort_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)));
+    let (ours, bare) = rounds[rounds.len() / 2];
+    println!(
+        "64 tasks, 64 locks: {}/s, bare scripts on one connection {}/s, ratio {:.2}",
+        ours * 8 / SPAN.as_secs(),
+        bare * 8 / SPAN.as_secs(),
+        ours as f64 / bare as f64
+    );
 }
 
 async fn evals(server: &RedisServer) -> u64 {

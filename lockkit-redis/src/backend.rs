@@ -16,14 +16,11 @@ use lockkit_core::{
 
 use crate::config::RedisStoreBuilder;
 use crate::connection::Link;
-use crate::error::{BACKEND, fault, is_no_script, of_request};
+use crate::error::{BACKEND, fault};
 use crate::keys::{self, Keys};
 use crate::notify::Desk;
 use crate::reply::{Reply, unreadable};
 use crate::scripts::Steps;
-
-/// So many holds are renewed in one step of the server, which does nothing else meanwhile.
-const CHUNK: usize = 500;
 
 /// Keeps locks in a Redis or Valkey server.
 ///
@@ -182,72 +179,6 @@ impl RedisStore {
             _ => Err(wrong()),
         }
     }
-
-    /// Renews chunks; `None` for those whose script the server does not have.
-    async fn renew_chunks(
-        &self,
-        chunks: &[&[Ticket]],
-        whole: bool,
-    ) -> Vec<Option<Result<Vec<bool>, BackendError>>> {
-        let Inner { link, steps, .. } = &*self.inner;
-        let token_ttl = link.token_ttl().to_string();
-        let command = |chunk: &&[Ticket]| {
-            let words = RenewWords::of(chunk, &token_ttl);
-            let (keys, arguments) = (words.keys(), words.arguments());
-            if whole {
-                steps.renew.by_text(&keys, &arguments)
-            } else {
-                steps.renew.by_digest(&keys, &arguments)
-            }
-        };
-        match link
-            .batch("renew", chunks.iter().map(command).collect())
-            .await
-        {
-            Ok(answers) => answers
-                .into_iter()
-                .map(|answer| match answer {
-                    Err(error) if !whole && is_no_script(&error) => None,
-                    Err(error) => Some(Err(of_request("renew", &error))),
-                    Ok(value) => {
-                        let renewed = Reply::from(value);
-                        let renewed = renewed.as_list().iter().map(|one| one.as_int() == Some(1));
-                        Some(Ok(renewed.collect()))
-                    }
-                })
-                .collect(),
-            Err(error) => chunks.iter().map(|_| Some(Err(error.clone()))).collect(),
-        }
-    }
-}
-
-/// The words of a renewal.
-struct RenewWords {
-    keys: Vec<String>,
-    arguments: Vec<String>,
-}
-
-impl RenewWords {
-    fn of(tickets: &[Ticket], token_ttl: &str) -> Self {
-        let mut keys = Vec::with_capacity(2 * tickets.len());
-        let mut arguments = Vec::with_capacity(2 * tickets.len() + 1);
-        arguments.push(token_ttl.to_owned());
-        for ticket in tickets {
-            let lock = keys::lock(&ticket.name);
-            let token = keys::token(&lock);
-            keys.extend([lock, token]);
-            arguments.extend([ticket.holder.to_string(), millis(ticket.ttl)]);
-        }
-        Self { keys, arguments }
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        self.keys.iter().map(String::as_str).collect()
-    }
-
-    fn arguments(&self) -> Vec<&str> {
-        self.arguments.iter().map(String::as_str).collect()
-    }
 }
 
 pub(crate) fn millis(duration: Duration) -> String {
@@ -296,35 +227,7 @@ impl DistributedLock for RedisStore {
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let chunks: Vec<&[Ticket]> = tickets.chunks(CHUNK).collect();
-        let mut answers = self.renew_chunks(&chunks, false).await;
-        let unknown: Vec<usize> = (0..chunks.len())
-            .filter(|&at| answers.get(at).is_some_and(Option::is_none))
-            .collect();
-        if !unknown.is_empty() {
-            let again: Vec<&[Ticket]> = unknown.iter().map(|&at| chunks[at]).collect();
-            let second = self.renew_chunks(&again, true).await;
-            for (at, answer) in unknown.into_iter().zip(second) {
-                answers[at] = answer;
-            }
-        }
-        let mut results = Vec::with_capacity(tickets.len());
-        for (chunk, answer) in chunks.iter().zip(answers) {
-            match answer.unwrap_or_else(|| Err(unreadable("renew"))) {
-                Ok(renewed) if renewed.len() == chunk.len() => {
-                    results.extend(renewed.into_iter().map(|renewed| {
-                        Ok(if renewed {
-                            Renewal::Renewed { since: None }
-                        } else {
-                            Renewal::NotHeld
-                        })
-                    }));
-                }
-                Ok(_) => results.extend(chunk.iter().map(|_| Err(unreadable("renew")))),
-                Err(error) => results.extend(chunk.iter().map(|_| Err(error.clone()))),
-            }
-        }
-        results
+        self.renew_all(tickets).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {

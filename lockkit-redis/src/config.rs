@@ -4,14 +4,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkit_core::url::{InvalidUrl, StoreUrl};
 use lockkit_core::{BackendError, Capabilities, PollRange, Queueing, Waiting};
 
 use crate::backend::RedisStore;
 
-const PORT: u16 = 6379;
+pub(crate) const PORT: u16 = 6379;
 /// The token must outlive the longest lease; its end is set anew once a day.
-const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
+pub(crate) const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 /// Where the server listens.
@@ -108,127 +107,6 @@ impl RedisStoreBuilder {
             #[cfg(feature = "mutants")]
             mutant: None,
         }
-    }
-
-    /// Reads `redis://`, `rediss://` and `redis+unix://`, whose client options were taken before.
-    ///
-    /// | option | meaning | default |
-    /// |---|---|---|
-    /// | `queue=fifo` `barging` | the order of waiters | `fifo` |
-    /// | `wake=push` `poll` | how waiters learn of a free lock; `poll` sends no command of publish and subscribe, and its waiters barge | `push` |
-    /// | `poll=50ms..1s` | with `wake=poll`, the pauses between two looks | as shown |
-    /// | `recheck=3s` | a waiter looks at least so often, whatever it was told | as shown |
-    /// | `protocol=auto` `resp2` `resp3` | the protocol; with `wake=poll` always RESP2 | `auto` |
-    /// | `token_ttl=7d` `never` | how long an unused token is kept | `7d` |
-    /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
-    /// | `response_timeout=2s` | after half of it without any answer a connection is replaced | as shown |
-    /// | `ca=/path.pem` | `rediss:` the certificates to trust instead of the system's | none |
-    /// | `db=3` | `redis+unix:` the number of the database | `0` |
-    ///
-    /// # Errors
-    /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
-    pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
-        let mut this = Self::new();
-        this.take_behaviour(url)?;
-        let unix = url.scheme() == "redis+unix";
-        this.tls = url.scheme() == "rediss";
-        this.ca = url.options.text("ca").filter(|_| this.tls).map(Into::into);
-        let number = if unix {
-            url.options.number("db")?
-        } else {
-            None
-        };
-        url.options.finish()?;
-        this.user = url.user().map(Into::into);
-        this.password = url.password().map(Into::into);
-        if unix {
-            url.expect(
-                url.hosts().is_empty() && url.path().len() > 1,
-                "has the path of a socket and no host: write `redis+unix:///run/redis.sock`",
-            )?;
-            this.address = Address::Unix(url.path().into());
-            this.database = number.and_then(|n| i64::try_from(n).ok()).unwrap_or(0);
-            return Ok(this);
-        }
-        let expected = "has one host and perhaps the number of a database: write `redis://user:password@host:6379/0`";
-        let [host] = url.hosts() else {
-            url.expect(url.hosts().is_empty(), expected)?;
-            return Err(InvalidUrl::Shape {
-                scheme: url.scheme().to_owned(),
-                expected,
-            });
-        };
-        this.address = Address::Tcp {
-            host: host.name().to_owned(),
-            port: host.port().unwrap_or(PORT),
-        };
-        let path = url.path().trim_matches('/');
-        let database = if path.is_empty() {
-            Some(0)
-        } else {
-            path.parse::<u32>().ok()
-        };
-        url.expect(database.is_some(), expected)?;
-        this.database = database.unwrap_or(0).into();
-        Ok(this)
-    }
-
-    fn take_behaviour(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
-        let options = &mut url.options;
-        let queue = options.choice(
-            "queue",
-            &[("fifo", Queueing::Fifo), ("barging", Queueing::Barging)],
-        )?;
-        let wake = options.choice("wake", &[("push", Waiting::Push), ("poll", Waiting::Poll)])?;
-        if wake == Some(Waiting::Poll) {
-            if queue == Some(Queueing::Fifo) {
-                let why = "leave it out: waiters that poll keep no order";
-                return Err(InvalidUrl::bad_value("queue", "fifo", why));
-            }
-            self.waiting = Waiting::Poll;
-            self.queueing = Queueing::Barging;
-        }
-        self.queueing = queue.unwrap_or(self.queueing);
-        self.poll = options.poll("poll")?.unwrap_or(self.poll);
-        self.protocol = options
-            .choice(
-                "protocol",
-                &[
-                    ("auto", Protocol::Auto),
-                    ("resp2", Protocol::Resp2),
-                    ("resp3", Protocol::Resp3),
-                ],
-            )?
-            .unwrap_or(self.protocol);
-        for (name, field) in [
-            ("recheck", &mut self.recheck),
-            ("connect_timeout", &mut self.connect_timeout),
-            ("response_timeout", &mut self.response_timeout),
-        ] {
-            match options.duration(name)? {
-                Some(Duration::ZERO) => {
-                    return Err(InvalidUrl::bad_value(
-                        name,
-                        "0",
-                        "it must be longer than nothing",
-                    ));
-                }
-                Some(duration) => *field = duration,
-                None => {}
-            }
-        }
-        self.token_ttl = match options.text("token_ttl").as_deref() {
-            None => self.token_ttl,
-            Some("never") => TokenTtl::Never,
-            Some(text) => match lockkit_core::url::parse_duration(text) {
-                Ok(ttl) if ttl >= TWO_DAYS => TokenTtl::After(ttl),
-                _ => {
-                    let why = "write a duration of at least two days, as `7d`, or `never`";
-                    return Err(InvalidUrl::bad_value("token_ttl", text, why));
-                }
-            },
-        };
-        Ok(())
     }
 
     /// A server on TCP; 127.0.0.1 and port 6379 if nothing is set.
@@ -364,75 +242,5 @@ impl fmt::Debug for RedisStoreBuilder {
             .field("queueing", &self.queueing)
             .field("waiting", &self.waiting)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Result<RedisStoreBuilder, InvalidUrl> {
-        let mut url: StoreUrl = text.parse()?;
-        RedisStoreBuilder::from_url(&mut url)
-    }
-
-    #[test]
-    fn every_part_of_a_url_arrives() {
-        let all = read(
-            "redis://app:p%40ss@h:7000/3?queue=barging&poll=1ms..2ms&recheck=1s&protocol=resp2\
-             &token_ttl=never&connect_timeout=3s&response_timeout=4s",
-        )
-        .unwrap();
-        let address = Address::Tcp {
-            host: "h".into(),
-            port: 7000,
-        };
-        assert_eq!(all.address, address);
-        assert_eq!(all.user.as_deref(), Some("app"));
-        assert_eq!(all.password.as_deref(), Some("p@ss"));
-        assert_eq!((all.database, all.tls), (3, false));
-        assert_eq!(all.queueing, Queueing::Barging);
-        assert_eq!(all.poll.max, Duration::from_millis(2));
-        assert_eq!(all.recheck, Duration::from_secs(1));
-        assert_eq!(all.protocol, Protocol::Resp2);
-        assert_eq!(all.token_ttl, TokenTtl::Never);
-        assert_eq!(all.connect_timeout, Duration::from_secs(3));
-        assert_eq!(all.response_timeout, Duration::from_secs(4));
-
-        let poll = read("rediss://h/?wake=poll&ca=/ca.pem").unwrap();
-        assert_eq!(poll.capabilities().waiting, Waiting::Poll);
-        assert_eq!(poll.capabilities().queueing, Queueing::Barging);
-        assert_eq!((poll.tls, poll.ca), (true, Some("/ca.pem".into())));
-
-        let unix = read("redis+unix:///run/redis.sock?db=2").unwrap();
-        assert_eq!(unix.address, Address::Unix("/run/redis.sock".into()));
-        assert_eq!(unix.database, 2);
-    }
-
-    #[test]
-    fn what_is_not_understood_is_refused() {
-        for text in [
-            "redis://",
-            "redis://a,b",
-            "redis://h/x",
-            "redis://h/?db=2",
-            "redis://h/?wake=maybe",
-            "redis://h/?wake=poll&queue=fifo",
-            "redis://h/?recheck=0s",
-            "redis://h/?token_ttl=1d",
-            "redis+unix://h/run/redis.sock",
-            "redis+unix:",
-        ] {
-            assert!(read(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn debug_shows_no_secret() {
-        let shown = format!("{:?}", read("redis://us3r:s3cret@h").unwrap());
-        assert!(
-            !shown.contains("us3r") && !shown.contains("s3cret"),
-            "{shown}"
-        );
     }
 }

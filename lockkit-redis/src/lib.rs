@@ -11,11 +11,13 @@ mod keys;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod notify;
+mod renew;
 mod reply;
 mod scripts;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
+mod url;
 
 pub use backend::{Counts, RedisStore};
 pub use config::{Protocol, RedisStoreBuilder, TokenTtl};

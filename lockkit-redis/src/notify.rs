@@ -5,16 +5,22 @@
 //! and those that find an empty queue are told; it goes on for a while after the last waiter, so that
 //! a lock that is often waited for costs no subscription each time.
 
-use std::collections::{HashMap, HashSet};
+mod place;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use lockkit_core::backend::{Attempt, Grant, Ticket, Wake, Watch};
 use lockkit_core::{BackendError, FencingToken, HolderId, Outcome};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::place::{Heard, State};
+use self::watch::RedisWatch;
 use crate::error::fault;
 
 /// How long a lock's channel is heard after its last waiter here.
@@ -28,59 +34,6 @@ pub(crate) struct Desk {
     state: Mutex<State>,
     /// Rings when a channel is to be subscribed.
     pub(crate) wanted: Notify,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Numbers attempts and the opening of channels, in their order.
-    steps: u64,
-    /// The step at which messages began to arrive; `None` while they do not.
-    open: Option<u64>,
-    tickets: HashMap<HolderId, Place>,
-    locks: HashMap<String, Heard>,
-    /// Channels of locks that nobody has subscribed yet.
-    wanted: Vec<String>,
-}
-
-/// What is known of a ticket, from its first attempt to its release.
-#[derive(Debug, Default)]
-struct Place {
-    /// The step of its last attempt.
-    written: u64,
-    /// The last attempt that was answered with "held".
-    held: u64,
-    in_flight: bool,
-    /// An attempt may still reach the server.
-    lost: bool,
-    /// Whether the store may know it: the client will release it.
-    known: bool,
-    granted: Option<(u64, Grant)>,
-    retry: bool,
-    bell: Option<Arc<Notify>>,
-}
-
-/// The channel of a lock.
-#[derive(Debug)]
-struct Heard {
-    /// The step at which it was subscribed.
-    open: Option<u64>,
-    /// The step of the last message.
-    told: u64,
-    waiters: HashSet<HolderId>,
-    idle_since: Instant,
-}
-
-impl Place {
-    fn wake(&mut self) {
-        self.retry = true;
-        self.ring();
-    }
-
-    fn ring(&self) {
-        if let Some(bell) = &self.bell {
-            bell.notify_one();
-        }
-    }
 }
 
 impl Desk {
@@ -355,33 +308,3 @@ fn read_grant(payload: &[u8]) -> Option<(HolderId, u64, Grant)> {
     let beat = words.next()?.parse().ok()?;
     Some((holder, beat, Grant::new(token, window)))
 }
-
-/// The wake-ups of one ticket.
-#[derive(Debug)]
-struct RedisWatch {
-    desk: Arc<Desk>,
-    holder: HolderId,
-    channel: String,
-    bell: Arc<Notify>,
-}
-
-#[async_trait]
-impl Watch for RedisWatch {
-    async fn changed(&mut self) -> Result<Wake, BackendError> {
-        loop {
-            if let Some(wake) = self.desk.next(self.holder) {
-                return Ok(wake);
-            }
-            self.bell.notified().await;
-        }
-    }
-}
-
-impl Drop for RedisWatch {
-    fn drop(&mut self) {
-        self.desk.unwatch(self.holder, &self.channel);
-    }
-}
-
-#[cfg(test)]
-mod tests;
