@@ -2,14 +2,52 @@
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
 
-/// A port of the loopback address that nobody used a moment ago.
+/// Below the ports that systems give to outgoing connections: one of those could take a port between
+/// the look and the start of the server, and the tests make many.
+const FIRST: u16 = 10_000;
+const COUNT: u16 = 20_000;
+
+/// A port of the loopback address that nobody used a moment ago, and that this process did not get
+/// before.
 ///
-/// Somebody else may take it before the server does; start the server anew with another then.
+/// Another process may take it before the server does; start the server anew with another then.
 ///
 /// # Errors
-/// - [`io::Error`] if the system has none.
+/// - [`io::Error`] if none is free.
 pub fn free_port() -> io::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Far apart for processes that run at the same time.
+    let start = u64::from(std::process::id()) * 7919 % u64::from(COUNT);
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for _ in 0..COUNT {
+        let step = u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        let offset = (start + step) % u64::from(COUNT);
+        let port = FIRST + u16::try_from(offset).unwrap_or(0);
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) => return Ok(port),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_differ_and_are_no_ports_of_outgoing_connections() {
+        let ports: Vec<_> = (0..100).map(|_| free_port().unwrap()).collect();
+        let mut unique = ports.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), ports.len());
+        assert!(
+            ports
+                .iter()
+                .all(|&port| (FIRST..FIRST + COUNT).contains(&port))
+        );
+    }
 }

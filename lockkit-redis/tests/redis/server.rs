@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
@@ -15,13 +16,20 @@ pub(crate) struct Server {
     options: Vec<String>,
 }
 
+/// Below the ports of outgoing connections, one of which could take it before the server does, also
+/// while the server is restarted.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 2000).unwrap();
+    (0..2000)
+        .map(|_| 30_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 2000)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap()
+}
+
 impl Server {
     pub(crate) async fn start(options: &[&str]) -> Self {
-        let port = TcpListener::bind(("127.0.0.1", 0))
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = free_port();
         let directory =
             std::env::temp_dir().join(format!("lockkit-redis-{port}-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
