@@ -16,7 +16,7 @@ use crate::error::{BackendError, Error, LossReason, Result};
 use crate::hold::Hold;
 use crate::holder::{ClientId, HolderId};
 use crate::keeper::Keeper;
-use crate::lease::Lease;
+use crate::lease::{Lease, window};
 use crate::mutants::{Broken, Mutant};
 use crate::owner::Owners;
 use crate::reaper::{Before, Job, Outstanding, Reaper, Retired};
@@ -85,6 +85,12 @@ impl Core {
             }
             _ => sent,
         }
+    }
+
+    /// Whether the window of a grant that counts from `since` is still open. A grant that is older
+    /// is attempted again and never believed. INV-2.
+    pub(crate) fn believes(&self, grant: &Grant, since: Moment) -> bool {
+        self.clock.now() < since + window(grant.ttl)
     }
 
     /// Releases a ticket in the background.

@@ -13,7 +13,7 @@ use crate::clock::Moment;
 use crate::core::Core;
 use crate::error::{BackendError, Error, Outcome};
 use crate::guard::Guard;
-use crate::lease::{recheck, window};
+use crate::lease::recheck;
 use crate::mutants::Mutant;
 use crate::table::Key;
 use crate::waiter::{Look, pause, retry_delay};
@@ -232,7 +232,7 @@ impl Line {
 
     /// Gives the lock to the first waiter that is still there. `None` if the window has closed.
     fn deliver(&self, seat: &mut Seat, grant: Grant, since: Moment) -> Option<Served> {
-        if self.core.clock.now() >= since + window(grant.ttl) {
+        if !self.core.believes(&grant, since) {
             return None;
         }
         let core = &self.core;

@@ -345,15 +345,14 @@ impl Hold {
     pub(crate) fn extended(self: &Arc<Self>, since: Moment, ttl: Duration) -> Result<()> {
         self.check()?;
         let mut state = lock(&self.state);
-        let end = self.core.clock.now().max(since) + window(ttl);
         let end = if self.core.capabilities.ttl_of == TtlOf::PerHold {
-            since + window(ttl)
-        } else {
-            end
-        };
-        if self.core.capabilities.ttl_of == TtlOf::PerHold {
+            let end = since + window(ttl);
             state.deadline = state.deadline.max(end);
-        }
+            end
+        } else {
+            // The session's lease was not changed; the client alone ends the hold.
+            self.core.clock.now().max(since) + window(ttl)
+        };
         state.fixed_end = state.fixed_end.map(|old| old.max(end));
         let event = state.next_event();
         drop(state);

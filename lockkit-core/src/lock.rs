@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::futures::OwnedNotified;
 use tokio::time::Instant;
 
 use crate::backend::{LockState, Mode};
@@ -149,21 +150,10 @@ impl Lock {
                 Reentry::Done(guard) => return Ok(guard),
                 Reentry::Claimed(claim) => break Some(claim),
                 Reentry::None => break None,
-                Reentry::Busy(done) => {
-                    let done = done.notified();
-                    tokio::pin!(done);
-                    done.as_mut().enable();
-                    // It may have ended before we listened.
-                    match self.reenter() {
-                        Reentry::Done(guard) => return Ok(guard),
-                        Reentry::Claimed(claim) => break Some(claim),
-                        Reentry::None => break None,
-                        Reentry::Busy(_) => tokio::select! {
-                            () = done => {}
-                            () = until(deadline) => return Err(timeout()),
-                        },
-                    }
-                }
+                Reentry::Busy(done) => tokio::select! {
+                    () = done => {}
+                    () = until(deadline) => return Err(timeout()),
+                },
             }
         };
         loop {
@@ -340,7 +330,7 @@ impl fmt::Debug for Lock {
 enum Reentry {
     None,
     Done(Guard),
-    Busy(Arc<tokio::sync::Notify>),
+    Busy(OwnedNotified),
     Claimed(Claim),
 }
 

@@ -12,7 +12,6 @@ use crate::core::Core;
 use crate::driver::{Driver, Progress, Step};
 use crate::error::{Error, Outcome, Result};
 use crate::guard::Guard;
-use crate::lease::window;
 use crate::mutants::Mutant;
 use crate::reaper::Job;
 use crate::table::{Key, Turn, Waiter, Wish};
@@ -61,10 +60,10 @@ impl Caller {
         drop(opening);
         match answer {
             Ok(Attempt::Granted(grant))
-                if self.core.clock.now() < self.core.since(&grant, sent) + window(grant.ttl) =>
+                if self.core.believes(&grant, self.core.since(&grant, sent)) =>
             {
-                let others = self.core.table.first_got_it(&self.key);
                 let since = self.core.since(&grant, sent);
+                let others = self.core.table.first_got_it(&self.key);
                 let guard = Guard::begin(&self.core, ticket, grant, since, self.wish, None);
                 if others {
                     Driver::new(Arc::clone(&self.core), self.key.clone(), None).spawn();

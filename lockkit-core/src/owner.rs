@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::hold::Hold;
 use crate::holder::ClientId;
@@ -40,8 +41,9 @@ enum Slot {
 pub(crate) enum Entry {
     /// It holds already.
     Holds(Arc<Hold>),
-    /// It is already acquiring: look again after the end of that.
-    Busy(Arc<Notify>),
+    /// It is already acquiring: look again after the end of that, of which this hears from the
+    /// moment of the look on.
+    Busy(OwnedNotified),
     /// It may acquire.
     Claimed(Claim),
 }
@@ -51,7 +53,9 @@ impl Owners {
         let mut slots = lock(&self.0);
         let key = (name.clone(), owner);
         match slots.get(&key) {
-            Some(Slot::Acquiring(done)) => return Entry::Busy(Arc::clone(done)),
+            Some(Slot::Acquiring(done)) => {
+                return Entry::Busy(Arc::clone(done).notified_owned());
+            }
             Some(Slot::Held(hold)) => {
                 if let Some(hold) = hold.upgrade() {
                     return Entry::Holds(hold);

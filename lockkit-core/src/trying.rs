@@ -10,7 +10,6 @@ use crate::clock::Moment;
 use crate::core::Core;
 use crate::error::{BackendError, Error, Outcome, Result};
 use crate::guard::Guard;
-use crate::lease::window;
 use crate::mutants::Mutant;
 use crate::reaper::Before;
 use crate::table::{Key, Wish};
@@ -75,7 +74,7 @@ impl Trying {
     /// Begins the hold, unless the grant is too old to be believed.
     fn begin(&mut self, grant: Grant, sent: Moment, wish: Wish) -> Option<Guard> {
         let since = self.core.since(&grant, sent);
-        if self.core.clock.now() >= since + window(grant.ttl) {
+        if !self.core.believes(&grant, since) {
             return None;
         }
         self.known = false;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::clock::TokioClock;
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::wrap::{Fault, Faulty, Operation, Rule};
+use lockkit_core::wrap::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::{
     BackendError, Capabilities, DistributedLock, Guard, Lease, LockClient, LockName, LossReason,
     Outcome,
@@ -68,6 +68,20 @@ impl DistributedLock for Blocked {
     }
 }
 
+/// A store, a client of it, and the handle of the faults between the two.
+fn faulty() -> (MemoryStore, Faults, LockClient) {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let faulty = Faulty::new(Arc::new(store.connect()), 1);
+    let faults = faulty.faults();
+    let client = LockClient::builder(faulty)
+        .clock(clock)
+        .seed(1)
+        .build()
+        .unwrap();
+    (store, faults, client)
+}
+
 async fn take(client: &LockClient, name: impl Into<Arc<str>>) -> Guard {
     let lock = client
         .lock(name)
@@ -116,15 +130,7 @@ async fn one_bad_lock_stops_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_falls_silent_loses_its_holds_in_time() {
-    let clock = Arc::new(TokioClock::new());
-    let store = MemoryStore::builder().clock(clock.clone()).build();
-    let faulty = Faulty::new(Arc::new(store.connect()), 1);
-    let faults = faulty.faults();
-    let client = LockClient::builder(faulty)
-        .clock(clock)
-        .seed(1)
-        .build()
-        .unwrap();
+    let (store, faults, client) = faulty();
     let guard = take(&client, "a").await;
     sleep(10 * TTL).await;
     guard.check().unwrap();
@@ -145,15 +151,7 @@ async fn a_store_that_falls_silent_loses_its_holds_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn renewals_that_fail_are_tried_until_the_deadline() {
-    let clock = Arc::new(TokioClock::new());
-    let store = MemoryStore::builder().clock(clock.clone()).build();
-    let faulty = Faulty::new(Arc::new(store.connect()), 1);
-    let faults = faulty.faults();
-    let client = LockClient::builder(faulty)
-        .clock(clock)
-        .seed(1)
-        .build()
-        .unwrap();
+    let (_, faults, client) = faulty();
     let guard = take(&client, "a").await;
     for outcome in [
         Outcome::Unavailable,
