@@ -27,6 +27,9 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
     ("mysql", Some("mysql")),
 ];
 
+/// The schemes that no feature serves yet.
+const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
+
 /// Opens the store of a URL whose client options were taken. Reports the options that nobody took
 /// before it opens anything.
 #[cfg_attr(
@@ -54,13 +57,11 @@ pub(crate) async fn open(
 /// Why no arm above serves a scheme.
 fn absent(scheme: &str) -> InvalidUrl {
     match SCHEMES.iter().find(|(known, _)| *known == scheme) {
-        Some((_, Some(feature))) if matches!(scheme, "redis" | "rediss" | "redis+unix") => {
-            InvalidUrl::FeatureOff {
-                scheme: scheme.to_owned(),
-                feature,
-            }
-        }
-        Some((_, Some(feature))) => InvalidUrl::NotYet {
+        Some((_, Some(feature))) if NOT_YET.contains(&scheme) => InvalidUrl::NotYet {
+            scheme: scheme.to_owned(),
+            feature,
+        },
+        Some((_, Some(feature))) => InvalidUrl::FeatureOff {
             scheme: scheme.to_owned(),
             feature,
         },
