@@ -7,6 +7,7 @@ mod memory;
 mod redis;
 #[cfg(unix)]
 mod redis_proxy;
+mod sqlite;
 
 #[cfg(unix)]
 pub use file::FileSetup;
@@ -15,6 +16,7 @@ pub use memory::MemorySetup;
 pub use redis::RedisSetup;
 #[cfg(unix)]
 pub use redis_proxy::RedisProxySetup;
+pub use sqlite::SqliteSetup;
 
 use crate::setup::Setup;
 
@@ -36,6 +38,7 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(RedisSetup::poll()),
         #[cfg(unix)]
         Box::new(RedisProxySetup::new()),
+        Box::new(SqliteSetup::new()),
     ];
     #[cfg(unix)]
     let versions = crate::foreign::Version::all().into_iter();
