@@ -237,11 +237,17 @@ impl ServerProcess {
         Ok(())
     }
 
+    /// All that it wrote, since its first start.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// The last lines that it wrote.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let bytes = fs::read(self.log_path()).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        let text = self.log();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
     }

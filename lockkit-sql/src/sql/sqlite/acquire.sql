@@ -9,4 +9,4 @@ ON CONFLICT (name) DO UPDATE SET
     holder = ?2,
     expires_at = {now} + ?3
 WHERE l.holder IS NULL OR l.holder = ?2 OR l.expires_at <= {now}
-RETURNING l.token;
+RETURNING token;

@@ -3,4 +3,4 @@
 UPDATE {table} AS l
 SET holder = NULL, expires_at = min(l.expires_at, {now})
 WHERE l.name = ?1 AND l.holder = ?2
-RETURNING l.expires_at >= {now};
+RETURNING expires_at >= {now};
