@@ -18,6 +18,8 @@ pub enum SqlMutant {
     WakeUpLost,
     /// The lease of a held lock is not looked at.
     LeaseNeverEnds,
+    /// The token of a pinned hold is made in the transaction that pins it.
+    TokenRaisedInsidePin,
     /// A prefix is read as a pattern.
     PrefixIsPattern,
 }
@@ -32,6 +34,7 @@ impl SqlMutant {
         Self::TokenRaisedOnRepeat,
         Self::WakeUpLost,
         Self::LeaseNeverEnds,
+        Self::TokenRaisedInsidePin,
         Self::PrefixIsPattern,
     ];
 }

@@ -6,6 +6,7 @@ mod guard;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod notify;
+mod pin;
 mod session;
 mod statements;
 mod steps;

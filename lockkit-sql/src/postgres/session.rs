@@ -108,6 +108,11 @@ impl Seen {
 /// How long a row is locked by a step, and by a commit that waits for the disk.
 const MOMENT: Duration = Duration::from_millis(10);
 
+/// Whether a row of an answer is that of `pin.sql`.
+pub(super) fn is_pin(row: &PgRow) -> bool {
+    row.len() == 1
+}
+
 pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
     Ok(Row {
         name: row.try_get(0)?,

@@ -30,12 +30,15 @@ pub(super) struct Statements {
     release: Statement,
     look: Statement,
     break_lock: Statement,
+    break_pin: Statement,
     purge: Statement,
     guard: Statement,
     txlock: Statement,
     ensure: Statement,
     columns: Statement,
     pin: Statement,
+    #[cfg(feature = "mutants")]
+    one_transaction: bool,
 }
 
 impl Statements {
@@ -56,6 +59,7 @@ impl Statements {
             release: read(include_str!("../sql/postgres/release.sql")),
             look: read(include_str!("../sql/postgres/look.sql")),
             break_lock: read(include_str!("../sql/postgres/break.sql")),
+            break_pin: read(include_str!("../sql/postgres/break_pin.sql")),
             purge: read(include_str!("../sql/postgres/purge.sql")),
             guard: read(include_str!("../sql/postgres/guard.sql")),
             txlock: read(include_str!("../sql/postgres/txlock.sql")),
@@ -63,17 +67,37 @@ impl Statements {
             columns: read(include_str!("../sql/postgres/columns.sql")),
             pin: read(include_str!("../sql/postgres/pin.sql")),
             channel: format!("lockkit_{}", table.to_string().replace('.', "_")),
+            #[cfg(feature = "mutants")]
+            one_transaction: options.mutant == Some(crate::SqlMutant::TokenRaisedInsidePin),
             table,
         }
     }
 
     /// Takes the lock; `whole` also where its row is not known to be there, and with a note of
     /// whoever waits.
-    pub(super) fn acquire(&self, ticket: &Ticket, whole: bool, note: bool, pin: bool) -> String {
-        let lease = if pin { PIN_LEASE } else { micros(ticket.ttl) };
+    pub(super) fn acquire(&self, ticket: &Ticket, whole: bool, note: bool) -> String {
+        self.taking(ticket, whole, note, None)
+    }
+
+    /// Takes the lock and pins it, in one message: first the row is written and committed, with its
+    /// token, then it is locked.
+    pub(super) fn acquire_pinned(&self, ticket: &Ticket, whole: bool, note: bool) -> String {
+        let take = self.taking(ticket, whole, note, Some(PIN_LEASE));
+        let idle = ticket.ttl.as_millis().max(1);
+        let values = Values::of(ticket).text("idle", idle.to_string());
+        let pin = self.pin.with(&values, SPELLING);
+        let separate = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {take} COMMIT; {pin}");
+        #[cfg(feature = "mutants")]
+        if self.one_transaction {
+            return separate.replace("COMMIT; BEGIN ISOLATION LEVEL READ COMMITTED;", "");
+        }
+        separate
+    }
+
+    fn taking(&self, ticket: &Ticket, whole: bool, note: bool, pin: Option<i64>) -> String {
         let values = Values::of(ticket)
-            .number("lease", lease)
-            .flag("pinned", pin)
+            .number("lease", pin.unwrap_or_else(|| micros(ticket.ttl)))
+            .flag("pinned", pin.is_some())
             .number("mark", if note { NOTE } else { 0 })
             .number("remark", NOTE_LEFT);
         let statement = if whole {
@@ -105,6 +129,15 @@ impl Statements {
     pub(super) fn break_lock(&self, name: &LockName) -> String {
         let values = self.told(Values::new().name(name), name);
         self.break_lock.with(&values, SPELLING)
+    }
+
+    pub(super) fn break_pin(&self, name: &LockName) -> String {
+        self.break_pin.with(&Values::new().name(name), SPELLING)
+    }
+
+    /// Ends the hold of a ticket in the transaction that pins it.
+    pub(super) fn unpin(&self, ticket: &Ticket) -> String {
+        format!("{} COMMIT;", self.release(ticket, true))
     }
 
     fn told<'a>(&self, values: Values<'a>, name: &LockName) -> Values<'a> {
@@ -152,13 +185,6 @@ impl Statements {
         self.ensure.with(&Values::new().name(name), SPELLING)
     }
 
-    /// Locks the row of a hold that has just been granted.
-    pub(super) fn pin(&self, ticket: &Ticket) -> String {
-        let idle = ticket.ttl.as_millis().max(1);
-        let values = Values::of(ticket).text("idle", idle.to_string());
-        self.pin.with(&values, SPELLING)
-    }
-
     pub(super) fn columns(&self) -> String {
         let relation = format!("'{}'", self.table.quoted('"'));
         let values = Values::new().text("relation", relation);
@@ -191,8 +217,11 @@ mod tests {
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
         let token = lockkit_core::FencingToken::new(7).unwrap();
         for text in [
-            statements.acquire(&ticket, false, false, false),
-            statements.acquire(&ticket, true, true, true),
+            statements.acquire(&ticket, false, false),
+            statements.acquire(&ticket, true, true),
+            statements.acquire_pinned(&ticket, true, true),
+            statements.unpin(&ticket),
+            statements.break_pin(&name),
             statements.renew(&[ticket.clone(), ticket.clone()]),
             statements.release(&ticket, true),
             statements.break_lock(&name),
@@ -202,7 +231,6 @@ mod tests {
             statements.guard(&ticket, token),
             statements.txlock(&name),
             statements.ensure(&name),
-            statements.pin(&ticket),
             statements.columns(),
         ] {
             assert!(!text.contains('{') && !text.contains("DROP"), "{text}");

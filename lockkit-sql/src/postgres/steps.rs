@@ -5,20 +5,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Waiting};
-use sqlx::postgres::{PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{PgPool, Row as _};
 
 use super::error::ERRORS;
 use super::notify::Desk;
-use super::session::{Seen, Verdict, is_conflict, of, read, rejected, send, unreadable};
+use super::pin::Pins;
+use super::session::{Seen, Verdict, is_conflict, is_pin, of, read, rejected, send, unreadable};
 use super::statements::Statements;
 use crate::backend::Counts;
 use crate::config::{Options, Wake};
 use crate::dialect::{Source, Steps, Which};
 use crate::error::Problem;
 use crate::pool::{Pool, Use};
+use crate::row::{self, Row};
 use crate::schema::{Schema, misfit};
 use crate::table::Table;
 
@@ -38,6 +40,21 @@ const COLUMNS: [(&str, &str); 8] = [
     ("UNIQUE", "(name, token)"),
 ];
 
+/// So many holds can be pinned by one store.
+const PINS: u32 = 4096;
+
+/// Connections beside those of the steps. One that is given back is closed: whoever gives it back does
+/// not know what state it is in.
+fn beside(server: &PgConnectOptions, most: u32) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(most)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .test_before_acquire(false)
+        .after_release(|_, _| Box::pin(async { Ok(false) }))
+        .connect_lazy_with(server.clone())
+}
+
 /// PostgreSQL.
 #[derive(Debug)]
 pub struct Postgres {
@@ -48,7 +65,8 @@ pub struct Postgres {
     desk: Arc<Desk>,
     known: Mutex<HashSet<LockName>>,
     push: bool,
-    pin: bool,
+    /// Where holds are pinned.
+    pins: Option<Pins>,
 }
 
 impl Postgres {
@@ -158,20 +176,87 @@ impl Postgres {
         let note = self.push && ticket.enqueue;
         let mut whole = !self.knows(&ticket.name);
         for last in [false, true] {
-            let text = self.statements.acquire(ticket, whole, note, false);
+            let text = self.statements.acquire(ticket, whole, note);
             let rows = self.ask("attempt", Use::Step, text).await?;
-            let seen = Seen::read(&rows).map_err(|_| unreadable("attempt"))?;
-            if seen.known || seen.token.is_some() {
-                self.learn(&ticket.name);
-            } else {
-                self.forget_row(&ticket.name);
-            }
+            let seen = self.seen(ticket, &rows)?;
             if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
                 return Ok(answer);
             }
             whole = true;
         }
         Ok(Attempt::held())
+    }
+
+    /// Reads what an attempt found, and remembers whether there is a row.
+    fn seen(&self, ticket: &Ticket, rows: &[PgRow]) -> Result<Seen, BackendError> {
+        let seen = Seen::read(rows).map_err(|_| unreadable("attempt"))?;
+        if seen.known || seen.token.is_some() {
+            self.learn(&ticket.name);
+        } else {
+            self.forget_row(&ticket.name);
+        }
+        Ok(seen)
+    }
+
+    /// As [`acquire`](Self::acquire), on a connection that keeps the row locked if it was granted.
+    async fn acquire_pinned(&self, pins: &Pins, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        if let Some(token) = pins.token(ticket.holder) {
+            let renewed = pins.renew(std::slice::from_ref(ticket)).await;
+            match renewed.into_iter().next() {
+                Some(Ok(Renewal::Renewed { .. })) => {
+                    return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+                }
+                Some(Err(error)) => return Err(error),
+                _ => {}
+            }
+        }
+        // Dropped before its end, it closes the connection, and with it ends what was begun.
+        let session = pins.session("attempt").await?;
+        let note = self.push && ticket.enqueue;
+        let mut whole = !self.knows(&ticket.name);
+        for last in [false, true] {
+            let mut text = self.statements.acquire_pinned(ticket, whole, note);
+            if last {
+                text.insert_str(0, "ROLLBACK; ");
+            }
+            let mut rows = session.ask("attempt", text).await?;
+            let locked = rows.pop_if(|row| is_pin(row)).is_some();
+            let mut seen = self.seen(ticket, &rows)?;
+            match seen.token.and_then(row::token) {
+                Some(token) if locked => {
+                    pins.hold(ticket, token, session);
+                    return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+                }
+                // Somebody has taken it over before it was locked.
+                _ => seen.token = None,
+            }
+            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
+                pins.rest(session, true);
+                return Ok(answer);
+            }
+            whole = true;
+        }
+        pins.rest(session, true);
+        Ok(Attempt::held())
+    }
+
+    /// Ends the session that has a row locked.
+    async fn break_pin(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let text = self.statements.break_pin(name);
+        let rows = self.ask("break", Use::Step, text).await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let row = read(row).map_err(|_| unreadable("break"))?;
+        let state = row.state();
+        let holder = row.holder.and_then(|holder| holder.parse().ok());
+        if let Some(holder) = holder {
+            // Waits until that session has ended.
+            let ticket = Ticket::new(name.clone(), holder, Duration::ZERO);
+            let text = self.statements.release(&ticket, true);
+            self.ask("break", Use::Step, text).await?;
+        }
+        Ok(state)
     }
 
     async fn renew_chunk(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
@@ -219,50 +304,65 @@ impl Steps for Postgres {
     }
 
     async fn open(source: Source<sqlx::Postgres>, options: Options) -> Result<Self, BackendError> {
-        let listening = match &source {
-            Source::Own(server) => PgPoolOptions::new()
-                .max_connections(1)
-                .max_lifetime(None)
-                .idle_timeout(None)
-                .connect_lazy_with((**server).clone()),
-            Source::Application(pool) => pool.clone(),
+        let (listening, pinning) = match &source {
+            Source::Own(server) => (beside(server, 1), beside(server, PINS)),
+            Source::Application(pool) => (pool.clone(), pool.clone()),
         };
         let statements = Statements::new(&options);
+        let desk = Arc::new(Desk::new(statements.channel.clone()));
+        let pins = options.pin.then(|| Pins::new(pinning, Arc::clone(&desk)));
         let this = Self {
             pool: Pool::new(source, &options, ERRORS),
             listening,
-            desk: Arc::new(Desk::new(statements.channel.clone())),
+            desk,
             statements,
             known: Mutex::default(),
             push: options.wake == Wake::Push,
-            pin: options.pin,
+            pins,
         };
         this.prepare(&options.table, options.schema).await?;
         Ok(this)
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        if !ticket.enqueue || !self.push {
-            return self.acquire(ticket).await;
+        let kept = ticket.enqueue && self.push;
+        if kept {
+            self.desk.attempting(ticket);
         }
-        self.desk.attempting(ticket);
-        let answer = self.acquire(ticket).await;
-        self.desk.answered(ticket, &answer);
+        let answer = match &self.pins {
+            Some(pins) => self.acquire_pinned(pins, ticket).await,
+            None => self.acquire(ticket).await,
+        };
+        if kept {
+            self.desk.answered(ticket, &answer);
+        }
         answer
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
-        if !self.push && !self.pin {
+        if !self.push && self.pins.is_none() {
             let text = "this store was opened with `wake=poll`";
             return Err(rejected("watch", Problem::Refused, text));
         }
         if self.push {
             self.desk.listen(&self.listening);
         }
-        Ok(self.desk.watch(ticket))
+        let watch = self.desk.watch(ticket);
+        // Lost before anybody watched.
+        if self
+            .pins
+            .as_ref()
+            .is_some_and(|pins| pins.is_lost(ticket.holder))
+        {
+            self.desk.lost(ticket);
+        }
+        Ok(watch)
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        if let Some(pins) = &self.pins {
+            return pins.renew(tickets).await;
+        }
         let mut answers = Vec::with_capacity(tickets.len());
         for chunk in tickets.chunks(CHUNK) {
             answers.extend(self.renew_chunk(chunk).await);
@@ -271,7 +371,14 @@ impl Steps for Postgres {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        let text = self.statements.release(ticket, false);
+        if let Some(pins) = &self.pins {
+            let text = self.statements.unpin(ticket);
+            if let Some(answer) = pins.release(ticket, text).await {
+                self.desk.forget(ticket);
+                return answer;
+            }
+        }
+        let text = self.statements.release(ticket, self.pins.is_some());
         let rows = self.ask("release", Use::Step, text).await?;
         self.desk.forget(ticket);
         match rows.first().map(|row| row.try_get::<bool, _>(0)) {
@@ -286,14 +393,14 @@ impl Steps for Postgres {
         let rows = self.ask("inspect", Use::Step, text).await?;
         let rows: Result<Vec<_>, _> = rows.iter().map(read).collect();
         let rows = rows.map_err(|_| unreadable("inspect"))?;
-        Ok(rows.iter().filter_map(crate::row::Row::state).collect())
+        Ok(rows.iter().filter_map(Row::state).collect())
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let text = self.statements.break_lock(name);
         let rows = self.ask("break", Use::Step, text).await?;
         let Some(row) = rows.first() else {
-            return Ok(None);
+            return self.break_pin(name).await;
         };
         let row = read(row).map_err(|_| unreadable("break"))?;
         Ok(row.state())
@@ -310,7 +417,7 @@ impl Steps for Postgres {
     fn counts(&self) -> Counts {
         Counts {
             tickets: self.desk.tickets(),
-            pins: 0,
+            pins: self.pins.as_ref().map_or(0, Pins::count),
             idle: self.pool.idle(),
         }
     }

@@ -28,7 +28,7 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "substr(l.name, 1, length(?2)) = ?2",
             "CAST(l.name AS TEXT) LIKE CAST(?2 AS TEXT) || '%'",
         ),
-        SqlMutant::WakeUpLost => return file.to_owned(),
+        SqlMutant::WakeUpLost | SqlMutant::TokenRaisedInsidePin => return file.to_owned(),
     };
     file.replace(from, to)
 }
