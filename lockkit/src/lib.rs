@@ -25,8 +25,8 @@
 //! | `memory:` | none | tests; one process; private to the client that opened it |
 //! | `file:/var/lib/lockkit` | none | the processes of one machine; works together with `flock(1)` |
 //! | `sqlite:locks.db` | `sqlite` | the processes of one machine, where SQL tools should see the locks |
-| `postgres://host/database` | `postgres` | a fleet with PostgreSQL; transactions of its own tables can depend on a hold |
-| `redis://host/` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
+//! | `postgres://host/database` | `postgres` | a fleet with PostgreSQL; transactions of its own tables can depend on a hold |
+//! | `redis://host/` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
 //!
 //! [`connect`] describes URLs and their options. To bring a store of your own, implement
 //! [`DistributedLock`] and give it to [`LockClient::new`].
