@@ -146,7 +146,7 @@ impl Errors {
         };
         match error {
             sqlx::Error::Database(error) => {
-                let code = error.code().map(String::from);
+                let code = code_of(&**error);
                 let (problem, outcome) =
                     (self.classify)(code.as_deref().unwrap_or_default(), error.message());
                 let outcome = match (phase, outcome) {
@@ -194,4 +194,13 @@ impl Errors {
             ),
         }
     }
+}
+
+/// The code that tells most: MySQL has one SQLSTATE for a hundred things, and a number for each.
+fn code_of(error: &dyn sqlx::error::DatabaseError) -> Option<String> {
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        return Some(error.number().to_string());
+    }
+    error.code().map(String::from)
 }

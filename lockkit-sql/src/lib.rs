@@ -8,6 +8,8 @@ mod guarded;
 mod keys;
 #[cfg(feature = "mutants")]
 mod mutant;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod pool;
 #[cfg(feature = "postgres")]
@@ -24,9 +26,11 @@ pub use backend::SqlStore;
 pub use config::{Options, SqlStoreBuilder, Wake};
 pub use dialect::{Dialect, Source};
 pub use error::{Problem, SqlFault};
-pub use guarded::{GuardedError, StillHeld, TxLock};
+pub use guarded::{GuardedError, Inside, StillHeld, TxLock};
 #[cfg(feature = "mutants")]
 pub use mutant::SqlMutant;
+#[cfg(feature = "mysql")]
+pub use mysql::{Mysql, MysqlStore};
 #[cfg(feature = "postgres")]
 pub use postgres::{Postgres, PostgresStore};
 pub use schema::{Schema, ddl};

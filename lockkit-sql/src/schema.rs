@@ -32,6 +32,8 @@ pub fn ddl(url: &StoreUrl) -> Result<String, InvalidUrl> {
     let mut url = url.clone();
     let table = crate::url::table(&mut url)?;
     match url.scheme() {
+        #[cfg(feature = "mysql")]
+        "mysql" => Ok(crate::mysql::ddl(&table)),
         #[cfg(feature = "postgres")]
         "postgres" => Ok(crate::postgres::ddl(&table)),
         #[cfg(feature = "sqlite")]

@@ -17,6 +17,7 @@ const COMMAND: &str = "lockkit-cli";
 const SUITE: &[&str] = &[
     "conformance",
     "faults_redis",
+    "faults_sql",
     "interop_redis_py",
     "interop_redisson",
     "speed_redis",

@@ -166,7 +166,9 @@ impl MysqlServer {
         words.extend(programs.words(&data));
         words.push(option("init-file", start.as_os_str()));
         words.push(format!("--port={port}").into());
-        for (name, file) in [("socket", "socket"), ("pid-file", "pid")] {
+        // Of its own: servers that share one meet each other's temporary tables in it.
+        std::fs::create_dir(directory.path().join("tmp"))?;
+        for (name, file) in [("socket", "socket"), ("pid-file", "pid"), ("tmpdir", "tmp")] {
             words.push(option(name, directory.path().join(file).as_os_str()));
         }
         words.extend(SETTINGS.iter().chain(settings).map(OsString::from));
@@ -186,11 +188,8 @@ impl MysqlServer {
     }
 
     async fn ready(&self) -> Outcome {
-        let probe = async || {
-            let mut connection = self.connection("mysql").await?;
-            connection.ping().await
-        };
-        self.process.ready(probe).await
+        let probe = || async { self.connection("mysql").await?.ping().await };
+        self.process.answers(probe).await
     }
 
     /// Its port.

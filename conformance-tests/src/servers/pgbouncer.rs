@@ -66,7 +66,7 @@ impl PgBouncer {
             .start()?;
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let pooler = Self { process, addr };
-        let probe = async || {
+        let probe = || async {
             let options = PgConnectOptions::new_without_pgpass()
                 .host("127.0.0.1")
                 .port(port)
@@ -74,7 +74,7 @@ impl PgBouncer {
                 .database("postgres");
             options.connect().await?.close().await
         };
-        pooler.process.ready(probe).await?;
+        pooler.process.answers(probe).await?;
         Ok(pooler)
     }
 

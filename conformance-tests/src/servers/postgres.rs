@@ -139,11 +139,8 @@ impl PostgresServer {
     }
 
     async fn ready(&self) -> Outcome {
-        let probe = async || {
-            let mut connection = self.connection("postgres").await?;
-            connection.ping().await
-        };
-        self.process.ready(probe).await
+        let probe = || async { self.connection("postgres").await?.ping().await };
+        self.process.answers(probe).await
     }
 
     /// Its port.

@@ -134,14 +134,14 @@ impl Kind {
             .username(database)
             .password(PASSWORD)
             .database(database);
-        MysqlStore::builder(server).poll(POLL).pin(self.pins())
+        MysqlStore::builder(server).poll(pauses()).pin(self.pins())
     }
 }
 
-const POLL: PollRange = PollRange {
-    min: Duration::from_millis(5),
-    max: Duration::from_millis(100),
-};
+/// Short, so that cases end soon.
+fn pauses() -> PollRange {
+    PollRange::new(Duration::from_millis(5), Duration::from_millis(100))
+}
 
 #[async_trait]
 impl Setup for MysqlSetup {

@@ -155,7 +155,7 @@ impl Kind {
         match self {
             Self::Lease | Self::Newer => builder,
             Self::Pin => builder.pin(true),
-            Self::Pooler => builder.wake(Wake::Poll).poll(POLL),
+            Self::Pooler => builder.wake(Wake::Poll).poll(pauses()),
         }
     }
 
@@ -168,10 +168,10 @@ impl Kind {
     }
 }
 
-const POLL: PollRange = PollRange {
-    min: Duration::from_millis(5),
-    max: Duration::from_millis(100),
-};
+/// Short, so that cases end soon.
+fn pauses() -> PollRange {
+    PollRange::new(Duration::from_millis(5), Duration::from_millis(100))
+}
 
 #[async_trait]
 impl Setup for PostgresSetup {

@@ -27,10 +27,6 @@ pub(crate) const TTL: Duration = Duration::from_millis(1500);
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A busy machine, a connection that is made again.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
-const POLL: PollRange = PollRange {
-    min: Duration::from_millis(5),
-    max: Duration::from_millis(100),
-};
 
 /// How holds are kept.
 pub(crate) const WAYS: [&str; 2] = ["lease", "pin"];
@@ -392,7 +388,8 @@ async fn every_connection<D: sqlx::Database>(
 }
 
 pub(crate) fn builder<D: Database>(server: &D, way: &str) -> SqlStoreBuilder<D::Dialect> {
-    server.builder().poll(POLL).pin(way == "pin")
+    let pauses = PollRange::new(Duration::from_millis(5), Duration::from_millis(100));
+    server.builder().poll(pauses).pin(way == "pin")
 }
 
 pub(crate) async fn client<D: Database>(server: &D, way: &str, ttl: Duration) -> Outcome<LockClient> {
