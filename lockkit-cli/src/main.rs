@@ -20,6 +20,7 @@ mod shim;
 mod signals;
 mod status;
 mod store;
+mod upkeep;
 
 use std::process::ExitCode;
 
@@ -51,6 +52,8 @@ fn act(cli: &Cli) -> Result<Code, Failure> {
         Action::List(args) => status::list(args, &cli.store),
         Action::Watch(args) => status::watch(args, &cli.store),
         Action::Break(args) => status::break_lock(args, &cli.store),
+        Action::Schema(args) => upkeep::schema(args, &cli.store),
+        Action::Purge(args) => upkeep::purge(args, &cli.store),
         Action::Completions { shell } => pages::completions(*shell),
         Action::Man { command } => pages::man(command.as_deref()),
     }
