@@ -183,10 +183,7 @@ async fn a_silent_store_is_not_stormed() {
     assert_eq!(lost, guards.len(), "nothing was renewed");
     let asked = faults.calls(Operation::Renew);
     // The first batches, and in the rest of the lease four rounds of 64 parts at most.
-    assert!(
-        asked < 500,
-        "{asked} renewals were asked of a silent store"
-    );
+    assert!(asked < 500, "{asked} renewals were asked of a silent store");
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ const SUITE: &[&str] = &[
     "faults_redis",
     "interop_redis_py",
     "interop_redisson",
+    "soak_redis",
     "speed_redis",
 ];
 /// Runs the suite against promises that are broken on purpose.

@@ -8,7 +8,7 @@ fn ticket(n: u64) -> Ticket {
 }
 
 fn desk() -> Arc<Desk> {
-    let desk = Arc::new(Desk::new("me".into()));
+    let desk = Arc::new(Desk::new("me".into(), Promises::default()));
     desk.opened(&["me".into()]);
     desk
 }
