@@ -80,6 +80,14 @@ impl Ground {
         self
     }
 
+    /// Says that the trials which are added from now on need something more; `missing` says why it
+    /// cannot be used here.
+    #[must_use]
+    pub fn needing(mut self, missing: Option<String>) -> Self {
+        self.missing = self.missing.or(missing);
+        self
+    }
+
     /// Runs them as the program's arguments say, `threads` at once unless those say otherwise.
     #[must_use]
     pub fn run(self, threads: usize) -> ExitCode {

@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::config::{RedisStoreBuilder, TokenTtl};
 use crate::error::{fault, is_no_script, of_request};
-use crate::handshake::{Opened, Source, open};
+use crate::handshake::{self, Opened, Source, open};
 use crate::notify::Desk;
 use crate::scripts::Step;
 
@@ -123,6 +123,16 @@ impl Link {
             State::Down(outcome, why) => Err(fault(operation, *outcome, why.as_ref())),
             State::Connecting => Err(fault(operation, Outcome::Unavailable, "not connected")),
         }
+    }
+
+    /// Another connection, without messages, that ends when it is dropped.
+    pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened, BackendError> {
+        let config = &self.shared.config;
+        let limit = config.connect_timeout;
+        let opening = timeout(limit, handshake::plain(config, &self.shared.desk)).await;
+        opening
+            .unwrap_or_else(|_| Err(too_slow(limit)))
+            .map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 
     /// Sends one command.

@@ -135,6 +135,14 @@ pub(crate) async fn open(
     .map_err(|error| of_connecting(&error))
 }
 
+/// Makes a connection without messages, in the plain old protocol.
+pub(crate) async fn plain(config: &RedisStoreBuilder, desk: &Arc<Desk>) -> Result<Opened, Failure> {
+    let mut config = config.clone();
+    config.waiting = Waiting::Poll;
+    let opened = speak(&config, desk, ProtocolVersion::RESP2).await;
+    opened.map_err(|error| of_connecting(&error))
+}
+
 /// Old servers and some proxies refuse HELLO, or hang up.
 fn knows_no_hello(error: &RedisError) -> bool {
     match error.kind() {

@@ -17,6 +17,8 @@ mod data;
 #[cfg(unix)]
 mod network;
 #[cfg(unix)]
+mod proxies;
+#[cfg(unix)]
 mod stalls;
 #[cfg(unix)]
 mod waiters;
@@ -27,7 +29,7 @@ mod world;
 fn main() -> ExitCode {
     use conformance_tests::Ground;
     use conformance_tests::foreign::missing;
-    use conformance_tests::servers::RedisServer;
+    use conformance_tests::servers::{Nutcracker, RedisServer};
 
     let missing = || missing(RedisServer::PROGRAM);
     Ground::main("faults-of-redis", missing, 4, |ground| {
@@ -51,5 +53,7 @@ fn main() -> ExitCode {
             .trial(network::a_grant_whose_reply_is_dropped_is_one_hold)
             .trial(network::a_release_whose_reply_is_dropped_is_a_release)
             .trial(network::a_black_hole_each_way_ends_the_hold_in_time)
+            .needing(conformance_tests::foreign::missing(Nutcracker::PROGRAM))
+            .trial(proxies::a_list_that_the_proxy_refuses_says_so_and_hits_nobody_else)
     })
 }
