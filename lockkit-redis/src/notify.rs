@@ -248,12 +248,11 @@ impl Desk {
         }
     }
 
-    /// The channels that are to be heard on a new connection.
-    pub(crate) fn channels(&self) -> Vec<String> {
+    /// The channels that are to be heard on a new connection: of this store object, and of locks.
+    pub(crate) fn channels(&self) -> (String, Vec<String>) {
         let mut state = self.lock();
         state.wanted.clear();
-        let locks = state.locks.keys().cloned();
-        std::iter::once(self.channel.clone()).chain(locks).collect()
+        (self.channel.clone(), state.locks.keys().cloned().collect())
     }
 
     /// Messages arrive from now on, on these channels. What came before is not known, so that every

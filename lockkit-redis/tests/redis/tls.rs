@@ -86,6 +86,46 @@ async fn a_certificate_that_is_trusted_is_needed() {
         assert!(matches!(answer, Attempt::Granted(_)), "{answer:?}");
         store.release(&ticket).await.unwrap();
     }
+    // A server that wants to know its clients.
+    set("tls-auth-clients", "yes");
+    openssl(
+        &server.directory,
+        "req -newkey rsa:2048 -nodes -keyout client.key -out client.csr -subj /CN=client",
+    );
+    openssl(
+        &server.directory,
+        "x509 -req -in client.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out client.crt -days 2 -extfile names",
+    );
+    let anonymous = format!("rediss://localhost:{port}/0?ca={}", path("ca.crt"));
+    let known = format!(
+        "{anonymous}&cert={}&key={}",
+        path("client.crt"),
+        path("client.key")
+    );
+    for (url, enters) in [(anonymous, false), (known, true)] {
+        for protocol in ["resp2", "resp3"] {
+            let mut url: StoreUrl = format!("{url}&protocol={protocol}").parse().unwrap();
+            let store = RedisStoreBuilder::from_url(&mut url)
+                .unwrap()
+                .connect()
+                .await;
+            assert_eq!(store.is_ok(), enters, "{protocol}: {store:?}");
+        }
+    }
+    set("tls-auth-clients", "no");
+    for files in [
+        "ca=/nowhere.pem".to_owned(),
+        format!("ca={}", path("names")),
+        format!("ca={0}&cert={0}&key={0}", path("ca.crt")),
+    ] {
+        let url = format!("rediss://localhost:{port}/0?{files}");
+        let mut url: StoreUrl = url.parse().unwrap();
+        let builder = RedisStoreBuilder::from_url(&mut url).unwrap();
+        let error = builder.connect().await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Rejected, "{files}: {error:?}");
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        assert!(why.contains("` cannot be used: "), "{files}: {why}");
+    }
     let strange = RedisStore::builder().tcp("localhost", port);
     let error = strange.clone().tls(None).connect().await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::Rejected, "nobody vouches for it");
