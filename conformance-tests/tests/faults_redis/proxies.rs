@@ -20,7 +20,10 @@ pub(crate) async fn a_list_that_the_proxy_refuses_says_so_and_hits_nobody_else()
     };
     let why = refused.source().map(ToString::to_string);
     let why = why.unwrap_or_default();
-    ensure(refused.outcome() == Effect::Rejected, format!("{refused:?}"))?;
+    ensure(
+        refused.outcome() == Effect::Rejected,
+        format!("{refused:?}"),
+    )?;
     ensure(why.contains("SCAN") && why.contains("proxy"), why)?;
     // What looks at one lock passes.
     let seen = client.lock("jobs")?.inspect().await?;

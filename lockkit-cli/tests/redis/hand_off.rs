@@ -110,5 +110,8 @@ pub(crate) fn no_two_run_at_once() {
     for one in &mut all {
         assert_eq!(one.code(), Some(0));
     }
-    assert_eq!(world.server.ask(&["KEYS", "*"]), "redisson_lock_token:{job}");
+    assert_eq!(
+        world.server.ask(&["KEYS", "*"]),
+        "redisson_lock_token:{job}"
+    );
 }

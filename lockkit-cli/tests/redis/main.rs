@@ -44,10 +44,7 @@ fn main() -> ExitCode {
             "the_token_grows_over_everything",
             hand_off::the_token_grows_over_everything,
         ),
-        trial(
-            "no_two_run_at_once",
-            hand_off::no_two_run_at_once,
-        ),
+        trial("no_two_run_at_once", hand_off::no_two_run_at_once),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
