@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use conformance_tests::proxy::{Direction, Dropped, Flow, Proxy};
+use lockkit_proxy::{Direction, Dropped, Flow, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
