@@ -92,7 +92,17 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_tables_of_order_statistics() {
-        for (count, expected) in [(1, 0), (3, 0), (5, 0), (6, 0), (8, 0), (9, 1), (11, 1), (12, 2), (20, 5)] {
+        for (count, expected) in [
+            (1, 0),
+            (3, 0),
+            (5, 0),
+            (6, 0),
+            (8, 0),
+            (9, 1),
+            (11, 1),
+            (12, 2),
+            (20, 5),
+        ] {
             assert_eq!(cut(count), expected, "{count} rounds");
         }
     }

@@ -37,7 +37,7 @@ impl Bench {
             stores: stores.into_iter().collect(),
             topics: Topic::ALL.to_vec(),
             rounds: 9,
-            time: Duration::from_secs(20),
+            time: Duration::from_secs(15),
             delay: None,
             progress: false,
             program,
@@ -74,7 +74,7 @@ impl Bench {
     }
 
     /// The time for each store, in which everything is measured that could last as long as one likes.
-    /// By default 20 seconds.
+    /// By default 15 seconds.
     pub const fn time(mut self, time: Duration) -> Self {
         self.time = time;
         self
@@ -225,7 +225,12 @@ impl Found {
     }
 
     fn fail(&mut self, target: &Target, case: Case, error: &Failure) {
-        let text = format!("{}: {:?}, {}: {error}", target.label, case.topic(), case.name());
+        let text = format!(
+            "{}: {:?}, {}: {error}",
+            target.label,
+            case.topic(),
+            case.name()
+        );
         self.failures.push(text);
     }
 
@@ -312,7 +317,9 @@ impl Figure {
             what: reading.what.into(),
             unit: reading.unit,
             store: target.label.clone(),
-            noisy: ratio.as_ref().map_or_else(|| lock.is_noisy(), Spread::is_noisy),
+            noisy: ratio
+                .as_ref()
+                .map_or_else(|| lock.is_noisy(), Spread::is_noisy),
             bare: bare.and_then(Spread::of),
             ratio,
             lock,
@@ -360,7 +367,10 @@ impl Rounds {
 }
 
 fn add(values: &mut Vec<(Reading, Vec<f64>)>, reading: Reading) {
-    match values.iter_mut().find(|(known, _)| known.what == reading.what) {
+    match values
+        .iter_mut()
+        .find(|(known, _)| known.what == reading.what)
+    {
         Some((_, values)) => values.push(reading.value),
         None => values.push((reading, vec![reading.value])),
     }

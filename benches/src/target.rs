@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit::url::StoreUrl;
 use lockkit::LockClient;
+use lockkit::url::StoreUrl;
 use lockkit_proxy::{Direction, Proxy};
 use tokio::net::lookup_host;
 
@@ -83,13 +83,19 @@ pub(crate) struct Far {
 }
 
 impl Target {
-    pub(crate) async fn open(place: &Place, prefix: &str, delay: Option<Duration>) -> Outcome<Self> {
+    pub(crate) async fn open(
+        place: &Place,
+        prefix: &str,
+        delay: Option<Duration>,
+    ) -> Outcome<Self> {
         let shown: StoreUrl = place.url.parse()?;
         let client = lockkit::connect(&place.url).await?;
         let bare = bare::open(&place.url).await?;
         let facts = bare.facts().await?;
         let far = match delay {
-            Some(delay) if !shown.hosts().is_empty() => Some(Arc::new(Far::open(&place.url, delay).await?)),
+            Some(delay) if !shown.hosts().is_empty() => {
+                Some(Arc::new(Far::open(&place.url, delay).await?))
+            }
             _ => None,
         };
         Ok(Self {
@@ -113,7 +119,6 @@ impl Target {
     pub(crate) fn is_shared(&self) -> bool {
         !self.url.starts_with("memory:")
     }
-
 
     /// Removes what this run has left at the store.
     pub(crate) async fn sweep(&self) -> Outcome {
@@ -177,7 +182,9 @@ fn with_hosts(url: &str, hosts: &[SocketAddr]) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
-    let user = authority.rsplit_once('@').map_or(String::new(), |(user, _)| format!("{user}@"));
+    let user = authority
+        .rsplit_once('@')
+        .map_or(String::new(), |(user, _)| format!("{user}@"));
     let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
     format!("{scheme}://{user}{}{path}", hosts.join(","))
 }
@@ -199,7 +206,12 @@ mod tests {
 
     #[test]
     fn stores_are_called_as_somebody_named_them_or_as_their_scheme() {
-        let words = ["memory:", "redis://a", "fair=redis://b/?queue=fifo", "redis://c"];
+        let words = [
+            "memory:",
+            "redis://a",
+            "fair=redis://b/?queue=fifo",
+            "redis://c",
+        ];
         let places = Place::all(&words.map(str::to_owned)).unwrap();
         let read: Vec<_> = places.iter().map(|it| (&*it.label, &*it.url)).collect();
         let expected = [
@@ -213,7 +225,10 @@ mod tests {
 
     #[test]
     fn a_url_keeps_user_path_and_options_behind_a_proxy() {
-        let hosts = ["127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap()];
+        let hosts = [
+            "127.0.0.1:1".parse().unwrap(),
+            "127.0.0.1:2".parse().unwrap(),
+        ];
         let url = with_hosts("zk://me:pw@h1:2181,h2/app?ttl=4s", &hosts);
         assert_eq!(url, "zk://me:pw@127.0.0.1:1,127.0.0.1:2/app?ttl=4s");
         assert_eq!(with_hosts("redis://h", &hosts[..1]), "redis://127.0.0.1:1");
@@ -222,7 +237,13 @@ mod tests {
     #[test]
     fn an_option_is_added_once() {
         assert_eq!(with_option("file:/x", "ttl", "1s"), "file:/x?ttl=1s");
-        assert_eq!(with_option("redis://h/?a=b", "ttl", "1s"), "redis://h/?a=b&ttl=1s");
-        assert_eq!(with_option("redis://h/?ttl=9s", "ttl", "1s"), "redis://h/?ttl=9s");
+        assert_eq!(
+            with_option("redis://h/?a=b", "ttl", "1s"),
+            "redis://h/?a=b&ttl=1s"
+        );
+        assert_eq!(
+            with_option("redis://h/?ttl=9s", "ttl", "1s"),
+            "redis://h/?ttl=9s"
+        );
     }
 }

@@ -209,7 +209,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) only: Vec<Part>,
     /// The time for each store, in which everything is measured that could last as long as one likes.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "15s")]
     pub(crate) time: Duration,
     /// In how many rounds.
     #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]

@@ -53,9 +53,8 @@ fn measure(args: &BenchArgs) -> Result<Report, Failure> {
     }
     // All cores, unlike the other commands: what is measured is what a server program would see.
     let runtime = Runtime::new().map_err(|error| Failure::from_error(Code::System, &error))?;
-    let unavailable = |error: lockkit_benches::Failure| {
-        Failure::new(Code::Unavailable, error.to_string())
-    };
+    let unavailable =
+        |error: lockkit_benches::Failure| Failure::new(Code::Unavailable, error.to_string());
     runtime.block_on(bench.run()).map_err(unavailable)
 }
 

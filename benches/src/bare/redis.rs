@@ -118,10 +118,20 @@ impl Bare for Redis {
             ("server".to_owned(), server),
             ("client".to_owned(), format!("redis-rs {CLIENT}")),
         ];
-        for name in ["appendonly", "appendfsync", "save", "maxmemory-policy", "io-threads"] {
+        for name in [
+            "appendonly",
+            "appendfsync",
+            "save",
+            "maxmemory-policy",
+            "io-threads",
+        ] {
             let value = self.setting(name).await;
             let value = value.unwrap_or_else(|| UNKNOWN.to_owned());
-            let value = if value.is_empty() { "off".into() } else { value };
+            let value = if value.is_empty() {
+                "off".into()
+            } else {
+                value
+            };
             facts.push((name.to_owned(), value));
         }
         Ok(facts)
@@ -226,7 +236,9 @@ impl Bare for Redis {
             let found = scan.arg("COUNT").arg(5000).query_async(&mut connection);
             let (next, keys): (u64, Vec<String>) = match found.await {
                 // Proxies have no SCAN; what is left ends by itself.
-                Err(error) if error.kind() == ErrorKind::Server(redis::ServerErrorKind::ResponseError) => {
+                Err(error)
+                    if error.kind() == ErrorKind::Server(redis::ServerErrorKind::ResponseError) =>
+                {
                     return Ok(());
                 }
                 found => found?,

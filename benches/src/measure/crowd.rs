@@ -60,7 +60,12 @@ impl Probe for Crowd {
         let mut waits = histogram()?;
         for worker in workers {
             let answer = worker.hear().await?;
-            let Answer::Turns { counts, took, waits: seen } = answer else {
+            let Answer::Turns {
+                counts,
+                took,
+                waits: seen,
+            } = answer
+            else {
                 return Err(unexpected(&answer));
             };
             rate += sum(&counts) / took.as_secs_f64();

@@ -12,7 +12,7 @@ use crate::target::{Side, Target, with_option};
 use crate::worker::{Answer, Order, Program, Role, Start, Worker, unexpected};
 
 /// Longer than this nobody fills.
-const LIMIT: Duration = Duration::from_secs(8);
+const LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) struct Holds {
     keepers: [Worker; 2],
@@ -50,7 +50,14 @@ impl Holds {
         }
         let wanted = count;
         let lost = 0;
-        Ok(Self { keepers, counts, bytes, wanted, ttl, lost })
+        Ok(Self {
+            keepers,
+            counts,
+            bytes,
+            wanted,
+            ttl,
+            lost,
+        })
     }
 
     async fn read(&mut self, side: Side) -> Outcome<Vec<Reading>> {
@@ -70,7 +77,11 @@ impl Holds {
         )];
         if side == Side::Lock {
             // What a client does with the default lease, of half a minute.
-            readings.push(Reading::new("of one core, at a lease of 30 s", Unit::Part, each * count / 30.0));
+            readings.push(Reading::new(
+                "of one core, at a lease of 30 s",
+                Unit::Part,
+                each * count / 30.0,
+            ));
             if self.wanted >= 1000 {
                 readings.push(Reading::new("memory of a hold", Unit::Bytes, self.bytes[0]));
             }
@@ -88,7 +99,9 @@ impl Holds {
 impl Probe for Holds {
     async fn measure(&mut self, side: Side, _span: Duration) -> Outcome<Vec<Reading>> {
         let span = self.span();
-        self.keepers[side as usize].say(&Order::Window { span }).await?;
+        self.keepers[side as usize]
+            .say(&Order::Window { span })
+            .await?;
         self.read(side).await
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, consume_budget};
 use tokio::time::Instant;
 
 use super::cycle::{Way, name};
@@ -49,6 +49,7 @@ impl Probe for Tasks {
                 let mut random = fastrand::Rng::new();
                 while start.elapsed() < span {
                     cycles[random.usize(..cycles.len())].run().await?;
+                    consume_budget().await;
                     count += 1;
                 }
                 Outcome::Ok(count)

@@ -30,11 +30,19 @@ impl Axis {
         if high == 0.0 {
             return None;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "a few hundred decades at most")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a few hundred decades at most"
+        )]
         let decades = (low.log10().floor() as i32, high.log10().ceil() as i32);
         let (low, high) = decades;
         let high = high.max(low + 1);
-        Some(Self { low, high, from, to })
+        Some(Self {
+            low,
+            high,
+            from,
+            to,
+        })
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
@@ -67,8 +75,12 @@ pub(super) fn draw(report: &Report, topic: Topic, what: &str) -> Option<String> 
     if !matches!(unit, Unit::Seconds | Unit::PerSecond | Unit::Trips) {
         return None;
     }
-    let sides = figures.iter().flat_map(|figure| [Some(&figure.lock), figure.bare.as_ref()]);
-    let values = sides.flatten().flat_map(|spread| [spread.median, spread.low, spread.high]);
+    let sides = figures
+        .iter()
+        .flat_map(|figure| [Some(&figure.lock), figure.bare.as_ref()]);
+    let values = sides
+        .flatten()
+        .flat_map(|spread| [spread.median, spread.low, spread.high]);
     let axis = Axis::over(values, LEFT, RIGHT)?;
     let mut cases: Vec<&str> = Vec::new();
     for figure in &figures {
@@ -88,11 +100,14 @@ pub(super) fn draw(report: &Report, topic: Topic, what: &str) -> Option<String> 
         }
     }
     let height = y + 4.0;
-    let better = if more_is_better(unit) { "more is better →" } else { "← less is better" };
+    let better = if more_is_better(unit) {
+        "more is better →"
+    } else {
+        "← less is better"
+    };
     let label = escape(&format!("{what}, by store; {better}"));
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">\n"
-    );
+    let mut svg =
+        format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">\n");
     svg.push_str(&text(0.0, 14.0, "what", "start", what));
     svg.push_str(&text(RIGHT, 14.0, "better", "end", better));
     svg.push_str(&text(WIDTH, 14.0, "better", "end", "lock ÷ bare"));
@@ -110,7 +125,10 @@ pub(super) fn draw(report: &Report, topic: Topic, what: &str) -> Option<String> 
 fn row(report: &Report, figure: &Figure, axis: &Axis, y: f64) -> String {
     let store = color(report, &figure.store);
     let shown = value(figure.lock.median, figure.unit);
-    let mut title = format!("{}, {}: {}, {shown}", figure.store, figure.case, figure.what);
+    let mut title = format!(
+        "{}, {}: {}, {shown}",
+        figure.store, figure.case, figure.what
+    );
     let x = axis.at(figure.lock.median);
     let mut marks = String::new();
     if let Some(bare) = &figure.bare {
@@ -128,7 +146,11 @@ fn row(report: &Report, figure: &Figure, axis: &Axis, y: f64) -> String {
          <circle class=\"lock\" cx=\"{x:.1}\" cy=\"{y}\" r=\"6\"/>"
     ));
     let base = y + 4.0;
-    let class = if figure.noisy { "number noisy" } else { "number" };
+    let class = if figure.noisy {
+        "number noisy"
+    } else {
+        "number"
+    };
     let ratio = ratio(figure).unwrap_or_default();
     format!(
         "<g class=\"row c{store}\"><title>{}</title>{}{marks}{}{}</g>\n",
@@ -153,7 +175,9 @@ pub(super) fn mark(decade: f64, unit: Unit) -> String {
 /// A piece of text.
 pub(super) fn text(x: f64, y: f64, class: &str, anchor: &str, words: &str) -> String {
     let words = escape(words);
-    format!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>")
+    format!(
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>"
+    )
 }
 
 #[cfg(test)]

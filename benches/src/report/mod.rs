@@ -6,6 +6,7 @@
 
 mod chart;
 mod curves;
+mod markdown;
 mod page;
 mod table;
 mod words;
@@ -210,9 +211,24 @@ impl Report {
         page::write(self)
     }
 
+    /// The figures that tell most, as a table of Markdown for a manual.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        markdown::write(self)
+    }
+
+    /// A document in which the text between `<!-- measured: begin -->` and `<!-- measured: end -->` is
+    /// replaced by [`to_markdown`](Self::to_markdown); `None` if it has no such lines.
+    #[must_use]
+    pub fn put_into(&self, document: &str) -> Option<String> {
+        markdown::replace(document, &self.to_markdown())
+    }
+
     /// The figures of a topic, in the order in which they were measured.
     pub(crate) fn of(&self, topic: Topic) -> impl Iterator<Item = &Figure> {
-        self.figures.iter().filter(move |figure| figure.topic == topic)
+        self.figures
+            .iter()
+            .filter(move |figure| figure.topic == topic)
     }
 
     /// What was measured of a topic, each once: the rows of its table.

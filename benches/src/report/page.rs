@@ -1,29 +1,21 @@
 //! The report as one HTML file: no script, no font, no picture from anywhere else.
 
-use super::words::{escape, method, ratio, title, value};
+use super::words::{escape, glance_rows, method, ratio, title, value};
 use super::{Figure, Report, Topic, Unit, chart, curves};
 use crate::machine::date;
 use crate::noise::Spread;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The figures of the first table: a topic, the case, a part of what was measured, and its heading.
-const GLANCE: &[(Topic, &str, &str, &str)] = &[
-    (Topic::Solo, "1 task", "half", "alone, half of all cycles within"),
-    (Topic::Throughput, "64 tasks", "cycles", "64 tasks on 64 names"),
-    (Topic::Crowd, "64 in 1 ", "hand-offs", "64 tasks on one name"),
-    (Topic::Crowd, "8 in 4 ", "hand-offs", "8 in 4 processes on one name"),
-    (Topic::Crowd, "8 in 4 ", "fairness", "fairness among those"),
-    (Topic::Recovery, "kill", "until", "after kill -9 of the holder"),
-    (Topic::Holds, "1000 ", "memory", "memory of a hold"),
-];
-
 pub(super) fn write(report: &Report) -> String {
-    let mut page = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    let mut page =
+        String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
     page.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n");
     page.push_str("<link rel=\"icon\" href=\"data:,\">\n");
-    page.push_str(&format!("<title>Lock stores compared</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"));
+    page.push_str(&format!(
+        "<title>Lock stores compared</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+    ));
     page.push_str(&head(report));
     page.push_str("<main>\n");
     page.push_str(&glance(report));
@@ -43,7 +35,10 @@ fn head(report: &Report) -> String {
     let machine = &report.machine;
     let labels = report.stores.iter().map(|store| {
         let color = chart::color(report, &store.label);
-        format!("<span class=\"c{color}\"><i></i>{}</span>", escape(&store.label))
+        format!(
+            "<span class=\"c{color}\"><i></i>{}</span>",
+            escape(&store.label)
+        )
     });
     let labels: Vec<String> = labels.collect();
     let warning = if machine.optimised {
@@ -71,14 +66,10 @@ fn head(report: &Report) -> String {
 
 fn glance(report: &Report) -> String {
     let mut rows = String::new();
-    for (topic, case, what, heading) in GLANCE {
-        let meant = |row: &&(&str, &str)| row.0.starts_with(case) && row.1.starts_with(what);
-        let Some(row) = report.rows(*topic).iter().find(meant).copied() else {
-            continue;
-        };
+    for (heading, topic, row) in glance_rows(report) {
         rows.push_str(&format!("<tr><th scope=\"row\">{heading}</th>"));
         for store in &report.stores {
-            let figure = report.find(*topic, row, &store.label);
+            let figure = report.find(topic, row, &store.label);
             rows.push_str(&figure.map_or_else(|| "<td>–</td>".to_owned(), cell));
         }
         rows.push_str("</tr>\n");
@@ -96,7 +87,10 @@ fn glance(report: &Report) -> String {
 fn headings(report: &Report) -> String {
     let each = report.stores.iter().map(|store| {
         let color = chart::color(report, &store.label);
-        format!("<th scope=\"col\" class=\"c{color}\"><i></i>{}</th>", escape(&store.label))
+        format!(
+            "<th scope=\"col\" class=\"c{color}\"><i></i>{}</th>",
+            escape(&store.label)
+        )
     });
     each.collect()
 }
@@ -129,7 +123,10 @@ fn section(report: &Report, topic: Topic) -> String {
     }
     let curve = match topic {
         Topic::Solo => Some(("1 task", "latency of a cycle, and how rare it is")),
-        Topic::Crowd => Some(("64 in 1 process", "wait of 64 contenders in one process, and how rare it is")),
+        Topic::Crowd => Some((
+            "64 in 1 process",
+            "wait of 64 contenders in one process, and how rare it is",
+        )),
         _ => None,
     };
     if let Some((case, what)) = curve {
@@ -159,7 +156,10 @@ const fn id(topic: Topic) -> &'static str {
 
 /// All numbers of a topic. Open where no chart shows them.
 fn table(report: &Report, topic: Topic) -> String {
-    let charted = matches!(topic, Topic::Solo | Topic::Throughput | Topic::Crowd | Topic::Distance);
+    let charted = matches!(
+        topic,
+        Topic::Solo | Topic::Throughput | Topic::Crowd | Topic::Distance
+    );
     let open = if charted { "" } else { " open" };
     let mut text = format!(
         "<details{open}>\n<summary>All figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th>\
@@ -170,7 +170,10 @@ fn table(report: &Report, topic: Topic) -> String {
         let color = chart::color(report, &figure.store);
         let shown = |number: f64| escape(&value(number, figure.unit));
         let between = |spread: &Spread| format!("{} – {}", shown(spread.low), shown(spread.high));
-        let bare = figure.bare.as_ref().map_or("–".to_owned(), |bare| shown(bare.median));
+        let bare = figure
+            .bare
+            .as_ref()
+            .map_or("–".to_owned(), |bare| shown(bare.median));
         let range = figure.ratio.as_ref().map_or("–".to_owned(), |ratio| {
             let times = |number| value(number, Unit::Times);
             format!("{} – {}", times(ratio.low), times(ratio.high))
@@ -192,10 +195,14 @@ fn table(report: &Report, topic: Topic) -> String {
 }
 
 fn settings(report: &Report) -> String {
-    let mut text = String::from("<section id=\"settings\">\n<h2>Stores and their settings</h2>\n<dl>\n");
+    let mut text =
+        String::from("<section id=\"settings\">\n<h2>Stores and their settings</h2>\n<dl>\n");
     for store in &report.stores {
         let color = chart::color(report, &store.label);
-        let facts = store.facts.iter().map(|(name, value)| format!("{name} <b>{}</b>", escape(value)));
+        let facts = store
+            .facts
+            .iter()
+            .map(|(name, value)| format!("{name} <b>{}</b>", escape(value)));
         let facts: Vec<String> = facts.collect();
         let mut bare = format!("cycle: {}; turn: {}", store.bare_cycle, store.bare_turn);
         if !store.bare_recovery.is_empty() {

@@ -37,9 +37,17 @@ fn head(report: &Report) -> String {
         text.push_str("This program is not optimised: build it with `--release`, these figures mean nothing.\n");
     }
     for store in &report.stores {
-        let facts = store.facts.iter().map(|(name, value)| format!("{name} {value}"));
+        let facts = store
+            .facts
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"));
         let facts: Vec<String> = facts.collect();
-        text.push_str(&format!("{}: {}; {}\n", store.label, store.url, facts.join(", ")));
+        text.push_str(&format!(
+            "{}: {}; {}\n",
+            store.label,
+            store.url,
+            facts.join(", ")
+        ));
     }
     let percent = report.method.noise_limit * 100.0;
     text.push_str(&wrapped(&format!(
@@ -76,8 +84,14 @@ fn block(report: &Report, topic: Topic) -> String {
     text.push_str(&aligned(&columns));
     for store in &report.stores {
         let mut notes: Vec<String> = Vec::new();
-        for figure in report.of(topic).filter(|figure| figure.store == store.label) {
-            let note = figure.note.as_ref().map(|note| format!("{}: {note}", figure.case));
+        for figure in report
+            .of(topic)
+            .filter(|figure| figure.store == store.label)
+        {
+            let note = figure
+                .note
+                .as_ref()
+                .map(|note| format!("{}: {note}", figure.case));
             notes.extend(note.filter(|note| !notes.contains(note)));
         }
         if !notes.is_empty() {
@@ -140,7 +154,10 @@ mod tests {
     #[test]
     fn sentences_are_broken_between_words() {
         let text = wrapped(&"word ".repeat(40));
-        assert!(text.lines().all(|line| line.len() <= WIDTH && line.starts_with("  word")));
+        assert!(
+            text.lines()
+                .all(|line| line.len() <= WIDTH && line.starts_with("  word"))
+        );
         assert_eq!(text.matches("word").count(), 40);
     }
 }

@@ -1,6 +1,6 @@
 //! Numbers as people read them, and what the topics are called.
 
-use super::{Figure, Topic, Unit};
+use super::{Figure, Report, Topic, Unit};
 
 /// `12345` as `12 345`.
 pub(crate) fn thousands(count: usize) -> String {
@@ -33,14 +33,19 @@ fn three(value: f64) -> String {
 fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
     let step = steps.iter().find(|(size, _)| value.abs() >= *size * 0.9995);
     let (size, unit) = step.or(steps.last()).copied().unwrap_or((1.0, ""));
-    format!("{} {unit}", three(value / size)).trim_end().to_owned()
+    format!("{} {unit}", three(value / size))
+        .trim_end()
+        .to_owned()
 }
 
 /// A value with its unit.
 pub(crate) fn value(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Seconds if value == 0.0 => "0 s".into(),
-        Unit::Seconds => scaled(value, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]),
+        Unit::Seconds => scaled(
+            value,
+            &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")],
+        ),
         Unit::PerSecond => format!("{}/s", scaled(value, &[(1e6, "M"), (1e3, "k"), (1.0, "")])),
         Unit::Trips => three(value),
         Unit::Bytes => scaled(value, &[(1e6, "MB"), (1e3, "kB"), (1.0, "B")]),
@@ -113,6 +118,52 @@ pub(crate) const fn method(topic: Topic) -> &'static str {
     }
 }
 
+/// What is to be seen first: a topic, how its case and what was measured begin, and the heading.
+const GLANCE: &[(Topic, &str, &str, &str)] = &[
+    (
+        Topic::Solo,
+        "1 task",
+        "half",
+        "alone, half of all cycles within",
+    ),
+    (
+        Topic::Throughput,
+        "64 tasks",
+        "cycles",
+        "64 tasks on 64 names",
+    ),
+    (
+        Topic::Crowd,
+        "64 in 1 ",
+        "hand-offs",
+        "64 tasks on one name",
+    ),
+    (
+        Topic::Crowd,
+        "8 in 4 ",
+        "hand-offs",
+        "8 in 4 processes on one name",
+    ),
+    (Topic::Crowd, "8 in 4 ", "fairness", "fairness among those"),
+    (
+        Topic::Recovery,
+        "kill",
+        "until",
+        "after kill -9 of the holder",
+    ),
+    (Topic::Holds, "1000 ", "memory", "memory of a hold"),
+];
+
+/// The rows of [`GLANCE`] that were measured: heading, topic, and case with what was measured.
+pub(crate) fn glance_rows(report: &Report) -> Vec<(&'static str, Topic, (&str, &str))> {
+    let rows = GLANCE.iter().filter_map(|(topic, case, what, heading)| {
+        let mut rows = report.rows(*topic).into_iter();
+        let row = rows.find(|row| row.0.starts_with(case) && row.1.starts_with(what))?;
+        Some((*heading, *topic, row))
+    });
+    rows.collect()
+}
+
 /// Text for HTML and SVG.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -157,6 +208,9 @@ mod tests {
 
     #[test]
     fn nothing_of_a_text_becomes_markup() {
-        assert_eq!(escape("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
+        assert_eq!(
+            escape("<a href=\"x\">&"),
+            "&lt;a href=&quot;x&quot;&gt;&amp;"
+        );
     }
 }
