@@ -2,10 +2,20 @@
 //!
 //! A store joins with one file here and one line in [`open`].
 
+#[cfg(feature = "etcd")]
+mod etcd;
 mod file;
 mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(feature = "zk")]
+mod zk;
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -89,6 +99,16 @@ pub(crate) async fn open(url: &str) -> Outcome<Arc<dyn Bare>> {
         "file" => Arc::new(file::Files::open(&url)?),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => Arc::new(redis::Redis::open(&url).await?),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Arc::new(etcd::Cluster::open(&url).await?),
+        #[cfg(feature = "zk")]
+        "zk" | "zks" => Arc::new(zk::Ensemble::open(&url).await?),
+        #[cfg(feature = "postgres")]
+        "postgres" => Arc::new(postgres::Database::open(&url).await?),
+        #[cfg(feature = "mysql")]
+        "mysql" => Arc::new(mysql::Database::open(&url).await?),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Arc::new(sqlite::File::open(&url).await?),
         other => {
             let message = format!("nobody has said what the bare operations of `{other}:` are");
             return Err(Failure::new(message));
@@ -97,5 +117,10 @@ pub(crate) async fn open(url: &str) -> Outcome<Arc<dyn Bare>> {
 }
 
 /// The word for a missing value in a list of facts.
-#[cfg(feature = "redis")]
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zk"
+))]
 const UNKNOWN: &str = "not told";
