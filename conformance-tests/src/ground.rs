@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::failure::Outcome;
+#[cfg(unix)]
+use crate::servers::guardian;
 use crate::suite::{required, runtime};
 
 /// Trials that stand on something that may not be here, such as a server or a foreign program.
@@ -18,6 +20,22 @@ pub struct Ground {
 }
 
 impl Ground {
+    /// The whole `main` of such trials on servers: `missing` says why they cannot be used here,
+    /// `trials` adds them, and `threads` run at once.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn main(
+        name: &'static str,
+        missing: impl FnOnce() -> Option<String>,
+        threads: usize,
+        trials: impl FnOnce(Self) -> Self,
+    ) -> ExitCode {
+        if let Some(code) = guardian::serve() {
+            return code;
+        }
+        trials(Self::new(name, missing())).run(threads)
+    }
+
     /// No trials yet, on what is called `name` in `LOCKKIT_REQUIRE`; `missing` says why it cannot be
     /// used here.
     #[must_use]
@@ -67,6 +85,14 @@ impl Ground {
             Some(reason) => trial.with_kind(format!("skip: {reason}")),
             None => trial,
         });
+        self
+    }
+
+    /// Says that the trials which are added from now on need something more; `missing` says why it
+    /// cannot be used here.
+    #[must_use]
+    pub fn needing(mut self, missing: Option<String>) -> Self {
+        self.missing = self.missing.or(missing);
         self
     }
 

@@ -87,6 +87,10 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Redis(RedisMutant::PushedGrantKeepsFullTtl), In::Redis, "queue::dead_waiter_keeps_a_grant_briefly"),
     (Redis(RedisMutant::QueueEntryWithoutHeartbeat), In::Redis, "queue::dead_waiter_leaves_the_queue"),
     (Redis(RedisMutant::TryLeavesQueueEntry), In::Redis, "exclusion::try_leaves_nothing_behind"),
+    (Redis(RedisMutant::EarlyPushDropped), In::Redis, "waiting::early_wake_up_is_kept"),
+    (Redis(RedisMutant::GhostOfLateRequest), In::Redis, "queue::late_attempt_of_a_withdrawn_waiter_delays_nobody"),
+    (Redis(RedisMutant::NoAttemptAfterSubscribing), In::RedisBarging, "waiting::early_wake_up_is_kept"),
+    (Redis(RedisMutant::NoAttemptAfterReconnecting), In::Redis, "outage::waiter_looks_again_when_its_wake_ups_come_back"),
 ];
 
 /// A mutant must be caught within this time.

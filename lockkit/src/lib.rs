@@ -28,10 +28,14 @@
 //! | `postgres://host/database` | `postgres` | a fleet with PostgreSQL; transactions of its own tables can depend on a hold |
 //! | `redis://host/` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
 //!
+//! The [`manual`] says more: how locks fail, how to fence a write, how to choose a store, how to come from
+//! another lock, and when not to use one.
+//!
 //! [`connect`] describes URLs and their options. To bring a store of your own, implement
 //! [`DistributedLock`] and give it to [`LockClient::new`].
 
 mod connect;
+pub mod manual;
 mod stores;
 
 pub use connect::{Connect, builder, connect};

@@ -86,6 +86,16 @@ const NEEDS: &[Need] = &[
         for_what: "the libraries of Python programs, and other versions of servers",
     },
     Need {
+        program: "chromium",
+        package: "chromium",
+        for_what: "the page of the bench in a real browser",
+    },
+    Need {
+        program: "chromedriver",
+        package: "chromium-driver",
+        for_what: "leading that browser",
+    },
+    Need {
         program: "perl",
         package: "perl-base",
         for_what: "programs with signal masks of their own",

@@ -71,7 +71,9 @@ impl PgBouncer {
                 .host("127.0.0.1")
                 .port(port)
                 .username("postgres")
-                .database("postgres");
+                .database("postgres")
+                // The pooler refuses parameters that it does not know.
+                .extra_float_digits(None);
             options.connect().await?.close().await
         };
         pooler.process.answers(probe).await?;

@@ -13,7 +13,9 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
         SqlMutant::TokenOfLastHolderRepeated => ("GREATEST(l.token + 1, {now})", "l.token"),
         SqlMutant::TokenRaisedOnRepeat => ("> {now}, l.token, GREATEST", "> {now}, l.token + 1, GREATEST"),
         SqlMutant::LeaseNeverEnds => (" OR expires_at <= {now} OR pinned <> 0)", ")"),
-        SqlMutant::PrefixIsPattern | SqlMutant::WakeUpLost => return file.to_owned(),
+        SqlMutant::PrefixIsPattern | SqlMutant::TokenRaisedInsidePin | SqlMutant::WakeUpLost => {
+            return file.to_owned();
+        }
     };
     file.replace(from, to)
 }

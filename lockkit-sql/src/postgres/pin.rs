@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::error::ERRORS;
 use super::notify::Desk;
 use super::session::{of, send, unreadable};
-use crate::error::{Phase, Problem};
+use crate::error::{Phase, Problem, SqlFault};
 
 /// Connections that wait for their next hold.
 const IDLE: usize = 8;
@@ -59,6 +59,8 @@ enum Order {
         operation: &'static str,
         text: String,
         answer: oneshot::Sender<Answer>,
+        /// Whether the connection may go on when nobody waits for the answer any more.
+        harmless: bool,
     },
     /// Sends a message of whose answer nobody needs to know.
     Tell(&'static str),
@@ -69,22 +71,23 @@ enum Order {
 impl Session {
     /// Sends a message. A caller that is dropped before the answer has the connection closed.
     pub(super) async fn ask(&self, operation: &'static str, text: String) -> Answer {
-        self.asked(operation, text)
-            .await?
-            .await
-            .unwrap_or_else(|_| Err(gone(operation)))
+        let answered = self.asked(operation, text, false).await?;
+        // What was not carried out before the end never will be.
+        answered.await.unwrap_or_else(|_| Err(gone(operation)))
     }
 
     async fn asked(
         &self,
         operation: &'static str,
         text: String,
+        harmless: bool,
     ) -> Result<oneshot::Receiver<Answer>, BackendError> {
         let (answer, answered) = oneshot::channel();
         let order = Order::Ask {
             operation,
             text,
             answer,
+            harmless,
         };
         match self.orders.send(order).await {
             Ok(()) => Ok(answered),
@@ -104,7 +107,14 @@ impl Session {
 
 fn gone(operation: &'static str) -> BackendError {
     let text = "the connection of the pin has ended";
-    ERRORS.fault(operation, Problem::Connection, Outcome::Indeterminate, text)
+    ERRORS.fault(operation, Problem::Connection, Outcome::Unavailable, text)
+}
+
+/// Whether the server ended the session before it carried out anything.
+fn was_ended(error: &BackendError) -> bool {
+    let fault = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    let code = fault.and_then(|fault: &SqlFault| fault.code());
+    error.outcome() == Outcome::Unavailable || matches!(code, Some("57P01" | "25P03"))
 }
 
 impl Pins {
@@ -193,7 +203,7 @@ impl Pins {
             pings.push(match orders {
                 None => None,
                 Some(orders) => Session { orders }
-                    .asked("renew", "SELECT 1".to_owned())
+                    .asked("renew", "SELECT 1".to_owned(), true)
                     .await
                     .ok(),
             });
@@ -206,8 +216,8 @@ impl Pins {
                 None => Ok(Renewal::NotHeld),
                 Some(ping) => match tokio::time::timeout_at(end, ping).await {
                     Ok(Ok(Ok(_))) => Ok(Renewal::Renewed { since: None }),
-                    Ok(Ok(Err(error))) => Err(error),
-                    Ok(Err(_)) => Ok(Renewal::NotHeld),
+                    // With its connection the hold has ended, whatever became of the request.
+                    Ok(Ok(Err(_)) | Err(_)) => Ok(Renewal::NotHeld),
                     Err(_) => Err(BackendError::timeout(ERRORS.backend, "renew", limit)),
                 },
             });
@@ -234,6 +244,7 @@ impl Pins {
                     Release::Released
                 }))
             }
+            Err(error) if was_ended(&error) => None,
             Err(error) => Some(Err(error)),
         }
     }
@@ -245,12 +256,12 @@ async fn serve(mut listener: PgListener, mut orders: mpsc::Receiver<Order>, desk
     loop {
         let order = tokio::select! {
             biased;
-            order = orders.recv() => order,
-            // There is nothing to be told here but the end.
+            // There is nothing to be told here but the end, and that before anything is sent in vain.
             end = listener.try_recv() => match end {
                 Ok(Some(_)) => continue,
                 Ok(None) | Err(_) => None,
             },
+            order = orders.recv() => order,
         };
         let well = match order {
             None => false,
@@ -266,7 +277,8 @@ async fn serve(mut listener: PgListener, mut orders: mpsc::Receiver<Order>, desk
                 operation,
                 text,
                 answer,
-            }) => ask(&mut listener, operation, text, answer).await,
+                harmless,
+            }) => ask(&mut listener, operation, text, answer, harmless).await,
         };
         if !well {
             break;
@@ -281,21 +293,22 @@ async fn serve(mut listener: PgListener, mut orders: mpsc::Receiver<Order>, desk
     drop(timeout(SILENCE, send(&mut listener, "ROLLBACK".to_owned())).await);
 }
 
-/// Answers whether the connection is well, and the caller is there.
+/// Answers whether the connection is well, and the caller is there where it has to be.
 async fn ask(
     listener: &mut PgListener,
     operation: &'static str,
     text: String,
     mut answer: oneshot::Sender<Answer>,
+    harmless: bool,
 ) -> bool {
     let asked = tokio::select! {
         asked = timeout(SILENCE, send(&mut *listener, text)) => asked,
-        () = answer.closed() => return false,
+        () = answer.closed(), if !harmless => return false,
     };
     let (result, well) = match asked {
         Ok(Ok(rows)) => (Ok(rows), true),
         Ok(Err(error)) => (Err(of(operation, &error)), false),
         Err(_) => (Err(unreadable(operation)), false),
     };
-    answer.send(result).is_ok() && well
+    (answer.send(result).is_ok() || harmless) && well
 }

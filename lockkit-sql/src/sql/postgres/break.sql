@@ -1,8 +1,8 @@
--- Ends a hold, whoever has it.
+-- Ends a hold that is not pinned, whoever has it.
 -- {name}; {channel} is told the name when somebody waits. Answers what was there.
 WITH seen AS (
     SELECT l.* FROM {table} AS l
-    WHERE l.name = {name} AND l.holder IS NOT NULL AND l.expires_at > {now}
+    WHERE l.name = {name} AND NOT l.pinned AND l.holder IS NOT NULL AND l.expires_at > {now}
     FOR UPDATE
 ), freed AS (
     UPDATE {table} AS l
