@@ -183,6 +183,11 @@ impl Setup for MysqlSetup {
         !self.kind.comes_over_the_network()
     }
 
+    fn ttl(&self) -> Duration {
+        // The server counts the silence of a session in seconds, and each pin connects first.
+        Duration::from_millis(if self.kind.pins() { 3000 } else { 1200 })
+    }
+
     async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {
         let server = self.server(alone).await?;
         let number = self.sites.fetch_add(1, Ordering::Relaxed) % SITES;

@@ -3,16 +3,17 @@
 -- lock is given if the first or the third of them changed a row.
 --
 -- 1. The row that is there, if it is free and nobody has it locked. The inner query passes over a
---    locked row; without its limit MySQL would join it to the outer statement, and wait.
+--    locked row. It must come first, and be carried out by itself: without the limit MySQL would merge
+--    it into the outer statement, and without the order of the join MariaDB might look through the
+--    whole table, and both would wait for rows of others.
 --    A ticket that holds already keeps its token; every other grant has a larger one. The token comes
 --    first: what is set later sees what was set before.
-UPDATE {table} AS l
-JOIN (
-    SELECT name FROM {table}
+UPDATE (
+    SELECT name FROM {table} FORCE INDEX (PRIMARY)
     WHERE name = {name}
       AND (holder IS NULL OR holder = {holder} OR expires_at <= {now} OR pinned <> 0)
     LIMIT 1 FOR UPDATE SKIP LOCKED
-) AS free USING (name)
+) AS free STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = free.name
 SET l.token = LAST_INSERT_ID(
         IF(l.holder = {holder} AND l.expires_at > {now}, l.token, GREATEST(l.token + 1, {now}))),
     l.holder = {holder},

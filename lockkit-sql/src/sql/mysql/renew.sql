@@ -5,10 +5,9 @@
 --    passed over.
 SET @lockkit_now = {now};
 -- 2. A holder has one row, so that it need not be paired with its name.
-UPDATE {table} AS l
-JOIN (
-    SELECT name FROM {table}
+UPDATE (
+    SELECT name FROM {table} FORCE INDEX (PRIMARY)
     WHERE name IN ({names}) AND holder IN ({holders}) AND expires_at > @lockkit_now
     LIMIT {count} FOR UPDATE SKIP LOCKED
-) AS mine USING (name)
+) AS mine STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET l.expires_at = @lockkit_now + {ttl};
