@@ -95,7 +95,7 @@ async fn a_lock_lasts_as_long_as_its_transaction() {
     let lock = TxLock::<Sqlite>::take(&client, "stock", &mut transaction).await;
     let mut lock = lock.unwrap().unwrap();
     let sell = sqlx::query("UPDATE stock SET n = n - 1");
-    sell.execute(&mut ***lock).await.unwrap();
+    sell.execute(&mut **lock).await.unwrap();
     transaction.commit().await.unwrap();
     assert_eq!(stock(&pool).await, 4);
     let free = client.lock("stock").unwrap().try_acquire().await.unwrap();
