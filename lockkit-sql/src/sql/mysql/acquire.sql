@@ -4,7 +4,8 @@
 -- The row that is there, if it is free and nobody has it locked: the inner query passes over a locked
 -- row, if it is carried out by itself and first. MySQL does so with a join in a fixed order, and the
 -- limit keeps it from merging the two; in a condition it would wait. MariaDB does so in a condition,
--- and needs a millisecond for the join. Each reads its own words, and takes the other's for a comment.
+-- and needs a millisecond for the join; the name stands there twice, or it would look through the
+-- whole table. Each reads its own words, and takes the other's for a comment.
 -- A ticket that holds already keeps its token; every other grant has a larger one. The token comes
 -- first: what is set later sees what was set before.
 UPDATE
@@ -21,7 +22,7 @@ SET l.token = LAST_INSERT_ID(
     l.holder = {holder},
     l.expires_at = {now} + {ttl},
     l.pinned = {pinned}
-/*M!100600 WHERE l.name = (SELECT name FROM (
+/*M!100600 WHERE l.name = {name} AND l.name = (SELECT name FROM (
     SELECT name FROM {table} FORCE INDEX (PRIMARY)
     WHERE name = {name}
       AND (holder IS NULL OR holder = {holder} OR expires_at <= {now} OR pinned <> 0)

@@ -13,7 +13,7 @@ UPDATE
 SET l.pinned = 0 * LAST_INSERT_ID(IF(l.expires_at >= {now} OR l.pinned <> 0, 2, 1)),
     l.holder = NULL,
     l.expires_at = LEAST(l.expires_at, {now})
-/*M!100600 WHERE l.name = (SELECT name FROM (
+/*M!100600 WHERE l.name = {name} AND l.name = (SELECT name FROM (
     SELECT name FROM {table} FORCE INDEX (PRIMARY)
     WHERE name = {name} AND holder = {holder}
     LIMIT 1 FOR UPDATE SKIP LOCKED
