@@ -23,7 +23,9 @@ const SUITE: &[&str] = &[
     "interop_redisson",
     "measure",
     "soak_redis",
+    "soak_sql",
     "speed_redis",
+    "speed_sql",
 ];
 /// Runs the suite against promises that are broken on purpose.
 const MUTANTS: &str = "mutants";
