@@ -25,6 +25,7 @@
 //! | `memory:` | none | tests; one process; private to the client that opened it |
 //! | `file:/var/lib/lockkit` | none | the processes of one machine; works together with `flock(1)` |
 //! | `redis://host/` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
+//! | `zk://host1,host2,host3/` | `zk` | a fleet with a ZooKeeper ensemble; works together with Curator, go-zookeeper and kazoo |
 //!
 //! [`connect`] describes URLs and their options. To bring a store of your own, implement
 //! [`DistributedLock`] and give it to [`LockClient::new`].
@@ -43,6 +44,8 @@ pub use lockkit_core::{
 pub use lockkit_core::{backend, clock, memory, url, wrap};
 #[cfg(feature = "redis")]
 pub use lockkit_redis as redis;
+#[cfg(feature = "zk")]
+pub use lockkit_zk as zk;
 
 /// The example of the README, compiled and run.
 #[cfg(doctest)]

@@ -7,6 +7,7 @@ mod peer;
 mod redis_py;
 mod redisson;
 mod servers;
+mod zk;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ pub use peer::Peer;
 pub use redis_py::RedisPy;
 pub use redisson::Redisson;
 pub use servers::Version;
+pub use zk::ZkVersion;
 
 /// What to do about a program that is not there.
 const HOW: &str = "`cargo x setup` brings it";

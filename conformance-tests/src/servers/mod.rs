@@ -13,8 +13,10 @@ mod nutcracker;
 mod port;
 mod process;
 mod redis;
+mod zk;
 
 pub use nutcracker::Nutcracker;
 pub use port::free_port;
 pub use process::{ServerCommand, ServerProcess};
 pub use redis::RedisServer;
+pub use zk::{ZkCommand, ZkEnsemble, ZkServer};

@@ -7,6 +7,8 @@ mod memory;
 mod redis;
 #[cfg(unix)]
 mod redis_proxy;
+#[cfg(unix)]
+mod zk;
 
 #[cfg(unix)]
 pub use file::FileSetup;
@@ -15,6 +17,8 @@ pub use memory::MemorySetup;
 pub use redis::RedisSetup;
 #[cfg(unix)]
 pub use redis_proxy::RedisProxySetup;
+#[cfg(unix)]
+pub use zk::ZkSetup;
 
 use crate::setup::Setup;
 
@@ -36,12 +40,22 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(RedisSetup::poll()),
         #[cfg(unix)]
         Box::new(RedisProxySetup::new()),
+        #[cfg(unix)]
+        Box::new(ZkSetup::one()),
+        #[cfg(unix)]
+        Box::new(ZkSetup::three()),
     ];
     #[cfg(unix)]
     let versions = crate::foreign::Version::all().into_iter();
     #[cfg(unix)]
     let versions = versions.map(|version| Box::new(RedisSetup::version(version)) as Box<dyn Setup>);
     #[cfg(unix)]
-    let setups = setups.into_iter().chain(versions).collect();
+    let setups = setups.into_iter().chain(versions);
+    #[cfg(unix)]
+    let versions = crate::foreign::ZkVersion::all().into_iter();
+    #[cfg(unix)]
+    let versions = versions.map(|version| Box::new(ZkSetup::version(version)) as Box<dyn Setup>);
+    #[cfg(unix)]
+    let setups = setups.chain(versions).collect();
     setups
 }
