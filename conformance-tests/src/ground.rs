@@ -62,6 +62,13 @@ impl Ground {
         self
     }
 
+    /// Adds the trials of another ground, to be run by one program.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.trials.extend(other.trials);
+        self
+    }
+
     /// Runs them as the program's arguments say, `threads` at once unless those say otherwise.
     #[must_use]
     pub fn run(self, threads: usize) -> ExitCode {

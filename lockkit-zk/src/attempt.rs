@@ -9,7 +9,7 @@ use zookeeper_client::{CreateMode, Error};
 use crate::backend::Inner;
 use crate::error::{fault, of_request, outcome};
 use crate::keys;
-use crate::places::{Node, Place};
+use crate::places::{Node, Place, Turn};
 use crate::queue::{AGED, Queue};
 use crate::session::{Session, options};
 
@@ -26,23 +26,35 @@ enum Step {
 
 impl Inner {
     pub(crate) async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let turn = self.enter(ticket).ok_or_else(released)?;
+        let _turn = turn.lock().await;
         if self.is_gone(ticket) {
             return Err(released());
         }
-        let session = self.sessions.live("attempt").await?;
         let known = self.places.of(ticket.holder);
+        let answer = self.attempt_in_turn(ticket, known).await;
+        // What answers like these leave nothing behind, and the client forgets the ticket.
+        let forgets = match &answer {
+            Ok(Attempt::Held { .. }) => !ticket.enqueue,
+            Ok(_) => false,
+            Err(error) => error.outcome() != Outcome::Indeterminate,
+        };
+        if forgets {
+            self.places.leave(ticket.holder);
+        }
+        answer
+    }
+
+    async fn attempt_in_turn(
+        &self,
+        ticket: &Ticket,
+        known: Option<Place>,
+    ) -> Result<Attempt, BackendError> {
+        let session = self.sessions.live("attempt").await?;
         // The node of an ended session has gone with it.
         let known = known.filter(|place| Arc::ptr_eq(&place.session, &session));
         let mut place = known.unwrap_or_else(|| self.new_place(ticket, &session));
-        let answer = self.take(ticket, &mut place).await;
-        if let Err(error) = &answer
-            && error.outcome() != Outcome::Indeterminate
-            && place.node.is_none()
-            && !place.unsure
-        {
-            self.places.forget(ticket.holder);
-        }
-        answer
+        self.take(ticket, &mut place).await
     }
 
     fn new_place(&self, ticket: &Ticket, session: &Arc<Session>) -> Place {
@@ -74,13 +86,13 @@ impl Inner {
             (Some(0), Some(node)) => {
                 let grant = self.grant(&place.session, node)?;
                 place.granted = true;
-                self.places.put(ticket.holder, place.clone());
+                self.places.put(ticket.holder, Some(place.clone()));
                 Ok(Attempt::Granted(grant))
             }
             (Some(ahead), _) if ticket.enqueue => {
                 let (near, far) = queue.before(ahead);
                 place.before = Some((near.map(str::to_owned), far.map(str::to_owned)));
-                self.places.put(ticket.holder, place.clone());
+                self.places.put(ticket.holder, Some(place.clone()));
                 Ok(held(ahead))
             }
             (Some(ahead), _) => {
@@ -109,7 +121,7 @@ impl Inner {
                 });
             }
             place.unsure = false;
-            self.places.put(ticket.holder, place.clone());
+            self.places.put(ticket.holder, Some(place.clone()));
             return Ok(Step::Stands(queue));
         }
         // The session's requests are carried out in order, and those of a lost connection not after
@@ -128,8 +140,8 @@ impl Inner {
         let (created, sent, children) = loop {
             // Before it is handed over, so that a caller who gives up now is not forgotten.
             place.unsure = true;
-            self.places.put(ticket.holder, place.clone());
-            if self.is_gone(ticket) {
+            let known = self.places.put(ticket.holder, Some(place.clone()));
+            if !known || self.is_gone(ticket) {
                 return Err(released());
             }
             let sent = session.now();
@@ -145,7 +157,8 @@ impl Inner {
                 }
                 Err(error) => {
                     place.unsure = outcome(&error) == Outcome::Indeterminate;
-                    self.places.put(ticket.holder, place.clone());
+                    self.places
+                        .put(ticket.holder, place.unsure.then(|| place.clone()));
                     return Err(of_request("attempt", &error));
                 }
             }
@@ -157,7 +170,7 @@ impl Inner {
             czxid: stat.czxid,
         });
         place.unsure = false;
-        self.places.put(ticket.holder, place.clone());
+        self.places.put(ticket.holder, Some(place.clone()));
         if self.is_gone(ticket) {
             // Its release came in between and may not have seen the node.
             self.delete_own("attempt", place).await?;
@@ -169,12 +182,17 @@ impl Inner {
 
     /// Ends the hold of a ticket, or takes it out of the queue.
     pub(crate) async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        self.places.bury(ticket.holder);
+        let turn = self.places.bury(ticket.holder);
+        let _turn = match &turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
         #[cfg(feature = "mutants")]
         if let Some(answer) = self.broken_release(ticket).await {
             return answer;
         }
         let Some(mut place) = self.places.of(ticket.holder) else {
+            self.places.forget(ticket.holder);
             return Ok(Release::NotHeld);
         };
         if place.session.has_ended() {
@@ -222,6 +240,14 @@ impl Inner {
             drop(client.delete(&place.dir, None));
         }
         Ok(deleted)
+    }
+
+    fn enter(&self, ticket: &Ticket) -> Option<Arc<Turn>> {
+        #[cfg(feature = "mutants")]
+        if self.mutant == Some(crate::ZkMutant::LateRequestMakesGhost) {
+            self.places.raise(ticket.holder);
+        }
+        self.places.enter(ticket.holder)
     }
 
     fn is_gone(&self, ticket: &Ticket) -> bool {

@@ -26,6 +26,11 @@ impl Gone {
         below.is_some_and(|(_, &last)| holder.number() <= last)
     }
 
+    #[cfg(feature = "mutants")]
+    pub(crate) fn remove(&mut self, holder: HolderId) {
+        self.clients.remove(&holder.client());
+    }
+
     pub(crate) fn insert(&mut self, holder: HolderId) {
         if self.contains(holder) {
             return;

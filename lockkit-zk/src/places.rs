@@ -72,17 +72,41 @@ struct Books {
     gone: Gone,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Entry {
-    place: Place,
+    /// `None` until a node is asked for.
+    place: Option<Place>,
     /// A watch whose owner has gone. Its parts at the server are taken away only after the node is:
     /// then nothing of it is left there, and no request delays the release.
     parked: Option<Running>,
+    turn: Arc<Turn>,
 }
+
+/// Whoever has it changes what is known of a ticket, which takes several requests. A late request of
+/// a ticket must not make a second node while another is being made.
+pub(crate) type Turn = tokio::sync::Mutex<()>;
 
 impl Places {
     fn lock(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn of a ticket that is attempted; `None` if it was released.
+    pub(crate) fn enter(&self, holder: HolderId) -> Option<Arc<Turn>> {
+        let mut books = self.lock();
+        if books.gone.contains(holder) {
+            return None;
+        }
+        let entry = books.places.entry(holder).or_default();
+        Some(Arc::clone(&entry.turn))
+    }
+
+    /// The turn of a ticket that is known, and refuses its attempts from now on.
+    pub(crate) fn bury(&self, holder: HolderId) -> Option<Arc<Turn>> {
+        let mut books = self.lock();
+        books.gone.insert(holder);
+        let entry = books.places.get(&holder);
+        entry.map(|entry| Arc::clone(&entry.turn))
     }
 
     /// Whether the ticket was released.
@@ -92,24 +116,21 @@ impl Places {
 
     pub(crate) fn of(&self, holder: HolderId) -> Option<Place> {
         let books = self.lock();
-        books.places.get(&holder).map(|entry| entry.place.clone())
+        books.places.get(&holder)?.place.clone()
     }
 
-    /// Notes what is known of a ticket; not of one that was released meanwhile.
-    pub(crate) fn put(&self, holder: HolderId, place: Place) {
+    /// Notes what is known of a ticket that was entered; answers whether it still is.
+    pub(crate) fn put(&self, holder: HolderId, place: Option<Place>) -> bool {
         let mut books = self.lock();
-        if let Some(entry) = books.places.get_mut(&holder) {
-            entry.place = place;
-        } else if !books.gone.contains(holder) {
-            let parked = None;
-            books.places.insert(holder, Entry { place, parked });
-        }
+        let entry = books.places.get_mut(&holder);
+        entry.map(|entry| entry.place = place).is_some()
     }
 
     /// The ticket holds by its node; answers whether it still stands there.
     pub(crate) fn grant(&self, holder: HolderId, node: &Node) -> bool {
         let mut books = self.lock();
         let place = books.places.get_mut(&holder).map(|entry| &mut entry.place);
+        let place = place.and_then(Option::as_mut);
         let place = place.filter(|place| place.node.as_ref() == Some(node));
         place.map(|place| place.granted = true).is_some()
     }
@@ -125,15 +146,26 @@ impl Places {
         }
     }
 
-    /// Forgets a ticket that left nothing behind.
+    /// Forgets a ticket of which nothing is known, unless another attempt of it waits for its turn.
+    pub(crate) fn leave(&self, holder: HolderId) {
+        let mut books = self.lock();
+        // One is the book's, one is that of the attempt that leaves.
+        let alone = |entry: &Entry| entry.place.is_none() && Arc::strong_count(&entry.turn) <= 2;
+        if books.places.get(&holder).is_some_and(alone) {
+            books.places.remove(&holder);
+        }
+    }
+
+    /// Forgets a ticket whose node is gone.
     pub(crate) fn forget(&self, holder: HolderId) {
         let entry = self.lock().places.remove(&holder);
         drop(entry);
     }
 
-    /// Refuses the ticket from now on; what is known of it stays until its node is gone.
-    pub(crate) fn bury(&self, holder: HolderId) {
-        self.lock().gone.insert(holder);
+    /// Forgets that a ticket was released.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn raise(&self, holder: HolderId) {
+        self.lock().gone.remove(holder);
     }
 
     /// How many tickets there are.

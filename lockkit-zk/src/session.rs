@@ -20,6 +20,10 @@ use crate::error::{fault, of_connecting, of_request};
 
 /// How long a request waits for the connection before it is answered that there is none.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a session that is being closed may seem to live.
+const TWIN: Duration = Duration::from_millis(200);
+/// How often it is tried to close a session from another connection.
+const TWINS: u32 = 20;
 
 /// One session, from its begin to its end.
 pub(crate) struct Session {
@@ -251,13 +255,24 @@ impl Sessions {
     /// over and closes it.
     pub(crate) async fn expire(&self) -> Result<(), BackendError> {
         let session = self.present();
-        let twin = crate::connect::twin(&self.config, session.client().session().clone()).await;
-        let twin = twin.map_err(|error| of_request("expire", &error))?;
-        // The last handle closes the session.
-        drop(twin);
         let mut states = session.client().state_watcher();
+        let mut tries = 0;
         while !session.has_ended() {
-            states.changed().await;
+            tries += 1;
+            match crate::connect::twin(&self.config, session.client().session().clone()).await {
+                // The last handle closes the session.
+                Ok(twin) => drop(twin),
+                // Two that want one session disturb each other.
+                Err(_) if tries < TWINS => {}
+                Err(error) => return Err(of_request("expire", &error)),
+            }
+            let ended = async {
+                while !session.has_ended() {
+                    states.changed().await;
+                }
+            };
+            // Our own connection may be back before the twin has closed the session: then once more.
+            let _ = timeout(TWIN, ended).await;
         }
         Ok(())
     }

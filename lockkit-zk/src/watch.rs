@@ -7,17 +7,23 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::backend::{Wake, Watch};
 use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use tokio::select;
+use tokio::time::timeout;
 use zookeeper_client::{Client, EventType, StateWatcher, WatchedEvent};
 
 use crate::backend::Inner;
 use crate::error::{fault, of_request};
 use crate::places::{Node, Place};
 use crate::queue::Queue;
+use crate::session::Session;
+
+/// How long it may take to find out why a node was deleted, before the loss is told anyway.
+const DOUBT: Duration = Duration::from_millis(100);
 
 /// The end of one node, or of the session.
 type Event = Pin<Box<dyn Future<Output = WatchedEvent> + Send>>;
@@ -172,7 +178,7 @@ impl Sight {
                 continue;
             }
             match self.event().await {
-                Seen::Own(event) => self.own_changed(&event),
+                Seen::Own(event) => self.own_changed(&event).await,
                 Seen::Far => self.stale = true,
                 Seen::Near(event) => {
                     let deleted = event.event_type == EventType::NodeDeleted;
@@ -220,7 +226,7 @@ impl Sight {
         };
         if let Some(event) = event {
             self.own = None;
-            self.own_changed(&event);
+            self.own_changed(&event).await;
         }
     }
 
@@ -232,9 +238,12 @@ impl Sight {
         }
     }
 
-    fn own_changed(&mut self, event: &WatchedEvent) {
+    async fn own_changed(&mut self, event: &WatchedEvent) {
         match event.event_type {
-            EventType::NodeDeleted => self.end = Some(LossReason::Superseded),
+            EventType::NodeDeleted => {
+                let session = Arc::clone(&self.place.session);
+                self.end = Some(why_deleted(&session).await);
+            }
             EventType::Session => self.end = Some(LossReason::SessionEnded),
             // Somebody wrote into it, which asks for nothing but another watch.
             _ => {}
@@ -327,6 +336,23 @@ impl Sight {
         let granted = inner.places.grant(self.holder, &self.node);
         let grant = granted.then(|| inner.grant(&self.place.session, &self.node))?;
         grant.ok().map(Wake::Granted)
+    }
+}
+
+/// Whether somebody deleted our node, or the end of the session did: its nodes go first, and the
+/// connection hears of that before it hears of its own end.
+async fn why_deleted(session: &Session) -> LossReason {
+    let lives = async {
+        if session.client().sync("/").await.is_err() {
+            // Until it is connected again or the session is known to have ended.
+            drop(session.connected("watch").await);
+        }
+    };
+    drop(timeout(DOUBT, lives).await);
+    if session.has_ended() {
+        LossReason::SessionEnded
+    } else {
+        LossReason::Superseded
     }
 }
 

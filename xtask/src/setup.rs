@@ -1,7 +1,7 @@
 //! Installs what the tests need on Debian and Ubuntu, and says elsewhere what is missing.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use xshell::cmd;
@@ -10,7 +10,8 @@ use crate::ci::Done;
 use crate::fetch;
 use crate::workspace::Workspace;
 
-/// A program that some tests start, and the Debian package that holds it.
+/// A program that some tests start, and the Debian package that holds it. A path is a file that need
+/// not be a program.
 struct Need {
     program: &'static str,
     package: &'static str,
@@ -43,6 +44,21 @@ const NEEDS: &[Need] = &[
         program: "nutcracker",
         package: "nutcracker",
         for_what: "Redis behind a proxy",
+    },
+    Need {
+        program: "/usr/share/java/zookeeper.jar",
+        package: "zookeeper",
+        for_what: "the store on ZooKeeper",
+    },
+    Need {
+        program: "/usr/share/java/slf4j-simple.jar",
+        package: "libslf4j-java",
+        for_what: "the log of ZooKeeper",
+    },
+    Need {
+        program: "/usr/share/java/netty-all.jar",
+        package: "libnetty-java",
+        for_what: "ZooKeeper with TLS",
     },
     Need {
         program: "javac",
@@ -171,6 +187,9 @@ fn install(workspace: &Workspace, packages: &[&str]) -> Result<()> {
 }
 
 fn is_there(program: &str) -> bool {
+    if program.starts_with('/') {
+        return Path::new(program).is_file();
+    }
     let path = env::var_os("PATH").unwrap_or_default();
     // Where servers lie, which not every user has in PATH.
     let system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);

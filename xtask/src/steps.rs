@@ -17,9 +17,12 @@ const COMMAND: &str = "lockkit-cli";
 const SUITE: &[&str] = &[
     "conformance",
     "faults_redis",
+    "faults_zk",
     "interop_redis_py",
     "interop_redisson",
+    "interop_zk",
     "speed_redis",
+    "speed_zk",
 ];
 /// Runs the suite against promises that are broken on purpose.
 const MUTANTS: &str = "mutants";

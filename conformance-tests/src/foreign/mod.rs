@@ -3,6 +3,8 @@
 //! They come over the network, pinned, into `target/foreign` of this workspace: `cargo x setup` brings
 //! them, the tests only look whether they are there.
 
+mod curator;
+mod kazoo;
 mod peer;
 mod redis_py;
 mod redisson;
@@ -12,6 +14,8 @@ mod zk;
 use std::env;
 use std::path::{Path, PathBuf};
 
+pub use curator::Curator;
+pub use kazoo::Kazoo;
 pub use peer::Peer;
 pub use redis_py::RedisPy;
 pub use redisson::Redisson;
