@@ -126,8 +126,9 @@ pub(crate) async fn a_deleted_parent_is_made_again() -> Outcome {
         plot.queued(2).await?;
         let loss = loss_of(guard);
         sleep(Duration::from_millis(200)).await;
-        // Whoever takes a place anew meanwhile keeps the parent.
-        for node in plot.queue().await? {
+        // The last one first, so that nobody is granted what is deleted then. Whoever takes a place
+        // anew meanwhile keeps the parent.
+        for node in plot.queue().await?.into_iter().rev() {
             plot.bare
                 .delete(&format!("{}/{node}", plot.dir()), None)
                 .await?;
