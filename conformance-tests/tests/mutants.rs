@@ -7,13 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conformance_tests::setups::{FileSetup, MemorySetup, RedisSetup};
+use conformance_tests::setups::{FileSetup, MemorySetup, RedisSetup, ZkSetup};
 use conformance_tests::{Case, CaseRun, Programs, Setup, cases};
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit_core::file::FileMutant;
 use lockkit_core::memory::StoreMutant;
 use lockkit_core::mutants::Mutant;
 use lockkit_redis::RedisMutant;
+use lockkit_zk::ZkMutant;
 
 /// What is broken.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,7 @@ enum Broken {
     Memory(StoreMutant),
     File(FileMutant),
     Redis(RedisMutant),
+    Zk(ZkMutant),
 }
 
 /// What it is broken in.
@@ -34,9 +36,10 @@ enum In {
     File,
     Redis,
     RedisBarging,
+    Zk,
 }
 
-use Broken::{Client, File, Memory, Redis};
+use Broken::{Client, File, Memory, Redis, Zk};
 
 #[rustfmt::skip]
 const TABLE: &[(Broken, In, &str)] = &[
@@ -91,6 +94,18 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Redis(RedisMutant::GhostOfLateRequest), In::Redis, "queue::late_attempt_of_a_withdrawn_waiter_delays_nobody"),
     (Redis(RedisMutant::NoAttemptAfterSubscribing), In::RedisBarging, "waiting::early_wake_up_is_kept"),
     (Redis(RedisMutant::NoAttemptAfterReconnecting), In::Redis, "outage::waiter_looks_again_when_its_wake_ups_come_back"),
+    (Zk(ZkMutant::SequenceAsToken), In::Zk, "fencing::token_grows_over_wipe"),
+    (Zk(ZkMutant::CancelledAcquireLeavesNode), In::Zk, "residue::nothing_left_after_giving_up"),
+    (Zk(ZkMutant::KeepAliveTakenAsProof), In::Zk, "loss::renewal_never_makes_a_hold"),
+    (Zk(ZkMutant::LateRequestMakesGhost), In::Zk, "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost"),
+    (Zk(ZkMutant::ReleaseWithoutOwnerCheck), In::Zk, "exclusion::a_strangers_release_changes_nothing"),
+];
+
+/// Those that no case can catch, because every store would have to be an ensemble for it, or on a slow
+/// line: `faults_zk` catches them.
+const ELSEWHERE: &[Broken] = &[
+    Zk(ZkMutant::FollowerReadAsHeartbeat),
+    Zk(ZkMutant::LeaseAgeIgnored),
 ];
 
 /// A mutant must be caught within this time.
@@ -138,7 +153,7 @@ fn outcome(broken: Broken, place: In, case: &Case) -> Result<(), String> {
     let run_of_case = CaseRun::new(&*setup, case, Programs::default());
     match broken {
         Client(mutant) => run(run_of_case.mutant(mutant)),
-        Memory(_) | File(_) | Redis(_) => run(run_of_case),
+        Memory(_) | File(_) | Redis(_) | Zk(_) => run(run_of_case),
     }
 }
 
@@ -166,6 +181,12 @@ fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
                 _ => redis,
             });
         }
+        In::Zk => {
+            return Box::new(match broken {
+                Some(Zk(mutant)) => ZkSetup::one().mutant(mutant),
+                _ => ZkSetup::one(),
+            });
+        }
         In::File => {
             return Box::new(match broken {
                 Some(File(mutant)) => FileSetup::new().mutant(mutant),
@@ -181,11 +202,16 @@ fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
 
 /// A mutant that nobody catches would look like a promise that is tested.
 fn every_mutant() -> Result<(), Failed> {
-    let listed: Vec<String> = TABLE.iter().map(|line| format!("{:?}", line.0)).collect();
+    let listed = TABLE
+        .iter()
+        .map(|line| line.0)
+        .chain(ELSEWHERE.iter().copied());
+    let listed: Vec<String> = listed.map(|broken| format!("{broken:?}")).collect();
     let all = Mutant::ALL.iter().map(|mutant| Client(*mutant));
     let all = all.chain(StoreMutant::ALL.iter().map(|mutant| Memory(*mutant)));
     let all = all.chain(FileMutant::ALL.iter().map(|mutant| File(*mutant)));
     let all = all.chain(RedisMutant::ALL.iter().map(|mutant| Redis(*mutant)));
+    let all = all.chain(ZkMutant::ALL.iter().map(|mutant| Zk(*mutant)));
     let missing: Vec<String> = all
         .map(|broken| format!("{broken:?}"))
         .filter(|name| !listed.contains(name))

@@ -19,11 +19,14 @@ const SUITE: &[&str] = &[
     "conformance",
     "faults_redis",
     "faults_sql",
+    "faults_zk",
     "interop_redis_py",
     "interop_redisson",
+    "interop_zk",
     "measure",
     "soak_redis",
     "speed_redis",
+    "speed_zk",
 ];
 /// Runs the suite against promises that are broken on purpose.
 const MUTANTS: &str = "mutants";

@@ -19,6 +19,7 @@ mod postgres;
 mod process;
 mod redis;
 mod unprivileged;
+mod zk;
 
 pub use mysql::{MysqlPrograms, MysqlServer};
 pub use nutcracker::Nutcracker;
@@ -27,3 +28,4 @@ pub use port::free_port;
 pub use postgres::{PostgresPrograms, PostgresServer};
 pub use process::{ServerCommand, ServerProcess};
 pub use redis::RedisServer;
+pub use zk::{ZkCommand, ZkEnsemble, ZkServer};

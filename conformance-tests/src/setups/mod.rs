@@ -12,6 +12,8 @@ mod redis;
 #[cfg(unix)]
 mod redis_proxy;
 mod sqlite;
+#[cfg(unix)]
+mod zk;
 
 #[cfg(unix)]
 pub use file::FileSetup;
@@ -25,6 +27,8 @@ pub use redis::RedisSetup;
 #[cfg(unix)]
 pub use redis_proxy::RedisProxySetup;
 pub use sqlite::SqliteSetup;
+#[cfg(unix)]
+pub use zk::ZkSetup;
 
 use crate::setup::Setup;
 
@@ -63,12 +67,22 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(MysqlSetup::mysql()),
         #[cfg(unix)]
         Box::new(MysqlSetup::mysql_pins()),
+        #[cfg(unix)]
+        Box::new(ZkSetup::one()),
+        #[cfg(unix)]
+        Box::new(ZkSetup::three()),
     ];
     #[cfg(unix)]
     let versions = crate::foreign::Version::all().into_iter();
     #[cfg(unix)]
     let versions = versions.map(|version| Box::new(RedisSetup::version(version)) as Box<dyn Setup>);
     #[cfg(unix)]
-    let setups = setups.into_iter().chain(versions).collect();
+    let setups = setups.into_iter().chain(versions);
+    #[cfg(unix)]
+    let versions = crate::foreign::ZkVersion::all().into_iter();
+    #[cfg(unix)]
+    let versions = versions.map(|version| Box::new(ZkSetup::version(version)) as Box<dyn Setup>);
+    #[cfg(unix)]
+    let setups = setups.chain(versions).collect();
     setups
 }
