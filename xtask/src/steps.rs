@@ -25,8 +25,10 @@ const SUITE: &[&str] = &[
     "interop_zk",
     "measure",
     "soak_redis",
+    "soak_sql",
     "speed_redis",
     "speed_zk",
+    "speed_sql",
 ];
 /// Runs the suite against promises that are broken on purpose.
 const MUTANTS: &str = "mutants";
