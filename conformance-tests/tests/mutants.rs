@@ -7,13 +7,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conformance_tests::setups::{FileSetup, MemorySetup, RedisSetup, ZkSetup};
+use conformance_tests::setups::{
+    FileSetup, MemorySetup, PostgresSetup, RedisSetup, SqliteSetup, ZkSetup,
+};
 use conformance_tests::{Case, CaseRun, Programs, Setup, cases};
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit_core::file::FileMutant;
 use lockkit_core::memory::StoreMutant;
 use lockkit_core::mutants::Mutant;
 use lockkit_redis::RedisMutant;
+use lockkit_sql::SqlMutant;
 use lockkit_zk::ZkMutant;
 
 /// What is broken.
@@ -23,6 +26,7 @@ enum Broken {
     Memory(StoreMutant),
     File(FileMutant),
     Redis(RedisMutant),
+    Sql(SqlMutant),
     Zk(ZkMutant),
 }
 
@@ -36,10 +40,13 @@ enum In {
     File,
     Redis,
     RedisBarging,
+    Sqlite,
+    Postgres,
+    PostgresPin,
     Zk,
 }
 
-use Broken::{Client, File, Memory, Redis, Zk};
+use Broken::{Client, File, Memory, Redis, Sql, Zk};
 
 #[rustfmt::skip]
 const TABLE: &[(Broken, In, &str)] = &[
@@ -94,6 +101,21 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Redis(RedisMutant::GhostOfLateRequest), In::Redis, "queue::late_attempt_of_a_withdrawn_waiter_delays_nobody"),
     (Redis(RedisMutant::NoAttemptAfterSubscribing), In::RedisBarging, "waiting::early_wake_up_is_kept"),
     (Redis(RedisMutant::NoAttemptAfterReconnecting), In::Redis, "outage::waiter_looks_again_when_its_wake_ups_come_back"),
+    (Sql(SqlMutant::ReleaseWithoutOwnerCheck), In::Sqlite, "exclusion::a_strangers_release_changes_nothing"),
+    (Sql(SqlMutant::ReleaseWithoutOwnerCheck), In::Postgres, "exclusion::a_strangers_release_changes_nothing"),
+    (Sql(SqlMutant::RenewalRecreates), In::Sqlite, "loss::renewal_never_makes_a_hold"),
+    (Sql(SqlMutant::RenewalRecreates), In::Postgres, "loss::renewal_never_makes_a_hold"),
+    (Sql(SqlMutant::BareCounter), In::Sqlite, "fencing::token_grows_over_wipe"),
+    (Sql(SqlMutant::BareCounter), In::Postgres, "fencing::token_grows_over_wipe"),
+    (Sql(SqlMutant::TokenOfLastHolderRepeated), In::Sqlite, "fencing::token_grows_over_release"),
+    (Sql(SqlMutant::TokenOfLastHolderRepeated), In::Postgres, "fencing::token_grows_over_release"),
+    (Sql(SqlMutant::TokenRaisedOnRepeat), In::Sqlite, "fencing::repeated_attempt_keeps_the_token"),
+    (Sql(SqlMutant::TokenRaisedOnRepeat), In::Postgres, "fencing::repeated_attempt_keeps_the_token"),
+    (Sql(SqlMutant::LeaseNeverEnds), In::Sqlite, "lease::store_ends_a_lease_that_nobody_renews"),
+    (Sql(SqlMutant::LeaseNeverEnds), In::Postgres, "lease::store_ends_a_lease_that_nobody_renews"),
+    (Sql(SqlMutant::WakeUpLost), In::Postgres, "capabilities::push_tells_a_waiter"),
+    (Sql(SqlMutant::TokenRaisedInsidePin), In::PostgresPin, "fencing::token_grows_over_break"),
+    (Sql(SqlMutant::PrefixIsPattern), In::Sqlite, "admin::list_keeps_to_its_prefix"),
     (Zk(ZkMutant::SequenceAsToken), In::Zk, "fencing::token_grows_over_wipe"),
     (Zk(ZkMutant::CancelledAcquireLeavesNode), In::Zk, "residue::nothing_left_after_giving_up"),
     (Zk(ZkMutant::KeepAliveTakenAsProof), In::Zk, "loss::renewal_never_makes_a_hold"),
@@ -153,7 +175,7 @@ fn outcome(broken: Broken, place: In, case: &Case) -> Result<(), String> {
     let run_of_case = CaseRun::new(&*setup, case, Programs::default());
     match broken {
         Client(mutant) => run(run_of_case.mutant(mutant)),
-        Memory(_) | File(_) | Redis(_) | Zk(_) => run(run_of_case),
+        Memory(_) | File(_) | Redis(_) | Sql(_) | Zk(_) => run(run_of_case),
     }
 }
 
@@ -187,6 +209,22 @@ fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
                 _ => ZkSetup::one(),
             });
         }
+        In::Sqlite => {
+            return Box::new(match broken {
+                Some(Sql(mutant)) => SqliteSetup::new().mutant(mutant),
+                _ => SqliteSetup::new(),
+            });
+        }
+        In::Postgres | In::PostgresPin => {
+            let postgres = match place {
+                In::Postgres => PostgresSetup::leases(),
+                _ => PostgresSetup::pins(),
+            };
+            return Box::new(match broken {
+                Some(Sql(mutant)) => postgres.mutant(mutant),
+                _ => postgres,
+            });
+        }
         In::File => {
             return Box::new(match broken {
                 Some(File(mutant)) => FileSetup::new().mutant(mutant),
@@ -212,6 +250,7 @@ fn every_mutant() -> Result<(), Failed> {
     let all = all.chain(FileMutant::ALL.iter().map(|mutant| File(*mutant)));
     let all = all.chain(RedisMutant::ALL.iter().map(|mutant| Redis(*mutant)));
     let all = all.chain(ZkMutant::ALL.iter().map(|mutant| Zk(*mutant)));
+    let all = all.chain(SqlMutant::ALL.iter().map(|mutant| Sql(*mutant)));
     let missing: Vec<String> = all
         .map(|broken| format!("{broken:?}"))
         .filter(|name| !listed.contains(name))
