@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
+use redis::IntoConnectionInfo as _;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
@@ -45,12 +46,16 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("`redis-server` cannot be run: {error}"))?;
+        Self::ready(port, child, directory).await
+    }
+
+    async fn ready(port: u16, child: Child, directory: TempDir) -> Outcome<Self> {
         let server = Self {
             url: format!("redis://127.0.0.1:{port}"),
             _own: Some((child, directory)),
         };
         for _ in 0..500 {
-            if server.connect().await.is_ok() {
+            if server.ping().await.is_ok() {
                 return Ok(server);
             }
             // There is no event to wait for: servers do not tell when they listen.
@@ -59,10 +64,41 @@ impl Server {
         Err("the server does not answer".into())
     }
 
+    /// A proxy in front of it, which lets few commands pass; `nutcracker` must be installed.
+    ///
+    /// # Errors
+    /// - If it cannot be started.
+    pub async fn behind_nutcracker(&self) -> Outcome<Self> {
+        let (port, statistics) = (free_port()?, free_port()?);
+        let directory = tempfile::tempdir()?;
+        let server = self.url.trim_start_matches("redis://");
+        let pool = format!(
+            "pool:\n  listen: 127.0.0.1:{port}\n  redis: true\n  hash: fnv1a_64\n  \
+             distribution: ketama\n  servers:\n   - {server}:1\n"
+        );
+        let file = directory.path().join("pool.yml");
+        std::fs::write(&file, pool)?;
+        let child = Command::new("nutcracker")
+            .arg("-c")
+            .arg(&file)
+            .arg("-o")
+            .arg(directory.path().join("log"))
+            .args(["-a", "127.0.0.1", "-s", &statistics.to_string()])
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("`nutcracker` cannot be run: {error}"))?;
+        Self::ready(port, child, directory).await
+    }
+
     /// Its URL, which both lockkit and the client library read.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    async fn ping(&self) -> Outcome {
+        let mut db = self.connect().await?;
+        Ok(redis::cmd("PING").exec_async(&mut db).await?)
     }
 
     /// A connection for data: nothing of lockkit.
@@ -70,7 +106,10 @@ impl Server {
     /// # Errors
     /// - If the server cannot be reached.
     pub async fn connect(&self) -> Outcome<crate::cas::Db> {
-        let client = redis::Client::open(self.url.as_str())?;
+        let info = self.url.as_str().into_connection_info()?;
+        // The library would send its name first, at which a proxy hangs up.
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let client = redis::Client::open(info.set_redis_settings(settings))?;
         Ok(client.get_multiplexed_async_connection().await?)
     }
 }

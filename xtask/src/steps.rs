@@ -15,10 +15,12 @@ const COMMAND: &str = "lockkit-cli";
 
 /// Every case on every setup, and beside that table what only one kind of store can be asked.
 const SUITE: &[&str] = &[
+    "cas",
     "conformance",
     "faults_redis",
     "interop_redis_py",
     "interop_redisson",
+    "programs",
     "soak_redis",
     "speed_redis",
 ];
