@@ -12,7 +12,7 @@
 //! | `chat_room`, `session`, `stock` | WATCH, MULTI and EXEC replaced by a lock, in [`cas`] |
 //! | `cas_table` | measures those three, before and after |
 //!
-//! What runs under `cron` needs no program: `lockkit run --no-wait nightly -- ./job.sh`.
+//! What runs under `cron` needs no program: `examples/nightly.sh` is a job that never runs twice at once.
 
 pub mod cas;
 pub mod server;

@@ -6,6 +6,7 @@
 )]
 
 mod contention;
+mod cron;
 mod death;
 mod exit_codes;
 mod loss;
