@@ -16,6 +16,7 @@ const COMMAND: &str = "lockkit-cli";
 /// Every case on every setup, and beside that table what only one kind of store can be asked.
 const SUITE: &[&str] = &[
     "browser",
+    "cas",
     "conformance",
     "faults_redis",
     "faults_sql",
@@ -24,11 +25,12 @@ const SUITE: &[&str] = &[
     "interop_redisson",
     "interop_zk",
     "measure",
+    "programs",
     "soak_redis",
     "soak_sql",
     "speed_redis",
-    "speed_zk",
     "speed_sql",
+    "speed_zk",
 ];
 /// Runs the suite against promises that are broken on purpose.
 const MUTANTS: &str = "mutants";
