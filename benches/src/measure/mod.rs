@@ -194,7 +194,7 @@ impl Case {
                 None => return Ok(None),
             },
             Self::Recovery if !target.is_shared() => return Ok(None),
-            Self::Recovery => Box::new(recovery::Recovery::new(target, program).await?),
+            Self::Recovery => Box::new(recovery::Recovery::new(target, program)),
             Self::Holds(count) => Box::new(holds::Holds::start(target, program, count).await?),
         }))
     }

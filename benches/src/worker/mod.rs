@@ -129,7 +129,7 @@ impl Worker {
     }
 
     /// Gives an order.
-    pub(crate) async fn say(&mut self, order: &impl Serialize) -> Outcome {
+    pub(crate) async fn say(&mut self, order: &(impl Serialize + Sync)) -> Outcome {
         let mut line = serde_json::to_vec(order)?;
         line.push(b'\n');
         Ok(self.input.write_all(&line).await?)
