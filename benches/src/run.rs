@@ -24,6 +24,7 @@ pub struct Bench {
     rounds: usize,
     time: Duration,
     delay: Option<Duration>,
+    holds: usize,
     progress: bool,
     program: Program,
     /// Where the embedded stores are, until the run is over.
@@ -39,6 +40,7 @@ impl Bench {
             rounds: 9,
             time: Duration::from_secs(15),
             delay: None,
+            holds: 100_000,
             progress: false,
             program,
             place: None,
@@ -83,6 +85,12 @@ impl Bench {
     /// Also measures through a proxy that delays each direction so long.
     pub const fn delay(mut self, delay: Option<Duration>) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// Holds no more than so many at the same time; 100 000 by default.
+    pub const fn holds(mut self, most: usize) -> Self {
+        self.holds = most;
         self
     }
 
@@ -140,7 +148,9 @@ impl Bench {
     fn cases(&self) -> impl Iterator<Item = Case> {
         let delayed = self.delay.is_some();
         let wanted = move |case: &Case| {
-            self.topics.contains(&case.topic()) && (delayed || case.topic() != Topic::Distance)
+            let few = !matches!(case, Case::Holds(count) if *count > self.holds);
+            let near = delayed || case.topic() != Topic::Distance;
+            self.topics.contains(&case.topic()) && few && near
         };
         CASES.iter().copied().filter(wanted)
     }
