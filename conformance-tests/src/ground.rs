@@ -56,7 +56,14 @@ impl Ground {
         }
     }
 
-    /// Adds a trial, which is named as its function.
+    /// Adds the trials of another ground.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.trials.extend(other.trials);
+        self
+    }
+
+    /// Adds a trial, which is named as its function, without what that is generic over.
     #[must_use]
     pub fn trial<F, Fut>(mut self, body: F) -> Self
     where
@@ -64,6 +71,7 @@ impl Ground {
         Fut: Future<Output = Outcome>,
     {
         let path = std::any::type_name::<F>();
+        let path = path.split('<').next().unwrap_or(path);
         let function = path.rsplit("::").next().unwrap_or(path);
         let name = format!("{}::{function}", self.name);
         let trial = Trial::test(name, move || {

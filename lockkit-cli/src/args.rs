@@ -67,6 +67,10 @@ pub(crate) enum Action {
     Watch(WatchArgs),
     /// Ends the hold on NAME, whoever has it.
     Break(BreakArgs),
+    /// Prints the statements that make the table of an SQL store; connects to nothing.
+    Schema(SchemaArgs),
+    /// Deletes what the store keeps of locks that nobody has used for long: rows with their tokens.
+    Purge(PurgeArgs),
     /// Measures lock stores and compares them.
     #[cfg(feature = "bench")]
     Bench(BenchArgs),
@@ -178,6 +182,35 @@ pub(crate) struct BreakArgs {
     /// Does it. Without it, only shows what would be broken, or asks if a terminal is there.
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// `lockkit schema`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0, or 64 if the URL is not that of an SQL store. Its comments name the grants that an application needs."
+)]
+pub(crate) struct SchemaArgs {
+    /// The store, as in `postgres://db/?table=app.locks`; without it that of --url or `LOCKKIT_URL`.
+    #[arg(value_name = "URL")]
+    pub(crate) store: Option<String>,
+}
+
+/// `lockkit purge`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Tokens go on growing: the next one of a name is at least the store's clock in microseconds. \
+Redis forgets unused tokens by itself, etcd and ZooKeeper keep none, and the file store keeps its few bytes for ever.\n\n\
+Exit codes: 0, 64 if the store keeps nothing that could be purged, 69 if it does not answer."
+)]
+pub(crate) struct PurgeArgs {
+    /// The store; without it that of --url or `LOCKKIT_URL`.
+    #[arg(value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Only what was not used for this time, as in `7d`; longer than any lease.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) older_than: Duration,
     #[command(flatten)]
     pub(crate) form: Form,
 }

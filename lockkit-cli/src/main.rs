@@ -22,6 +22,7 @@ mod shim;
 mod signals;
 mod status;
 mod store;
+mod upkeep;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,8 @@ fn act(cli: &Cli) -> Result<Code, Failure> {
         Action::List(args) => status::list(args, &cli.store),
         Action::Watch(args) => status::watch(args, &cli.store),
         Action::Break(args) => status::break_lock(args, &cli.store),
+        Action::Schema(args) => upkeep::schema(args, &cli.store),
+        Action::Purge(args) => upkeep::purge(args, &cli.store),
         #[cfg(feature = "bench")]
         Action::Bench(args) => bench::bench(args),
         Action::Completions { shell } => pages::completions(*shell),

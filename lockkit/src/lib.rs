@@ -24,6 +24,8 @@
 //! |---|---|---|
 //! | `memory:` | none | tests; one process; private to the client that opened it |
 //! | `file:/var/lib/lockkit` | none | the processes of one machine; works together with `flock(1)` |
+//! | `sqlite:locks.db` | `sqlite` | the processes of one machine, where SQL tools should see the locks |
+//! | `postgres://host/database` | `postgres` | a fleet with PostgreSQL; transactions of its own tables can depend on a hold |
 //! | `redis://host/` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
 //!
 //! The [`manual`] says more: how locks fail, how to fence a write, how to choose a store, how to come from
@@ -47,6 +49,8 @@ pub use lockkit_core::{
 pub use lockkit_core::{backend, clock, memory, url, wrap};
 #[cfg(feature = "redis")]
 pub use lockkit_redis as redis;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub use lockkit_sql as sql;
 
 /// The example of the README, compiled and run.
 #[cfg(doctest)]

@@ -33,7 +33,7 @@ const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
 /// Opens the store of a URL whose client options were taken. Reports the options that nobody took
 /// before it opens anything.
 #[cfg_attr(
-    not(feature = "redis"),
+    not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")),
     expect(
         clippy::unused_async,
         reason = "stores without a server open without waiting"
@@ -50,6 +50,12 @@ pub(crate) async fn open(
         "file" => file(url),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => redis(url).await,
+        #[cfg(feature = "mysql")]
+        "mysql" => mysql(url).await,
+        #[cfg(feature = "postgres")]
+        "postgres" => postgres(url).await,
+        #[cfg(feature = "sqlite")]
+        "sqlite" => sqlite(url).await,
         other => Err(absent(other).into()),
     }
 }
@@ -122,5 +128,23 @@ async fn redis(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
         return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
     }
     let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
+    Ok(Arc::new(builder.connect().await?))
+}
+
+#[cfg(feature = "mysql")]
+async fn mysql(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
+    let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Mysql>::from_url(url)?;
+    Ok(Arc::new(builder.connect().await?))
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
+    let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Postgres>::from_url(url)?;
+    Ok(Arc::new(builder.connect().await?))
+}
+
+#[cfg(feature = "sqlite")]
+async fn sqlite(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
+    let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Sqlite>::from_url(url)?;
     Ok(Arc::new(builder.connect().await?))
 }

@@ -1,6 +1,7 @@
 //! Installs what the tests need on Debian and Ubuntu, and says elsewhere what is missing.
 
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -43,6 +44,26 @@ const NEEDS: &[Need] = &[
         program: "nutcracker",
         package: "nutcracker",
         for_what: "Redis behind a proxy",
+    },
+    Need {
+        program: "postgres",
+        package: "postgresql",
+        for_what: "the store on PostgreSQL",
+    },
+    Need {
+        program: "pgbouncer",
+        package: "pgbouncer",
+        for_what: "PostgreSQL behind a pooler",
+    },
+    Need {
+        program: "mariadbd",
+        package: "mariadb-server",
+        for_what: "the store on MariaDB",
+    },
+    Need {
+        program: "faketime",
+        package: "faketime",
+        for_what: "databases whose clock jumps",
     },
     Need {
         program: "javac",
@@ -186,7 +207,14 @@ fn is_there(program: &str) -> bool {
     let system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
     env::split_paths(&path)
         .chain(system)
+        .chain(postgres())
         .any(|dir| dir.join(program).is_file())
+}
+
+/// Where Debian keeps each version of PostgreSQL, out of everybody's PATH.
+fn postgres() -> impl Iterator<Item = PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    versions.flatten().map(|version| version.path().join("bin"))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ const SUITE: &[&str] = &[
     "browser",
     "conformance",
     "faults_redis",
+    "faults_sql",
     "interop_redis_py",
     "interop_redisson",
     "measure",
