@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::bare::Fact;
 use crate::failure::{Failure, Outcome};
 use crate::latency::curve;
 use crate::machine::{self, Machine};
@@ -20,6 +21,7 @@ use crate::worker::Program;
 #[must_use = "nothing is measured before `run`"]
 pub struct Bench {
     stores: Vec<String>,
+    peers: Vec<(Place, Program, Vec<Fact>)>,
     topics: Vec<Topic>,
     rounds: usize,
     time: Duration,
@@ -36,6 +38,7 @@ impl Bench {
     pub fn new(stores: impl IntoIterator<Item = String>, program: Program) -> Self {
         Self {
             stores: stores.into_iter().collect(),
+            peers: Vec::new(),
             topics: Topic::ALL.to_vec(),
             rounds: 9,
             time: Duration::from_secs(15),
@@ -61,6 +64,20 @@ impl Bench {
         let mut bench = Self::new(stores, program);
         bench.place = Some(Arc::new(place));
         Ok(bench)
+    }
+
+    /// Also measures somebody else's lock, on the store of `url`, where many want the same; `facts` stand in
+    /// the report.
+    pub fn peer(
+        mut self,
+        label: impl Into<String>,
+        url: impl Into<String>,
+        program: Program,
+        facts: Vec<Fact>,
+    ) -> Self {
+        let (label, url) = (label.into(), url.into());
+        self.peers.push((Place { label, url }, program, facts));
+        self
     }
 
     /// Only these topics.
@@ -119,6 +136,14 @@ impl Bench {
             let target = Target::open(&place, &prefix, self.delay).await;
             let why = |error| Failure::new(format!("{}: {error}", place.label));
             targets.push(target.map_err(why)?);
+        }
+        for (place, program, facts) in &self.peers {
+            let mut target = Target::open(place, &prefix, None).await?;
+            target.peer = Some(program.clone());
+            // Its names must not be those of the lock that it is compared with.
+            target.prefix = format!("{prefix}peer{}-", targets.len());
+            target.facts.extend(facts.iter().cloned());
+            targets.push(target);
         }
         let found = Found::of(&self, &targets).await;
         let mut failures = found.failures;

@@ -33,7 +33,12 @@ const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
 /// Opens the store of a URL whose client options were taken. Reports the options that nobody took
 /// before it opens anything.
 #[cfg_attr(
-    not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")),
+    not(any(
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "sqlite"
+    )),
     expect(
         clippy::unused_async,
         reason = "stores without a server open without waiting"

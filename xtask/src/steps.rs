@@ -22,6 +22,7 @@ const SUITE: &[&str] = &[
     "interop_redis_py",
     "interop_redisson",
     "measure",
+    "peers",
     "soak_redis",
     "speed_redis",
 ];

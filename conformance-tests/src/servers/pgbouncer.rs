@@ -40,7 +40,10 @@ impl PgBouncer {
         let (port, user) = (free_port()?, user());
         let data = TempDir::new()?;
         let own = user.directory(data.path(), "data")?;
-        let (list, file) = (data.path().join("users.txt"), data.path().join("pgbouncer.ini"));
+        let (list, file) = (
+            data.path().join("users.txt"),
+            data.path().join("pgbouncer.ini"),
+        );
         let users: Vec<String> = users.map(|user| format!("\"{user}\" \"\"\n")).collect();
         std::fs::write(&list, format!("\"postgres\" \"\"\n{}", users.concat()))?;
         let settings = format!(

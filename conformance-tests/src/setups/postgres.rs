@@ -275,7 +275,9 @@ impl Site for PostgresSite {
 
     fn url(&self) -> Option<String> {
         let (user, port, query) = (&self.user, self.place.port(), self.kind.query());
-        Some(format!("postgres://{user}@127.0.0.1:{port}/postgres{query}"))
+        Some(format!(
+            "postgres://{user}@127.0.0.1:{port}/postgres{query}"
+        ))
     }
 
     async fn wipe(&self) -> Outcome {
