@@ -25,6 +25,7 @@ const SUITE: &[&str] = &[
     "interop_redisson",
     "interop_zk",
     "measure",
+    "peers",
     "programs",
     "soak_redis",
     "soak_sql",
