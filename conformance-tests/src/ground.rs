@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::failure::Outcome;
+#[cfg(unix)]
+use crate::servers::guardian;
 use crate::suite::{required, runtime};
 
 /// Trials that stand on something that may not be here, such as a server or a foreign program.
@@ -18,6 +20,22 @@ pub struct Ground {
 }
 
 impl Ground {
+    /// The whole `main` of such trials on servers: `missing` says why they cannot be used here,
+    /// `trials` adds them, and `threads` run at once.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn main(
+        name: &'static str,
+        missing: impl FnOnce() -> Option<String>,
+        threads: usize,
+        trials: impl FnOnce(Self) -> Self,
+    ) -> ExitCode {
+        if let Some(code) = guardian::serve() {
+            return code;
+        }
+        trials(Self::new(name, missing())).run(threads)
+    }
+
     /// No trials yet, on what is called `name` in `LOCKKIT_REQUIRE`; `missing` says why it cannot be
     /// used here.
     #[must_use]
@@ -38,7 +56,14 @@ impl Ground {
         }
     }
 
-    /// Adds a trial, which is named as its function.
+    /// Adds the trials of another ground.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.trials.extend(other.trials);
+        self
+    }
+
+    /// Adds a trial, which is named as its function, without what that is generic over.
     #[must_use]
     pub fn trial<F, Fut>(mut self, body: F) -> Self
     where
@@ -46,6 +71,7 @@ impl Ground {
         Fut: Future<Output = Outcome>,
     {
         let path = std::any::type_name::<F>();
+        let path = path.split('<').next().unwrap_or(path);
         let function = path.rsplit("::").next().unwrap_or(path);
         let name = format!("{}::{function}", self.name);
         let trial = Trial::test(name, move || {
@@ -62,10 +88,11 @@ impl Ground {
         self
     }
 
-    /// Adds the trials of another ground, to be run by one program.
+    /// Says that the trials which are added from now on need something more; `missing` says why it
+    /// cannot be used here.
     #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
-        self.trials.extend(other.trials);
+    pub fn needing(mut self, missing: Option<String>) -> Self {
+        self.missing = self.missing.or(missing);
         self
     }
 

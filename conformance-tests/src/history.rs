@@ -32,6 +32,8 @@ pub enum Op {
     Heal,
     /// An operator broke the lock. Always `info`.
     Break,
+    /// A write that the store itself refuses to a stale holder: `fail` if it did.
+    Write,
 }
 
 /// Where an operation stands.

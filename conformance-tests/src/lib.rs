@@ -77,7 +77,6 @@ mod failure;
 pub mod foreign;
 mod ground;
 pub mod history;
-pub mod proxy;
 #[cfg(unix)]
 pub mod servers;
 mod setup;
@@ -92,5 +91,6 @@ pub use clock::JumpingClock;
 pub use ctx::Ctx;
 pub use failure::{Failure, Outcome, ensure};
 pub use ground::Ground;
+pub use lockkit_proxy as proxy;
 pub use setup::{Hook, Setup, Site};
 pub use suite::{CaseRun, REQUIRE, Suite};

@@ -18,7 +18,7 @@ mod unix {
     use std::time::Duration;
 
     use conformance_tests::foreign::{Peer, RedisPy, missing};
-    use conformance_tests::servers::{RedisServer, guardian};
+    use conformance_tests::servers::RedisServer;
     use conformance_tests::task::{acquire, within};
     use conformance_tests::{Ground, Outcome, ensure};
     use lockkit_core::{Error, Lease, LockClient};
@@ -27,16 +27,14 @@ mod unix {
     const LONG: Duration = Duration::from_secs(60);
 
     pub(super) fn main() -> ExitCode {
-        if let Some(code) = guardian::serve() {
-            return code;
-        }
-        let missing = missing(RedisServer::PROGRAM).or_else(RedisPy::missing);
-        Ground::new("redis-py", missing)
-            .trial(their_string_counts_as_held_and_stays_as_it_is)
-            .trial(our_hold_counts_as_held_to_them_and_stays)
-            .trial(our_waiter_gets_the_lock_after_their_release)
-            .trial(our_waiter_gets_the_lock_after_their_lease)
-            .run(4)
+        let missing = || missing(RedisServer::PROGRAM).or_else(RedisPy::missing);
+        Ground::main("redis-py", missing, 4, |ground| {
+            ground
+                .trial(their_string_counts_as_held_and_stays_as_it_is)
+                .trial(our_hold_counts_as_held_to_them_and_stays)
+                .trial(our_waiter_gets_the_lock_after_their_release)
+                .trial(our_waiter_gets_the_lock_after_their_lease)
+        })
     }
 
     async fn world(recheck: Duration) -> Outcome<(RedisServer, Peer, LockClient)> {

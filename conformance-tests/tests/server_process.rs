@@ -45,9 +45,13 @@ mod unix {
 
     fn trials() -> Vec<Trial> {
         type Test = (&'static str, fn() -> Outcome);
-        let cases: [Test; 9] = [
+        let cases: [Test; 10] = [
             ("serves_freezes_and_restarts_on_its_data", serves),
             ("gone_when_dropped_with_its_children", dropped),
+            (
+                "children_that_left_the_group_freeze_and_go_with_it",
+                strayed,
+            ),
             ("gone_after_a_panic", || gone_after("panic", None)),
             ("gone_after_ctrl_c", || {
                 gone_after("wait", Some(Signal::INT))
@@ -65,8 +69,10 @@ mod unix {
         cases
             .into_iter()
             .map(|(name, case)| {
-                // Elsewhere than on Linux no signal tells a process of its parent's death.
+                // Elsewhere than on Linux no signal tells a process of its parent's death, and
+                // nobody finds out who is whose child.
                 let told = [
+                    "children_that_left_the_group_freeze_and_go_with_it",
                     "gone_after_kill_of_its_guardian",
                     "frozen_lock_taker_is_gone_with_its_user",
                 ];
@@ -194,6 +200,40 @@ mod unix {
         ensure(gone(leader), "the server outlived its handle")?;
         ensure(!data.exists(), "its data outlived its handle")?;
         wait_gone(child)
+    }
+
+    /// As the processes of PostgreSQL do, each of which has a session of its own.
+    fn strayed() -> Outcome {
+        let server = ServerCommand::new(GUARD, "sh")
+            .args([
+                "-c",
+                "setsid sh -c 'while :; do echo $$; sleep 0.01; done' & wait",
+            ])
+            .start()?;
+        let runtime = runtime()?;
+        let wait = |millis| {
+            runtime.block_on(async { tokio::time::sleep(Duration::from_millis(millis)).await });
+        };
+        let grows = || {
+            let before = server.log().len();
+            (0..500).any(|_| {
+                wait(10);
+                server.log().len() > before
+            })
+        };
+        ensure(grows(), "the child never ran")?;
+        let log = server.log();
+        let child = log.lines().next().unwrap_or_default().parse()?;
+        for _ in 0..3 {
+            server.stop()?;
+            let before = server.log().len();
+            wait(100);
+            ensure(server.log().len() == before, "a frozen child wrote")?;
+            server.resume()?;
+            ensure(grows(), "the child did not go on")?;
+        }
+        drop(server);
+        ensure(gone(child), "the child outlived the server")
     }
 
     /// Starts a user in a process group of its own, as a shell does, and answers its server.

@@ -67,6 +67,13 @@ pub(crate) enum Action {
     Watch(WatchArgs),
     /// Ends the hold on NAME, whoever has it.
     Break(BreakArgs),
+    /// Prints the statements that make the table of an SQL store; connects to nothing.
+    Schema(SchemaArgs),
+    /// Deletes what the store keeps of locks that nobody has used for long: rows with their tokens.
+    Purge(PurgeArgs),
+    /// Measures lock stores and compares them.
+    #[cfg(feature = "bench")]
+    Bench(BenchArgs),
     /// Prints completions for a shell.
     Completions {
         /// Which shell.
@@ -177,6 +184,98 @@ pub(crate) struct BreakArgs {
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) form: Form,
+}
+
+/// `lockkit schema`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0, or 64 if the URL is not that of an SQL store. Its comments name the grants that an application needs."
+)]
+pub(crate) struct SchemaArgs {
+    /// The store, as in `postgres://db/?table=app.locks`; without it that of --url or `LOCKKIT_URL`.
+    #[arg(value_name = "URL")]
+    pub(crate) store: Option<String>,
+}
+
+/// `lockkit purge`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Tokens go on growing: the next one of a name is at least the store's clock in microseconds. \
+Redis forgets unused tokens by itself, etcd and ZooKeeper keep none, and the file store keeps its few bytes for ever.\n\n\
+Exit codes: 0, 64 if the store keeps nothing that could be purged, 69 if it does not answer."
+)]
+pub(crate) struct PurgeArgs {
+    /// The store; without it that of --url or `LOCKKIT_URL`.
+    #[arg(value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Only what was not used for this time, as in `7d`; longer than any lease.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) older_than: Duration,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[cfg(feature = "bench")]
+const BENCH_HELP: &str = "\
+Each STORE is a URL, or NAME=URL to give it a name in the report; without any, those are measured that \
+need no server, in less than two minutes. Neither --url nor LOCKKIT_URL is used: nobody shall load a server \
+by mistake. Names of locks begin with `lockkit-bench-`, and are removed from the stores afterwards.
+
+Every figure stands beside the store's own bare operations, measured in turns in the same run, and their \
+ratio, which the load of the machine changes least; a ratio that varies by more than 15 % all the same is \
+marked with a tilde.
+
+Examples:
+  lockkit bench --html report.html
+  lockkit bench redis://127.0.0.1/ file:/var/lib/lockkit
+  lockkit bench fair=redis://h/ barging=redis://h/?queue=barging --only crowd --delay 5ms";
+
+/// `lockkit bench`.
+#[cfg(feature = "bench")]
+#[derive(Debug, Args)]
+#[command(after_long_help = BENCH_HELP)]
+pub(crate) struct BenchArgs {
+    /// The stores, each as URL or NAME=URL.
+    #[arg(value_name = "STORE")]
+    pub(crate) stores: Vec<String>,
+    /// Only these parts, separated by commas.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    pub(crate) only: Vec<Part>,
+    /// The time for each store, in which everything is measured that could last as long as one likes.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "15s")]
+    pub(crate) time: Duration,
+    /// In how many rounds.
+    #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) rounds: u16,
+    /// Also measures with so much delay in each direction, and counts round trips.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) delay: Option<Duration>,
+    /// Writes the report with plots into this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<std::path::PathBuf>,
+    /// Writes all figures as JSON into this file, or with `-` to standard output instead of the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<std::path::PathBuf>,
+}
+
+/// A part of a report.
+#[cfg(feature = "bench")]
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// One task alone.
+    Solo,
+    /// Many tasks that do not meet.
+    Throughput,
+    /// Several who want the same.
+    Crowd,
+    /// Many names against one.
+    Names,
+    /// With `--delay`: a store that is far away.
+    Distance,
+    /// A holder is killed.
+    Recovery,
+    /// Many holds.
+    Holds,
 }
 
 /// How to print.

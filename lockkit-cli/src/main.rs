@@ -5,6 +5,8 @@ compile_error!("the lockkit command needs a Unix system: its promise rests on pr
 
 mod args;
 mod attend;
+#[cfg(feature = "bench")]
+mod bench;
 mod clock;
 mod exec;
 mod exit;
@@ -20,6 +22,7 @@ mod shim;
 mod signals;
 mod status;
 mod store;
+mod upkeep;
 
 use std::process::ExitCode;
 
@@ -30,6 +33,10 @@ use crate::exit::{Code, Failure};
 
 fn main() -> ExitCode {
     exec::take_name();
+    #[cfg(feature = "bench")]
+    if let Some(code) = lockkit_benches::serve() {
+        return code;
+    }
     let mut arguments = std::env::args_os().skip(1);
     let outcome = match arguments.next() {
         Some(first) if first == shim::ARGUMENT => shim::run(arguments).map(|()| Code::Own(0)),
@@ -51,6 +58,10 @@ fn act(cli: &Cli) -> Result<Code, Failure> {
         Action::List(args) => status::list(args, &cli.store),
         Action::Watch(args) => status::watch(args, &cli.store),
         Action::Break(args) => status::break_lock(args, &cli.store),
+        Action::Schema(args) => upkeep::schema(args, &cli.store),
+        Action::Purge(args) => upkeep::purge(args, &cli.store),
+        #[cfg(feature = "bench")]
+        Action::Bench(args) => bench::bench(args),
         Action::Completions { shell } => pages::completions(*shell),
         Action::Man { command } => pages::man(command.as_deref()),
     }

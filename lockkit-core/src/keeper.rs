@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
 use crate::backend::{Renewal, Ticket, Wake, Watch};
@@ -25,6 +25,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_millis(50);
 /// Into how many parts a batch is split that ran into its time limit.
 const SPLIT: usize = 8;
+/// At most so many parts are asked for at once. One bad lock needs `SPLIT` of them; a store that
+/// answers nobody would be sent as many requests as there are holds, just when it can bear least.
+const PARTS_IN_FLIGHT: usize = 64;
 
 type Key = (Moment, u64);
 
@@ -32,6 +35,8 @@ type Key = (Moment, u64);
 pub(crate) struct Keeper {
     schedule: Mutex<Schedule>,
     changed: Notify,
+    /// Turns of the parts of batches that ran into their time limit.
+    parts: Semaphore,
 }
 
 #[derive(Debug)]
@@ -51,6 +56,7 @@ impl Keeper {
                 stopped: None,
             }),
             changed: Notify::new(),
+            parts: Semaphore::new(PARTS_IN_FLIGHT),
         }
     }
 
@@ -163,7 +169,7 @@ impl Keeper {
                     let alone = hold.suspect.load(Ordering::Relaxed);
                     let renewing = Renewing { hold, ticket };
                     if alone {
-                        start(vec![renewing]);
+                        start(vec![renewing], true);
                     } else {
                         batches
                             .entry(renewing.ticket.ttl)
@@ -173,7 +179,9 @@ impl Keeper {
                 }
             }
         }
-        batches.into_values().for_each(start);
+        for batch in batches.into_values() {
+            start(batch, false);
+        }
     }
 }
 
@@ -199,15 +207,30 @@ struct Renewing {
 }
 
 /// Renews a batch in a task of its own, so that nothing waits for it. INV-10.
-fn start(batch: Vec<Renewing>) {
+fn start(batch: Vec<Renewing>, in_turn: bool) {
     if let Some(first) = batch.first() {
         let runtime = first.hold.core.runtime.clone();
         // Detached: it ends with its time limit.
-        drop(runtime.spawn(renew(batch)));
+        if in_turn {
+            drop(runtime.spawn(renew_in_turn(batch)));
+        } else {
+            drop(runtime.spawn(renew(batch)));
+        }
     }
 }
 
-async fn renew(mut batch: Vec<Renewing>) {
+/// Renews a part of a batch when it has its turn; what has ended by then is left out.
+async fn renew_in_turn(mut batch: Vec<Renewing>) {
+    let Some(first) = batch.first() else { return };
+    let core = Arc::clone(&first.hold.core);
+    // Never closed.
+    let turn = core.keeper.parts.acquire().await;
+    batch.retain(|renewing| renewing.hold.check().is_ok());
+    renew(batch).await;
+    drop(turn);
+}
+
+async fn renew(batch: Vec<Renewing>) {
     let Some(first) = batch.first() else { return };
     let core = Arc::clone(&first.hold.core);
     let tickets: Vec<Ticket> = batch
@@ -221,38 +244,39 @@ async fn renew(mut batch: Vec<Renewing>) {
         limit = Duration::from_secs(86_400);
     }
     let sent = core.clock.now();
-    if let Ok(answers) = timeout(limit, core.store.renew(&tickets)).await {
-        let sent = if core.broken.is(Mutant::WindowFromReply) {
-            core.clock.now()
-        } else {
-            sent
-        };
-        for (renewing, answer) in batch.into_iter().zip(answers) {
-            let hold = renewing.hold;
-            match answer {
-                Ok(Renewal::Renewed { since }) => {
-                    hold.suspect.store(false, Ordering::Relaxed);
-                    let since = since.filter(|_| !core.broken.is(Mutant::LeaseAgeIgnored));
-                    hold.renewed(since.unwrap_or(sent), sent, renewing.ticket.ttl);
-                }
-                Ok(Renewal::NotHeld) => hold.lose(LossReason::Superseded),
-                Err(_) => again(&hold, renewing.ticket.ttl),
+    let Ok(answers) = timeout(limit, core.store.renew(&tickets)).await else {
+        return split(batch);
+    };
+    let sent = if core.broken.is(Mutant::WindowFromReply) {
+        core.clock.now()
+    } else {
+        sent
+    };
+    for (renewing, answer) in batch.into_iter().zip(answers) {
+        let hold = renewing.hold;
+        match answer {
+            Ok(Renewal::Renewed { since }) => {
+                hold.suspect.store(false, Ordering::Relaxed);
+                let since = since.filter(|_| !core.broken.is(Mutant::LeaseAgeIgnored));
+                hold.renewed(since.unwrap_or(sent), sent, renewing.ticket.ttl);
             }
+            Ok(Renewal::NotHeld) => hold.lose(LossReason::Superseded),
+            Err(_) => again(&hold, renewing.ticket.ttl),
         }
+    }
+}
+
+/// Asks again in parts, each in a request of its own: one of the holds may be what blocks the batch.
+fn split(mut batch: Vec<Renewing>) {
+    if let [alone] = batch.as_slice() {
+        alone.hold.suspect.store(true, Ordering::Relaxed);
+        again(&alone.hold, alone.ticket.ttl);
         return;
     }
-    if batch.len() == 1 {
-        for renewing in batch {
-            renewing.hold.suspect.store(true, Ordering::Relaxed);
-            again(&renewing.hold, renewing.ticket.ttl);
-        }
-        return;
-    }
-    // One of them may be what blocks the batch: ask again in parts, each in a request of its own.
     let part = batch.len().div_ceil(SPLIT);
     while !batch.is_empty() {
         let rest = batch.split_off(part.min(batch.len()));
-        start(std::mem::replace(&mut batch, rest));
+        start(std::mem::replace(&mut batch, rest), true);
     }
 }
 

@@ -167,3 +167,46 @@ async fn renewals_that_fail_are_tried_until_the_deadline() {
     }
     assert!(faults.injected() > 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_store_is_not_stormed() {
+    let (_, faults, client) = faulty();
+    let mut guards = Vec::new();
+    for n in 0..5_000 {
+        guards.push(take(&client, format!("held/{n}")).await);
+    }
+    sleep(TTL).await;
+    faults.black_hole();
+    faults.reset_counts();
+    sleep(TTL).await;
+    let lost = guards.iter().filter(|guard| guard.check().is_err()).count();
+    assert_eq!(lost, guards.len(), "nothing was renewed");
+    let asked = faults.calls(Operation::Renew);
+    // The first batches, and in the rest of the lease four rounds of 64 parts at most.
+    assert!(asked < 500, "{asked} renewals were asked of a silent store");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_holds_outlive_a_silence_that_is_shorter_than_their_lease() {
+    let (_, faults, client) = faulty();
+    let mut guards = Vec::new();
+    for n in 0..5_000 {
+        guards.push(take(&client, format!("held/{n}")).await);
+    }
+    sleep(TTL).await;
+    faults.black_hole();
+    // The first batches and the first parts of them have run into their limits by then.
+    sleep(TTL * 4 / 10).await;
+    faults.heal();
+    sleep(10 * TTL).await;
+    let lost = guards.iter().filter(|guard| guard.check().is_err()).count();
+    assert_eq!(lost, 0);
+    faults.reset_counts();
+    sleep(10 * TTL).await;
+    let asked = faults.calls(Operation::Renew);
+    // Renewals that are due within 50 ms share a request: 20 a second, not 2 500.
+    assert!(
+        asked < 1_300,
+        "{asked} requests: the batches did not come together again"
+    );
+}

@@ -4,17 +4,22 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lockkit_core::backend::LockState;
-use lockkit_core::{BackendError, DistributedLock as _, FencingToken, LockName, Queueing};
-use redis::Cmd;
+use lockkit_core::{BackendError, DistributedLock as _, FencingToken, LockName, Outcome, Queueing};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError};
 
 use crate::backend::{RedisStore, wrong_type};
-use crate::error::{is_no_script, of_request};
+use crate::error::{fault, is_no_script, of_request};
 use crate::keys::{self, Keys};
 use crate::reply::{Reply, unreadable};
 use crate::scripts::Step;
 
 /// So many keys are looked through in one step of the server.
 const PAGE: usize = 1000;
+
+/// What nutcracker does with every command that it does not know.
+const NO_SCAN: &str = "the connection was closed when SCAN was sent: a proxy that does not know it? \
+                       Locks are listed at the server itself";
 
 /// What stands where a lock could be.
 struct Found {
@@ -64,17 +69,7 @@ impl RedisStore {
 
     /// Lists the locks whose names begin with `prefix`.
     pub(crate) async fn find(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        let (locks, queues) = keys::patterns(prefix);
-        let mut names = BTreeSet::new();
-        for pattern in &locks {
-            self.scan(pattern, "hash", keys::name_of_lock, &mut names)
-                .await?;
-        }
-        for pattern in &queues {
-            self.scan(pattern, "zset", keys::name_of_queue, &mut names)
-                .await?;
-        }
-        names.retain(|name| name.as_str().starts_with(prefix));
+        let names = self.names(prefix).await?;
         let names: Vec<LockName> = names.into_iter().collect();
         let mut found = Vec::new();
         for page in names.chunks(PAGE) {
@@ -90,29 +85,24 @@ impl RedisStore {
         state.with_waiters(waiters)
     }
 
-    async fn scan(
-        &self,
-        pattern: &str,
-        kind: &str,
-        name_of: fn(&str) -> Option<LockName>,
-        names: &mut BTreeSet<LockName>,
-    ) -> Result<(), BackendError> {
-        let mut cursor = "0".to_owned();
+    /// Looks for the keys of locks and queues, on a connection of its own: a proxy that does not know
+    /// `SCAN` hangs up, which must not hit the requests of others.
+    async fn names(&self, prefix: &str) -> Result<BTreeSet<LockName>, BackendError> {
+        let mut hung_up = false;
         loop {
-            let mut command = Cmd::new();
-            command.arg("SCAN").arg(&cursor).arg("MATCH").arg(pattern);
-            command.arg("COUNT").arg(PAGE).arg("TYPE").arg(kind);
-            let answer = Reply::from(self.link().send("list", &command).await?);
-            let [next, keys] = answer.as_list() else {
-                return Err(unreadable("list"));
-            };
-            let keys = keys.as_list().iter().filter_map(Reply::as_str);
-            names.extend(keys.filter_map(name_of));
-            next.as_str()
-                .ok_or_else(|| unreadable("list"))?
-                .clone_into(&mut cursor);
-            if cursor == "0" {
-                return Ok(());
+            let mut own = self.link().another("list").await?;
+            if !own.ping().await {
+                let why = "the connection ended before anything was asked";
+                return Err(fault("list", Outcome::Unavailable, why));
+            }
+            match scan(&mut own.connection, prefix).await {
+                Ok(names) => return names.ok_or_else(|| unreadable("list")),
+                Err(error) if !error.is_connection_dropped() => {
+                    return Err(of_request("list", &error));
+                }
+                // Twice: the first time the server may have been restarted.
+                Err(_) if hung_up => return Err(fault("list", Outcome::Rejected, NO_SCAN)),
+                Err(_) => hung_up = true,
             }
         }
     }
@@ -151,6 +141,44 @@ impl RedisStore {
         Ok(found)
     }
 }
+
+/// The names of the locks that begin with `prefix`; `None` if the answers are none of `SCAN`.
+async fn scan(
+    connection: &mut MultiplexedConnection,
+    prefix: &str,
+) -> Result<Option<BTreeSet<LockName>>, RedisError> {
+    let (locks, queues) = keys::patterns(prefix);
+    let locks = locks.iter().map(|it| (it, "hash", NAME_OF_LOCK));
+    let queues = queues.iter().map(|it| (it, "zset", NAME_OF_QUEUE));
+    let mut names = BTreeSet::new();
+    for (pattern, kind, name_of) in locks.chain(queues) {
+        let mut cursor = "0".to_owned();
+        loop {
+            let mut command = Cmd::new();
+            command.arg("SCAN").arg(&cursor).arg("MATCH").arg(pattern);
+            command.arg("COUNT").arg(PAGE).arg("TYPE").arg(kind);
+            let answer = connection.send_packed_command(&command).await?;
+            let answer = Reply::from(answer.extract_error()?);
+            let [next, keys] = answer.as_list() else {
+                return Ok(None);
+            };
+            let keys = keys.as_list().iter().filter_map(Reply::as_str);
+            names.extend(keys.filter_map(name_of));
+            match next.as_str() {
+                None => return Ok(None),
+                Some("0") => break,
+                Some(next) => next.clone_into(&mut cursor),
+            }
+        }
+    }
+    names.retain(|name| name.as_str().starts_with(prefix));
+    Ok(Some(names))
+}
+
+/// Reads the name of a lock from a key.
+type NameOf = fn(&str) -> Option<LockName>;
+const NAME_OF_LOCK: NameOf = keys::name_of_lock;
+const NAME_OF_QUEUE: NameOf = keys::name_of_queue;
 
 /// `{kind, ms left, token or '', living waiters, holders...}`
 fn read(step: &Step, name: &LockName, answer: &Reply) -> Result<Found, BackendError> {

@@ -18,7 +18,9 @@ use crate::config::RedisStoreBuilder;
 use crate::connection::Link;
 use crate::error::{BACKEND, fault};
 use crate::keys::{self, Keys};
-use crate::notify::Desk;
+#[cfg(feature = "mutants")]
+use crate::mutant::RedisMutant;
+use crate::notify::{Desk, Promises};
 use crate::reply::{Reply, unreadable};
 use crate::scripts::Steps;
 
@@ -76,7 +78,11 @@ impl RedisStore {
             Some(mutant) => steps.broken(mutant),
             None => steps,
         };
-        let desk = Arc::new(Desk::new(keys::client_channel(ClientId::random())));
+        let channel = keys::client_channel(ClientId::random());
+        let promises = Promises::default();
+        #[cfg(feature = "mutants")]
+        let promises = config.mutant.map_or(promises, RedisMutant::promises);
+        let desk = Arc::new(Desk::new(channel, promises));
         let link = Link::connect(config, Arc::clone(&desk)).await?;
         Ok(Self {
             inner: Arc::new(Inner {

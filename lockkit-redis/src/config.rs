@@ -68,6 +68,8 @@ pub struct RedisStoreBuilder {
     pub(crate) address: Address,
     pub(crate) tls: bool,
     pub(crate) ca: Option<PathBuf>,
+    /// The certificate and the key by which this client shows who it is.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
@@ -93,6 +95,7 @@ impl RedisStoreBuilder {
             },
             tls: false,
             ca: None,
+            identity: None,
             user: None,
             password: None,
             database: 0,
@@ -129,6 +132,14 @@ impl RedisStoreBuilder {
     pub fn tls(mut self, ca: Option<PathBuf>) -> Self {
         self.tls = true;
         self.ca = ca;
+        self
+    }
+
+    /// With TLS, the files of a certificate (with its chain) and its key, for a server that wants to know
+    /// its clients by them.
+    #[cfg(feature = "tls")]
+    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((certificate.into(), key.into()));
         self
     }
 

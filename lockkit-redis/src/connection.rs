@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::config::{RedisStoreBuilder, TokenTtl};
 use crate::error::{fault, is_no_script, of_request};
-use crate::handshake::{Opened, Source, open};
+use crate::handshake::{self, Opened, Source, open};
 use crate::notify::Desk;
 use crate::scripts::Step;
 
@@ -123,6 +123,16 @@ impl Link {
             State::Down(outcome, why) => Err(fault(operation, *outcome, why.as_ref())),
             State::Connecting => Err(fault(operation, Outcome::Unavailable, "not connected")),
         }
+    }
+
+    /// Another connection, without messages, that ends when it is dropped.
+    pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened, BackendError> {
+        let config = &self.shared.config;
+        let limit = config.connect_timeout;
+        let opening = timeout(limit, handshake::plain(config, &self.shared.desk)).await;
+        opening
+            .unwrap_or_else(|_| Err(too_slow(limit)))
+            .map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 
     /// Sends one command.
@@ -283,11 +293,14 @@ impl Shared {
                     idle += patience;
                     let answered = self.answered.load(Ordering::Relaxed);
                     let moved = std::mem::replace(&mut seen, answered) != answered;
-                    let awaited = self.asked.load(Ordering::Relaxed) > 0 || self.desk.has_waiters();
+                    let waits = self.desk.has_waiters();
+                    let awaited = self.asked.load(Ordering::Relaxed) > 0 || waits;
+                    // What moves on the first connection tells nothing of the second.
+                    let moves = moved && !(waits && matches!(opened.source, Source::Other(_)));
                     if !self.unsubscribe(&mut opened).await {
                         return;
                     }
-                    if moved || !(awaited || idle >= IDLE_CHECK) {
+                    if moves || !(awaited || idle >= IDLE_CHECK) {
                         continue;
                     }
                 }
@@ -304,14 +317,14 @@ impl Shared {
         if wanted.is_empty() || matches!(opened.source, Source::None) {
             return true;
         }
-        match timeout(self.config.response_timeout / 2, opened.subscribe(&wanted)).await {
-            Ok(Ok(())) => {
-                self.desk.heard(&wanted);
+        let limit = self.config.response_timeout / 2;
+        match timeout(limit, opened.subscribe_allowed(&wanted)).await {
+            // Where one is forbidden, Redisson's releases are noticed at the next look.
+            Ok(Ok(allowed)) => {
+                self.desk.heard(&allowed);
                 true
             }
-            // Forbidden, perhaps: Redisson's releases are then noticed at the next look.
-            Ok(Err(error)) => !error.is_io_error(),
-            Err(_) => false,
+            Ok(Err(_)) | Err(_) => false,
         }
     }
 

@@ -61,8 +61,16 @@ pub(crate) fn of_connecting(error: &RedisError) -> (Outcome, String) {
         Outcome::Indeterminate => Outcome::Unavailable,
         known => known,
     };
-    (outcome, text(error))
+    let mut text = text(error);
+    if error.is_connection_dropped() {
+        text.push_str(BEFORE_READY);
+    }
+    (outcome, text)
 }
+
+/// What a proxy does with every command that it does not know.
+const BEFORE_READY: &str = " before the connection was ready; a proxy that knows no messages needs \
+                            `wake=poll`, and no user and no number of a database if it knows none";
 
 fn is_invalid(error: &RedisError) -> bool {
     // The library shows its source behind the pointer that it shares it with.

@@ -51,7 +51,8 @@ impl Script {
     }
 }
 
-/// A command of the caller: its words, and which of them are keys does not matter to one server.
+/// A command of the caller: at most 7 000 words, and which of them are keys does not matter to one
+/// server.
 #[derive(Clone, Debug)]
 #[must_use = "a command does nothing by itself"]
 pub struct Command {

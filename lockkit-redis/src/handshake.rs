@@ -99,6 +99,34 @@ impl Opened {
         }
     }
 
+    /// Subscribes those that may be, and answers them: one that is forbidden does not take the others
+    /// with it.
+    pub(crate) async fn subscribe_allowed(
+        &mut self,
+        channels: &[String],
+    ) -> Result<Vec<String>, RedisError> {
+        if channels.is_empty() {
+            return Ok(Vec::new());
+        }
+        match self.subscribe(channels).await {
+            Ok(()) => return Ok(channels.to_vec()),
+            Err(error) if error.is_io_error() => return Err(error),
+            Err(_) if channels.len() == 1 => return Ok(Vec::new()),
+            Err(_) => {}
+        }
+        let (mut allowed, mut refused) = (Vec::new(), 0);
+        for channel in channels {
+            match self.subscribe(std::slice::from_ref(channel)).await {
+                Ok(()) => allowed.push(channel.clone()),
+                Err(error) if error.is_io_error() => return Err(error),
+                // A trip each: where so many are forbidden, the rest are not worth it.
+                Err(_) if refused == 8 => break,
+                Err(_) => refused += 1,
+            }
+        }
+        Ok(allowed)
+    }
+
     pub(crate) async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
         match &mut self.source {
             Source::None => Ok(()),
@@ -133,6 +161,14 @@ pub(crate) async fn open(
         answer => answer,
     }
     .map_err(|error| of_connecting(&error))
+}
+
+/// Makes a connection without messages, in the plain old protocol.
+pub(crate) async fn plain(config: &RedisStoreBuilder, desk: &Arc<Desk>) -> Result<Opened, Failure> {
+    let mut config = config.clone();
+    config.waiting = Waiting::Poll;
+    let opened = speak(&config, desk, ProtocolVersion::RESP2).await;
+    opened.map_err(|error| of_connecting(&error))
 }
 
 /// Old servers and some proxies refuse HELLO, or hang up.
@@ -208,9 +244,10 @@ async fn speak(
     } else {
         Source::Other(second(config, desk, &info).await?)
     };
-    opened.channels = desk.channels();
-    let channels = opened.channels.clone();
-    opened.subscribe(&channels).await?;
+    let (own, locks) = desk.channels();
+    opened.subscribe(std::slice::from_ref(&own)).await?;
+    opened.channels = opened.subscribe_allowed(&locks).await?;
+    opened.channels.push(own);
     if config.token_ttl != TokenTtl::Never {
         opened.volatile = evicts_volatile(&mut opened.connection).await;
     }

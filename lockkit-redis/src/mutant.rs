@@ -1,5 +1,7 @@
 //! Promises broken on purpose, so that the suite can be tested.
 
+use crate::notify::Promises;
+
 /// Names a promise that the store breaks: a fault that a real store has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,6 +26,14 @@ pub enum RedisMutant {
     QueueEntryWithoutHeartbeat,
     /// A mere try takes a place in the queue.
     TryLeavesQueueEntry,
+    /// A grant that is told before anybody watches for it is dropped.
+    EarlyPushDropped,
+    /// A late attempt of a ticket that was withdrawn becomes a hold, or takes a place.
+    GhostOfLateRequest,
+    /// A waiter does not look again when the channel of its lock has been subscribed.
+    NoAttemptAfterSubscribing,
+    /// A waiter does not look again when messages arrive again after they did not.
+    NoAttemptAfterReconnecting,
 }
 
 impl RedisMutant {
@@ -39,11 +49,15 @@ impl RedisMutant {
         Self::PushedGrantKeepsFullTtl,
         Self::QueueEntryWithoutHeartbeat,
         Self::TryLeavesQueueEntry,
+        Self::EarlyPushDropped,
+        Self::GhostOfLateRequest,
+        Self::NoAttemptAfterSubscribing,
+        Self::NoAttemptAfterReconnecting,
     ];
 
-    /// What to write in place of what in the scripts.
-    pub(crate) const fn change(self) -> (&'static str, &'static str) {
-        match self {
+    /// What to write in place of what in the scripts; `None` if it is broken on this side.
+    pub(crate) const fn change(self) -> Option<(&'static str, &'static str)> {
+        Some(match self {
             Self::ReleaseWithoutOwnerCheck => (
                 "local held = type(redis.pcall('HGET', LOCK, ME)) == 'string'",
                 "local held = redis.call('EXISTS', LOCK) == 1",
@@ -72,6 +86,21 @@ impl RedisMutant {
                 ("if deadline and deadline >= now() then", "if deadline then")
             }
             Self::TryLeavesQueueEntry => ("if ENQUEUE == '0' or", "if false or"),
+            Self::GhostOfLateRequest => (
+                "if redis.call('EXISTS', TOMBSTONE) == 1 then return {-1} end",
+                "",
+            ),
+            Self::EarlyPushDropped
+            | Self::NoAttemptAfterSubscribing
+            | Self::NoAttemptAfterReconnecting => return None,
+        })
+    }
+
+    pub(crate) const fn promises(self) -> Promises {
+        Promises {
+            keeps_early: !matches!(self, Self::EarlyPushDropped),
+            looks_after_subscribing: !matches!(self, Self::NoAttemptAfterSubscribing),
+            looks_after_reconnecting: !matches!(self, Self::NoAttemptAfterReconnecting),
         }
     }
 }

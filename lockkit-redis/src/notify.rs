@@ -26,20 +26,43 @@ use crate::error::fault;
 /// How long a lock's channel is heard after its last waiter here.
 const LINGER: Duration = Duration::from_secs(10);
 
+/// What a test may break on purpose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promises {
+    /// A grant that comes before the watch is opened is kept for it.
+    pub(crate) keeps_early: bool,
+    /// A waiter looks again once the channel of its lock is subscribed.
+    pub(crate) looks_after_subscribing: bool,
+    /// Waiters look again when messages arrive again.
+    pub(crate) looks_after_reconnecting: bool,
+}
+
+impl Default for Promises {
+    fn default() -> Self {
+        Self {
+            keeps_early: true,
+            looks_after_subscribing: true,
+            looks_after_reconnecting: true,
+        }
+    }
+}
+
 /// Where wake-ups arrive and waiters look for them.
 #[derive(Debug)]
 pub(crate) struct Desk {
     /// The channel of this store object.
     channel: String,
+    promises: Promises,
     state: Mutex<State>,
     /// Rings when a channel is to be subscribed.
     pub(crate) wanted: Notify,
 }
 
 impl Desk {
-    pub(crate) fn new(channel: String) -> Self {
+    pub(crate) fn new(channel: String, promises: Promises) -> Self {
         Self {
             channel,
+            promises,
             state: Mutex::default(),
             wanted: Notify::new(),
         }
@@ -134,7 +157,7 @@ impl Desk {
         let bell = Arc::new(Notify::new());
         let place = state.tickets.entry(ticket.holder).or_default();
         place.bell = Some(Arc::clone(&bell));
-        place.retry |= place.written < opened;
+        place.retry |= place.written < opened && self.promises.looks_after_reconnecting;
         let heard = state.locks.entry(channel.clone()).or_insert_with(|| {
             state.wanted.push(channel.clone());
             self.wanted.notify_one();
@@ -150,7 +173,7 @@ impl Desk {
         let missed = heard
             .open
             .is_some_and(|opened| opened.max(heard.told) > place.written);
-        place.retry |= missed;
+        place.retry |= missed && self.promises.looks_after_subscribing;
         heard.waiters.insert(ticket.holder);
         drop(guard);
         Ok(Box::new(RedisWatch {
@@ -219,18 +242,17 @@ impl Desk {
         if beat < place.held {
             // It was late: an attempt after it found the lock held. The grant has ended.
             place.wake();
-        } else {
+        } else if place.bell.is_some() || self.promises.keeps_early {
             place.granted = Some((beat, grant));
             place.ring();
         }
     }
 
-    /// The channels that are to be heard on a new connection.
-    pub(crate) fn channels(&self) -> Vec<String> {
+    /// The channels that are to be heard on a new connection: of this store object, and of locks.
+    pub(crate) fn channels(&self) -> (String, Vec<String>) {
         let mut state = self.lock();
         state.wanted.clear();
-        let locks = state.locks.keys().cloned();
-        std::iter::once(self.channel.clone()).chain(locks).collect()
+        (self.channel.clone(), state.locks.keys().cloned().collect())
     }
 
     /// Messages arrive from now on, on these channels. What came before is not known, so that every
@@ -245,8 +267,10 @@ impl Desk {
                 heard.open = Some(step);
             }
         }
-        for place in state.tickets.values_mut() {
-            place.wake();
+        if self.promises.looks_after_reconnecting {
+            for place in state.tickets.values_mut() {
+                place.wake();
+            }
         }
     }
 
@@ -275,6 +299,9 @@ impl Desk {
                 continue;
             };
             heard.open = Some(step);
+            if !self.promises.looks_after_subscribing {
+                continue;
+            }
             for holder in &heard.waiters {
                 if let Some(place) = tickets.get_mut(holder) {
                     place.wake();

@@ -93,7 +93,9 @@ impl Steps {
 impl Steps {
     /// The same steps with a promise broken.
     pub(crate) fn broken(mut self, mutant: crate::RedisMutant) -> Self {
-        let (from, to) = mutant.change();
+        let Some((from, to)) = mutant.change() else {
+            return self;
+        };
         let mut found = false;
         for step in [&mut self.acquire, &mut self.release, &mut self.renew] {
             found |= step.text.contains(from);

@@ -38,7 +38,7 @@ pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
 
 #[cfg(feature = "tls")]
 async fn tls(config: &RedisStoreBuilder, host: &str, socket: TcpStream) -> io::Result<Stream> {
-    crate::tls::wrap(config.ca.as_deref(), host, socket).await
+    crate::tls::wrap(config, host, socket).await
 }
 
 #[cfg(not(feature = "tls"))]

@@ -7,14 +7,19 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
+use crate::config::RedisStoreBuilder;
 use crate::stream::Stream;
 
-/// Speaks TLS on a socket to `host`, whose certificate the system or `ca` must vouch for.
-pub(crate) async fn wrap(ca: Option<&Path>, host: &str, socket: TcpStream) -> io::Result<Stream> {
-    let roots = match ca {
+/// Speaks TLS on a socket to `host`, whose certificate the system or a file must vouch for.
+pub(crate) async fn wrap(
+    settings: &RedisStoreBuilder,
+    host: &str,
+    socket: TcpStream,
+) -> io::Result<Stream> {
+    let roots = match &settings.ca {
         Some(path) => from_file(path)?,
         None => from_system()?,
     };
@@ -22,8 +27,16 @@ pub(crate) async fn wrap(ca: Option<&Path>, host: &str, socket: TcpStream) -> io
         ClientConfig::builder_with_provider(Arc::new(crypto::aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+    let config = match &settings.identity {
+        None => config.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = certificates(certificate)?;
+            let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, error))?;
+            let config = config.with_client_auth_cert(chain, key);
+            config.map_err(|error| unusable(certificate, error))?
+        }
+    };
     let host = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connector = TlsConnector::from(Arc::new(config));
     Ok(Box::pin(connector.connect(host, socket).await?))
@@ -31,11 +44,27 @@ pub(crate) async fn wrap(ca: Option<&Path>, host: &str, socket: TcpStream) -> io
 
 fn from_file(path: &Path) -> io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(io::Error::other)? {
-        let certificate = certificate.map_err(io::Error::other)?;
-        roots.add(certificate).map_err(io::Error::other)?;
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| unusable(path, error))?;
     }
     Ok(roots)
+}
+
+fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<_> = found.map_err(|error| unusable(path, error))?;
+    if found.is_empty() {
+        return Err(unusable(path, "there is no certificate in it"));
+    }
+    Ok(found)
+}
+
+/// It will not be better the next time: as a certificate that nobody vouches for.
+fn unusable(path: &Path, why: impl std::fmt::Display) -> io::Error {
+    let text = format!("`{}` cannot be used: {why}", path.display());
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 fn from_system() -> io::Result<RootCertStore> {

@@ -21,6 +21,7 @@ impl RedisStoreBuilder {
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
     /// | `response_timeout=2s` | after half of it without any answer a connection is replaced | as shown |
     /// | `ca=/path.pem` | `rediss:` the certificates to trust instead of the system's | none |
+    /// | `cert=/path.pem` `key=/path.pem` | `rediss:` the certificate of this client and its key, for a server that asks for one | none |
     /// | `db=3` | `redis+unix:` the number of the database | `0` |
     ///
     /// # Errors
@@ -31,6 +32,21 @@ impl RedisStoreBuilder {
         let unix = url.scheme() == "redis+unix";
         this.tls = url.scheme() == "rediss";
         this.ca = url.options.text("ca").filter(|_| this.tls).map(Into::into);
+        if this.tls {
+            let [certificate, key] = ["cert", "key"].map(|option| url.options.text(option));
+            this.identity = match (certificate, key) {
+                (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+                (None, None) => None,
+                (Some(text), None) => {
+                    let why = "give the file of its key as well, as `key=/path.pem`";
+                    return Err(InvalidUrl::bad_value("cert", &text, why));
+                }
+                (None, Some(text)) => {
+                    let why = "give the file of its certificate as well, as `cert=/path.pem`";
+                    return Err(InvalidUrl::bad_value("key", &text, why));
+                }
+            };
+        }
         let number = if unix {
             url.options.number("db")?
         } else {
@@ -162,7 +178,8 @@ mod tests {
         assert_eq!(all.connect_timeout, Duration::from_secs(3));
         assert_eq!(all.response_timeout, Duration::from_secs(4));
 
-        let poll = read("rediss://h/?wake=poll&ca=/ca.pem").unwrap();
+        let poll = read("rediss://h/?wake=poll&ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap();
+        assert_eq!(poll.identity, Some(("/c.pem".into(), "/k.pem".into())));
         assert_eq!(poll.capabilities().waiting, Waiting::Poll);
         assert_eq!(poll.capabilities().queueing, Queueing::Barging);
         assert_eq!((poll.tls, poll.ca), (true, Some("/ca.pem".into())));
@@ -179,6 +196,9 @@ mod tests {
             "redis://a,b",
             "redis://h/x",
             "redis://h/?db=2",
+            "redis://h/?cert=/c.pem&key=/k.pem",
+            "rediss://h/?cert=/c.pem",
+            "rediss://h/?key=/k.pem",
             "redis://h/?wake=maybe",
             "redis://h/?wake=poll&queue=fifo",
             "redis://h/?recheck=0s",

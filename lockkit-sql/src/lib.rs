@@ -1,1 +1,39 @@
-//! A store of lockkit.
+#![doc = include_str!("../docs.md")]
+
+mod backend;
+mod config;
+mod dialect;
+mod error;
+mod guarded;
+mod keys;
+#[cfg(feature = "mutants")]
+mod mutant;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod pool;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod row;
+mod schema;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod statement;
+mod table;
+mod url;
+
+pub use backend::SqlStore;
+pub use config::{Options, SqlStoreBuilder, Wake};
+pub use dialect::{Dialect, Source};
+pub use error::{Problem, SqlFault};
+pub use guarded::{GuardedError, Inside, StillHeld, TxLock};
+#[cfg(feature = "mutants")]
+pub use mutant::SqlMutant;
+#[cfg(feature = "mysql")]
+pub use mysql::{Mysql, MysqlStore};
+#[cfg(feature = "postgres")]
+pub use postgres::{Postgres, PostgresStore};
+pub use schema::{Schema, ddl};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{Sqlite, SqliteStore};
+pub use table::{InvalidTable, Table};

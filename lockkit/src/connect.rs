@@ -17,6 +17,8 @@ use crate::stores;
 /// |---|---|
 /// | `memory:` | in this process, and private to this client and its clones: two calls open two stores |
 /// | `file:/var/lib/lockkit`, `file:locks` | a directory of this machine, absolute or inside the working directory |
+/// | `sqlite:/var/lib/locks.db`, `sqlite:locks.db` | a file of SQLite, absolute or inside the working directory (feature `sqlite`) |
+/// | `postgres://user:password@host:5432/database` | a table of PostgreSQL (feature `postgres`); its own TLS options with feature `tls` |
 /// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss:` with TLS (feature `tls`), `redis+unix:///path` on a socket |
 /// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks:` with TLS (feature `tls`) |
 ///
@@ -27,9 +29,10 @@ use crate::stores;
 /// | `timeout=2s` | the longest that one request may take | 2 s |
 /// | `outage=30s` | how long an acquire without a limit puts up with a failing store | 30 s |
 /// | `max_hold=1h` | the longest hold | none |
-/// | `poll=5ms..200ms` | `file:` the pauses of waiters between two looks | as shown |
+/// | `poll=5ms..200ms` | `file:` `sqlite:` the pauses of waiters between two looks | as shown |
 /// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:` as its [own page](https://docs.rs/lockkit-redis) says | `fifo`, `push` |
 /// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:` as its [own page](https://docs.rs/lockkit-zk) says; `ttl` is the session's | as shown first |
+/// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores: as their [own page](https://docs.rs/lockkit-sql) says | |
 /// | `allow_network_fs=true` | `file:` accepts a network file system, for one machine | `false` |
 ///
 /// Durations are whole numbers with a unit: `us`, `ms`, `s`, `m`, `h`, `d`. The path and the values of

@@ -24,13 +24,19 @@
 //! |---|---|---|
 //! | `memory:` | none | tests; one process; private to the client that opened it |
 //! | `file:/var/lib/lockkit` | none | the processes of one machine; works together with `flock(1)` |
+//! | `sqlite:locks.db` | `sqlite` | the processes of one machine, where SQL tools should see the locks |
+//! | `postgres://host/database` | `postgres` | a fleet with PostgreSQL; transactions of its own tables can depend on a hold |
 //! | `redis://host/` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
 //! | `zk://host1,host2,host3/` | `zk` | a fleet with a ZooKeeper ensemble; works together with Curator, go-zookeeper and kazoo |
+//!
+//! The [`manual`] says more: how locks fail, how to fence a write, how to choose a store, how to come from
+//! another lock, and when not to use one.
 //!
 //! [`connect`] describes URLs and their options. To bring a store of your own, implement
 //! [`DistributedLock`] and give it to [`LockClient::new`].
 
 mod connect;
+pub mod manual;
 mod stores;
 
 pub use connect::{Connect, builder, connect};
@@ -44,6 +50,8 @@ pub use lockkit_core::{
 pub use lockkit_core::{backend, clock, memory, url, wrap};
 #[cfg(feature = "redis")]
 pub use lockkit_redis as redis;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub use lockkit_sql as sql;
 #[cfg(feature = "zk")]
 pub use lockkit_zk as zk;
 

@@ -35,7 +35,13 @@ const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
 /// before it opens anything. `ttl` is the lease that the client will ask for: where the lease is the
 /// session's, the session gets it.
 #[cfg_attr(
-    not(any(feature = "redis", feature = "zk")),
+    not(any(
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "sqlite",
+        feature = "zk"
+    )),
     expect(
         clippy::unused_async,
         reason = "stores without a server open without waiting"
@@ -59,6 +65,12 @@ pub(crate) async fn open(
         "redis" | "rediss" | "redis+unix" => redis(url).await,
         #[cfg(feature = "zk")]
         "zk" | "zks" => zk(url, clock, ttl).await,
+        #[cfg(feature = "mysql")]
+        "mysql" => mysql(url).await,
+        #[cfg(feature = "postgres")]
+        "postgres" => postgres(url).await,
+        #[cfg(feature = "sqlite")]
+        "sqlite" => sqlite(url).await,
         other => Err(absent(other).into()),
     }
 }
@@ -152,5 +164,23 @@ async fn zk(
     if let Some(ttl) = ttl {
         builder = builder.session(ttl);
     }
+    Ok(Arc::new(builder.connect().await?))
+}
+
+#[cfg(feature = "mysql")]
+async fn mysql(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
+    let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Mysql>::from_url(url)?;
+    Ok(Arc::new(builder.connect().await?))
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
+    let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Postgres>::from_url(url)?;
+    Ok(Arc::new(builder.connect().await?))
+}
+
+#[cfg(feature = "sqlite")]
+async fn sqlite(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
+    let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Sqlite>::from_url(url)?;
     Ok(Arc::new(builder.connect().await?))
 }

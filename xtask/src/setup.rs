@@ -1,6 +1,7 @@
 //! Installs what the tests need on Debian and Ubuntu, and says elsewhere what is missing.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -61,6 +62,26 @@ const NEEDS: &[Need] = &[
         for_what: "ZooKeeper with TLS",
     },
     Need {
+        program: "postgres",
+        package: "postgresql",
+        for_what: "the store on PostgreSQL",
+    },
+    Need {
+        program: "pgbouncer",
+        package: "pgbouncer",
+        for_what: "PostgreSQL behind a pooler",
+    },
+    Need {
+        program: "mariadbd",
+        package: "mariadb-server",
+        for_what: "the store on MariaDB",
+    },
+    Need {
+        program: "faketime",
+        package: "faketime",
+        for_what: "databases whose clock jumps",
+    },
+    Need {
         program: "javac",
         package: "default-jdk-headless",
         for_what: "locks shared with Java programs",
@@ -79,6 +100,16 @@ const NEEDS: &[Need] = &[
         program: "pip3",
         package: "python3-pip",
         for_what: "the libraries of Python programs, and other versions of servers",
+    },
+    Need {
+        program: "chromium",
+        package: "chromium",
+        for_what: "the page of the bench in a real browser",
+    },
+    Need {
+        program: "chromedriver",
+        package: "chromium-driver",
+        for_what: "leading that browser",
     },
     Need {
         program: "perl",
@@ -195,7 +226,14 @@ fn is_there(program: &str) -> bool {
     let system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
     env::split_paths(&path)
         .chain(system)
+        .chain(postgres())
         .any(|dir| dir.join(program).is_file())
+}
+
+/// Where Debian keeps each version of PostgreSQL, out of everybody's PATH.
+fn postgres() -> impl Iterator<Item = PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    versions.flatten().map(|version| version.path().join("bin"))
 }
 
 #[cfg(test)]

@@ -15,12 +15,16 @@ const COMMAND: &str = "lockkit-cli";
 
 /// Every case on every setup, and beside that table what only one kind of store can be asked.
 const SUITE: &[&str] = &[
+    "browser",
     "conformance",
     "faults_redis",
+    "faults_sql",
     "faults_zk",
     "interop_redis_py",
     "interop_redisson",
     "interop_zk",
+    "measure",
+    "soak_redis",
     "speed_redis",
     "speed_zk",
 ];
@@ -112,6 +116,20 @@ pub(crate) fn cli(workspace: &Workspace) -> Result<Done> {
         .args(tests.iter().flat_map(|name| ["--test", name]))
         .run()?;
     Ok(Done::Passed)
+}
+
+/// Measures nothing: the figures come from `lockkit bench --json benches/results/stores.json`.
+pub(crate) fn tables(workspace: &Workspace) -> Result<()> {
+    let run = [
+        "run",
+        "--quiet",
+        "--package",
+        "lockkit-benches",
+        "--example",
+        "tables",
+    ];
+    workspace.cargo(run[0]).args(&run[1..]).run()?;
+    Ok(())
 }
 
 fn test(workspace: &Workspace) -> xshell::Cmd<'_> {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lockkit_core::{Error, Outcome as Effect};
+use lockkit_core::{Error, Lease, Outcome as Effect};
 use tokio::time::{Instant, sleep};
 
-use crate::case::Case;
+use crate::case::{Case, Need};
 use crate::checker::{check, everyone_served, no_spurious_loss};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
@@ -31,6 +31,9 @@ pub(super) fn cases() -> Vec<Case> {
             .hook(Hook::Restart)
             .alone(),
         Case::new(reset_connections_heal).hook(Hook::Proxy),
+        Case::new(waiter_looks_again_when_its_wake_ups_come_back)
+            .needs(Need::Push)
+            .hook(Hook::Proxy),
         Case::new(black_hole_and_repair).hook(Hook::Proxy),
     ]
 }
@@ -237,6 +240,28 @@ async fn reset_connections_heal(ctx: &Ctx) -> Outcome {
     proxy.reset();
     guard.release().await?;
     waiter.soon().await??.release().await?;
+    Ok(())
+}
+
+/// A lock that becomes free while nobody can tell the waiter is not left until its next look.
+async fn waiter_looks_again_when_its_wake_ups_come_back(ctx: &Ctx) -> Outcome {
+    let lease = Lease::renewed(ctx.renewable(Duration::from_secs(30)));
+    let name = ctx.name();
+    let (store, proxy) = ctx.site().open_through_proxy().await?;
+    let a = ctx.client().await?.lock(name.as_str())?.with_lease(lease)?;
+    let b = ctx.builder(store).build()?.lock(name)?.with_lease(lease)?;
+    let guard = a.acquire().await?;
+    let mut waiter = acquire(&b);
+    ctx.queued(&a, 1).await?;
+    waiter.waits_for(Duration::from_millis(200)).await?;
+    proxy.refuse(true);
+    proxy.reset();
+    guard.release().await?;
+    waiter.waits_for(Duration::from_millis(200)).await?;
+    proxy.heal();
+    // Less than what is left until the next look.
+    let soon = Duration::from_secs(2);
+    within(soon, waiter.soon()).await???.release().await?;
     Ok(())
 }
 

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use lockkit_core::Lease;
 use lockkit_core::backend::Attempt;
+use lockkit_core::wrap::{Fault, Operation, Rule};
+use tokio::time::timeout;
 
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::setup::Hook;
-use crate::task::{acquire, spawn, until, within};
+use crate::task::{acquire, soon, spawn, until, within};
 
 /// What a user takes for "at once" on a busy machine; shorter than any re-check of a long lease.
 const AT_ONCE: Duration = Duration::from_millis(1500);
@@ -30,6 +32,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(withdrawn_waiter_passes_the_lock_on)
             .needs(Need::Fifo)
             .needs(Need::Push)
+            .needs(Need::LeasePerHold),
+        Case::new(late_attempt_of_a_withdrawn_waiter_delays_nobody)
+            .needs(Need::Fifo)
             .needs(Need::LeasePerHold),
         Case::new(waiter_of_an_ended_session_is_passed_over)
             .needs(Need::Fifo)
@@ -136,6 +141,35 @@ async fn withdrawn_waiter_passes_the_lock_on(ctx: &Ctx) -> Outcome {
     guard.release().await?;
     store.release(&ticket).await?;
     within(AT_ONCE, waiter.soon()).await???.release().await?;
+    Ok(())
+}
+
+/// An attempt that reaches the store after its ticket was withdrawn takes no place in the queue, for
+/// whose turn the others would wait, and no free lock, which would be held for a lease.
+async fn late_attempt_of_a_withdrawn_waiter_delays_nobody(ctx: &Ctx) -> Outcome {
+    let late = Duration::from_millis(300);
+    let fault = Fault::Late {
+        min: late,
+        max: late,
+    };
+    for held in [true, false] {
+        let (client, faults) = ctx.faulty().await?;
+        let name = ctx.name();
+        let a = long(ctx.client().await?.lock(name.as_str())?)?;
+        let guard = if held { Some(a.acquire().await?) } else { None };
+        faults.inject(Rule::new(fault).on(Operation::Attempt));
+        let gone = long(client.lock(name.as_str())?)?;
+        drop(timeout(late / 3, gone.acquire()).await);
+        soon(faults.settled()).await?;
+        faults.heal();
+        soon(client.drain()).await?;
+        let waiter = acquire(&long(ctx.client().await?.lock(name)?)?);
+        if let Some(guard) = guard {
+            ctx.queued(&a, 1).await?;
+            guard.release().await?;
+        }
+        within(AT_ONCE, waiter.soon()).await???.release().await?;
+    }
     Ok(())
 }
 

@@ -7,12 +7,14 @@
 mod holds;
 mod liveness;
 mod safety;
+mod stops;
 
 use std::fmt;
 
 pub use holds::Hold;
 pub use liveness::{everyone_served, loss_before_take_over, no_spurious_loss};
 pub use safety::{beliefs_disjoint, reentry_keeps_token, tokens_grow};
+pub use stops::{no_loss_without_a_stop, stale_writes_refused};
 
 use crate::history::{Event, History};
 

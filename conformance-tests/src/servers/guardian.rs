@@ -2,8 +2,8 @@
 //!
 //! Its arguments are [`MARK`], the log file and the server's command line. It reads orders from its
 //! standard input, one word on a line, and answers each with one line: `stop`, `cont` and `kill` send
-//! the signal to the server's group, `status` answers `running` or `ended ...`. The end of the input
-//! is the order to kill and leave.
+//! the signal to the server's group and to what has left it, `status` answers `running` or
+//! `ended ...`. The end of the input is the order to kill and leave.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,6 +12,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal};
+
+use super::family;
 
 /// The first argument that makes a program the guardian.
 pub const MARK: &str = "--guard-server";
@@ -64,6 +66,7 @@ fn guard(arguments: &[OsString]) -> io::Result<()> {
     };
     // A session of its own, so that Ctrl-C in the tests' terminal does not end it before its work.
     rustix::process::setsid()?;
+    family::adopt()?;
     let log = File::options().create(true).append(true).open(log)?;
     let child = Command::new(std::env::current_exe()?)
         .arg(LAUNCH)
@@ -107,8 +110,8 @@ impl Group {
         writeln!(output, "started {}", self.child.id())?;
         for order in io::stdin().lock().lines() {
             let answer = match order?.as_str() {
-                "stop" => self.signal(Signal::STOP),
-                "cont" => self.signal(Signal::CONT),
+                "stop" => self.stop(),
+                "cont" => self.signal_all(Signal::CONT),
                 "kill" => self.end(),
                 "status" => self.status()?,
                 other => format!("failed: no order is called `{other}`"),
@@ -128,6 +131,18 @@ impl Group {
         }
     }
 
+    /// The server first: a process that stands still makes no others meanwhile.
+    fn stop(&self) -> String {
+        let answer = self.signal(Signal::STOP);
+        family::signal(Signal::STOP);
+        answer
+    }
+
+    fn signal_all(&self, signal: Signal) -> String {
+        family::signal(signal);
+        self.signal(signal)
+    }
+
     fn status(&mut self) -> io::Result<String> {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
         if self.ended {
@@ -141,12 +156,15 @@ impl Group {
     }
 
     fn end(&mut self) -> String {
-        let answer = self.signal(Signal::KILL);
-        // Killed, or gone before: it is waited for in any case, once.
-        if !self.ended {
-            drop(self.child.wait());
-            self.ended = true;
+        if self.ended {
+            return "failed: the server has ended".into();
         }
+        self.stop();
+        let answer = self.signal_all(Signal::KILL);
+        // Killed, or gone before: it is waited for in any case, once, and then what it left behind.
+        drop(self.child.wait());
+        family::bury();
+        self.ended = true;
         answer
     }
 }

@@ -8,15 +8,24 @@
 //! The guardian is a program that calls [`guardian::serve`] first in its `main`: the `server-guard`
 //! binary of this crate, or any other.
 
+mod family;
+mod fresh;
 pub mod guardian;
+mod mysql;
 mod nutcracker;
+mod pgbouncer;
 mod port;
+mod postgres;
 mod process;
 mod redis;
+mod unprivileged;
 mod zk;
 
+pub use mysql::{MysqlPrograms, MysqlServer};
 pub use nutcracker::Nutcracker;
+pub use pgbouncer::PgBouncer;
 pub use port::free_port;
+pub use postgres::{PostgresPrograms, PostgresServer};
 pub use process::{ServerCommand, ServerProcess};
 pub use redis::RedisServer;
 pub use zk::{ZkCommand, ZkEnsemble, ZkServer};

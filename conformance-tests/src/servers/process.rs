@@ -193,6 +193,29 @@ impl ServerProcess {
         Err(self.failure(&format!("the server is not ready: {last}")))
     }
 
+    /// The same for a probe that can be told from one call to the next, so that the future can move
+    /// between threads.
+    pub(super) async fn answers<F, E>(&self, probe: impl Fn() -> F + Send + Sync) -> Outcome
+    where
+        F: Future<Output = Result<(), E>> + Send,
+        E: std::error::Error + Send,
+    {
+        let mut last = "it was never asked".to_owned();
+        for _ in 0..1500 {
+            match tokio::time::timeout(Duration::from_secs(2), probe()).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => last = error.to_string(),
+                Err(error) => last = error.to_string(),
+            }
+            if let Some(end) = self.ended()? {
+                return Err(self.failure(&format!("the server has {end}")));
+            }
+            // There is no event to wait for: servers do not tell when they listen.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Err(self.failure(&format!("the server is not ready: {last}")))
+    }
+
     /// How the server ended, if it did.
     ///
     /// # Errors
@@ -237,11 +260,17 @@ impl ServerProcess {
         Ok(())
     }
 
+    /// All that it wrote, since its first start.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// The last lines that it wrote.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let bytes = fs::read(self.log_path()).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        let text = self.log();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
     }

@@ -4,9 +4,14 @@
 mod file;
 mod memory;
 #[cfg(unix)]
+mod mysql;
+#[cfg(unix)]
+mod postgres;
+#[cfg(unix)]
 mod redis;
 #[cfg(unix)]
 mod redis_proxy;
+mod sqlite;
 #[cfg(unix)]
 mod zk;
 
@@ -14,9 +19,14 @@ mod zk;
 pub use file::FileSetup;
 pub use memory::MemorySetup;
 #[cfg(unix)]
+pub use mysql::MysqlSetup;
+#[cfg(unix)]
+pub use postgres::PostgresSetup;
+#[cfg(unix)]
 pub use redis::RedisSetup;
 #[cfg(unix)]
 pub use redis_proxy::RedisProxySetup;
+pub use sqlite::SqliteSetup;
 #[cfg(unix)]
 pub use zk::ZkSetup;
 
@@ -40,6 +50,23 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(RedisSetup::poll()),
         #[cfg(unix)]
         Box::new(RedisProxySetup::new()),
+        Box::new(SqliteSetup::new()),
+        #[cfg(unix)]
+        Box::new(PostgresSetup::leases()),
+        #[cfg(unix)]
+        Box::new(PostgresSetup::pins()),
+        #[cfg(unix)]
+        Box::new(PostgresSetup::pooler()),
+        #[cfg(unix)]
+        Box::new(PostgresSetup::newer()),
+        #[cfg(unix)]
+        Box::new(MysqlSetup::mariadb()),
+        #[cfg(unix)]
+        Box::new(MysqlSetup::mariadb_pins()),
+        #[cfg(unix)]
+        Box::new(MysqlSetup::mysql()),
+        #[cfg(unix)]
+        Box::new(MysqlSetup::mysql_pins()),
         #[cfg(unix)]
         Box::new(ZkSetup::one()),
         #[cfg(unix)]

@@ -10,9 +10,11 @@
 //! | `check` | looks at the guard |
 //! | `release` | gives the lock back |
 //! | `work NAME MILLIS` | takes the lock, looks at it twice and gives it back, again and again |
+//! | `write NAME MILLIS` | the same with a guarded write after each look, whatever it saw; holds for longer |
 
 mod program;
 mod worker;
+mod writer;
 
 use std::io;
 use std::path::Path;
@@ -28,8 +30,9 @@ use crate::failure::{Failure, Outcome};
 use crate::history::{Event, History, Op, Phase, parse};
 use crate::task::within;
 
-pub use program::serve;
+pub use program::{serve, serve_writing};
 pub use worker::Worker;
+pub use writer::{Writer, Writing};
 
 /// Ends the answer to a command.
 const DONE: &str = "done";

@@ -9,7 +9,7 @@ use lockkit_core::{DistributedLock, Guard, Lease, LockClient};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinSet;
 
-use super::{DONE, Worker};
+use super::{DONE, Worker, Writer};
 use crate::failure::{Failure, Outcome};
 use crate::history::Recorder;
 
@@ -21,11 +21,26 @@ pub fn serve<F>(open: F) -> ExitCode
 where
     F: AsyncFn(&str) -> Outcome<Arc<dyn DistributedLock>>,
 {
+    serve_program(open, None)
+}
+
+/// The same for a store that guards writes: `writer` does one under a hold.
+pub fn serve_writing<F>(open: F, writer: Writer) -> ExitCode
+where
+    F: AsyncFn(&str) -> Outcome<Arc<dyn DistributedLock>>,
+{
+    serve_program(open, Some(writer))
+}
+
+fn serve_program<F>(open: F, writer: Option<Writer>) -> ExitCode
+where
+    F: AsyncFn(&str) -> Outcome<Arc<dyn DistributedLock>>,
+{
     let mut arguments = std::env::args().skip(1);
     let (Some(url), Some(ttl)) = (arguments.next(), arguments.next()) else {
         return ExitCode::from(64);
     };
-    match run(&url, &ttl, open) {
+    match run(&url, &ttl, open, writer) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Nothing is left to be done if nobody reads it.
@@ -35,7 +50,7 @@ where
     }
 }
 
-fn run<F>(url: &str, ttl: &str, open: F) -> Outcome
+fn run<F>(url: &str, ttl: &str, open: F, writer: Option<Writer>) -> Outcome
 where
     F: AsyncFn(&str) -> Outcome<Arc<dyn DistributedLock>>,
 {
@@ -50,7 +65,9 @@ where
     runtime.block_on(async {
         let store = open(url).await?;
         let client = LockClient::builder_arc(store).lease(Lease::renewed(ttl));
-        Program::new(client.build()?).obey().await
+        let mut program = Program::new(client.build()?);
+        program.writer = writer;
+        program.obey().await
     })
 }
 
@@ -59,6 +76,7 @@ struct Program {
     recorder: Recorder,
     held: Option<Held>,
     watches: JoinSet<()>,
+    writer: Option<Writer>,
 }
 
 struct Held {
@@ -74,6 +92,7 @@ impl Program {
             recorder: Recorder::writing_to(io::stdout()),
             held: None,
             watches: JoinSet::new(),
+            writer: None,
         }
     }
 
@@ -89,6 +108,12 @@ impl Program {
                 ["work", name, millis] => {
                     let worker = self.worker(name)?;
                     worker.work(Duration::from_millis(millis.parse()?)).await;
+                }
+                ["write", name, millis] => {
+                    let writer = self.writer.ok_or_else(|| Failure::new("no writer"))?;
+                    let (worker, span) = (self.worker(name)?, millis.parse()?);
+                    let span = Duration::from_millis(span);
+                    worker.write(&self.client, writer, span).await;
                 }
                 _ => return Err(Failure::new(format!("no command is `{command}`"))),
             }

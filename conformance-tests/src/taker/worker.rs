@@ -10,8 +10,8 @@ use crate::history::{Event, Op, Phase, Recorder, now};
 /// A client of one lock whose acts become a history.
 #[derive(Clone, Debug)]
 pub struct Worker {
-    lock: Lock,
-    recorder: Recorder,
+    pub(super) lock: Lock,
+    pub(super) recorder: Recorder,
 }
 
 impl Worker {
@@ -93,11 +93,11 @@ impl Worker {
         }
     }
 
-    fn note(&self, hold: u64, op: Op, phase: Phase) {
+    pub(super) fn note(&self, hold: u64, op: Op, phase: Phase) {
         self.recorder.push(self.event(now(), hold, op, phase));
     }
 
-    fn event(&self, at: u64, hold: u64, op: Op, phase: Phase) -> Event {
+    pub(super) fn event(&self, at: u64, hold: u64, op: Op, phase: Phase) -> Event {
         Event::new(at, hold, self.lock.name().as_str(), op, phase)
     }
 }

@@ -37,6 +37,11 @@ impl Turns {
         self.counts.iter().sum()
     }
 
+    /// How long it took.
+    pub(crate) const fn span(&self) -> Duration {
+        self.span
+    }
+
     pub(crate) fn per_second(&self) -> f64 {
         float(self.total()) / self.span.as_secs_f64()
     }

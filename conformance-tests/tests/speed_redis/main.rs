@@ -23,26 +23,29 @@ mod crowd;
 #[cfg(unix)]
 mod holds;
 #[cfg(unix)]
+mod peers;
+#[cfg(unix)]
 mod solo;
 
 #[cfg(unix)]
 fn main() -> ExitCode {
+    use conformance_tests::Ground;
     use conformance_tests::foreign::missing;
-    use conformance_tests::servers::{RedisServer, guardian};
+    use conformance_tests::servers::RedisServer;
 
-    if let Some(code) = guardian::serve() {
-        return code;
-    }
-    conformance_tests::Ground::new("speed-of-redis", missing(RedisServer::PROGRAM))
-        .trial(solo::a_cycle_is_two_round_trips)
-        .trial(solo::a_cycle_costs_little_more_than_its_scripts)
-        .trial(crowd::eight_through_the_proxy_hand_over_in_one_trip)
-        .trial(crowd::eight_and_sixty_four_keep_up_with_a_bare_list)
-        .trial(crowd::tasks_of_one_client_hand_over_as_clients_do)
-        .trial(crowd::many_locks_of_one_client_share_its_connection)
-        .trial(holds::twenty_thousand_holds_are_kept_with_little_work)
-        // One after the other: each wants the machine.
-        .run(1)
+    let missing = || missing(RedisServer::PROGRAM);
+    // One after the other: each wants the machine.
+    Ground::main("speed-of-redis", missing, 1, |ground| {
+        ground
+            .trial(solo::a_cycle_is_two_round_trips)
+            .trial(solo::a_cycle_costs_little_more_than_its_scripts)
+            .trial(crowd::eight_through_the_proxy_hand_over_in_one_trip)
+            .trial(crowd::eight_and_sixty_four_keep_up_with_a_bare_list)
+            .trial(peers::eight_hand_over_faster_than_with_rslock)
+            .trial(crowd::tasks_of_one_client_hand_over_as_clients_do)
+            .trial(crowd::many_locks_of_one_client_share_its_connection)
+            .trial(holds::twenty_thousand_holds_are_kept_with_little_work)
+    })
 }
 
 /// A bound of processor time: as it is with optimisation, or wide.

@@ -5,6 +5,8 @@
     reason = "tests fail by panicking, in what they share too"
 )]
 
+#[cfg(feature = "bench")]
+mod bench;
 mod contention;
 mod death;
 mod exit_codes;

@@ -19,13 +19,19 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// An embedded store that no other test sees.
 pub(crate) struct Stage {
     dir: TempDir,
+    url: Option<String>,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
+        Self::at(None)
+    }
+
+    /// The same for the store at `url`.
+    pub(crate) fn at(url: Option<String>) -> Self {
         heed_signals();
         let dir = tempfile::tempdir().unwrap();
-        Self { dir }
+        Self { dir, url }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -39,6 +45,9 @@ impl Stage {
             .env_remove("LOCKKIT_URL")
             .env("XDG_STATE_HOME", self.dir())
             .stdin(Stdio::null());
+        if let Some(url) = &self.url {
+            command.env("LOCKKIT_URL", url);
+        }
         command
     }
 

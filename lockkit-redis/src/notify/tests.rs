@@ -8,7 +8,7 @@ fn ticket(n: u64) -> Ticket {
 }
 
 fn desk() -> Arc<Desk> {
-    let desk = Arc::new(Desk::new("me".into()));
+    let desk = Arc::new(Desk::new("me".into(), Promises::default()));
     desk.opened(&["me".into()]);
     desk
 }
@@ -92,7 +92,12 @@ async fn whoever_waits_looks_again_when_messages_may_have_been_lost() {
 
     desk.closed();
     assert!(desk.watch(&ticket, "c".into()).is_err());
-    desk.opened(&desk.channels());
+    let (own, locks) = desk.channels();
+    assert_eq!(
+        (own.as_str(), locks.as_slice()),
+        ("me", &["c".to_owned()][..])
+    );
+    desk.opened(&locks);
     assert_eq!(next(&mut watch).await, Wake::Retry);
     drop(watch);
 

@@ -6,4 +6,10 @@
 if redis.pcall('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then
   return redis.error_reply('LOCKKITFENCED the hold has ended')
 end
-local KEYS, ARGV = {unpack(KEYS, 2)}, {unpack(ARGV, 3)}
+-- Not by unpack, which can do 8000 at most.
+local function from(first, list)
+  local rest = {}
+  for i = first, #list do rest[i - first + 1] = list[i] end
+  return rest
+end
+local KEYS, ARGV = from(2, KEYS), from(3, ARGV)

@@ -296,6 +296,15 @@ async fn guarded_work_is_done_while_the_hold_stands() {
     server.cli(&["SCRIPT", "FLUSH"]);
     let left = fenced.script(&take, &["left"], &[b"2"]).await.unwrap();
     assert_eq!(left.as_int(), Some(3));
+    let many: Vec<String> = (0..20_000).map(|n| n.to_string()).collect();
+    let many: Vec<&[u8]> = many.iter().map(String::as_bytes).collect();
+    let last = Script::new("return ARGV[#ARGV]");
+    let last = fenced.script(&last, &[], &many).await.unwrap();
+    assert_eq!(last.as_str(), Some("19999"));
+    let push = Command::new("RPUSH").arg("list");
+    let push = many.iter().take(7_000).fold(push, Command::arg);
+    let pushed = fenced.commands(&[push]).await.unwrap();
+    assert_eq!(pushed[0].as_int(), Some(7_000));
     let failed = fenced
         .commands(&[Command::new("LPUSH").arg("left").arg("x")])
         .await;

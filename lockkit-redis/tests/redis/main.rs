@@ -8,7 +8,9 @@
 
 mod connection;
 mod interop;
+mod rights;
 mod server;
 mod steps;
 #[cfg(feature = "tls")]
 mod tls;
+mod ways;

@@ -18,7 +18,7 @@ pub(crate) struct Server {
 
 /// Below the ports of outgoing connections, one of which could take it before the server does, also
 /// while the server is restarted.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 2000).unwrap();
     (0..2000)

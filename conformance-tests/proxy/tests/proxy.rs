@@ -6,9 +6,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use conformance_tests::proxy::{Direction, Dropped, Flow, Proxy};
+use lockkit_proxy::{Direction, Dropped, Flow, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -68,6 +68,27 @@ async fn passes_bytes_and_counts_them() {
     let counts = proxy.counts();
     assert_eq!(counts.connections, 2);
     assert_eq!((counts.request_bytes, counts.reply_bytes), (8, 8));
+}
+
+#[tokio::test]
+async fn counts_a_round_trip_for_each_request_that_was_answered_before_the_next() {
+    let (addr, mut told, _echo) = echo().await;
+    let proxy = Proxy::start(addr).await.unwrap();
+    let mut stream = connect(&proxy).await;
+    for _ in 0..3 {
+        ask(&mut stream, b"ping").await.unwrap();
+        told.recv().await.unwrap();
+    }
+    assert_eq!(proxy.counts().round_trips, 3);
+    // Two requests without an answer in between are one trip.
+    proxy.flow(Direction::Reply, Flow::Hold);
+    for _ in 0..2 {
+        stream.write_all(b"more").await.unwrap();
+        told.recv().await.unwrap();
+    }
+    proxy.heal();
+    stream.read_exact(&mut [0; 8]).await.unwrap();
+    assert_eq!(proxy.counts().round_trips, 4);
 }
 
 #[tokio::test]
@@ -223,8 +244,11 @@ async fn drops_the_reply_of_the_second_request() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_resets_the_client() {
-    let port = conformance_tests::servers::free_port().unwrap();
-    let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await.unwrap();
+    // Bound, so that nobody else gets the port, but nobody listens.
+    let nobody = TcpSocket::new_v4().unwrap();
+    nobody.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let server = nobody.local_addr().unwrap();
+    let proxy = Proxy::start(server).await.unwrap();
     let mut stream = connect(&proxy).await;
     assert!(stream.read(&mut [0; 1]).await.is_err());
 }

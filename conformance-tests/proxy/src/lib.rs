@@ -3,7 +3,7 @@
 //! ```no_run
 //! # async fn example(server: std::net::SocketAddr) -> std::io::Result<()> {
 //! use std::time::Duration;
-//! use conformance_tests::proxy::{Direction, Flow, Proxy};
+//! use lockkit_proxy::{Direction, Flow, Proxy};
 //!
 //! let proxy = Proxy::start(server).await?;
 //! proxy.delay(Direction::Request, Duration::from_millis(5));
@@ -74,6 +74,9 @@ pub struct Counts {
     pub reply_bytes: u64,
     /// Replies that were dropped on demand.
     pub dropped_replies: u64,
+    /// Times that a connection passed on a request as its first word or after a reply. With one request
+    /// at a time, and nothing that the server says unasked, these are round trips.
+    pub round_trips: u64,
 }
 
 /// Says whether the bytes of a request, as they came in one read, are the ones that are meant.
@@ -94,6 +97,7 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicU64,
     pub(crate) bytes: [AtomicU64; 2],
     pub(crate) dropped: AtomicU64,
+    pub(crate) round_trips: AtomicU64,
     pub(crate) drop_reply: Mutex<Option<(RequestFilter, Dropped)>>,
 }
 
@@ -150,6 +154,7 @@ impl Proxy {
             connections: AtomicU64::new(0),
             bytes: [AtomicU64::new(0), AtomicU64::new(0)],
             dropped: AtomicU64::new(0),
+            round_trips: AtomicU64::new(0),
             drop_reply: Mutex::new(None),
         });
         let mut tasks = JoinSet::new();
@@ -230,6 +235,7 @@ impl Proxy {
             request_bytes: bytes(Direction::Request),
             reply_bytes: bytes(Direction::Reply),
             dropped_replies: self.shared.dropped.load(Ordering::Relaxed),
+            round_trips: self.shared.round_trips.load(Ordering::Relaxed),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock, Moment};
@@ -22,6 +22,8 @@ pub(super) struct Connection {
     generation: u64,
     /// What happens to its replies: one of the constants below.
     replies: AtomicU8,
+    /// Whether the client has spoken last.
+    asked: AtomicBool,
 }
 
 const PASS: u8 = 0;
@@ -45,6 +47,7 @@ impl Connection {
             shared,
             generation,
             replies: AtomicU8::new(PASS),
+            asked: AtomicBool::new(false),
         }
     }
 
@@ -115,12 +118,22 @@ impl Connection {
                 let delay = faults.borrow().delay[direction as usize];
                 last = last.max(BootClock::default().now() + delay);
                 self.shared.bytes[direction as usize].fetch_add(length as u64, Ordering::Relaxed);
+                if length > 0 {
+                    self.count_trip(direction);
+                }
                 let parcel = (length > 0).then(|| bytes.to_vec());
                 self.deliver(delay, last, parcel, &post);
             }
             if length == 0 {
                 return if dead { silent(&post).await } else { Ok(()) };
             }
+        }
+    }
+
+    fn count_trip(&self, direction: Direction) {
+        let asks = direction == Direction::Request;
+        if !self.asked.swap(asks, Ordering::Relaxed) && asks {
+            self.shared.round_trips.fetch_add(1, Ordering::Relaxed);
         }
     }
 

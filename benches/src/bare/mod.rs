@@ -1,0 +1,126 @@
+//! The store without a lock library: the least that its own operations can do.
+//!
+//! A store joins with one file here and one line in [`open`].
+
+#[cfg(feature = "etcd")]
+mod etcd;
+mod file;
+mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(feature = "zk")]
+mod zk;
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit::url::StoreUrl;
+
+use crate::failure::{Failure, Outcome};
+
+/// A line of a report: what it is, and how it is set.
+pub type Fact = (String, String);
+
+/// What a store's own operations are, in the words of the report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Words {
+    /// One cycle: taking and giving back what nobody else wants.
+    pub(crate) cycle: &'static str,
+    /// One turn among several who want the same.
+    pub(crate) turn: &'static str,
+    /// How what a killed program had becomes free.
+    pub(crate) recovery: &'static str,
+    /// How many are kept.
+    pub(crate) hold: &'static str,
+}
+
+/// The bare operations of one store, over a connection of one program.
+#[async_trait]
+pub(crate) trait Bare: Debug + Send + Sync {
+    /// What the operations are.
+    fn words(&self) -> Words;
+
+    /// Server, client library and the settings that decide about durability and speed.
+    async fn facts(&self) -> Outcome<Vec<Fact>>;
+
+    /// Takes `name` and gives it back. Any number of tasks call it, for different names.
+    async fn cycle(&self, name: &str) -> Outcome;
+
+    /// Makes the `number`-th of several who take turns at `name`, in any number of processes.
+    async fn contender(&self, name: &str, number: usize) -> Outcome<Box<dyn Contender>>;
+
+    /// Takes `name` for `ttl`, or for as long as the program lives and what is answered exists.
+    async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>>;
+
+    /// Waits until `name` can be taken, and takes it.
+    async fn wait_for(&self, name: &str) -> Outcome;
+
+    /// Takes all of `names`, each as [`take`](Self::take) does.
+    async fn take_all(
+        &self,
+        names: &[String],
+        ttl: Duration,
+    ) -> Outcome<Vec<Box<dyn Any + Send + Sync>>> {
+        let mut taken = Vec::with_capacity(names.len());
+        for name in names {
+            taken.push(self.take(name, ttl).await?);
+        }
+        Ok(taken)
+    }
+
+    /// Keeps all of `names` for another `ttl`. Nothing is to be done where a hold needs no renewal.
+    async fn keep_all(&self, names: &[String], ttl: Duration) -> Outcome;
+
+    /// Removes what is left under names that begin with `prefix`, of the store's locks as well.
+    async fn sweep(&self, prefix: &str) -> Outcome;
+}
+
+/// One of several who want the same.
+#[async_trait]
+pub(crate) trait Contender: Send {
+    /// Waits for it, takes it and gives it back.
+    async fn turn(&mut self) -> Outcome;
+}
+
+/// Opens the bare operations of the store that a URL names.
+pub(crate) async fn open(url: &str) -> Outcome<Arc<dyn Bare>> {
+    let url: StoreUrl = url.parse()?;
+    Ok(match url.scheme() {
+        "memory" => Arc::new(memory::Memory::default()),
+        "file" => Arc::new(file::Files::open(&url)?),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+unix" => Arc::new(redis::Redis::open(&url).await?),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Arc::new(etcd::Cluster::open(&url).await?),
+        #[cfg(feature = "zk")]
+        "zk" | "zks" => Arc::new(zk::Ensemble::open(&url).await?),
+        #[cfg(feature = "postgres")]
+        "postgres" => Arc::new(postgres::Database::open(&url).await?),
+        #[cfg(feature = "mysql")]
+        "mysql" => Arc::new(mysql::Database::open(&url).await?),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Arc::new(sqlite::File::open(&url).await?),
+        other => {
+            let message = format!("nobody has said what the bare operations of `{other}:` are");
+            return Err(Failure::new(message));
+        }
+    })
+}
+
+/// The word for a missing value in a list of facts.
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zk"
+))]
+const UNKNOWN: &str = "not told";

@@ -1,0 +1,185 @@
+//! A row, inserted and deleted.
+
+use std::any::Any;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit::url::StoreUrl;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{QueryBuilder, Row, Sqlite, SqlitePool};
+use tokio::time::sleep;
+
+use super::{Bare, Contender, Fact, Words};
+use crate::failure::{Failure, Outcome};
+
+/// As many rows in one statement.
+const CHUNK: usize = 500;
+
+#[derive(Debug)]
+pub(super) struct File {
+    pool: SqlitePool,
+}
+
+impl File {
+    /// With the settings of the lock store, on the same file.
+    pub(super) async fn open(url: &StoreUrl) -> Outcome<Self> {
+        let mut options = url.options.clone();
+        let sync = match options.text("sync").as_deref() {
+            Some("full") => SqliteSynchronous::Full,
+            _ => SqliteSynchronous::Normal,
+        };
+        let file = SqliteConnectOptions::new()
+            .filename(url.path())
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(sync)
+            .busy_timeout(Duration::from_secs(10));
+        // Only one can write at a time.
+        let pool = SqlitePoolOptions::new().max_connections(1);
+        let pool = pool.connect_with(file).await?;
+        sqlx::query(
+            "CREATE TABLE IF NOT EXISTS lockkit_bench (name TEXT PRIMARY KEY, ends REAL NOT NULL)",
+        )
+        .execute(&pool)
+        .await?;
+        Ok(Self { pool })
+    }
+
+    async fn asked(&self, question: &'static str) -> Outcome<String> {
+        let row = sqlx::query(question).fetch_one(&self.pool).await?;
+        let text = row.try_get::<String, _>(0);
+        Ok(text.or_else(|_| row.try_get::<i64, _>(0).map(|number| number.to_string()))?)
+    }
+
+    /// Whether it was free and is taken now.
+    async fn tried(&self, name: &str, ttl: Duration) -> Outcome<bool> {
+        let done = sqlx::query(
+            "INSERT INTO lockkit_bench VALUES (?1, julianday('now') * 86400 + ?2)
+             ON CONFLICT DO UPDATE SET ends = excluded.ends WHERE ends <= julianday('now') * 86400",
+        )
+        .bind(name)
+        .bind(ttl.as_secs_f64())
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    async fn freed(&self, name: &str) -> Outcome {
+        let delete = sqlx::query("DELETE FROM lockkit_bench WHERE name = ?1");
+        delete.bind(name).execute(&self.pool).await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Bare for File {
+    fn words(&self) -> Words {
+        Words {
+            cycle: "INSERT + DELETE of a row",
+            turn: "INSERT, tried every millisecond, + DELETE",
+            recovery: "a row that ends; INSERT every millisecond",
+            hold: "a row, UPDATE of 500 in one statement",
+        }
+    }
+
+    async fn facts(&self) -> Outcome<Vec<Fact>> {
+        let version = self.asked("SELECT sqlite_version()").await?;
+        let mut facts = vec![("library".to_owned(), format!("SQLite {version}"))];
+        let questions = [
+            ("journal_mode", "PRAGMA journal_mode"),
+            ("synchronous", "PRAGMA synchronous"),
+        ];
+        for (name, question) in questions {
+            facts.push((name.to_owned(), self.asked(question).await?));
+        }
+        Ok(facts)
+    }
+
+    async fn cycle(&self, name: &str) -> Outcome {
+        self.tried(name, Duration::from_secs(30)).await?;
+        self.freed(name).await
+    }
+
+    async fn contender(&self, name: &str, _number: usize) -> Outcome<Box<dyn Contender>> {
+        let pool = self.pool.clone();
+        let name = name.to_owned();
+        Ok(Box::new(Turn {
+            file: Self { pool },
+            name,
+        }))
+    }
+
+    async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {
+        if self.tried(name, ttl).await? {
+            return Ok(Box::new(()));
+        }
+        Err(Failure::new(format!("somebody else has the row {name}")))
+    }
+
+    async fn wait_for(&self, name: &str) -> Outcome {
+        while !self.tried(name, Duration::from_secs(1)).await? {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    async fn take_all(
+        &self,
+        names: &[String],
+        ttl: Duration,
+    ) -> Outcome<Vec<Box<dyn Any + Send + Sync>>> {
+        for names in names.chunks(CHUNK) {
+            let mut insert = QueryBuilder::<Sqlite>::new("INSERT INTO lockkit_bench ");
+            insert.push_values(names, |mut row, name| {
+                row.push_bind(name.clone());
+                row.push("julianday('now') * 86400 + ")
+                    .push_bind_unseparated(ttl.as_secs_f64());
+            });
+            insert.build().execute(&self.pool).await?;
+        }
+        Ok(Vec::new())
+    }
+
+    async fn keep_all(&self, names: &[String], ttl: Duration) -> Outcome {
+        for names in names.chunks(CHUNK) {
+            let start = "UPDATE lockkit_bench SET ends = julianday('now') * 86400 + ";
+            let mut update = QueryBuilder::<Sqlite>::new(start);
+            update.push_bind(ttl.as_secs_f64()).push(" WHERE name IN (");
+            let mut list = update.separated(", ");
+            for name in names {
+                list.push_bind(name.clone());
+            }
+            update.push(")");
+            update.build().execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+
+    async fn sweep(&self, prefix: &str) -> Outcome {
+        sqlx::query("DROP TABLE IF EXISTS lockkit_bench")
+            .execute(&self.pool)
+            .await?;
+        let delete =
+            "DELETE FROM lockkit_locks WHERE substr(CAST(name AS TEXT), 1, length(?1)) = ?1";
+        match sqlx::query(delete).bind(prefix).execute(&self.pool).await {
+            // The URL may name another table; its rows are few and small.
+            Err(sqlx::Error::Database(_)) => Ok(()),
+            done => Ok(done.map(drop)?),
+        }
+    }
+}
+
+struct Turn {
+    file: File,
+    name: String,
+}
+
+#[async_trait]
+impl Contender for Turn {
+    async fn turn(&mut self) -> Outcome {
+        while !self.file.tried(&self.name, Duration::from_secs(30)).await? {
+            sleep(Duration::from_millis(1)).await;
+        }
+        self.file.freed(&self.name).await
+    }
+}

@@ -1,0 +1,46 @@
+//! Measures lock stores, each beside its own bare operations in the same run.
+//!
+//! A time in a report is that of one machine on one day. The ratio of the lock to the bare operations of
+//! its store, measured in turns, says more: it stays nearly the same on another machine and on a busy one,
+//! and where it does not, the report says so itself. `lockkit bench` is the command over this.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), lockkit_benches::Failure> {
+//! use lockkit_benches::{Bench, Program};
+//!
+//! let stores = ["memory:", "redis://127.0.0.1/"].map(str::to_owned);
+//! let report = Bench::new(stores, Program::own()?).run().await?;
+//! std::fs::write("locks.html", report.to_page())?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The processes that contend, hold and are killed are this program, started again: a program over this
+//! library calls [`serve`] first in its `main`.
+//!
+//! # What is in `benches/`
+//! - `cargo bench -p lockkit-benches --bench overhead`: acquire, release and reentry on the memory
+//!   store, beside the bare map operation that no lock in memory can do without.
+//! - `cargo bench -p lockkit-benches --bench many_holds`: what 100 000 held guards cost in memory
+//!   and processor time, and whether any is lost while all cores are busy.
+//! - `cargo bench -p lockkit-benches --bench redis`: the store in Redis beside its own scripts.
+
+mod bare;
+mod failure;
+mod latency;
+mod machine;
+mod measure;
+pub mod noise;
+mod progress;
+pub mod report;
+mod run;
+mod target;
+mod worker;
+
+pub use bare::Fact;
+pub use failure::{Failure, Outcome};
+pub use machine::Machine;
+pub use report::Report;
+pub use run::Bench;
+pub use target::Side;
+pub use worker::{ARGUMENT, Program, serve};

@@ -1,0 +1,126 @@
+//! Several who want the same, in one process or more.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hdrhistogram::Histogram;
+
+use super::cycle::name;
+use super::{Probe, Reading};
+use crate::failure::Outcome;
+use crate::latency::{at, histogram};
+use crate::report::Unit;
+use crate::target::{Side, Target};
+use crate::worker::{Answer, Order, Program, Role, Start, Worker, unexpected};
+
+pub(super) struct Crowd {
+    workers: [Vec<Worker>; 2],
+    waits: [Histogram<u64>; 2],
+    /// The turns of each contender, over all rounds.
+    turns: [Vec<u64>; 2],
+}
+
+impl Crowd {
+    pub(super) async fn start(
+        target: &Target,
+        url: &str,
+        program: &Program,
+        [contenders, processes]: [usize; 2],
+    ) -> Outcome<Self> {
+        let mut workers = [Vec::new(), Vec::new()];
+        for side in Side::BOTH {
+            for number in 0..processes {
+                let first = contenders * number / processes;
+                let count = contenders * (number + 1) / processes - first;
+                let start = Start {
+                    url: url.to_owned(),
+                    side,
+                    name: name(target, side, format_args!("crowd-{contenders}-{processes}")),
+                    role: Role::Crowd { first, count },
+                };
+                workers[side as usize].push(Worker::start(program, &start).await?);
+            }
+        }
+        Ok(Self {
+            workers,
+            waits: [histogram()?, histogram()?],
+            turns: [vec![0; contenders], vec![0; contenders]],
+        })
+    }
+}
+
+#[async_trait]
+impl Probe for Crowd {
+    async fn measure(&mut self, side: Side, span: Duration) -> Outcome<Vec<Reading>> {
+        let workers = &mut self.workers[side as usize];
+        for worker in &mut *workers {
+            worker.say(&Order::Turns { span }).await?;
+        }
+        let (mut rate, mut all) = (0.0, Vec::new());
+        let mut waits = histogram()?;
+        for worker in workers {
+            let answer = worker.hear().await?;
+            let Answer::Turns {
+                counts,
+                took,
+                waits: seen,
+            } = answer
+            else {
+                return Err(unexpected(&answer));
+            };
+            rate += sum(&counts) / took.as_secs_f64();
+            all.extend(counts);
+            for (value, count) in seen {
+                waits.saturating_record_n(value, count);
+            }
+        }
+        for (total, count) in self.turns[side as usize].iter_mut().zip(&all) {
+            *total += count;
+        }
+        self.waits[side as usize].add(&waits)?;
+        Ok(vec![
+            Reading::new("hand-offs", Unit::PerSecond, rate),
+            Reading::new("99 % of all waits within", Unit::Seconds, at(&waits, 0.99)),
+            // Over all rounds so far: one alone has too few turns to tell favour from chance.
+            Reading::new("fairness", Unit::Jain, jain(&self.turns[side as usize])),
+        ])
+    }
+
+    fn warmed(&mut self) {
+        for side in Side::BOTH {
+            self.waits[side as usize].reset();
+            self.turns[side as usize].fill(0);
+        }
+    }
+
+    fn latencies(&self, side: Side) -> Option<&Histogram<u64>> {
+        Some(&self.waits[side as usize])
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "nobody has so many turns")]
+fn sum(counts: &[u64]) -> f64 {
+    counts.iter().sum::<u64>() as f64
+}
+
+/// Jain's index: 1 if all had the same, 1/n if one had all.
+fn jain(counts: &[u64]) -> f64 {
+    let squares: Vec<u64> = counts.iter().map(|count| count * count).collect();
+    let ones = vec![1; counts.len()];
+    if sum(counts) == 0.0 {
+        return 0.0;
+    }
+    sum(counts).powi(2) / (sum(&ones) * sum(&squares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_goes_from_one_nth_to_one() {
+        assert_eq!(jain(&[7, 7, 7, 7]), 1.0);
+        assert_eq!(jain(&[9, 0, 0, 0]), 0.25);
+        assert_eq!(jain(&[0, 0]), 0.0);
+    }
+}

@@ -1,0 +1,56 @@
+//! Taking and giving back what nobody else wants, on either side.
+
+use std::sync::Arc;
+
+use lockkit::{Lock, LockClient};
+
+use crate::bare::Bare;
+use crate::failure::Outcome;
+use crate::target::{Side, Target};
+
+/// A program's way to a store.
+#[derive(Clone)]
+pub(super) enum Way {
+    Lock(LockClient),
+    Bare(Arc<dyn Bare>),
+}
+
+impl Way {
+    pub(super) fn to(target: &Target, side: Side) -> Self {
+        match side {
+            Side::Lock => Self::Lock(target.client.clone()),
+            Side::Bare => Self::Bare(Arc::clone(&target.bare)),
+        }
+    }
+
+    pub(super) fn named(&self, name: String) -> Outcome<Cycle> {
+        Ok(match self {
+            Self::Lock(client) => Cycle::Lock(client.lock(name)?),
+            Self::Bare(bare) => Cycle::Bare(Arc::clone(bare), name),
+        })
+    }
+}
+
+/// One name, taken and given back again and again.
+#[derive(Clone)]
+pub(super) enum Cycle {
+    Lock(Lock),
+    Bare(Arc<dyn Bare>, String),
+}
+
+impl Cycle {
+    pub(super) async fn run(&self) -> Outcome {
+        match self {
+            Self::Lock(lock) => Ok(lock.acquire().await?.release().await?),
+            Self::Bare(bare, name) => bare.cycle(name).await,
+        }
+    }
+}
+
+/// The name that a side uses: the two must never meet.
+pub(super) fn name(target: &Target, side: Side, rest: impl std::fmt::Display) -> String {
+    match side {
+        Side::Lock => target.name(format_args!("lock-{rest}")),
+        Side::Bare => target.name(format_args!("bare-{rest}")),
+    }
+}

@@ -1,0 +1,134 @@
+//! What it costs to hold many, and do nothing with them.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::cycle::name;
+use super::{Probe, Reading};
+use crate::failure::{Failure, Outcome};
+use crate::report::{Unit, thousands};
+use crate::target::{Side, Target, with_option};
+use crate::worker::{Answer, Order, Program, Role, Start, Worker, unexpected};
+
+/// Longer than this nobody fills.
+const LIMIT: Duration = Duration::from_secs(5);
+
+pub(super) struct Holds {
+    keepers: [Worker; 2],
+    counts: [usize; 2],
+    bytes: [f64; 2],
+    wanted: usize,
+    ttl: Duration,
+    lost: usize,
+}
+
+impl Holds {
+    pub(super) async fn start(target: &Target, program: &Program, count: usize) -> Outcome<Self> {
+        // Short leases, so that a short look sees a whole round of renewals.
+        let ttl = Duration::from_secs(if count > 10_000 { 6 } else { 3 });
+        let ttl = ttl.max(target.client.backend().capabilities().min_ttl);
+        let start = |side| Start {
+            url: with_option(&target.url, "ttl", &format!("{}ms", ttl.as_millis())),
+            side,
+            name: name(target, side, format_args!("holds-{count}")),
+            role: Role::Keeper { ttl },
+        };
+        let mut keepers = [
+            Worker::start(program, &start(Side::Lock)).await?,
+            Worker::start(program, &start(Side::Bare)).await?,
+        ];
+        let (mut counts, mut bytes) = ([0; 2], [0.0; 2]);
+        for side in Side::BOTH {
+            let limit = LIMIT;
+            let order = Order::Fill { count, limit };
+            let answer = keepers[side as usize].ask(&order).await?;
+            let Answer::Filled { count, bytes: each } = answer else {
+                return Err(unexpected(&answer));
+            };
+            (counts[side as usize], bytes[side as usize]) = (count, each);
+        }
+        let wanted = count;
+        let lost = 0;
+        Ok(Self {
+            keepers,
+            counts,
+            bytes,
+            wanted,
+            ttl,
+            lost,
+        })
+    }
+
+    async fn read(&mut self, side: Side) -> Outcome<Vec<Reading>> {
+        let answer = self.keepers[side as usize].hear().await?;
+        let Answer::Window { used, lost } = answer else {
+            return Err(unexpected(&answer));
+        };
+        self.lost = self.lost.max(lost);
+        let count = f64::from(u32::try_from(self.counts[side as usize].max(1))?);
+        // Over a whole lease, in which each is renewed three times, whatever the length of this look.
+        let leases = self.span().as_secs_f64() / self.ttl.as_secs_f64();
+        let each = used.as_secs_f64() / leases / count;
+        let mut readings = vec![Reading::new(
+            "processor time of a hold in one lease",
+            Unit::Seconds,
+            each,
+        )];
+        if side == Side::Lock {
+            // What a client does with the default lease, of half a minute.
+            readings.push(Reading::new(
+                "of one core, at a lease of 30 s",
+                Unit::Part,
+                each * count / 30.0,
+            ));
+            if self.wanted >= 1000 {
+                readings.push(Reading::new("memory of a hold", Unit::Bytes, self.bytes[0]));
+            }
+        }
+        Ok(readings)
+    }
+
+    /// Between two renewals of a hold.
+    fn span(&self) -> Duration {
+        self.ttl / 3
+    }
+}
+
+#[async_trait]
+impl Probe for Holds {
+    async fn measure(&mut self, side: Side, _span: Duration) -> Outcome<Vec<Reading>> {
+        let span = self.span();
+        self.keepers[side as usize]
+            .say(&Order::Window { span })
+            .await?;
+        self.read(side).await
+    }
+
+    /// Both at the same time: each counts its own processor time.
+    async fn round(&mut self, _first: Side, _span: Duration) -> Outcome<[Vec<Reading>; 2]> {
+        let span = self.span();
+        for keeper in &mut self.keepers {
+            keeper.say(&Order::Window { span }).await?;
+        }
+        let lock = self.read(Side::Lock).await?;
+        let readings = [lock, self.read(Side::Bare).await?];
+        if self.counts[0] == 0 {
+            return Err(Failure::new("nothing was held"));
+        }
+        Ok(readings)
+    }
+
+    fn note(&self) -> Option<String> {
+        let mut note = format!("lease {:?}", self.ttl);
+        let [held, _] = self.counts;
+        if held < self.wanted {
+            let so_far = format!(", {} were taken in {LIMIT:?}", thousands(held));
+            note.push_str(&so_far);
+        }
+        if self.lost > 0 {
+            note.push_str(&format!(", {} lost", thousands(self.lost)));
+        }
+        Some(note)
+    }
+}

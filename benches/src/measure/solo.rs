@@ -1,0 +1,87 @@
+//! One task that meets nobody, at a rate that leaves three quarters of the time free.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hdrhistogram::Histogram;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::cycle::{Cycle, Way, name};
+use super::{Probe, Reading};
+use crate::failure::{Failure, Outcome};
+use crate::latency::{at, at_a_fixed_rate, histogram, record};
+use crate::report::Unit;
+use crate::target::{Side, Target};
+
+/// Cycles that tell how long one takes.
+const TRIAL: usize = 51;
+
+pub(super) struct Solo {
+    cycles: [Cycle; 2],
+    interval: Option<Duration>,
+    seen: [Histogram<u64>; 2],
+}
+
+impl Solo {
+    pub(super) fn new(target: &Target) -> Outcome<Self> {
+        let cycle = |side| Way::to(target, side).named(name(target, side, "solo"));
+        Ok(Self {
+            cycles: [cycle(Side::Lock)?, cycle(Side::Bare)?],
+            interval: None,
+            seen: [histogram()?, histogram()?],
+        })
+    }
+
+    /// Four times what a cycle of the lock takes: the same for both sides.
+    async fn interval(&mut self) -> Outcome<Duration> {
+        if let Some(interval) = self.interval {
+            return Ok(interval);
+        }
+        let mut took = histogram()?;
+        for _ in 0..TRIAL {
+            let start = Instant::now();
+            self.cycles[Side::Lock as usize].run().await?;
+            record(&mut took, start.elapsed());
+        }
+        let interval = Duration::from_secs_f64(at(&took, 0.5) * 2.0);
+        self.interval = Some(interval);
+        Ok(interval)
+    }
+}
+
+#[async_trait]
+impl Probe for Solo {
+    async fn measure(&mut self, side: Side, span: Duration) -> Outcome<Vec<Reading>> {
+        let interval = self.interval().await?;
+        let cycle = self.cycles[side as usize].clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut seen = histogram()?;
+            at_a_fixed_rate(interval, span, &mut seen, || cycle.run()).await?;
+            Outcome::Ok(seen)
+        });
+        let seen = tasks.join_next().await;
+        let seen = seen.ok_or_else(|| Failure::new("the task is gone"))???;
+        self.seen[side as usize].add(&seen)?;
+        Ok(vec![
+            Reading::new("half of all cycles within", Unit::Seconds, at(&seen, 0.5)),
+            Reading::new("99 % of all cycles within", Unit::Seconds, at(&seen, 0.99)),
+        ])
+    }
+
+    fn warmed(&mut self) {
+        for seen in &mut self.seen {
+            seen.reset();
+        }
+    }
+
+    fn latencies(&self, side: Side) -> Option<&Histogram<u64>> {
+        Some(&self.seen[side as usize])
+    }
+
+    fn note(&self) -> Option<String> {
+        let interval = self.interval?;
+        Some(format!("one cycle every {interval:.1?} on both sides"))
+    }
+}

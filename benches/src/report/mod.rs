@@ -1,0 +1,251 @@
+//! What was measured, and its forms: a table, JSON and a page.
+//!
+//! # Units and shapes
+//! The JSON is this module's [`Report`], field for field; `format` grows when a field changes its
+//! meaning or goes. Times are seconds, memory is bytes.
+
+mod chart;
+mod curves;
+mod markdown;
+mod page;
+mod table;
+mod words;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bare::Fact;
+use crate::machine::Machine;
+use crate::noise::Spread;
+
+pub(crate) use words::thousands;
+
+/// The version of the JSON.
+pub const FORMAT: u32 = 1;
+
+/// All that a run has found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// How it was measured.
+    pub method: Method,
+    /// The stores, in the order in which they were named.
+    pub stores: Vec<Store>,
+    /// What was measured.
+    pub figures: Vec<Figure>,
+    /// The latencies behind some of the figures.
+    pub curves: Vec<Curve>,
+    /// What could not be measured, and why.
+    pub failures: Vec<String>,
+}
+
+/// How it was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Method {
+    /// How many rounds most cases have.
+    pub rounds: usize,
+    /// How long one side is measured in a round of the shortest kind, in seconds.
+    pub span: f64,
+    /// The delay of the longer way in each direction, in seconds.
+    pub delay: Option<f64>,
+    /// A ratio is noisy if its interval is wider than this part of it.
+    pub noise_limit: f64,
+}
+
+/// A store of the report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Store {
+    /// What it is called here.
+    pub label: String,
+    /// Its URL, without anything that may be secret.
+    pub url: String,
+    /// What it says of itself.
+    pub facts: Vec<Fact>,
+    /// What a cycle of its bare operations is.
+    pub bare_cycle: String,
+    /// What a turn at its bare operations is.
+    pub bare_turn: String,
+    /// How what a killed program had becomes free without a lock store; empty where it does not.
+    pub bare_recovery: String,
+    /// What is kept without a lock store.
+    pub bare_hold: String,
+}
+
+/// What a figure is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Topic {
+    /// One task alone.
+    Solo,
+    /// Many tasks that do not meet.
+    Throughput,
+    /// Several who want the same.
+    Crowd,
+    /// Many names against one.
+    Names,
+    /// A store that is far away.
+    Distance,
+    /// A holder is killed.
+    Recovery,
+    /// Many holds.
+    Holds,
+}
+
+impl Topic {
+    /// All, in the order of the report.
+    pub const ALL: [Self; 7] = [
+        Self::Solo,
+        Self::Throughput,
+        Self::Crowd,
+        Self::Names,
+        Self::Distance,
+        Self::Recovery,
+        Self::Holds,
+    ];
+}
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Unit {
+    /// Seconds: less is better.
+    Seconds,
+    /// So many in a second: more is better.
+    PerSecond,
+    /// Round trips: less is better.
+    Trips,
+    /// Bytes: less is better.
+    Bytes,
+    /// A part of the whole: less is better.
+    Part,
+    /// Jain's index: 1 is best.
+    Jain,
+    /// So many times as much: more is better.
+    Times,
+}
+
+/// One number of one store, over all rounds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Figure {
+    /// What it is about.
+    pub topic: Topic,
+    /// Under which circumstances.
+    pub case: String,
+    /// What was measured.
+    pub what: String,
+    /// Its unit.
+    pub unit: Unit,
+    /// The label of the store.
+    pub store: String,
+    /// The lock.
+    pub lock: Spread,
+    /// The store's own operations; `None` where they mean nothing here.
+    pub bare: Option<Spread>,
+    /// The lock divided by the bare operations, round by round.
+    pub ratio: Option<Spread>,
+    /// Whether the ratio varies by more than the limit.
+    pub noisy: bool,
+    /// What a reader has to know.
+    pub note: Option<String>,
+}
+
+/// The latencies of one case.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Curve {
+    /// What it is about.
+    pub topic: Topic,
+    /// Under which circumstances.
+    pub case: String,
+    /// The label of the store.
+    pub store: String,
+    /// The lock or the bare operations.
+    pub side: crate::target::Side,
+    /// How many latencies there were.
+    pub count: u64,
+    /// Parts of all latencies, and the seconds within which so many were.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Report {
+    /// The report as JSON.
+    ///
+    /// # Errors
+    /// - [`Failure`](crate::Failure) if a number is none.
+    pub fn to_json(&self) -> crate::Outcome<String> {
+        let mut text = serde_json::to_string_pretty(self)?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// Reads what [`to_json`](Self::to_json) wrote.
+    ///
+    /// # Errors
+    /// - [`Failure`](crate::Failure) if it is not such a text.
+    pub fn from_json(text: &str) -> crate::Outcome<Self> {
+        let report: Self = serde_json::from_str(text)?;
+        if report.format != FORMAT {
+            let message = format!("this is format {} and not {FORMAT}", report.format);
+            return Err(crate::Failure::new(message));
+        }
+        Ok(report)
+    }
+
+    /// The report as a table for a terminal.
+    #[must_use]
+    pub fn to_table(&self) -> String {
+        table::write(self)
+    }
+
+    /// The report as one HTML file that needs nothing else.
+    #[must_use]
+    pub fn to_page(&self) -> String {
+        page::write(self)
+    }
+
+    /// The figures that tell most, as a table of Markdown for a manual.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        markdown::write(self)
+    }
+
+    /// A document in which the text between `<!-- measured: begin -->` and `<!-- measured: end -->` is
+    /// replaced by [`to_markdown`](Self::to_markdown); `None` if it has no such lines.
+    #[must_use]
+    pub fn put_into(&self, document: &str) -> Option<String> {
+        markdown::replace(document, &self.to_markdown())
+    }
+
+    /// The figures of a topic, in the order in which they were measured.
+    pub(crate) fn of(&self, topic: Topic) -> impl Iterator<Item = &Figure> {
+        self.figures
+            .iter()
+            .filter(move |figure| figure.topic == topic)
+    }
+
+    /// What was measured of a topic, each once: the rows of its table.
+    pub(crate) fn rows(&self, topic: Topic) -> Vec<(&str, &str)> {
+        let mut rows: Vec<(&str, &str)> = Vec::new();
+        for figure in self.of(topic) {
+            let row = (&*figure.case, &*figure.what);
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+        rows
+    }
+
+    /// One figure of one store.
+    pub(crate) fn find(&self, topic: Topic, row: (&str, &str), store: &str) -> Option<&Figure> {
+        let mut of = self.of(topic);
+        of.find(|figure| (&*figure.case, &*figure.what) == row && figure.store == store)
+    }
+}

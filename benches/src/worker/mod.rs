@@ -1,0 +1,163 @@
+//! Other processes that take part in a measurement: this program, started again.
+//!
+//! An [`Order`] on a line of standard input, an [`Answer`] on a line of standard output. The URL goes
+//! there too and not into the arguments, which everybody on the machine can read.
+
+mod program;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+pub use program::serve;
+
+use crate::failure::{Failure, Outcome};
+use crate::target::Side;
+
+/// The first argument that makes a program a worker.
+pub const ARGUMENT: &str = "__bench";
+
+/// Longer than anything a worker does takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How workers are started: a program that calls [`serve`] when its first argument is [`ARGUMENT`].
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// This program itself.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the system does not tell where it is.
+    pub fn own() -> Outcome<Self> {
+        Ok(Self {
+            path: std::env::current_exe()?,
+            arguments: vec![ARGUMENT.into()],
+        })
+    }
+}
+
+/// What a worker is for. Its first order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Start {
+    pub(crate) url: String,
+    pub(crate) side: Side,
+    pub(crate) name: String,
+    pub(crate) role: Role,
+}
+
+/// What a worker does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// Some of many who take turns.
+    Crowd { first: usize, count: usize },
+    /// Holds one until it is killed.
+    Victim { ttl: Duration },
+    /// Holds many and keeps them.
+    Keeper { ttl: Duration },
+}
+
+/// What a worker is told after its start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// A crowd takes turns for so long.
+    Turns { span: Duration },
+    /// A keeper takes up to so many, but stops after `limit`.
+    Fill { count: usize, limit: Duration },
+    /// A keeper tells what keeping costs in so long.
+    Window { span: Duration },
+}
+
+/// What a worker says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// It has started; a victim holds.
+    Ready,
+    /// How many turns each had, and the waits as nanoseconds and counts.
+    Turns {
+        counts: Vec<u64>,
+        took: Duration,
+        waits: Vec<(u64, u64)>,
+    },
+    /// How many are held, and the bytes that each takes in this process.
+    Filled { count: usize, bytes: f64 },
+    /// The processor time that was used, and how many were lost.
+    Window { used: Duration, lost: usize },
+    /// It did not work.
+    Failed { why: String },
+}
+
+/// A worker that runs. It dies with this.
+pub(crate) struct Worker {
+    child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    /// Starts one and waits until it is ready.
+    pub(crate) async fn start(program: &Program, start: &Start) -> Outcome<Self> {
+        let mut child = Command::new(&program.path)
+            .args(&program.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let pipes = (child.stdin.take(), child.stdout.take());
+        let (Some(input), Some(output)) = pipes else {
+            return Err(Failure::new("a worker has no pipes"));
+        };
+        let mut worker = Self {
+            child,
+            input,
+            output: BufReader::new(output).lines(),
+        };
+        worker.say(start).await?;
+        match worker.hear().await? {
+            Answer::Ready => Ok(worker),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Gives an order.
+    pub(crate) async fn say(&mut self, order: &impl Serialize) -> Outcome {
+        let mut line = serde_json::to_vec(order)?;
+        line.push(b'\n');
+        Ok(self.input.write_all(&line).await?)
+    }
+
+    /// Waits for the answer to an order.
+    pub(crate) async fn hear(&mut self) -> Outcome<Answer> {
+        let line = timeout(PATIENCE, self.output.next_line()).await??;
+        let line = line.ok_or_else(|| Failure::new("a worker has ended before its answer"))?;
+        match serde_json::from_str(&line)? {
+            Answer::Failed { why } => Err(Failure::new(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Gives an order and waits for the answer.
+    pub(crate) async fn ask(&mut self, order: &Order) -> Outcome<Answer> {
+        self.say(order).await?;
+        self.hear().await
+    }
+
+    /// Ends it without warning, with `kill -9`.
+    pub(crate) fn kill(&mut self) -> Outcome {
+        Ok(self.child.start_kill()?)
+    }
+}
+
+/// An answer to another question.
+pub(crate) fn unexpected(answer: &Answer) -> Failure {
+    Failure::new(format!("a worker answers {answer:?}"))
+}

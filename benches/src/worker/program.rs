@@ -1,0 +1,345 @@
+//! The worker's side.
+
+use std::any::Any;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit::{Guard, Lease, Lock, LockClient};
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::task::{JoinSet, consume_budget};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{ARGUMENT, Answer, Order, Role, Start};
+use crate::bare::{self, Bare, Contender};
+use crate::failure::{Failure, Outcome};
+use crate::latency::{histogram, record};
+use crate::measure::usage;
+use crate::target::Side;
+
+/// How many tasks fill a keeper at the same time.
+const FILLERS: usize = 64;
+
+/// Acts as a worker if the first argument says so; otherwise answers `None` at once.
+///
+/// Call it in `main`, before there is a runtime.
+#[must_use]
+pub fn serve() -> Option<ExitCode> {
+    if std::env::args_os().nth(1)? != ARGUMENT {
+        return None;
+    }
+    let done = tokio::runtime::Runtime::new()
+        .map_err(Failure::from)
+        .and_then(|runtime| runtime.block_on(work()));
+    Some(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Whoever gave the orders may be gone.
+            let why = error.to_string();
+            drop(say(&Answer::Failed { why }));
+            ExitCode::FAILURE
+        }
+    })
+}
+
+type Input = Lines<BufReader<Stdin>>;
+
+/// The next order; `None` when whoever gives them has gone.
+async fn next<T: DeserializeOwned>(input: &mut Input) -> Outcome<Option<T>> {
+    let Some(line) = input.next_line().await? else {
+        return Ok(None);
+    };
+    Ok(Some(serde_json::from_str(&line)?))
+}
+
+fn say(answer: &Answer) -> Outcome {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    Ok(std::io::stdout().write_all(&line)?)
+}
+
+async fn work() -> Outcome {
+    let mut input = BufReader::new(tokio::io::stdin()).lines();
+    let Some(start) = next::<Start>(&mut input).await? else {
+        return Ok(());
+    };
+    match start.role {
+        Role::Crowd { first, count } => crowd(&start, first, count, &mut input).await,
+        Role::Victim { ttl } => victim(&start, ttl, &mut input).await,
+        Role::Keeper { ttl } => keeper(&start, ttl, &mut input).await,
+    }
+}
+
+/// One of many.
+enum Member {
+    Lock(Lock),
+    Bare(Box<dyn Contender>),
+}
+
+async fn crowd(start: &Start, first: usize, count: usize, input: &mut Input) -> Outcome {
+    let mut members = Vec::new();
+    let mut client = None;
+    match start.side {
+        Side::Lock => {
+            let one = lockkit::connect(&start.url).await?;
+            for _ in 0..count {
+                members.push(Member::Lock(one.lock(&*start.name)?));
+            }
+            client = Some(one);
+        }
+        Side::Bare => {
+            let bare = bare::open(&start.url).await?;
+            for number in first..first + count {
+                members.push(Member::Bare(bare.contender(&start.name, number).await?));
+            }
+        }
+    }
+    say(&Answer::Ready)?;
+    while let Some(order) = next(input).await? {
+        let Order::Turns { span } = order else {
+            return Err(Failure::new("a crowd only takes turns"));
+        };
+        let answer;
+        (answer, members) = turns(members, span).await?;
+        // What was given up at the end is out of the store's queue before the others have their turn.
+        if let Some(client) = &client {
+            client.drain().await;
+        }
+        say(&answer)?;
+    }
+    Ok(())
+}
+
+/// All take turns until `span` is over.
+async fn turns(members: Vec<Member>, span: Duration) -> Outcome<(Answer, Vec<Member>)> {
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for (number, member) in members.into_iter().enumerate() {
+        tasks.spawn(async move { (number, member.turns(start + span).await) });
+    }
+    let mut done = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        let (number, ended) = ended?;
+        done.push((number, ended?));
+    }
+    let took = start.elapsed();
+    done.sort_by_key(|(number, _)| *number);
+    let mut waits = histogram()?;
+    let (mut counts, mut members) = (Vec::new(), Vec::new());
+    for (_, (member, count, seen)) in done {
+        waits.add(seen)?;
+        counts.push(count);
+        members.push(member);
+    }
+    let waits = waits.iter_recorded();
+    let waits = waits.map(|value| (value.value_iterated_to(), value.count_at_value()));
+    let waits = waits.collect();
+    let answer = Answer::Turns {
+        counts,
+        took,
+        waits,
+    };
+    Ok((answer, members))
+}
+
+type Seen = hdrhistogram::Histogram<u64>;
+
+impl Member {
+    /// Takes turns until the end. A wait that the end cuts off counts with what it had lasted: else those
+    /// who starve would not be seen.
+    async fn turns(mut self, end: Instant) -> Outcome<(Self, u64, Seen)> {
+        let (mut count, mut waits) = (0, histogram()?);
+        loop {
+            // Where nothing is waited for, the others of this thread get their turns all the same.
+            consume_budget().await;
+            let began = Instant::now();
+            if began >= end {
+                return Ok((self, count, waits));
+            }
+            match &mut self {
+                Self::Lock(lock) => match timeout_at(end, lock.acquire()).await {
+                    Ok(guard) => {
+                        record(&mut waits, began.elapsed());
+                        guard?.release().await?;
+                        count += 1;
+                    }
+                    Err(_) => record(&mut waits, began.elapsed()),
+                },
+                Self::Bare(contender) => {
+                    contender.turn().await?;
+                    record(&mut waits, began.elapsed());
+                    count += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Takes one and waits to be killed.
+async fn victim(start: &Start, ttl: Duration, input: &mut Input) -> Outcome {
+    let _held: Box<dyn Any + Send + Sync> = match start.side {
+        Side::Lock => {
+            let client = lockkit::connect(&start.url).await?;
+            let guard = client.lock(&*start.name)?.acquire().await?;
+            Box::new((guard, client))
+        }
+        Side::Bare => {
+            let bare = bare::open(&start.url).await?;
+            let held = bare.take(&start.name, ttl).await?;
+            Box::new((held, bare))
+        }
+    };
+    say(&Answer::Ready)?;
+    // Nothing more is said; the end means that nobody wants it killed any more.
+    next::<Order>(input).await.map(drop)
+}
+
+/// What a keeper has.
+enum Kept {
+    Locks {
+        client: LockClient,
+        guards: Vec<Guard>,
+    },
+    Bare {
+        bare: Arc<dyn Bare>,
+        names: Vec<String>,
+        held: Vec<Box<dyn Any + Send + Sync>>,
+        /// Keeps them, as the client does for its holds.
+        task: JoinSet<Outcome>,
+    },
+}
+
+async fn keeper(start: &Start, ttl: Duration, input: &mut Input) -> Outcome {
+    let mut kept = match start.side {
+        Side::Lock => Kept::Locks {
+            client: lockkit::connect(&start.url).await?,
+            guards: Vec::new(),
+        },
+        Side::Bare => Kept::Bare {
+            bare: bare::open(&start.url).await?,
+            names: Vec::new(),
+            held: Vec::new(),
+            task: JoinSet::new(),
+        },
+    };
+    say(&Answer::Ready)?;
+    while let Some(order) = next(input).await? {
+        let answer = match order {
+            Order::Fill { count, limit } => {
+                // A hold in a file is an open file; the rest of the program needs some too.
+                let most = if start.url.starts_with("file:") {
+                    usage::handles().saturating_sub(100)
+                } else {
+                    usize::MAX
+                };
+                let count = count.min(most);
+                let before = usage::resident()?;
+                kept.fill(&start.name, count, limit, ttl).await?;
+                let grown = usage::resident()?.saturating_sub(before);
+                let count = kept.count();
+                #[expect(clippy::cast_precision_loss, reason = "it is shown with two digits")]
+                let bytes = grown as f64 / count.max(1) as f64;
+                Answer::Filled { count, bytes }
+            }
+            Order::Window { span } => {
+                let before = usage::processor();
+                sleep(span).await;
+                let used = usage::processor().saturating_sub(before);
+                let lost = kept.lost()?;
+                Answer::Window { used, lost }
+            }
+            Order::Turns { .. } => return Err(Failure::new("a keeper takes no turns")),
+        };
+        say(&answer)?;
+    }
+    Ok(())
+}
+
+impl Kept {
+    fn count(&self) -> usize {
+        match self {
+            Self::Locks { guards, .. } => guards.len(),
+            Self::Bare { names, .. } => names.len(),
+        }
+    }
+
+    async fn fill(&mut self, name: &str, count: usize, limit: Duration, ttl: Duration) -> Outcome {
+        let name = |number: usize| format!("{name}-{number}");
+        let end = Instant::now() + limit;
+        match self {
+            Self::Locks { client, guards } => {
+                let first = guards.len();
+                guards.reserve(count.saturating_sub(first));
+                let mut tasks = JoinSet::new();
+                for part in 0..FILLERS {
+                    let client = client.clone();
+                    let names: Vec<_> = (first + part..count).step_by(FILLERS).map(name).collect();
+                    tasks.spawn(async move {
+                        let mut guards = Vec::with_capacity(names.len());
+                        for name in names {
+                            if Instant::now() > end {
+                                break;
+                            }
+                            let lease = Lease::renewed(ttl.max(shortest(&client)));
+                            let lock = client.lock(name)?.with_lease(lease)?;
+                            guards.push(lock.acquire().await?);
+                            // A store that answers at once must not keep the keeper from its turn.
+                            consume_budget().await;
+                        }
+                        Outcome::Ok(guards)
+                    });
+                }
+                while let Some(taken) = tasks.join_next().await {
+                    guards.extend(taken??);
+                }
+            }
+            Self::Bare {
+                bare,
+                names,
+                held,
+                task,
+            } => {
+                task.shutdown().await;
+                while names.len() < count && Instant::now() < end {
+                    let until = count.min(names.len() + 5000);
+                    let more: Vec<_> = (names.len()..until).map(name).collect();
+                    held.extend(bare.take_all(&more, ttl).await?);
+                    names.extend(more);
+                }
+                let (bare, names) = (Arc::clone(bare), names.clone());
+                task.spawn(async move {
+                    // A part of them each time, as the leases of many holds are not due at once.
+                    let part = names.len().div_ceil(10).max(1);
+                    let pause = ttl / 30;
+                    loop {
+                        for names in names.chunks(part) {
+                            bare.keep_all(names, ttl).await?;
+                            sleep(pause).await;
+                        }
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// How many are gone. The bare ones fail as a whole.
+    fn lost(&mut self) -> Outcome<usize> {
+        match self {
+            Self::Locks { guards, .. } => {
+                let gone = guards.iter().filter(|guard| guard.check().is_err());
+                Ok(gone.count())
+            }
+            Self::Bare { task, .. } => match task.try_join_next() {
+                Some(ended) => ended?.map(|()| 0),
+                None => Ok(0),
+            },
+        }
+    }
+}
+
+fn shortest(client: &LockClient) -> Duration {
+    client.backend().capabilities().min_ttl
+}

@@ -1,0 +1,152 @@
+//! Real stores, measured for a short while: the figures are not judged here, but that they are there, and
+//! those that do not depend on the machine.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use conformance_tests::foreign::missing;
+use conformance_tests::servers::{RedisServer, guardian};
+use conformance_tests::{Failure, Ground, Outcome, ensure};
+use lockkit_benches::report::{Figure, Topic};
+use lockkit_benches::{Bench, Program, Report, Side};
+
+fn main() -> ExitCode {
+    if let Some(code) = guardian::serve().or_else(lockkit_benches::serve) {
+        return code;
+    }
+    Ground::new("bench", missing(RedisServer::PROGRAM))
+        .trial(every_part_is_measured_on_every_store)
+        .trial(a_cycle_far_away_is_two_round_trips)
+        .trial(nothing_is_left_at_the_store)
+        .trial(a_store_that_is_not_there_is_an_error_without_secrets)
+        .run(1)
+}
+
+fn failure(error: lockkit_benches::Failure) -> Failure {
+    Failure::new(error.to_string())
+}
+
+async fn run(bench: Bench) -> Outcome<Report> {
+    bench.run().await.map_err(failure)
+}
+
+fn bench(stores: impl IntoIterator<Item = String>) -> Outcome<Bench> {
+    let bench = Bench::new(stores, Program::own().map_err(failure)?);
+    Ok(bench.rounds(3).time(Duration::from_secs(2)))
+}
+
+fn of<'a>(report: &'a Report, topic: Topic, store: &str) -> Vec<&'a Figure> {
+    let figures = report.figures.iter();
+    let figures = figures.filter(|figure| figure.topic == topic && figure.store == store);
+    figures.collect()
+}
+
+async fn every_part_is_measured_on_every_store() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let dir = tempfile::tempdir()?;
+    let file = format!("file:{}", dir.path().display());
+    let stores = ["memory:".to_owned(), file, format!("here={}", server.url())];
+    let report = run(bench(stores)?).await?;
+    ensure(report.failures.is_empty(), report.failures.join("; "))?;
+    let here = [("memory", false), ("file", true), ("here", true)];
+    for (store, shared) in here {
+        let counts = [
+            (Topic::Solo, 2),
+            (Topic::Throughput, 3),
+            // Three figures for each crowd; memory is not shared by processes.
+            (Topic::Crowd, if shared { 18 } else { 9 }),
+            (Topic::Names, 2),
+            (Topic::Recovery, usize::from(shared)),
+            (Topic::Holds, 8),
+        ];
+        for (topic, count) in counts {
+            let found = of(&report, topic, store);
+            let message = format!("{store}: {} figures of {topic:?}", found.len());
+            ensure(found.len() == count, message)?;
+            for figure in found {
+                let low = figure.lock.low;
+                let sound = low.is_finite() && low >= 0.0;
+                ensure(sound, format!("{store}: {} is {low}", figure.what))?;
+            }
+        }
+        for curve in report.curves.iter().filter(|curve| curve.store == store) {
+            ensure(curve.count > 0, format!("{store}: an empty curve"))?;
+        }
+    }
+    let sides = |side| report.curves.iter().any(|curve| curve.side == side);
+    ensure(
+        sides(Side::Lock) && sides(Side::Bare),
+        "a side has no latencies",
+    )?;
+    // A killed holder's lock is free when its lease ends, and not before.
+    let recovery = of(&report, Topic::Recovery, "here")[0];
+    let waited = recovery.lock.median;
+    ensure(
+        (0.5..3.0).contains(&waited),
+        format!("{waited} s after a kill"),
+    )?;
+    let again = Report::from_json(&report.to_json().map_err(failure)?).map_err(failure)?;
+    ensure(
+        again.figures.len() == report.figures.len(),
+        "JSON lost figures",
+    )?;
+    let table = report.to_table();
+    let rows = [
+        "64 in 4 processes",
+        "kill -9",
+        "100\u{202f}000 holds",
+        "here",
+    ];
+    for row in rows {
+        ensure(
+            table.contains(row),
+            format!("`{row}` is missing in\n{table}"),
+        )?;
+    }
+    Ok(())
+}
+
+async fn a_cycle_far_away_is_two_round_trips() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let bench = bench([server.url()])?.topics([Topic::Distance]);
+    let report = run(bench.delay(Some(Duration::from_millis(5)))).await?;
+    ensure(report.failures.is_empty(), report.failures.join("; "))?;
+    let figures = of(&report, Topic::Distance, "redis");
+    let find = |what: &str| {
+        let found = figures.iter().find(|figure| figure.what.ends_with(what));
+        found.map(|figure| (figure.lock.median, figure.bare.as_ref().map(|it| it.median)))
+    };
+    let counted = find("counted");
+    ensure(
+        counted == Some((2.0, Some(2.0))),
+        format!("{counted:?} round trips were counted"),
+    )?;
+    let Some((timed, _)) = find("by time") else {
+        return Err(Failure::new("no time was measured"));
+    };
+    // A busy machine adds to the time, nothing takes from it.
+    ensure(timed >= 1.99, format!("{timed} round trips by time"))?;
+    ensure(
+        figures.iter().any(|figure| figure.what == "hand-offs"),
+        "nobody contended",
+    )
+}
+
+async fn nothing_is_left_at_the_store() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let topics = [Topic::Throughput, Topic::Crowd];
+    run(bench([server.url()])?.topics(topics)).await?;
+    let keys: Vec<String> = server.run(&["KEYS", "*"]).await?;
+    ensure(keys.is_empty(), format!("left: {keys:?}"))
+}
+
+async fn a_store_that_is_not_there_is_an_error_without_secrets() -> Outcome {
+    let port = conformance_tests::servers::free_port()?;
+    let url = format!("redis://me:s3cret@127.0.0.1:{port}/");
+    let error = match bench([url])?.run().await {
+        Ok(_) => return Err(Failure::new("nobody was there, and it was measured")),
+        Err(error) => error.to_string(),
+    };
+    ensure(error.starts_with("redis: "), &*error)?;
+    ensure(!error.contains("s3cret"), &*error)
+}

@@ -1,0 +1,121 @@
+//! The store in a file of SQLite, of its own for each case.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockkit_core::{Capabilities, DistributedLock, LockName};
+use lockkit_sql::{SqlStoreBuilder, Sqlite};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection as _, SqliteConnection};
+use tempfile::TempDir;
+
+use crate::failure::Outcome;
+use crate::setup::{Hook, Setup, Site};
+
+/// Opens a store in a temporary file for each case.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct SqliteSetup {
+    #[cfg(feature = "mutants")]
+    mutant: Option<lockkit_sql::SqlMutant>,
+}
+
+impl SqliteSetup {
+    /// The store with its default options: `sqlite`.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+
+    /// The same with a promise of the store broken.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub const fn mutant(mut self, mutant: lockkit_sql::SqlMutant) -> Self {
+        self.mutant = Some(mutant);
+        self
+    }
+}
+
+#[async_trait]
+impl Setup for SqliteSetup {
+    fn name(&self) -> &str {
+        "sqlite"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        SqlStoreBuilder::<Sqlite>::file("locks.db").capabilities()
+    }
+
+    fn hooks(&self) -> &[Hook] {
+        &[Hook::Url, Hook::Wipe, Hook::Residue]
+    }
+
+    async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
+        Ok(Box::new(SqliteSite {
+            dir: TempDir::new()?,
+            #[cfg(feature = "mutants")]
+            mutant: self.mutant,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct SqliteSite {
+    dir: TempDir,
+    #[cfg(feature = "mutants")]
+    mutant: Option<lockkit_sql::SqlMutant>,
+}
+
+impl SqliteSite {
+    fn file(&self) -> String {
+        self.dir.path().join("locks.db").display().to_string()
+    }
+
+    /// A connection that shares nothing with the store under test.
+    async fn connect(&self) -> Outcome<SqliteConnection> {
+        let options = SqliteConnectOptions::new().filename(self.file());
+        Ok(SqliteConnection::connect_with(&options).await?)
+    }
+}
+
+#[async_trait]
+impl Site for SqliteSite {
+    async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
+        let builder = SqlStoreBuilder::<Sqlite>::file(self.file());
+        #[cfg(feature = "mutants")]
+        let builder = match self.mutant {
+            Some(mutant) => builder.mutant(mutant),
+            None => builder,
+        };
+        Ok(Arc::new(builder.connect().await?))
+    }
+
+    fn url(&self) -> Option<String> {
+        Some(format!("sqlite:{}", self.file()))
+    }
+
+    async fn wipe(&self) -> Outcome {
+        let mut connection = self.connect().await?;
+        sqlx::query("DELETE FROM lockkit_locks")
+            .execute(&mut connection)
+            .await?;
+        Ok(())
+    }
+
+    async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
+        let mut connection = self.connect().await?;
+        let held: Vec<String> = sqlx::query_scalar(
+            "SELECT holder FROM lockkit_locks WHERE name = ? AND holder IS NOT NULL",
+        )
+        .bind(name.as_str().as_bytes())
+        .fetch_all(&mut connection)
+        .await?;
+        Ok(held
+            .into_iter()
+            .map(|holder| format!("a hold of {holder}"))
+            .collect())
+    }
+}

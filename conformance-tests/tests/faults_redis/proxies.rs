@@ -1,0 +1,36 @@
+//! A real proxy in front of the server, which hangs up when it is asked what it does not know.
+
+use std::error::Error as _;
+
+use conformance_tests::proxy::Proxy;
+use conformance_tests::servers::{Nutcracker, RedisServer};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::{Error, Outcome as Effect};
+
+use crate::world::{LONG, client_at};
+
+pub(crate) async fn a_list_that_the_proxy_refuses_says_so_and_hits_nobody_else() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let nutcracker = Nutcracker::start(server.port()).await?;
+    let counting = Proxy::start(nutcracker.addr()).await?;
+    let client = client_at("poll", counting.addr().port(), LONG).await?;
+    let guard = client.lock("jobs")?.acquire().await?;
+    let Err(Error::Backend(refused)) = client.list("").await else {
+        return Err(Failure::new("listed through a proxy that knows no SCAN"));
+    };
+    let why = refused.source().map(ToString::to_string);
+    let why = why.unwrap_or_default();
+    ensure(
+        refused.outcome() == Effect::Rejected,
+        format!("{refused:?}"),
+    )?;
+    ensure(why.contains("SCAN") && why.contains("proxy"), why)?;
+    // What looks at one lock passes.
+    let seen = client.lock("jobs")?.inspect().await?;
+    ensure(seen.is_some(), "nobody seems to hold")?;
+    guard.check()?;
+    guard.release().await?;
+    // One connection of the client, and two that were hung up.
+    let connections = counting.counts().connections;
+    ensure(connections == 3, format!("{connections} connections"))
+}

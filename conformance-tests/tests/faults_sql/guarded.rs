@@ -1,0 +1,108 @@
+//! Transactions of the application that commit only while a hold stands.
+
+use std::time::Duration;
+
+use conformance_tests::task::{acquire, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::Lease;
+use lockkit_sql::{GuardedError, TxLock};
+use tokio::time::sleep;
+
+use crate::world::{Database, SOON, TTL, WAYS, client, only_rows_left};
+
+pub(crate) async fn a_stale_holder_commits_nothing<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let pool = server.pool(3).await?;
+    for (number, way) in (1..).zip(WAYS) {
+        let mine = client(&server, way, TTL).await?;
+        let other = client(&server, "lease", TTL).await?;
+        let name = format!("jobs/{way}");
+        let guard = mine.lock(name.as_str())?.acquire().await?;
+        let mut transaction = pool.begin().await?;
+        D::count(&mut transaction).await?;
+        D::still_held(&mine, &guard, &mut transaction).await?;
+        transaction.commit().await?;
+        // The second has begun before it is taken over.
+        let mut transaction = pool.begin().await?;
+        D::count(&mut transaction).await?;
+        let theirs = other.lock(name.as_str())?;
+        theirs.break_lock().await?;
+        let next = within(SOON, theirs.acquire()).await??;
+        match D::still_held(&mine, &guard, &mut transaction).await {
+            Err(GuardedError::Fenced) => transaction.rollback().await?,
+            other => return Err(Failure::new(format!("a stale holder: {other:?}"))),
+        }
+        let counted = server.counted().await?;
+        ensure(counted == number, format!("{counted} for {number} commits"))?;
+        next.release().await?;
+    }
+    only_rows_left(&server).await
+}
+
+/// Also when the lease has run out in the middle of the transaction: no clock decides.
+pub(crate) async fn nobody_takes_over_before_the_commit<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let pool = server.pool(3).await?;
+    for way in WAYS {
+        let mine = client(&server, way, TTL).await?;
+        let other = client(&server, way, TTL).await?;
+        let name = format!("jobs/{way}");
+        let lock = mine.lock(name.as_str())?.with_lease(Lease::fixed(TTL))?;
+        let guard = lock.acquire().await?;
+        let mut transaction = pool.begin().await?;
+        D::count(&mut transaction).await?;
+        D::still_held(&mine, &guard, &mut transaction).await?;
+        let mut waiter = acquire(&other.lock(name.as_str())?);
+        waiter.waits_for(TTL + Duration::from_millis(500)).await?;
+        ensure(guard.check().is_err(), "the lease has not ended")?;
+        transaction.commit().await?;
+        within(SOON, waiter.soon()).await???.release().await?;
+    }
+    // A renewed lease is renewed in spite of it, where the database can tell the two apart.
+    let mine = client(&server, "lease", TTL).await?;
+    let guard = mine.lock("kept")?.acquire().await?;
+    let mut transaction = pool.begin().await?;
+    D::still_held(&mine, &guard, &mut transaction).await?;
+    sleep(TTL / 2).await;
+    guard.check()?;
+    transaction.rollback().await?;
+    sleep(TTL).await;
+    guard.check()?;
+    guard.release().await?;
+    only_rows_left(&server).await
+}
+
+pub(crate) async fn a_lock_of_a_transaction_ends_with_it<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let pool = server.pool(3).await?;
+    for way in WAYS {
+        let mine = client(&server, way, TTL).await?;
+        let other = client(&server, way, TTL).await?;
+        // A name that nobody has used, and one that somebody has.
+        for name in [format!("fresh/{way}"), format!("fresh/{way}")] {
+            let lock = other.lock(name.as_str())?;
+            let mut transaction = pool.begin().await?;
+            let taken = TxLock::<D::Dialect>::take(&mine, &name, &mut transaction).await?;
+            let mut taken = taken.ok_or_else(|| Failure::new("a free lock was refused"))?;
+            D::count(&mut taken).await?;
+            drop(taken);
+            let tried = within(Duration::from_secs(1), lock.try_acquire()).await??;
+            ensure(tried.is_none(), "taken while a transaction has it")?;
+            let mut waiter = acquire(&lock);
+            waiter.waits_for(Duration::from_millis(200)).await?;
+            transaction.rollback().await?;
+            let guard = within(SOON, waiter.soon()).await???;
+            let mut transaction = pool.begin().await?;
+            let taken = TxLock::<D::Dialect>::take(&mine, &name, &mut transaction).await?;
+            ensure(taken.is_none(), "a transaction has what somebody holds")?;
+            drop(taken);
+            transaction.rollback().await?;
+            guard.release().await?;
+        }
+    }
+    ensure(
+        server.counted().await? == 0,
+        "what was rolled back was counted",
+    )?;
+    only_rows_left(&server).await
+}

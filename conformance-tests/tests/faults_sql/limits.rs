@@ -1,0 +1,133 @@
+//! Limits of the pool, of time, and of what the server lets be written.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use conformance_tests::task::{acquire, soon, spawn, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::{Error, Guard, Lease, LockClient};
+use lockkit_sql::{Problem, Source, SqlFault, SqlStore};
+use tokio::time::sleep;
+
+use crate::world::{Database, LONG, SOON, Section, TTL, WAYS, client, locks, only_rows_left};
+
+/// What is wrong, as a program reads it from the error.
+fn problem(tried: lockkit_core::Result<Option<Guard>>) -> Outcome<Problem> {
+    let error = match tried {
+        Err(Error::Backend(error)) => error,
+        other => return Err(Failure::new(format!("{other:?}"))),
+    };
+    let fault = error.source().and_then(|it| it.downcast_ref::<SqlFault>());
+    let fault = fault.ok_or_else(|| Failure::new(format!("without a source: {error:?}")))?;
+    Ok(fault.problem())
+}
+
+pub(crate) async fn an_exhausted_pool_is_told_and_heals<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let pool = server.pool(2).await?;
+    let store = SqlStore::<D::Dialect>::builder(Source::Application(pool.clone()));
+    let store = store.connect().await?;
+    let client = LockClient::builder(store)
+        .lease(Lease::renewed(Duration::from_secs(6)))
+        .timeout(Duration::from_secs(1))
+        .build()?;
+    let guard = client.lock("kept")?.acquire().await?;
+    let lock = client.lock("jobs")?;
+    let taken = (pool.acquire().await?, pool.acquire().await?);
+    let tried = soon(lock.try_acquire()).await?;
+    let told = problem(tried)?;
+    ensure(told == Problem::Limit, format!("{told:?}"))?;
+    let mut waiter = acquire(&lock);
+    waiter.waits_for(Duration::from_secs(2)).await?;
+    drop(taken);
+    within(SOON, waiter.soon()).await???.release().await?;
+    guard.check()?;
+    guard.release().await?;
+    only_rows_left(&server).await
+}
+
+/// Renewals of fifty holds, of which one has its row locked by somebody else.
+pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let client = client(&server, "lease", TTL).await?;
+    let mut guards = Vec::new();
+    for number in 0..50 {
+        guards.push(client.lock(format!("held/{number}"))?.acquire().await?);
+    }
+    let locked = D::row_lock("held/7", TTL * 3);
+    let server = std::sync::Arc::new(server);
+    let foreign = spawn({
+        let server = std::sync::Arc::clone(&server);
+        async move { server.run(&locked).await }
+    });
+    sleep(TTL * 2).await;
+    for (number, guard) in guards.iter().enumerate() {
+        if number != 7 {
+            guard.check()?;
+        }
+    }
+    ensure(
+        guards[7].check().is_err(),
+        "a lease that nobody could renew stands",
+    )?;
+    // Neither does an attempt wait for the row, nor a new name.
+    let other = crate::world::client(&*server, "lease", TTL).await?;
+    let tried = within(Duration::from_secs(1), other.lock("held/7")?.try_acquire()).await??;
+    ensure(tried.is_none(), "taken although its row is locked")?;
+    let fresh = within(Duration::from_secs(1), other.lock("held/50")?.acquire()).await??;
+    fresh.release().await?;
+    foreign.soon().await??;
+    let errors = server.errors().await?;
+    ensure(errors.is_empty(), format!("{errors:?}"))?;
+    for guard in guards {
+        drop(guard.release().await);
+    }
+    only_rows_left(&*server).await
+}
+
+pub(crate) async fn short_time_limits_of_the_server_cost_no_hold<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    server.run(D::IMPATIENT).await?;
+    for way in WAYS {
+        let of = locks(&server, way, LONG, 4).await?;
+        let kept = client(&server, way, TTL).await?;
+        let kept = kept.lock(format!("kept/{way}"))?.acquire().await?;
+        let section = Section::default();
+        let work = spawn({
+            let (section, of) = (section.clone(), of.clone());
+            async move { section.share(&of, 15).await }
+        });
+        // Longer than what the server lets anybody wait.
+        let name = of[0].name().as_str().to_owned();
+        server.run(&D::row_lock(&name, TTL)).await?;
+        work.soon().await??;
+        sleep(TTL).await;
+        kept.check()?;
+        kept.release().await?;
+    }
+    let errors = server.errors().await?;
+    ensure(errors.is_empty(), format!("{errors:?}"))?;
+    only_rows_left(&server).await
+}
+
+pub(crate) async fn a_read_only_server_is_told_and_heals<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let [forbid, allow] = D::READ_ONLY;
+    for way in WAYS {
+        let lock = locks(&server, way, TTL, 1).await?.remove(0);
+        lock.acquire().await?.release().await?;
+        server.run(forbid).await?;
+        server.kill_sessions(false).await?;
+        sleep(Duration::from_millis(100)).await;
+        // The first may meet the connection that was cut.
+        drop(soon(lock.try_acquire()).await?);
+        let told = problem(soon(lock.try_acquire()).await?)?;
+        ensure(told == Problem::ReadOnly, format!("{told:?}"))?;
+        let mut waiter = acquire(&lock);
+        waiter.waits_for(Duration::from_millis(500)).await?;
+        server.run(allow).await?;
+        server.kill_sessions(false).await?;
+        within(SOON, waiter.soon()).await???.release().await?;
+    }
+    only_rows_left(&server).await
+}

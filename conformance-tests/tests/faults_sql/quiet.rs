@@ -1,0 +1,124 @@
+//! What must not be noticed: by the server's log, by strict settings, by the application's sessions,
+//! by an administrator who grants little.
+
+use conformance_tests::task::spawn;
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::url::StoreUrl;
+use lockkit_core::{Lease, Lock, LockClient};
+use lockkit_sql::{Source, SqlStore};
+
+use crate::world::{Database, LONG, Section, TTL, WAYS, client, only_rows_left};
+
+/// Eight clients, half of them pinned, on one name and on names that nobody has used.
+pub(crate) async fn contention_is_no_error_of_the_server<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let mut clients = Vec::new();
+    for number in 0..8 {
+        clients.push(client(&server, WAYS[number % 2], LONG).await?);
+    }
+    let lock = |name: &str| -> Outcome<Vec<Lock>> {
+        let locks = clients.iter().map(|client| client.lock(name));
+        Ok(locks.collect::<Result<_, _>>()?)
+    };
+    Section::default().share(&lock("jobs")?, 10).await?;
+    for number in 0..20 {
+        let fresh = lock(&format!("fresh/{number}"))?;
+        Section::default().share(&fresh, 1).await?;
+    }
+    let errors = server.errors().await?;
+    ensure(errors.is_empty(), format!("{errors:?}"))?;
+    only_rows_left(&server).await
+}
+
+/// A database where every transaction is serializable unless it says otherwise.
+pub(crate) async fn strict_isolation_is_borne<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    server.run(D::STRICT).await?;
+    let mut of = Vec::new();
+    for number in 0..6 {
+        let client = if number % 3 == 0 {
+            let pool = Source::Application(server.pool(4).await?);
+            let store = SqlStore::<D::Dialect>::builder(pool).connect().await?;
+            LockClient::builder(store)
+                .lease(Lease::renewed(LONG))
+                .build()?
+        } else {
+            client(&server, WAYS[number % 2], LONG).await?
+        };
+        of.push(client.lock("jobs")?);
+    }
+    Section::default().share(&of, 10).await?;
+    only_rows_left(&server).await
+}
+
+pub(crate) async fn sessions_of_the_application_keep_their_settings<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    for pin in [false, true] {
+        let pool = server.odd_pool().await?;
+        let before = D::settings(&pool).await?;
+        let store = SqlStore::<D::Dialect>::builder(Source::Application(pool.clone()));
+        let store = store.pin(pin).connect().await?;
+        let client = LockClient::builder(store)
+            .lease(Lease::renewed(TTL))
+            .build()?;
+        let other = crate::world::client(&server, "lease", LONG).await?;
+        let of = [
+            client.lock("jobs")?,
+            client.lock("jobs")?,
+            other.lock("jobs")?,
+        ];
+        let section = Section::default();
+        let work = spawn({
+            let (section, of) = (section.clone(), of.clone());
+            async move { section.share(&of, 5).await }
+        });
+        work.soon().await??;
+        let guard = of[0].acquire().await?;
+        ensure(of[2].try_acquire().await?.is_none(), "two hold at once")?;
+        tokio::time::sleep(TTL).await;
+        guard.check()?;
+        guard.release().await?;
+        client.list("").await?;
+        client.drain().await;
+        let after = D::settings(&pool).await?;
+        ensure(before == after, format!("{before:?}\n{after:?}"))?;
+    }
+    only_rows_left(&server).await
+}
+
+/// The table is made by somebody else, and the user may do no more than the documents say.
+pub(crate) async fn documented_rights_are_enough<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let url = server.url("schema=check");
+    let missing = lockkit::connect(&url).await;
+    let message = missing
+        .err()
+        .map(|error| format!("{error:?}"))
+        .unwrap_or_default();
+    ensure(message.contains("lockkit schema"), message)?;
+    // Made by the user who owns the schema.
+    client(&server, "lease", LONG).await?;
+    let parsed: StoreUrl = url.parse()?;
+    ensure(
+        lockkit_sql::ddl(&parsed)?.contains("CREATE TABLE"),
+        "no table",
+    )?;
+    server.run(D::RIGHTS).await?;
+    for pin in ["false", "true"] {
+        let url = server
+            .url(&format!("schema=check&pin={pin}"))
+            .replace("app@", "poor@");
+        let url = url.replace("//app:", "//poor:");
+        let client = lockkit::connect(&url).await?;
+        let lock = client.lock(format!("jobs/{pin}"))?;
+        let guard = lock.acquire().await?;
+        let state = lock.inspect().await?;
+        state.ok_or_else(|| Failure::new("nobody sees the hold"))?;
+        guard.release().await?;
+        let guard = lock.acquire().await?;
+        lock.break_lock().await?;
+        conformance_tests::task::soon(guard.lost()).await?;
+        client.list("jobs").await?;
+    }
+    only_rows_left(&server).await
+}

@@ -1,0 +1,480 @@
+//! One server with an application's user, and clients of each kind on it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use conformance_tests::servers::{
+    MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, ServerProcess,
+};
+use conformance_tests::task::{Task, spawn, until};
+use conformance_tests::{Outcome, ensure};
+use lockkit_core::{Guard, Lease, Lock, LockClient, LossReason, PollRange};
+use lockkit_sql::{
+    Dialect, GuardedError, Inside, Mysql, MysqlStore, PostgresStore, SqlStoreBuilder, StillHeld,
+};
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use sqlx::pool::PoolOptions;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Pool, Transaction};
+use tokio::time::Instant;
+
+/// The lease of the tests in which one ends.
+pub(crate) const TTL: Duration = Duration::from_millis(1500);
+/// The lease of those in which none may end.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// A busy machine, a connection that is made again.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// How holds are kept.
+pub(crate) const WAYS: [&str; 2] = ["lease", "pin"];
+
+/// A database server, its user `app`, and a table `counter` of that user.
+pub(crate) trait Database: Sized + Send + Sync + 'static {
+    type Driver: sqlx::Database;
+    type Dialect: Dialect<Driver = Self::Driver> + Inside<Driver = Self::Driver>;
+
+    fn missing() -> Option<String>;
+
+    /// As the last argument of `command`, if there is one.
+    async fn start_below(command: &[OsString]) -> Outcome<Self>;
+
+    async fn start() -> Outcome<Self> {
+        Self::start_below(&[]).await
+    }
+
+    fn process(&self) -> &ServerProcess;
+    fn port(&self) -> u16;
+    async fn restart(&self) -> Outcome;
+
+    /// As the administrator.
+    async fn run(&self, sql: &str) -> Outcome;
+    async fn ask(&self, sql: &str) -> Outcome<Vec<String>>;
+
+    /// How to connect as `app`.
+    fn options(
+        &self,
+    ) -> <<Self::Driver as sqlx::Database>::Connection as sqlx::Connection>::Options;
+    fn builder(&self) -> SqlStoreBuilder<Self::Dialect>;
+    fn url(&self, query: &str) -> String;
+
+    /// Ends every session of `app`; `pinning`: only those in a transaction.
+    async fn kill_sessions(&self, pinning: bool) -> Outcome;
+    /// How many sessions `app` has.
+    async fn sessions(&self) -> Outcome<u64>;
+    /// Statements that failed, as the server's log tells of them.
+    async fn errors(&self) -> Outcome<Vec<String>>;
+
+    /// A pool of the application, of so many connections.
+    async fn pool(&self, most: u32) -> Outcome<Pool<Self::Driver>> {
+        let pool = PoolOptions::new()
+            .max_connections(most)
+            .acquire_timeout(Duration::from_millis(300));
+        Ok(pool.connect_with(self.options()).await?)
+    }
+
+    /// Counts one up, inside a transaction.
+    async fn count(transaction: &mut Transaction<'_, Self::Driver>) -> Outcome;
+
+    async fn counted(&self) -> Outcome<u64> {
+        Ok(self.ask("select n from app.counter").await?[0].parse()?)
+    }
+
+    /// Whether the hold stands, and nobody takes it over before the transaction ends.
+    async fn still_held(
+        client: &LockClient,
+        guard: &Guard,
+        transaction: &mut Transaction<'_, Self::Driver>,
+    ) -> Result<(), GuardedError>;
+
+    /// What a program may have set on the sessions of its pool: one text for each of them.
+    async fn settings(pool: &Pool<Self::Driver>) -> Outcome<Vec<String>>;
+    /// A pool with settings of its own.
+    async fn odd_pool(&self) -> Outcome<Pool<Self::Driver>>;
+
+    /// Locks the row of a name for this time, as somebody else would.
+    fn row_lock(name: &str, span: Duration) -> String;
+    /// Statements that make all of `app`'s later sessions so.
+    const IMPATIENT: &'static str;
+    const KILLS_THE_IDLE: &'static str;
+    const STRICT: &'static str;
+    const READ_ONLY: [&'static str; 2];
+    /// What the documents say that a user needs, and a user without more.
+    const RIGHTS: &'static str;
+}
+
+pub(crate) struct Postgres(PostgresServer);
+
+impl Database for Postgres {
+    type Driver = sqlx::Postgres;
+    type Dialect = lockkit_sql::Postgres;
+
+    fn missing() -> Option<String> {
+        PostgresPrograms::system().missing()
+    }
+
+    async fn start_below(command: &[OsString]) -> Outcome<Self> {
+        let programs = PostgresPrograms::system();
+        let server = PostgresServer::start_with(&programs, &[], command).await?;
+        let sql = "create role app login; create schema app authorization app; \
+                   alter role app set search_path = app; \
+                   create table app.counter (n bigint); alter table app.counter owner to app; \
+                   insert into app.counter values (0)";
+        server.run(sql).await?;
+        Ok(Self(server))
+    }
+
+    fn process(&self) -> &ServerProcess {
+        self.0.process()
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port()
+    }
+
+    async fn restart(&self) -> Outcome {
+        self.0.restart().await
+    }
+
+    async fn run(&self, sql: &str) -> Outcome {
+        Ok(self.0.run(sql).await?)
+    }
+
+    async fn ask(&self, sql: &str) -> Outcome<Vec<String>> {
+        Ok(self.0.ask(sql).await?)
+    }
+
+    fn options(&self) -> PgConnectOptions {
+        PgConnectOptions::new_without_pgpass()
+            .host("127.0.0.1")
+            .port(self.0.port())
+            .username("app")
+            .database("postgres")
+    }
+
+    fn builder(&self) -> SqlStoreBuilder<Self::Dialect> {
+        PostgresStore::builder(self.options())
+    }
+
+    fn url(&self, query: &str) -> String {
+        format!("{}?{query}", self.0.url("app"))
+    }
+
+    async fn kill_sessions(&self, pinning: bool) -> Outcome {
+        let which = if pinning {
+            "xact_start is not null"
+        } else {
+            "true"
+        };
+        let sql = format!(
+            "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'app' and {which}"
+        );
+        self.run(&sql).await
+    }
+
+    async fn sessions(&self) -> Outcome<u64> {
+        let sql = "select count(*) from pg_stat_activity where usename = 'app'";
+        Ok(self.ask(sql).await?[0].parse()?)
+    }
+
+    async fn errors(&self) -> Outcome<Vec<String>> {
+        Ok(self.0.errors())
+    }
+
+    async fn count(transaction: &mut Transaction<'_, Self::Driver>) -> Outcome {
+        let count = sqlx::query("update counter set n = n + 1");
+        count.execute(&mut **transaction).await?;
+        Ok(())
+    }
+
+    async fn still_held(
+        client: &LockClient,
+        guard: &Guard,
+        transaction: &mut Transaction<'_, Self::Driver>,
+    ) -> Result<(), GuardedError> {
+        client.still_held(guard, transaction).await
+    }
+
+    async fn settings(pool: &Pool<Self::Driver>) -> Outcome<Vec<String>> {
+        let sql = "select array_agg(name || '=' || setting order by name)::text from pg_settings \
+                   where source = 'session' or name ~ 'timeout$|isolation|read_only|search_path'";
+        let mut all = Vec::new();
+        for mut connection in every_connection(pool).await? {
+            all.push(sqlx::query_scalar(sql).fetch_one(&mut *connection).await?);
+        }
+        Ok(all)
+    }
+
+    async fn odd_pool(&self) -> Outcome<Pool<Self::Driver>> {
+        let options = self.options().options([
+            ("statement_timeout", "54321"),
+            ("lock_timeout", "4321"),
+            ("idle_in_transaction_session_timeout", "7654"),
+            ("default_transaction_isolation", "repeatable read"),
+        ]);
+        Ok(PoolOptions::new()
+            .min_connections(3)
+            .max_connections(3)
+            .connect_with(options)
+            .await?)
+    }
+
+    fn row_lock(name: &str, span: Duration) -> String {
+        let seconds = span.as_secs_f64();
+        format!(
+            "begin; select 1 from app.lockkit_locks where name = '{name}' for update; \
+             select pg_sleep({seconds}); commit"
+        )
+    }
+
+    const IMPATIENT: &'static str =
+        "alter role app set lock_timeout = '10ms'; alter role app set statement_timeout = '1s'";
+    const KILLS_THE_IDLE: &'static str = "alter role app set idle_session_timeout = '300ms'; \
+         alter role app set idle_in_transaction_session_timeout = '300ms'";
+    const STRICT: &'static str =
+        "alter role app set default_transaction_isolation = 'serializable'";
+    const READ_ONLY: [&'static str; 2] = [
+        "alter role app set default_transaction_read_only = on",
+        "alter role app set default_transaction_read_only = off",
+    ];
+    const RIGHTS: &'static str = "create role poor login; grant usage on schema app to poor; \
+         alter role poor set search_path = app; \
+         grant select, insert, update on app.lockkit_locks to poor";
+}
+
+pub(crate) struct Maria(MysqlServer);
+
+impl Database for Maria {
+    type Driver = sqlx::MySql;
+    type Dialect = Mysql;
+
+    fn missing() -> Option<String> {
+        MysqlPrograms::mariadb().missing()
+    }
+
+    async fn start_below(command: &[OsString]) -> Outcome<Self> {
+        let programs = MysqlPrograms::mariadb();
+        // It writes down every statement that fails.
+        let settings = ["--plugin-load-add=sql_errlog", "--sql-error-log=ON"];
+        let server = MysqlServer::start_with(&programs, &settings, command).await?;
+        let sql = "create database app; create user app@'127.0.0.1' identified by 'secret'; \
+                   grant create, select, insert, update, delete on app.* to app@'127.0.0.1'; \
+                   create table app.counter (n bigint); insert into app.counter values (0)";
+        server.run(sql).await?;
+        Ok(Self(server))
+    }
+
+    fn process(&self) -> &ServerProcess {
+        self.0.process()
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port()
+    }
+
+    async fn restart(&self) -> Outcome {
+        self.0.restart().await
+    }
+
+    async fn run(&self, sql: &str) -> Outcome {
+        Ok(self.0.run(sql).await?)
+    }
+
+    async fn ask(&self, sql: &str) -> Outcome<Vec<String>> {
+        Ok(self.0.ask(sql).await?)
+    }
+
+    fn options(&self) -> MySqlConnectOptions {
+        MySqlConnectOptions::new()
+            .host("127.0.0.1")
+            .port(self.0.port())
+            .ssl_mode(MySqlSslMode::Disabled)
+            .username("app")
+            .password("secret")
+            .database("app")
+    }
+
+    fn builder(&self) -> SqlStoreBuilder<Self::Dialect> {
+        MysqlStore::builder(self.options())
+    }
+
+    fn url(&self, query: &str) -> String {
+        format!("mysql://app:secret@127.0.0.1:{}/app?{query}", self.0.port())
+    }
+
+    async fn kill_sessions(&self, pinning: bool) -> Outcome {
+        let open = self.0.transactions("app").await?;
+        let sql = "select id from information_schema.processlist where user = 'app'";
+        for id in self.ask(sql).await? {
+            if !pinning || open.contains(&id) {
+                // It may have ended by itself.
+                drop(self.run(&format!("kill {id}")).await);
+            }
+        }
+        Ok(())
+    }
+
+    async fn sessions(&self) -> Outcome<u64> {
+        let sql = "select count(*) from information_schema.processlist where user = 'app'";
+        Ok(self.ask(sql).await?[0].parse()?)
+    }
+
+    async fn errors(&self) -> Outcome<Vec<String>> {
+        let log = self.0.process().data().join("data/sql_errors.log");
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let app = text.lines().filter(|line| line.contains("app["));
+        Ok(app.map(str::to_owned).collect())
+    }
+
+    async fn count(transaction: &mut Transaction<'_, Self::Driver>) -> Outcome {
+        let count = sqlx::query("update counter set n = n + 1");
+        count.execute(&mut **transaction).await?;
+        Ok(())
+    }
+
+    async fn still_held(
+        client: &LockClient,
+        guard: &Guard,
+        transaction: &mut Transaction<'_, Self::Driver>,
+    ) -> Result<(), GuardedError> {
+        client.still_held(guard, transaction).await
+    }
+
+    async fn settings(pool: &Pool<Self::Driver>) -> Outcome<Vec<String>> {
+        let sql = "select group_concat(variable_name, '=', variable_value order by variable_name) \
+                   from information_schema.session_variables where variable_name regexp \
+                   'timeout|isolation|read_only|autocommit|sql_mode|time_zone|max_statement_time'";
+        let mut all = Vec::new();
+        for mut connection in every_connection(pool).await? {
+            all.push(sqlx::query_scalar(sql).fetch_one(&mut *connection).await?);
+        }
+        Ok(all)
+    }
+
+    async fn odd_pool(&self) -> Outcome<Pool<Self::Driver>> {
+        let odd = "set session innodb_lock_wait_timeout = 17, wait_timeout = 1234, \
+                   tx_isolation = 'REPEATABLE-READ', time_zone = '+05:30', max_statement_time = 30";
+        let pool = PoolOptions::new().min_connections(3).max_connections(3);
+        let pool = pool.after_connect(move |connection: &mut sqlx::MySqlConnection, _| {
+            Box::pin(async move { sqlx::raw_sql(odd).execute(connection).await.map(drop) })
+        });
+        Ok(pool.connect_with(self.options()).await?)
+    }
+
+    fn row_lock(name: &str, span: Duration) -> String {
+        let seconds = span.as_secs_f64();
+        format!(
+            "begin; select 1 from app.lockkit_locks where name = '{name}' for update; \
+             select sleep({seconds}); commit"
+        )
+    }
+
+    const IMPATIENT: &'static str =
+        "set global innodb_lock_wait_timeout = 1; set global max_statement_time = 1";
+    const KILLS_THE_IDLE: &'static str =
+        "set global wait_timeout = 1; set global idle_transaction_timeout = 1";
+    const STRICT: &'static str = "set global tx_isolation = 'SERIALIZABLE'";
+    const READ_ONLY: [&'static str; 2] =
+        ["set global read_only = on", "set global read_only = off"];
+    const RIGHTS: &'static str = "create user poor@'127.0.0.1' identified by 'secret'; \
+         grant select, insert, update on app.lockkit_locks to poor@'127.0.0.1'";
+}
+
+/// All connections of a pool that is at rest.
+async fn every_connection<D: sqlx::Database>(
+    pool: &Pool<D>,
+) -> Outcome<Vec<sqlx::pool::PoolConnection<D>>> {
+    let mut all = Vec::new();
+    for _ in 0..pool.options().get_max_connections() {
+        all.push(pool.acquire().await?);
+    }
+    Ok(all)
+}
+
+pub(crate) fn builder<D: Database>(server: &D, way: &str) -> SqlStoreBuilder<D::Dialect> {
+    let pauses = PollRange::new(Duration::from_millis(5), Duration::from_millis(100));
+    server.builder().poll(pauses).pin(way == "pin")
+}
+
+pub(crate) async fn client<D: Database>(
+    server: &D,
+    way: &str,
+    ttl: Duration,
+) -> Outcome<LockClient> {
+    let store = builder(server, way).connect().await?;
+    let client = LockClient::builder(store).lease(Lease::renewed(ttl));
+    Ok(client.timeout(Duration::from_millis(400)).build()?)
+}
+
+/// The same lock in `count` clients.
+pub(crate) async fn locks<D: Database>(
+    server: &D,
+    way: &str,
+    ttl: Duration,
+    count: usize,
+) -> Outcome<Vec<Lock>> {
+    let mut locks = Vec::new();
+    for _ in 0..count {
+        locks.push(
+            client(server, way, ttl)
+                .await?
+                .lock(format!("jobs/{way}"))?,
+        );
+    }
+    Ok(locks)
+}
+
+/// When and why a hold ended, as its holder learned of it.
+pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
+    spawn(async move {
+        let reason = guard.lost().await;
+        (reason, Instant::now(), guard)
+    })
+}
+
+/// No row is held any more.
+pub(crate) async fn only_rows_left<D: Database>(server: &D) -> Outcome {
+    until("nothing is held", async || {
+        let sql = "select name from app.lockkit_locks where holder is not null";
+        Ok(server.ask(sql).await?.is_empty())
+    })
+    .await
+}
+
+/// What only one may be in at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Section(Arc<AtomicBool>);
+
+impl Section {
+    /// Takes the lock so many times and looks whether somebody else is inside.
+    pub(crate) async fn take_turns(self, lock: Lock, turns: u32) -> Outcome {
+        for _ in 0..turns {
+            let guard = lock.acquire().await?;
+            let alone = !self.0.swap(true, Ordering::SeqCst);
+            ensure(alone, "two hold the lock at once")?;
+            tokio::task::yield_now().await;
+            self.0.store(false, Ordering::SeqCst);
+            // A hold that was ended on purpose says so; another turn comes.
+            let _ = guard.release().await;
+        }
+        Ok(())
+    }
+
+    /// Everybody takes turns at once; answers when all have had theirs.
+    pub(crate) async fn share(&self, locks: &[Lock], turns: u32) -> Outcome {
+        let tasks = locks
+            .iter()
+            .map(|lock| spawn(self.clone().take_turns(lock.clone(), turns)));
+        for task in tasks.collect::<Vec<_>>() {
+            task.soon().await??;
+        }
+        Ok(())
+    }
+}
+
+/// The program that takes locks in a process of its own.
+pub(crate) fn taker() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_lock-taker")).to_owned()
+}

@@ -1,0 +1,94 @@
+//! Other locks on Redis, in the same run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use conformance_tests::servers::RedisServer;
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::Lock;
+use rslock::LockManager;
+
+use crate::bound;
+use crate::contention::{Contender, Turns, contend, float};
+use crate::solo::client_at;
+
+const SPAN: Duration = Duration::from_secs(4);
+const COUNT: usize = 8;
+const TTL: Duration = Duration::from_secs(30);
+
+/// Counts how often the lock comes to somebody else. Who takes it again and again while the others
+/// sleep hands nothing over.
+#[derive(Debug, Default)]
+struct HandOffs {
+    last: AtomicUsize,
+    count: AtomicU64,
+}
+
+impl HandOffs {
+    /// Whoever has this number has the lock.
+    fn note(&self, number: usize) {
+        if self.last.swap(number, Ordering::Relaxed) != number {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn per_second(&self, turns: &Turns) -> f64 {
+        float(self.count.load(Ordering::Relaxed)) / turns.span().as_secs_f64()
+    }
+}
+
+/// One client of a lock, and its number.
+struct One<L> {
+    lock: L,
+    number: usize,
+    seen: Arc<HandOffs>,
+}
+
+impl Contender for One<Lock> {
+    async fn turn(&mut self) -> Outcome {
+        let guard = self.lock.acquire().await?;
+        self.seen.note(self.number);
+        Ok(guard.release().await?)
+    }
+}
+
+impl Contender for One<LockManager> {
+    async fn turn(&mut self) -> Outcome {
+        let taken = self.lock.acquire(b"crowd of rslock", TTL).await;
+        let guard = taken.map_err(|error| Failure::new(error.to_string()))?;
+        self.seen.note(self.number);
+        guard.release().await;
+        Ok(())
+    }
+}
+
+pub(crate) async fn eight_hand_over_faster_than_with_rslock() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let (seen_here, seen_there) = (Arc::<HandOffs>::default(), Arc::<HandOffs>::default());
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for number in 1..=COUNT {
+        ours.push(One {
+            lock: client_at(server.port()).await?.lock("crowd")?,
+            number,
+            seen: Arc::clone(&seen_here),
+        });
+        theirs.push(One {
+            lock: LockManager::new(vec![server.url()]),
+            number,
+            seen: Arc::clone(&seen_there),
+        });
+    }
+    let ours = contend(ours, SPAN).await?;
+    let theirs = contend(theirs, SPAN).await?;
+    let (rate, least) = (seen_here.per_second(&ours), seen_there.per_second(&theirs));
+    let ratio = rate / least;
+    println!(
+        "eight, loopback: {rate:.0} hand-offs/s, Jain {:.3}; rslock 0.10: {least:.0} hand-offs/s, \
+         {:.0} turns/s, Jain {:.3}; ratio {ratio:.0}",
+        ours.fairness(),
+        theirs.per_second(),
+        theirs.fairness(),
+    );
+    ensure(ratio >= bound(100.0, 5.0), format!("ratio {ratio:.0}"))
+}

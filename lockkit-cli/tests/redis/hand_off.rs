@@ -1,0 +1,117 @@
+//! Processes that want one lock of a server.
+
+use std::time::Duration;
+
+use lockkit::clock::{BootClock, Clock};
+use rustix::process::Signal;
+
+use crate::server::Server;
+use crate::stage::{Running, Stage, eventually};
+
+const HOLD: &str = "echo $LOCKKIT_TOKEN; exec sleep 600";
+const TTL: Duration = Duration::from_secs(2);
+/// What the end of a lease may take to be noticed, on a busy machine too.
+const NOTICE: Duration = Duration::from_millis(1500);
+
+struct World {
+    stage: Stage,
+    server: Server,
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Server::start();
+        let stage = Stage::at(Some(server.url()));
+        Self { stage, server }
+    }
+
+    /// Runs a script under the lock, with a lease of [`TTL`].
+    fn run(&self, script: &str) -> Running {
+        let ttl = format!("{}ms", TTL.as_millis());
+        self.stage.run(&["--ttl", &ttl], "job", script)
+    }
+
+    /// Waits until so many stand in the queue.
+    fn queued(&self, count: u32) {
+        eventually("they stand in the queue", || {
+            self.server.ask(&["ZCARD", "lockkit_queue:{job}"]) == count.to_string()
+        });
+    }
+}
+
+fn token(running: &mut Running) -> u64 {
+    running.line().parse().unwrap()
+}
+
+pub(crate) fn kill_9_of_the_holder_frees_the_lock_within_its_lease() {
+    let world = World::new();
+    let clock = BootClock::default();
+    for _ in 0..3 {
+        let mut holder = world.run(HOLD);
+        let before = token(&mut holder);
+        let mut waiter = world.run(HOLD);
+        world.queued(1);
+        let killed = clock.now();
+        holder.signal(Signal::KILL);
+        let after = token(&mut waiter);
+        let took = clock.now().since(killed);
+        println!("killed, and served after {took:?} of a lease of {TTL:?}");
+        assert!(took <= TTL + NOTICE, "{took:?}");
+        assert!(after > before, "{after} after {before}");
+        waiter.signal(Signal::TERM);
+        waiter.wait();
+    }
+}
+
+pub(crate) fn the_token_grows_over_everything() {
+    let mut world = World::new();
+    let mut last = 0;
+    let mut grown = |running: &mut Running, what: &str| {
+        let token = token(running);
+        println!("{what}: {token}");
+        assert!(token > last, "{what}: {token} after {last}");
+        last = token;
+    };
+    grown(&mut world.run("echo $LOCKKIT_TOKEN"), "first");
+
+    let mut holder = world.run("echo $LOCKKIT_TOKEN");
+    grown(&mut holder, "after a release");
+    assert_eq!(holder.code(), Some(0));
+
+    let mut holder = world.run(HOLD);
+    grown(&mut holder, "after another");
+    holder.signal(Signal::KILL);
+    let mut holder = world.run(HOLD);
+    grown(&mut holder, "after the end of a lease");
+
+    assert_eq!(world.stage.code(&["break", "job", "--yes"]), Some(0));
+    let mut next = world.run(HOLD);
+    grown(&mut next, "after a break");
+    assert_eq!(holder.code(), Some(76), "the broken holder learns of it");
+
+    assert_eq!(world.server.ask(&["FLUSHALL"]), "OK");
+    let mut holder = world.run(HOLD);
+    grown(&mut holder, "after FLUSHALL");
+    assert_eq!(next.code(), Some(76), "the holder of before learns of it");
+
+    world.server.restart();
+    let mut next = world.run("echo $LOCKKIT_TOKEN");
+    grown(&mut next, "after a restart without data");
+    assert_eq!(holder.code(), Some(76), "the holder of before learns of it");
+}
+
+pub(crate) fn no_two_run_at_once() {
+    let world = World::new();
+    let script = format!(
+        "mkdir {0} || exit 9; sleep 0.01; rmdir {0} || exit 9",
+        world.stage.dir().join("inside").display()
+    );
+    let mut all: Vec<_> = (0..12).map(|_| world.run(&script)).collect();
+    for one in &mut all {
+        assert_eq!(one.code(), Some(0));
+    }
+    assert_eq!(
+        world.server.ask(&["KEYS", "*"]),
+        "redisson_lock_token:{job}"
+    );
+}

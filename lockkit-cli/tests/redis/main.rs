@@ -1,0 +1,50 @@
+//! The real command as real processes, on a real Redis server: `redis-server` and `redis-cli`.
+//!
+//! Where there is no server the tests are listed as ignored; `LOCKKIT_REQUIRE=all` makes its absence a
+//! failure.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking, in what they share too; the figures are for people"
+)]
+
+mod hand_off;
+mod server;
+#[path = "../command/stage.rs"]
+#[expect(dead_code, reason = "the tests on the embedded store need more of it")]
+mod stage;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let missing = server::missing();
+    let required = std::env::var("LOCKKIT_REQUIRE").is_ok_and(|names| names.contains("all"));
+    let trial = |name: &str, body: fn()| {
+        let trial = Trial::test(name, move || {
+            body();
+            Ok(())
+        });
+        match &missing {
+            Some(reason) if !required => trial
+                .with_ignored_flag(true)
+                .with_kind(format!("skip: {reason}")),
+            _ => trial,
+        }
+    };
+    let trials = vec![
+        trial(
+            "kill_9_of_the_holder_frees_the_lock_within_its_lease",
+            hand_off::kill_9_of_the_holder_frees_the_lock_within_its_lease,
+        ),
+        trial(
+            "the_token_grows_over_everything",
+            hand_off::the_token_grows_over_everything,
+        ),
+        trial("no_two_run_at_once", hand_off::no_two_run_at_once),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

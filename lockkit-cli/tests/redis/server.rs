@@ -1,0 +1,94 @@
+//! A Redis server that forgets everything when it ends.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use tempfile::TempDir;
+
+use crate::stage::eventually;
+
+const PROGRAMS: [&str; 2] = ["redis-server", "redis-cli"];
+
+/// Why there can be none.
+pub(crate) fn missing() -> Option<String> {
+    let absent = |program: &&&str| {
+        let asked = Command::new(program).arg("--version").output();
+        asked.is_err()
+    };
+    let program = PROGRAMS.iter().find(absent)?;
+    Some(format!("no `{program}` here; `cargo x setup` brings it"))
+}
+
+pub(crate) struct Server {
+    process: Child,
+    port: u16,
+    directory: TempDir,
+}
+
+/// Below the ports of outgoing connections, one of which could take it while the server is restarted.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 2000).unwrap();
+    (0..2000)
+        .map(|_| 28_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 2000)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap()
+}
+
+fn spawn(port: u16, directory: &TempDir) -> Child {
+    Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+        .args(["--save", "", "--appendonly", "no", "--dir"])
+        .arg(directory.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let (port, directory) = (free_port(), tempfile::tempdir().unwrap());
+        let process = spawn(port, &directory);
+        let server = Self {
+            process,
+            port,
+            directory,
+        };
+        server.ready();
+        server
+    }
+
+    fn ready(&self) {
+        eventually("the server answers", || self.ask(&["PING"]) == "PONG");
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Ends it without warning and starts it again, without its data.
+    pub(crate) fn restart(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.process = spawn(self.port, &self.directory);
+        self.ready();
+    }
+
+    pub(crate) fn ask(&self, words: &[&str]) -> String {
+        let answer = Command::new("redis-cli")
+            .args(["-p", &self.port.to_string()])
+            .args(words)
+            .stderr(Stdio::null())
+            .output()
+            .unwrap();
+        String::from_utf8(answer.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}

@@ -1,0 +1,170 @@
+//! The store: one step of the database for each call of the contract.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::backend::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::{BackendError, Capabilities, LockName};
+
+use crate::config::{Options, SqlStoreBuilder};
+use crate::dialect::{Dialect, Source, Which};
+use crate::table::Table;
+
+/// Keeps locks in a table of a database.
+///
+/// A clone is the same store, on the same connections.
+///
+/// # Examples
+/// ```no_run
+/// use lockkit_core::LockClient;
+/// use lockkit_sql::PostgresStore;
+/// use sqlx::postgres::PgConnectOptions;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = PgConnectOptions::new().host("db").username("app");
+/// let store = PostgresStore::builder(server).connect().await?;
+/// let client = LockClient::new(store)?;
+/// let guard = client.lock("orders/42")?.acquire().await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct SqlStore<D: Dialect> {
+    inner: Arc<Inner<D>>,
+}
+
+struct Inner<D> {
+    dialect: D,
+    rules: Capabilities,
+    table: Table,
+}
+
+/// What a [`SqlStore`] keeps on this side at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Tickets whose wake-ups are kept.
+    pub tickets: usize,
+    /// Holds that have their row locked.
+    pub pins: usize,
+    /// Connections that nobody uses at the moment.
+    pub idle: usize,
+}
+
+impl<D: Dialect> SqlStore<D> {
+    /// The options of a store: on connections of its own, from the options of `sqlx` for one, or on
+    /// the application's pool.
+    pub fn builder(source: impl Into<Source<D::Driver>>) -> SqlStoreBuilder<D> {
+        SqlStoreBuilder::new(source.into())
+    }
+
+    pub(crate) async fn connect(
+        source: Source<D::Driver>,
+        options: Options,
+    ) -> Result<Self, BackendError> {
+        let (rules, table) = (D::capabilities(&options), options.table.clone());
+        let dialect = D::open(source, options).await?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                dialect,
+                rules,
+                table,
+            }),
+        })
+    }
+
+    /// The table that keeps the locks.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.inner.table
+    }
+
+    /// Counts what is kept now.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.inner.dialect.counts()
+    }
+
+    /// Deletes the rows of locks that nobody has used for so long, and answers how many they were.
+    ///
+    /// A row that is deleted takes its token with it. The next one is at least the database's clock in
+    /// microseconds, so that it is larger all the same unless that clock went back by as much.
+    ///
+    /// # Errors
+    /// - [`BackendError`] if the database did not answer.
+    pub async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
+        self.inner.dialect.purge(unused_for).await
+    }
+
+    pub(crate) fn dialect(&self) -> &D {
+        &self.inner.dialect
+    }
+}
+
+impl<D: Dialect> Clone for SqlStore<D> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<D: Dialect> fmt::Debug for SqlStore<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlStore")
+            .field("backend", &D::BACKEND)
+            .field("table", &self.inner.table)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<D: Dialect> DistributedLock for SqlStore<D> {
+    fn backend(&self) -> &'static str {
+        D::BACKEND
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.rules
+    }
+
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        self.inner.dialect.attempt(ticket).await
+    }
+
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        self.inner.dialect.watch(ticket).await
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        self.inner.dialect.renew(tickets).await
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        self.inner.dialect.release(ticket).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let mut found = self.inner.dialect.look(Which::Name(name)).await?;
+        Ok(found.pop())
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        self.inner.dialect.break_lock(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        self.inner.dialect.look(Which::Prefix(prefix)).await
+    }
+
+    fn resolve(&self, ticket: &Ticket) -> Ticket {
+        ticket.clone()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,163 @@
+//! How a store behaves, whatever its database.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use lockkit_core::{BackendError, Capabilities, PollRange};
+
+use crate::backend::SqlStore;
+use crate::dialect::{Dialect, Source};
+use crate::schema::Schema;
+use crate::table::Table;
+
+/// How waiters learn of a free lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wake {
+    /// The server tells them, and they look from time to time all the same. PostgreSQL only.
+    Push,
+    /// They look from time to time.
+    Poll,
+}
+
+/// The options that every database has.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The table.
+    pub table: Table,
+    /// Whether the table is made, checked or trusted.
+    pub schema: Schema,
+    /// How waiters learn of a free lock.
+    pub wake: Wake,
+    /// The pauses of waiters between two looks.
+    pub poll: PollRange,
+    /// The most connections of a pool of its own for steps; renewals have one more.
+    pub connections: usize,
+    /// The longest that connecting may take.
+    pub connect_timeout: Duration,
+    /// Whether holds are pinned: each keeps its row locked on a connection of its own.
+    pub pin: bool,
+    /// A promise that is broken on purpose.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<crate::SqlMutant>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            table: Table::default(),
+            schema: Schema::Create,
+            wake: Wake::Push,
+            poll: Capabilities::new().poll,
+            connections: 8,
+            connect_timeout: Duration::from_secs(2),
+            pin: false,
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+}
+
+/// The options of a [`SqlStore`].
+#[must_use = "nothing happens before `connect`"]
+pub struct SqlStoreBuilder<D: Dialect> {
+    source: Source<D::Driver>,
+    options: Options,
+    dialect: PhantomData<fn() -> D>,
+}
+
+impl<D: Dialect> SqlStoreBuilder<D> {
+    pub(crate) fn new(source: Source<D::Driver>) -> Self {
+        Self::with(source, Options::default())
+    }
+
+    pub(crate) const fn with(source: Source<D::Driver>, options: Options) -> Self {
+        Self {
+            source,
+            options,
+            dialect: PhantomData,
+        }
+    }
+
+    /// The table that keeps the locks; `lockkit_locks` if it is not set.
+    pub fn table(mut self, table: Table) -> Self {
+        self.options.table = table;
+        self
+    }
+
+    /// Whether the table is made, checked or trusted.
+    pub const fn schema(mut self, schema: Schema) -> Self {
+        self.options.schema = schema;
+        self
+    }
+
+    /// How waiters learn of a free lock.
+    pub const fn wake(mut self, wake: Wake) -> Self {
+        self.options.wake = wake;
+        self
+    }
+
+    /// The pauses of waiters between two looks; they grow from the shortest to the longest. With
+    /// [`Wake::Push`] the longest is how long a lost wake-up can go unnoticed.
+    pub const fn poll(mut self, pauses: PollRange) -> Self {
+        self.options.poll = pauses;
+        self
+    }
+
+    /// The most connections of a pool of its own; one more is kept for renewals, one for wake-ups, and
+    /// each pinned hold has its own.
+    pub const fn connections(mut self, most: usize) -> Self {
+        self.options.connections = most;
+        self
+    }
+
+    /// The longest that connecting may take.
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.options.connect_timeout = timeout;
+        self
+    }
+
+    /// Pins holds: each keeps its row locked on a connection of its own, so that a crash frees it as
+    /// soon as the server sees the connection end. Pinned holds and others exclude each other.
+    pub const fn pin(mut self, pin: bool) -> Self {
+        self.options.pin = pin;
+        self
+    }
+
+    /// Breaks a promise on purpose, to test the conformance suite.
+    #[cfg(feature = "mutants")]
+    pub const fn mutant(mut self, mutant: crate::SqlMutant) -> Self {
+        self.options.mutant = Some(mutant);
+        self
+    }
+
+    /// What the store will be able to do.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        D::capabilities(&self.options)
+    }
+
+    /// Connects, and makes or checks the table.
+    ///
+    /// # Errors
+    /// - [`BackendError`] if the database cannot be reached, refuses this user, or has a table of that
+    ///   name that does not fit. Its source is a [`SqlFault`](crate::SqlFault).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing stays behind but perhaps the table.
+    pub async fn connect(self) -> Result<SqlStore<D>, BackendError> {
+        SqlStore::connect(self.source, self.options).await
+    }
+}
+
+/// Shows neither server nor user nor password. INV-14.
+impl<D: Dialect> fmt::Debug for SqlStoreBuilder<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlStoreBuilder")
+            .field("backend", &D::BACKEND)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

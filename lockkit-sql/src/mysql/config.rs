@@ -1,0 +1,113 @@
+//! Which server, and the options in a URL.
+
+use lockkit_core::url::{InvalidUrl, StoreUrl};
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+
+use super::Mysql;
+use crate::config::{Options, SqlStoreBuilder};
+use crate::dialect::Source;
+use crate::url;
+
+impl From<MySqlConnectOptions> for Source<sqlx::MySql> {
+    fn from(options: MySqlConnectOptions) -> Self {
+        Self::Own(Box::new(options))
+    }
+}
+
+impl From<sqlx::MySqlPool> for Source<sqlx::MySql> {
+    fn from(pool: sqlx::MySqlPool) -> Self {
+        Self::Application(pool)
+    }
+}
+
+const PORT: u16 = 3306;
+
+impl SqlStoreBuilder<Mysql> {
+    /// Reads `mysql://`, whose client options were taken before.
+    ///
+    /// | option | meaning | default |
+    /// |---|---|---|
+    /// | `table=app.locks` | the table, and its database if it is not that of the URL | `lockkit_locks` |
+    /// | `schema=create` `check` | whether a table that is missing is made | `create` |
+    /// | `poll=50ms..1s` | the pauses of waiters between two looks | as shown |
+    /// | `pin=true` | holds are pinned | `false` |
+    /// | `connections=8` | the most connections for steps | as shown |
+    /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
+    /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS; all but the first two need the feature `tls` | `prefer` |
+    ///
+    /// # Errors
+    /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
+    pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
+        let mut options = url::common(url, Options::default())?;
+        url::server(url, &mut options)?;
+        let modes = [
+            ("disable", MySqlSslMode::Disabled),
+            ("prefer", MySqlSslMode::Preferred),
+            ("require", MySqlSslMode::Required),
+            ("verify-ca", MySqlSslMode::VerifyCa),
+            ("verify-full", MySqlSslMode::VerifyIdentity),
+        ];
+        let mode = url.options.choice("sslmode", &modes)?;
+        url.options.finish()?;
+        let database = url.path().trim_start_matches('/').to_owned();
+        let expected = "has one host and a database: write `mysql://user:password@db:3306/app`";
+        url.expect(!database.is_empty() && !database.contains('/'), expected)?;
+        let [host] = url.hosts() else {
+            return Err(InvalidUrl::Shape {
+                scheme: url.scheme().to_owned(),
+                expected,
+            });
+        };
+        let mut server = MySqlConnectOptions::new()
+            .host(host.name())
+            .port(host.port().unwrap_or(PORT))
+            .ssl_mode(mode.unwrap_or(MySqlSslMode::Preferred))
+            .database(&database);
+        if let Some(user) = url.user() {
+            server = server.username(user);
+        }
+        if let Some(password) = url.password() {
+            server = server.password(password);
+        }
+        Ok(Self::with(server.into(), options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<SqlStoreBuilder<Mysql>, InvalidUrl> {
+        SqlStoreBuilder::from_url(&mut text.parse()?)
+    }
+
+    #[test]
+    fn every_part_of_a_url_arrives() {
+        let builder = read(
+            "mysql://app:se%20cret@db:3307/shop?table=app.locks&poll=1ms..2ms&schema=check&pin=true\
+             &connections=3&connect_timeout=1s&sslmode=disable",
+        )
+        .unwrap();
+        let shown = format!("{builder:?}");
+        for part in ["app", "locks", "Check", "pin: true", "3"] {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+        assert!(!shown.contains("se cret"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for text in [
+            "mysql://db",
+            "mysql://db/",
+            "mysql://a,b/app",
+            "mysql://db/app/more",
+            "mysql://db/app?wake=push",
+            "mysql://db/app?sslmode=maybe",
+            "mysql://db/app?connections=0",
+            "mysql://db/app?table=a;b",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The codes of MySQL and MariaDB.
+
+use lockkit_core::Outcome;
+
+use crate::error::{Errors, Problem};
+
+pub(crate) const ERRORS: Errors = Errors {
+    backend: "mysql",
+    classify,
+};
+
+fn classify(code: &str, _message: &str) -> (Problem, Outcome) {
+    match code.parse::<u32>().unwrap_or(0) {
+        // Started with read-only, a replica, a transaction that may not write.
+        1290 | 1792 | 1836 | 3100 => (Problem::ReadOnly, Outcome::Unavailable),
+        // No such user, password, database, right.
+        1044 | 1045 | 1049 | 1130 | 1142 | 1143 | 1227 | 1370 | 1410 | 1698 => {
+            (Problem::Permission, Outcome::Rejected)
+        }
+        // No such table or column, or one that takes no such value.
+        1054 | 1109 | 1136 | 1146 | 1364 | 1366 | 1406 => (Problem::Schema, Outcome::Rejected),
+        // Waits and conflicts, after which the statement is rolled back; the limit of a statement's
+        // time, which MariaDB and MySQL number differently.
+        1205 | 1213 | 1020 | 1317 | 1637 | 1969 | 3024 | 3572 => {
+            (Problem::Busy, Outcome::Unavailable)
+        }
+        // Too many connections, or too many of this user; no memory, no disk.
+        1021 | 1037 | 1038 | 1040 | 1041 | 1114 | 1203 | 1206 | 1226 => {
+            (Problem::Limit, Outcome::Unavailable)
+        }
+        // The server shuts down, or somebody killed the session, perhaps after the commit.
+        1053 | 1077..=1080 | 1152..=1161 | 1184 | 1927 | 3032 | 3169 | 4031 => {
+            (Problem::Connection, Outcome::Indeterminate)
+        }
+        _ => (Problem::Refused, Outcome::Rejected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_say_what_is_known() {
+        for (code, problem, outcome) in [
+            ("1290", Problem::ReadOnly, Outcome::Unavailable),
+            ("1045", Problem::Permission, Outcome::Rejected),
+            ("1146", Problem::Schema, Outcome::Rejected),
+            ("1205", Problem::Busy, Outcome::Unavailable),
+            ("1213", Problem::Busy, Outcome::Unavailable),
+            ("1040", Problem::Limit, Outcome::Unavailable),
+            ("1927", Problem::Connection, Outcome::Indeterminate),
+            ("1064", Problem::Refused, Outcome::Rejected),
+            ("HY000", Problem::Refused, Outcome::Rejected),
+        ] {
+            assert_eq!(classify(code, ""), (problem, outcome), "{code}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Pinned holds: each keeps its row locked in a session of its own.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::backend::{Attempt, Release, Renewal, Ticket, Wake, Watch};
+use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{Connection as _, MySqlConnection};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::error::ERRORS;
+use super::message::{self, ask};
+use super::pin::{Life, Order, Pin, silence};
+use super::steps::{Seen, granted, is_conflict};
+use super::{SPELLING, Statements};
+use crate::config::Options;
+use crate::dialect::Source;
+use crate::error::{Phase, Problem};
+use crate::statement::Values;
+
+/// So many connections are kept for the next pins.
+const SPARE: usize = 4;
+
+/// The pins of one store.
+pub(super) struct Pins {
+    server: MySqlConnectOptions,
+    connect_timeout: Duration,
+    places: Mutex<HashMap<HolderId, Place>>,
+    spare: Mutex<Vec<MySqlConnection>>,
+}
+
+/// What is known of a ticket.
+struct Place {
+    life: watch::Sender<Life>,
+    /// To the task that has its connection; `None` while it waits.
+    orders: Option<(mpsc::UnboundedSender<Order>, i64)>,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self {
+            life: watch::Sender::new(Life::Waiting),
+            orders: None,
+        }
+    }
+}
+
+impl Pins {
+    pub(super) fn new(source: &Source<sqlx::MySql>, options: &Options) -> Self {
+        let server = match source {
+            Source::Own(server) => (**server).clone(),
+            Source::Application(pool) => pool.connect_options().as_ref().clone(),
+        };
+        Self {
+            server,
+            connect_timeout: options.connect_timeout,
+            places: Mutex::default(),
+            spare: Mutex::default(),
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<HolderId, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<MySqlConnection>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        let places = self.places();
+        places.values().filter(|it| it.orders.is_some()).count()
+    }
+
+    pub(super) fn watched(&self) -> usize {
+        self.places().len() - self.len()
+    }
+
+    pub(super) fn spare(&self) -> usize {
+        self.connections().len()
+    }
+
+    fn keep(&self, connection: MySqlConnection) {
+        let mut spare = self.connections();
+        if spare.len() < SPARE {
+            spare.push(connection);
+        }
+    }
+
+    async fn connect(&self) -> Result<MySqlConnection, BackendError> {
+        let connecting = MySqlConnection::connect_with(&self.server);
+        match timeout(self.connect_timeout, connecting).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(error)) => Err(ERRORS.of("attempt", Phase::Connecting, &error)),
+            Err(_) => {
+                let text = format!("no connection within {:?}", self.connect_timeout);
+                let (problem, outcome) = (Problem::Connection, Outcome::Unavailable);
+                Err(ERRORS.fault("attempt", problem, outcome, text))
+            }
+        }
+    }
+
+    /// To the task that pins this ticket's row.
+    fn orders(&self, ticket: &Ticket) -> Option<(mpsc::UnboundedSender<Order>, i64)> {
+        self.places().get(&ticket.holder)?.orders.clone()
+    }
+
+    pub(super) async fn attempt(
+        &self,
+        statements: &Statements,
+        ticket: &Ticket,
+    ) -> Result<Attempt, BackendError> {
+        if let Some((orders, token)) = self.orders(ticket) {
+            if renew(&orders, ticket).await == Some(true) {
+                return granted(token, ticket);
+            }
+            self.places().remove(&ticket.holder);
+        }
+        let mut repeated = false;
+        loop {
+            // A connection that rested may have been closed by the server: then a new one tries.
+            let rested = self.connections().pop();
+            let fresh = rested.is_none();
+            let connection = match rested {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            match self.try_on(connection, statements, ticket).await {
+                Ok(Tried::Answer(answer)) => return Ok(answer),
+                Ok(Tried::Locked) if repeated => return Ok(Attempt::held()),
+                Ok(Tried::Locked) => repeated = true,
+                Err(error) if !fresh && !matches!(error, sqlx::Error::Database(_)) => {
+                    self.connections().clear();
+                }
+                Err(error) if is_conflict(&error) && !repeated => repeated = true,
+                Err(error) => return Err(ERRORS.of("attempt", Phase::Asking, &error)),
+            }
+        }
+    }
+
+    /// One message; a second one if somebody else has the lock.
+    async fn try_on(
+        &self,
+        mut connection: MySqlConnection,
+        statements: &Statements,
+        ticket: &Ticket,
+    ) -> Result<Tried, sqlx::Error> {
+        let message = [
+            silence(ticket.ttl),
+            statements.acquire(ticket, "CONNECTION_ID()"),
+            statements.pin.with(&Values::of(ticket), SPELLING),
+        ]
+        .concat();
+        let asked = Instant::now();
+        let answers = ask(&mut connection, &message).await?;
+        let given = answers.last().and_then(|answer| answer.rows.first());
+        if let Some(token) = given.and_then(|row| message::number(row, 0)) {
+            self.start(Pin::new(connection, ticket, asked), ticket, token);
+            let answer = granted(token, ticket);
+            return Ok(answer.map_or(Tried::Locked, Tried::Answer));
+        }
+        let look = ["ROLLBACK;", &statements.look_again(ticket)].concat();
+        let answers = ask(&mut connection, &look).await?;
+        self.keep(connection);
+        Ok(match Seen::read(answers.last()) {
+            Some(seen) if !seen.free() => Tried::Answer(seen.attempt()),
+            _ => Tried::Locked,
+        })
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the task belongs to the store, which is used inside a runtime"
+    )]
+    fn start(&self, pin: Pin, ticket: &Ticket, token: i64) {
+        let (orders, received) = mpsc::unbounded_channel();
+        let mut places = self.places();
+        let place = places.entry(ticket.holder).or_default();
+        place.orders = Some((orders, token));
+        place.life.send_replace(Life::Held);
+        drop(tokio::spawn(pin.keep(received, place.life.clone())));
+    }
+
+    pub(super) fn watch(&self, ticket: &Ticket) -> Box<dyn Watch> {
+        let mut places = self.places();
+        let place = places.entry(ticket.holder).or_default();
+        Box::new(PinWatch(place.life.subscribe()))
+    }
+
+    pub(super) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let asked: Vec<Option<oneshot::Receiver<bool>>> = tickets
+            .iter()
+            .map(|ticket| Some(order_renewal(&self.orders(ticket)?.0, ticket)))
+            .collect();
+        // One session that does not answer does not hold up the others.
+        let shortest = tickets.iter().map(|ticket| ticket.ttl).min();
+        let end = Instant::now() + shortest.unwrap_or_default() / 12;
+        let mut answers = Vec::with_capacity(tickets.len());
+        for reply in asked {
+            let Some(mut reply) = reply else {
+                answers.push(Ok(Renewal::NotHeld));
+                continue;
+            };
+            answers.push(match timeout_at(end, &mut reply).await {
+                Ok(Ok(true)) => Ok(Renewal::Renewed { since: None }),
+                Ok(Ok(false) | Err(_)) => Ok(Renewal::NotHeld),
+                Err(_) => {
+                    let text = "the session of the pin does not answer";
+                    let problem = Problem::Connection;
+                    Err(ERRORS.fault("renew", problem, Outcome::Indeterminate, text))
+                }
+            });
+        }
+        answers
+    }
+
+    /// Ends a pin; `None` if there is none, or its session died before the answer.
+    pub(super) async fn release(
+        &self,
+        statements: &Statements,
+        ticket: &Ticket,
+    ) -> Option<Result<Release, BackendError>> {
+        let released = match self.orders(ticket) {
+            Some((orders, _)) => {
+                let message = [&statements.release(ticket), "\nCOMMIT;"].concat();
+                let (reply, answer) = oneshot::channel();
+                // The task may have ended; then nobody answers.
+                let _ = orders.send(Order::Release(message, reply));
+                answer.await.ok()
+            }
+            None => None,
+        };
+        self.places().remove(&ticket.holder);
+        self.keep(released?);
+        Some(Ok(Release::Released))
+    }
+}
+
+/// What one message found.
+enum Tried {
+    Answer(Attempt),
+    /// Somebody had the row locked for the moment.
+    Locked,
+}
+
+fn order_renewal(
+    orders: &mpsc::UnboundedSender<Order>,
+    ticket: &Ticket,
+) -> oneshot::Receiver<bool> {
+    let (reply, answer) = oneshot::channel();
+    // The task may have ended; then nobody answers.
+    let _ = orders.send(Order::Renew(ticket.ttl, reply));
+    answer
+}
+
+async fn renew(orders: &mpsc::UnboundedSender<Order>, ticket: &Ticket) -> Option<bool> {
+    order_renewal(orders, ticket).await.ok()
+}
+
+impl fmt::Debug for Pins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pins")
+            .field("pins", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The loss of one pin.
+struct PinWatch(watch::Receiver<Life>);
+
+#[async_trait]
+impl Watch for PinWatch {
+    async fn changed(&mut self) -> Result<Wake, BackendError> {
+        loop {
+            if *self.0.borrow_and_update() == Life::Gone {
+                return Ok(Wake::Lost(LossReason::SessionEnded));
+            }
+            if self.0.changed().await.is_err() {
+                // Released: nothing can be lost any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! The steps of the contract.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Queueing};
+
+use super::error::ERRORS;
+use super::message::{self, Answer, ask};
+use super::pins::Pins;
+use super::{SPELLING, Statements, ddl};
+use crate::backend::Counts;
+use crate::config::Options;
+use crate::dialect::{Source, Steps, Which};
+use crate::error::{Phase, Problem};
+use crate::pool::{Pool, Use};
+use crate::row::{self, Row};
+use crate::schema::{Schema, misfit};
+use crate::statement::{Values, micros, push_bytes};
+use crate::table::Table;
+
+const COLUMNS: [(&str, &str); 9] = [
+    ("name", "varbinary(512)"),
+    ("holder", "varbinary(100)"),
+    ("token", "bigint"),
+    ("expires_at", "bigint"),
+    ("waiting_until", "bigint"),
+    ("pinned", "bigint"),
+    ("PRIMARY KEY", "(name)"),
+    ("UNIQUE KEY", "(name,token)"),
+    ("ENGINE", "InnoDB"),
+];
+
+/// MySQL 8 and MariaDB.
+#[derive(Debug)]
+pub struct Mysql {
+    pub(super) pool: Pool<sqlx::MySql>,
+    pub(super) statements: Statements,
+    pub(super) pins: Option<Pins>,
+}
+
+/// What a message of [`acquire.sql`](../sql/mysql/acquire.sql) answered: the token, if the lock is
+/// given.
+pub(super) fn taken(answers: &[Answer]) -> Option<i64> {
+    let given = answers.iter().find(|answer| answer.changed > 0)?;
+    i64::try_from(given.insert_id).ok()
+}
+
+/// What the row of a lock says that was not given.
+pub(super) struct Seen {
+    mine: bool,
+    held: bool,
+    left: i64,
+    pinned: bool,
+}
+
+impl Seen {
+    /// Reads the answer of [`look_again.sql`](../sql/mysql/look_again.sql); `None` if there is no row.
+    pub(super) fn read(answer: Option<&Answer>) -> Option<Self> {
+        let row = answer?.rows.first()?;
+        Some(Self {
+            mine: message::truth(row, 0),
+            held: message::truth(row, 1),
+            left: message::number(row, 2)?,
+            pinned: message::truth(row, 3),
+        })
+    }
+
+    /// Whether the row had only been locked for the moment.
+    pub(super) const fn free(&self) -> bool {
+        !self.held || self.mine || (self.left <= 0 && !self.pinned)
+    }
+
+    pub(super) fn attempt(&self) -> Attempt {
+        let mut held = Attempt::held();
+        if let Attempt::Held { retry_after, .. } = &mut held {
+            // The end of a pin is told by no clock.
+            let left = u64::try_from(self.left).ok().filter(|_| !self.pinned);
+            *retry_after = left.map(Duration::from_micros);
+        }
+        held
+    }
+}
+
+impl Mysql {
+    /// Sends a message on a connection of the pool. What came back as a conflict of transactions is
+    /// sent again: it was rolled back, and is nobody's fault.
+    pub(super) async fn ask(
+        &self,
+        operation: &'static str,
+        text: &str,
+    ) -> Result<Vec<Answer>, BackendError> {
+        let mut tries = 0;
+        loop {
+            let mut taken = self.pool.take(operation, Use::Step).await?;
+            let Some(connection) = taken.connection() else {
+                return Err(ERRORS.unreadable(operation));
+            };
+            let answered = ask(connection, text).await;
+            match answered {
+                Ok(answers) => {
+                    taken.put_back();
+                    return Ok(answers);
+                }
+                Err(error) => {
+                    if matches!(error, sqlx::Error::Database(_)) {
+                        taken.put_back();
+                    } else {
+                        self.pool.distrust();
+                    }
+                    tries += 1;
+                    let conflict = is_conflict(&error) && tries < CONFLICTS;
+                    if !conflict {
+                        return Err(ERRORS.of(operation, Phase::Asking, &error));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn attempt_lease(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let acquire = self.statements.acquire(ticket, "0");
+        let look = self.statements.look_again(ticket);
+        let mut repeated = false;
+        loop {
+            let answers = self.ask("attempt", &acquire).await?;
+            if let Some(token) = taken(&answers) {
+                return granted(token, ticket);
+            }
+            let seen = Seen::read(self.ask("attempt", &look).await?.first());
+            match seen {
+                // Somebody had the row locked for the moment, or has just deleted it.
+                None if !repeated => repeated = true,
+                Some(seen) if seen.free() && !repeated => repeated = true,
+                None => return Ok(Attempt::held()),
+                Some(seen) => return Ok(seen.attempt()),
+            }
+        }
+    }
+
+    async fn release_lease(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        let release = self.statements.release(ticket);
+        let look = self.statements.look_again(ticket);
+        for _ in 0..2 {
+            let answers = self.ask("release", &release).await?;
+            if let Some(released) = released(&answers) {
+                return Ok(released);
+            }
+            let seen = Seen::read(self.ask("release", &look).await?.first());
+            if !seen.is_some_and(|seen| seen.mine) {
+                return Ok(Release::NotHeld);
+            }
+        }
+        Err(ERRORS.skipped("release"))
+    }
+
+    async fn rows(
+        &self,
+        operation: &'static str,
+        which: Which<'_>,
+    ) -> Result<Vec<Row>, BackendError> {
+        let answers = self.ask(operation, &self.statements.look(which)).await?;
+        let rows = answers.iter().flat_map(|answer| &answer.rows);
+        let read = |row| {
+            Some(Row {
+                name: message::bytes(row, 0)?,
+                holder: message::text(row, 1),
+                token: message::number(row, 2)?,
+                left: message::number(row, 3)?,
+                pinned: message::number(row, 4)? != 0,
+            })
+        };
+        let rows: Option<Vec<Row>> = rows.map(read).collect();
+        let mut rows = rows.ok_or_else(|| ERRORS.unreadable(operation))?;
+        if rows.iter().any(|row| row.pinned) {
+            let unlocked = self
+                .ask(operation, &self.statements.unlocked(which))
+                .await?;
+            let unlocked = unlocked.iter().flat_map(|answer| &answer.rows);
+            let gone: Vec<Vec<u8>> = unlocked.filter_map(|row| message::bytes(row, 0)).collect();
+            rows.retain(|row| !(row.pinned && gone.contains(&row.name)));
+        }
+        Ok(rows)
+    }
+
+    /// Makes the table if that is wished, and compares it.
+    async fn prepare(&self, table: &Table, schema: Schema) -> Result<(), BackendError> {
+        let mut found = self.columns(table).await?;
+        if found.is_empty() && schema == Schema::Create {
+            self.ask("open", &ddl(table)).await?;
+            found = self.columns(table).await?;
+        }
+        let wrong = misfit(table, &COLUMNS, &found);
+        match wrong {
+            None => Ok(()),
+            Some(text) => Err(ERRORS.fault("open", Problem::Schema, Outcome::Rejected, text)),
+        }
+    }
+
+    /// Columns and keys, as the server would make the table anew; none if it is not there.
+    async fn columns(&self, table: &Table) -> Result<Vec<(String, String)>, BackendError> {
+        let show = format!("SHOW CREATE TABLE {}", table.quoted(SPELLING.quote));
+        let answers = match self.ask("open", &show).await {
+            Err(error) if has_code(&error, "1146") => return Ok(Vec::new()),
+            answered => answered?,
+        };
+        let row = answers.first().and_then(|answer| answer.rows.first());
+        let text = row.and_then(|row| message::text(row, 1));
+        let text = text.ok_or_else(|| ERRORS.unreadable("open"))?;
+        Ok(definitions(&text))
+    }
+}
+
+/// The parts of a definition that count: each column with its type, each key with its columns, and
+/// who keeps the table.
+fn definitions(text: &str) -> Vec<(String, String)> {
+    let plain = text.replace('`', "");
+    let part = |line: &str| {
+        let line = line.trim().trim_end_matches(',');
+        if let Some(engine) = line.strip_prefix(") ENGINE=") {
+            let engine = engine.split(' ').next().unwrap_or_default();
+            return Some(("ENGINE".to_owned(), engine.to_owned()));
+        }
+        if let Some(columns) = line.strip_prefix("PRIMARY KEY ") {
+            return Some(("PRIMARY KEY".to_owned(), columns.to_owned()));
+        }
+        if let Some(named) = line.strip_prefix("UNIQUE KEY ") {
+            let (_, columns) = named.split_once(' ')?;
+            return Some(("UNIQUE KEY".to_owned(), columns.to_owned()));
+        }
+        let (name, rest) = line.split_once(' ')?;
+        let kind = rest.split(' ').next().unwrap_or_default();
+        // How wide a number is printed, which newer servers do not show.
+        Some((name.to_owned(), kind.replace("bigint(20)", "bigint")))
+    };
+    plain.lines().filter_map(part).collect()
+}
+
+/// So often a conflict of transactions is answered by another try.
+const CONFLICTS: u32 = 5;
+
+/// A deadlock, or a row that changed under a snapshot of the application's isolation.
+pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else {
+        return false;
+    };
+    let error = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
+    error.is_some_and(|error| matches!(error.number(), 1213 | 1020))
+}
+
+pub(super) fn granted(token: i64, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    let token = row::token(token).ok_or_else(|| ERRORS.unreadable("attempt"))?;
+    Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
+}
+
+/// What a message of [`release.sql`](../sql/mysql/release.sql) answered; `None` if it found no row that
+/// nobody had locked.
+pub(super) fn released(answers: &[Answer]) -> Option<Release> {
+    let first = answers.first().filter(|answer| answer.changed > 0)?;
+    Some(match first.insert_id {
+        2 => Release::Released,
+        _ => Release::NotHeld,
+    })
+}
+
+impl Statements {
+    pub(super) fn acquire(&self, ticket: &Ticket, pinned: &str) -> String {
+        let values = Values::of(ticket).text("pinned", pinned.to_owned());
+        self.acquire.with(&values, SPELLING)
+    }
+
+    pub(super) fn look_again(&self, ticket: &Ticket) -> String {
+        self.look_again.with(&Values::of(ticket), SPELLING)
+    }
+
+    pub(super) fn release(&self, ticket: &Ticket) -> String {
+        self.release.with(&Values::of(ticket), SPELLING)
+    }
+
+    fn look(&self, which: Which<'_>) -> String {
+        let values = Values::new().text("what", condition(which));
+        self.look.with(&values, SPELLING)
+    }
+
+    fn unlocked(&self, which: Which<'_>) -> String {
+        let values = Values::new().text("what", condition(which));
+        self.unlocked.with(&values, SPELLING)
+    }
+}
+
+fn condition(which: Which<'_>) -> String {
+    let mut condition;
+    match which {
+        Which::Name(name) => {
+            condition = "l.name = ".to_owned();
+            push_bytes(&mut condition, name.as_str().as_bytes(), SPELLING);
+        }
+        Which::Prefix(prefix) => {
+            condition = format!("LEFT(l.name, {}) = ", prefix.len());
+            push_bytes(&mut condition, prefix.as_bytes(), SPELLING);
+        }
+    }
+    condition
+}
+
+#[async_trait]
+impl Steps for Mysql {
+    type Driver = sqlx::MySql;
+
+    const BACKEND: &'static str = ERRORS.backend;
+
+    fn capabilities(options: &Options) -> Capabilities {
+        let plain = Capabilities::new()
+            .with_queueing(Queueing::Barging)
+            .with_poll(options.poll)
+            .with_recheck(options.poll.max)
+            .with_tells_loss(options.pin);
+        if options.pin {
+            // The server counts the time of a silent session in seconds.
+            let shortest = Duration::from_secs(1);
+            return plain.with_ttl_range(shortest, plain.max_ttl);
+        }
+        plain
+    }
+
+    async fn open(source: Source<sqlx::MySql>, options: Options) -> Result<Self, BackendError> {
+        let change = |file: &str| {
+            #[cfg(feature = "mutants")]
+            if let Some(mutant) = options.mutant {
+                return super::mutant::broken(mutant, file);
+            }
+            file.to_owned()
+        };
+        let this = Self {
+            pins: options.pin.then(|| Pins::new(&source, &options)),
+            statements: Statements::new(&options.table, change),
+            pool: Pool::new(source, &options, ERRORS),
+        };
+        this.prepare(&options.table, options.schema).await?;
+        Ok(this)
+    }
+
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        match &self.pins {
+            Some(pins) => pins.attempt(&self.statements, ticket).await,
+            None => self.attempt_lease(ticket).await,
+        }
+    }
+
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        match &self.pins {
+            Some(pins) => Ok(pins.watch(ticket)),
+            None => {
+                let text = "the server wakes nobody: its waiters poll";
+                Err(ERRORS.fault("watch", Problem::Refused, Outcome::Rejected, text))
+            }
+        }
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        match &self.pins {
+            Some(pins) => pins.renew(tickets).await,
+            None => self.renew_leases(tickets).await,
+        }
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        if let Some(pins) = &self.pins
+            && let Some(released) = pins.release(&self.statements, ticket).await
+        {
+            return released;
+        }
+        self.release_lease(ticket).await
+    }
+
+    async fn look(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
+        let rows = self.rows("inspect", which).await?;
+        Ok(rows.iter().filter_map(Row::state).collect())
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let mut rows = self.rows("break", Which::Name(name)).await?;
+        let Some(row) = rows.pop() else {
+            return Ok(None);
+        };
+        let Some(holder) = row.holder.clone() else {
+            return Ok(None);
+        };
+        self.end("break", name, &holder, row.pinned).await?;
+        Ok(row.state())
+    }
+
+    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
+        let values = Values::new().number("unused", micros(unused_for));
+        let text = self.statements.purge.with(&values, SPELLING);
+        let answers = self.ask("purge", &text).await?;
+        Ok(answers.iter().map(|answer| answer.changed).sum())
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        counts.idle = self.pool.idle();
+        if let Some(pins) = &self.pins {
+            counts.pins = pins.len();
+            counts.idle += pins.spare();
+            counts.tickets = pins.watched();
+        }
+        counts
+    }
+}
+
+impl Mysql {
+    /// Ends a hold that was seen. The session that keeps a pinned row locked is killed, which its own
+    /// user may do; then the row can be changed.
+    async fn end(
+        &self,
+        operation: &'static str,
+        name: &LockName,
+        holder: &str,
+        pinned: bool,
+    ) -> Result<(), BackendError> {
+        let mut quoted = String::new();
+        push_bytes(&mut quoted, holder.as_bytes(), SPELLING);
+        let values = Values::new().name(name).text("holder", quoted);
+        let end = self.statements.break_lock.with(&values, SPELLING);
+        // A session needs a moment to roll back.
+        let mut pause = Duration::from_millis(1);
+        for _ in 0..8 {
+            let answers = self.ask(operation, &end).await?;
+            if answers.iter().any(|answer| answer.changed > 0) {
+                return Ok(());
+            }
+            let still = self.rows(operation, Which::Name(name)).await?;
+            let still = still
+                .iter()
+                .any(|row| row.holder.as_deref() == Some(holder));
+            if !still {
+                return Ok(());
+            }
+            if pinned {
+                self.kill(operation, name).await?;
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        Err(ERRORS.skipped(operation))
+    }
+
+    async fn kill(&self, operation: &'static str, name: &LockName) -> Result<(), BackendError> {
+        let look = self.statements.look(Which::Name(name));
+        let answers = self.ask(operation, &look).await?;
+        let row = answers.first().and_then(|answer| answer.rows.first());
+        let Some(session) = row.and_then(|row| message::number(row, 4)) else {
+            return Ok(());
+        };
+        if session == 0 {
+            return Ok(());
+        }
+        match self.ask(operation, &format!("KILL {session}")).await {
+            // It has ended by itself.
+            Err(error) if has_code(&error, "1094") => Ok(()),
+            answered => answered.map(drop),
+        }
+    }
+}
+
+fn has_code(error: &BackendError, code: &str) -> bool {
+    use std::error::Error as _;
+    let fault = error.source();
+    let fault = fault.and_then(|it| it.downcast_ref::<crate::SqlFault>());
+    fault.is_some_and(|fault| fault.code() == Some(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_is_read_in_the_words_of_each_server() {
+        let old = "CREATE TABLE `t` (\n  `name` varbinary(512) NOT NULL,\n  `token` bigint(20) NOT NULL,\n  \
+                   PRIMARY KEY (`name`),\n  UNIQUE KEY `t_token` (`name`,`token`)\n) ENGINE=InnoDB DEFAULT \
+                   CHARSET=utf8mb4";
+        let new = old.replace("bigint(20)", "bigint");
+        for text in [old, &new] {
+            let found = definitions(text);
+            for part in [
+                ("name", "varbinary(512)"),
+                ("token", "bigint"),
+                ("PRIMARY KEY", "(name)"),
+                ("UNIQUE KEY", "(name,token)"),
+                ("ENGINE", "InnoDB"),
+            ] {
+                let part = (part.0.to_owned(), part.1.to_owned());
+                assert!(found.contains(&part), "{part:?} in {found:?}");
+            }
+        }
+    }
+
+    /// A place without a value would be an error of the server, and a value that is not hexadecimal
+    /// a way in.
+    #[test]
+    fn every_statement_is_whole() {
+        let statements = Statements::new(&Table::default(), str::to_owned);
+        let name = LockName::new("a'; DROP TABLE x; --").unwrap();
+        let holder = lockkit_core::HolderId::new(lockkit_core::ClientId::random(), 1);
+        let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
+        for text in [
+            statements.acquire(&ticket, "0"),
+            statements.pin.with(&Values::of(&ticket), SPELLING),
+            statements.look_again(&ticket),
+            statements.release(&ticket),
+            statements.look(Which::Name(&name)),
+            statements.unlocked(Which::Prefix("a'b")),
+            statements.make_row.with(&Values::of(&ticket), SPELLING),
+            statements.txlock.with(&Values::of(&ticket), SPELLING),
+        ] {
+            assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
+        }
+    }
+}

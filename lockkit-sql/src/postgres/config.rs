@@ -1,0 +1,162 @@
+//! Where the server is, and the options in a URL.
+
+use lockkit_core::url::{InvalidUrl, StoreUrl};
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+use super::Postgres;
+use crate::config::{Options, SqlStoreBuilder};
+use crate::dialect::Source;
+use crate::url;
+
+impl From<PgConnectOptions> for Source<sqlx::Postgres> {
+    fn from(options: PgConnectOptions) -> Self {
+        // A pooler refuses parameters that it does not know, and no statement needs this one.
+        Self::Own(Box::new(options.extra_float_digits(None)))
+    }
+}
+
+impl From<sqlx::PgPool> for Source<sqlx::Postgres> {
+    fn from(pool: sqlx::PgPool) -> Self {
+        Self::Application(pool)
+    }
+}
+
+const SHAPE: &str =
+    "has one host and perhaps a database: write `postgres://user:password@host:5432/database`";
+
+impl SqlStoreBuilder<Postgres> {
+    /// Reads `postgres://`, whose client options were taken before.
+    ///
+    /// | option | meaning | default |
+    /// |---|---|---|
+    /// | `table=locks` `app.locks` | the table | `lockkit_locks` |
+    /// | `schema=create` `check` | whether a table that is missing is made | `create` |
+    /// | `wake=push` `poll` | how waiters learn of a free lock; behind a pooler in transaction mode write `poll` | `push` |
+    /// | `poll=50ms..1s` | the pauses of waiters between two looks; with `wake=push` a waiter looks at least as often as the longest | as shown |
+    /// | `pin=true` | each hold keeps its row locked on a connection of its own | `false` |
+    /// | `connections=8` | the most connections for steps | as shown |
+    /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
+    /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | as in libpq (feature `tls`) | `prefer` |
+    /// | `ca=/path.pem` | the certificates to trust | the system's |
+    /// | `application_name=app` | what the server shows | `lockkit` |
+    ///
+    /// # Errors
+    /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
+    pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
+        let mut options = url::common(url, Options::default())?;
+        url::server(url, &mut options)?;
+        url::wake(url, &mut options)?;
+        let server = server(url)?;
+        Ok(Self::with(server.into(), options))
+    }
+}
+
+fn server(url: &mut StoreUrl) -> Result<PgConnectOptions, InvalidUrl> {
+    let modes = [
+        ("disable", PgSslMode::Disable),
+        ("prefer", PgSslMode::Prefer),
+        ("require", PgSslMode::Require),
+        ("verify-ca", PgSslMode::VerifyCa),
+        ("verify-full", PgSslMode::VerifyFull),
+    ];
+    let mode = url.options.choice("sslmode", &modes)?;
+    let ca = url.options.text("ca");
+    let name = url.options.text("application_name");
+    url.options.finish()?;
+    let wants_tls = mode.is_some_and(|mode| {
+        !matches!(mode, PgSslMode::Disable | PgSslMode::Prefer) || ca.is_some()
+    });
+    if wants_tls && !cfg!(feature = "tls") {
+        return Err(InvalidUrl::FeatureOff {
+            scheme: url.scheme().to_owned(),
+            feature: "tls",
+        });
+    }
+    // Not from the environment: what a URL means must not depend on it.
+    let mut server = PgConnectOptions::new_without_pgpass()
+        .application_name(name.as_deref().unwrap_or("lockkit"));
+    let [host] = url.hosts() else {
+        url.expect(false, SHAPE)?;
+        return Ok(server);
+    };
+    server = server.host(host.name()).port(host.port().unwrap_or(5432));
+    if let Some(user) = url.user() {
+        server = server.username(user);
+    }
+    if let Some(password) = url.password() {
+        server = server.password(password);
+    }
+    let database = url.path().trim_matches('/');
+    url.expect(!database.contains('/'), SHAPE)?;
+    if !database.is_empty() {
+        server = server.database(database);
+    }
+    server = server.ssl_mode(mode.unwrap_or(if cfg!(feature = "tls") {
+        PgSslMode::Prefer
+    } else {
+        PgSslMode::Disable
+    }));
+    if let Some(ca) = ca {
+        server = server.ssl_root_cert(ca);
+    }
+    Ok(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockkit_core::Waiting;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<SqlStoreBuilder<Postgres>, InvalidUrl> {
+        SqlStoreBuilder::from_url(&mut text.parse()?)
+    }
+
+    #[test]
+    fn every_part_of_a_url_arrives() {
+        let mut url = "postgres://app:p%40ss@h:5433/shop?sslmode=disable&application_name=x"
+            .parse()
+            .unwrap();
+        let server = server(&mut url).unwrap();
+        assert_eq!((server.get_host(), server.get_port()), ("h", 5433));
+        assert_eq!(server.get_username(), "app");
+        assert_eq!(server.get_database(), Some("shop"));
+        assert_eq!(server.get_application_name(), Some("x"));
+
+        let builder = read(
+            "postgres://h/?table=app.locks&poll=1ms..2ms&wake=poll&pin=true&connections=3&schema=check",
+        )
+        .unwrap();
+        let can = builder.capabilities();
+        assert_eq!((can.waiting, can.tells_loss), (Waiting::Poll, true));
+        assert_eq!(can.poll.max, Duration::from_millis(2));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for text in [
+            "postgres:",
+            "postgres://a,b/",
+            "postgres://h/a/b",
+            "postgres://h/?table=Locks",
+            "postgres://h/?wake=maybe",
+            "postgres://h/?connections=0",
+            "postgres://h/?connect_timeout=0s",
+            "postgres://h/?sslmode=maybe",
+            "postgres://h/?schema=drop",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let shown = format!("{:?}", read("postgres://us3r:s3cret@h/").unwrap());
+        assert!(
+            !shown.contains("us3r") && !shown.contains("s3cret"),
+            "{shown}"
+        );
+    }
+}

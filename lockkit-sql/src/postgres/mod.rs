@@ -1,0 +1,36 @@
+//! PostgreSQL: rows that are locked for microseconds, or by a pin, and notifications.
+
+mod config;
+mod error;
+mod guard;
+#[cfg(feature = "mutants")]
+mod mutant;
+mod notify;
+mod pin;
+mod session;
+mod statements;
+mod steps;
+
+use crate::backend::SqlStore;
+use crate::schema::definition;
+use crate::statement::Spelling;
+use crate::table::Table;
+
+pub use steps::Postgres;
+
+/// Keeps locks in a table of PostgreSQL.
+pub type PostgresStore = SqlStore<Postgres>;
+
+const TABLE: &str = include_str!("../sql/postgres/table.sql");
+
+const SPELLING: Spelling = Spelling {
+    quote: '"',
+    bytes: ("decode('", "', 'hex')"),
+    // Not `now()`, which is when the transaction began.
+    clock: "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+};
+
+/// The statements that make the table.
+pub(crate) fn ddl(table: &Table) -> String {
+    definition(TABLE, table, SPELLING.quote)
+}

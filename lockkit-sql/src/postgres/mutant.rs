@@ -1,0 +1,31 @@
+//! What to write in place of what, to break a promise.
+
+use crate::SqlMutant;
+
+pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
+    let (from, to) = match mutant {
+        SqlMutant::ReleaseWithoutOwnerCheck => (
+            "WHERE l.name = {name} AND l.holder = {holder}\nRETURNING l.expires_at >=",
+            "WHERE l.name = {name} AND {holder} <> ''\nRETURNING l.expires_at >=",
+        ),
+        SqlMutant::RenewalRecreates => (
+            "WHERE l.holder = w.holder AND l.expires_at > {now}",
+            "WHERE w.holder <> ''",
+        ),
+        SqlMutant::BareCounter => (
+            "SELECT {name}, {holder}, {now}, {now} + {lease}",
+            "SELECT {name}, {holder}, 1, {now} + {lease}",
+        ),
+        SqlMutant::TokenOfLastHolderRepeated => {
+            ("ELSE greatest(l.token + 1, {now}) END", "ELSE l.token END")
+        }
+        SqlMutant::TokenRaisedOnRepeat => ("THEN l.token\n", "THEN l.token + 1\n"),
+        SqlMutant::LeaseNeverEnds => (
+            "(f.holder IS NULL OR f.holder = {holder} OR f.expires_at <= {now})",
+            "(f.holder IS NULL OR f.holder = {holder})",
+        ),
+        SqlMutant::PrefixIsPattern | SqlMutant::TokenRaisedInsidePin => return file.to_owned(),
+        SqlMutant::WakeUpLost => ("pg_notify({channel}, {payload})", "NULL"),
+    };
+    file.replace(from, to)
+}

@@ -1,0 +1,240 @@
+//! The statements, and the text that is sent for each step.
+
+use lockkit_core::LockName;
+use lockkit_core::backend::Ticket;
+
+use super::{SPELLING, TABLE};
+use crate::config::Options;
+use crate::dialect::Which;
+use crate::schema::definition;
+use crate::statement::{Statement, Values, micros, push_bytes};
+use crate::table::Table;
+
+/// A waiter's note is good for so long, and is written anew when less than this is left: longer than
+/// the pause between two looks of a waiter, so that it is there while somebody waits.
+const NOTE: i64 = 9_000_000;
+const NOTE_LEFT: i64 = 6_000_000;
+
+/// The lease of a pin between its grant and the lock of its row, which come in one message.
+const PIN_LEASE: i64 = 100_000;
+
+/// The statements of one table.
+#[derive(Debug)]
+pub(super) struct Statements {
+    table: Table,
+    /// Who listens hears of every lock of the table.
+    pub(super) channel: String,
+    acquire: Statement,
+    acquire_new: Statement,
+    renew: Statement,
+    release: Statement,
+    look: Statement,
+    break_lock: Statement,
+    break_pin: Statement,
+    purge: Statement,
+    guard: Statement,
+    txlock: Statement,
+    ensure: Statement,
+    columns: Statement,
+    pin: Statement,
+    #[cfg(feature = "mutants")]
+    one_transaction: bool,
+}
+
+impl Statements {
+    pub(super) fn new(options: &Options) -> Self {
+        let table = options.table.clone();
+        let read = |file: &str| {
+            #[cfg(feature = "mutants")]
+            if let Some(mutant) = options.mutant {
+                let file = super::mutant::broken(mutant, file);
+                return Statement::new(&file, &table, SPELLING);
+            }
+            Statement::new(file, &table, SPELLING)
+        };
+        Self {
+            acquire: read(include_str!("../sql/postgres/acquire.sql")),
+            acquire_new: read(include_str!("../sql/postgres/acquire_new.sql")),
+            renew: read(include_str!("../sql/postgres/renew.sql")),
+            release: read(include_str!("../sql/postgres/release.sql")),
+            look: read(include_str!("../sql/postgres/look.sql")),
+            break_lock: read(include_str!("../sql/postgres/break.sql")),
+            break_pin: read(include_str!("../sql/postgres/break_pin.sql")),
+            purge: read(include_str!("../sql/postgres/purge.sql")),
+            guard: read(include_str!("../sql/postgres/guard.sql")),
+            txlock: read(include_str!("../sql/postgres/txlock.sql")),
+            ensure: read(include_str!("../sql/postgres/ensure.sql")),
+            columns: read(include_str!("../sql/postgres/columns.sql")),
+            pin: read(include_str!("../sql/postgres/pin.sql")),
+            channel: format!("lockkit_{}", table.to_string().replace('.', "_")),
+            #[cfg(feature = "mutants")]
+            one_transaction: options.mutant == Some(crate::SqlMutant::TokenRaisedInsidePin),
+            table,
+        }
+    }
+
+    /// Takes the lock; `whole` also where its row is not known to be there, and with a note of
+    /// whoever waits.
+    pub(super) fn acquire(&self, ticket: &Ticket, whole: bool, note: bool) -> String {
+        self.taking(ticket, whole, note, None)
+    }
+
+    /// Takes the lock and pins it, in one message: first the row is written and committed, with its
+    /// token, then it is locked.
+    pub(super) fn acquire_pinned(&self, ticket: &Ticket, whole: bool, note: bool) -> String {
+        let take = self.taking(ticket, whole, note, Some(PIN_LEASE));
+        let idle = ticket.ttl.as_millis().max(1);
+        let values = Values::of(ticket).text("idle", idle.to_string());
+        let pin = self.pin.with(&values, SPELLING);
+        let separate = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {take} COMMIT; {pin}");
+        #[cfg(feature = "mutants")]
+        if self.one_transaction {
+            return separate.replace("COMMIT; BEGIN ISOLATION LEVEL READ COMMITTED;", "");
+        }
+        separate
+    }
+
+    fn taking(&self, ticket: &Ticket, whole: bool, note: bool, pin: Option<i64>) -> String {
+        let values = Values::of(ticket)
+            .number("lease", pin.unwrap_or_else(|| micros(ticket.ttl)))
+            .flag("pinned", pin.is_some())
+            .number("mark", if note { NOTE } else { 0 })
+            .number("remark", NOTE_LEFT);
+        let statement = if whole {
+            &self.acquire_new
+        } else {
+            &self.acquire
+        };
+        statement.with(&values, SPELLING)
+    }
+
+    pub(super) fn renew(&self, tickets: &[Ticket]) -> String {
+        let mut rows = String::with_capacity(120 * tickets.len());
+        for (n, ticket) in tickets.iter().enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            rows.push_str(&format!("{comma}({n}, "));
+            push_bytes(&mut rows, ticket.name.as_str().as_bytes(), SPELLING);
+            rows.push_str(&format!(", '{}', {}", ticket.holder, micros(ticket.ttl)));
+            rows.push_str(if n == 0 { "::bigint)" } else { ")" });
+        }
+        self.renew.with(&Values::new().text("rows", rows), SPELLING)
+    }
+
+    /// Ends a hold; `tell` whether somebody waits or not.
+    pub(super) fn release(&self, ticket: &Ticket, tell: bool) -> String {
+        let values = self.told(Values::of(ticket).flag("tell", tell), &ticket.name);
+        self.release.with(&values, SPELLING)
+    }
+
+    pub(super) fn break_lock(&self, name: &LockName) -> String {
+        let values = self.told(Values::new().name(name), name);
+        self.break_lock.with(&values, SPELLING)
+    }
+
+    pub(super) fn break_pin(&self, name: &LockName) -> String {
+        self.break_pin.with(&Values::new().name(name), SPELLING)
+    }
+
+    /// Ends the hold of a ticket in the transaction that pins it.
+    pub(super) fn unpin(&self, ticket: &Ticket) -> String {
+        format!("{} COMMIT;", self.release(ticket, true))
+    }
+
+    fn told<'a>(&self, values: Values<'a>, name: &LockName) -> Values<'a> {
+        let mut payload = String::from("'");
+        for byte in name.as_str().bytes() {
+            payload.push_str(&format!("{byte:02x}"));
+        }
+        payload.push('\'');
+        values
+            .text("channel", format!("'{}'", self.channel))
+            .text("payload", payload)
+    }
+
+    pub(super) fn look(&self, which: Which<'_>) -> String {
+        let mut condition = String::new();
+        match which {
+            Which::Name(name) => {
+                condition.push_str("l.name = ");
+                push_bytes(&mut condition, name.as_str().as_bytes(), SPELLING);
+            }
+            Which::Prefix(prefix) => {
+                condition.push_str(&format!("substring(l.name FROM 1 FOR {}) = ", prefix.len()));
+                push_bytes(&mut condition, prefix.as_bytes(), SPELLING);
+            }
+        }
+        let values = Values::new().text("condition", condition);
+        self.look.with(&values, SPELLING)
+    }
+
+    pub(super) fn purge(&self, unused_for: std::time::Duration) -> String {
+        let values = Values::new().number("age", micros(unused_for));
+        self.purge.with(&values, SPELLING)
+    }
+
+    pub(super) fn guard(&self, ticket: &Ticket, token: lockkit_core::FencingToken) -> String {
+        let values = Values::of(ticket).number("token", token.get().cast_signed());
+        self.guard.with(&values, SPELLING)
+    }
+
+    pub(super) fn txlock(&self, name: &LockName) -> String {
+        self.txlock.with(&Values::new().name(name), SPELLING)
+    }
+
+    pub(super) fn ensure(&self, name: &LockName) -> String {
+        self.ensure.with(&Values::new().name(name), SPELLING)
+    }
+
+    pub(super) fn columns(&self) -> String {
+        let relation = format!("'{}'", self.table.quoted('"'));
+        let values = Values::new().text("relation", relation);
+        self.columns.with(&values, SPELLING)
+    }
+
+    /// Makes the table. Two that make it at once would meet an error in the catalogue: they take turns.
+    pub(super) fn create(&self) -> String {
+        let create = definition(TABLE, &self.table, SPELLING.quote);
+        let turn = i64::from_be_bytes(*b"lockkit\0");
+        format!("BEGIN; SELECT pg_advisory_xact_lock({turn}); {create}\nCOMMIT;")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockkit_core::{ClientId, HolderId};
+
+    use super::*;
+
+    /// A place without a value would be an error of the server, and a value that is not hexadecimal
+    /// a way in.
+    #[test]
+    fn every_statement_is_whole() {
+        let statements = Statements::new(&Options::default());
+        let name = LockName::new("a'; DROP TABLE x; --").unwrap();
+        let holder = HolderId::new(ClientId::random(), 1);
+        let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
+        let token = lockkit_core::FencingToken::new(7).unwrap();
+        for text in [
+            statements.acquire(&ticket, false, false),
+            statements.acquire(&ticket, true, true),
+            statements.acquire_pinned(&ticket, true, true),
+            statements.unpin(&ticket),
+            statements.break_pin(&name),
+            statements.renew(&[ticket.clone(), ticket.clone()]),
+            statements.release(&ticket, true),
+            statements.break_lock(&name),
+            statements.look(Which::Name(&name)),
+            statements.look(Which::Prefix("a'b")),
+            statements.purge(Duration::from_secs(1)),
+            statements.guard(&ticket, token),
+            statements.txlock(&name),
+            statements.ensure(&name),
+            statements.columns(),
+        ] {
+            assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
+            assert!(!text.contains("now()"), "{text}");
+        }
+    }
+}

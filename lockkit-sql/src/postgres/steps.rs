@@ -1,0 +1,430 @@
+//! The steps of the contract.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Waiting};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::{PgPool, Row as _};
+
+use super::error::ERRORS;
+use super::notify::Desk;
+use super::pin::Pins;
+use super::session::{Seen, Verdict, is_conflict, is_pin, of, read, rejected, send, unreadable};
+use super::statements::Statements;
+use crate::backend::Counts;
+use crate::config::{Options, Wake};
+use crate::dialect::{Source, Steps, Which};
+use crate::error::Problem;
+use crate::pool::{Pool, Use};
+use crate::row::{self, Row};
+use crate::schema::{Schema, misfit};
+use crate::table::Table;
+
+/// So many holds are renewed by one statement.
+const CHUNK: usize = 500;
+/// Names that are known to have a row, so that the shorter statement will do.
+const KNOWN: usize = 65_536;
+
+const COLUMNS: [(&str, &str); 8] = [
+    ("name", "bytea"),
+    ("holder", "text"),
+    ("token", "bigint"),
+    ("expires_at", "bigint"),
+    ("waiting_until", "bigint"),
+    ("pinned", "boolean"),
+    ("UNIQUE", "(name)"),
+    ("UNIQUE", "(name, token)"),
+];
+
+/// So many holds can be pinned by one store.
+const PINS: u32 = 4096;
+
+/// Connections beside those of the steps. One that is given back is closed: whoever gives it back does
+/// not know what state it is in.
+fn beside(server: &PgConnectOptions, most: u32) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(most)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .test_before_acquire(false)
+        .after_release(|_, _| Box::pin(async { Ok(false) }))
+        .connect_lazy_with(server.clone())
+}
+
+/// PostgreSQL.
+#[derive(Debug)]
+pub struct Postgres {
+    pool: Pool<sqlx::Postgres>,
+    /// Where the connection comes from that listens.
+    listening: PgPool,
+    statements: Statements,
+    desk: Arc<Desk>,
+    known: Mutex<HashSet<LockName>>,
+    push: bool,
+    /// Where holds are pinned.
+    pins: Option<Pins>,
+}
+
+impl Postgres {
+    pub(super) const fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    /// Sends one message on a connection that is closed if it does not answer to the end.
+    pub(super) async fn ask(
+        &self,
+        operation: &'static str,
+        by: Use,
+        text: String,
+    ) -> Result<Vec<PgRow>, BackendError> {
+        let mut conflicts = 0;
+        loop {
+            let mut taken = self.pool.take(operation, by).await?;
+            let Some(connection) = taken.connection() else {
+                return Err(unreadable(operation));
+            };
+            match send(connection, text.clone()).await {
+                Ok(rows) => {
+                    taken.put_back();
+                    return Ok(rows);
+                }
+                Err(error) if is_conflict(&error) && conflicts < 3 => {
+                    conflicts += 1;
+                    taken.put_back();
+                }
+                Err(error @ sqlx::Error::Database(_)) => {
+                    let error = of(operation, &error);
+                    if error.outcome() == Outcome::Indeterminate {
+                        // Ended by the server.
+                        drop(taken);
+                        self.pool.distrust();
+                    } else {
+                        taken.put_back();
+                    }
+                    return Err(error);
+                }
+                Err(error) => {
+                    drop(taken);
+                    self.pool.distrust();
+                    return Err(of(operation, &error));
+                }
+            }
+        }
+    }
+
+    /// Makes the table if that is wished, and compares it.
+    async fn prepare(&self, table: &Table, schema: Schema) -> Result<(), BackendError> {
+        let mut found = self.columns().await?;
+        if found.is_empty() && schema == Schema::Create {
+            let create = self.statements.create();
+            self.ask("open", Use::Step, create).await?;
+            found = self.columns().await?;
+        }
+        let keys = |wanted: &str| {
+            found
+                .iter()
+                .any(|(name, kind)| name == "UNIQUE" && kind == wanted)
+        };
+        let missing: Vec<(&str, &str)> = COLUMNS
+            .into_iter()
+            .filter(|(name, kind)| *name != "UNIQUE" || !keys(kind))
+            .collect();
+        let columns: Vec<(String, String)> = found
+            .iter()
+            .filter(|(name, _)| name != "UNIQUE")
+            .cloned()
+            .collect();
+        match misfit(table, &missing, &columns) {
+            None => Ok(()),
+            Some(text) => Err(rejected("open", Problem::Schema, &text)),
+        }
+    }
+
+    async fn columns(&self) -> Result<Vec<(String, String)>, BackendError> {
+        let rows = self
+            .ask("open", Use::Step, self.statements.columns())
+            .await?;
+        let column = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
+        let columns: Result<_, sqlx::Error> = rows.iter().map(column).collect();
+        columns.map_err(|_| unreadable("open"))
+    }
+
+    fn knows(&self, name: &LockName) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.contains(name)
+    }
+
+    fn learn(&self, name: &LockName) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN {
+            known.clear();
+        }
+        known.insert(name.clone());
+    }
+
+    fn forget_row(&self, name: &LockName) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.remove(name);
+    }
+
+    /// Asks up to twice: a row that is locked for the moment says nothing.
+    async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let note = self.push && ticket.enqueue;
+        let mut whole = !self.knows(&ticket.name);
+        for last in [false, true] {
+            let text = self.statements.acquire(ticket, whole, note);
+            let rows = self.ask("attempt", Use::Step, text).await?;
+            let seen = self.seen(ticket, &rows)?;
+            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
+                return Ok(answer);
+            }
+            whole = true;
+        }
+        Ok(Attempt::held())
+    }
+
+    /// Reads what an attempt found, and remembers whether there is a row.
+    fn seen(&self, ticket: &Ticket, rows: &[PgRow]) -> Result<Seen, BackendError> {
+        let seen = Seen::read(rows).map_err(|_| unreadable("attempt"))?;
+        if seen.known || seen.token.is_some() {
+            self.learn(&ticket.name);
+        } else {
+            self.forget_row(&ticket.name);
+        }
+        Ok(seen)
+    }
+
+    /// As [`acquire`](Self::acquire), on a connection that keeps the row locked if it was granted.
+    async fn acquire_pinned(&self, pins: &Pins, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        if let Some(token) = pins.token(ticket.holder) {
+            let renewed = pins.renew(std::slice::from_ref(ticket)).await;
+            match renewed.into_iter().next() {
+                Some(Ok(Renewal::Renewed { .. })) => {
+                    return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+                }
+                Some(Err(error)) => return Err(error),
+                _ => {}
+            }
+        }
+        // Dropped before its end, it closes the connection, and with it ends what was begun.
+        let session = pins.session("attempt").await?;
+        let note = self.push && ticket.enqueue;
+        let mut whole = !self.knows(&ticket.name);
+        for last in [false, true] {
+            let mut text = self.statements.acquire_pinned(ticket, whole, note);
+            if last {
+                text.insert_str(0, "ROLLBACK; ");
+            }
+            let mut rows = session.ask("attempt", text).await?;
+            let locked = rows.pop_if(|row| is_pin(row)).is_some();
+            let mut seen = self.seen(ticket, &rows)?;
+            match seen.token.and_then(row::token) {
+                Some(token) if locked => {
+                    pins.hold(ticket, token, session);
+                    return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+                }
+                // Somebody has taken it over before it was locked.
+                _ => seen.token = None,
+            }
+            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
+                pins.rest(session, true);
+                return Ok(answer);
+            }
+            whole = true;
+        }
+        pins.rest(session, true);
+        Ok(Attempt::held())
+    }
+
+    /// Ends the session that has a row locked.
+    async fn break_pin(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let text = self.statements.break_pin(name);
+        let rows = self.ask("break", Use::Step, text).await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let row = read(row).map_err(|_| unreadable("break"))?;
+        let state = row.state();
+        let holder = row.holder.and_then(|holder| holder.parse().ok());
+        if let Some(holder) = holder {
+            // Waits until that session has ended.
+            let ticket = Ticket::new(name.clone(), holder, Duration::ZERO);
+            let text = self.statements.release(&ticket, true);
+            self.ask("break", Use::Step, text).await?;
+        }
+        Ok(state)
+    }
+
+    async fn renew_chunk(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let text = self.statements.renew(tickets);
+        let rows = match self.ask("renew", Use::Renewal, text).await {
+            Ok(rows) => rows,
+            Err(error) => return tickets.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let mut answers: Vec<Result<Renewal, BackendError>> =
+            tickets.iter().map(|_| Err(unreadable("renew"))).collect();
+        for row in rows {
+            let number = row.try_get::<i32, _>(0).ok();
+            let number = number.and_then(|n| usize::try_from(n).ok());
+            let said = (row.try_get(1), row.try_get(2));
+            let Some(answer) = number.and_then(|n| answers.get_mut(n)) else {
+                continue;
+            };
+            *answer = match said {
+                (Ok(true), Ok(_)) => Ok(Renewal::Renewed { since: None }),
+                (Ok(false), Ok(false)) => Ok(Renewal::NotHeld),
+                (Ok(false), Ok(true)) => Err(ERRORS.skipped("renew")),
+                _ => continue,
+            };
+        }
+        answers
+    }
+}
+
+#[async_trait]
+impl Steps for Postgres {
+    type Driver = sqlx::Postgres;
+
+    const BACKEND: &'static str = ERRORS.backend;
+
+    fn capabilities(options: &Options) -> Capabilities {
+        let waiting = match options.wake {
+            Wake::Push => Waiting::Push,
+            Wake::Poll => Waiting::Poll,
+        };
+        Capabilities::new()
+            .with_waiting(waiting)
+            .with_poll(options.poll)
+            .with_recheck(options.poll.max)
+            .with_tells_loss(options.pin)
+    }
+
+    async fn open(source: Source<sqlx::Postgres>, options: Options) -> Result<Self, BackendError> {
+        let (listening, pinning) = match &source {
+            Source::Own(server) => (beside(server, 1), beside(server, PINS)),
+            Source::Application(pool) => (pool.clone(), pool.clone()),
+        };
+        let statements = Statements::new(&options);
+        let desk = Arc::new(Desk::new(statements.channel.clone()));
+        let pins = options.pin.then(|| Pins::new(pinning, Arc::clone(&desk)));
+        let this = Self {
+            pool: Pool::new(source, &options, ERRORS),
+            listening,
+            desk,
+            statements,
+            known: Mutex::default(),
+            push: options.wake == Wake::Push,
+            pins,
+        };
+        this.prepare(&options.table, options.schema).await?;
+        Ok(this)
+    }
+
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let kept = ticket.enqueue && self.push;
+        if kept {
+            self.desk.attempting(ticket);
+        }
+        let answer = match &self.pins {
+            Some(pins) => self.acquire_pinned(pins, ticket).await,
+            None => self.acquire(ticket).await,
+        };
+        if kept {
+            self.desk.answered(ticket, &answer);
+        }
+        answer
+    }
+
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        if !self.push && self.pins.is_none() {
+            let text = "this store was opened with `wake=poll`";
+            return Err(rejected("watch", Problem::Refused, text));
+        }
+        if self.push {
+            self.desk.listen(&self.listening);
+        }
+        let watch = self.desk.watch(ticket);
+        // Lost before anybody watched.
+        if self
+            .pins
+            .as_ref()
+            .is_some_and(|pins| pins.is_lost(ticket.holder))
+        {
+            self.desk.lost(ticket);
+        }
+        Ok(watch)
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        if let Some(pins) = &self.pins {
+            return pins.renew(tickets).await;
+        }
+        let mut answers = Vec::with_capacity(tickets.len());
+        for chunk in tickets.chunks(CHUNK) {
+            answers.extend(self.renew_chunk(chunk).await);
+        }
+        answers
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        if let Some(pins) = &self.pins {
+            let text = self.statements.unpin(ticket);
+            if let Some(answer) = pins.release(ticket, text).await {
+                self.desk.forget(ticket);
+                return answer;
+            }
+        }
+        let text = self.statements.release(ticket, self.pins.is_some());
+        let rows = self.ask("release", Use::Step, text).await?;
+        self.desk.forget(ticket);
+        match rows.first().map(|row| row.try_get::<bool, _>(0)) {
+            Some(Ok(true)) => Ok(Release::Released),
+            None | Some(Ok(false)) => Ok(Release::NotHeld),
+            Some(Err(_)) => Err(unreadable("release")),
+        }
+    }
+
+    async fn look(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
+        let text = self.statements.look(which);
+        let rows = self.ask("inspect", Use::Step, text).await?;
+        let rows: Result<Vec<_>, _> = rows.iter().map(read).collect();
+        let rows = rows.map_err(|_| unreadable("inspect"))?;
+        Ok(rows.iter().filter_map(Row::state).collect())
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let text = self.statements.break_lock(name);
+        let rows = self.ask("break", Use::Step, text).await?;
+        let Some(row) = rows.first() else {
+            return self.break_pin(name).await;
+        };
+        let row = read(row).map_err(|_| unreadable("break"))?;
+        Ok(row.state())
+    }
+
+    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
+        let text = self.statements.purge(unused_for);
+        let rows = self.ask("purge", Use::Step, text).await?;
+        let count = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok());
+        let count = count.and_then(|count| u64::try_from(count).ok());
+        count.ok_or_else(|| unreadable("purge"))
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            tickets: self.desk.tickets(),
+            pins: self.pins.as_ref().map_or(0, Pins::count),
+            idle: self.pool.idle(),
+        }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.desk.close();
+    }
+}

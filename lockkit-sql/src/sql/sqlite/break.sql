@@ -1,0 +1,6 @@
+-- Ends a hold, whoever has it.
+-- 1 name, 2 the ticket that was seen.
+UPDATE {table} AS l
+SET holder = NULL, expires_at = {now}
+WHERE l.name = ?1 AND l.holder = ?2
+RETURNING 1;

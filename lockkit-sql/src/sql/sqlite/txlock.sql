@@ -1,0 +1,7 @@
+-- Within the caller's transaction: takes the lock for as long as the transaction lasts.
+-- 1 name. Answers a row if nobody holds.
+INSERT INTO {table} AS l (name, holder, token, expires_at)
+VALUES (?1, NULL, {now}, {now})
+ON CONFLICT (name) DO UPDATE SET holder = NULL
+WHERE l.holder IS NULL OR l.expires_at <= {now}
+RETURNING 1;

@@ -1,0 +1,54 @@
+//! The lock inside the application's own transactions.
+
+use async_trait::async_trait;
+use lockkit_core::backend::Ticket;
+use lockkit_core::{BackendError, FencingToken, Guard, LockClient, LockName};
+use sqlx::Transaction;
+
+use super::Sqlite;
+use super::error::ERRORS;
+use super::steps::{Value, run};
+use crate::error::Phase;
+use crate::guarded::{GuardedError, Inside, StillHeld, still_held};
+
+#[async_trait]
+impl Inside for Sqlite {
+    async fn stands(
+        &self,
+        ticket: &Ticket,
+        token: FencingToken,
+        transaction: &mut Transaction<'_, sqlx::Sqlite>,
+    ) -> Result<bool, BackendError> {
+        let holder = ticket.holder.to_string();
+        let values = [
+            Value::Bytes(ticket.name.as_str().as_bytes()),
+            Value::Text(&holder),
+            Value::Number(token.get().cast_signed()),
+        ];
+        let rows = run(transaction, &self.statements().guard, &values).await;
+        let rows = rows.map_err(|error| ERRORS.of("guard", Phase::Asking, &error))?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn lock_row(
+        &self,
+        name: &LockName,
+        transaction: &mut Transaction<'_, sqlx::Sqlite>,
+    ) -> Result<bool, BackendError> {
+        let values = [Value::Bytes(name.as_str().as_bytes())];
+        let rows = run(transaction, &self.statements().txlock, &values).await;
+        let rows = rows.map_err(|error| ERRORS.of("lock", Phase::Asking, &error))?;
+        Ok(!rows.is_empty())
+    }
+}
+
+#[async_trait]
+impl StillHeld<sqlx::Sqlite> for LockClient {
+    async fn still_held(
+        &self,
+        guard: &Guard,
+        transaction: &mut Transaction<'_, sqlx::Sqlite>,
+    ) -> Result<(), GuardedError> {
+        still_held::<Sqlite>(self, guard, transaction).await
+    }
+}

@@ -1,0 +1,34 @@
+//! What to write in place of what, to break a promise.
+
+use crate::SqlMutant;
+
+pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
+    let (from, to) = match mutant {
+        SqlMutant::ReleaseWithoutOwnerCheck => (
+            "SET holder = NULL, expires_at = min(l.expires_at, {now})\nWHERE l.name = ?1 AND l.holder = ?2",
+            "SET holder = NULL, expires_at = min(l.expires_at, {now})\nWHERE l.name = ?1 AND ?2 <> ''",
+        ),
+        SqlMutant::RenewalRecreates => (
+            "SET expires_at = {now} + ?3\nWHERE l.name = ?1 AND l.holder = ?2 AND l.expires_at > {now}",
+            "SET expires_at = {now} + ?3, holder = ?2\nWHERE l.name = ?1",
+        ),
+        SqlMutant::BareCounter => (
+            "VALUES (?1, ?2, {now}, {now} + ?3)",
+            "VALUES (?1, ?2, 1, {now} + ?3)",
+        ),
+        SqlMutant::TokenOfLastHolderRepeated => {
+            ("ELSE max(l.token + 1, {now}) END", "ELSE l.token END")
+        }
+        SqlMutant::TokenRaisedOnRepeat => ("THEN l.token\n", "THEN l.token + 1\n"),
+        SqlMutant::LeaseNeverEnds => (
+            "WHERE l.holder IS NULL OR l.holder = ?2 OR l.expires_at <= {now}",
+            "WHERE l.holder IS NULL OR l.holder = ?2",
+        ),
+        SqlMutant::PrefixIsPattern => (
+            "substr(l.name, 1, length(?2)) = ?2",
+            "CAST(l.name AS TEXT) LIKE CAST(?2 AS TEXT) || '%'",
+        ),
+        SqlMutant::WakeUpLost | SqlMutant::TokenRaisedInsidePin => return file.to_owned(),
+    };
+    file.replace(from, to)
+}

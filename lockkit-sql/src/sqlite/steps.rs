@@ -1,0 +1,337 @@
+//! The steps of the contract.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
+use sqlx::{AssertSqlSafe, Connection as _, Row as _, SqliteConnection, SqlitePool};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::error::ERRORS;
+use super::{SPELLING, Statements, TABLE};
+use crate::backend::Counts;
+use crate::config::Options;
+use crate::dialect::{Source, Steps, Which};
+use crate::error::{Phase, Problem};
+use crate::row::{self, Row};
+use crate::schema::{Schema, definition, misfit};
+use crate::statement::micros;
+use crate::table::Table;
+
+/// Others may be making the same file their own at the same moment: so many times it is tried again.
+const OPENINGS: u32 = 20;
+
+const COLUMNS: [(&str, &str); 6] = [
+    ("name", "BLOB"),
+    ("holder", "TEXT"),
+    ("token", "INTEGER"),
+    ("expires_at", "INTEGER"),
+    ("waiting_until", "INTEGER"),
+    ("pinned", "INTEGER"),
+];
+
+/// SQLite: a file, for the processes of one machine.
+#[derive(Debug)]
+pub struct Sqlite {
+    connections: Connections,
+    statements: Statements,
+}
+
+/// One writer is all that a file can have; more connections would only wait for each other.
+#[derive(Debug)]
+enum Connections {
+    Own {
+        options: Box<SqliteConnectOptions>,
+        open: Mutex<Option<SqliteConnection>>,
+    },
+    Application(SqlitePool),
+}
+
+/// A value of a statement.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'a> {
+    Bytes(&'a [u8]),
+    Text(&'a str),
+    Number(i64),
+    Nothing,
+}
+
+impl Connections {
+    /// Carries out one statement to its end: its transaction ends only there.
+    async fn run(
+        &self,
+        operation: &'static str,
+        statement: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<SqliteRow>, BackendError> {
+        match self {
+            Self::Own { options, open } => {
+                let mut open = self.opened(operation, options, open.lock().await).await?;
+                let Some(connection) = open.as_mut() else {
+                    return Err(ERRORS.unreadable(operation));
+                };
+                let answer = run(connection, statement, values).await;
+                if matches!(answer, Err(sqlx::Error::WorkerCrashed)) {
+                    *open = None;
+                }
+                answer
+            }
+            Self::Application(pool) => {
+                let connecting = |error| ERRORS.of(operation, Phase::Connecting, &error);
+                let mut connection = pool.acquire().await.map_err(connecting)?;
+                run(&mut connection, statement, values).await
+            }
+        }
+        .map_err(|error| ERRORS.of(operation, Phase::Asking, &error))
+    }
+
+    async fn opened<'a>(
+        &self,
+        operation: &'static str,
+        options: &SqliteConnectOptions,
+        mut open: MutexGuard<'a, Option<SqliteConnection>>,
+    ) -> Result<MutexGuard<'a, Option<SqliteConnection>>, BackendError> {
+        let mut tries = 0;
+        while open.is_none() {
+            tries += 1;
+            match SqliteConnection::connect_with(options).await {
+                Ok(connection) => *open = Some(connection),
+                Err(error) => {
+                    let error = ERRORS.of(operation, Phase::Connecting, &error);
+                    if tries == OPENINGS || error.outcome() == Outcome::Rejected {
+                        return Err(error);
+                    }
+                    // Two processes that turn a new file into one with a log of writes meet an error
+                    // at once, whatever the time limit for busy files.
+                    let pause = fastrand::u64(5..50);
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+            }
+        }
+        Ok(open)
+    }
+}
+
+/// Carries out one statement on a connection.
+pub(super) async fn run(
+    connection: &mut SqliteConnection,
+    statement: &str,
+    values: &[Value<'_>],
+) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    let mut query = sqlx::query(AssertSqlSafe(statement.to_owned()));
+    for value in values {
+        query = match *value {
+            Value::Bytes(bytes) => query.bind(bytes.to_vec()),
+            Value::Text(text) => query.bind(text.to_owned()),
+            Value::Number(number) => query.bind(number),
+            Value::Nothing => query.bind(None::<Vec<u8>>),
+        };
+    }
+    query.fetch_all(connection).await
+}
+
+impl Sqlite {
+    pub(super) const fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    async fn run(
+        &self,
+        operation: &'static str,
+        statement: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<SqliteRow>, BackendError> {
+        self.connections.run(operation, statement, values).await
+    }
+
+    /// Makes the table if that is wished, and compares it.
+    async fn prepare(&self, table: &Table, schema: Schema) -> Result<(), BackendError> {
+        let found = self.columns(table).await?;
+        if found.is_empty() && schema == Schema::Create {
+            let create = definition(TABLE, table, SPELLING.quote);
+            self.run("open", &create, &[]).await?;
+        }
+        let found = self.columns(table).await?;
+        match misfit(table, &COLUMNS, &found) {
+            None => Ok(()),
+            Some(text) => Err(ERRORS.fault("open", Problem::Schema, Outcome::Rejected, text)),
+        }
+    }
+
+    async fn columns(&self, table: &Table) -> Result<Vec<(String, String)>, BackendError> {
+        let values = [
+            Value::Text(table.name()),
+            Value::Text(table.schema().unwrap_or("main")),
+        ];
+        let rows = self.run("open", &self.statements.columns, &values).await?;
+        let column = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
+        let columns: Result<_, sqlx::Error> = rows.iter().map(column).collect();
+        columns.map_err(|_| ERRORS.unreadable("open"))
+    }
+
+    /// When a lock that an attempt found held becomes free by itself.
+    async fn held(&self, name: &LockName) -> Result<Attempt, BackendError> {
+        let values = [Value::Bytes(name.as_str().as_bytes())];
+        let rows = self
+            .run("attempt", &self.statements.look_again, &values)
+            .await?;
+        let left = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok());
+        let mut held = Attempt::held();
+        if let Attempt::Held { retry_after, .. } = &mut held {
+            let left = left.map(|left| u64::try_from(left).unwrap_or(0));
+            *retry_after = Some(Duration::from_micros(left.unwrap_or(0)));
+        }
+        Ok(held)
+    }
+
+    async fn renew_one(&self, ticket: &Ticket) -> Result<Renewal, BackendError> {
+        let holder = ticket.holder.to_string();
+        let values = [
+            Value::Bytes(ticket.name.as_str().as_bytes()),
+            Value::Text(&holder),
+            Value::Number(micros(ticket.ttl)),
+        ];
+        let rows = self.run("renew", &self.statements.renew, &values).await?;
+        Ok(if rows.is_empty() {
+            Renewal::NotHeld
+        } else {
+            Renewal::Renewed { since: None }
+        })
+    }
+}
+
+fn read(row: &SqliteRow) -> Result<Row, sqlx::Error> {
+    Ok(Row {
+        name: row.try_get(0)?,
+        holder: row.try_get(1)?,
+        token: row.try_get(2)?,
+        left: row.try_get(3)?,
+        pinned: row.try_get::<i64, _>(4)? != 0,
+    })
+}
+
+#[async_trait]
+impl Steps for Sqlite {
+    type Driver = sqlx::Sqlite;
+
+    const BACKEND: &'static str = ERRORS.backend;
+
+    fn capabilities(options: &Options) -> Capabilities {
+        Capabilities::new()
+            .with_poll(options.poll)
+            .with_recheck(options.poll.max)
+    }
+
+    async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Self, BackendError> {
+        let connections = match source {
+            Source::Own(options) => Connections::Own {
+                options,
+                open: Mutex::new(None),
+            },
+            Source::Application(pool) => Connections::Application(pool),
+        };
+        let change = |file: &str| {
+            #[cfg(feature = "mutants")]
+            if let Some(mutant) = options.mutant {
+                return super::mutant::broken(mutant, file);
+            }
+            file.to_owned()
+        };
+        let this = Self {
+            connections,
+            statements: Statements::new(&options.table, change),
+        };
+        this.prepare(&options.table, options.schema).await?;
+        Ok(this)
+    }
+
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let holder = ticket.holder.to_string();
+        let values = [
+            Value::Bytes(ticket.name.as_str().as_bytes()),
+            Value::Text(&holder),
+            Value::Number(micros(ticket.ttl)),
+        ];
+        let rows = self
+            .run("attempt", &self.statements.acquire, &values)
+            .await?;
+        let Some(row) = rows.first() else {
+            return self.held(&ticket.name).await;
+        };
+        let token = row.try_get(0).ok().and_then(row::token);
+        let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
+        Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
+    }
+
+    async fn watch(&self, _ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        let text = "a file wakes nobody: its waiters poll";
+        Err(ERRORS.fault("watch", Problem::Refused, Outcome::Rejected, text))
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let mut answers = Vec::with_capacity(tickets.len());
+        for ticket in tickets {
+            answers.push(self.renew_one(ticket).await);
+        }
+        answers
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        let holder = ticket.holder.to_string();
+        let values = [
+            Value::Bytes(ticket.name.as_str().as_bytes()),
+            Value::Text(&holder),
+        ];
+        let rows = self
+            .run("release", &self.statements.release, &values)
+            .await?;
+        let stood = rows.first().map(|row| row.try_get::<bool, _>(0));
+        match stood {
+            Some(Ok(true)) => Ok(Release::Released),
+            None | Some(Ok(false)) => Ok(Release::NotHeld),
+            Some(Err(_)) => Err(ERRORS.unreadable("release")),
+        }
+    }
+
+    async fn look(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
+        let values = match which {
+            Which::Name(name) => [Value::Bytes(name.as_str().as_bytes()), Value::Nothing],
+            Which::Prefix(prefix) => [Value::Nothing, Value::Bytes(prefix.as_bytes())],
+        };
+        let rows = self.run("inspect", &self.statements.look, &values).await?;
+        let rows: Result<Vec<Row>, _> = rows.iter().map(read).collect();
+        let rows = rows.map_err(|_| ERRORS.unreadable("inspect"))?;
+        Ok(rows.iter().filter_map(Row::state).collect())
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let key = Value::Bytes(name.as_str().as_bytes());
+        let rows = self
+            .run("break", &self.statements.look, &[key, Value::Nothing])
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let row = read(row).map_err(|_| ERRORS.unreadable("break"))?;
+        let Some(holder) = row.holder.as_deref() else {
+            return Ok(None);
+        };
+        let values = [key, Value::Text(holder)];
+        // What was seen has ended by itself if nothing is there to be ended.
+        self.run("break", &self.statements.break_lock, &values)
+            .await?;
+        Ok(row.state())
+    }
+
+    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
+        let values = [Value::Number(micros(unused_for))];
+        let rows = self.run("purge", &self.statements.purge, &values).await?;
+        Ok(rows.len() as u64)
+    }
+
+    fn counts(&self) -> Counts {
+        Counts::default()
+    }
+}

@@ -1,0 +1,122 @@
+//! The table's name. It is the one part of a statement that a user chooses and that cannot travel as
+//! a value, so that nothing but a plain identifier is let through.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest part of a name: PostgreSQL cuts identifiers off after 63 bytes, and the names of the
+/// index and of the channel are made from the table's.
+const LONGEST: usize = 40;
+
+/// The name of the table that keeps the locks: `lockkit_locks`, or with a schema `app.locks`.
+///
+/// # Examples
+/// ```
+/// use lockkit_sql::Table;
+///
+/// let table: Table = "app.locks".parse().unwrap();
+/// assert_eq!(table.to_string(), "app.locks");
+/// assert!("locks; DROP TABLE stock".parse::<Table>().is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Table {
+    schema: Option<String>,
+    name: String,
+}
+
+/// Why a text cannot name the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "write lowercase letters, digits and `_`, at most {LONGEST} of them and no digit first, as `locks`, or with a schema `app.locks`"
+)]
+pub struct InvalidTable;
+
+impl Table {
+    /// The schema, if one is given; a database for MySQL and MariaDB.
+    #[must_use]
+    pub fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+
+    /// The name without the schema.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name with its schema, each in quotes of `quote`.
+    pub(crate) fn quoted(&self, quote: char) -> String {
+        let name = format!("{quote}{}{quote}", self.name);
+        match &self.schema {
+            Some(schema) => format!("{quote}{schema}{quote}.{name}"),
+            None => name,
+        }
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            schema: None,
+            name: "lockkit_locks".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(schema) = &self.schema {
+            write!(f, "{schema}.")?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+impl FromStr for Table {
+    type Err = InvalidTable;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (schema, name) = match text.split_once('.') {
+            Some((schema, name)) => (Some(schema), name),
+            None => (None, text),
+        };
+        if !is_identifier(name) || !schema.is_none_or(is_identifier) {
+            return Err(InvalidTable);
+        }
+        Ok(Self {
+            schema: schema.map(str::to_owned),
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// Only lowercase: databases disagree on whether `Locks` and `locks` are one table.
+fn is_identifier(text: &str) -> bool {
+    let first = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    let rest = |byte: u8| first(byte) || byte.is_ascii_digit();
+    text.len() <= LONGEST && text.bytes().next().is_some_and(first) && text.bytes().all(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_names_are_taken_apart() {
+        let table: Table = "app.locks_2".parse().unwrap();
+        assert_eq!((table.schema(), table.name()), (Some("app"), "locks_2"));
+        assert_eq!(table.quoted('"'), r#""app"."locks_2""#);
+        assert_eq!(Table::default().quoted('`'), "`lockkit_locks`");
+    }
+
+    #[test]
+    fn what_could_end_an_identifier_is_refused() {
+        let long = "x".repeat(LONGEST + 1);
+        for text in [
+            "", ".", "a.", ".b", "a.b.c", "1a", "Locks", "a b", "a;b", "a\"b", "a`b", "a'b", "a--",
+            "a/*", "ä", "a\0", "a-b", &long,
+        ] {
+            assert_eq!(text.parse::<Table>(), Err(InvalidTable), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The options in a URL that every database has.
+
+use lockkit_core::url::{InvalidUrl, StoreUrl};
+
+use crate::config::Options;
+use crate::schema::Schema;
+use crate::table::Table;
+
+/// The schemes of this build.
+pub(crate) const SCHEMES: &[&str] = &[
+    #[cfg(feature = "mysql")]
+    "mysql",
+    #[cfg(feature = "postgres")]
+    "postgres",
+    #[cfg(feature = "sqlite")]
+    "sqlite",
+];
+
+/// Takes the table's name.
+pub(crate) fn table(url: &mut StoreUrl) -> Result<Table, InvalidUrl> {
+    match url.options.text("table") {
+        None => Ok(Table::default()),
+        Some(text) => text
+            .parse()
+            .map_err(|error| InvalidUrl::bad_value("table", &text, format!("{error}"))),
+    }
+}
+
+/// Takes what every database has.
+pub(crate) fn common(url: &mut StoreUrl, mut options: Options) -> Result<Options, InvalidUrl> {
+    options.table = table(url)?;
+    let schemas = [("create", Schema::Create), ("check", Schema::Check)];
+    options.schema = url
+        .options
+        .choice("schema", &schemas)?
+        .unwrap_or(options.schema);
+    options.poll = url.options.poll("poll")?.unwrap_or(options.poll);
+    Ok(options)
+}
+
+/// Takes what the databases with a server have.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn server(url: &mut StoreUrl, options: &mut Options) -> Result<(), InvalidUrl> {
+    match url.options.duration("connect_timeout")? {
+        Some(std::time::Duration::ZERO) => {
+            let why = "it must be longer than nothing";
+            return Err(InvalidUrl::bad_value("connect_timeout", "0", why));
+        }
+        Some(timeout) => options.connect_timeout = timeout,
+        None => {}
+    }
+    match url.options.number("connections")? {
+        Some(0) => {
+            let why = "there must be at least one";
+            return Err(InvalidUrl::bad_value("connections", "0", why));
+        }
+        Some(most) => options.connections = usize::try_from(most).unwrap_or(usize::MAX).min(1000),
+        None => {}
+    }
+    options.pin = url.options.flag("pin")?.unwrap_or(options.pin);
+    Ok(())
+}
+
+/// Takes how waiters are woken.
+#[cfg(feature = "postgres")]
+pub(crate) fn wake(url: &mut StoreUrl, options: &mut Options) -> Result<(), InvalidUrl> {
+    use crate::config::Wake;
+
+    let wakes = [("push", Wake::Push), ("poll", Wake::Poll)];
+    options.wake = url.options.choice("wake", &wakes)?.unwrap_or(options.wake);
+    Ok(())
+}

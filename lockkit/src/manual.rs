@@ -1,0 +1,30 @@
+//! The manual: what to know beside the signatures.
+//!
+//! | page | read it when |
+//! |---|---|
+//! | [`failures`] | you want to know why there is so much to a lock |
+//! | [`fencing`] | a write must not come from somebody who holds no longer: always |
+//! | [`choosing`] | you have more than one store at hand |
+//! | [`migrating`] | you come from compare-and-set, Redisson, Curator or `flock`, or change the store |
+//! | [`when_not`] | before you add a lock |
+//! | [`defaults`] | you wonder about a number |
+//!
+//! The pages hold no code of their own; their examples are compiled and run.
+
+#[doc = include_str!("../docs/failures.md")]
+pub mod failures {}
+
+#[doc = include_str!("../docs/fencing.md")]
+pub mod fencing {}
+
+#[doc = include_str!("../docs/choosing.md")]
+pub mod choosing {}
+
+#[doc = include_str!("../docs/migrating.md")]
+pub mod migrating {}
+
+#[doc = include_str!("../docs/when_not.md")]
+pub mod when_not {}
+
+#[doc = include_str!("../docs/defaults.md")]
+pub mod defaults {}
