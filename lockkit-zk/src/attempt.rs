@@ -1,9 +1,11 @@
 //! Taking a place in the queue of a lock, finding it again after a lost answer, and leaving it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkit_core::backend::{Attempt, Release, Ticket};
 use lockkit_core::{BackendError, Outcome};
+use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error};
 
 use crate::backend::Inner;
@@ -13,6 +15,8 @@ use crate::places::{Node, Place, Turn};
 use crate::queue::{AGED, Queue};
 use crate::session::{Session, options};
 
+/// After this time nothing is on its way any more.
+const LATE: Duration = Duration::from_secs(2);
 /// How often the parent of a queue is made before it is believed that somebody keeps removing it.
 const MAKES: u32 = 5;
 
@@ -200,18 +204,46 @@ impl Inner {
             return Ok(Release::NotHeld);
         }
         place.session.connected("release").await?;
-        if place.node.is_none() {
+        let doubtful = place.node.is_none();
+        if doubtful {
             let queue = synced(&place, "release").await?;
             let node = queue.find(&place.prefix).map(str::to_owned);
             place.node = node.map(|name| Node { name, czxid: 0 });
         }
         let deleted = place.node.is_some() && self.delete_own("release", &place).await?;
         self.places.forget(ticket.holder);
+        if doubtful && !deleted {
+            self.look_again(&place);
+        }
         Ok(if deleted && place.granted {
             Release::Released
         } else {
             Release::NotHeld
         })
+    }
+
+    /// Looks once more, a while after a release that found no node, and deletes what no ticket claims.
+    ///
+    /// A server refuses what comes late on a connection that was replaced, but one that stalls between
+    /// reading a request and queueing it can let the request pass those of the next connection. The
+    /// living session would keep such a node for ever.
+    fn look_again(&self, place: &Place) {
+        // A session that nobody has any more is closed, and not kept for this.
+        let session = Arc::downgrade(&place.session);
+        let (dir, prefix) = (place.dir.clone(), place.prefix.clone());
+        self.sessions.spawn(async move {
+            sleep(LATE).await;
+            let Some(session) = session.upgrade() else {
+                return;
+            };
+            let place = Place::new(session, dir, prefix);
+            if let Ok(queue) = synced(&place, "release").await
+                && let Some(node) = queue.find(&place.prefix)
+            {
+                let deleted = place.session.client().delete(&place.path(node), None);
+                drop(deleted.await);
+            }
+        });
     }
 
     /// Deletes the node of a place; answers whether it was there.

@@ -51,16 +51,26 @@ impl Keys {
         match self.names {
             Names::Encoded => {
                 path.push('/');
-                path.push_str(&segment(name.as_str()));
+                path.push_str(&self.first(segment(name.as_str())));
             }
             Names::Raw => {
-                for part in name.as_str().split('/') {
+                for (at, part) in name.as_str().split('/').enumerate() {
                     path.push('/');
-                    path.push_str(&segment(part));
+                    let part = segment(part);
+                    path.push_str(&if at == 0 { self.first(part) } else { part });
                 }
             }
         }
         path
+    }
+
+    /// At the top of the tree the servers keep their own things.
+    fn first(&self, segment: String) -> String {
+        if self.root.is_empty() && segment == "zookeeper" {
+            "zookeepe%72".to_owned()
+        } else {
+            segment
+        }
     }
 
     /// The name of the lock at a path below the root, given without the root and its slash.
@@ -209,6 +219,10 @@ mod tests {
         }
         assert_eq!(keys(Names::Raw).root(), "/locks");
         let top = Keys::new("/", Names::Encoded, Dialect::Curator);
+        let zookeeper = LockName::new("zookeeper").unwrap();
+        assert_eq!(top.of(&zookeeper), "/zookeepe%72");
+        assert_eq!(top.name_at("zookeepe%72"), Some(zookeeper));
+        assert_eq!(top.name_at("zookeeper"), None);
         assert_eq!(
             (top.root(), top.of(&LockName::new("a").unwrap())),
             ("/", "/a".into())

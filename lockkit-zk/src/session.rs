@@ -251,6 +251,11 @@ impl Sessions {
         }));
     }
 
+    /// Runs something beside the calls.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.runtime.spawn(task));
+    }
+
     /// Ends the present session at the ensemble, as if it had run out: another connection takes it
     /// over and closes it.
     pub(crate) async fn expire(&self) -> Result<(), BackendError> {

@@ -22,8 +22,8 @@ use crate::places::{Node, Place};
 use crate::queue::Queue;
 use crate::session::Session;
 
-/// How long it may take to find out why a node was deleted, before the loss is told anyway.
-const DOUBT: Duration = Duration::from_millis(100);
+/// How long a slow server is asked why a node was deleted, before the loss is told anyway.
+const DOUBT: Duration = Duration::from_millis(500);
 
 /// The end of one node, or of the session.
 type Event = Pin<Box<dyn Future<Output = WatchedEvent> + Send>>;
@@ -342,13 +342,12 @@ impl Sight {
 /// Whether somebody deleted our node, or the end of the session did: its nodes go first, and the
 /// connection hears of that before it hears of its own end.
 async fn why_deleted(session: &Session) -> LossReason {
-    let lives = async {
-        if session.client().sync("/").await.is_err() {
-            // Until it is connected again or the session is known to have ended.
-            drop(session.connected("watch").await);
-        }
-    };
-    drop(timeout(DOUBT, lives).await);
+    // One round trip, if the connection is as it was.
+    let asked = timeout(DOUBT, session.client().sync("/")).await;
+    if matches!(asked, Ok(Err(_))) {
+        // Until it is connected again or the session is known to have ended.
+        drop(session.connected("watch").await);
+    }
     if session.has_ended() {
         LossReason::SessionEnded
     } else {
