@@ -3,6 +3,7 @@
 //! They come over the network, pinned, into `target/foreign` of this workspace: `cargo x setup` brings
 //! them, the tests only look whether they are there.
 
+mod etcd;
 mod peer;
 mod redis_py;
 mod redisson;
@@ -11,6 +12,7 @@ mod servers;
 use std::env;
 use std::path::{Path, PathBuf};
 
+pub use etcd::EtcdVersion;
 pub use peer::Peer;
 pub use redis_py::RedisPy;
 pub use redisson::Redisson;

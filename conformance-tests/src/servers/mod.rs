@@ -8,12 +8,14 @@
 //! The guardian is a program that calls [`guardian::serve`] first in its `main`: the `server-guard`
 //! binary of this crate, or any other.
 
+mod etcd;
 pub mod guardian;
 mod nutcracker;
 mod port;
 mod process;
 mod redis;
 
+pub use etcd::EtcdCluster;
 pub use nutcracker::Nutcracker;
 pub use port::free_port;
 pub use process::{ServerCommand, ServerProcess};

@@ -1,6 +1,8 @@
 //! The setups of the stores that come with the core.
 
 #[cfg(unix)]
+mod etcd;
+#[cfg(unix)]
 mod file;
 mod memory;
 #[cfg(unix)]
@@ -8,6 +10,8 @@ mod redis;
 #[cfg(unix)]
 mod redis_proxy;
 
+#[cfg(unix)]
+pub use etcd::EtcdSetup;
 #[cfg(unix)]
 pub use file::FileSetup;
 pub use memory::MemorySetup;
@@ -36,11 +40,23 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(RedisSetup::poll()),
         #[cfg(unix)]
         Box::new(RedisProxySetup::new()),
+        #[cfg(unix)]
+        Box::new(EtcdSetup::single()),
+        #[cfg(unix)]
+        Box::new(EtcdSetup::lease_per_hold()),
+        #[cfg(unix)]
+        Box::new(EtcdSetup::cluster()),
     ];
     #[cfg(unix)]
     let versions = crate::foreign::Version::all().into_iter();
     #[cfg(unix)]
     let versions = versions.map(|version| Box::new(RedisSetup::version(version)) as Box<dyn Setup>);
+    #[cfg(unix)]
+    let setups = setups.into_iter().chain(versions).collect::<Vec<_>>();
+    #[cfg(unix)]
+    let versions = crate::foreign::EtcdVersion::all().into_iter();
+    #[cfg(unix)]
+    let versions = versions.map(|version| Box::new(EtcdSetup::version(version)) as Box<dyn Setup>);
     #[cfg(unix)]
     let setups = setups.into_iter().chain(versions).collect();
     setups
