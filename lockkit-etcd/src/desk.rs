@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkit_core::backend::{Ticket, Wake};
+use lockkit_core::clock::Moment;
 use lockkit_core::{HolderId, LossReason};
 use tokio::sync::Notify;
 
@@ -58,6 +59,8 @@ pub(crate) struct Standing {
     /// The revision of its key, if an answer or an event has told it.
     pub(crate) created: Option<i64>,
     pub(crate) held: bool,
+    /// Until when its holder was told that the lease is confirmed.
+    pub(crate) told: Moment,
 }
 
 impl Desk {
@@ -112,6 +115,7 @@ impl Desk {
             key: key.into(),
             created: None,
             held: false,
+            told: session.base(),
         };
         match state.tickets.get_mut(&ticket.holder) {
             Some(place) => {
@@ -145,6 +149,7 @@ impl Desk {
             Found::Key { created, first } => {
                 place.at.created = Some(created);
                 place.at.held |= first;
+                place.at.told = place.at.session.base();
             }
             Found::Nothing => {}
         }
@@ -216,13 +221,13 @@ impl Desk {
         }
     }
 
-    /// Whether a hold stands, as far as is known.
-    pub(crate) fn holds(&self, holder: HolderId) -> bool {
-        let state = self.lock();
-        state
-            .tickets
-            .get(&holder)
-            .is_some_and(|place| place.at.held && place.lost.is_none() && place.at.session.lives())
+    /// A hold was confirmed: since when its lease counts; `None` if it does not stand.
+    pub(crate) fn renewed(&self, holder: HolderId) -> Option<Option<Moment>> {
+        let mut state = self.lock();
+        let place = state.tickets.get_mut(&holder)?;
+        let stands = place.at.held && place.lost.is_none() && place.at.session.lives();
+        place.at.told = place.at.session.base();
+        stands.then(|| place.at.session.since())
     }
 
     /// A session has ended, and with it all that stands on it.

@@ -99,6 +99,7 @@ pub(crate) fn judge(error: &Error) -> Verdict {
             ..verdict(Outcome::Unavailable)
         },
         Error::InvalidArgs(_)
+        | Error::IoError(_)
         | Error::InvalidUri(_)
         | Error::InvalidMetadataValue(_)
         | Error::Utf8Error(_) => verdict(Outcome::Rejected),

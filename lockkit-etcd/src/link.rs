@@ -5,6 +5,7 @@
 //! server at once. What may have been carried out is an error: every step can be repeated, and the
 //! caller of the store knows whether to.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(crate) struct Opened {
     pub(crate) client: Arc<Client>,
     server: usize,
     number: u64,
+    /// Requests that were answered on it.
+    answered: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Opened {
@@ -53,6 +56,12 @@ impl std::fmt::Debug for Opened {
             .field("server", &self.server)
             .field("number", &self.number)
             .finish_non_exhaustive()
+    }
+}
+
+impl Opened {
+    fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 }
 
@@ -103,6 +112,7 @@ impl Link {
         let mut again = self.config.endpoints.len();
         loop {
             let opened = self.current();
+            let before = opened.as_ref().map_or(0, Opened::answered);
             let asked = async {
                 let opened = match &opened {
                     Ok(opened) => opened.clone(),
@@ -111,13 +121,19 @@ impl Link {
                 Ok((request(Arc::clone(&opened.client)).await?, opened))
             };
             let (error, verdict) = match timeout(limit, asked).await {
-                Ok(Ok((answer, _))) => return Ok(answer),
+                Ok(Ok((answer, opened))) => {
+                    opened.answered.fetch_add(1, Ordering::Relaxed);
+                    return Ok(answer);
+                }
                 Ok(Err(error)) => {
                     let verdict = judge(&error);
                     (of(operation, &error), verdict)
                 }
                 Err(_) => {
-                    self.give_up(&opened);
+                    // If others were answered meanwhile the connection is sound, and the server slow.
+                    if opened.as_ref().map_or(0, Opened::answered) == before {
+                        self.give_up(&opened);
+                    }
                     return Err(Failed::Other(BackendError::timeout(
                         BACKEND, operation, limit,
                     )));
@@ -182,6 +198,7 @@ impl Link {
             client: Arc::new(client),
             server,
             number: state.made,
+            answered: Arc::default(),
         };
         if let Some(place) = state.clients.get_mut(server) {
             // Whoever was quicker has made the same.

@@ -1,4 +1,4 @@
-//! The lease that keys stand on, kept alive by a task of its own.
+//! The lease that keys stand on, kept alive by renewals and by the attempts of those who wait.
 //!
 //! A keep-alive that is answered proves that the lease lives, and not that a key is still there:
 //! whoever may write can delete one. It says nothing either about a key that a late request has put
@@ -32,9 +32,21 @@ type Answer = oneshot::Sender<Result<(), BackendError>>;
 pub(crate) struct Session {
     shared: Arc<Shared>,
     asks: mpsc::UnboundedSender<Answer>,
-    /// Whether the lease is that of one hold, whose client keeps it alive.
+    /// Whether the lease is that of one hold.
     of_hold: bool,
 }
+
+/// For how much of a lease beats go on after an attempt or a renewal. A client that hangs loses its
+/// holds: its session is not kept for long.
+const ACTIVE: u32 = 2;
+/// How much of a lease is between two beats.
+const BEAT: u32 = 5;
+/// How much of a lease is between a beat that failed and the next.
+const RETRY: u32 = 20;
+/// How much of a lease has passed when an attempt asks for a beat, so that grants are young.
+const YOUNG: u32 = 6;
+/// How much of a lease has passed when it is confirmed before it is used again.
+const OLD: u32 = 2;
 
 /// What a session is made of.
 pub(crate) struct Plan {
@@ -65,6 +77,8 @@ struct State {
     tickets: usize,
     bytes: usize,
     idle_since: Instant,
+    /// Until then beats go on by themselves.
+    active_until: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +117,7 @@ impl Session {
                 tickets: 0,
                 bytes: 0,
                 idle_since: Instant::now(),
+                active_until: Instant::now() + plan.ttl / ACTIVE,
             }),
         });
         let (asks, asked) = mpsc::unbounded_channel();
@@ -177,6 +192,44 @@ impl Session {
         self.shared.lock().phase = Phase::Ended;
     }
 
+    /// Whether its lease was confirmed within the given part of its length.
+    fn confirmed_within(&self, part: u32) -> bool {
+        let age = self.shared.clock.now().since(self.shared.lock().base);
+        age < self.shared.ttl / part
+    }
+
+    /// An attempt stands on it: beats go on for a while, and one is asked for if the last one was some
+    /// time ago. Nobody waits for it.
+    pub(crate) fn touch(&self) {
+        self.shared.lock().active_until = Instant::now() + self.shared.ttl / ACTIVE;
+        if !self.confirmed_within(YOUNG) {
+            drop(self.ask());
+        }
+    }
+
+    /// Whether the lease can be used for a new key; asks the server if nobody has for long.
+    pub(crate) async fn is_fresh(&self) -> bool {
+        if self.confirmed_within(OLD) {
+            return true;
+        }
+        self.beat().await.is_ok() && self.lives()
+    }
+
+    /// When the lease was confirmed in a beat that was not told yet to whom this is said, and that is
+    /// not long ago: another would tell nothing new.
+    pub(crate) fn news_since(&self, told: Moment) -> Option<Moment> {
+        let mut state = self.shared.lock();
+        let base = state.base;
+        state.active_until = Instant::now() + self.shared.ttl / ACTIVE;
+        drop(state);
+        (base > told && self.confirmed_within(YOUNG)).then_some(base)
+    }
+
+    /// Before the last acknowledged request that confirmed the lease was written.
+    pub(crate) fn base(&self) -> Moment {
+        self.shared.lock().base
+    }
+
     /// Keeps the lease alive and looks at its keys, in a beat that begins after this call.
     pub(crate) async fn beat(&self) -> Result<(), BackendError> {
         let answer = self.ask();
@@ -215,7 +268,7 @@ struct Heart {
 
 impl Heart {
     async fn run(self, mut asked: mpsc::UnboundedReceiver<Answer>) {
-        let mut next = Instant::now() + self.shared.ttl / 3;
+        let mut next = Instant::now() + self.shared.ttl / BEAT;
         loop {
             let mut askers = Vec::new();
             tokio::select! {
@@ -223,7 +276,7 @@ impl Heart {
                     Some(asker) => askers.push(asker),
                     None => break,
                 },
-                () = sleep_until(next), if !self.of_hold => {}
+                () = sleep_until(next) => {}
             }
             while let Ok(asker) = asked.try_recv() {
                 askers.push(asker);
@@ -231,19 +284,19 @@ impl Heart {
             if self.is_unused() {
                 break;
             }
-            let start = Instant::now();
+            next = Instant::now() + self.shared.ttl / BEAT;
+            if askers.is_empty() && self.shared.lock().active_until < Instant::now() {
+                continue;
+            }
             let (outcome, unclaimed) = match self.beat().await {
-                Ok(unclaimed) => {
-                    next = start + self.shared.ttl / 3;
-                    (Ok(()), unclaimed)
-                }
+                Ok(unclaimed) => (Ok(()), unclaimed),
                 Err(Failed::LeaseGone) => {
                     self.shared.lock().phase = Phase::Ended;
                     self.desk.session_ended(self.shared.lease);
                     (Ok(()), Vec::new())
                 }
                 Err(Failed::Other(error)) => {
-                    next = Instant::now() + self.shared.ttl / 12;
+                    next = Instant::now() + self.shared.ttl / RETRY;
                     (Err(error), Vec::new())
                 }
             };

@@ -54,11 +54,15 @@ impl Sessions {
         if self.of_hold {
             return self.make(ttl).await;
         }
-        if let Some(session) = self.shared(ttl) {
+        if let Some(session) = self.shared(ttl)
+            && session.is_fresh().await
+        {
             return Ok(session);
         }
         let making = self.making.lock().await;
-        if let Some(session) = self.shared(ttl) {
+        if let Some(session) = self.shared(ttl)
+            && session.is_fresh().await
+        {
             return Ok(session);
         }
         let session = self.make(ttl).await?;
