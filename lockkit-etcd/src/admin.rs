@@ -19,11 +19,17 @@ const PAGE: i64 = 1000;
 const LOOKS: usize = 5;
 
 impl EtcdStore {
-    /// Asks whether the server answers this user.
+    /// Asks whether a server answers this user: each of them, if the first do not, and one once more.
     pub(crate) async fn greet(&self) -> Result<(), BackendError> {
         let directory = self.layout().beginning("");
         let options = GetOptions::new().with_prefix().with_count_only();
-        self.get("connect", directory, options).await.map(drop)
+        let mut left = self.link().servers();
+        loop {
+            match self.get("connect", &*directory, options.clone()).await {
+                Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
+                answer => return answer.map(drop),
+            }
+        }
     }
 
     /// Looks at one lock.
@@ -86,7 +92,10 @@ impl EtcdStore {
                 next
             });
             for key in keys {
-                let Some(name) = key.key_str().ok().and_then(|key| self.layout().name_of(key))
+                let Some(name) = key
+                    .key_str()
+                    .ok()
+                    .and_then(|key| self.layout().name_of(key))
                 else {
                     continue;
                 };

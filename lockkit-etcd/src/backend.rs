@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use etcd_client::{Txn, TxnResponse};
-use lockkit_core::backend::{
-    Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
-};
+use lockkit_core::backend::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -80,8 +78,7 @@ impl EtcdStore {
     pub(crate) async fn connect(config: EtcdStoreBuilder) -> Result<Self, BackendError> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
-        let (rules, broken, token_base) =
-            (config.capabilities(), config.broken, config.token_base);
+        let (rules, broken, token_base) = (config.capabilities(), config.broken, config.token_base);
         let names = if broken.is(EtcdMutant::NamesNotEncoded) {
             Names::Raw
         } else {

@@ -100,7 +100,8 @@ impl Desk {
         directory: &str,
     ) -> Result<Standing, Refused> {
         let mut state = self.lock();
-        if state.gone.contains(ticket.holder) && !self.broken.is(EtcdMutant::ReleasedTicketForgotten)
+        if state.gone.contains(ticket.holder)
+            && !self.broken.is(EtcdMutant::ReleasedTicketForgotten)
         {
             return Err(Refused::Released);
         }

@@ -132,7 +132,7 @@ fn of_status(status: &Status, unknown: Verdict) -> Verdict {
             ..unknown
         };
     }
-    if PASSING.iter().any(|text| said(text)) {
+    if PASSING.iter().any(said) {
         return Verdict {
             outcome: Outcome::Unavailable,
             change: status.message().contains("leader"),

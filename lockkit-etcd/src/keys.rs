@@ -132,7 +132,9 @@ mod tests {
     #[test]
     fn no_directory_lies_in_another() {
         let layout = Layout::new("lockkit", Names::Encoded);
-        let names = ["a", "a/", "a/b", "a//b", "/a", "a%", "a%2F", "a%2Fb", "%", "/"];
+        let names = [
+            "a", "a/", "a/b", "a//b", "/a", "a%", "a%2F", "a%2Fb", "%", "/",
+        ];
         let directories: Vec<String> = names
             .iter()
             .map(|text| layout.directory(&name(text)))

@@ -87,6 +87,11 @@ impl Link {
         self.config.request_timeout
     }
 
+    /// How many servers there are.
+    pub(crate) const fn servers(&self) -> usize {
+        self.config.endpoints.len()
+    }
+
     /// Changes whenever a connection is given up.
     pub(crate) fn epoch(&self) -> watch::Receiver<u64> {
         self.epoch.subscribe()
@@ -214,7 +219,7 @@ impl Link {
             Ok(opened) => {
                 let same = |now: &Opened| now.number == opened.number;
                 let place = state.clients.get_mut(opened.server);
-                if !place.is_some_and(|place| place.take_if(|now| same(now)).is_some()) {
+                if place.is_none_or(|place| place.take_if(|now| same(now)).is_none()) {
                     return;
                 }
                 opened.server

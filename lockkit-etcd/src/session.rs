@@ -97,9 +97,11 @@ impl Session {
         let seconds = i64::try_from(plan.ttl.as_secs()).unwrap_or(i64::MAX);
         let granted = plan
             .link
-            .ask("attempt", plan.link.request_timeout(), |client| async move {
-                client.lease_client().grant(seconds, None).await
-            })
+            .ask(
+                "attempt",
+                plan.link.request_timeout(),
+                |client| async move { client.lease_client().grant(seconds, None).await },
+            )
             .await
             .map_err(|failed| failed.into_error("attempt"))?;
         if granted.ttl() < seconds {
@@ -274,7 +276,13 @@ impl Heart {
             tokio::select! {
                 asker = asked.recv() => match asker {
                     Some(asker) => askers.push(asker),
-                    None => break,
+                    None => {
+                        // The store was dropped. What still stands ends as if the process had died.
+                        if self.shared.lock().tickets > 0 {
+                            return;
+                        }
+                        break;
+                    }
                 },
                 () = sleep_until(next) => {}
             }
@@ -344,7 +352,10 @@ impl Heart {
         });
         let looked = self.link.ask("renew", limit, |client| async move {
             let options = LeaseTimeToLiveOptions::new().with_keys();
-            client.lease_client().time_to_live(lease, Some(options)).await
+            client
+                .lease_client()
+                .time_to_live(lease, Some(options))
+                .await
         });
         let (kept, looked) = tokio::join!(kept, looked);
         let looked = looked?;
@@ -382,7 +393,12 @@ impl Heart {
             async move { client.kv_client().txn(txn).await }
         });
         let there = |answer| matches!(answer, TxnOpResponse::Get(get) if get.count() > 0);
-        Ok(answer.await?.op_responses().into_iter().map(there).collect())
+        Ok(answer
+            .await?
+            .op_responses()
+            .into_iter()
+            .map(there)
+            .collect())
     }
 
     /// Deletes keys that late requests have put there.

@@ -38,7 +38,8 @@ impl EtcdStoreBuilder {
             (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
             (None, None) => None,
             _ => {
-                let expected = "has a user and a password or neither: write `etcd://user:password@host:2379`";
+                let expected =
+                    "has a user and a password or neither: write `etcd://user:password@host:2379`";
                 return Err(InvalidUrl::Shape {
                     scheme: url.scheme().to_owned(),
                     expected,

@@ -18,6 +18,7 @@ use crate::stores;
 /// | `memory:` | in this process, and private to this client and its clones: two calls open two stores |
 /// | `file:/var/lib/lockkit`, `file:locks` | a directory of this machine, absolute or inside the working directory |
 /// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss:` with TLS (feature `tls`), `redis+unix:///path` on a socket |
+/// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path stands before the locks' keys; `etcds:` with TLS (feature `tls`) |
 ///
 /// | option | meaning | default |
 /// |---|---|---|
@@ -28,6 +29,7 @@ use crate::stores;
 /// | `max_hold=1h` | the longest hold | none |
 /// | `poll=5ms..200ms` | `file:` the pauses of waiters between two looks | as shown |
 /// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:` as its [own page](https://docs.rs/lockkit-redis) says | `fifo`, `push` |
+/// | `names=encoded` `raw`, `lease=session` `hold`, `token_base=0` and more | `etcd:` as its [own page](https://docs.rs/lockkit-etcd) says | `encoded`, `session` |
 /// | `allow_network_fs=true` | `file:` accepts a network file system, for one machine | `false` |
 ///
 /// Durations are whole numbers with a unit: `us`, `ms`, `s`, `m`, `h`, `d`. The path and the values of

@@ -4,6 +4,7 @@
 //! them, the tests only look whether they are there.
 
 mod etcd;
+mod go_etcd;
 mod peer;
 mod redis_py;
 mod redisson;
@@ -13,6 +14,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 pub use etcd::EtcdVersion;
+pub use go_etcd::GoEtcd;
 pub use peer::Peer;
 pub use redis_py::RedisPy;
 pub use redisson::Redisson;

@@ -175,6 +175,11 @@ impl Setup for EtcdSetup {
 
     fn skips(&self, case: &Case) -> Option<String> {
         let module = case.name().split("::").next().unwrap_or_default();
+        if self.lease_of == LeaseOf::Hold
+            && case.name() == "queue::dead_waiter_keeps_a_grant_briefly"
+        {
+            return Some("a place in the queue has the lease that the hold would have".to_owned());
+        }
         let plain = self.version.is_none() && self.members == 1;
         let skip = !plain && !OF_THE_SERVER.contains(&module);
         skip.then(|| "any server will do; `etcd` runs it".to_owned())

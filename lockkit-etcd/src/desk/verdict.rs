@@ -55,7 +55,10 @@ impl Place {
         if !std::mem::take(&mut self.granted) {
             return None;
         }
-        let token = self.at.created.and_then(|created| token(created, token_base))?;
+        let token = self
+            .at
+            .created
+            .and_then(|created| token(created, token_base))?;
         Some(Wake::Granted(self.at.session.grant(token)))
     }
 }
