@@ -36,6 +36,7 @@ const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
 /// session's, the session gets it.
 #[cfg_attr(
     not(any(
+        feature = "etcd",
         feature = "mysql",
         feature = "postgres",
         feature = "redis",
@@ -63,6 +64,8 @@ pub(crate) async fn open(
         "file" => file(url),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => redis(url).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => etcd(url, clock).await,
         #[cfg(feature = "mysql")]
         "mysql" => mysql(url).await,
         #[cfg(feature = "postgres")]
@@ -143,6 +146,24 @@ async fn redis(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
         return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
     }
     let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
+    Ok(Arc::new(builder.connect().await?))
+}
+
+#[cfg(feature = "etcd")]
+async fn etcd(
+    url: &mut StoreUrl,
+    clock: Option<&Arc<dyn Clock>>,
+) -> Result<Arc<dyn DistributedLock>> {
+    if url.scheme() == "etcds" && !cfg!(feature = "tls") {
+        let feature = "tls";
+        let scheme = url.scheme().to_owned();
+        return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
+    }
+    let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
+    // Leases of a session are measured here, so that both must read the same clock.
+    if let Some(clock) = clock {
+        builder = builder.clock(Arc::clone(clock));
+    }
     Ok(Arc::new(builder.connect().await?))
 }
 

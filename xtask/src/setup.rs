@@ -82,6 +82,21 @@ const NEEDS: &[Need] = &[
         for_what: "ZooKeeper with TLS",
     },
     Need {
+        program: "etcd",
+        package: "etcd-server",
+        for_what: "the store on etcd",
+    },
+    Need {
+        program: "etcdctl",
+        package: "etcd-client",
+        for_what: "locks shared with etcdctl",
+    },
+    Need {
+        program: "protoc",
+        package: "protobuf-compiler",
+        for_what: "building the client of etcd",
+    },
+    Need {
         program: "javac",
         package: "default-jdk-headless",
         for_what: "locks shared with Java programs",

@@ -4,6 +4,8 @@
 //! them, the tests only look whether they are there.
 
 mod curator;
+mod etcd;
+mod go_etcd;
 mod kazoo;
 mod peer;
 mod redis_py;
@@ -15,6 +17,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 pub use curator::Curator;
+pub use etcd::EtcdVersion;
+pub use go_etcd::GoEtcd;
 pub use kazoo::Kazoo;
 pub use peer::Peer;
 pub use redis_py::RedisPy;
