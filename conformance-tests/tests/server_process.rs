@@ -48,7 +48,10 @@ mod unix {
         let cases: [Test; 10] = [
             ("serves_freezes_and_restarts_on_its_data", serves),
             ("gone_when_dropped_with_its_children", dropped),
-            ("children_that_left_the_group_freeze_and_go_with_it", strayed),
+            (
+                "children_that_left_the_group_freeze_and_go_with_it",
+                strayed,
+            ),
             ("gone_after_a_panic", || gone_after("panic", None)),
             ("gone_after_ctrl_c", || {
                 gone_after("wait", Some(Signal::INT))
@@ -202,7 +205,10 @@ mod unix {
     /// As the processes of PostgreSQL do, each of which has a session of its own.
     fn strayed() -> Outcome {
         let server = ServerCommand::new(GUARD, "sh")
-            .args(["-c", "setsid sh -c 'while :; do echo $$; sleep 0.01; done' & wait"])
+            .args([
+                "-c",
+                "setsid sh -c 'while :; do echo $$; sleep 0.01; done' & wait",
+            ])
             .start()?;
         let runtime = runtime()?;
         let wait = |millis| {

@@ -175,7 +175,10 @@ impl MysqlServer {
         }
         words.extend(SETTINGS.iter().chain(settings).map(OsString::from));
         if matches!(programs.kind, Kind::Mysql(_)) {
-            let only = ["--mysqlx=OFF", "--default-authentication-plugin=mysql_native_password"];
+            let only = [
+                "--mysqlx=OFF",
+                "--default-authentication-plugin=mysql_native_password",
+            ];
             words.extend(only.map(OsString::from));
         }
         let mut words = words.into_iter();

@@ -67,9 +67,8 @@ impl Unprivileged {
             return Vec::new();
         };
         // The change of user forgets the signal that the guardian has asked for.
-        let words = format!(
-            "setpriv --reuid={user} --regid={group} --clear-groups --pdeathsig=KILL --"
-        );
+        let words =
+            format!("setpriv --reuid={user} --regid={group} --clear-groups --pdeathsig=KILL --");
         words.split(' ').map(OsString::from).collect()
     }
 

@@ -280,7 +280,10 @@ impl Site for MysqlSite {
         );
         let mut left = self.server.ask(&sql).await?;
         let open = self.server.transactions(&self.name).await?;
-        left.extend(open.iter().map(|id| format!("the transaction of session {id}")));
+        left.extend(
+            open.iter()
+                .map(|id| format!("the transaction of session {id}")),
+        );
         Ok(left)
     }
 }

@@ -54,7 +54,11 @@ impl Clock {
         let mut file = OsString::from("FAKETIME_TIMESTAMP_FILE=");
         file.push(self.0.path());
         words.extend([preload, file]);
-        let plain = ["FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1"];
+        let plain = [
+            "FAKETIME_NO_CACHE=1",
+            "FAKETIME_DONT_FAKE_MONOTONIC=1",
+            "DONT_FAKE_MONOTONIC=1",
+        ];
         words.extend(plain.map(OsString::from));
         D::start_below(&words).await
     }
@@ -71,7 +75,10 @@ pub(crate) async fn tokens_grow_when_the_clock_goes_back<D: Database>() -> Outco
             for lock in &of {
                 let guard = within(SOON, lock.acquire()).await??;
                 let token = Some(guard.token());
-                ensure(token > last, format!("{token:?} after {last:?} at {offset}"))?;
+                ensure(
+                    token > last,
+                    format!("{token:?} after {last:?} at {offset}"),
+                )?;
                 last = token;
                 guard.release().await?;
             }

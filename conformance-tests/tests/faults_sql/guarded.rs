@@ -100,6 +100,9 @@ pub(crate) async fn a_lock_of_a_transaction_ends_with_it<D: Database>() -> Outco
             guard.release().await?;
         }
     }
-    ensure(server.counted().await? == 0, "what was rolled back was counted")?;
+    ensure(
+        server.counted().await? == 0,
+        "what was rolled back was counted",
+    )?;
     only_rows_left(&server).await
 }

@@ -66,7 +66,10 @@ pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
             guard.check()?;
         }
     }
-    ensure(guards[7].check().is_err(), "a lease that nobody could renew stands")?;
+    ensure(
+        guards[7].check().is_err(),
+        "a lease that nobody could renew stands",
+    )?;
     // Neither does an attempt wait for the row, nor a new name.
     let other = crate::world::client(&*server, "lease", TTL).await?;
     let tried = within(Duration::from_secs(1), other.lock("held/7")?.try_acquire()).await??;

@@ -39,7 +39,9 @@ pub(crate) async fn strict_isolation_is_borne<D: Database>() -> Outcome {
         let client = if number % 3 == 0 {
             let pool = Source::Application(server.pool(4).await?);
             let store = SqlStore::<D::Dialect>::builder(pool).connect().await?;
-            LockClient::builder(store).lease(Lease::renewed(LONG)).build()?
+            LockClient::builder(store)
+                .lease(Lease::renewed(LONG))
+                .build()?
         } else {
             client(&server, WAYS[number % 2], LONG).await?
         };
@@ -56,9 +58,15 @@ pub(crate) async fn sessions_of_the_application_keep_their_settings<D: Database>
         let before = D::settings(&pool).await?;
         let store = SqlStore::<D::Dialect>::builder(Source::Application(pool.clone()));
         let store = store.pin(pin).connect().await?;
-        let client = LockClient::builder(store).lease(Lease::renewed(TTL)).build()?;
+        let client = LockClient::builder(store)
+            .lease(Lease::renewed(TTL))
+            .build()?;
         let other = crate::world::client(&server, "lease", LONG).await?;
-        let of = [client.lock("jobs")?, client.lock("jobs")?, other.lock("jobs")?];
+        let of = [
+            client.lock("jobs")?,
+            client.lock("jobs")?,
+            other.lock("jobs")?,
+        ];
         let section = Section::default();
         let work = spawn({
             let (section, of) = (section.clone(), of.clone());
@@ -85,15 +93,23 @@ pub(crate) async fn documented_rights_are_enough<D: Database>() -> Outcome {
     let server = D::start().await?;
     let url = server.url("schema=check");
     let missing = lockkit::connect(&url).await;
-    let message = missing.err().map(|error| format!("{error:?}")).unwrap_or_default();
+    let message = missing
+        .err()
+        .map(|error| format!("{error:?}"))
+        .unwrap_or_default();
     ensure(message.contains("lockkit schema"), message)?;
     // Made by the user who owns the schema.
     client(&server, "lease", LONG).await?;
     let parsed: StoreUrl = url.parse()?;
-    ensure(lockkit_sql::ddl(&parsed)?.contains("CREATE TABLE"), "no table")?;
+    ensure(
+        lockkit_sql::ddl(&parsed)?.contains("CREATE TABLE"),
+        "no table",
+    )?;
     server.run(D::RIGHTS).await?;
     for pin in ["false", "true"] {
-        let url = server.url(&format!("schema=check&pin={pin}")).replace("app@", "poor@");
+        let url = server
+            .url(&format!("schema=check&pin={pin}"))
+            .replace("app@", "poor@");
         let url = url.replace("//app:", "//poor:");
         let client = lockkit::connect(&url).await?;
         let lock = client.lock(format!("jobs/{pin}"))?;

@@ -16,7 +16,11 @@ pub(crate) async fn killed_sessions_lose_neither_leases_nor_waiters<D: Database>
     let server = D::start().await?;
     let of = locks(&server, "lease", LONG, 4).await?;
     let section = Section::default();
-    let guard = client(&server, "lease", LONG).await?.lock("kept")?.acquire().await?;
+    let guard = client(&server, "lease", LONG)
+        .await?
+        .lock("kept")?
+        .acquire()
+        .await?;
     let work = spawn({
         let (section, of) = (section.clone(), of.clone());
         async move { section.share(&of, 40).await }
@@ -45,7 +49,10 @@ pub(crate) async fn a_killed_pin_is_a_loss_at_once<D: Database>() -> Outcome {
         server.kill_sessions(true).await?;
         let (_, lost, guard) = within(SOON, loss.soon()).await??;
         let took = lost - killed;
-        ensure(took < Duration::from_secs(2), format!("told after {took:?}"))?;
+        ensure(
+            took < Duration::from_secs(2),
+            format!("told after {took:?}"),
+        )?;
         ensure(guard.check().is_err(), "a lost guard passes its check")?;
         let next = within(SOON, waiter.soon()).await???;
         ensure(next.token() > guard.token(), "the token has not grown")?;
@@ -71,7 +78,10 @@ pub(crate) async fn the_lock_of_a_killed_process_is_free_at_once<D: Database>() 
         let killed = Instant::now();
         let next = within(SOON, waiter.soon()).await???;
         let took = killed.elapsed();
-        ensure(took < Duration::from_secs(2), format!("free after {took:?}"))?;
+        ensure(
+            took < Duration::from_secs(2),
+            format!("free after {took:?}"),
+        )?;
         ensure(next.token().get() > token, "the token has not grown")?;
         next.release().await?;
     }

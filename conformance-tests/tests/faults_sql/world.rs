@@ -54,7 +54,9 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     async fn ask(&self, sql: &str) -> Outcome<Vec<String>>;
 
     /// How to connect as `app`.
-    fn options(&self) -> <<Self::Driver as sqlx::Database>::Connection as sqlx::Connection>::Options;
+    fn options(
+        &self,
+    ) -> <<Self::Driver as sqlx::Database>::Connection as sqlx::Connection>::Options;
     fn builder(&self) -> SqlStoreBuilder<Self::Dialect>;
     fn url(&self, query: &str) -> String;
 
@@ -161,7 +163,11 @@ impl Database for Postgres {
     }
 
     async fn kill_sessions(&self, pinning: bool) -> Outcome {
-        let which = if pinning { "xact_start is not null" } else { "true" };
+        let which = if pinning {
+            "xact_start is not null"
+        } else {
+            "true"
+        };
         let sql = format!(
             "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'app' and {which}"
         );
@@ -395,7 +401,11 @@ pub(crate) fn builder<D: Database>(server: &D, way: &str) -> SqlStoreBuilder<D::
     server.builder().poll(pauses).pin(way == "pin")
 }
 
-pub(crate) async fn client<D: Database>(server: &D, way: &str, ttl: Duration) -> Outcome<LockClient> {
+pub(crate) async fn client<D: Database>(
+    server: &D,
+    way: &str,
+    ttl: Duration,
+) -> Outcome<LockClient> {
     let store = builder(server, way).connect().await?;
     let client = LockClient::builder(store).lease(Lease::renewed(ttl));
     Ok(client.timeout(Duration::from_millis(400)).build()?)
@@ -410,7 +420,11 @@ pub(crate) async fn locks<D: Database>(
 ) -> Outcome<Vec<Lock>> {
     let mut locks = Vec::new();
     for _ in 0..count {
-        locks.push(client(server, way, ttl).await?.lock(format!("jobs/{way}"))?);
+        locks.push(
+            client(server, way, ttl)
+                .await?
+                .lock(format!("jobs/{way}"))?,
+        );
     }
     Ok(locks)
 }

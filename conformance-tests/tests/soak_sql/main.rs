@@ -3,7 +3,10 @@
 //!
 //! `LOCKKIT_SOAK=30s` makes it as long as that. The program plays the processes too.
 
-#![expect(clippy::print_stdout, reason = "the figures are for people, and the processes talk so")]
+#![expect(
+    clippy::print_stdout,
+    reason = "the figures are for people, and the processes talk so"
+)]
 
 use std::process::ExitCode;
 
@@ -84,8 +87,7 @@ mod soak {
         let url = format!("mysql://admin@127.0.0.1:{}/app", server.port());
         let told = soak(&url).await?;
         let counter = server.ask("select n from app.counter").await?;
-        let commits =
-            "select concat(worker, ' ', turn, ' ', token) from app.commits order by id";
+        let commits = "select concat(worker, ' ', turn, ' ', token) from app.commits order by id";
         judge(&told, &counter, &server.ask(commits).await?)
     }
 
@@ -191,27 +193,42 @@ mod soak {
         check(&History::new(told.events.clone()))?;
         let counter: usize = counter[0].parse()?;
         let all = commits.len();
-        ensure(counter == all, format!("{counter} counted in {all} commits"))?;
+        ensure(
+            counter == all,
+            format!("{counter} counted in {all} commits"),
+        )?;
         let (mut last, mut kept) = (0, HashSet::new());
         for commit in commits {
-            let words: Vec<u64> = commit.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+            let words: Vec<u64> = commit
+                .split(' ')
+                .map(str::parse)
+                .collect::<Result<_, _>>()?;
             let [worker, turn, token] = words[..] else {
                 return Err(Failure::new(format!("a commit says {commit}")));
             };
-            ensure(token > last, format!("token {token} committed after {last}"))?;
+            ensure(
+                token > last,
+                format!("token {token} committed after {last}"),
+            )?;
             last = token;
             let turn = (u32::try_from(worker)?, turn);
             // Killed before it could say how it ended, or cut off.
             let word = told.turns.get(&turn).map_or("", String::as_str);
             let may_be = ["", "asked", "ok", "unknown"].contains(&word);
-            ensure(may_be, format!("turn {turn:?} committed, but said {word:?}"))?;
+            ensure(
+                may_be,
+                format!("turn {turn:?} committed, but said {word:?}"),
+            )?;
             kept.insert(turn);
         }
         let said_ok = told.turns.iter().filter(|(_, word)| *word == "ok");
         let said_ok: Vec<_> = said_ok.map(|(turn, _)| *turn).collect();
         let fenced = told.turns.values().filter(|it| *it == "fenced").count();
         let lost = said_ok.iter().find(|turn| !kept.contains(turn));
-        ensure(lost.is_none(), format!("turn {lost:?} said ok, and is not there"))?;
+        ensure(
+            lost.is_none(),
+            format!("turn {lost:?} said ok, and is not there"),
+        )?;
         let reported = format!("{all} commits, {} reported, {fenced} fenced", said_ok.len());
         println!("{reported}; {looks} looks");
         ensure(all >= 10, reported)

@@ -32,7 +32,10 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_two_trips() -> Outcome 
         let (rate, fair) = (turns.per_second(), turns.fairness());
         let what = if pin { "pins" } else { "leases" };
         println!("eight, 10 ms away, {what}: {rate:.1} hand-offs/s, Jain {fair:.3}");
-        ensure(rate >= bound(42.0, 36.0), format!("{what}: {rate:.1} hand-offs/s"))?;
+        ensure(
+            rate >= bound(42.0, 36.0),
+            format!("{what}: {rate:.1} hand-offs/s"),
+        )?;
     }
     Ok(())
 }

@@ -45,7 +45,10 @@ pub(crate) async fn five_thousand_leases_are_renewed_in_ten_statements<D: Databa
     let kept = answers.iter().filter(renewed).count();
     let statements = server.updates().await? - before;
     println!("{HOLDS} leases: renewed in {took:?}, {statements} statements");
-    ensure(kept == tickets.len(), format!("{kept} of {HOLDS} were renewed"))?;
+    ensure(
+        kept == tickets.len(),
+        format!("{kept} of {HOLDS} were renewed"),
+    )?;
     // The server may count a transaction of its own, and the question itself.
     let few = statements <= HOLDS / BATCH + 3;
     ensure(few, format!("{statements} statements"))

@@ -115,7 +115,10 @@ impl Database for Maria {
 
     async fn start(durable: bool) -> Outcome<Self> {
         let settings: &[&str] = match durable {
-            true => &["--innodb-flush-log-at-trx-commit=1", "--innodb-flush-method=fsync"],
+            true => &[
+                "--innodb-flush-log-at-trx-commit=1",
+                "--innodb-flush-method=fsync",
+            ],
             false => &[],
         };
         let server = MysqlServer::start(&MysqlPrograms::mariadb(), settings).await?;
@@ -149,7 +152,8 @@ impl Database for Maria {
     }
 
     async fn updates(&self) -> Outcome<u64> {
-        self.number("show global status like 'Com_update_multi'").await
+        self.number("show global status like 'Com_update_multi'")
+            .await
     }
 }
 

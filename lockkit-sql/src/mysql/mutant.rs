@@ -9,9 +9,15 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "WHERE name = {name}\n    LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine",
         ),
         SqlMutant::RenewalRecreates => (" AND expires_at > @lockkit_now", ""),
-        SqlMutant::BareCounter => ("LAST_INSERT_ID({now}), {now} + {ttl}", "LAST_INSERT_ID(1), {now} + {ttl}"),
+        SqlMutant::BareCounter => (
+            "LAST_INSERT_ID({now}), {now} + {ttl}",
+            "LAST_INSERT_ID(1), {now} + {ttl}",
+        ),
         SqlMutant::TokenOfLastHolderRepeated => ("GREATEST(l.token + 1, {now})", "l.token"),
-        SqlMutant::TokenRaisedOnRepeat => ("> {now}, l.token, GREATEST", "> {now}, l.token + 1, GREATEST"),
+        SqlMutant::TokenRaisedOnRepeat => (
+            "> {now}, l.token, GREATEST",
+            "> {now}, l.token + 1, GREATEST",
+        ),
         SqlMutant::LeaseNeverEnds => (" OR expires_at <= {now} OR pinned <> 0)", ")"),
         SqlMutant::PrefixIsPattern | SqlMutant::TokenRaisedInsidePin | SqlMutant::WakeUpLost => {
             return file.to_owned();

@@ -192,10 +192,7 @@ impl Pins {
         Box::new(PinWatch(place.life.subscribe()))
     }
 
-    pub(super) async fn renew(
-        &self,
-        tickets: &[Ticket],
-    ) -> Vec<Result<Renewal, BackendError>> {
+    pub(super) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
         let asked: Vec<Option<oneshot::Receiver<bool>>> = tickets
             .iter()
             .map(|ticket| Some(order_renewal(&self.orders(ticket)?.0, ticket)))

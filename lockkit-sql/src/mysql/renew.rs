@@ -36,7 +36,9 @@ impl Mysql {
         }
         let missing = || Err(ERRORS.unreadable("renew"));
         let answers = answers.into_iter();
-        answers.map(|answer| answer.unwrap_or_else(missing)).collect()
+        answers
+            .map(|answer| answer.unwrap_or_else(missing))
+            .collect()
     }
 
     async fn renew_batch(&self, tickets: &[&Ticket]) -> Vec<Renewed> {

@@ -453,7 +453,9 @@ impl Mysql {
                 return Ok(());
             }
             let still = self.rows(operation, Which::Name(name)).await?;
-            let still = still.iter().any(|row| row.holder.as_deref() == Some(holder));
+            let still = still
+                .iter()
+                .any(|row| row.holder.as_deref() == Some(holder));
             if !still {
                 return Ok(());
             }
