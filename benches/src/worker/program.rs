@@ -116,7 +116,10 @@ async fn crowd(start: &Start, first: usize, count: usize, input: &mut Input) -> 
 async fn turns(members: Vec<Member>, span: Duration) -> Outcome<(Answer, Vec<Member>)> {
     let start = Instant::now();
     let mut tasks = JoinSet::new();
-    for (number, member) in members.into_iter().enumerate() {
+    let mut members: Vec<_> = members.into_iter().enumerate().collect();
+    // Where a round is short, those who come first are served more often: let it be others each time.
+    fastrand::shuffle(&mut members);
+    for (number, member) in members {
         tasks.spawn(async move { (number, member.turns(start + span).await) });
     }
     let mut done = Vec::new();

@@ -1,33 +1,32 @@
 //! The steps of the contract.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Waiting};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{PgPool, Row as _};
+use tokio::task::JoinSet;
 
 use super::error::ERRORS;
 use super::notify::Desk;
 use super::pin::Pins;
-use super::session::{Seen, Verdict, is_conflict, is_pin, of, read, rejected, send, unreadable};
+use super::session::{is_conflict, of, read, rejected, send, unreadable};
 use super::statements::Statements;
 use crate::backend::Counts;
 use crate::config::{Options, Wake};
 use crate::dialect::{Source, Steps, Which};
 use crate::error::Problem;
 use crate::pool::{Pool, Use};
-use crate::row::{self, Row};
+use crate::row::Row;
 use crate::schema::{Schema, misfit};
 use crate::table::Table;
 
 /// So many holds are renewed by one statement.
 const CHUNK: usize = 500;
-/// Names that are known to have a row, so that the shorter statement will do.
-const KNOWN: usize = 65_536;
 
 const COLUMNS: [(&str, &str); 8] = [
     ("name", "bytea"),
@@ -58,13 +57,13 @@ fn beside(server: &PgConnectOptions, most: u32) -> PgPool {
 /// PostgreSQL.
 #[derive(Debug)]
 pub struct Postgres {
-    pool: Pool<sqlx::Postgres>,
+    pool: Arc<Pool<sqlx::Postgres>>,
     /// Where the connection comes from that listens.
     listening: PgPool,
-    statements: Statements,
+    pub(super) statements: Statements,
     desk: Arc<Desk>,
-    known: Mutex<HashSet<LockName>>,
-    push: bool,
+    pub(super) known: Mutex<HashSet<LockName>>,
+    pub(super) push: bool,
     /// Where holds are pinned.
     pins: Option<Pins>,
 }
@@ -74,45 +73,20 @@ impl Postgres {
         &self.statements
     }
 
-    /// Sends one message on a connection that is closed if it does not answer to the end.
+    /// Sends one message, on its own feet: a caller that is not polled must not keep a connection
+    /// from others. One that is dropped takes the request with it.
     pub(super) async fn ask(
         &self,
         operation: &'static str,
         by: Use,
         text: String,
     ) -> Result<Vec<PgRow>, BackendError> {
-        let mut conflicts = 0;
-        loop {
-            let mut taken = self.pool.take(operation, by).await?;
-            let Some(connection) = taken.connection() else {
-                return Err(unreadable(operation));
-            };
-            match send(connection, text.clone()).await {
-                Ok(rows) => {
-                    taken.put_back();
-                    return Ok(rows);
-                }
-                Err(error) if is_conflict(&error) && conflicts < 3 => {
-                    conflicts += 1;
-                    taken.put_back();
-                }
-                Err(error @ sqlx::Error::Database(_)) => {
-                    let error = of(operation, &error);
-                    if error.outcome() == Outcome::Indeterminate {
-                        // Ended by the server.
-                        drop(taken);
-                        self.pool.distrust();
-                    } else {
-                        taken.put_back();
-                    }
-                    return Err(error);
-                }
-                Err(error) => {
-                    drop(taken);
-                    self.pool.distrust();
-                    return Err(of(operation, &error));
-                }
-            }
+        let pool = Arc::clone(&self.pool);
+        let mut asking = JoinSet::new();
+        asking.spawn(async move { ask(&pool, operation, by, text).await });
+        match asking.join_next().await {
+            Some(Ok(answer)) => answer,
+            _ => Err(unreadable(operation)),
         }
     }
 
@@ -151,93 +125,6 @@ impl Postgres {
         let column = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
         let columns: Result<_, sqlx::Error> = rows.iter().map(column).collect();
         columns.map_err(|_| unreadable("open"))
-    }
-
-    fn knows(&self, name: &LockName) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.contains(name)
-    }
-
-    fn learn(&self, name: &LockName) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN {
-            known.clear();
-        }
-        known.insert(name.clone());
-    }
-
-    fn forget_row(&self, name: &LockName) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.remove(name);
-    }
-
-    /// Asks up to twice: a row that is locked for the moment says nothing.
-    async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let note = self.push && ticket.enqueue;
-        let mut whole = !self.knows(&ticket.name);
-        for last in [false, true] {
-            let text = self.statements.acquire(ticket, whole, note);
-            let rows = self.ask("attempt", Use::Step, text).await?;
-            let seen = self.seen(ticket, &rows)?;
-            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
-                return Ok(answer);
-            }
-            whole = true;
-        }
-        Ok(Attempt::held())
-    }
-
-    /// Reads what an attempt found, and remembers whether there is a row.
-    fn seen(&self, ticket: &Ticket, rows: &[PgRow]) -> Result<Seen, BackendError> {
-        let seen = Seen::read(rows).map_err(|_| unreadable("attempt"))?;
-        if seen.known || seen.token.is_some() {
-            self.learn(&ticket.name);
-        } else {
-            self.forget_row(&ticket.name);
-        }
-        Ok(seen)
-    }
-
-    /// As [`acquire`](Self::acquire), on a connection that keeps the row locked if it was granted.
-    async fn acquire_pinned(&self, pins: &Pins, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        if let Some(token) = pins.token(ticket.holder) {
-            let renewed = pins.renew(std::slice::from_ref(ticket)).await;
-            match renewed.into_iter().next() {
-                Some(Ok(Renewal::Renewed { .. })) => {
-                    return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
-                }
-                Some(Err(error)) => return Err(error),
-                _ => {}
-            }
-        }
-        // Dropped before its end, it closes the connection, and with it ends what was begun.
-        let session = pins.session("attempt").await?;
-        let note = self.push && ticket.enqueue;
-        let mut whole = !self.knows(&ticket.name);
-        for last in [false, true] {
-            let mut text = self.statements.acquire_pinned(ticket, whole, note);
-            if last {
-                text.insert_str(0, "ROLLBACK; ");
-            }
-            let mut rows = session.ask("attempt", text).await?;
-            let locked = rows.pop_if(|row| is_pin(row)).is_some();
-            let mut seen = self.seen(ticket, &rows)?;
-            match seen.token.and_then(row::token) {
-                Some(token) if locked => {
-                    pins.hold(ticket, token, session);
-                    return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
-                }
-                // Somebody has taken it over before it was locked.
-                _ => seen.token = None,
-            }
-            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
-                pins.rest(session, true);
-                return Ok(answer);
-            }
-            whole = true;
-        }
-        pins.rest(session, true);
-        Ok(Attempt::held())
     }
 
     /// Ends the session that has a row locked.
@@ -285,6 +172,44 @@ impl Postgres {
     }
 }
 
+/// Sends one message on a connection that is closed if it does not answer to the end.
+async fn ask(
+    pool: &Pool<sqlx::Postgres>,
+    operation: &'static str,
+    by: Use,
+    text: String,
+) -> Result<Vec<PgRow>, BackendError> {
+    let mut conflicts = 0;
+    loop {
+        let mut taken = pool.take(operation, by).await?;
+        let Some(connection) = taken.connection() else {
+            return Err(unreadable(operation));
+        };
+        match send(connection, text.clone()).await {
+            Ok(rows) => {
+                taken.put_back();
+                return Ok(rows);
+            }
+            Err(error) if is_conflict(&error) && conflicts < 3 => {
+                conflicts += 1;
+                taken.put_back();
+            }
+            Err(error) => {
+                let refused = matches!(error, sqlx::Error::Database(_));
+                let error = of(operation, &error);
+                if refused && error.outcome() != Outcome::Indeterminate {
+                    taken.put_back();
+                } else {
+                    // Lost, or ended by the server.
+                    drop(taken);
+                    pool.distrust();
+                }
+                return Err(error);
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl Steps for Postgres {
     type Driver = sqlx::Postgres;
@@ -312,7 +237,7 @@ impl Steps for Postgres {
         let desk = Arc::new(Desk::new(statements.channel.clone()));
         let pins = options.pin.then(|| Pins::new(pinning, Arc::clone(&desk)));
         let this = Self {
-            pool: Pool::new(source, &options, ERRORS),
+            pool: Arc::new(Pool::new(source, &options, ERRORS)),
             listening,
             desk,
             statements,
