@@ -29,6 +29,7 @@ pub struct Table {
 #[error(
     "write lowercase letters, digits and `_`, at most {LONGEST} of them and no digit first, as `locks`, or with a schema `app.locks`"
 )]
+#[non_exhaustive]
 pub struct InvalidTable;
 
 impl Table {

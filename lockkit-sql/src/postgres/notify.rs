@@ -12,6 +12,7 @@ use lockkit_core::backend::{Attempt, Ticket, Wake, Watch};
 use lockkit_core::{BackendError, HolderId, LockName, LossReason, Outcome};
 use sqlx::PgPool;
 use sqlx::postgres::PgListener;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -177,7 +178,7 @@ impl Desk {
         let mut state = self.lock();
         if state.listener.is_none() {
             let listening = listen(Arc::clone(self), pool.clone());
-            state.listener = Some(tokio::spawn(listening).abort_handle());
+            state.listener = Some(Handle::current().spawn(listening).abort_handle());
         }
     }
 

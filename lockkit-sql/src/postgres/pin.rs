@@ -11,6 +11,7 @@ use lockkit_core::backend::{Release, Renewal, Ticket};
 use lockkit_core::{BackendError, FencingToken, HolderId, Outcome};
 use sqlx::PgPool;
 use sqlx::postgres::{PgListener, PgRow};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -31,6 +32,7 @@ type Answer = Result<Vec<PgRow>, BackendError>;
 pub(super) struct Pins {
     pool: PgPool,
     desk: Arc<Desk>,
+    runtime: Handle,
     state: Mutex<State>,
 }
 
@@ -122,6 +124,7 @@ impl Pins {
         Self {
             pool,
             desk,
+            runtime: Handle::current(),
             state: Mutex::default(),
         }
     }
@@ -146,7 +149,9 @@ impl Pins {
             connecting.map_err(|error| ERRORS.of(operation, Phase::Connecting, &error))?;
         listener.eager_reconnect(false);
         let (orders, received) = mpsc::channel(16);
-        tokio::spawn(serve(listener, received, Arc::clone(&self.desk)));
+        let serving = serve(listener, received, Arc::clone(&self.desk));
+        // Detached: it ends with its connection, or with whoever gives it orders.
+        drop(self.runtime.spawn(serving));
         Ok(Session { orders })
     }
 

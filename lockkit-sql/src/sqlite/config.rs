@@ -41,9 +41,7 @@ pub(super) fn file(path: &str) -> SqliteConnectOptions {
 impl SqlStoreBuilder<Sqlite> {
     /// Locks in the file `path`, which is made if it is not there.
     pub fn file(path: impl AsRef<str>) -> Self {
-        let mut options = Options::default();
-        options.poll = pauses();
-        Self::with(file(path.as_ref()).into(), options)
+        Self::with(file(path.as_ref()).into(), defaults())
     }
 
     /// Reads `sqlite:`, whose client options were taken before.
@@ -58,9 +56,7 @@ impl SqlStoreBuilder<Sqlite> {
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
-        let mut options = Options::default();
-        options.poll = pauses();
-        let options = url::common(url, options)?;
+        let options = url::common(url, defaults())?;
         let syncs = [
             ("normal", SqliteSynchronous::Normal),
             ("full", SqliteSynchronous::Full),
@@ -85,8 +81,11 @@ impl SqlStoreBuilder<Sqlite> {
 }
 
 /// A look costs microseconds.
-fn pauses() -> PollRange {
-    PollRange::new(Duration::from_millis(5), Duration::from_millis(200))
+fn defaults() -> Options {
+    Options {
+        poll: PollRange::new(Duration::from_millis(5), Duration::from_millis(200)),
+        ..Options::default()
+    }
 }
 
 #[cfg(test)]

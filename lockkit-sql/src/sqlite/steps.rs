@@ -9,6 +9,7 @@ use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _, SqliteConnection, SqlitePool};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 use super::error::ERRORS;
 use super::{SPELLING, Statements, TABLE};
@@ -85,8 +86,12 @@ impl Connections {
             Self::Own(own) => {
                 let (own, statement) = (Arc::clone(own), statement.to_owned());
                 let run = async move { own.run(operation, &statement, values).await };
-                let ended = |_| ERRORS.unreadable(operation);
-                tokio::spawn(run).await.map_err(ended)?
+                let mut running = JoinSet::new();
+                running.spawn(run);
+                match running.join_next().await {
+                    Some(Ok(answer)) => answer,
+                    _ => Err(ERRORS.unreadable(operation)),
+                }
             }
             Self::Application(pool) => {
                 let connecting = |error| ERRORS.of(operation, Phase::Connecting, &error);
