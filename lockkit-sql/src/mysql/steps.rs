@@ -458,8 +458,10 @@ impl Steps for Mysql {
     }
 
     fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        counts.idle = self.pool.idle();
+        let mut counts = Counts {
+            idle: self.pool.idle(),
+            ..Counts::default()
+        };
         if let Some(pins) = &self.pins {
             counts.pins = pins.len();
             counts.idle += pins.spare();
