@@ -72,7 +72,8 @@ async fn nobody_takes_over_before_the_commit() {
     let mut transaction = pool.begin().await.unwrap();
     client.still_held(&guard, &mut transaction).await.unwrap();
     let other = place.client().await.lock("stock").unwrap();
-    let waiter = tokio::spawn(async move { other.acquire().await });
+    let runtime = tokio::runtime::Handle::current();
+    let waiter = runtime.spawn(async move { other.acquire().await });
     guard.lost().await;
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     assert!(!waiter.is_finished(), "taken over inside the transaction");

@@ -2,7 +2,6 @@
 #![cfg(feature = "sqlite")]
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     reason = "tests fail by panicking, in what they share too"
 )]
 

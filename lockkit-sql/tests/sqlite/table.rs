@@ -49,10 +49,11 @@ async fn a_table_of_somebody_else_is_refused() {
 #[tokio::test]
 async fn many_that_make_one_file_at_once_all_succeed() {
     let place = Place::new();
+    let runtime = tokio::runtime::Handle::current();
     let mut tasks = Vec::new();
     for n in 0..16 {
         let builder = place.builder();
-        tasks.push(tokio::spawn(async move {
+        tasks.push(runtime.spawn(async move {
             let store = builder.connect().await.unwrap();
             let ticket = ticket(&format!("a{n}"), TTL);
             store.attempt(&ticket).await.unwrap();
