@@ -318,7 +318,7 @@ impl Hold {
         let per_hold = self.core.capabilities.ttl_of == TtlOf::PerHold;
         let ttl = if per_hold { ttl } else { state.ttl };
         state.deadline = state.deadline.max(since + window(ttl));
-        let on = !state.leaked || state.guards > 0;
+        let on = !state.leaked || state.guards > 0 || !per_hold;
         if on && (matches!(self.lease, Lease::Renewed { .. }) || !per_hold) {
             state.next_renewal = Some(renewal_due(sent, state.ttl, self.core.jitter()));
         }
@@ -332,8 +332,9 @@ impl Hold {
         if self.core.broken.is(Mutant::RenewalNotRetried) {
             return;
         }
+        let per_hold = self.core.capabilities.ttl_of == TtlOf::PerHold;
         let mut state = lock(&self.state);
-        if state.phase == Phase::Held && !(state.leaked && state.guards == 0) {
+        if state.phase == Phase::Held && !(per_hold && state.leaked && state.guards == 0) {
             state.next_renewal = Some(at);
             let event = state.next_event();
             drop(state);

@@ -20,6 +20,8 @@ use crate::stores;
 /// | `sqlite:/var/lib/locks.db`, `sqlite:locks.db` | a file of SQLite, absolute or inside the working directory (feature `sqlite`) |
 /// | `postgres://user:password@host:5432/database` | a table of PostgreSQL (feature `postgres`); its own TLS options with feature `tls` |
 /// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss:` with TLS (feature `tls`), `redis+unix:///path` on a socket |
+/// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks:` with TLS (feature `tls`) |
+/// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path stands before the locks' keys; `etcds:` with TLS (feature `tls`) |
 ///
 /// | option | meaning | default |
 /// |---|---|---|
@@ -31,6 +33,8 @@ use crate::stores;
 /// | `poll=5ms..200ms` | `file:` `sqlite:` the pauses of waiters between two looks | as shown |
 /// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:` as its [own page](https://docs.rs/lockkit-redis) says | `fifo`, `push` |
 /// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores: as their [own page](https://docs.rs/lockkit-sql) says | |
+/// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:` as its [own page](https://docs.rs/lockkit-zk) says; `ttl` is the session's | as shown first |
+/// | `names=encoded` `raw`, `lease=session` `hold`, `token_base=0` and more | `etcd:` as its [own page](https://docs.rs/lockkit-etcd) says | `encoded`, `session` |
 /// | `allow_network_fs=true` | `file:` accepts a network file system, for one machine | `false` |
 ///
 /// Durations are whole numbers with a unit: `us`, `ms`, `s`, `m`, `h`, `d`. The path and the values of
@@ -155,11 +159,13 @@ impl Connect {
     pub async fn connect(self) -> Result<LockClient> {
         let mut url = self.url?;
         let options = ClientOptions::take(&mut url.options)?;
-        let store = stores::open(url, self.clock.as_ref()).await?;
+        let lease = self.lease.or(options.ttl.map(Lease::renewed));
+        let ttl = lease.map(Lease::ttl);
+        let store = stores::open(url, self.clock.as_ref(), ttl).await?;
         let store = prefixed(store, self.prefix.or(options.prefix))?;
 
         let mut client = LockClient::builder_arc(store);
-        if let Some(lease) = self.lease.or(options.ttl.map(Lease::renewed)) {
+        if let Some(lease) = lease {
             client = client.lease(lease);
         }
         if let Some(limit) = self.max_hold.or(options.max_hold) {

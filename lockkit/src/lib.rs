@@ -27,6 +27,7 @@
 //! | `sqlite:locks.db` | `sqlite` | the processes of one machine, where SQL tools should see the locks |
 //! | `postgres://host/database` | `postgres` | a fleet with PostgreSQL; transactions of its own tables can depend on a hold |
 //! | `redis://host/` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
+//! | `zk://host1,host2,host3/` | `zk` | a fleet with a ZooKeeper ensemble; works together with Curator, go-zookeeper and kazoo |
 //!
 //! The [`manual`] says more: how locks fail, how to fence a write, how to choose a store, how to come from
 //! another lock, and when not to use one.
@@ -51,6 +52,8 @@ pub use lockkit_core::{backend, clock, memory, url, wrap};
 pub use lockkit_redis as redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use lockkit_sql as sql;
+#[cfg(feature = "zk")]
+pub use lockkit_zk as zk;
 
 /// The example of the README, compiled and run.
 #[cfg(doctest)]

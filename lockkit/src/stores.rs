@@ -1,6 +1,7 @@
 //! Which store serves which scheme. The one place that knows all stores.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkit_core::clock::Clock;
 use lockkit_core::memory::MemoryStore;
@@ -31,22 +32,30 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
 const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
 
 /// Opens the store of a URL whose client options were taken. Reports the options that nobody took
-/// before it opens anything.
+/// before it opens anything. `ttl` is the lease that the client will ask for: where the lease is the
+/// session's, the session gets it.
 #[cfg_attr(
     not(any(
+        feature = "etcd",
         feature = "mysql",
         feature = "postgres",
         feature = "redis",
-        feature = "sqlite"
+        feature = "sqlite",
+        feature = "zk"
     )),
     expect(
         clippy::unused_async,
         reason = "stores without a server open without waiting"
     )
 )]
+#[cfg_attr(
+    not(feature = "zk"),
+    expect(unused_variables, reason = "only sessions need it")
+)]
 pub(crate) async fn open(
     mut url: StoreUrl,
     clock: Option<&Arc<dyn Clock>>,
+    ttl: Option<Duration>,
 ) -> Result<Arc<dyn DistributedLock>> {
     let url = &mut url;
     // A store joins here with one arm for its schemes, under `#[cfg(feature = "...")]`.
@@ -55,12 +64,16 @@ pub(crate) async fn open(
         "file" => file(url),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => redis(url).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => etcd(url, clock).await,
         #[cfg(feature = "mysql")]
         "mysql" => mysql(url).await,
         #[cfg(feature = "postgres")]
         "postgres" => postgres(url).await,
         #[cfg(feature = "sqlite")]
         "sqlite" => sqlite(url).await,
+        #[cfg(feature = "zk")]
+        "zk" | "zks" => zk(url, clock, ttl).await,
         other => Err(absent(other).into()),
     }
 }
@@ -136,6 +149,24 @@ async fn redis(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
     Ok(Arc::new(builder.connect().await?))
 }
 
+#[cfg(feature = "etcd")]
+async fn etcd(
+    url: &mut StoreUrl,
+    clock: Option<&Arc<dyn Clock>>,
+) -> Result<Arc<dyn DistributedLock>> {
+    if url.scheme() == "etcds" && !cfg!(feature = "tls") {
+        let feature = "tls";
+        let scheme = url.scheme().to_owned();
+        return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
+    }
+    let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
+    // Leases of a session are measured here, so that both must read the same clock.
+    if let Some(clock) = clock {
+        builder = builder.clock(Arc::clone(clock));
+    }
+    Ok(Arc::new(builder.connect().await?))
+}
+
 #[cfg(feature = "mysql")]
 async fn mysql(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
     let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Mysql>::from_url(url)?;
@@ -151,5 +182,26 @@ async fn postgres(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
 #[cfg(feature = "sqlite")]
 async fn sqlite(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
     let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Sqlite>::from_url(url)?;
+    Ok(Arc::new(builder.connect().await?))
+}
+
+#[cfg(feature = "zk")]
+async fn zk(
+    url: &mut StoreUrl,
+    clock: Option<&Arc<dyn Clock>>,
+    ttl: Option<Duration>,
+) -> Result<Arc<dyn DistributedLock>> {
+    if url.scheme() == "zks" && !cfg!(feature = "tls") {
+        let feature = "tls";
+        let scheme = url.scheme().to_owned();
+        return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
+    }
+    let mut builder = lockkit_zk::ZkStoreBuilder::from_url(url)?;
+    if let Some(clock) = clock {
+        builder = builder.clock(Arc::clone(clock));
+    }
+    if let Some(ttl) = ttl {
+        builder = builder.session(ttl);
+    }
     Ok(Arc::new(builder.connect().await?))
 }

@@ -46,6 +46,19 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     workspace.sh.create_dir(&target)?;
     tell("redisson", redisson(workspace, &target));
     tell("redis-py", redis_py(workspace, &target));
+    tell("curator", curator(workspace, &target));
+    tell("kazoo", kazoo(workspace, &target));
+    let table = workspace
+        .sh
+        .read_file(format!("{INTEROP}/zookeeper/versions.txt"))
+        .context("the table of ZooKeeper's versions")?;
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, version] = words[..] else {
+            continue;
+        };
+        tell(name, zookeeper(workspace, &target, name, version));
+    }
     let table = workspace
         .sh
         .read_file(format!("{INTEROP}/servers.txt"))
@@ -84,10 +97,18 @@ fn tell(name: &str, brought: Result<()>) {
     }
 }
 
-/// Builds the Java program. What it was built from lies beside it, for the tests to compare.
 fn redisson(workspace: &Workspace, target: &Path) -> Result<()> {
-    let (sh, out) = (&workspace.sh, target.join("redisson"));
-    let source = workspace.root.join(INTEROP).join("redisson");
+    java(workspace, target, "redisson")
+}
+
+fn curator(workspace: &Workspace, target: &Path) -> Result<()> {
+    java(workspace, target, "curator")
+}
+
+/// Builds a Java program. What it was built from lies beside it, for the tests to compare.
+fn java(workspace: &Workspace, target: &Path, name: &str) -> Result<()> {
+    let (sh, out) = (&workspace.sh, target.join(name));
+    let source = workspace.root.join(INTEROP).join(name);
     let sources = ["pom.xml", "src/Peer.java"].map(|path| {
         let path = source.join(path);
         let name = path.file_name().map(PathBuf::from).unwrap_or_default();
@@ -115,18 +136,54 @@ fn redisson(workspace: &Workspace, target: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The jars of another version of the server.
+fn zookeeper(workspace: &Workspace, target: &Path, name: &str, version: &str) -> Result<()> {
+    let (sh, into) = (&workspace.sh, target.join(name));
+    let stamp = into.join("version.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|old| old == version) {
+        return Ok(());
+    }
+    sh.remove_path(&into)?;
+    let pom = workspace.root.join(INTEROP).join("zookeeper/pom.xml");
+    // From 3.9 on it speaks to the second interface of its log library.
+    let log = if version.starts_with("3.9.") {
+        "2.0.13"
+    } else {
+        "1.7.36"
+    };
+    let repository = target.join("maven");
+    cmd!(
+        sh,
+        "mvn -q -B -f {pom} -Dmaven.repo.local={repository} -Dserver={version} -Dlog={log} -Dout={into} validate"
+    )
+    .quiet()
+    .run()
+    .context("Maven cannot bring its jars")?;
+    sh.write_file(&stamp, version)?;
+    Ok(())
+}
+
 fn redis_py(workspace: &Workspace, target: &Path) -> Result<()> {
-    let into = target.join("redis-py");
+    python(workspace, &target.join("redis-py"), "redis_py")
+}
+
+fn kazoo(workspace: &Workspace, target: &Path) -> Result<()> {
+    python(workspace, &target.join("kazoo"), "kazoo")
+}
+
+/// Installs what a Python program needs, beside the list that it was installed from.
+fn python(workspace: &Workspace, into: &Path, name: &str) -> Result<()> {
     let needs = workspace
         .root
         .join(INTEROP)
-        .join("redis_py/requirements.txt");
+        .join(name)
+        .join("requirements.txt");
     let stamp = into.join("requirements.txt");
     if fs::read(&stamp).is_ok_and(|old| fs::read(&needs).is_ok_and(|new| new == old)) {
         return Ok(());
     }
     let sh = &workspace.sh;
-    sh.remove_path(&into)?;
+    sh.remove_path(into)?;
     cmd!(
         sh,
         "python3 -m pip install {SOON...} --root-user-action=ignore --target {into} -r {needs}"

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use xshell::cmd;
@@ -11,7 +11,8 @@ use crate::ci::Done;
 use crate::fetch;
 use crate::workspace::Workspace;
 
-/// A program that some tests start, and the Debian package that holds it.
+/// A program that some tests start, and the Debian package that holds it. A path is a file that need
+/// not be a program.
 struct Need {
     program: &'static str,
     package: &'static str,
@@ -64,6 +65,36 @@ const NEEDS: &[Need] = &[
         program: "faketime",
         package: "faketime",
         for_what: "databases whose clock jumps",
+    },
+    Need {
+        program: "/usr/share/java/zookeeper.jar",
+        package: "zookeeper",
+        for_what: "the store on ZooKeeper",
+    },
+    Need {
+        program: "/usr/share/java/slf4j-simple.jar",
+        package: "libslf4j-java",
+        for_what: "the log of ZooKeeper",
+    },
+    Need {
+        program: "/usr/share/java/netty-all.jar",
+        package: "libnetty-java",
+        for_what: "ZooKeeper with TLS",
+    },
+    Need {
+        program: "etcd",
+        package: "etcd-server",
+        for_what: "the store on etcd",
+    },
+    Need {
+        program: "etcdctl",
+        package: "etcd-client",
+        for_what: "locks shared with etcdctl",
+    },
+    Need {
+        program: "protoc",
+        package: "protobuf-compiler",
+        for_what: "building the client of etcd",
     },
     Need {
         program: "javac",
@@ -202,6 +233,9 @@ fn install(workspace: &Workspace, packages: &[&str]) -> Result<()> {
 }
 
 fn is_there(program: &str) -> bool {
+    if program.starts_with('/') {
+        return Path::new(program).is_file();
+    }
     let path = env::var_os("PATH").unwrap_or_default();
     // Where servers lie, which not every user has in PATH.
     let system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);

@@ -16,15 +16,22 @@ const COMMAND: &str = "lockkit-cli";
 /// Every case on every setup, and beside that table what only one kind of store can be asked.
 const SUITE: &[&str] = &[
     "browser",
+    "cas",
     "conformance",
     "faults_redis",
     "faults_sql",
+    "faults_zk",
     "interop_redis_py",
     "interop_redisson",
+    "interop_zk",
     "measure",
     "peers",
+    "programs",
     "soak_redis",
+    "soak_sql",
     "speed_redis",
+    "speed_sql",
+    "speed_zk",
 ];
 /// Runs the suite against promises that are broken on purpose.
 const MUTANTS: &str = "mutants";

@@ -3,18 +3,28 @@
 //! They come over the network, pinned, into `target/foreign` of this workspace: `cargo x setup` brings
 //! them, the tests only look whether they are there.
 
+mod curator;
+mod etcd;
+mod go_etcd;
+mod kazoo;
 mod peer;
 mod redis_py;
 mod redisson;
 mod servers;
+mod zk;
 
 use std::env;
 use std::path::{Path, PathBuf};
 
+pub use curator::Curator;
+pub use etcd::EtcdVersion;
+pub use go_etcd::GoEtcd;
+pub use kazoo::Kazoo;
 pub use peer::Peer;
 pub use redis_py::RedisPy;
 pub use redisson::Redisson;
 pub use servers::Version;
+pub use zk::ZkVersion;
 
 /// What to do about a program that is not there.
 const HOW: &str = "`cargo x setup` brings it";

@@ -8,6 +8,7 @@
 //! The guardian is a program that calls [`guardian::serve`] first in its `main`: the `server-guard`
 //! binary of this crate, or any other.
 
+mod etcd;
 mod family;
 mod fresh;
 pub mod guardian;
@@ -19,7 +20,9 @@ mod postgres;
 mod process;
 mod redis;
 mod unprivileged;
+mod zk;
 
+pub use etcd::EtcdCluster;
 pub use mysql::{MysqlPrograms, MysqlServer};
 pub use nutcracker::Nutcracker;
 pub use pgbouncer::PgBouncer;
@@ -27,3 +30,4 @@ pub use port::free_port;
 pub use postgres::{PostgresPrograms, PostgresServer};
 pub use process::{ServerCommand, ServerProcess};
 pub use redis::RedisServer;
+pub use zk::{ZkCommand, ZkEnsemble, ZkServer};

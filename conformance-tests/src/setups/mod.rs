@@ -1,6 +1,8 @@
 //! The setups of the stores that come with the core.
 
 #[cfg(unix)]
+mod etcd;
+#[cfg(unix)]
 mod file;
 mod memory;
 #[cfg(unix)]
@@ -12,7 +14,11 @@ mod redis;
 #[cfg(unix)]
 mod redis_proxy;
 mod sqlite;
+#[cfg(unix)]
+mod zk;
 
+#[cfg(unix)]
+pub use etcd::EtcdSetup;
 #[cfg(unix)]
 pub use file::FileSetup;
 pub use memory::MemorySetup;
@@ -25,6 +31,8 @@ pub use redis::RedisSetup;
 #[cfg(unix)]
 pub use redis_proxy::RedisProxySetup;
 pub use sqlite::SqliteSetup;
+#[cfg(unix)]
+pub use zk::ZkSetup;
 
 use crate::setup::Setup;
 
@@ -46,6 +54,12 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(RedisSetup::poll()),
         #[cfg(unix)]
         Box::new(RedisProxySetup::new()),
+        #[cfg(unix)]
+        Box::new(EtcdSetup::single()),
+        #[cfg(unix)]
+        Box::new(EtcdSetup::lease_per_hold()),
+        #[cfg(unix)]
+        Box::new(EtcdSetup::cluster()),
         Box::new(SqliteSetup::new()),
         #[cfg(unix)]
         Box::new(PostgresSetup::leases()),
@@ -63,12 +77,28 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(MysqlSetup::mysql()),
         #[cfg(unix)]
         Box::new(MysqlSetup::mysql_pins()),
+        #[cfg(unix)]
+        Box::new(ZkSetup::one()),
+        #[cfg(unix)]
+        Box::new(ZkSetup::three()),
     ];
     #[cfg(unix)]
     let versions = crate::foreign::Version::all().into_iter();
     #[cfg(unix)]
     let versions = versions.map(|version| Box::new(RedisSetup::version(version)) as Box<dyn Setup>);
     #[cfg(unix)]
-    let setups = setups.into_iter().chain(versions).collect();
+    let setups = setups.into_iter().chain(versions);
+    #[cfg(unix)]
+    let versions = crate::foreign::ZkVersion::all().into_iter();
+    #[cfg(unix)]
+    let versions = versions.map(|version| Box::new(ZkSetup::version(version)) as Box<dyn Setup>);
+    #[cfg(unix)]
+    let setups = setups.chain(versions);
+    #[cfg(unix)]
+    let versions = crate::foreign::EtcdVersion::all().into_iter();
+    #[cfg(unix)]
+    let versions = versions.map(|version| Box::new(EtcdSetup::version(version)) as Box<dyn Setup>);
+    #[cfg(unix)]
+    let setups = setups.chain(versions).collect();
     setups
 }

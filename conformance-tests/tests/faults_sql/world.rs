@@ -50,7 +50,7 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     async fn restart(&self) -> Outcome;
 
     /// As the administrator.
-    async fn run(&self, sql: &str) -> Outcome;
+    fn run(&self, sql: &str) -> impl Future<Output = Outcome> + Send;
     async fn ask(&self, sql: &str) -> Outcome<Vec<String>>;
 
     /// How to connect as `app`.

@@ -111,8 +111,9 @@ impl State {
         if hold.core.capabilities.ttl_of == TtlOf::PerHold {
             self.next_renewal = None;
         } else if self.fixed_end.is_none() {
-            // The session lives on, so the client ends the hold.
-            self.fixed_end = Some(hold.core.clock.now() + window(self.ttl));
+            // The session lives on, so the client ends the hold; it keeps it until then, because what
+            // is believed of a session may be less than the lease.
+            self.fixed_end = Some(hold.core.clock.now() + window(hold.lease.ttl()));
         }
     }
 }

@@ -1,0 +1,154 @@
+//! Three servers, of which one is killed, frozen or cut off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance_tests::checker::check;
+use conformance_tests::history::Recorder;
+use conformance_tests::proxy::{Direction, Flow};
+use conformance_tests::servers::{ZkCommand, ZkEnsemble};
+use conformance_tests::taker::Worker;
+use conformance_tests::task::{acquire, spawn, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::LockClient;
+use lockkit_zk::{ZkStore, ZkStoreBuilder};
+use tokio::time::{Instant, sleep};
+
+use crate::world::{SOON, TTL, client, loss_of};
+
+/// Time for an election: the members of the tests notice a dead leader at once.
+const ELECTION: Duration = Duration::from_secs(10);
+
+async fn of_all(ensemble: &ZkEnsemble) -> Outcome<LockClient> {
+    let builder = ensemble
+        .members()
+        .iter()
+        .fold(ZkStore::builder(), |builder, member| {
+            builder.host("127.0.0.1", member.port())
+        });
+    client(builder.session(TTL)).await
+}
+
+/// How a store is changed before it connects: not at all, or by breaking a promise.
+type Change = fn(ZkStoreBuilder) -> ZkStoreBuilder;
+
+async fn of_one(ensemble: &ZkEnsemble, member: usize, change: Change) -> Outcome<LockClient> {
+    let port = ensemble.members()[member].port();
+    let builder = ZkStore::builder().host("127.0.0.1", port).session(TTL);
+    client(change(builder)).await
+}
+
+/// One holds and five wait while the leader is killed: no two at once, tokens grow, all are served.
+pub(crate) async fn a_killed_leader_makes_no_second_holder() -> Outcome {
+    let ensemble = ZkEnsemble::start(&ZkCommand::system()).await?;
+    let recorder = Recorder::new();
+    let holder = of_all(&ensemble).await?;
+    let first = Worker::new(holder.lock("jobs")?, recorder.clone());
+    let hold = recorder.next_hold();
+    let guard = first
+        .acquire(hold)
+        .await
+        .ok_or_else(|| Failure::new("not granted"))?;
+    first.check(hold, &guard);
+    let mut waiters = Vec::new();
+    for _ in 0..5 {
+        let worker = Worker::new(of_all(&ensemble).await?.lock("jobs")?, recorder.clone());
+        waiters.push(spawn(async move { worker.work(TTL * 4).await }));
+    }
+    sleep(Duration::from_millis(300)).await;
+    let leader = ensemble.leader().await?;
+    ensemble.members()[leader].process().kill();
+    let killed = Instant::now();
+    // It keeps the hold or honestly loses it.
+    while killed.elapsed() < TTL && guard.check().is_ok() {
+        first.check(hold, &guard);
+        sleep(Duration::from_millis(20)).await;
+    }
+    first.release(hold, guard).await;
+    let mut served = 0;
+    for waiter in waiters {
+        let turns = within(TTL * 5 + ELECTION, waiter.soon()).await??;
+        ensure(turns > 0, "a waiter was never served")?;
+        served += turns;
+    }
+    ensure(served >= 5, "few were served")?;
+    check(&recorder.history())?;
+    ensemble.members()[leader].restart().await?;
+    Ok(())
+}
+
+/// A member stops in the middle of its work: its clients go to others and keep what they hold.
+pub(crate) async fn a_frozen_member_is_left() -> Outcome {
+    let ensemble = ZkEnsemble::start(&ZkCommand::system()).await?;
+    let leader = ensemble.leader().await?;
+    for frozen in [(leader + 1) % 3, leader] {
+        let holder = of_all(&ensemble).await?;
+        let other = of_all(&ensemble).await?;
+        let guard = holder.lock("jobs")?.acquire().await?;
+        let token = guard.token();
+        let waiter = acquire(&other.lock("jobs")?);
+        sleep(Duration::from_millis(200)).await;
+        ensemble.members()[frozen].process().stop()?;
+        // Nothing of it is felt, or the hold is lost before the waiter has it.
+        sleep(TTL / 2).await;
+        let released = guard.release().await;
+        let next = within(TTL + ELECTION + SOON, waiter.soon()).await;
+        ensemble.members()[frozen].process().resume()?;
+        let next = next???;
+        ensure(next.token() > token, format!("{released:?}"))?;
+        next.release().await?;
+        ensemble.members()[frozen].ready().await?;
+    }
+    Ok(())
+}
+
+/// The holder's server hears nothing of the leader, and still answers reads for seconds. The leader
+/// ends the session, and another gets the lock: the holder knows before.
+pub(crate) async fn a_follower_that_is_cut_off_keeps_no_hold_alive() -> Outcome {
+    cut_off(|builder| builder).await
+}
+
+/// The test above is tested: a store that takes a follower's answers for proof is caught by it.
+#[cfg(feature = "mutants")]
+pub(crate) async fn reads_of_a_follower_as_heartbeats_are_caught() -> Outcome {
+    let mutant = lockkit_zk::ZkMutant::FollowerReadAsHeartbeat;
+    let caught =
+        cut_off(|builder| builder.mutant(lockkit_zk::ZkMutant::FollowerReadAsHeartbeat)).await;
+    ensure(caught.is_err(), format!("{mutant:?} is not caught"))
+}
+
+async fn cut_off(change: Change) -> Outcome {
+    let ensemble = Arc::new(ZkEnsemble::with_ways(&ZkCommand::system()).await?);
+    let leader = ensemble.leader().await?;
+    let follower = (leader + 1) % 3;
+    let way = ensemble.way(follower, leader);
+    let way = way.ok_or_else(|| Failure::new("no way between them"))?;
+    ensure(
+        way.counts().connections > 0,
+        "the follower came another way",
+    )?;
+    let holder = of_one(&ensemble, follower, change).await?;
+    let other = of_one(&ensemble, leader, |builder| builder).await?;
+    let guard = holder.lock("jobs")?.acquire().await?;
+    let waiter = acquire(&other.lock("jobs")?);
+    // A few renewals.
+    sleep(TTL).await;
+    guard.check()?;
+    let token = guard.token();
+    let loss = loss_of(guard);
+    for direction in [Direction::Request, Direction::Reply] {
+        way.flow(direction, Flow::Hold);
+    }
+    let served = spawn(async move {
+        let guard = waiter.soon().await??;
+        Ok::<_, Failure>((Instant::now(), guard))
+    });
+    let (_, lost, stale) = within(TTL * 2, loss.soon()).await??;
+    let (granted, next) = within(TTL * 3 + SOON, served.soon()).await???;
+    way.heal();
+    ensure(lost < granted, "two believed that they hold")?;
+    ensure(next.token() > token, "the token did not grow")?;
+    ensure(stale.check().is_err(), "a lost guard passes its check")?;
+    next.release().await?;
+    Ok(())
+}

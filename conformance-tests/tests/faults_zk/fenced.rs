@@ -1,0 +1,100 @@
+//! Guarded writes.
+
+use conformance_tests::proxy::{Direction, Flow, Proxy};
+use conformance_tests::task::{acquire, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::{Guard, LockClient};
+use lockkit_zk::{Fenced, FencedError, Write, Written};
+
+use crate::world::{Plot, SOON, TTL, client};
+
+fn by<'a>(client: &'a LockClient, guard: &Guard) -> Outcome<Fenced<'a>> {
+    Fenced::by(client, guard).ok_or_else(|| Failure::new("another store"))
+}
+
+fn refused(result: &Result<Vec<Written>, FencedError>) -> Outcome {
+    ensure(
+        matches!(result, Err(FencedError::Fenced)),
+        format!("{result:?}"),
+    )
+}
+
+pub(crate) async fn only_a_holder_writes() -> Outcome {
+    let plot = Plot::new().await?;
+    let (a, b) = (client(plot.builder()).await?, client(plot.builder()).await?);
+    let guard = a.lock("jobs")?.acquire().await?;
+    let stock = format!("{}/stock", plot.root);
+    let fenced = by(&a, &guard)?;
+    let done = fenced
+        .write(&[Write::create(&stock, "7"), Write::set(&stock, "6")])
+        .await?;
+    ensure(
+        done == [Written::Created, Written::Set { version: 1 }],
+        format!("{done:?}"),
+    )?;
+    // All of it or nothing.
+    let half = fenced
+        .write(&[Write::set(&stock, "5"), Write::create(&stock, "")])
+        .await;
+    ensure(
+        matches!(half, Err(FencedError::Refused { index: 1, .. })),
+        format!("{half:?}"),
+    )?;
+    ensure(
+        plot.bare.get_data(&stock).await?.0 == b"6",
+        "half of it was written",
+    )?;
+    let ticket = guard.ticket().clone();
+    b.lock("jobs")?.break_lock().await?;
+    refused(&fenced.write(&[Write::set(&stock, "4")]).await)?;
+    let next = within(SOON, b.lock("jobs")?.acquire()).await??;
+    refused(&fenced.write(&[Write::set(&stock, "4")]).await)?;
+    by(&b, &next)?.write(&[Write::set(&stock, "3")]).await?;
+    drop(guard);
+    a.drain().await;
+    let store = a.store().ok_or_else(|| Failure::new("another store"))?;
+    refused(
+        &Fenced::new(store, ticket)
+            .write(&[Write::set(&stock, "2")])
+            .await,
+    )?;
+    ensure(
+        plot.bare.get_data(&stock).await?.0 == b"3",
+        "a stale holder wrote",
+    )?;
+    next.release().await?;
+    Ok(())
+}
+
+/// Its line is silent for longer than its session, as if the process had been stopped; another holds
+/// meanwhile.
+pub(crate) async fn a_holder_that_was_paused_past_its_ttl_writes_nothing() -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = Proxy::start(([127, 0, 0, 1], plot.port).into()).await?;
+    let paused = client(plot.builder_at(proxy.addr().port())).await?;
+    let other = client(plot.builder()).await?;
+    let guard = paused.lock("jobs")?.acquire().await?;
+    let stock = format!("{}/stock", plot.root);
+    by(&paused, &guard)?
+        .write(&[Write::create(&stock, "7")])
+        .await?;
+    let waiter = acquire(&other.lock("jobs")?);
+    plot.queued(2).await?;
+    for direction in [Direction::Request, Direction::Reply] {
+        proxy.flow(direction, Flow::Hold);
+    }
+    let next = within(TTL * 3 + SOON, waiter.soon()).await???;
+    ensure(next.token() > guard.token(), "the token did not grow")?;
+    ensure(guard.check().is_err(), "two believe that they hold")?;
+    let fenced = by(&paused, &guard)?;
+    let writes = [Write::set(&stock, "stale")];
+    let (write, ()) = tokio::join!(within(SOON, fenced.write(&writes)), async { proxy.heal() });
+    refused(&write?)?;
+    by(&other, &next)?.write(&[Write::set(&stock, "6")]).await?;
+    ensure(
+        plot.bare.get_data(&stock).await?.0 == b"6",
+        "a stale holder wrote",
+    )?;
+    next.release().await?;
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Replies that are lost, and connections that are cut.
+
+use std::time::Duration;
+
+use conformance_tests::proxy::{Direction, Dropped, Proxy};
+use conformance_tests::task::{acquire, spawn, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::window;
+use lockkit_zk::ZkStoreBuilder;
+use tokio::time::sleep;
+
+use crate::nodes::{drop_many, is_free};
+use crate::world::{LONG, Plot, SOON, TTL, client};
+
+/// The numbers of requests on the wire.
+const CREATE: i32 = 15;
+const DELETE: i32 = 2;
+
+/// Whether a read of the proxy has a request of this kind in it: length, number, kind.
+fn asks(bytes: &[u8], kind: i32) -> bool {
+    let mut rest = bytes;
+    while let Some((head, after)) = rest.split_at_checked(4) {
+        let length = i32::from_be_bytes(head.try_into().unwrap_or_default());
+        let Some((request, next)) = usize::try_from(length)
+            .ok()
+            .and_then(|n| after.split_at_checked(n))
+        else {
+            return false;
+        };
+        if request.get(4..8) == Some(&kind.to_be_bytes()[..]) {
+            return true;
+        }
+        rest = next;
+    }
+    false
+}
+
+async fn proxied(plot: &Plot) -> Outcome<Proxy> {
+    Ok(Proxy::start(([127, 0, 0, 1], plot.port).into()).await?)
+}
+
+pub(crate) async fn a_create_whose_reply_is_lost_is_one_node() -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = proxied(&plot).await?;
+    let lock = client(plot.builder_at(proxy.addr().port()))
+        .await?
+        .lock("jobs")?;
+    let other = plot.lock().await?;
+    lock.acquire().await?.release().await?;
+    for (round, how) in [Dropped::Reset, Dropped::Silence, Dropped::Reset]
+        .into_iter()
+        .enumerate()
+    {
+        proxy.drop_reply(how, |bytes| asks(bytes, CREATE));
+        let guard = if round == 1 {
+            within(SOON, lock.try_acquire())
+                .await??
+                .ok_or_else(|| Failure::new("refused by its own node"))?
+        } else {
+            within(SOON, lock.acquire()).await??
+        };
+        let dropped = proxy.counts().dropped_replies;
+        ensure(
+            dropped == round as u64 + 1,
+            format!("{dropped} replies were lost"),
+        )?;
+        plot.queued(1).await?;
+        let state = other
+            .inspect()
+            .await?
+            .ok_or_else(|| Failure::new("nobody holds"))?;
+        ensure(state.token == Some(guard.token()), format!("{state:?}"))?;
+        guard.release().await?;
+        plot.queued(0).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_release_whose_reply_is_lost_is_a_release() -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = proxied(&plot).await?;
+    let lock = client(plot.builder_at(proxy.addr().port()))
+        .await?
+        .lock("jobs")?;
+    for how in [Dropped::Reset, Dropped::Silence] {
+        let guard = lock.acquire().await?;
+        proxy.drop_reply(how, |bytes| asks(bytes, DELETE));
+        within(SOON, guard.release()).await??;
+        plot.queued(0).await?;
+    }
+    let dropped = proxy.counts().dropped_replies;
+    ensure(dropped == 2, format!("{dropped} replies were lost"))
+}
+
+/// The time on the way counts: the session's lease began before.
+pub(crate) async fn the_age_of_the_session_counts() -> Outcome {
+    aged(|builder| builder).await
+}
+
+/// The test above is tested: a store that counts a lease from its grant is caught by it.
+#[cfg(feature = "mutants")]
+pub(crate) async fn a_lease_that_counts_from_its_grant_is_caught() -> Outcome {
+    let caught = aged(|builder| builder.mutant(lockkit_zk::ZkMutant::LeaseAgeIgnored)).await;
+    ensure(caught.is_err(), "it is not caught")
+}
+
+async fn aged(change: fn(ZkStoreBuilder) -> ZkStoreBuilder) -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = proxied(&plot).await?;
+    let far = client(change(plot.builder_at(proxy.addr().port())))
+        .await?
+        .lock("jobs")?;
+    far.acquire().await?.release().await?;
+    let way = Duration::from_millis(250);
+    for direction in [Direction::Request, Direction::Reply] {
+        proxy.delay(direction, way);
+    }
+    for waits in [false, true] {
+        let near = plot.lock().await?;
+        let guard = if waits {
+            let held = near.acquire().await?;
+            let waiter = acquire(&far);
+            plot.queued(2).await?;
+            // Old enough that the answers of its attempt and its watch are there.
+            sleep(way * 5).await;
+            held.release().await?;
+            within(SOON, waiter.soon()).await???
+        } else {
+            within(SOON, far.acquire()).await??
+        };
+        // The create went there and back, and the list after it; a waiter was told on the way back.
+        let age = if waits { way } else { way * 2 };
+        let most = window(TTL * 2 / 3).saturating_sub(age);
+        let believed = guard.remaining();
+        ensure(
+            believed <= most,
+            format!("believes in {believed:?} of {most:?}"),
+        )?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// Connections are reset while four wait: all are served in the order in which they came, each once.
+pub(crate) async fn waiters_keep_their_places_over_lost_connections() -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = proxied(&plot).await?;
+    let held = plot.lock().await?.acquire().await?;
+    let mut waiters = Vec::new();
+    for place in 0..4 {
+        let builder = plot.builder_at(proxy.addr().port()).session(LONG);
+        let lock = client(builder).await?.lock("jobs")?;
+        waiters.push(spawn(async move {
+            let guard = lock.acquire().await?;
+            let token = guard.token();
+            guard.release().await?;
+            Ok::<_, lockkit_core::Error>(token)
+        }));
+        plot.queued(place + 2).await?;
+        proxy.reset();
+    }
+    proxy.reset();
+    held.release().await?;
+    sleep(Duration::from_millis(5)).await;
+    proxy.reset();
+    let mut tokens = Vec::new();
+    for waiter in waiters {
+        tokens.push(within(SOON, waiter.soon()).await???);
+    }
+    ensure(tokens.is_sorted(), format!("out of order: {tokens:?}"))?;
+    plot.queued(0).await
+}
+
+/// The same two hundred as on a good line, while every few creates lose their replies and connections.
+pub(crate) async fn two_hundred_dropped_acquires_on_a_bad_line() -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = std::sync::Arc::new(proxied(&plot).await?);
+    let builder = || plot.builder_at(proxy.addr().port()).session(LONG);
+    let clients = [client(builder()).await?, client(builder()).await?];
+    let line = std::sync::Arc::clone(&proxy);
+    let mut bad = spawn(async move {
+        loop {
+            line.drop_reply(Dropped::Reset, |bytes| asks(bytes, CREATE));
+            sleep(Duration::from_millis(40)).await;
+        }
+    });
+    // Long enough for several cuts.
+    for _ in 0..4 {
+        drop_many(&clients, 50).await?;
+        bad.waits_for(Duration::from_millis(100)).await?;
+    }
+    bad.cancel().await;
+    proxy.heal();
+    let lost = proxy.counts().dropped_replies;
+    ensure(lost > 0, "no reply was lost")?;
+    is_free(&plot, &clients).await
+}

@@ -1,0 +1,190 @@
+//! Sessions and nodes that end from outside.
+
+use std::time::Duration;
+
+use conformance_tests::task::{acquire, spawn, until, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::{LockClient, LossReason};
+use lockkit_zk::ZkStore;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::world::{LONG, Plot, SOON, client, loss_of};
+
+pub(crate) async fn an_ended_session_is_told_to_holder_and_waiter() -> Outcome {
+    let plot = Plot::new().await?;
+    let (a, b) = (client(plot.builder()).await?, client(plot.builder()).await?);
+    let guard = a.lock("jobs")?.acquire().await?;
+    let waiter = acquire(&b.lock("jobs")?);
+    plot.queued(2).await?;
+    let first = guard.token();
+    expire(&b).await?;
+    // Its place is gone; it takes another at the end of the queue.
+    until("the waiter stands in the queue again", async || {
+        Ok(plot.queue().await?.len() == 2)
+    })
+    .await?;
+    let loss = loss_of(guard);
+    // Old enough to be watched.
+    sleep(Duration::from_millis(300)).await;
+    expire(&a).await?;
+    let (reason, _, guard) = within(SOON, loss.soon()).await??;
+    ensure(reason == LossReason::SessionEnded, format!("{reason:?}"))?;
+    ensure(guard.check().is_err(), "a lost guard passes its check")?;
+    let next = within(SOON, waiter.soon()).await???;
+    ensure(next.token() > first, "the token did not grow")?;
+    next.release().await?;
+    // Another session of the same client.
+    within(SOON, a.lock("jobs")?.acquire())
+        .await??
+        .release()
+        .await?;
+    plot.queued(0).await
+}
+
+async fn expire(client: &LockClient) -> Outcome {
+    let store: Option<&ZkStore> = client.store();
+    let store = store.ok_or_else(|| Failure::new("another store"))?;
+    Ok(store.expire_session().await?)
+}
+
+pub(crate) async fn a_deleted_node_is_a_loss_at_once() -> Outcome {
+    let plot = Plot::new().await?;
+    let (a, b) = (plot.lock().await?, plot.lock().await?);
+    for waited in [false, true] {
+        let guard = if waited {
+            let before = b.acquire().await?;
+            let waiter = acquire(&a);
+            plot.queued(2).await?;
+            before.release().await?;
+            within(SOON, waiter.soon()).await???
+        } else {
+            a.acquire().await?
+        };
+        let waiter = acquire(&b);
+        plot.queued(2).await?;
+        let token = guard.token();
+        let loss = loss_of(guard);
+        sleep(Duration::from_millis(300)).await;
+        let deleted = Instant::now();
+        plot.delete(0).await?;
+        let (reason, lost, guard) = within(SOON, loss.soon()).await??;
+        ensure(reason == LossReason::Superseded, format!("{reason:?}"))?;
+        let took = lost - deleted;
+        // A hundred milliseconds and a round trip, on a busy machine.
+        ensure(
+            took < Duration::from_secs(1),
+            format!("told after {took:?}"),
+        )?;
+        ensure(guard.check().is_err(), "a lost guard passes its check")?;
+        let next = within(SOON, waiter.soon()).await???;
+        ensure(next.token() > token, "the token did not grow")?;
+        next.release().await?;
+    }
+    plot.queued(0).await
+}
+
+/// A waiter whose node is deleted, and then the one before it: it does not hold by a node that is not
+/// there.
+pub(crate) async fn a_deleted_place_is_no_grant() -> Outcome {
+    let plot = Plot::new().await?;
+    let (a, b, c) = (plot.lock().await?, plot.lock().await?, plot.lock().await?);
+    for _ in 0..5 {
+        let guard = a.acquire().await?;
+        let second = acquire(&b);
+        plot.queued(2).await?;
+        let third = acquire(&c);
+        plot.queued(3).await?;
+        plot.delete(1).await?;
+        plot.delete(0).await?;
+        // The third one was before the second one's new place.
+        let third = within(SOON, third.soon()).await???;
+        let state = c
+            .inspect()
+            .await?
+            .ok_or_else(|| Failure::new("nobody holds"))?;
+        ensure(state.token == Some(third.token()), format!("{state:?}"))?;
+        third.release().await?;
+        let second = within(SOON, second.soon()).await???;
+        let state = b
+            .inspect()
+            .await?
+            .ok_or_else(|| Failure::new("nobody holds"))?;
+        ensure(state.token == Some(second.token()), format!("{state:?}"))?;
+        second.release().await?;
+        drop(guard);
+    }
+    plot.queued(0).await
+}
+
+pub(crate) async fn a_deleted_parent_is_made_again() -> Outcome {
+    let plot = Plot::new().await?;
+    let (a, b) = (plot.lock().await?, plot.lock().await?);
+    let mut last = None;
+    for _ in 0..3 {
+        let guard = a.acquire().await?;
+        let waiter = acquire(&b);
+        plot.queued(2).await?;
+        let loss = loss_of(guard);
+        sleep(Duration::from_millis(200)).await;
+        // The last one first, so that nobody is granted what is deleted then. Whoever takes a place
+        // anew meanwhile keeps the parent.
+        for node in plot.queue().await?.into_iter().rev() {
+            plot.bare
+                .delete(&format!("{}/{node}", plot.dir()), None)
+                .await?;
+        }
+        drop(plot.bare.delete(&plot.dir(), None).await);
+        let (reason, ..) = within(SOON, loss.soon()).await??;
+        ensure(reason == LossReason::Superseded, format!("{reason:?}"))?;
+        let next = within(SOON, waiter.soon()).await???;
+        ensure(last < Some(next.token()), "the token did not grow")?;
+        last = Some(next.token());
+        next.release().await?;
+        plot.queued(0).await?;
+        // Numbers begin again, tokens do not.
+        drop(plot.bare.delete(&plot.dir(), None).await);
+        let guard = a.acquire().await?;
+        ensure(last < Some(guard.token()), "the token did not grow")?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// Two hundred acquires that are dropped at random moments.
+pub(crate) async fn two_hundred_dropped_acquires_leave_nothing() -> Outcome {
+    let plot = Plot::new().await?;
+    let builder = || plot.builder().session(LONG);
+    let clients = [client(builder()).await?, client(builder()).await?];
+    drop_many(&clients, 200).await?;
+    is_free(&plot, &clients).await
+}
+
+pub(crate) async fn drop_many(clients: &[LockClient; 2], count: u32) -> Outcome {
+    let mut tasks = Vec::new();
+    for (n, client) in (0..count).zip(clients.iter().cycle()) {
+        let lock = client.lock("jobs")?;
+        tasks.push(spawn(async move {
+            let limit = Duration::from_micros(fastrand::u64(0..30_000));
+            drop(timeout(limit, lock.acquire()).await);
+        }));
+        if n % 8 == 0 {
+            sleep(Duration::from_millis(3)).await;
+        }
+    }
+    for task in tasks {
+        task.soon().await?;
+    }
+    Ok(())
+}
+
+/// Nothing is left of what was dropped, and a try succeeds at once.
+pub(crate) async fn is_free(plot: &Plot, clients: &[LockClient; 2]) -> Outcome {
+    for client in clients {
+        within(SOON * 2, client.drain()).await?;
+    }
+    plot.queued(0).await?;
+    let guard = clients[0].lock("jobs")?.try_acquire().await?;
+    let guard = guard.ok_or_else(|| Failure::new("a free lock was refused"))?;
+    guard.release().await?;
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! Many clients, one lock.
+
+use std::time::Duration;
+
+use conformance_tests::foreign::Curator;
+use conformance_tests::task::within;
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::Lock;
+
+use crate::bound;
+use crate::contention::{compare, contend, float};
+use crate::solo::{client_at, slow_way, start, trip};
+
+const SPAN: Duration = Duration::from_secs(4);
+
+async fn locks(port: u16, count: usize, name: &str) -> Outcome<Vec<Lock>> {
+    let mut locks = Vec::new();
+    for _ in 0..count {
+        locks.push(client_at(port).await?.lock(name)?);
+    }
+    Ok(locks)
+}
+
+pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
+    let server = start().await?;
+    let (mut ways, mut eight) = (Vec::new(), Vec::new());
+    for _ in 0..8 {
+        let way = slow_way(&server).await?;
+        eight.push(client_at(way.addr().port()).await?.lock("crowd")?);
+        ways.push(way);
+    }
+    // The first turns make the parent and the sessions' first requests.
+    contend(eight.clone(), Duration::from_secs(1)).await?;
+    let port = ways[0].addr().port();
+    let before = trip(port).await?;
+    let turns = contend(eight, SPAN).await?;
+    let (rate, fair) = (turns.per_second(), turns.fairness());
+    // On a busy machine the way is longer than its delay.
+    let trip = (before + trip(port).await?) / 2;
+    let trips = 1.0 / (rate * trip.as_secs_f64());
+    println!(
+        "eight, {trip:?} away: {rate:.1} hand-offs/s, {trips:.2} round trips each, Jain {fair:.3}"
+    );
+    ensure(
+        trips <= bound(1.25, 1.9),
+        format!("{trips:.2} round trips a hand-off"),
+    )?;
+    ensure(fair >= 0.99, format!("fairness {fair:.3}"))
+}
+
+pub(crate) async fn eight_and_sixty_four_are_served_alike() -> Outcome {
+    let server = start().await?;
+    let eight = locks(server.port(), 8, "eight").await?;
+    let many = locks(server.port(), 64, "sixty-four").await?;
+    let (eight, many) = compare(eight, many).await?;
+    let ratio = many.per_second() / eight.per_second();
+    let (few, all) = (eight.per_second(), many.per_second());
+    let (total, fair) = (many.total(), many.fairness());
+    println!(
+        "loopback: eight {few:.0}/s, sixty-four {all:.0}/s, ratio {ratio:.2}, fairness {fair:.3} of {total}"
+    );
+    ensure(ratio >= bound(0.7, 0.5), format!("ratio {ratio:.2}"))?;
+    ensure(fair >= 0.97, format!("fairness {fair:.3}"))
+}
+
+pub(crate) async fn eight_hand_over_faster_than_curator() -> Outcome {
+    let server = start().await?;
+    let mut java = Curator::start(server.port(), Duration::from_secs(30)).await?;
+    let eight = locks(server.port(), 8, "ours").await?;
+    // Both learn.
+    contend(eight.clone(), Duration::from_secs(1)).await?;
+    java.ask("main contend /theirs 8 1000").await?;
+    let (mut ours, mut theirs) = (0, 0);
+    let mut spent = Duration::ZERO;
+    for _ in 0..3 {
+        let turns = contend(eight.clone(), Duration::from_secs(2)).await?;
+        ours += turns.total();
+        spent += turns.span();
+        let answer = within(
+            Duration::from_secs(30),
+            java.ask("main contend /theirs 8 2000"),
+        )
+        .await??;
+        let turns = answer
+            .strip_prefix("turns ")
+            .and_then(|turns| turns.parse::<u64>().ok());
+        theirs += turns.ok_or_else(|| Failure::new(answer))?;
+    }
+    let (ours, theirs) = (float(ours) / spent.as_secs_f64(), float(theirs) / 6.0);
+    let ratio = ours / theirs;
+    println!("eight, loopback: ours {ours:.0}/s, Curator {theirs:.0}/s, ratio {ratio:.2}");
+    ensure(ratio >= bound(1.2, 0.5), format!("ratio {ratio:.2}"))
+}

@@ -1,0 +1,164 @@
+//! One client, nobody else.
+
+use std::time::Duration;
+
+use conformance_tests::proxy::{Direction, Proxy};
+use conformance_tests::servers::{ZkCommand, ZkServer};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::LockClient;
+use lockkit_zk::ZkStore;
+use tokio::time::Instant;
+use zookeeper_client::{Acls, Client, CreateMode, LockPrefix};
+
+use crate::bound;
+
+/// The way there, and the way back.
+const DELAY: Duration = Duration::from_millis(5);
+
+pub(crate) async fn start() -> Outcome<ZkServer> {
+    // As servers do if nobody tells them otherwise: a parent that is empty for a moment stays.
+    let command = ZkCommand::system().option("-Dznode.container.checkIntervalMs=60000");
+    ZkServer::start(&command).await
+}
+
+pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
+    let store = ZkStore::builder().host("127.0.0.1", port);
+    Ok(LockClient::new(store.connect().await?)?)
+}
+
+pub(crate) async fn slow_way(server: &ZkServer) -> Outcome<Proxy> {
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+    for direction in [Direction::Request, Direction::Reply] {
+        proxy.delay(direction, DELAY);
+    }
+    Ok(proxy)
+}
+
+/// A client of the library without us.
+async fn bare_at(port: u16) -> Outcome<Client> {
+    let connector = Client::connector().with_session_timeout(Duration::from_secs(30));
+    Ok(connector.connect(&format!("127.0.0.1:{port}")).await?)
+}
+
+pub(crate) async fn a_cycle_is_three_round_trips() -> Outcome {
+    const CYCLES: u64 = 60;
+    let server = start().await?;
+    let proxy = slow_way(&server).await?;
+    let port = proxy.addr().port();
+    let lock = client_at(port).await?.lock("solo")?;
+    let bare = bare_at(port).await?;
+    lock.acquire().await?.release().await?;
+    theirs(&bare).await?;
+    let (mut cycles, mut trips, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..CYCLES {
+        let start = Instant::now();
+        lock.acquire().await?.release().await?;
+        cycles.push(start.elapsed());
+        let start = Instant::now();
+        bare.check_stat("/").await?;
+        trips.push(start.elapsed());
+        let start = Instant::now();
+        theirs(&bare).await?;
+        others.push(start.elapsed());
+    }
+    let trip = usual(trips)?;
+    let count = |times| Outcome::Ok(usual(times)?.as_secs_f64() / trip.as_secs_f64());
+    let (ours, theirs) = (count(cycles)?, count(others)?);
+    println!(
+        "solo, {trip:?} away: {ours:.2} round trips a cycle, the library's own lock {theirs:.2}"
+    );
+    ensure(ours <= 3.2, format!("{ours:.2} round trips"))?;
+    ensure(
+        ours < theirs * 1.05,
+        format!("{ours:.2}, and the library's own {theirs:.2}"),
+    )
+}
+
+/// A cycle of the library's own lock, whose release nobody can wait for.
+async fn theirs(client: &Client) -> Outcome {
+    let prefix = LockPrefix::new_curator("/theirs", "lock-")?;
+    let made = zookeeper_client::LockOptions::new(Acls::anyone_all())
+        .with_ancestor_options(CreateMode::Container.with_acls(Acls::anyone_all()))?;
+    drop(client.lock(prefix, b"", made).await?);
+    // Requests are answered in order: this one after that release.
+    client.check_stat("/").await?;
+    Ok(())
+}
+
+/// What the store does for a cycle, and nothing else.
+async fn least(client: &Client, dir: &str) -> Outcome {
+    let made = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let prefix = format!("{dir}/_c_7c0a4f6e-5a0f-4c3e-9f52-5a3a5f0d5b11-lock-");
+    let created = client.create(&prefix, b"x", &made);
+    let listed = client.list_children(dir);
+    let (_, number) = created.await?;
+    ensure(listed.await?.len() == 1, "somebody else is here")?;
+    Ok(client.delete(&format!("{prefix}{number}"), None).await?)
+}
+
+pub(crate) async fn a_cycle_costs_little_more_than_its_requests() -> Outcome {
+    const CYCLES: u32 = 300;
+    let server = start().await?;
+    let lock = client_at(server.port()).await?.lock("solo")?;
+    let bare = bare_at(server.port()).await?;
+    let parent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    bare.mkdir("/bare", &parent).await?;
+    lock.acquire().await?.release().await?;
+    theirs(&bare).await?;
+    // In turns, so that what else the machine does meets all.
+    let (mut ours, mut requests, mut library) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..9 {
+        let start = Instant::now();
+        for _ in 0..CYCLES {
+            lock.acquire().await?.release().await?;
+        }
+        ours.push(start.elapsed() / CYCLES);
+        let start = Instant::now();
+        for _ in 0..CYCLES {
+            least(&bare, "/bare").await?;
+        }
+        requests.push(start.elapsed() / CYCLES);
+        let start = Instant::now();
+        for _ in 0..CYCLES {
+            theirs(&bare).await?;
+        }
+        library.push(start.elapsed() / CYCLES);
+    }
+    let (ours, least, theirs) = (median(ours)?, median(requests)?, median(library)?);
+    let ratio = ours.as_secs_f64() / least.as_secs_f64();
+    let other = ours.as_secs_f64() / theirs.as_secs_f64();
+    println!(
+        "solo, loopback: {ours:?} a cycle, its requests alone {least:?}, ratio {ratio:.2}; \
+         the library's own lock {theirs:?}, ratio {other:.2}"
+    );
+    ensure(ratio <= bound(1.3, 2.5), format!("ratio {ratio:.2}"))?;
+    ensure(
+        other <= bound(1.1, 2.0),
+        format!("ratio {other:.2} to the library's own lock"),
+    )
+}
+
+/// What one round trip takes.
+pub(crate) async fn trip(port: u16) -> Outcome<Duration> {
+    let bare = bare_at(port).await?;
+    let mut trips = Vec::new();
+    for _ in 0..30 {
+        let start = Instant::now();
+        bare.check_stat("/").await?;
+        trips.push(start.elapsed());
+    }
+    usual(trips)
+}
+
+/// The quarter of the times that is quickest ends here: what else the machine does delays some.
+fn usual(mut times: Vec<Duration>) -> Outcome<Duration> {
+    times.sort_unstable();
+    let quarter = times.get(times.len() / 4).copied();
+    quarter.ok_or_else(|| Failure::new("nothing was measured"))
+}
+
+fn median(mut times: Vec<Duration>) -> Outcome<Duration> {
+    times.sort_unstable();
+    let middle = times.get(times.len() / 2).copied();
+    middle.ok_or_else(|| Failure::new("nothing was measured"))
+}

@@ -1,0 +1,151 @@
+//! What operators ask: inspect, break, list.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lockkit_core::backend::LockState;
+use lockkit_core::{BackendError, HolderId, LockName, Outcome};
+use zookeeper_client::Error;
+
+use crate::backend::Inner;
+use crate::error::{fault, of_request};
+use crate::queue::Queue;
+use crate::session::Session;
+
+/// How often a look is repeated because the holder went while it was looked at.
+const LOOKS: u32 = 20;
+
+impl Inner {
+    /// Looks at one lock.
+    pub(crate) async fn look(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let session = self.sessions.live("inspect").await?;
+        sync(&session, "inspect").await?;
+        Ok(self
+            .seen(&session, "inspect", name)
+            .await?
+            .map(|(state, _)| state))
+    }
+
+    /// Ends a hold.
+    pub(crate) async fn end(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let session = self.sessions.live("break").await?;
+        sync(&session, "break").await?;
+        for _ in 0..LOOKS {
+            let Some((state, path)) = self.seen(&session, "break", name).await? else {
+                return Ok(None);
+            };
+            match session.client().delete(&path, None).await {
+                Ok(()) => return Ok(Some(state)),
+                // It went by itself, and the next one has the lock now.
+                Err(Error::NoNode) => {}
+                Err(error) => return Err(of_request("break", &error)),
+            }
+        }
+        Err(restless("break"))
+    }
+
+    /// Lists the locks whose names begin with `prefix`.
+    pub(crate) async fn find(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        let session = self.sessions.live("list").await?;
+        sync(&session, "list").await?;
+        let mut found = Vec::new();
+        let mut folders = VecDeque::from([String::new()]);
+        while let Some(folder) = folders.pop_front() {
+            for node in self.children(&session, &folder).await? {
+                let below = if folder.is_empty() {
+                    node
+                } else {
+                    format!("{folder}/{node}")
+                };
+                let Some(name) = self.keys.name_at(&below) else {
+                    continue;
+                };
+                let named = name.as_str();
+                if named.starts_with(prefix)
+                    && let Some((state, _)) = self.seen(&session, "list", &name).await?
+                {
+                    found.push(state);
+                }
+                if self.keys.nested() && (named.starts_with(prefix) || prefix.starts_with(named)) {
+                    folders.push_back(below);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    async fn children(&self, session: &Session, folder: &str) -> Result<Vec<String>, BackendError> {
+        let root = self.keys.root();
+        let path = match (root, folder) {
+            (root, "") => root.to_owned(),
+            ("/", folder) => format!("/{folder}"),
+            (root, folder) => format!("{root}/{folder}"),
+        };
+        match session.client().list_children(&path).await {
+            Ok(mut children) => {
+                children.sort_unstable();
+                Ok(children)
+            }
+            Err(Error::NoNode) => Ok(Vec::new()),
+            Err(error) => Err(of_request("list", &error)),
+        }
+    }
+
+    /// What stands in a queue now, and the path of its first node.
+    async fn seen(
+        &self,
+        session: &Session,
+        operation: &'static str,
+        name: &LockName,
+    ) -> Result<Option<(LockState, String)>, BackendError> {
+        let client = session.client();
+        let dir = self.keys.of(name);
+        for _ in 0..LOOKS {
+            let children = client.list_children(&dir);
+            let queue = Queue::read(operation, client, &dir, children).await?;
+            let queue = queue.unwrap_or_default();
+            let Some(first) = queue.nodes().first() else {
+                return Ok(None);
+            };
+            let path = format!("{dir}/{first}");
+            let (data, czxid) = match client.get_data(&path).await {
+                Ok((data, stat)) => (data, Some(stat.czxid)),
+                // Its owner lets nobody read it; it holds all the same.
+                Err(Error::NoAuth) => (Vec::new(), None),
+                Err(Error::NoNode) => continue,
+                Err(error) => return Err(of_request(operation, &error)),
+            };
+            let token = czxid.and_then(|czxid| self.token(czxid).ok());
+            let waiters = u32::try_from(queue.nodes().len() - 1).ok();
+            let state = LockState::new(name.clone())
+                .with_holder(holder(&data, first))
+                .with_token(token)
+                .with_waiters(waiters);
+            return Ok(Some((state, path)));
+        }
+        Err(restless(operation))
+    }
+}
+
+/// Who holds: ours by their identity, others by their node and what they wrote into it.
+fn holder(data: &[u8], node: &str) -> String {
+    let text = std::str::from_utf8(data).ok();
+    match text {
+        Some(text) if text.parse::<HolderId>().is_ok() => text.to_owned(),
+        Some(text) if !text.is_empty() && text.len() <= 64 && !text.contains(char::is_control) => {
+            format!("{node} ({text})")
+        }
+        _ => node.to_owned(),
+    }
+}
+
+/// Reads that follow see what others did before.
+async fn sync(session: &Arc<Session>, operation: &'static str) -> Result<(), BackendError> {
+    let synced = session.client().sync("/").await;
+    synced.map_err(|error| of_request(operation, &error))
+}
+
+fn restless(operation: &'static str) -> BackendError {
+    let why = "the holder changed each time it was looked at";
+    fault(operation, Outcome::Unavailable, why)
+}

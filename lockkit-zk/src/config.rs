@@ -1,0 +1,286 @@
+//! Where the ensemble is, and how the store behaves.
+
+use std::fmt;
+#[cfg(feature = "tls")]
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::clock::{BootClock, Clock};
+use lockkit_core::{BackendError, Capabilities, EndsBy, Queueing, TtlOf, Waiting};
+
+use crate::backend::ZkStore;
+
+pub(crate) const PORT: u16 = 2181;
+const ROOT: &str = "/locks";
+
+/// How a lock name becomes a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Names {
+    /// One node below the root for each name: `/` is encoded, so that `a` and `a/b` are unrelated.
+    Encoded,
+    /// The name is the path below the root, as a Curator program writes it.
+    Raw,
+}
+
+/// Whose names the nodes in the queue have. Those of all dialects are respected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// `_c_<uuid>-lock-<number>`: Curator, go-zookeeper, and kazoo with `extra_lock_patterns`.
+    Curator,
+    /// `<uuid>__lock__<number>`: kazoo as it is.
+    Kazoo,
+}
+
+/// Who may touch the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Access {
+    /// Whoever reaches the ensemble.
+    Anyone,
+    /// Whoever has authenticated as the same user.
+    Creator,
+}
+
+/// How a user proves who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Auth {
+    /// The scheme `digest` of access lists.
+    Digest,
+    /// SASL with DIGEST-MD5.
+    #[cfg(feature = "sasl")]
+    Sasl,
+}
+
+/// The options of a [`ZkStore`].
+///
+/// # Examples
+/// ```no_run
+/// use std::time::Duration;
+/// use lockkit_zk::ZkStore;
+///
+/// # async fn example() -> Result<(), lockkit_core::BackendError> {
+/// let store = ZkStore::builder()
+///     .host("zk1", 2181)
+///     .host("zk2", 2181)
+///     .host("zk3", 2181)
+///     .session(Duration::from_secs(10))
+///     .connect()
+///     .await?;
+/// # let _ = store;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing happens before `connect`"]
+pub struct ZkStoreBuilder {
+    pub(crate) hosts: Vec<(String, u16)>,
+    pub(crate) chroot: String,
+    pub(crate) root: String,
+    pub(crate) names: Names,
+    pub(crate) dialect: Dialect,
+    pub(crate) session: Duration,
+    pub(crate) recheck: Duration,
+    pub(crate) token_base: u64,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) user: Option<(String, String)>,
+    pub(crate) auth: Auth,
+    pub(crate) access: Option<Access>,
+    pub(crate) clock: Arc<dyn Clock>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Tls>,
+    #[cfg(feature = "mutants")]
+    pub(crate) mutant: Option<crate::ZkMutant>,
+}
+
+/// Files of TLS.
+#[cfg(feature = "tls")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tls {
+    pub(crate) ca: PathBuf,
+    /// Certificate and key of the client.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl ZkStoreBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            hosts: Vec::new(),
+            chroot: String::new(),
+            root: ROOT.to_owned(),
+            names: Names::Encoded,
+            dialect: Dialect::Curator,
+            session: Duration::from_secs(30),
+            recheck: Duration::from_secs(3),
+            token_base: 0,
+            connect_timeout: Duration::from_secs(5),
+            user: None,
+            auth: Auth::Digest,
+            access: None,
+            clock: Arc::new(BootClock::default()),
+            #[cfg(feature = "tls")]
+            tls: None,
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+
+    /// Adds a member of the ensemble; 127.0.0.1 and port 2181 if there is none.
+    pub fn host(mut self, name: impl Into<String>, port: u16) -> Self {
+        self.hosts.push((name.into(), port));
+        self
+    }
+
+    /// The part of the tree that the store sees, such as `/shop`; made if it is not there.
+    pub fn chroot(mut self, path: impl Into<String>) -> Self {
+        self.chroot = path.into();
+        self
+    }
+
+    /// The node below which the locks lie, inside the chroot: `/locks` if not set.
+    pub fn root(mut self, path: impl Into<String>) -> Self {
+        self.root = path.into();
+        self
+    }
+
+    /// How a lock name becomes a path.
+    pub const fn names(mut self, names: Names) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Whose names the nodes in the queue have.
+    pub const fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// How long the session lasts without a sign of life, which is the lease of all holds. The
+    /// ensemble may grant another time; [`capabilities`](lockkit_core::DistributedLock::capabilities)
+    /// of the store tell which. At least three ticks of the servers should fit in.
+    pub const fn session(mut self, timeout: Duration) -> Self {
+        self.session = timeout;
+        self
+    }
+
+    /// The longest time between two looks of a waiter.
+    pub const fn recheck(mut self, recheck: Duration) -> Self {
+        self.recheck = recheck;
+        self
+    }
+
+    /// Is added to every token: for names that come from a store whose tokens were larger.
+    pub const fn token_base(mut self, base: u64) -> Self {
+        self.token_base = base;
+        self
+    }
+
+    /// The longest that connecting may take.
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Who the client is. Nodes belong to this user then, unless [`access`](Self::access) says otherwise.
+    pub fn user(
+        mut self,
+        auth: Auth,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        self.user = Some((user.into(), password.into()));
+        self.auth = auth;
+        self
+    }
+
+    /// Who may touch the nodes.
+    pub const fn access(mut self, access: Access) -> Self {
+        self.access = Some(access);
+        self
+    }
+
+    /// TLS; `ca` is a file of certificates to trust.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, ca: impl Into<PathBuf>) -> Self {
+        self.tls = Some(Tls {
+            ca: ca.into(),
+            identity: None,
+        });
+        self
+    }
+
+    /// The certificate and the key that prove who the client is, on TLS.
+    #[cfg(feature = "tls")]
+    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        if let Some(tls) = &mut self.tls {
+            tls.identity = Some((certificate.into(), key.into()));
+        }
+        self
+    }
+
+    /// The clock of the client above, which measures the age of the session.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Breaks a promise on purpose, to test the conformance suite.
+    #[cfg(feature = "mutants")]
+    pub const fn mutant(mut self, mutant: crate::ZkMutant) -> Self {
+        self.mutant = Some(mutant);
+        self
+    }
+
+    /// Connects and begins a session.
+    ///
+    /// # Errors
+    /// - [`BackendError`] if no member of the ensemble can be reached or it refuses this user.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a session that nobody has is closed.
+    pub async fn connect(self) -> Result<ZkStore, BackendError> {
+        ZkStore::connect(self).await
+    }
+
+    /// What the store will be able to do, if the ensemble grants the session as it is wished.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        capabilities(self.session, self.recheck)
+    }
+
+    pub(crate) fn who_may(&self) -> Access {
+        self.access.unwrap_or(match self.user {
+            Some(_) => Access::Creator,
+            None => Access::Anyone,
+        })
+    }
+}
+
+/// What a store can do whose session lasts for `session`.
+pub(crate) const fn capabilities(session: Duration, recheck: Duration) -> Capabilities {
+    Capabilities::new()
+        .with_ttl_range(session, session)
+        .with_ttl_of(TtlOf::PerSession)
+        .with_ends_by(EndsBy::Session)
+        .with_queueing(Queueing::Fifo)
+        .with_waiting(Waiting::Push)
+        .with_recheck(recheck)
+        .with_tells_loss(true)
+}
+
+/// Shows neither user nor password. INV-14.
+impl fmt::Debug for ZkStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkStoreBuilder")
+            .field("hosts", &self.hosts)
+            .field("chroot", &self.chroot)
+            .field("root", &self.root)
+            .field("names", &self.names)
+            .field("dialect", &self.dialect)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}

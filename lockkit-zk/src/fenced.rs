@@ -1,0 +1,237 @@
+//! Writes that the ensemble carries out only while a hold stands, in one transaction.
+
+use lockkit_core::backend::Ticket;
+use lockkit_core::{BackendError, Guard, LockClient, Outcome};
+use tokio::time::{Duration, timeout};
+use zookeeper_client::{CheckWriteError, CheckWriter, CreateMode, Error, MultiWriteResult};
+
+use crate::backend::ZkStore;
+use crate::config::Access;
+use crate::error::{BACKEND, fault, of_request};
+use crate::session::options;
+
+/// The longest that a transaction is waited for.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Says why guarded writes were not carried out.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FencedError {
+    /// The hold has ended: nothing was written. Stop writing.
+    #[error("the hold has ended: nothing was written")]
+    Fenced,
+    /// A write was refused, as for a node that is not there or has another version: nothing was
+    /// written.
+    #[error("write {index} was refused, and nothing was written: {why}")]
+    Refused {
+        /// Which one, from 0.
+        index: usize,
+        /// The ensemble's word for it.
+        why: String,
+    },
+    /// The ensemble failed. Look at the source.
+    #[error("the guarded writes failed")]
+    Backend(#[from] BackendError),
+}
+
+/// One write, or a condition for all.
+///
+/// # Units and shapes
+/// Paths are absolute, inside the chroot of the store. A version counts the changes of a node's data;
+/// `None` means any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Write {
+    /// Makes a persistent node.
+    Create {
+        /// Where.
+        path: String,
+        /// What is in it.
+        data: Vec<u8>,
+    },
+    /// Writes the data of a node.
+    Set {
+        /// Which.
+        path: String,
+        /// What is to be in it.
+        data: Vec<u8>,
+        /// Only if it has this version.
+        version: Option<i32>,
+    },
+    /// Deletes a node.
+    Delete {
+        /// Which.
+        path: String,
+        /// Only if it has this version.
+        version: Option<i32>,
+    },
+    /// Writes nothing, but lets all of it fail unless the node has this version.
+    Check {
+        /// Which.
+        path: String,
+        /// The version.
+        version: i32,
+    },
+}
+
+impl Write {
+    /// Makes a persistent node.
+    pub fn create(path: impl Into<String>, data: impl Into<Vec<u8>>) -> Self {
+        let (path, data) = (path.into(), data.into());
+        Self::Create { path, data }
+    }
+
+    /// Writes the data of a node, whatever its version.
+    pub fn set(path: impl Into<String>, data: impl Into<Vec<u8>>) -> Self {
+        let (path, data) = (path.into(), data.into());
+        let version = None;
+        Self::Set {
+            path,
+            data,
+            version,
+        }
+    }
+
+    /// Deletes a node, whatever its version.
+    pub fn delete(path: impl Into<String>) -> Self {
+        let (path, version) = (path.into(), None);
+        Self::Delete { path, version }
+    }
+
+    fn add(&self, writer: &mut CheckWriter<'_>, access: Access) -> Result<(), Error> {
+        match self {
+            Self::Create { path, data } => {
+                writer.add_create(path, data, &options(CreateMode::Persistent, access))
+            }
+            Self::Set {
+                path,
+                data,
+                version,
+            } => writer.add_set_data(path, data, *version),
+            Self::Delete { path, version } => writer.add_delete(path, *version),
+            Self::Check { path, version } => writer.add_check_version(path, *version),
+        }
+    }
+}
+
+/// What became of a [`Write`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Written {
+    /// The node was made.
+    Created,
+    /// The data were written.
+    Set {
+        /// The version that the node has now.
+        version: i32,
+    },
+    /// The node was deleted.
+    Deleted,
+    /// The condition was met.
+    Checked,
+}
+
+/// Writes that the ensemble carries out only while one hold stands.
+///
+/// The transaction begins with a check that the node of the hold is there, so that a stale holder's
+/// writes are refused whatever the clocks say. All of it is carried out, or nothing.
+///
+/// # Examples
+/// ```no_run
+/// use lockkit_core::{Guard, LockClient};
+/// use lockkit_zk::{Fenced, FencedError, Write};
+///
+/// # async fn example(client: LockClient, guard: Guard) -> Result<(), FencedError> {
+/// if let Some(fenced) = Fenced::by(&client, &guard) {
+///     fenced.write(&[Write::set("/stock/42", "7")]).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Source
+/// The check of the lock's node is that of the client library's own lock recipe.
+#[derive(Debug)]
+#[must_use = "nothing is written before `write`"]
+pub struct Fenced<'a> {
+    store: &'a ZkStore,
+    ticket: Ticket,
+}
+
+impl<'a> Fenced<'a> {
+    /// Writes under the hold of `guard`, which `client` gave; `None` if its store is not ZooKeeper.
+    pub fn by(client: &'a LockClient, guard: &Guard) -> Option<Self> {
+        let store = client.store()?;
+        // As the store sees it: a prefix of the client is part of its name.
+        let ticket = client.backend().resolve(guard.ticket());
+        Some(Self::new(store, ticket))
+    }
+
+    /// Writes under the hold of a ticket that `store` granted.
+    pub const fn new(store: &'a ZkStore, ticket: Ticket) -> Self {
+        Self { store, ticket }
+    }
+
+    /// Carries the writes out while the hold stands; one answer for each.
+    ///
+    /// # Errors
+    /// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
+    /// - [`FencedError::Refused`] if a write was refused; nothing was written.
+    /// - [`FencedError::Backend`] if the ensemble failed; its outcome says whether it may have been
+    ///   carried out.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may still be carried out, if the hold stands then.
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn write(&self, writes: &[Write]) -> Result<Vec<Written>, FencedError> {
+        let inner = &self.store.inner;
+        let place = inner.places.of(self.ticket.holder);
+        // By the node itself, not by what is believed of it: a hold that is believed lost may stand.
+        let path = place.as_ref().and_then(|place| place.own_path());
+        let (Some(place), Some(path)) = (place, path) else {
+            return Err(FencedError::Fenced);
+        };
+        if !place.granted {
+            return Err(FencedError::Fenced);
+        }
+        let client = place.session.client();
+        let bad = |error: Error| FencedError::Backend(of_request("guarded writes", &error));
+        let mut writer = client.new_check_writer(&path, None).map_err(bad)?;
+        for write in writes {
+            write.add(&mut writer, inner.access).map_err(bad)?;
+        }
+        let answer = timeout(LIMIT, writer.commit()).await;
+        let answer = answer.map_err(|_| BackendError::timeout(BACKEND, "guarded writes", LIMIT))?;
+        match answer {
+            Ok(results) => results.into_iter().map(read).collect(),
+            Err(
+                CheckWriteError::CheckFailed { .. }
+                | CheckWriteError::RequestFailed {
+                    source: Error::SessionExpired | Error::ClientClosed,
+                },
+            ) => Err(FencedError::Fenced),
+            Err(CheckWriteError::OperationFailed { index, source }) => {
+                let why = source.to_string();
+                Err(FencedError::Refused { index, why })
+            }
+            Err(CheckWriteError::RequestFailed { source }) => Err(bad(source)),
+        }
+    }
+}
+
+fn read(result: MultiWriteResult) -> Result<Written, FencedError> {
+    Ok(match result {
+        MultiWriteResult::Create { .. } => Written::Created,
+        MultiWriteResult::SetData { stat } => Written::Set {
+            version: stat.version,
+        },
+        MultiWriteResult::Delete => Written::Deleted,
+        MultiWriteResult::Check => Written::Checked,
+        _ => {
+            let why = "the answer is not understood";
+            return Err(fault("guarded writes", Outcome::Indeterminate, why).into());
+        }
+    })
+}

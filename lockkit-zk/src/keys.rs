@@ -1,0 +1,313 @@
+//! How a lock name becomes a path, and which nodes below it stand in its queue.
+
+use std::fmt::Write as _;
+
+use lockkit_core::LockName;
+use uuid::Uuid;
+
+use crate::config::{Dialect, Names};
+
+/// What precedes the number of a node that stands in the queue of a lock, at the end of its name:
+/// Curator and go-zookeeper; kazoo; and the readers and writers of both, who exclude us as well.
+const MARKS: [&str; 5] = ["lock-", "__lock__", "__rlock__", "__READ__", "__WRIT__"];
+/// A name cannot hold NUL, so this stands for a segment without any character.
+const EMPTY: &str = "%00";
+
+/// Where the locks lie and how their names are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    root: String,
+    names: Names,
+    dialect: Dialect,
+}
+
+impl Keys {
+    /// `root` is a path without a slash at its end, and empty for the root of the tree.
+    pub(crate) fn new(root: &str, names: Names, dialect: Dialect) -> Self {
+        Self {
+            root: root.trim_end_matches('/').to_owned(),
+            names,
+            dialect,
+        }
+    }
+
+    /// The node below which all locks lie.
+    pub(crate) fn root(&self) -> &str {
+        if self.root.is_empty() {
+            "/"
+        } else {
+            &self.root
+        }
+    }
+
+    /// Whether a name may lie below another.
+    pub(crate) fn nested(&self) -> bool {
+        self.names == Names::Raw
+    }
+
+    /// The node of a lock, below which its queue stands.
+    pub(crate) fn of(&self, name: &LockName) -> String {
+        let mut path = self.root.clone();
+        match self.names {
+            Names::Encoded => {
+                path.push('/');
+                path.push_str(&self.first(segment(name.as_str())));
+            }
+            Names::Raw => {
+                for (at, part) in name.as_str().split('/').enumerate() {
+                    path.push('/');
+                    let part = segment(part);
+                    path.push_str(&if at == 0 { self.first(part) } else { part });
+                }
+            }
+        }
+        path
+    }
+
+    /// At the top of the tree the servers keep their own things.
+    fn first(&self, segment: String) -> String {
+        if self.root.is_empty() && segment == "zookeeper" {
+            "zookeepe%72".to_owned()
+        } else {
+            segment
+        }
+    }
+
+    /// The name of the lock at a path below the root, given without the root and its slash.
+    pub(crate) fn name_at(&self, below: &str) -> Option<LockName> {
+        let parts: Option<Vec<String>> = below.split('/').map(unescape).collect();
+        let name = LockName::new(parts?.join("/")).ok()?;
+        // Only what we would write ourselves: another spelling is another program's node.
+        let path = self.of(&name);
+        (path.get(self.root.len() + 1..) == Some(below)).then_some(name)
+    }
+
+    /// What stands before the number in the name of a new node of the queue. Never used again.
+    pub(crate) fn new_prefix(&self) -> String {
+        let id = Uuid::new_v4();
+        match self.dialect {
+            Dialect::Curator => format!("_c_{}-lock-", id.hyphenated()),
+            Dialect::Kazoo => format!("{}__lock__", id.simple()),
+        }
+    }
+}
+
+/// Writes one segment of a path: what the server refuses, and what would be read as something else,
+/// is percent-encoded.
+fn segment(text: &str) -> String {
+    if text.is_empty() {
+        return EMPTY.to_owned();
+    }
+    let dots = text == "." || text == "..";
+    let mut written = String::with_capacity(text.len());
+    for c in text.chars() {
+        let refused = matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..);
+        if refused || c == '/' || c == '%' || (dots && c == '.') {
+            escape(c, &mut written);
+        } else {
+            written.push(c);
+        }
+    }
+    // Where names lie below names, a node that looks like a place in the queue must be one.
+    if number(&written).is_some()
+        && let Some(digit) = written.pop()
+    {
+        escape(digit, &mut written);
+    }
+    written
+}
+
+fn escape(c: char, written: &mut String) {
+    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+        // Writing to a string cannot fail.
+        let _ = write!(written, "%{byte:02X}");
+    }
+}
+
+fn unescape(text: &str) -> Option<String> {
+    if text == EMPTY {
+        return Some(String::new());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let [high, low, after @ ..] = after else {
+            return None;
+        };
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        bytes.push(u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The number of a node that stands in a queue; `None` if it stands in none. Past the last number of
+/// 32 bits servers write it with a sign.
+pub(crate) fn number(node: &str) -> Option<i32> {
+    let digits = node.len().checked_sub(10)?;
+    if !node.is_char_boundary(digits) {
+        return None;
+    }
+    let (mut head, mut tail) = node.split_at(digits);
+    // Ten places: `-2147483648` has one more, and a smaller one as in `-000000005` has them all.
+    if let Some(before) = head.strip_suffix('-')
+        && tail.bytes().all(|byte| byte.is_ascii_digit())
+        && MARKS.iter().any(|mark| before.ends_with(mark))
+    {
+        (head, tail) = (before, node.get(digits - 1..)?);
+    }
+    let unsigned = tail.strip_prefix('-').unwrap_or(tail);
+    let plain = !unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit());
+    let marked = MARKS.iter().any(|mark| head.ends_with(mark));
+    if plain && marked {
+        tail.parse().ok()
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn keys(names: Names) -> Keys {
+        Keys::new("/locks", names, Dialect::Curator)
+    }
+
+    fn path(names: Names, name: &str) -> String {
+        keys(names).of(&LockName::new(name).unwrap())
+    }
+
+    /// Frozen: other versions and other programs read these.
+    #[test]
+    fn golden() {
+        let table = [
+            ("orders", "/locks/orders", "/locks/orders"),
+            ("orders/42", "/locks/orders%2F42", "/locks/orders/42"),
+            ("/", "/locks/%2F", "/locks/%00/%00"),
+            ("a//b", "/locks/a%2F%2Fb", "/locks/a/%00/b"),
+            ("50%", "/locks/50%25", "/locks/50%25"),
+            ("%2F", "/locks/%252F", "/locks/%252F"),
+            (".", "/locks/%2E", "/locks/%2E"),
+            ("a/..", "/locks/a%2F..", "/locks/a/%2E%2E"),
+            ("a.b", "/locks/a.b", "/locks/a.b"),
+            ("tab\t", "/locks/tab%09", "/locks/tab%09"),
+            ("\u{7f}", "/locks/%7F", "/locks/%7F"),
+            ("\u{1F512}", "/locks/%F0%9F%94%92", "/locks/%F0%9F%94%92"),
+            ("ünï", "/locks/ünï", "/locks/ünï"),
+            (
+                "x-lock-0000000001",
+                "/locks/x-lock-000000000%31",
+                "/locks/x-lock-000000000%31",
+            ),
+            (
+                "a/__lock__0000000001",
+                "/locks/a%2F__lock__000000000%31",
+                "/locks/a/__lock__000000000%31",
+            ),
+        ];
+        for (name, encoded, raw) in table {
+            assert_eq!(path(Names::Encoded, name), encoded);
+            assert_eq!(path(Names::Raw, name), raw);
+        }
+        assert_eq!(keys(Names::Raw).root(), "/locks");
+        let top = Keys::new("/", Names::Encoded, Dialect::Curator);
+        let zookeeper = LockName::new("zookeeper").unwrap();
+        assert_eq!(top.of(&zookeeper), "/zookeepe%72");
+        assert_eq!(top.name_at("zookeepe%72"), Some(zookeeper));
+        assert_eq!(top.name_at("zookeeper"), None);
+        assert_eq!(
+            (top.root(), top.of(&LockName::new("a").unwrap())),
+            ("/", "/a".into())
+        );
+    }
+
+    #[test]
+    fn names_are_found_again_and_stay_apart() {
+        for names in [Names::Encoded, Names::Raw] {
+            let mut seen = HashSet::new();
+            for name in [
+                "a",
+                "a/b",
+                "a%2Fb",
+                "a//b",
+                "/",
+                "//",
+                "%00",
+                "%",
+                "..",
+                "%2E%2E",
+                "\u{FEFF}a",
+                "x-lock-0000000001",
+                "x-lock-000000000%31",
+                "\u{fffd}",
+                "-lock--2147483648",
+            ] {
+                let path = path(names, name);
+                let below = path.strip_prefix("/locks/").unwrap();
+                let found = keys(names).name_at(below).unwrap();
+                assert_eq!(found.as_str(), name, "{path}");
+                assert!(seen.insert(path));
+            }
+        }
+        assert_eq!(
+            keys(Names::Encoded).name_at("a%2fb"),
+            None,
+            "not our spelling"
+        );
+        assert_eq!(keys(Names::Encoded).name_at("50%"), None);
+    }
+
+    #[test]
+    fn numbers_of_all_dialects_are_read() {
+        for (node, expected) in [
+            (
+                "_c_1c3ba0b8-7a3b-4d8e-8f2a-3f1a2b3c4d5e-lock-0000000007",
+                Some(7),
+            ),
+            (
+                "_c_0123456789abcdef0123456789abcdef-lock-0000000008",
+                Some(8),
+            ),
+            ("lock-0000000009", Some(9)),
+            (
+                "0123456789abcdef0123456789abcdef__lock__0000000010",
+                Some(10),
+            ),
+            ("0123__rlock__0000000011", Some(11)),
+            ("_c_1-__WRIT__0000000012", Some(12)),
+            ("_c_1-__READ__0000000013", Some(13)),
+            ("_c_1-lock-2147483647", Some(i32::MAX)),
+            ("_c_1-lock--2147483648", Some(i32::MIN)),
+            ("_c_1-lock--000000005", Some(-5)),
+            ("_c_1-lock-", None),
+            ("_c_1-lease-0000000001", None),
+            ("lock-000000001", None),
+            ("lock-9999999999", None),
+            ("leases", None),
+            ("\u{fc}\u{fc}\u{fc}\u{fc}\u{fc}x", None),
+        ] {
+            assert_eq!(number(node), expected, "{node}");
+        }
+    }
+
+    #[test]
+    fn prefixes_are_those_of_the_dialects() {
+        let curator = keys(Names::Encoded).new_prefix();
+        assert_eq!(
+            (curator.len(), &curator[..3], &curator[39..]),
+            (45, "_c_", "-lock-")
+        );
+        assert_eq!(number(&format!("{curator}0000000003")), Some(3));
+        let kazoo = Keys::new("/", Names::Raw, Dialect::Kazoo).new_prefix();
+        assert_eq!((kazoo.len(), &kazoo[32..]), (40, "__lock__"));
+        assert_eq!(number(&format!("{kazoo}-000000003")), Some(-3));
+    }
+}

@@ -1,0 +1,114 @@
+//! Promises broken on purpose, so that the suite can be tested.
+
+use std::sync::Arc;
+
+use lockkit_core::backend::{Grant, Release, Renewal, Ticket};
+use lockkit_core::{BackendError, FencingToken};
+
+use crate::backend::Inner;
+use crate::keys;
+use crate::places::Node;
+use crate::session::Session;
+
+/// Names a promise that the store breaks: a fault that a real store has had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ZkMutant {
+    /// The number of the node is the token.
+    SequenceAsToken,
+    /// A waiter that is released leaves its node in the queue.
+    CancelledAcquireLeavesNode,
+    /// The answer of the server at hand proves that the session lives, although the leader had no part
+    /// in it.
+    FollowerReadAsHeartbeat,
+    /// A session that lives proves every hold on it.
+    KeepAliveTakenAsProof,
+    /// An attempt of a released ticket makes a node.
+    LateRequestMakesGhost,
+    /// A lease counts from its grant, however old the last sign of life is.
+    LeaseAgeIgnored,
+    /// A release ends the hold on its name, whoever has it.
+    ReleaseWithoutOwnerCheck,
+}
+
+impl ZkMutant {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::SequenceAsToken,
+        Self::CancelledAcquireLeavesNode,
+        Self::FollowerReadAsHeartbeat,
+        Self::KeepAliveTakenAsProof,
+        Self::LateRequestMakesGhost,
+        Self::LeaseAgeIgnored,
+        Self::ReleaseWithoutOwnerCheck,
+    ];
+}
+
+impl Inner {
+    pub(crate) fn broken_grant(&self, session: &Session, node: &Node) -> Option<Grant> {
+        let (token, since) = match self.mutant? {
+            ZkMutant::SequenceAsToken => {
+                let number = keys::number(&node.name)?;
+                let token = FencingToken::new(u64::try_from(number).ok()? + 1)?;
+                (token, session.since())
+            }
+            ZkMutant::LeaseAgeIgnored => (self.token(node.czxid).ok()?, session.now()),
+            _ => return None,
+        };
+        Some(Grant::new(token, session.lease()).with_since(since))
+    }
+
+    pub(crate) async fn broken_release(
+        &self,
+        ticket: &Ticket,
+    ) -> Option<Result<Release, BackendError>> {
+        let place = self.places.of(ticket.holder);
+        match self.mutant? {
+            ZkMutant::CancelledAcquireLeavesNode if !place.as_ref()?.granted => {
+                self.places.forget(ticket.holder);
+                Some(Ok(Release::NotHeld))
+            }
+            ZkMutant::ReleaseWithoutOwnerCheck => {
+                let ended = self.end(&ticket.name).await;
+                self.places.forget(ticket.holder);
+                Some(ended.map(|ended| match ended {
+                    Some(_) => Release::Released,
+                    None => Release::NotHeld,
+                }))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) async fn broken_renew(
+        &self,
+        tickets: &[Ticket],
+    ) -> Option<Vec<Result<Renewal, BackendError>>> {
+        let proof = self.mutant?;
+        if !matches!(
+            proof,
+            ZkMutant::FollowerReadAsHeartbeat | ZkMutant::KeepAliveTakenAsProof
+        ) {
+            return None;
+        }
+        let mut answers = Vec::new();
+        for ticket in tickets {
+            let place = self.places.of(ticket.holder)?;
+            let session = Arc::clone(&place.session);
+            let sent = session.now();
+            let there = match proof {
+                ZkMutant::FollowerReadAsHeartbeat => {
+                    let stat = session.client().check_stat(&place.own_path()?).await;
+                    stat.ok()?.is_some()
+                }
+                _ => session.client().sync("/").await.is_ok(),
+            };
+            answers.push(Ok(if there {
+                Renewal::Renewed { since: Some(sent) }
+            } else {
+                Renewal::NotHeld
+            }));
+        }
+        Some(answers)
+    }
+}

@@ -1,0 +1,23 @@
+//! The files of TLS.
+
+use std::fs;
+use std::path::Path;
+
+use zookeeper_client::{Error, TlsOptions};
+
+use crate::config::Tls;
+
+/// Reads them anew for each session, so that certificates can be renewed.
+pub(crate) fn options(tls: &Tls) -> Result<TlsOptions, Error> {
+    let options = TlsOptions::new().with_pem_ca(&read(&tls.ca)?)?;
+    match &tls.identity {
+        Some((certificate, key)) => options.with_pem_identity(&read(certificate)?, &read(key)?),
+        None => Ok(options),
+    }
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    // The library has no error for files, and this one is no secret.
+    fs::read_to_string(path)
+        .map_err(|error| Error::UnexpectedError(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,207 @@
+//! The options in a URL.
+
+use std::time::Duration;
+
+use lockkit_core::url::{InvalidUrl, StoreUrl};
+
+use crate::config::{Access, Auth, Dialect, Names, PORT, ZkStoreBuilder};
+
+impl ZkStoreBuilder {
+    /// Reads `zk://` and `zks://`, whose client options were taken before; the session is the client's
+    /// `ttl`, which the caller sets.
+    ///
+    /// | option | meaning | default |
+    /// |---|---|---|
+    /// | `root=/locks` | the node below which the locks lie, inside the chroot | as shown |
+    /// | `names=encoded` `raw` | whether `/` in a name is encoded, or makes a path as Curator's | `encoded` |
+    /// | `dialect=curator` `kazoo` | whose names our nodes have | `curator` |
+    /// | `recheck=3s` | a waiter looks at least so often, whatever it was told | as shown |
+    /// | `token_base=1000` | is added to every token | `0` |
+    /// | `connect_timeout=5s` | the longest that connecting may take | as shown |
+    /// | `auth=digest` `sasl` | how the user of the URL proves who it is; `sasl` needs the feature `sasl` | `digest` |
+    /// | `acl=anyone` `creator` | who may touch our nodes | `creator` with a user, else `anyone` |
+    /// | `ca=/ca.pem` | `zks:` the certificates to trust; needed | |
+    /// | `cert=/me.pem`, `key=/me.key` | `zks:` who the client is | none |
+    ///
+    /// # Errors
+    /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
+    pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
+        let mut this = Self::new();
+        this.take_behaviour(url)?;
+        this.take_identity(url)?;
+        #[cfg(feature = "tls")]
+        this.take_tls(url)?;
+        url.options.finish()?;
+        let expected = "has the members of the ensemble, and perhaps a chroot: write `zk://host1,host2:2181/chroot`";
+        url.expect(!url.hosts().is_empty(), expected)?;
+        this.hosts = url
+            .hosts()
+            .iter()
+            .map(|host| (host.name().to_owned(), host.port().unwrap_or(PORT)))
+            .collect();
+        this.chroot = url.path().trim_end_matches('/').to_owned();
+        url.expect(is_path(&this.chroot), expected)?;
+        Ok(this)
+    }
+
+    fn take_behaviour(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
+        let options = &mut url.options;
+        if let Some(root) = options.text("root") {
+            if !root.starts_with('/') || !is_path(root.trim_end_matches('/')) {
+                let why = "write a path as `/locks`";
+                return Err(InvalidUrl::bad_value("root", &root, why));
+            }
+            self.root = root;
+        }
+        let names = [("encoded", Names::Encoded), ("raw", Names::Raw)];
+        self.names = options.choice("names", &names)?.unwrap_or(self.names);
+        let dialects = [("curator", Dialect::Curator), ("kazoo", Dialect::Kazoo)];
+        self.dialect = options
+            .choice("dialect", &dialects)?
+            .unwrap_or(self.dialect);
+        self.token_base = options.number("token_base")?.unwrap_or(self.token_base);
+        for (name, field) in [
+            ("recheck", &mut self.recheck),
+            ("connect_timeout", &mut self.connect_timeout),
+        ] {
+            match options.duration(name)? {
+                Some(Duration::ZERO) => {
+                    let why = "it must be longer than nothing";
+                    return Err(InvalidUrl::bad_value(name, "0", why));
+                }
+                Some(duration) => *field = duration,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn take_identity(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
+        let ways = [
+            ("digest", Auth::Digest),
+            #[cfg(feature = "sasl")]
+            ("sasl", Auth::Sasl),
+        ];
+        self.auth = url.options.choice("auth", &ways)?.unwrap_or(self.auth);
+        let who = [("anyone", Access::Anyone), ("creator", Access::Creator)];
+        self.access = url.options.choice("acl", &who)?;
+        self.user = match (url.user(), url.password()) {
+            (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
+            (None, None) => None,
+            _ => {
+                let both = "has a user and a password, or neither: write `zk://user:password@host`";
+                return url.expect(false, both);
+            }
+        };
+        if self.access == Some(Access::Creator) && self.user.is_none() {
+            let why = "nobody is the creator without a user: write `zk://user:password@host`";
+            return Err(InvalidUrl::bad_value("acl", "creator", why));
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "tls")]
+    fn take_tls(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
+        let [ca, cert, key] = ["ca", "cert", "key"].map(|name| url.options.text(name));
+        if url.scheme() != "zks" {
+            return Ok(());
+        }
+        let Some(ca) = ca else {
+            let needed = "needs the certificates to trust: write `zks://host/?ca=/path/to/ca.pem`";
+            return url.expect(false, needed);
+        };
+        let identity = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+            (None, None) => None,
+            _ => {
+                let both =
+                    "has a certificate and its key, or neither: write `cert=/me.pem&key=/me.key`";
+                return url.expect(false, both);
+            }
+        };
+        let ca = ca.into();
+        self.tls = Some(crate::config::Tls { ca, identity });
+        Ok(())
+    }
+}
+
+/// Whether a path, without a slash at its end, has segments that the server takes.
+fn is_path(path: &str) -> bool {
+    let mut segments = path.split('/');
+    segments.next() == Some("") && segments.all(|part| !matches!(part, "" | "." | ".."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ZkStoreBuilder, InvalidUrl> {
+        let mut url: StoreUrl = text.parse()?;
+        ZkStoreBuilder::from_url(&mut url)
+    }
+
+    #[test]
+    fn every_part_of_a_url_arrives() {
+        let all = read(
+            "zk://app:p%40ss@a,b:7000,[::1]:7001/shop/eu?root=/x/y&names=raw&dialect=kazoo\
+             &recheck=1s&token_base=7&connect_timeout=2s&auth=digest&acl=anyone",
+        )
+        .unwrap();
+        let hosts = [("a", 2181), ("b", 7000), ("::1", 7001)];
+        assert_eq!(all.hosts, hosts.map(|(host, port)| (host.to_owned(), port)));
+        assert_eq!((&*all.chroot, &*all.root), ("/shop/eu", "/x/y"));
+        assert_eq!((all.names, all.dialect), (Names::Raw, Dialect::Kazoo));
+        assert_eq!((all.recheck, all.token_base), (Duration::from_secs(1), 7));
+        assert_eq!(all.connect_timeout, Duration::from_secs(2));
+        assert_eq!(all.user, Some(("app".into(), "p@ss".into())));
+        assert_eq!(all.who_may(), Access::Anyone);
+
+        let plain = read("zk://h/").unwrap();
+        assert_eq!((&*plain.chroot, &*plain.root), ("", "/locks"));
+        assert_eq!(plain.who_may(), Access::Anyone);
+        assert_eq!(read("zk://u:p@h").unwrap().who_may(), Access::Creator);
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn tls_needs_somebody_to_trust() {
+        let tls = read("zks://h/?ca=/ca.pem&cert=/me.pem&key=/me.key")
+            .unwrap()
+            .tls
+            .unwrap();
+        assert_eq!(tls.ca, std::path::Path::new("/ca.pem"));
+        assert_eq!(tls.identity, Some(("/me.pem".into(), "/me.key".into())));
+        assert!(read("zks://h/").is_err());
+        assert!(read("zks://h/?ca=/ca.pem&cert=/me.pem").is_err());
+        assert!(read("zk://h/").unwrap().tls.is_none());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for text in [
+            "zk://",
+            "zk:///chroot",
+            "zk://h/a//b",
+            "zk://h/a/../b",
+            "zk://h/?root=locks",
+            "zk://h/?root=/a/./b",
+            "zk://h/?names=some",
+            "zk://h/?dialect=java",
+            "zk://h/?recheck=0s",
+            "zk://h/?acl=creator",
+            "zk://user@h/",
+            "zk://h/?wake=poll",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let shown = format!("{:?}", read("zk://us3r:s3cret@h").unwrap());
+        assert!(
+            !shown.contains("us3r") && !shown.contains("s3cret"),
+            "{shown}"
+        );
+    }
+}
