@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use conformance_tests::foreign::{RedisPy, directory, missing};
 use conformance_tests::servers::{
-    MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, RedisServer, guardian,
+    EtcdCluster, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, RedisServer,
+    ZkCommand, ZkServer, guardian,
 };
 use lockkit_benches::{Bench, Program};
 
@@ -48,7 +49,7 @@ async fn measure() {
         format!("sqlite:{at}/locks.db"),
     ];
     // They live as long as this does.
-    let (mut redis, mut postgres, mut mysql) = (None, None, None);
+    let (mut redis, mut postgres, mut mysql, mut etcd, mut zk) = (None, None, None, None, None);
     if here("redis", missing(RedisServer::PROGRAM)) {
         let server = redis.insert(RedisServer::forgetful().await.unwrap());
         stores.push(server.url());
@@ -64,6 +65,15 @@ async fn measure() {
         let server = MysqlServer::start(&programs, &[]).await.unwrap();
         let port = mysql.insert(server).port();
         stores.push(format!("mariadb=mysql://admin@127.0.0.1:{port}/mysql"));
+    }
+    if here("etcd", missing(EtcdCluster::PROGRAM)) {
+        let guard = std::env::current_exe().unwrap();
+        let cluster = etcd.insert(EtcdCluster::start(&guard, 1).await.unwrap());
+        stores.push(format!("etcd://127.0.0.1:{}", cluster.ports()[0]));
+    }
+    if here("zookeeper", ZkServer::missing()) {
+        let server = zk.insert(ZkServer::start(&ZkCommand::system()).await.unwrap());
+        stores.push(format!("zk://127.0.0.1:{}", server.port()));
     }
     let mut bench = Bench::new(stores, Program::own().unwrap())
         .time(Duration::from_secs(seconds()))
