@@ -1,7 +1,8 @@
 //! All stores that can be had here, on servers of their own, beside the locks of others.
 //!
 //! `cargo bench -p lockkit-benches --all-features --bench stores` prints a table and writes
-//! `target/bench/stores.json` and `stores.html`; `-- --time 60` measures longer. A server or a peer that
+//! `target/bench/stores.json` and `stores.html`; `-- --time 60` measures longer, `-- --keep` also puts
+//! the figures where `cargo x tables` takes those of the manual from. A server or a peer that
 //! is not installed is named and left out; `cargo x setup` brings them.
 #![expect(
     clippy::print_stdout,
@@ -95,6 +96,10 @@ async fn measure() {
     std::fs::create_dir_all(&into).unwrap();
     std::fs::write(into.join("stores.json"), report.to_json().unwrap()).unwrap();
     std::fs::write(into.join("stores.html"), report.to_page()).unwrap();
+    if std::env::args().any(|word| word == "--keep") {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/stores.json");
+        std::fs::write(results, report.to_json().unwrap()).unwrap();
+    }
     println!("{} has the plots", into.join("stores.html").display());
 }
 
