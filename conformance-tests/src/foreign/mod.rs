@@ -4,6 +4,7 @@
 //! them, the tests only look whether they are there.
 
 mod curator;
+mod gozk;
 mod kazoo;
 mod peer;
 mod redis_py;
@@ -15,6 +16,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 pub use curator::Curator;
+pub use gozk::GoZk;
 pub use kazoo::Kazoo;
 pub use peer::Peer;
 pub use redis_py::RedisPy;
