@@ -48,6 +48,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     tell("redis-py", redis_py(workspace, &target));
     tell("curator", curator(workspace, &target));
     tell("kazoo", kazoo(workspace, &target));
+    tell("go-zookeeper", gozk(workspace, &target));
     let table = workspace
         .sh
         .read_file(format!("{INTEROP}/zookeeper/versions.txt"))
@@ -130,6 +131,32 @@ fn java(workspace: &Workspace, target: &Path, name: &str) -> Result<()> {
     .quiet()
     .run()
     .context("Maven cannot build the program")?;
+    for (from, to) in &sources {
+        sh.copy_file(from, to)?;
+    }
+    Ok(())
+}
+
+/// Builds the Go program, where there is Go. What it was built from lies beside it.
+fn gozk(workspace: &Workspace, target: &Path) -> Result<()> {
+    let (sh, out) = (&workspace.sh, target.join("gozk"));
+    let source = workspace.root.join(INTEROP).join("gozk");
+    let sources = ["main.go", "go.mod", "go.sum"].map(|name| (source.join(name), out.join(name)));
+    let same = |(from, to): &(PathBuf, PathBuf)| {
+        let old = fs::read(to);
+        old.is_ok_and(|old| fs::read(from).is_ok_and(|new| new == old))
+    };
+    if sources.iter().all(same) {
+        return Ok(());
+    }
+    let program = out.join("peer");
+    let _inside = sh.push_dir(&source);
+    cmd!(sh, "go build -trimpath -mod=readonly -o {program} .")
+        .env("CGO_ENABLED", "0")
+        .env("GOFLAGS", "-buildvcs=false")
+        .quiet()
+        .run()
+        .context("Go cannot build the program")?;
     for (from, to) in &sources {
         sh.copy_file(from, to)?;
     }
