@@ -125,12 +125,10 @@ fn crossover(figures: &[Value]) -> String {
         .collect();
     cases.dedup();
     let from = cases.into_iter().map(|case| {
-        let of_case = figures.iter().filter(|figure| figure["case"] == case);
         let rate = |figure: &Value, way: &str| figure[way]["per_second"].as_f64();
-        let last_loss = of_case
-            .filter(|it| rate(it, "locked") < rate(it, "watched"))
-            .last();
-        match last_loss.and_then(|figure| figure["contenders"].as_u64()) {
+        let loses = |it: &&Value| it["case"] == case && rate(it, "locked") < rate(it, "watched");
+        let last = figures.iter().rfind(loses);
+        match last.and_then(|figure| figure["contenders"].as_u64()) {
             Some(contenders) => format!("{case}: more than {contenders}"),
             None => format!("{case}: always"),
         }
