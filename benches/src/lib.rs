@@ -19,6 +19,8 @@
 //! library calls [`serve`] first in its `main`.
 //!
 //! # What is in `benches/`
+//! - `cargo bench -p lockkit-benches --all-features --bench stores`: all stores that can be had here, on
+//!   servers of their own, beside the locks of others.
 //! - `cargo bench -p lockkit-benches --bench overhead`: acquire, release and reentry on the memory
 //!   store, beside the bare map operation that no lock in memory can do without.
 //! - `cargo bench -p lockkit-benches --bench many_holds`: what 100 000 held guards cost in memory

@@ -51,8 +51,9 @@ impl Spread {
     /// Whether the interval is so wide that another run may well show another figure.
     #[must_use]
     pub fn is_noisy(&self) -> bool {
-        // Also where the median is zero and the width is no number.
-        !(self.width() <= LIMIT)
+        // Where the median is zero it is infinite.
+        let width = self.width();
+        width.is_nan() || width > LIMIT
     }
 }
 

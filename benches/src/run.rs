@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::bare::Fact;
 use crate::failure::{Failure, Outcome};
 use crate::latency::curve;
 use crate::machine::{self, Machine};
@@ -20,10 +21,12 @@ use crate::worker::Program;
 #[must_use = "nothing is measured before `run`"]
 pub struct Bench {
     stores: Vec<String>,
+    peers: Vec<(Place, Program, Vec<Fact>)>,
     topics: Vec<Topic>,
     rounds: usize,
     time: Duration,
     delay: Option<Duration>,
+    holds: usize,
     progress: bool,
     program: Program,
     /// Where the embedded stores are, until the run is over.
@@ -35,10 +38,12 @@ impl Bench {
     pub fn new(stores: impl IntoIterator<Item = String>, program: Program) -> Self {
         Self {
             stores: stores.into_iter().collect(),
+            peers: Vec::new(),
             topics: Topic::ALL.to_vec(),
             rounds: 9,
             time: Duration::from_secs(15),
             delay: None,
+            holds: 100_000,
             progress: false,
             program,
             place: None,
@@ -59,6 +64,20 @@ impl Bench {
         let mut bench = Self::new(stores, program);
         bench.place = Some(Arc::new(place));
         Ok(bench)
+    }
+
+    /// Also measures somebody else's lock, on the store of `url`, where many want the same; `facts` stand in
+    /// the report.
+    pub fn peer(
+        mut self,
+        label: impl Into<String>,
+        url: impl Into<String>,
+        program: Program,
+        facts: Vec<Fact>,
+    ) -> Self {
+        let (label, url) = (label.into(), url.into());
+        self.peers.push((Place { label, url }, program, facts));
+        self
     }
 
     /// Only these topics.
@@ -83,6 +102,12 @@ impl Bench {
     /// Also measures through a proxy that delays each direction so long.
     pub const fn delay(mut self, delay: Option<Duration>) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// Holds no more than so many at the same time; 100 000 by default.
+    pub const fn holds(mut self, most: usize) -> Self {
+        self.holds = most;
         self
     }
 
@@ -112,6 +137,14 @@ impl Bench {
             let why = |error| Failure::new(format!("{}: {error}", place.label));
             targets.push(target.map_err(why)?);
         }
+        for (place, program, facts) in &self.peers {
+            let mut target = Target::open(place, &prefix, None).await?;
+            target.peer = Some(program.clone());
+            // Its names must not be those of the lock that it is compared with.
+            target.prefix = format!("{prefix}peer{}-", targets.len());
+            target.facts.extend(facts.iter().cloned());
+            targets.push(target);
+        }
         let found = Found::of(&self, &targets).await;
         let mut failures = found.failures;
         for target in &targets {
@@ -140,7 +173,9 @@ impl Bench {
     fn cases(&self) -> impl Iterator<Item = Case> {
         let delayed = self.delay.is_some();
         let wanted = move |case: &Case| {
-            self.topics.contains(&case.topic()) && (delayed || case.topic() != Topic::Distance)
+            let few = !matches!(case, Case::Holds(count) if *count > self.holds);
+            let near = delayed || case.topic() != Topic::Distance;
+            self.topics.contains(&case.topic()) && few && near
         };
         CASES.iter().copied().filter(wanted)
     }

@@ -11,6 +11,7 @@ use tokio::net::lookup_host;
 
 use crate::bare::{self, Bare, Fact};
 use crate::failure::{Failure, Outcome};
+use crate::worker::Program;
 
 /// Which of the two that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -28,7 +29,7 @@ impl Side {
 }
 
 /// A store as somebody named it: `NAME=URL`, or the URL alone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) label: String,
     pub(crate) url: String,
@@ -69,6 +70,8 @@ pub(crate) struct Target {
     pub(crate) facts: Vec<Fact>,
     /// Before every name, so that nobody else's locks are met.
     pub(crate) prefix: String,
+    /// Whose lock is measured, if it is not that of this library.
+    pub(crate) peer: Option<Program>,
     /// The longer way, if there is one.
     pub(crate) far: Option<Arc<Far>>,
 }
@@ -106,6 +109,7 @@ impl Target {
             bare,
             facts,
             prefix: prefix.to_owned(),
+            peer: None,
             far,
         })
     }
@@ -118,6 +122,16 @@ impl Target {
     /// Whether other processes meet the same locks.
     pub(crate) fn is_shared(&self) -> bool {
         !self.url.starts_with("memory:")
+    }
+
+    /// A lease as short as `wished`, or the shortest that a client of this store can ask for.
+    pub(crate) fn lease(&self, wished: Duration) -> Duration {
+        let can = self.client.backend().capabilities();
+        if can.min_ttl == can.max_ttl {
+            // It was asked for when the session was made, and servers as they are set up give no less.
+            return wished.max(Duration::from_secs(4));
+        }
+        wished.max(can.min_ttl)
     }
 
     /// Removes what this run has left at the store.

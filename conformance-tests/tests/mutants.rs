@@ -7,13 +7,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conformance_tests::setups::{FileSetup, MemorySetup, RedisSetup, ZkSetup};
+use conformance_tests::setups::{
+    EtcdSetup, FileSetup, MemorySetup, PostgresSetup, RedisSetup, SqliteSetup, ZkSetup,
+};
 use conformance_tests::{Case, CaseRun, Programs, Setup, cases};
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockkit_core::file::FileMutant;
 use lockkit_core::memory::StoreMutant;
 use lockkit_core::mutants::Mutant;
+use lockkit_etcd::EtcdMutant;
 use lockkit_redis::RedisMutant;
+use lockkit_sql::SqlMutant;
 use lockkit_zk::ZkMutant;
 
 /// What is broken.
@@ -23,6 +27,8 @@ enum Broken {
     Memory(StoreMutant),
     File(FileMutant),
     Redis(RedisMutant),
+    Etcd(EtcdMutant),
+    Sql(SqlMutant),
     Zk(ZkMutant),
 }
 
@@ -36,10 +42,14 @@ enum In {
     File,
     Redis,
     RedisBarging,
+    Etcd,
+    Sqlite,
+    Postgres,
+    PostgresPin,
     Zk,
 }
 
-use Broken::{Client, File, Memory, Redis, Zk};
+use Broken::{Client, Etcd, File, Memory, Redis, Sql, Zk};
 
 #[rustfmt::skip]
 const TABLE: &[(Broken, In, &str)] = &[
@@ -94,6 +104,32 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Redis(RedisMutant::GhostOfLateRequest), In::Redis, "queue::late_attempt_of_a_withdrawn_waiter_delays_nobody"),
     (Redis(RedisMutant::NoAttemptAfterSubscribing), In::RedisBarging, "waiting::early_wake_up_is_kept"),
     (Redis(RedisMutant::NoAttemptAfterReconnecting), In::Redis, "outage::waiter_looks_again_when_its_wake_ups_come_back"),
+    (Etcd(EtcdMutant::GrantToExpiredLease), In::Etcd, "queue::waiter_whose_session_ended_holds_with_a_new_one"),
+    (Etcd(EtcdMutant::KeepAliveTakenAsProof), In::Etcd, "loss::renewal_never_makes_a_hold"),
+    (Etcd(EtcdMutant::GhostKept), In::Etcd, "etcd::key_of_a_late_request_is_deleted"),
+    (Etcd(EtcdMutant::ReleasedTicketForgotten), In::Etcd, "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost"),
+    (Etcd(EtcdMutant::GrantInMidRevision), In::Etcd, "queue::session_takes_a_hold_and_a_waiter_at_once"),
+    (Etcd(EtcdMutant::LeaseAgeIgnored), In::Etcd, "etcd::old_session_counts_from_its_last_beat"),
+    (Etcd(EtcdMutant::ReleaseWithoutOwnerCheck), In::Etcd, "exclusion::a_strangers_release_changes_nothing"),
+    (Etcd(EtcdMutant::WakeUpLost), In::Etcd, "waiting::release_wakes_the_waiter_at_once"),
+    (Etcd(EtcdMutant::TryLeavesQueueEntry), In::Etcd, "exclusion::try_leaves_nothing_behind"),
+    (Etcd(EtcdMutant::NamesNotEncoded), In::Etcd, "names::names_within_names_stay_apart"),
+    (Etcd(EtcdMutant::FenceNotCompared), In::Etcd, "etcd::work_of_a_broken_hold_is_refused"),
+    (Sql(SqlMutant::ReleaseWithoutOwnerCheck), In::Sqlite, "exclusion::a_strangers_release_changes_nothing"),
+    (Sql(SqlMutant::ReleaseWithoutOwnerCheck), In::Postgres, "exclusion::a_strangers_release_changes_nothing"),
+    (Sql(SqlMutant::RenewalRecreates), In::Sqlite, "loss::renewal_never_makes_a_hold"),
+    (Sql(SqlMutant::RenewalRecreates), In::Postgres, "loss::renewal_never_makes_a_hold"),
+    (Sql(SqlMutant::BareCounter), In::Sqlite, "fencing::token_grows_over_wipe"),
+    (Sql(SqlMutant::BareCounter), In::Postgres, "fencing::token_grows_over_wipe"),
+    (Sql(SqlMutant::TokenOfLastHolderRepeated), In::Sqlite, "fencing::token_grows_over_release"),
+    (Sql(SqlMutant::TokenOfLastHolderRepeated), In::Postgres, "fencing::token_grows_over_release"),
+    (Sql(SqlMutant::TokenRaisedOnRepeat), In::Sqlite, "fencing::repeated_attempt_keeps_the_token"),
+    (Sql(SqlMutant::TokenRaisedOnRepeat), In::Postgres, "fencing::repeated_attempt_keeps_the_token"),
+    (Sql(SqlMutant::LeaseNeverEnds), In::Sqlite, "lease::store_ends_a_lease_that_nobody_renews"),
+    (Sql(SqlMutant::LeaseNeverEnds), In::Postgres, "lease::store_ends_a_lease_that_nobody_renews"),
+    (Sql(SqlMutant::WakeUpLost), In::Postgres, "capabilities::push_tells_a_waiter"),
+    (Sql(SqlMutant::TokenRaisedInsidePin), In::PostgresPin, "fencing::token_grows_over_break"),
+    (Sql(SqlMutant::PrefixIsPattern), In::Sqlite, "admin::list_keeps_to_its_prefix"),
     (Zk(ZkMutant::SequenceAsToken), In::Zk, "fencing::token_grows_over_wipe"),
     (Zk(ZkMutant::CancelledAcquireLeavesNode), In::Zk, "residue::nothing_left_after_giving_up"),
     (Zk(ZkMutant::KeepAliveTakenAsProof), In::Zk, "loss::renewal_never_makes_a_hold"),
@@ -125,7 +161,9 @@ fn main() -> ExitCode {
 fn trial((broken, place, case): (Broken, In, &'static str)) -> Trial {
     let name = format!("{broken:?} is caught by {case}");
     Trial::test(name, move || {
-        let found = cases::find(case).ok_or(format!("no case is called {case}"))?;
+        let found = cases::find(case)
+            .or_else(|| etcd::find(case))
+            .ok_or(format!("no case is called {case}"))?;
         sound(place, &found)?;
         let start = tokio::time::Instant::now();
         let caught = outcome(broken, place, &found).err();
@@ -153,7 +191,7 @@ fn outcome(broken: Broken, place: In, case: &Case) -> Result<(), String> {
     let run_of_case = CaseRun::new(&*setup, case, Programs::default());
     match broken {
         Client(mutant) => run(run_of_case.mutant(mutant)),
-        Memory(_) | File(_) | Redis(_) | Zk(_) => run(run_of_case),
+        Memory(_) | File(_) | Redis(_) | Etcd(_) | Sql(_) | Zk(_) => run(run_of_case),
     }
 }
 
@@ -181,10 +219,32 @@ fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
                 _ => redis,
             });
         }
+        In::Etcd => {
+            return Box::new(match broken {
+                Some(Etcd(mutant)) => EtcdSetup::single().mutant(mutant),
+                _ => EtcdSetup::single(),
+            });
+        }
         In::Zk => {
             return Box::new(match broken {
                 Some(Zk(mutant)) => ZkSetup::one().mutant(mutant),
                 _ => ZkSetup::one(),
+            });
+        }
+        In::Sqlite => {
+            return Box::new(match broken {
+                Some(Sql(mutant)) => SqliteSetup::new().mutant(mutant),
+                _ => SqliteSetup::new(),
+            });
+        }
+        In::Postgres | In::PostgresPin => {
+            let postgres = match place {
+                In::Postgres => PostgresSetup::leases(),
+                _ => PostgresSetup::pins(),
+            };
+            return Box::new(match broken {
+                Some(Sql(mutant)) => postgres.mutant(mutant),
+                _ => postgres,
             });
         }
         In::File => {
@@ -211,7 +271,9 @@ fn every_mutant() -> Result<(), Failed> {
     let all = all.chain(StoreMutant::ALL.iter().map(|mutant| Memory(*mutant)));
     let all = all.chain(FileMutant::ALL.iter().map(|mutant| File(*mutant)));
     let all = all.chain(RedisMutant::ALL.iter().map(|mutant| Redis(*mutant)));
+    let all = all.chain(EtcdMutant::ALL.iter().map(|mutant| Etcd(*mutant)));
     let all = all.chain(ZkMutant::ALL.iter().map(|mutant| Zk(*mutant)));
+    let all = all.chain(SqlMutant::ALL.iter().map(|mutant| Sql(*mutant)));
     let missing: Vec<String> = all
         .map(|broken| format!("{broken:?}"))
         .filter(|name| !listed.contains(name))
@@ -220,5 +282,76 @@ fn every_mutant() -> Result<(), Failed> {
         Ok(())
     } else {
         Err(format!("not in the table: {}", missing.join(", ")).into())
+    }
+}
+
+/// What only a store in etcd can be asked.
+mod etcd {
+    use std::sync::Arc;
+
+    use conformance_tests::task::within;
+    use conformance_tests::{Case, Ctx, Failure, Outcome, ensure};
+    use etcd_client::{Client, PutOptions, Txn, TxnOp};
+    use lockkit_core::DistributedLock;
+    use lockkit_core::backend::Attempt;
+    use lockkit_etcd::{EtcdStore, Fenced, FencedError};
+    use tokio::time::sleep;
+
+    pub(super) fn find(name: &str) -> Option<Case> {
+        let cases = [
+            Case::new(key_of_a_late_request_is_deleted),
+            Case::new(old_session_counts_from_its_last_beat),
+            Case::new(work_of_a_broken_hold_is_refused),
+        ];
+        cases.into_iter().find(|case| case.name() == name)
+    }
+
+    fn inner(store: &Arc<dyn DistributedLock>) -> Outcome<&EtcdStore> {
+        let inner = store.as_any().downcast_ref();
+        inner.ok_or_else(|| Failure::new("the store is etcd"))
+    }
+
+    async fn key_of_a_late_request_is_deleted(ctx: &Ctx) -> Outcome {
+        let url = ctx.site().url().unwrap_or_default();
+        let place = url.trim_start_matches("etcd://");
+        let (host, root) = place.split_once('/').unwrap_or((place, ""));
+        let mut asker = Client::connect([host], None).await?;
+        let store = ctx.store().await?;
+        let client = ctx.builder(Arc::clone(&store)).build()?;
+        let other = client.lock(ctx.name())?.acquire().await?;
+        let lease = inner(&store)?.leases().first().copied().unwrap_or(0);
+        let late = format!("{root}/late/{lease:x}-999999");
+        let options = PutOptions::new().with_lease(lease);
+        asker.put(late, "late", Some(options)).await?;
+        let lock = ctx.client().await?.lock("late")?;
+        within(ctx.ttl() * 2, lock.acquire())
+            .await??
+            .release()
+            .await?;
+        other.check()?;
+        Ok(())
+    }
+
+    async fn old_session_counts_from_its_last_beat(ctx: &Ctx) -> Outcome {
+        let lock = ctx.client().await?.lock(ctx.name())?;
+        lock.acquire().await?.release().await?;
+        // Beats have ended by then, and the session has not.
+        sleep(ctx.ttl() * 3 / 5).await;
+        let left = lock.acquire().await?.remaining();
+        ensure(left < ctx.ttl() * 14 / 15, format!("believes in {left:?}"))
+    }
+
+    async fn work_of_a_broken_hold_is_refused(ctx: &Ctx) -> Outcome {
+        let (name, store) = (ctx.name(), ctx.store().await?);
+        let ticket = ctx.ticket(&name)?;
+        let Attempt::Granted(grant) = store.attempt(&ticket).await? else {
+            return Err(Failure::new("a free lock was refused"));
+        };
+        ctx.store().await?.break_lock(&ticket.name).await?;
+        let fenced = Fenced::new(inner(&store)?, ticket, grant.token);
+        let work = Txn::new().and_then([TxnOp::put("stock", "stale", None)]);
+        let answer = fenced.commit(work).await;
+        let refused = matches!(answer, Err(FencedError::Fenced));
+        ensure(refused, format!("{answer:?}"))
     }
 }

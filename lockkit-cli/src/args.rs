@@ -247,6 +247,9 @@ pub(crate) struct BenchArgs {
     /// In how many rounds.
     #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) rounds: u16,
+    /// The most locks that are held at the same time.
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
+    pub(crate) holds: usize,
     /// Also measures with so much delay in each direction, and counts round trips.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) delay: Option<Duration>,

@@ -47,6 +47,7 @@ fn measure(args: &BenchArgs) -> Result<Report, Failure> {
         .time(args.time)
         .rounds(args.rounds.into())
         .delay(args.delay)
+        .holds(args.holds)
         .progress(stderr().is_terminal());
     if !args.only.is_empty() {
         bench = bench.topics(args.only.iter().map(|part| topic(*part)));

@@ -1,1 +1,26 @@
-//! A store of lockkit.
+#![doc = include_str!("../docs.md")]
+
+mod admin;
+mod backend;
+mod config;
+mod contenders;
+mod desk;
+mod error;
+mod fenced;
+mod keys;
+mod link;
+mod mutant;
+mod session;
+mod sessions;
+mod steps;
+mod url;
+mod watcher;
+
+pub use etcd_client;
+
+pub use backend::{Counts, EtcdStore};
+pub use config::{EtcdStoreBuilder, LeaseOf};
+pub use fenced::{Fenced, FencedError};
+pub use keys::Names;
+#[cfg(feature = "mutants")]
+pub use mutant::EtcdMutant;

@@ -21,6 +21,7 @@ use crate::stores;
 /// | `postgres://user:password@host:5432/database` | a table of PostgreSQL (feature `postgres`); its own TLS options with feature `tls` |
 /// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss:` with TLS (feature `tls`), `redis+unix:///path` on a socket |
 /// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks:` with TLS (feature `tls`) |
+/// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path stands before the locks' keys; `etcds:` with TLS (feature `tls`) |
 ///
 /// | option | meaning | default |
 /// |---|---|---|
@@ -31,8 +32,9 @@ use crate::stores;
 /// | `max_hold=1h` | the longest hold | none |
 /// | `poll=5ms..200ms` | `file:` `sqlite:` the pauses of waiters between two looks | as shown |
 /// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:` as its [own page](https://docs.rs/lockkit-redis) says | `fifo`, `push` |
-/// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:` as its [own page](https://docs.rs/lockkit-zk) says; `ttl` is the session's | as shown first |
 /// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores: as their [own page](https://docs.rs/lockkit-sql) says | |
+/// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:` as its [own page](https://docs.rs/lockkit-zk) says; `ttl` is the session's | as shown first |
+/// | `names=encoded` `raw`, `lease=session` `hold`, `token_base=0` and more | `etcd:` as its [own page](https://docs.rs/lockkit-etcd) says | `encoded`, `session` |
 /// | `allow_network_fs=true` | `file:` accepts a network file system, for one machine | `false` |
 ///
 /// Durations are whole numbers with a unit: `us`, `ms`, `s`, `m`, `h`, `d`. The path and the values of

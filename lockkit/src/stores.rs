@@ -36,6 +36,7 @@ const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
 /// session's, the session gets it.
 #[cfg_attr(
     not(any(
+        feature = "etcd",
         feature = "mysql",
         feature = "postgres",
         feature = "redis",
@@ -63,14 +64,16 @@ pub(crate) async fn open(
         "file" => file(url),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => redis(url).await,
-        #[cfg(feature = "zk")]
-        "zk" | "zks" => zk(url, clock, ttl).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => etcd(url, clock).await,
         #[cfg(feature = "mysql")]
         "mysql" => mysql(url).await,
         #[cfg(feature = "postgres")]
         "postgres" => postgres(url).await,
         #[cfg(feature = "sqlite")]
         "sqlite" => sqlite(url).await,
+        #[cfg(feature = "zk")]
+        "zk" | "zks" => zk(url, clock, ttl).await,
         other => Err(absent(other).into()),
     }
 }
@@ -146,23 +149,20 @@ async fn redis(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
     Ok(Arc::new(builder.connect().await?))
 }
 
-#[cfg(feature = "zk")]
-async fn zk(
+#[cfg(feature = "etcd")]
+async fn etcd(
     url: &mut StoreUrl,
     clock: Option<&Arc<dyn Clock>>,
-    ttl: Option<Duration>,
 ) -> Result<Arc<dyn DistributedLock>> {
-    if url.scheme() == "zks" && !cfg!(feature = "tls") {
+    if url.scheme() == "etcds" && !cfg!(feature = "tls") {
         let feature = "tls";
         let scheme = url.scheme().to_owned();
         return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
     }
-    let mut builder = lockkit_zk::ZkStoreBuilder::from_url(url)?;
+    let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
+    // Leases of a session are measured here, so that both must read the same clock.
     if let Some(clock) = clock {
         builder = builder.clock(Arc::clone(clock));
-    }
-    if let Some(ttl) = ttl {
-        builder = builder.session(ttl);
     }
     Ok(Arc::new(builder.connect().await?))
 }
@@ -182,5 +182,26 @@ async fn postgres(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
 #[cfg(feature = "sqlite")]
 async fn sqlite(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
     let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Sqlite>::from_url(url)?;
+    Ok(Arc::new(builder.connect().await?))
+}
+
+#[cfg(feature = "zk")]
+async fn zk(
+    url: &mut StoreUrl,
+    clock: Option<&Arc<dyn Clock>>,
+    ttl: Option<Duration>,
+) -> Result<Arc<dyn DistributedLock>> {
+    if url.scheme() == "zks" && !cfg!(feature = "tls") {
+        let feature = "tls";
+        let scheme = url.scheme().to_owned();
+        return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
+    }
+    let mut builder = lockkit_zk::ZkStoreBuilder::from_url(url)?;
+    if let Some(clock) = clock {
+        builder = builder.clock(Arc::clone(clock));
+    }
+    if let Some(ttl) = ttl {
+        builder = builder.session(ttl);
+    }
     Ok(Arc::new(builder.connect().await?))
 }

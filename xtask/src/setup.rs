@@ -47,21 +47,6 @@ const NEEDS: &[Need] = &[
         for_what: "Redis behind a proxy",
     },
     Need {
-        program: "/usr/share/java/zookeeper.jar",
-        package: "zookeeper",
-        for_what: "the store on ZooKeeper",
-    },
-    Need {
-        program: "/usr/share/java/slf4j-simple.jar",
-        package: "libslf4j-java",
-        for_what: "the log of ZooKeeper",
-    },
-    Need {
-        program: "/usr/share/java/netty-codec.jar",
-        package: "libnetty-java",
-        for_what: "ZooKeeper with TLS",
-    },
-    Need {
         program: "postgres",
         package: "postgresql",
         for_what: "the store on PostgreSQL",
@@ -80,6 +65,36 @@ const NEEDS: &[Need] = &[
         program: "faketime",
         package: "faketime",
         for_what: "databases whose clock jumps",
+    },
+    Need {
+        program: "/usr/share/java/zookeeper.jar",
+        package: "zookeeper",
+        for_what: "the store on ZooKeeper",
+    },
+    Need {
+        program: "/usr/share/java/slf4j-simple.jar",
+        package: "libslf4j-java",
+        for_what: "the log of ZooKeeper",
+    },
+    Need {
+        program: "/usr/share/java/netty-codec.jar",
+        package: "libnetty-java",
+        for_what: "ZooKeeper with TLS",
+    },
+    Need {
+        program: "etcd",
+        package: "etcd-server",
+        for_what: "the store on etcd",
+    },
+    Need {
+        program: "etcdctl",
+        package: "etcd-client",
+        for_what: "locks shared with etcdctl",
+    },
+    Need {
+        program: "protoc",
+        package: "protobuf-compiler",
+        for_what: "building the client of etcd",
     },
     Need {
         program: "javac",

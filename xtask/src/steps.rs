@@ -16,16 +16,25 @@ const COMMAND: &str = "lockkit-cli";
 /// Every case on every setup, and beside that table what only one kind of store can be asked.
 const SUITE: &[&str] = &[
     "browser",
+    "cas",
     "conformance",
+    "faults_etcd",
     "faults_redis",
     "faults_sql",
     "faults_zk",
+    "interop_etcd",
+    "interop_etcd_go",
     "interop_redis_py",
     "interop_redisson",
     "interop_zk",
     "measure",
+    "peers",
+    "programs",
     "soak_redis",
+    "soak_sql",
+    "speed_etcd",
     "speed_redis",
+    "speed_sql",
     "speed_zk",
 ];
 /// Runs the suite against promises that are broken on purpose.

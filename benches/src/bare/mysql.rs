@@ -38,7 +38,10 @@ impl Database {
         if let Some(password) = url.password() {
             server = server.password(password);
         }
-        let pool = MySqlPoolOptions::new().max_connections(10);
+        // No look at a connection before each use: that would be another round trip.
+        let pool = MySqlPoolOptions::new()
+            .max_connections(10)
+            .test_before_acquire(false);
         let pool = pool.connect_with(server.clone()).await?;
         sqlx::query(TABLE).execute(&pool).await?;
         Ok(Self { server, pool })

@@ -40,7 +40,10 @@ impl Database {
         if !database.is_empty() {
             server = server.database(database);
         }
-        let pool = PgPoolOptions::new().max_connections(10);
+        // No look at a connection before each use: that would be another round trip.
+        let pool = PgPoolOptions::new()
+            .max_connections(10)
+            .test_before_acquire(false);
         let pool = pool.connect_with(server.clone()).await?;
         // Workers come at the same time, and two who make a table at once fail.
         let mut connection = pool.acquire().await?;

@@ -35,7 +35,9 @@ impl File {
             .synchronous(sync)
             .busy_timeout(Duration::from_secs(10));
         // Only one can write at a time.
-        let pool = SqlitePoolOptions::new().max_connections(1);
+        let pool = SqlitePoolOptions::new()
+            .max_connections(1)
+            .test_before_acquire(false);
         let pool = pool.connect_with(file).await?;
         sqlx::query(
             "CREATE TABLE IF NOT EXISTS lockkit_bench (name TEXT PRIMARY KEY, ends REAL NOT NULL)",

@@ -24,7 +24,7 @@ impl Crowd {
     pub(super) async fn start(
         target: &Target,
         url: &str,
-        program: &Program,
+        programs: [&Program; 2],
         [contenders, processes]: [usize; 2],
     ) -> Outcome<Self> {
         let mut workers = [Vec::new(), Vec::new()];
@@ -38,7 +38,7 @@ impl Crowd {
                     name: name(target, side, format_args!("crowd-{contenders}-{processes}")),
                     role: Role::Crowd { first, count },
                 };
-                workers[side as usize].push(Worker::start(program, &start).await?);
+                workers[side as usize].push(Worker::start(programs[side as usize], &start).await?);
             }
         }
         Ok(Self {

@@ -173,13 +173,17 @@ impl Case {
         target: &Target,
         program: &Program,
     ) -> Outcome<Option<Box<dyn Probe>>> {
+        if let Some(peer) = &target.peer {
+            return self.open_peer(target, peer, program).await;
+        }
         Ok(Some(match self {
             Self::Solo => Box::new(solo::Solo::new(target)?),
             Self::Tasks(count) => Box::new(tasks::Tasks::new(target, count, None)),
             Self::ManyNames => Box::new(tasks::Tasks::new(target, 64, Some(10_000))),
             Self::Crowd(_, processes) if processes > 1 && !target.is_shared() => return Ok(None),
             Self::Crowd(count, processes) => {
-                let crowd = crowd::Crowd::start(target, &target.url, program, [count, processes]);
+                let crowd =
+                    crowd::Crowd::start(target, &target.url, [program; 2], [count, processes]);
                 Box::new(crowd.await?)
             }
             Self::FarSolo => match &target.far {
@@ -188,14 +192,30 @@ impl Case {
             },
             Self::FarCrowd => match &target.far {
                 Some(far) => {
-                    let crowd = crowd::Crowd::start(target, &far.url, program, [8, 4]);
+                    let crowd = crowd::Crowd::start(target, &far.url, [program; 2], [8, 4]);
                     Box::new(crowd.await?)
                 }
                 None => return Ok(None),
             },
             Self::Recovery if !target.is_shared() => return Ok(None),
-            Self::Recovery => Box::new(recovery::Recovery::new(target, program).await?),
+            Self::Recovery => Box::new(recovery::Recovery::new(target, program)),
             Self::Holds(count) => Box::new(holds::Holds::start(target, program, count).await?),
         }))
+    }
+
+    /// Somebody else's lock is measured where its program takes turns.
+    async fn open_peer(
+        self,
+        target: &Target,
+        peer: &Program,
+        program: &Program,
+    ) -> Outcome<Option<Box<dyn Probe>>> {
+        let crowd = match self {
+            Self::Crowd(count, processes) => [count, processes],
+            _ => return Ok(None),
+        };
+        let programs = [peer, program];
+        let crowd = crowd::Crowd::start(target, &target.url, programs, crowd).await?;
+        Ok(Some(Box::new(crowd)))
     }
 }

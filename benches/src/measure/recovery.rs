@@ -27,18 +27,17 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    pub(super) async fn new(target: &Target, program: &Program) -> Outcome<Self> {
+    pub(super) fn new(target: &Target, program: &Program) -> Self {
         // As short as the store allows: a report of minutes has no time for leases of half a minute.
-        let shortest = target.client.backend().capabilities().min_ttl;
-        let ttl = shortest.max(Duration::from_secs(1));
+        let ttl = target.lease(Duration::from_secs(1));
         let option = format!("{}ms", ttl.as_millis());
-        Ok(Self {
+        Self {
             program: program.clone(),
             url: with_option(&target.url, "ttl", &option),
             ttl,
             names: Side::BOTH.map(|side| name(target, side, "recovery")),
             used: 0,
-        })
+        }
     }
 }
 

@@ -31,6 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
 }
 
 impl Program {
@@ -42,7 +43,28 @@ impl Program {
         Ok(Self {
             path: std::env::current_exe()?,
             arguments: vec![ARGUMENT.into()],
+            environment: Vec::new(),
         })
+    }
+
+    /// A foreign program that takes the same orders and gives the same answers, in any language:
+    /// `benches/peers/redis_py.py` is one.
+    pub fn foreign(
+        path: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Self {
+        Self {
+            path: path.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// The same with a variable of its environment.
+    #[must_use]
+    pub fn with_env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
     }
 }
 
@@ -108,6 +130,12 @@ impl Worker {
     pub(crate) async fn start(program: &Program, start: &Start) -> Outcome<Self> {
         let mut child = Command::new(&program.path)
             .args(&program.arguments)
+            .envs(
+                program
+                    .environment
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -129,7 +157,7 @@ impl Worker {
     }
 
     /// Gives an order.
-    pub(crate) async fn say(&mut self, order: &impl Serialize) -> Outcome {
+    pub(crate) async fn say(&mut self, order: &(impl Serialize + Sync)) -> Outcome {
         let mut line = serde_json::to_vec(order)?;
         line.push(b'\n');
         Ok(self.input.write_all(&line).await?)

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit::{Guard, Lease, Lock, LockClient};
+use lockkit::{Guard, Lock, LockClient};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::task::{JoinSet, consume_budget};
@@ -116,7 +116,10 @@ async fn crowd(start: &Start, first: usize, count: usize, input: &mut Input) -> 
 async fn turns(members: Vec<Member>, span: Duration) -> Outcome<(Answer, Vec<Member>)> {
     let start = Instant::now();
     let mut tasks = JoinSet::new();
-    for (number, member) in members.into_iter().enumerate() {
+    let mut members: Vec<_> = members.into_iter().enumerate().collect();
+    // Where a round is short, those who come first are served more often: let it be others each time.
+    fastrand::shuffle(&mut members);
+    for (number, member) in members {
         tasks.spawn(async move { (number, member.turns(start + span).await) });
     }
     let mut done = Vec::new();
@@ -282,8 +285,8 @@ impl Kept {
                             if Instant::now() > end {
                                 break;
                             }
-                            let lease = Lease::renewed(ttl.max(shortest(&client)));
-                            let lock = client.lock(name)?.with_lease(lease)?;
+                            // With the client's lease, which the URL says.
+                            let lock = client.lock(name)?;
                             guards.push(lock.acquire().await?);
                             // A store that answers at once must not keep the keeper from its turn.
                             consume_budget().await;
@@ -338,8 +341,4 @@ impl Kept {
             },
         }
     }
-}
-
-fn shortest(client: &LockClient) -> Duration {
-    client.backend().capabilities().min_ttl
 }

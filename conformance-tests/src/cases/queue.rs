@@ -1,5 +1,6 @@
 //! The queue of a store: its order, and those who die in it. P3.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::Lease;
@@ -37,6 +38,12 @@ pub(super) fn cases() -> Vec<Case> {
             .needs(Need::Fifo)
             .needs(Need::LeasePerHold),
         Case::new(waiter_of_an_ended_session_is_passed_over)
+            .needs(Need::Fifo)
+            .hook(Hook::ExpireSession),
+        Case::new(waiter_whose_session_ended_holds_with_a_new_one)
+            .needs(Need::Fifo)
+            .hook(Hook::ExpireSession),
+        Case::new(session_takes_a_hold_and_a_waiter_at_once)
             .needs(Need::Fifo)
             .hook(Hook::ExpireSession),
     ]
@@ -187,6 +194,47 @@ async fn waiter_of_an_ended_session_is_passed_over(ctx: &Ctx) -> Outcome {
     until("the lock is free", free).await?;
     let guard = a.try_acquire().await?;
     ensure(guard.is_some(), "a dead session's waiter has the lock")
+}
+
+/// A client whose session ends while it waits begins again: what it is granted, it has.
+async fn waiter_whose_session_ended_holds_with_a_new_one(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let a = ctx.client().await?.lock(name.as_str())?;
+    let guard = a.acquire().await?;
+    let store = ctx.store().await?;
+    let b = ctx.builder(Arc::clone(&store)).build()?.lock(name)?;
+    let mut waiter = acquire(&b);
+    ctx.queued(&a, 1).await?;
+    waiter.waits_for(Duration::from_millis(100)).await?;
+    ctx.site().expire_session(&*store).await?;
+    guard.release().await?;
+    holds(&a, waiter.soon().await??).await
+}
+
+/// Two clients on one session: the one that waits does not take the place of the one that held.
+async fn session_takes_a_hold_and_a_waiter_at_once(ctx: &Ctx) -> Outcome {
+    let (name, store) = (ctx.name(), ctx.store().await?);
+    let client = async || ctx.builder(Arc::clone(&store)).build();
+    let a = client().await?.lock(name.as_str())?;
+    let b = client().await?.lock(name.as_str())?;
+    let other = ctx.client().await?.lock(name)?;
+    let _guard = a.acquire().await?;
+    let mut waiter = acquire(&b);
+    ctx.queued(&other, 1).await?;
+    waiter.waits_for(Duration::from_millis(100)).await?;
+    ctx.site().expire_session(&*store).await?;
+    holds(&other, waiter.soon().await??).await
+}
+
+/// The store says so too.
+async fn holds(lock: &lockkit_core::Lock, guard: lockkit_core::Guard) -> Outcome {
+    let holders = lock.inspect().await?.map(|state| state.holders);
+    ensure(
+        holders.as_deref() == Some(&[guard.holder().to_string()]),
+        format!("granted to {}, but {holders:?}", guard.holder()),
+    )?;
+    guard.release().await?;
+    Ok(())
 }
 
 fn long(lock: lockkit_core::Lock) -> Outcome<lockkit_core::Lock> {

@@ -4,6 +4,8 @@
 //! them, the tests only look whether they are there.
 
 mod curator;
+mod etcd;
+mod go_etcd;
 mod gozk;
 mod kazoo;
 mod peer;
@@ -16,6 +18,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 pub use curator::Curator;
+pub use etcd::EtcdVersion;
+pub use go_etcd::GoEtcd;
 pub use gozk::GoZk;
 pub use kazoo::Kazoo;
 pub use peer::Peer;

@@ -8,6 +8,7 @@
 //! The guardian is a program that calls [`guardian::serve`] first in its `main`: the `server-guard`
 //! binary of this crate, or any other.
 
+mod etcd;
 mod family;
 mod fresh;
 pub mod guardian;
@@ -21,6 +22,7 @@ mod redis;
 mod unprivileged;
 mod zk;
 
+pub use etcd::EtcdCluster;
 pub use mysql::{MysqlPrograms, MysqlServer};
 pub use nutcracker::Nutcracker;
 pub use pgbouncer::PgBouncer;

@@ -1,6 +1,8 @@
 //! The setups of the stores that come with the core.
 
 #[cfg(unix)]
+mod etcd;
+#[cfg(unix)]
 mod file;
 mod memory;
 #[cfg(unix)]
@@ -15,6 +17,8 @@ mod sqlite;
 #[cfg(unix)]
 mod zk;
 
+#[cfg(unix)]
+pub use etcd::EtcdSetup;
 #[cfg(unix)]
 pub use file::FileSetup;
 pub use memory::MemorySetup;
@@ -50,6 +54,12 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(RedisSetup::poll()),
         #[cfg(unix)]
         Box::new(RedisProxySetup::new()),
+        #[cfg(unix)]
+        Box::new(EtcdSetup::single()),
+        #[cfg(unix)]
+        Box::new(EtcdSetup::lease_per_hold()),
+        #[cfg(unix)]
+        Box::new(EtcdSetup::cluster()),
         Box::new(SqliteSetup::new()),
         #[cfg(unix)]
         Box::new(PostgresSetup::leases()),
@@ -82,6 +92,12 @@ pub fn all() -> Vec<Box<dyn Setup>> {
     let versions = crate::foreign::ZkVersion::all().into_iter();
     #[cfg(unix)]
     let versions = versions.map(|version| Box::new(ZkSetup::version(version)) as Box<dyn Setup>);
+    #[cfg(unix)]
+    let setups = setups.chain(versions);
+    #[cfg(unix)]
+    let versions = crate::foreign::EtcdVersion::all().into_iter();
+    #[cfg(unix)]
+    let versions = versions.map(|version| Box::new(EtcdSetup::version(version)) as Box<dyn Setup>);
     #[cfg(unix)]
     let setups = setups.chain(versions).collect();
     setups

@@ -184,8 +184,9 @@ impl Setup for MysqlSetup {
     }
 
     fn ttl(&self) -> Duration {
-        // The server counts the silence of a session in seconds, and each pin connects first.
-        Duration::from_millis(if self.kind.pins() { 3000 } else { 1200 })
+        // A thread of the server for each connection, a new one for each pin: on a busy machine each
+        // of them comes late. And the server counts the silence of a pin in seconds.
+        Duration::from_secs(if self.kind.pins() { 3 } else { 2 })
     }
 
     async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {

@@ -80,6 +80,8 @@ pub(crate) async fn sessions_of_the_application_keep_their_settings<D: Database>
         guard.release().await?;
         client.list("").await?;
         client.drain().await;
+        // The connection that hears of wake-ups is one of the pool's.
+        drop((client, of));
         let after = D::settings(&pool).await?;
         ensure(before == after, format!("{before:?}\n{after:?}"))?;
     }

@@ -50,7 +50,7 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     async fn restart(&self) -> Outcome;
 
     /// As the administrator.
-    async fn run(&self, sql: &str) -> Outcome;
+    fn run(&self, sql: &str) -> impl Future<Output = Outcome> + Send;
     async fn ask(&self, sql: &str) -> Outcome<Vec<String>>;
 
     /// How to connect as `app`.
@@ -324,7 +324,9 @@ impl Database for Maria {
     async fn errors(&self) -> Outcome<Vec<String>> {
         let log = self.0.process().data().join("data/sql_errors.log");
         let text = std::fs::read_to_string(log).unwrap_or_default();
+        // It tells of warnings too.
         let app = text.lines().filter(|line| line.contains("app["));
+        let app = app.filter(|line| line.contains(" ERROR "));
         Ok(app.map(str::to_owned).collect())
     }
 
@@ -366,7 +368,8 @@ impl Database for Maria {
     fn row_lock(name: &str, span: Duration) -> String {
         let seconds = span.as_secs_f64();
         format!(
-            "begin; select 1 from app.lockkit_locks where name = '{name}' for update; \
+            "set max_statement_time = 0; begin; \
+             select 1 from app.lockkit_locks where name = '{name}' for update; \
              select sleep({seconds}); commit"
         )
     }
@@ -382,7 +385,7 @@ impl Database for Maria {
          grant select, insert, update on app.lockkit_locks to poor@'127.0.0.1'";
 }
 
-/// All connections of a pool that is at rest.
+/// All connections of a pool, as soon as nobody has one.
 async fn every_connection<D: sqlx::Database>(
     pool: &Pool<D>,
 ) -> Outcome<Vec<sqlx::pool::PoolConnection<D>>> {

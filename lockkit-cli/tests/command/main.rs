@@ -8,6 +8,7 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod contention;
+mod cron;
 mod death;
 mod exit_codes;
 mod loss;

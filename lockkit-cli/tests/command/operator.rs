@@ -128,3 +128,44 @@ fn watch_ends_quietly_when_nobody_reads() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(output.stderr, b"");
 }
+
+#[test]
+fn schema_prints_what_makes_the_table_and_touches_nothing() {
+    let stage = Stage::new();
+    for url in [
+        "sqlite:/nowhere/locks.db?table=app_locks",
+        "postgres://nowhere.invalid/?table=app_locks",
+        "mysql://nowhere.invalid/db?table=app_locks",
+    ] {
+        let output = stage.call(&["schema", url]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("CREATE TABLE IF NOT EXISTS"), "{text}");
+        assert!(
+            text.contains("app_locks") && !text.contains("{table}"),
+            "{text}"
+        );
+    }
+    assert_eq!(stage.code(&["schema", "redis://host/"]), Some(64));
+    assert_eq!(stage.code(&["schema", "sqlite:a.db?table=a;b"]), Some(64));
+}
+
+#[test]
+fn purge_deletes_rows_and_refuses_what_has_none() {
+    let stage = Stage::new();
+    let url = format!("sqlite:{}/purged.db", stage.dir().display());
+    assert_eq!(
+        stage.code(&["run", "--url", &url, "job", "--", "true"]),
+        Some(0)
+    );
+    let arguments = ["purge", &url, "--older-than", "7d", "--json"];
+    let output = stage.call(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(json(&output.stdout)["purged"], 0);
+    // Shorter than the longest lease: the row of a hold could go with its token.
+    assert_eq!(stage.code(&["purge", &url, "--older-than", "1h"]), Some(64));
+    assert_eq!(
+        stage.code(&["purge", "memory:", "--older-than", "7d"]),
+        Some(64)
+    );
+}

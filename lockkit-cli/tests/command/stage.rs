@@ -1,9 +1,13 @@
 //! What every test needs: a store of its own, the command, and waiting with an end to it.
+//!
+//! The store is the embedded one. `LOCKKIT_COMMAND_STORE` names another, and every test must end in
+//! the same way on that one: `sqlite:`, with a file for each test, or the URL of a database, with a
+//! table for each.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -24,7 +28,18 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self::at(None)
+        let mut stage = Self::at(None);
+        if let Ok(store) = std::env::var("LOCKKIT_COMMAND_STORE") {
+            stage.url = Some(match store.as_str() {
+                "sqlite:" => format!("sqlite:{}/locks.db", stage.dir().display()),
+                url => {
+                    static STAGES: AtomicU32 = AtomicU32::new(0);
+                    let number = STAGES.fetch_add(1, Ordering::Relaxed);
+                    format!("{url}?table=stage_{}_{number}", std::process::id())
+                }
+            });
+        }
+        stage
     }
 
     /// The same for the store at `url`.
@@ -34,6 +49,10 @@ impl Stage {
         Self { dir, url }
     }
 
+    pub(crate) const fn is_embedded(&self) -> bool {
+        self.url.is_none()
+    }
+
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -41,6 +60,12 @@ impl Stage {
     /// The command with nothing of the environment that could lead it elsewhere.
     pub(crate) fn lockkit(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkit"));
+        self.lead(&mut command);
+        command
+    }
+
+    /// Leads a command to this store.
+    pub(crate) fn lead(&self, command: &mut Command) {
         command
             .env_remove("LOCKKIT_URL")
             .env("XDG_STATE_HOME", self.dir())
@@ -48,7 +73,6 @@ impl Stage {
         if let Some(url) = &self.url {
             command.env("LOCKKIT_URL", url);
         }
-        command
     }
 
     /// The command, started by a shell script that finds it and its arguments in `"$0" "$@"`.
@@ -56,8 +80,7 @@ impl Stage {
         let lockkit = self.lockkit();
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).arg(lockkit.get_program());
-        shell.env_remove("LOCKKIT_URL");
-        shell.env("XDG_STATE_HOME", self.dir()).stdin(Stdio::null());
+        self.lead(&mut shell);
         shell
     }
 

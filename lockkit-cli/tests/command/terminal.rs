@@ -30,12 +30,12 @@ impl Console {
                 .open(&path)
                 .unwrap()
         };
-        let shell = Command::new("setsid")
+        let mut shell = Command::new("setsid");
+        stage.lead(&mut shell);
+        let shell = shell
             .args(["--ctty", "--wait", "bash", "--norc", "--noprofile", "-i"])
-            .env("XDG_STATE_HOME", stage.dir())
             .env("L", env!("CARGO_BIN_EXE_lockkit"))
             .env("PS1", "> ")
-            .env_remove("LOCKKIT_URL")
             .stdin(end())
             .stdout(end())
             .stderr(end())

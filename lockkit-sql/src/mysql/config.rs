@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<SqlStoreBuilder<Mysql>, InvalidUrl> {
-        SqlStoreBuilder::from_url(&mut text.parse()?)
+        SqlStoreBuilder::<Mysql>::from_url(&mut text.parse()?)
     }
 
     #[test]

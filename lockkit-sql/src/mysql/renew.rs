@@ -10,7 +10,6 @@ use super::error::ERRORS;
 use super::message::{self, ask};
 use super::steps::{Mysql, is_conflict};
 use super::{SPELLING, Statements};
-use crate::error::Phase;
 use crate::pool::Use;
 use crate::statement::{Values, micros, push_bytes};
 
@@ -79,14 +78,7 @@ impl Mysql {
                 taken.put_back();
                 Ok(answers)
             }
-            Err(Some(error)) => {
-                if matches!(error, sqlx::Error::Database(_)) {
-                    taken.put_back();
-                } else {
-                    self.pool.distrust();
-                }
-                Err(ERRORS.of("renew", Phase::Asking, &error))
-            }
+            Err(Some(error)) => Err(self.failed("renew", taken, &error)),
             Err(None) => Err(ERRORS.unreadable("renew")),
         }
     }

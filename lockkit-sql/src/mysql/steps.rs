@@ -14,7 +14,7 @@ use crate::backend::Counts;
 use crate::config::Options;
 use crate::dialect::{Source, Steps, Which};
 use crate::error::{Phase, Problem};
-use crate::pool::{Pool, Use};
+use crate::pool::{Pool, Taken, Use};
 use crate::row::{self, Row};
 use crate::schema::{Schema, misfit};
 use crate::statement::{Values, micros, push_bytes};
@@ -104,19 +104,34 @@ impl Mysql {
                     return Ok(answers);
                 }
                 Err(error) => {
-                    if matches!(error, sqlx::Error::Database(_)) {
-                        taken.put_back();
-                    } else {
-                        self.pool.distrust();
-                    }
                     tries += 1;
-                    let conflict = is_conflict(&error) && tries < CONFLICTS;
-                    if !conflict {
-                        return Err(ERRORS.of(operation, Phase::Asking, &error));
+                    if is_conflict(&error) && tries < CONFLICTS {
+                        taken.put_back();
+                        continue;
                     }
+                    return Err(self.failed(operation, taken, &error));
                 }
             }
         }
+    }
+
+    /// What became of a request, and of its connection: after a statement that failed it can be used
+    /// again, but not after its end.
+    pub(super) fn failed(
+        &self,
+        operation: &'static str,
+        taken: Taken<'_, sqlx::MySql>,
+        error: &sqlx::Error,
+    ) -> BackendError {
+        let told = ERRORS.of(operation, Phase::Asking, error);
+        let of_the_statement = matches!(error, sqlx::Error::Database(_));
+        if of_the_statement && told.outcome() != Outcome::Indeterminate {
+            taken.put_back();
+        } else {
+            drop(taken);
+            self.pool.distrust();
+        }
+        told
     }
 
     async fn attempt_lease(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
@@ -200,11 +215,19 @@ impl Mysql {
 
     /// Columns and keys, as the server would make the table anew; none if it is not there.
     async fn columns(&self, table: &Table) -> Result<Vec<(String, String)>, BackendError> {
+        // To look at a table that is not there would be an error in the server's log.
+        let place = table
+            .schema()
+            .map_or(String::new(), |schema| format!("FROM `{schema}` "));
+        let known = format!("SHOW TABLES {place}LIKE '{}'", table.name());
+        let known = self.ask("open", &known).await?;
+        let mut known = known.iter().flat_map(|answer| &answer.rows);
+        // In the pattern `_` stands for any sign.
+        if !known.any(|row| message::text(row, 0).as_deref() == Some(table.name())) {
+            return Ok(Vec::new());
+        }
         let show = format!("SHOW CREATE TABLE {}", table.quoted(SPELLING.quote));
-        let answers = match self.ask("open", &show).await {
-            Err(error) if has_code(&error, "1146") => return Ok(Vec::new()),
-            answered => answered?,
-        };
+        let answers = self.ask("open", &show).await?;
         let row = answers.first().and_then(|answer| answer.rows.first());
         let text = row.and_then(|row| message::text(row, 1));
         let text = text.ok_or_else(|| ERRORS.unreadable("open"))?;

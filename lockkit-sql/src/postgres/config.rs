@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<SqlStoreBuilder<Postgres>, InvalidUrl> {
-        SqlStoreBuilder::from_url(&mut text.parse()?)
+        SqlStoreBuilder::<Postgres>::from_url(&mut text.parse()?)
     }
 
     #[test]

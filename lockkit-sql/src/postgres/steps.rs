@@ -9,6 +9,7 @@ use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket,
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Waiting};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{PgPool, Row as _};
+use tokio::task::JoinSet;
 
 use super::error::ERRORS;
 use super::notify::Desk;
@@ -58,7 +59,7 @@ fn beside(server: &PgConnectOptions, most: u32) -> PgPool {
 /// PostgreSQL.
 #[derive(Debug)]
 pub struct Postgres {
-    pool: Pool<sqlx::Postgres>,
+    pool: Arc<Pool<sqlx::Postgres>>,
     /// Where the connection comes from that listens.
     listening: PgPool,
     statements: Statements,
@@ -74,45 +75,20 @@ impl Postgres {
         &self.statements
     }
 
-    /// Sends one message on a connection that is closed if it does not answer to the end.
+    /// Sends one message, on its own feet: a caller that is not polled must not keep a connection
+    /// from others. One that is dropped takes the request with it.
     pub(super) async fn ask(
         &self,
         operation: &'static str,
         by: Use,
         text: String,
     ) -> Result<Vec<PgRow>, BackendError> {
-        let mut conflicts = 0;
-        loop {
-            let mut taken = self.pool.take(operation, by).await?;
-            let Some(connection) = taken.connection() else {
-                return Err(unreadable(operation));
-            };
-            match send(connection, text.clone()).await {
-                Ok(rows) => {
-                    taken.put_back();
-                    return Ok(rows);
-                }
-                Err(error) if is_conflict(&error) && conflicts < 3 => {
-                    conflicts += 1;
-                    taken.put_back();
-                }
-                Err(error @ sqlx::Error::Database(_)) => {
-                    let error = of(operation, &error);
-                    if error.outcome() == Outcome::Indeterminate {
-                        // Ended by the server.
-                        drop(taken);
-                        self.pool.distrust();
-                    } else {
-                        taken.put_back();
-                    }
-                    return Err(error);
-                }
-                Err(error) => {
-                    drop(taken);
-                    self.pool.distrust();
-                    return Err(of(operation, &error));
-                }
-            }
+        let pool = Arc::clone(&self.pool);
+        let mut asking = JoinSet::new();
+        asking.spawn(async move { ask(&pool, operation, by, text).await });
+        match asking.join_next().await {
+            Some(Ok(answer)) => answer,
+            _ => Err(unreadable(operation)),
         }
     }
 
@@ -285,6 +261,44 @@ impl Postgres {
     }
 }
 
+/// Sends one message on a connection that is closed if it does not answer to the end.
+async fn ask(
+    pool: &Pool<sqlx::Postgres>,
+    operation: &'static str,
+    by: Use,
+    text: String,
+) -> Result<Vec<PgRow>, BackendError> {
+    let mut conflicts = 0;
+    loop {
+        let mut taken = pool.take(operation, by).await?;
+        let Some(connection) = taken.connection() else {
+            return Err(unreadable(operation));
+        };
+        match send(connection, text.clone()).await {
+            Ok(rows) => {
+                taken.put_back();
+                return Ok(rows);
+            }
+            Err(error) if is_conflict(&error) && conflicts < 3 => {
+                conflicts += 1;
+                taken.put_back();
+            }
+            Err(error) => {
+                let refused = matches!(error, sqlx::Error::Database(_));
+                let error = of(operation, &error);
+                if refused && error.outcome() != Outcome::Indeterminate {
+                    taken.put_back();
+                } else {
+                    // Lost, or ended by the server.
+                    drop(taken);
+                    pool.distrust();
+                }
+                return Err(error);
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl Steps for Postgres {
     type Driver = sqlx::Postgres;
@@ -312,7 +326,7 @@ impl Steps for Postgres {
         let desk = Arc::new(Desk::new(statements.channel.clone()));
         let pins = options.pin.then(|| Pins::new(pinning, Arc::clone(&desk)));
         let this = Self {
-            pool: Pool::new(source, &options, ERRORS),
+            pool: Arc::new(Pool::new(source, &options, ERRORS)),
             listening,
             desk,
             statements,

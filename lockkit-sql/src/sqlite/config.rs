@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<SqlStoreBuilder<Sqlite>, InvalidUrl> {
-        SqlStoreBuilder::from_url(&mut text.parse()?)
+        SqlStoreBuilder::<Sqlite>::from_url(&mut text.parse()?)
     }
 
     #[test]

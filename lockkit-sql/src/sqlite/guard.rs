@@ -19,13 +19,12 @@ impl Inside for Sqlite {
         token: FencingToken,
         transaction: &mut Transaction<'_, sqlx::Sqlite>,
     ) -> Result<bool, BackendError> {
-        let holder = ticket.holder.to_string();
-        let values = [
-            Value::Bytes(ticket.name.as_str().as_bytes()),
-            Value::Text(&holder),
+        let values = vec![
+            Value::name(&ticket.name),
+            Value::holder(ticket),
             Value::Number(token.get().cast_signed()),
         ];
-        let rows = run(transaction, &self.statements().guard, &values).await;
+        let rows = run(transaction, &self.statements().guard, values).await;
         let rows = rows.map_err(|error| ERRORS.of("guard", Phase::Asking, &error))?;
         Ok(!rows.is_empty())
     }
@@ -35,8 +34,8 @@ impl Inside for Sqlite {
         name: &LockName,
         transaction: &mut Transaction<'_, sqlx::Sqlite>,
     ) -> Result<bool, BackendError> {
-        let values = [Value::Bytes(name.as_str().as_bytes())];
-        let rows = run(transaction, &self.statements().txlock, &values).await;
+        let values = vec![Value::name(name)];
+        let rows = run(transaction, &self.statements().txlock, values).await;
         let rows = rows.map_err(|error| ERRORS.of("lock", Phase::Asking, &error))?;
         Ok(!rows.is_empty())
     }

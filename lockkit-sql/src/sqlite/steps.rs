@@ -1,5 +1,6 @@
 //! The steps of the contract.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -7,7 +8,7 @@ use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket,
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _, SqliteConnection, SqlitePool};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 
 use super::error::ERRORS;
 use super::{SPELLING, Statements, TABLE};
@@ -42,20 +43,33 @@ pub struct Sqlite {
 /// One writer is all that a file can have; more connections would only wait for each other.
 #[derive(Debug)]
 enum Connections {
-    Own {
-        options: Box<SqliteConnectOptions>,
-        open: Mutex<Option<SqliteConnection>>,
-    },
+    Own(Arc<Own>),
     Application(SqlitePool),
 }
 
+#[derive(Debug)]
+struct Own {
+    options: Box<SqliteConnectOptions>,
+    open: Mutex<Option<SqliteConnection>>,
+}
+
 /// A value of a statement.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Value<'a> {
-    Bytes(&'a [u8]),
-    Text(&'a str),
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Bytes(Vec<u8>),
+    Text(String),
     Number(i64),
     Nothing,
+}
+
+impl Value {
+    pub(super) fn name(name: &LockName) -> Self {
+        Self::Bytes(name.as_str().as_bytes().to_vec())
+    }
+
+    pub(super) fn holder(ticket: &Ticket) -> Self {
+        Self::Text(ticket.holder.to_string())
+    }
 }
 
 impl Connections {
@@ -64,53 +78,61 @@ impl Connections {
         &self,
         operation: &'static str,
         statement: &str,
-        values: &[Value<'_>],
+        values: Vec<Value>,
     ) -> Result<Vec<SqliteRow>, BackendError> {
         match self {
-            Self::Own { options, open } => {
-                let mut open = self.opened(operation, options, open.lock().await).await?;
-                let Some(connection) = open.as_mut() else {
-                    return Err(ERRORS.unreadable(operation));
-                };
-                let answer = run(connection, statement, values).await;
-                if matches!(answer, Err(sqlx::Error::WorkerCrashed)) {
-                    *open = None;
-                }
-                answer
+            // On its own feet: a caller that is not polled must not keep the connection from others.
+            Self::Own(own) => {
+                let (own, statement) = (Arc::clone(own), statement.to_owned());
+                let run = async move { own.run(operation, &statement, values).await };
+                let ended = |_| ERRORS.unreadable(operation);
+                tokio::spawn(run).await.map_err(ended)?
             }
             Self::Application(pool) => {
                 let connecting = |error| ERRORS.of(operation, Phase::Connecting, &error);
                 let mut connection = pool.acquire().await.map_err(connecting)?;
-                run(&mut connection, statement, values).await
+                let answer = run(&mut connection, statement, values).await;
+                answer.map_err(|error| ERRORS.of(operation, Phase::Asking, &error))
             }
         }
-        .map_err(|error| ERRORS.of(operation, Phase::Asking, &error))
     }
+}
 
-    async fn opened<'a>(
+impl Own {
+    async fn run(
         &self,
         operation: &'static str,
-        options: &SqliteConnectOptions,
-        mut open: MutexGuard<'a, Option<SqliteConnection>>,
-    ) -> Result<MutexGuard<'a, Option<SqliteConnection>>, BackendError> {
-        let mut tries = 0;
-        while open.is_none() {
-            tries += 1;
-            match SqliteConnection::connect_with(options).await {
-                Ok(connection) => *open = Some(connection),
-                Err(error) => {
-                    let error = ERRORS.of(operation, Phase::Connecting, &error);
-                    if tries == OPENINGS || error.outcome() == Outcome::Rejected {
-                        return Err(error);
-                    }
-                    // Two processes that turn a new file into one with a log of writes meet an error
-                    // at once, whatever the time limit for busy files.
-                    let pause = fastrand::u64(5..50);
-                    tokio::time::sleep(Duration::from_millis(pause)).await;
-                }
-            }
+        statement: &str,
+        values: Vec<Value>,
+    ) -> Result<Vec<SqliteRow>, BackendError> {
+        let mut open = self.open.lock().await;
+        let connection = match open.take() {
+            Some(connection) => connection,
+            None => self.connect(operation).await?,
+        };
+        let answer = run(open.insert(connection), statement, values).await;
+        if matches!(answer, Err(sqlx::Error::WorkerCrashed)) {
+            *open = None;
         }
-        Ok(open)
+        answer.map_err(|error| ERRORS.of(operation, Phase::Asking, &error))
+    }
+
+    async fn connect(&self, operation: &'static str) -> Result<SqliteConnection, BackendError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let error = match SqliteConnection::connect_with(&self.options).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => ERRORS.of(operation, Phase::Connecting, &error),
+            };
+            if tries == OPENINGS || error.outcome() == Outcome::Rejected {
+                return Err(error);
+            }
+            // Two processes that turn a new file into one with a log of writes meet an error at once,
+            // whatever the time limit for busy files.
+            let pause = fastrand::u64(5..50);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
     }
 }
 
@@ -118,13 +140,13 @@ impl Connections {
 pub(super) async fn run(
     connection: &mut SqliteConnection,
     statement: &str,
-    values: &[Value<'_>],
+    values: Vec<Value>,
 ) -> Result<Vec<SqliteRow>, sqlx::Error> {
     let mut query = sqlx::query(AssertSqlSafe(statement.to_owned()));
     for value in values {
-        query = match *value {
-            Value::Bytes(bytes) => query.bind(bytes.to_vec()),
-            Value::Text(text) => query.bind(text.to_owned()),
+        query = match value {
+            Value::Bytes(bytes) => query.bind(bytes),
+            Value::Text(text) => query.bind(text),
             Value::Number(number) => query.bind(number),
             Value::Nothing => query.bind(None::<Vec<u8>>),
         };
@@ -141,8 +163,9 @@ impl Sqlite {
         &self,
         operation: &'static str,
         statement: &str,
-        values: &[Value<'_>],
+        values: impl Into<Vec<Value>>,
     ) -> Result<Vec<SqliteRow>, BackendError> {
+        let values = values.into();
         self.connections.run(operation, statement, values).await
     }
 
@@ -151,7 +174,7 @@ impl Sqlite {
         let found = self.columns(table).await?;
         if found.is_empty() && schema == Schema::Create {
             let create = definition(TABLE, table, SPELLING.quote);
-            self.run("open", &create, &[]).await?;
+            self.run("open", &create, []).await?;
         }
         let found = self.columns(table).await?;
         match misfit(table, &COLUMNS, &found) {
@@ -162,10 +185,10 @@ impl Sqlite {
 
     async fn columns(&self, table: &Table) -> Result<Vec<(String, String)>, BackendError> {
         let values = [
-            Value::Text(table.name()),
-            Value::Text(table.schema().unwrap_or("main")),
+            Value::Text(table.name().to_owned()),
+            Value::Text(table.schema().unwrap_or("main").to_owned()),
         ];
-        let rows = self.run("open", &self.statements.columns, &values).await?;
+        let rows = self.run("open", &self.statements.columns, values).await?;
         let column = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
         let columns: Result<_, sqlx::Error> = rows.iter().map(column).collect();
         columns.map_err(|_| ERRORS.unreadable("open"))
@@ -173,9 +196,9 @@ impl Sqlite {
 
     /// When a lock that an attempt found held becomes free by itself.
     async fn held(&self, name: &LockName) -> Result<Attempt, BackendError> {
-        let values = [Value::Bytes(name.as_str().as_bytes())];
+        let values = [Value::name(name)];
         let rows = self
-            .run("attempt", &self.statements.look_again, &values)
+            .run("attempt", &self.statements.look_again, values)
             .await?;
         let left = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok());
         let mut held = Attempt::held();
@@ -187,13 +210,12 @@ impl Sqlite {
     }
 
     async fn renew_one(&self, ticket: &Ticket) -> Result<Renewal, BackendError> {
-        let holder = ticket.holder.to_string();
         let values = [
-            Value::Bytes(ticket.name.as_str().as_bytes()),
-            Value::Text(&holder),
+            Value::name(&ticket.name),
+            Value::holder(ticket),
             Value::Number(micros(ticket.ttl)),
         ];
-        let rows = self.run("renew", &self.statements.renew, &values).await?;
+        let rows = self.run("renew", &self.statements.renew, values).await?;
         Ok(if rows.is_empty() {
             Renewal::NotHeld
         } else {
@@ -226,10 +248,10 @@ impl Steps for Sqlite {
 
     async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Self, BackendError> {
         let connections = match source {
-            Source::Own(options) => Connections::Own {
+            Source::Own(options) => Connections::Own(Arc::new(Own {
                 options,
                 open: Mutex::new(None),
-            },
+            })),
             Source::Application(pool) => Connections::Application(pool),
         };
         let change = |file: &str| {
@@ -248,14 +270,13 @@ impl Steps for Sqlite {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let holder = ticket.holder.to_string();
         let values = [
-            Value::Bytes(ticket.name.as_str().as_bytes()),
-            Value::Text(&holder),
+            Value::name(&ticket.name),
+            Value::holder(ticket),
             Value::Number(micros(ticket.ttl)),
         ];
         let rows = self
-            .run("attempt", &self.statements.acquire, &values)
+            .run("attempt", &self.statements.acquire, values)
             .await?;
         let Some(row) = rows.first() else {
             return self.held(&ticket.name).await;
@@ -279,13 +300,9 @@ impl Steps for Sqlite {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        let holder = ticket.holder.to_string();
-        let values = [
-            Value::Bytes(ticket.name.as_str().as_bytes()),
-            Value::Text(&holder),
-        ];
+        let values = [Value::name(&ticket.name), Value::holder(ticket)];
         let rows = self
-            .run("release", &self.statements.release, &values)
+            .run("release", &self.statements.release, values)
             .await?;
         let stood = rows.first().map(|row| row.try_get::<bool, _>(0));
         match stood {
@@ -297,19 +314,23 @@ impl Steps for Sqlite {
 
     async fn look(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
         let values = match which {
-            Which::Name(name) => [Value::Bytes(name.as_str().as_bytes()), Value::Nothing],
-            Which::Prefix(prefix) => [Value::Nothing, Value::Bytes(prefix.as_bytes())],
+            Which::Name(name) => [Value::name(name), Value::Nothing],
+            Which::Prefix(prefix) => [Value::Nothing, Value::Bytes(prefix.as_bytes().to_vec())],
         };
-        let rows = self.run("inspect", &self.statements.look, &values).await?;
+        let rows = self.run("inspect", &self.statements.look, values).await?;
         let rows: Result<Vec<Row>, _> = rows.iter().map(read).collect();
         let rows = rows.map_err(|_| ERRORS.unreadable("inspect"))?;
         Ok(rows.iter().filter_map(Row::state).collect())
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let key = Value::Bytes(name.as_str().as_bytes());
+        let key = Value::name(name);
         let rows = self
-            .run("break", &self.statements.look, &[key, Value::Nothing])
+            .run(
+                "break",
+                &self.statements.look,
+                [key.clone(), Value::Nothing],
+            )
             .await?;
         let Some(row) = rows.first() else {
             return Ok(None);
@@ -318,16 +339,16 @@ impl Steps for Sqlite {
         let Some(holder) = row.holder.as_deref() else {
             return Ok(None);
         };
-        let values = [key, Value::Text(holder)];
+        let values = [key, Value::Text(holder.to_owned())];
         // What was seen has ended by itself if nothing is there to be ended.
-        self.run("break", &self.statements.break_lock, &values)
+        self.run("break", &self.statements.break_lock, values)
             .await?;
         Ok(row.state())
     }
 
     async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
         let values = [Value::Number(micros(unused_for))];
-        let rows = self.run("purge", &self.statements.purge, &values).await?;
+        let rows = self.run("purge", &self.statements.purge, values).await?;
         Ok(rows.len() as u64)
     }
 

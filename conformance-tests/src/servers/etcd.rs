@@ -1,0 +1,200 @@
+//! etcd servers, alone or as a cluster, and a way to ask them that shares nothing with the store under
+//! test.
+
+use std::path::Path;
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions};
+use tokio::time::{sleep, timeout};
+
+use super::{ServerCommand, ServerProcess, free_port};
+use crate::failure::{Failure, Outcome};
+
+/// A request of a test takes no longer than this.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// An etcd cluster of one or more members on free ports of the loopback address.
+#[derive(Debug)]
+pub struct EtcdCluster {
+    members: Vec<Member>,
+}
+
+/// A member of it.
+#[derive(Debug)]
+struct Member {
+    process: ServerProcess,
+    port: u16,
+}
+
+impl EtcdCluster {
+    /// What the system calls the server.
+    pub const PROGRAM: &'static str = "etcd";
+
+    /// Starts `size` members below `guard`.
+    ///
+    /// # Errors
+    /// - [`Failure`] if they cannot be started.
+    pub async fn start(guard: &Path, size: usize) -> Outcome<Self> {
+        Self::start_program(guard, Self::PROGRAM.as_ref(), size).await
+    }
+
+    /// Starts a program that is not the system's `etcd` but understands its options.
+    ///
+    /// # Errors
+    /// - [`Failure`] if they cannot be started.
+    pub async fn start_program(guard: &Path, program: &Path, size: usize) -> Outcome<Self> {
+        let mut ports = Vec::new();
+        for _ in 0..size {
+            ports.push((free_port()?, free_port()?));
+        }
+        let peer = |(number, (_, port)): (usize, &(u16, u16))| {
+            format!("m{number}=http://127.0.0.1:{port}")
+        };
+        let peers: Vec<String> = ports.iter().enumerate().map(peer).collect();
+        let mut members = Vec::new();
+        for (number, (port, peer)) in ports.into_iter().enumerate() {
+            let (client, peer) = (
+                format!("http://127.0.0.1:{port}"),
+                format!("http://127.0.0.1:{peer}"),
+            );
+            let name = format!("m{number}");
+            let words = [
+                ["--name", &name],
+                ["--data-dir", "data"],
+                ["--listen-client-urls", &client],
+                ["--advertise-client-urls", &client],
+                ["--listen-peer-urls", &peer],
+                ["--initial-advertise-peer-urls", &peer],
+                ["--initial-cluster", &peers.join(",")],
+                // So that a leader that is gone is soon replaced.
+                ["--heartbeat-interval", "50"],
+                ["--election-timeout", "500"],
+            ];
+            let process = ServerCommand::new(guard, program)
+                .args(words.into_iter().flatten())
+                .start()?;
+            members.push(Member { process, port });
+        }
+        let cluster = Self { members };
+        cluster.ready().await?;
+        Ok(cluster)
+    }
+
+    /// Starts them below this program itself, whose `main` calls
+    /// [`guardian::serve`](super::guardian::serve) first.
+    ///
+    /// # Errors
+    /// - [`Failure`] if they cannot be started.
+    pub async fn of(size: usize) -> Outcome<Self> {
+        Self::start(&std::env::current_exe()?, size).await
+    }
+
+    /// Waits until every member that runs answers, which takes a leader.
+    ///
+    /// # Errors
+    /// - [`Failure`] with the end of a log if one does not.
+    pub async fn ready(&self) -> Outcome {
+        for member in &self.members {
+            member.ready().await?;
+        }
+        Ok(())
+    }
+
+    /// The ports of its members.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        self.members.iter().map(|member| member.port).collect()
+    }
+
+    /// Its members as a client in any language reads them: `127.0.0.1:2379,127.0.0.1:2380`.
+    #[must_use]
+    pub fn endpoints(&self) -> String {
+        let endpoints = self.ports().into_iter();
+        let endpoints: Vec<String> = endpoints.map(|port| format!("127.0.0.1:{port}")).collect();
+        endpoints.join(",")
+    }
+
+    /// The processes of its members, to be frozen or killed.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn process(&self, member: usize) -> &ServerProcess {
+        &self.members[member].process
+    }
+
+    /// The member that leads.
+    ///
+    /// # Errors
+    /// - [`Failure`] if nobody does.
+    pub async fn leader(&self) -> Outcome<usize> {
+        for _ in 0..500 {
+            for (number, member) in self.members.iter().enumerate() {
+                let asked = async {
+                    let mut client = client(member.port).await?;
+                    let status = client.status().await?;
+                    let header = status.header().map_or(0, |header| header.member_id());
+                    Ok::<_, etcd_client::Error>(status.leader() == header && header != 0)
+                };
+                let leads = timeout(Duration::from_secs(1), asked).await;
+                if matches!(leads, Ok(Ok(true))) {
+                    return Ok(number);
+                }
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        Err(Failure::new("nobody leads"))
+    }
+
+    /// A client of the first members that answers, which knows nothing of locks.
+    ///
+    /// # Errors
+    /// - [`Failure`] if none answers.
+    pub async fn client(&self) -> Outcome<Client> {
+        let mut last = Failure::new("there are no members");
+        for member in &self.members {
+            let asked = async {
+                let mut client = client(member.port).await?;
+                client.get("ready", None).await?;
+                Ok::<_, etcd_client::Error>(client)
+            };
+            match timeout(LIMIT, asked).await {
+                Ok(Ok(client)) => return Ok(client),
+                Ok(Err(error)) => last = Failure::from(error),
+                Err(_) => last = Failure::new("no answer"),
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Member {
+    async fn ready(&self) -> Outcome {
+        let mut last = String::new();
+        for _ in 0..1000 {
+            match timeout(Duration::from_secs(2), probe(self.port)).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => last = error.to_string(),
+                Err(_) => last = "no answer".to_owned(),
+            }
+            if let Some(end) = self.process.ended()? {
+                let failure = Failure::new(format!("the server has {end}"));
+                return Err(failure.with_detail(&self.process.log_tail()));
+            }
+            // There is no event to wait for: servers do not tell when they listen.
+            sleep(Duration::from_millis(10)).await;
+        }
+        let failure = Failure::new(format!("the server is not ready: {last}"));
+        Err(failure.with_detail(&self.process.log_tail()))
+    }
+}
+
+async fn probe(port: u16) -> Result<(), etcd_client::Error> {
+    let mut client = client(port).await?;
+    client.get("ready", None).await.map(drop)
+}
+
+async fn client(port: u16) -> Result<Client, etcd_client::Error> {
+    let options = ConnectOptions::new().with_timeout(LIMIT);
+    Client::connect([format!("127.0.0.1:{port}")], Some(options)).await
+}

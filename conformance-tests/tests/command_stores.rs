@@ -1,0 +1,76 @@
+//! The command's own tests, all of them, on the stores in databases: the same exit codes, words and
+//! signals as on its embedded store.
+
+use std::process::ExitCode;
+
+#[cfg(not(unix))]
+fn main() -> ExitCode {
+    ExitCode::SUCCESS
+}
+
+#[cfg(unix)]
+fn main() -> ExitCode {
+    use conformance_tests::Ground;
+    use conformance_tests::servers::{MysqlPrograms, PostgresPrograms, guardian};
+
+    if let Some(code) = guardian::serve() {
+        return code;
+    }
+    let sqlite = Ground::new("command-on-sqlite", None).trial(databases::sqlite);
+    let postgres = PostgresPrograms::system().missing();
+    let postgres = Ground::new("command-on-postgres", postgres).trial(databases::postgres);
+    let mariadb = MysqlPrograms::mariadb().missing();
+    let mariadb = Ground::new("command-on-mariadb", mariadb).trial(databases::mariadb);
+    // One after the other: each of them is as many processes at once as a machine bears.
+    sqlite.and(postgres).and(mariadb).run(1)
+}
+
+#[cfg(unix)]
+mod databases {
+    use std::process::Command;
+
+    use conformance_tests::servers::{
+        MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
+    };
+    use conformance_tests::{Failure, Outcome};
+
+    pub(crate) async fn sqlite() -> Outcome {
+        tests_of_the_command("sqlite:")
+    }
+
+    pub(crate) async fn postgres() -> Outcome {
+        let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
+        tests_of_the_command(&server.url("postgres"))
+    }
+
+    pub(crate) async fn mariadb() -> Outcome {
+        let server = MysqlServer::start(&MysqlPrograms::mariadb(), &[]).await?;
+        server.run("create database command").await?;
+        let port = server.port();
+        tests_of_the_command(&format!("mysql://admin@127.0.0.1:{port}/command"))
+    }
+
+    /// Runs the tests of the command on another store, with the cargo that built this program.
+    fn tests_of_the_command(store: &str) -> Outcome {
+        let tests = Command::new(env!("CARGO"))
+            .args([
+                "test",
+                "--offline",
+                "-p",
+                "lockkit-cli",
+                "--test",
+                "command",
+            ])
+            .args(["--", "--test-threads", "4"])
+            .env("LOCKKIT_COMMAND_STORE", store)
+            .env_remove("LOCKKIT_URL")
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()?;
+        if tests.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&tests.stdout);
+        let failure = Failure::new(format!("the command's tests fail on {store}"));
+        Err(failure.with_detail(&said))
+    }
+}

@@ -1,0 +1,62 @@
+//! Users and roles.
+
+use conformance_tests::servers::EtcdCluster;
+use conformance_tests::{Outcome, ensure};
+use etcd_client::Permission;
+use lockkit_core::{Error, Outcome as Effect};
+
+use crate::world::{LONG, builder, client_of};
+
+const PASSWORD: &str = "s3cret-of-the-test";
+
+/// A cluster with a user that may read and write below `lockkit/`, and nobody else.
+async fn guarded(cluster: &EtcdCluster) -> Outcome {
+    let mut asker = cluster.client().await?;
+    asker.role_add("root").await?;
+    asker.user_add("root", PASSWORD, None).await?;
+    asker.user_grant_role("root", "root").await?;
+    asker.role_add("locks").await?;
+    let below = Permission::read_write("lockkit/").with_prefix();
+    asker.role_grant_permission("locks", below).await?;
+    asker.user_add("app", PASSWORD, None).await?;
+    asker.user_grant_role("app", "locks").await?;
+    asker.auth_enable().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_user_needs_its_prefix_and_no_more() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    guarded(&cluster).await?;
+    let ports = cluster.ports();
+    let store = builder(&ports).user("app", PASSWORD).connect().await?;
+    let lock = client_of(&store, LONG)?.lock("jobs")?;
+    let guard = lock.acquire().await?;
+    guard.check()?;
+    guard.release().await?;
+    // A token of a server that has forgotten it is replaced, and the request repeated.
+    cluster.process(0).restart()?;
+    let guard = lock.acquire().await?;
+    guard.release().await?;
+
+    for (user, password, root) in [
+        (Some("app"), "wrong", "lockkit"),
+        (None, "", "lockkit"),
+        (Some("app"), PASSWORD, "elsewhere"),
+    ] {
+        let mut builder = builder(&ports).root(root);
+        if let Some(user) = user {
+            builder = builder.user(user, password);
+        }
+        let error = match builder.connect().await {
+            Err(error) => error,
+            Ok(_) => return ensure(false, format!("{user:?} may use {root}")),
+        };
+        ensure(
+            error.outcome() == Effect::Rejected,
+            format!("{user:?}: {error:?}"),
+        )?;
+        let shown = format!("{error:?} {error} {:?}", Error::from(error.clone()));
+        ensure(!shown.contains(PASSWORD), "a password is shown")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Work that is done only while a hold stands.
+
+use conformance_tests::proxy::{Direction, Flow, Proxy};
+use conformance_tests::servers::EtcdCluster;
+use conformance_tests::task::within;
+use conformance_tests::{Failure, Outcome, ensure};
+use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
+use lockkit_etcd::{Fenced, FencedError};
+
+use crate::world::{LONG, SOON, TTL, builder, client, client_of};
+
+fn put(value: &str) -> Txn {
+    Txn::new().and_then([TxnOp::put("stock", value, None)])
+}
+
+pub(crate) async fn work_is_done_while_the_hold_stands() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let client = client(&cluster, LONG).await?;
+    let guard = client.lock("jobs")?.acquire().await?;
+    let not_etcd = || Failure::new("the store is etcd");
+    let fenced = Fenced::by(&client, &guard).ok_or_else(not_etcd)?;
+    fenced.commit(put("7")).await?;
+    // With a condition of its own, which fails: the work answers so, and the fence does not.
+    let work = Txn::new()
+        .when([Compare::value("stock", CompareOp::Equal, "8")])
+        .and_then([TxnOp::put("stock", "9", None)])
+        .or_else([TxnOp::get("stock", None)]);
+    let answer = fenced.commit(work).await?;
+    ensure(!answer.succeeded(), "the condition is false")?;
+    match answer.op_responses().as_slice() {
+        [TxnOpResponse::Get(get)] if get.kvs().first().is_some_and(|kv| kv.value() == b"7") => {}
+        other => return Err(Failure::new(format!("{other:?}"))),
+    }
+    let (ticket, token) = (guard.ticket().clone(), guard.token());
+    guard.release().await?;
+    let store = client.store().ok_or_else(not_etcd)?;
+    let stale = Fenced::new(store, ticket, token).commit(put("10")).await;
+    ensure(
+        matches!(stale, Err(FencedError::Fenced)),
+        format!("{stale:?}"),
+    )?;
+    let kept = asker.get("stock", None).await?;
+    ensure(
+        kept.kvs().first().is_some_and(|kv| kv.value() == b"7"),
+        "a stale holder wrote",
+    )
+}
+
+/// It hears nothing for longer than its lease, as if it had been frozen, and writes then.
+pub(crate) async fn work_of_a_paused_holder_is_refused() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let server = ([127, 0, 0, 1], cluster.ports()[0]).into();
+    let proxy = Proxy::start(server).await?;
+    let store = builder(&[proxy.addr().port()]).connect().await?;
+    let paused = client_of(&store, TTL)?;
+    let guard = paused.lock("jobs")?.acquire().await?;
+    let fenced = Fenced::by(&paused, &guard).ok_or_else(|| Failure::new("the store is etcd"))?;
+    fenced.commit(put("old")).await?;
+    for direction in [Direction::Request, Direction::Reply] {
+        proxy.flow(direction, Flow::Hold);
+    }
+    let other = client(&cluster, TTL).await?;
+    let new = within(SOON, other.lock("jobs")?.acquire()).await??;
+    ensure(new.token() > guard.token(), "the token did not grow")?;
+    let work = Fenced::by(&other, &new).ok_or_else(|| Failure::new("the store is etcd"))?;
+    work.commit(put("new")).await?;
+    proxy.heal();
+    let stale = async {
+        loop {
+            match fenced.commit(put("stale")).await {
+                // What was held back may be answered late, and the connection may be a new one.
+                Err(FencedError::Backend(_)) => {}
+                answer => break answer,
+            }
+        }
+    };
+    let stale = within(SOON, stale).await?;
+    ensure(
+        matches!(stale, Err(FencedError::Fenced)),
+        format!("{stale:?}"),
+    )?;
+    let kept = asker.get("stock", None).await?;
+    ensure(
+        kept.kvs().first().is_some_and(|kv| kv.value() == b"new"),
+        "a stale holder wrote",
+    )?;
+    new.release().await?;
+    Ok(())
+}

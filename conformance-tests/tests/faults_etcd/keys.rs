@@ -1,0 +1,237 @@
+//! What an operator, a user or a late request does to leases and keys.
+
+use std::time::Duration;
+
+use conformance_tests::servers::EtcdCluster;
+use conformance_tests::task::{acquire, until, within};
+use conformance_tests::{Outcome, ensure};
+use etcd_client::PutOptions;
+use lockkit_core::{Lease, LossReason};
+use tokio::time::{Instant, sleep};
+
+use crate::world::{LONG, SOON, TTL, client, client_of, contenders, keys, lease, loss_of, store};
+
+/// What a loss may take to be told: 100 ms, two round trips, and what a busy machine adds.
+const TOLD: Duration = Duration::from_secs(1);
+/// From then on a hold is watched.
+const WATCHED: Duration = Duration::from_millis(400);
+
+pub(crate) async fn a_revoked_lease_is_told_soon() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let store = store(&cluster).await?;
+    let client = client_of(&store, LONG)?;
+    let (first, second) = (
+        client.lock("first")?.acquire().await?,
+        client.lock("second")?.acquire().await?,
+    );
+    sleep(WATCHED).await;
+    let losses = [loss_of(first), loss_of(second)];
+    let start = Instant::now();
+    asker.lease_revoke(lease(&store)?).await?;
+    for loss in losses {
+        let (reason, at, _) = within(SOON, loss.soon()).await??;
+        ensure(
+            reason == LossReason::SessionEnded,
+            format!("lost: {reason:?}"),
+        )?;
+        let took = at.duration_since(start);
+        ensure(took < TOLD, format!("told after {took:?}"))?;
+    }
+    // The next hold stands on a new session.
+    let guard = within(SOON, client.lock("first")?.acquire()).await??;
+    guard.check()?;
+    guard.release().await?;
+    Ok(())
+}
+
+/// etcd's own lock service grants to a waiter whose lease has ended.
+pub(crate) async fn a_revoked_lease_grants_nothing_to_its_waiter() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let holder = client(&cluster, LONG).await?.lock("jobs")?;
+    let store = store(&cluster).await?;
+    let waiting = client_of(&store, LONG)?.lock("jobs")?;
+    for _ in 0..5 {
+        let guard = holder.acquire().await?;
+        let waiter = acquire(&waiting);
+        contenders(&mut asker, 2).await?;
+        asker.lease_revoke(lease(&store)?).await?;
+        guard.release().await?;
+        let guard = within(SOON, waiter.soon()).await???;
+        // It holds with a key that is there, or not at all.
+        let seen = holder.inspect().await?;
+        let holders = seen.map(|state| state.holders).unwrap_or_default();
+        ensure(
+            holders == [guard.holder().to_string()],
+            format!("granted to {}, but {holders:?}", guard.holder()),
+        )?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// A lease that ends deletes all its keys in one revision: whoever looks in between sees a queue that
+/// never was.
+pub(crate) async fn a_lease_takes_the_hold_and_the_waiter_of_one_client() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    for _ in 0..5 {
+        let store = store(&cluster).await?;
+        let (one, other) = (
+            client_of(&store, LONG)?.lock("jobs")?,
+            client_of(&store, LONG)?.lock("jobs")?,
+        );
+        let guard = one.acquire().await?;
+        let waiter = acquire(&other);
+        contenders(&mut asker, 2).await?;
+        sleep(WATCHED).await;
+        asker.lease_revoke(lease(&store)?).await?;
+        within(SOON, guard.lost()).await?;
+        let guard = within(SOON, waiter.soon()).await???;
+        let seen = one.inspect().await?;
+        let holders = seen.map(|state| state.holders).unwrap_or_default();
+        ensure(
+            holders == [guard.holder().to_string()],
+            format!("granted to {}, but {holders:?}", guard.holder()),
+        )?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_deleted_key_is_told_soon() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let client = client(&cluster, LONG).await?;
+    let lock = client.lock("jobs")?;
+    for young in [false, true] {
+        let guard = lock.acquire().await?;
+        if !young {
+            sleep(WATCHED).await;
+        }
+        let loss = loss_of(guard);
+        let key = keys(&mut asker).await?.remove(0);
+        let start = Instant::now();
+        asker.delete(key, None).await?;
+        let (reason, at, guard) = within(SOON, loss.soon()).await??;
+        ensure(reason == LossReason::Superseded, format!("{reason:?}"))?;
+        let took = at.duration_since(start);
+        ensure(took < TOLD, format!("told after {took:?}"))?;
+        ensure(guard.release().await.is_err(), "a lost hold was released")?;
+    }
+    lock.acquire().await?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_deleted_place_is_taken_again() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let guard = client(&cluster, LONG)
+        .await?
+        .lock("jobs")?
+        .acquire()
+        .await?;
+    let waiter = acquire(&client(&cluster, LONG).await?.lock("jobs")?);
+    let place = contenders(&mut asker, 2).await?.remove(1);
+    asker.delete(&*place, None).await?;
+    let again = contenders(&mut asker, 2).await?.remove(1);
+    ensure(again != place, "a key was used twice")?;
+    guard.release().await?;
+    within(SOON, waiter.soon()).await???.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_compaction_during_a_wait_is_not_noticed() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let guard = client(&cluster, LONG)
+        .await?
+        .lock("jobs")?
+        .acquire()
+        .await?;
+    let mut waiter = acquire(&client(&cluster, LONG).await?.lock("jobs")?);
+    contenders(&mut asker, 2).await?;
+    for round in 0..3 {
+        let mut revision = 0;
+        for number in 0..50 {
+            let put = asker
+                .put("other", format!("{round} {number}"), None)
+                .await?;
+            revision = put.header().map_or(0, |header| header.revision());
+        }
+        asker.compact(revision, None).await?;
+        waiter.waits_for(Duration::from_millis(200)).await?;
+    }
+    guard.check()?;
+    let start = Instant::now();
+    guard.release().await?;
+    within(SOON, waiter.soon()).await???.release().await?;
+    let took = start.elapsed();
+    ensure(took < TOLD, format!("served after {took:?}"))
+}
+
+/// A put that the server carries out when its ticket is long released would stand for as long as the
+/// session does.
+pub(crate) async fn a_key_of_a_late_request_is_deleted() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let store = store(&cluster).await?;
+    let other = client_of(&store, TTL)?.lock("other")?.acquire().await?;
+    let lease = lease(&store)?;
+    let options = PutOptions::new().with_lease(lease);
+    let late = format!("lockkit/jobs/{lease:x}-999999");
+    asker.put(late, "late", Some(options)).await?;
+    let lock = client(&cluster, TTL).await?.lock("jobs")?;
+    let guard = within(SOON, lock.acquire()).await??;
+    guard.check()?;
+    guard.release().await?;
+    other.check()?;
+    Ok(())
+}
+
+pub(crate) async fn nothing_is_left_in_the_end() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    {
+        let (one, other) = (store(&cluster).await?, store(&cluster).await?);
+        let (first, second) = (client_of(&one, TTL)?, client_of(&other, TTL)?);
+        let guard = first.lock("jobs")?.acquire().await?;
+        let waiter = acquire(&second.lock("jobs")?);
+        contenders(&mut asker, 2).await?;
+        guard.release().await?;
+        waiter.soon().await??.release().await?;
+        drop(second.lock("jobs")?.acquire().await?);
+        second.drain().await;
+        let tickets = one.counts().tickets + other.counts().tickets;
+        ensure(tickets == 0, format!("{tickets} tickets are kept"))?;
+        let idle = || one.counts().watches + other.counts().watches == 0;
+        until("nothing is watched", async || Ok(idle())).await?;
+    }
+    until("no lease is left", async || {
+        Ok(asker.leases().await?.leases().is_empty())
+    })
+    .await?;
+    let left = keys(&mut asker).await?;
+    ensure(left.is_empty(), format!("left: {left:?}"))
+}
+
+/// A hold on a session that was confirmed some time ago ends with it, however young the hold is.
+pub(crate) async fn an_old_session_counts_from_its_last_beat() -> Outcome {
+    const SESSION: Duration = Duration::from_secs(6);
+    let cluster = EtcdCluster::of(1).await?;
+    let client = client(&cluster, SESSION).await?;
+    let lock = client.lock("jobs")?.with_lease(Lease::renewed(SESSION))?;
+    lock.acquire().await?.release().await?;
+    // Beats have ended by then, and the session has not.
+    sleep(SESSION * 3 / 5).await;
+    let guard = lock.acquire().await?;
+    let left = guard.remaining();
+    ensure(
+        left < SESSION * 14 / 15,
+        format!("believes in {left:?} of {SESSION:?}"),
+    )?;
+    guard.release().await?;
+    let key = client.lock("jobs")?.inspect().await?;
+    ensure(key.is_none(), "it is not released")
+}

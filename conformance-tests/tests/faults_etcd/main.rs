@@ -1,0 +1,52 @@
+//! What happens to etcd servers, and to the way there, while clients hold and wait: the suite's cases
+//! know faults that every store can meet, these are the ones of etcd.
+
+use std::process::ExitCode;
+
+#[cfg(not(unix))]
+fn main() -> ExitCode {
+    ExitCode::SUCCESS
+}
+
+#[cfg(unix)]
+mod access;
+#[cfg(unix)]
+mod fenced;
+#[cfg(unix)]
+mod keys;
+#[cfg(unix)]
+mod members;
+#[cfg(unix)]
+mod network;
+#[cfg(unix)]
+mod world;
+
+#[cfg(unix)]
+fn main() -> ExitCode {
+    use conformance_tests::foreign::missing;
+    use conformance_tests::servers::{EtcdCluster, guardian};
+
+    if let Some(code) = guardian::serve() {
+        return code;
+    }
+    conformance_tests::Ground::new("faults-of-etcd", missing(EtcdCluster::PROGRAM))
+        .trial(keys::a_revoked_lease_is_told_soon)
+        .trial(keys::a_revoked_lease_grants_nothing_to_its_waiter)
+        .trial(keys::a_lease_takes_the_hold_and_the_waiter_of_one_client)
+        .trial(keys::a_deleted_key_is_told_soon)
+        .trial(keys::a_deleted_place_is_taken_again)
+        .trial(keys::a_compaction_during_a_wait_is_not_noticed)
+        .trial(keys::a_key_of_a_late_request_is_deleted)
+        .trial(keys::nothing_is_left_in_the_end)
+        .trial(keys::an_old_session_counts_from_its_last_beat)
+        .trial(fenced::work_is_done_while_the_hold_stands)
+        .trial(fenced::work_of_a_paused_holder_is_refused)
+        .trial(network::a_grant_whose_reply_is_dropped_is_one_hold)
+        .trial(network::acquires_that_are_dropped_leave_nothing_behind_cut_connections)
+        .trial(members::a_dead_endpoint_fails_no_call)
+        .trial(members::a_killed_leader_costs_nobody_the_order)
+        .trial(members::a_frozen_member_is_passed_over)
+        .trial(members::a_frozen_leader_that_comes_back_grants_nothing_twice)
+        .trial(access::a_user_needs_its_prefix_and_no_more)
+        .run(3)
+}

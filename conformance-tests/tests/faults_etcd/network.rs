@@ -1,0 +1,80 @@
+//! The way to the server, through a proxy of ours.
+
+use std::time::Duration;
+
+use conformance_tests::proxy::{Dropped, Proxy};
+use conformance_tests::servers::EtcdCluster;
+use conformance_tests::task::{acquire, until, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::LockClient;
+use tokio::time::timeout;
+
+use crate::world::{LONG, SOON, builder, client, client_of, keys};
+
+async fn behind(proxy: &Proxy) -> Outcome<LockClient> {
+    let store = builder(&[proxy.addr().port()]).connect().await?;
+    client_of(&store, LONG)
+}
+
+async fn proxy(cluster: &EtcdCluster) -> Outcome<Proxy> {
+    let server = ([127, 0, 0, 1], cluster.ports()[0]).into();
+    Ok(Proxy::start(server).await?)
+}
+
+/// The server's answer to the next request that names the lock does not arrive.
+fn cut(proxy: &Proxy, how: Dropped) {
+    proxy.drop_reply(how, |request| {
+        request.windows(5).any(|word| word == b"jobs/")
+    });
+}
+
+pub(crate) async fn a_grant_whose_reply_is_dropped_is_one_hold() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let other = client(&cluster, LONG).await?.lock("jobs")?;
+    for how in [Dropped::Reset, Dropped::Silence] {
+        let proxy = proxy(&cluster).await?;
+        let lock = behind(&proxy).await?.lock("jobs")?;
+        lock.acquire().await?.release().await?;
+        cut(&proxy, how);
+        let guard = within(SOON, lock.acquire()).await??;
+        let dropped = proxy.counts().dropped_replies;
+        ensure(dropped == 1, format!("{dropped} replies were dropped"))?;
+        let there = keys(&mut asker).await?;
+        ensure(there.len() == 1, format!("keys: {there:?}"))?;
+        guard.check()?;
+        cut(&proxy, how);
+        // It was carried out and not answered: that is a release.
+        within(SOON, guard.release()).await??;
+        within(SOON, other.acquire()).await??.release().await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn acquires_that_are_dropped_leave_nothing_behind_cut_connections() -> Outcome {
+    const ACQUIRES: u32 = 200;
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let proxy = proxy(&cluster).await?;
+    let client = behind(&proxy).await?;
+    let lock = client.lock("jobs")?;
+    for number in 0..ACQUIRES {
+        if number % 4 == 0 {
+            cut(&proxy, Dropped::Reset);
+        }
+        let patience = Duration::from_micros(fastrand::u64(0..4_000));
+        drop(timeout(patience, lock.acquire()).await);
+    }
+    proxy.heal();
+    within(SOON, client.drain()).await?;
+    until("nothing is left", async || {
+        Ok(keys(&mut asker).await?.is_empty())
+    })
+    .await?;
+    let guard = within(SOON, lock.try_acquire()).await??;
+    let guard = guard.ok_or_else(|| Failure::new("it is not free"))?;
+    let waiter = acquire(&lock);
+    guard.release().await?;
+    within(SOON, waiter.soon()).await???.release().await?;
+    Ok(())
+}

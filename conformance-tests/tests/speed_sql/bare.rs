@@ -1,0 +1,46 @@
+//! A lease row that is polled every millisecond, as it is written by hand.
+
+use std::time::Duration;
+
+use conformance_tests::Outcome;
+use sqlx::{ConnectOptions as _, PgConnection};
+use tokio::time::sleep;
+
+use crate::contention::Contender;
+use crate::world::{Database as _, Postgres, options};
+
+pub(crate) struct Polled {
+    connection: PgConnection,
+    me: i64,
+}
+
+impl Polled {
+    pub(crate) async fn ready(server: &Postgres) -> Outcome {
+        let sql = "create table polled (name bytea primary key, holder bigint, \
+                   expires_at timestamptz); insert into polled values ('a', null, now())";
+        server.run(sql).await
+    }
+
+    pub(crate) async fn connect(port: u16, me: i64) -> Outcome<Self> {
+        let connection = options(port).connect().await?;
+        Ok(Self { connection, me })
+    }
+}
+
+impl Contender for Polled {
+    async fn turn(&mut self) -> Outcome {
+        let take = "update polled set holder = $1, expires_at = clock_timestamp() + interval '30 s' \
+                    where name = 'a' and (holder is null or expires_at <= clock_timestamp())";
+        let give = "update polled set holder = null where name = 'a' and holder = $1";
+        loop {
+            let taken = sqlx::query(take).bind(self.me);
+            if taken.execute(&mut self.connection).await?.rows_affected() == 1 {
+                break;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        let given = sqlx::query(give).bind(self.me);
+        given.execute(&mut self.connection).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Many who want a lock.
+
+use std::time::Duration;
+
+use conformance_tests::task::{acquire, within};
+use conformance_tests::{Outcome, ensure};
+use lockkit_core::{LockClient, PollRange};
+use lockkit_sql::PostgresStore;
+use tokio::time::{Instant, sleep};
+
+use crate::bare::Polled;
+use crate::bound;
+use crate::contention::contend;
+use crate::solo::median;
+use crate::world::{DELAY, Database as _, Postgres, options, slow_way};
+
+const SPAN: Duration = Duration::from_secs(4);
+
+pub(crate) async fn eight_through_the_proxy_hand_over_in_two_trips() -> Outcome {
+    let server = Postgres::start(false).await?;
+    for pin in [false, true] {
+        let (mut ours, mut ways) = (Vec::new(), Vec::new());
+        for _ in 0..8 {
+            let way = slow_way(server.port()).await?;
+            let client = Postgres::client_at(way.addr().port(), pin).await?;
+            ours.push(client.lock("crowd")?);
+            ways.push(way);
+        }
+        // Their connections, and what hears of wake-ups.
+        contend(ours.clone(), Duration::from_secs(1)).await?;
+        let turns = contend(ours, SPAN).await?;
+        let (rate, fair) = (turns.per_second(), turns.fairness());
+        let what = if pin { "pins" } else { "leases" };
+        println!("eight, 10 ms away, {what}: {rate:.1} hand-offs/s, Jain {fair:.3}");
+        ensure(
+            rate >= bound(42.0, 36.0),
+            format!("{what}: {rate:.1} hand-offs/s"),
+        )?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn eight_on_loopback_beat_a_polled_row() -> Outcome {
+    let server = Postgres::start(false).await?;
+    Polled::ready(&server).await?;
+    let (mut ours, mut polled) = (Vec::new(), Vec::new());
+    for me in 0..8 {
+        let client = Postgres::client_at(server.port(), false).await?;
+        ours.push(client.lock("crowd")?);
+        polled.push(Polled::connect(server.port(), me).await?);
+    }
+    contend(ours.clone(), Duration::from_secs(1)).await?;
+    let ours = contend(ours, SPAN).await?;
+    let polled = contend(polled, SPAN).await?;
+    let (rate, least) = (ours.per_second(), polled.per_second());
+    let (ratio, fair) = (rate / least, ours.fairness());
+    println!(
+        "eight, loopback: {rate:.0} hand-offs/s (a row polled every millisecond {least:.0}), ratio \
+         {ratio:.2}, Jain {fair:.3}"
+    );
+    ensure(ratio >= bound(3.0, 0.5), format!("ratio {ratio:.2}"))
+}
+
+/// How long after a release the waiter has the lock, ten times.
+async fn served(mine: &LockClient, other: &LockClient, name: &str) -> Outcome<Vec<Duration>> {
+    let mut spans = Vec::new();
+    for _ in 0..10 {
+        let guard = other.lock(name)?.acquire().await?;
+        let waiter = acquire(&mine.lock(name)?);
+        sleep(Duration::from_millis(150)).await;
+        guard.release().await?;
+        let released = Instant::now();
+        let next = within(Duration::from_secs(10), waiter.soon()).await???;
+        spans.push(released.elapsed());
+        next.release().await?;
+    }
+    Ok(spans)
+}
+
+pub(crate) async fn a_waiter_is_served_at_once() -> Outcome {
+    let server = Postgres::start(false).await?;
+    let way = slow_way(server.port()).await?;
+    let mine = Postgres::client_at(way.addr().port(), false).await?;
+    let other = Postgres::client_at(server.port(), false).await?;
+    let took = median(served(&mine, &other, "jobs").await?)?;
+    println!("a waiter 10 ms away is served {took:?} after the release");
+    // The notification comes half a round trip after it.
+    let limit = DELAY * 3 + Duration::from_millis(20);
+    ensure(took <= limit, format!("served after {took:?}"))
+}
+
+pub(crate) async fn a_waiter_whose_wake_up_is_lost_is_served_by_its_next_look() -> Outcome {
+    const LONGEST: Duration = Duration::from_millis(400);
+    let server = Postgres::start(false).await?;
+    // Stands before that of the server.
+    let deaf = "create schema deaf; create function deaf.pg_notify(text, text) returns void \
+                language sql as 'select'; alter role postgres set search_path = deaf, public, pg_catalog";
+    let client = async || -> Outcome<LockClient> {
+        let pauses = PollRange::new(Duration::from_millis(50), LONGEST);
+        let store = PostgresStore::builder(options(server.port())).poll(pauses);
+        Ok(LockClient::new(store.connect().await?)?)
+    };
+    let mine = client().await?;
+    server.run(deaf).await?;
+    let other = client().await?;
+    let spans = served(&mine, &other, "jobs").await?;
+    let most = spans.into_iter().max().unwrap_or_default();
+    println!("without wake-ups it is served {most:?} after the release at the latest");
+    let limit = LONGEST + Duration::from_millis(200);
+    ensure(most <= limit, format!("served after {most:?}"))
+}

@@ -1,0 +1,119 @@
+//! One client, nobody else.
+
+use std::time::Duration;
+
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::LockClient;
+use lockkit_sql::{SqlStoreBuilder, Sqlite};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions as _, SqliteConnection};
+use tokio::time::Instant;
+
+use crate::bound;
+use crate::world::{Database, Updates, slow_way};
+
+/// The same name again and again, and a new one each time.
+pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {
+    const CYCLES: usize = 40;
+    let server = D::start(false).await?;
+    let proxy = slow_way(server.port()).await?;
+    let port = proxy.addr().port();
+    let mut bare = server.connect(port).await?;
+    let mut trips = Vec::new();
+    for _ in 0..CYCLES {
+        let start = Instant::now();
+        bare.ask().await?;
+        trips.push(start.elapsed());
+    }
+    let trip = median(trips)?;
+    for pin in [false, true] {
+        let client = D::client_at(port, pin).await?;
+        for fresh in [false, true] {
+            client.lock("solo")?.acquire().await?.release().await?;
+            let mut cycles = Vec::new();
+            for number in 0..CYCLES {
+                let name = match fresh {
+                    true => format!("fresh/{pin}/{number}"),
+                    false => "solo".to_owned(),
+                };
+                let lock = client.lock(name)?;
+                let start = Instant::now();
+                lock.acquire().await?.release().await?;
+                cycles.push(start.elapsed());
+            }
+            let trips = median(cycles)?.as_secs_f64() / trip.as_secs_f64();
+            let what = if pin { "pin" } else { "lease" };
+            println!("{what}, new names {fresh}, {trip:?} away: {trips:.2} round trips a cycle");
+            ensure(trips <= 2.15, format!("{what}: {trips:.2} round trips"))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_cycle_costs_little_more_than_two_updates<D: Database>() -> Outcome {
+    let server = D::start(true).await?;
+    let client = D::client_at(server.port(), false).await?;
+    let bare = server.connect(server.port()).await?;
+    compare(client, bare).await
+}
+
+pub(crate) async fn a_cycle_in_a_file_costs_little_more_than_two_updates() -> Outcome {
+    let place = tempfile::tempdir()?;
+    let path = place.path().join("locks.db").display().to_string();
+    let store = SqlStoreBuilder::<Sqlite>::file(&path).connect().await?;
+    let mut bare = SqliteConnectOptions::new()
+        .filename(&path)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Normal)
+        .connect()
+        .await?;
+    let sql = "create table bare (name blob primary key, n bigint); \
+               insert into bare values ('bare', 0)";
+    sqlx::raw_sql(sql).execute(&mut bare).await?;
+    compare(LockClient::new(store)?, bare).await
+}
+
+impl Updates for SqliteConnection {
+    async fn update(&mut self, n: i64) -> Outcome {
+        let update = sqlx::query("update bare set n = ? where name = 'bare'").bind(n);
+        update.execute(self).await?;
+        Ok(())
+    }
+
+    async fn ask(&mut self) -> Outcome {
+        sqlx::raw_sql("select 1").execute(self).await?;
+        Ok(())
+    }
+}
+
+async fn compare(client: LockClient, mut bare: impl Updates) -> Outcome {
+    const CYCLES: u32 = 100;
+    let lock = client.lock("solo")?;
+    lock.acquire().await?.release().await?;
+    bare.update(0).await?;
+    // In turns, so that what else the machine does meets both.
+    let (mut ours, mut least) = (Vec::new(), Vec::new());
+    for round in 0..9 {
+        let start = Instant::now();
+        for _ in 0..CYCLES {
+            lock.acquire().await?.release().await?;
+        }
+        ours.push(start.elapsed() / CYCLES);
+        let start = Instant::now();
+        for cycle in 0..i64::from(CYCLES) {
+            bare.update(round * 1000 + cycle).await?;
+            bare.update(-cycle).await?;
+        }
+        least.push(start.elapsed() / CYCLES);
+    }
+    let (ours, least) = (median(ours)?, median(least)?);
+    let ratio = ours.as_secs_f64() / least.as_secs_f64();
+    println!("solo, loopback: {ours:?} a cycle, two updates {least:?}, ratio {ratio:.2}");
+    ensure(ratio <= bound(1.5, 4.0), format!("ratio {ratio:.2}"))
+}
+
+pub(crate) fn median(mut times: Vec<Duration>) -> Outcome<Duration> {
+    times.sort_unstable();
+    let middle = times.get(times.len() / 2).copied();
+    middle.ok_or_else(|| Failure::new("nothing was measured"))
+}

@@ -1,0 +1,193 @@
+//! One server, clients of it, and slow ways to it.
+
+use std::time::Duration;
+
+use conformance_tests::proxy::{Direction, Proxy};
+use conformance_tests::servers::{MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer};
+use conformance_tests::{Failure, Outcome};
+use lockkit_core::{LockClient, PollRange};
+use lockkit_sql::{MysqlStore, PostgresStore};
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use sqlx::{ConnectOptions as _, MySqlConnection, PgConnection};
+
+/// The way there, and the way back.
+pub(crate) const DELAY: Duration = Duration::from_millis(5);
+
+/// A server, and a bare connection of its client library.
+pub(crate) trait Database: Sized + 'static {
+    type Connection: Updates;
+
+    /// `durable`: every commit waits for the disk.
+    async fn start(durable: bool) -> Outcome<Self>;
+    fn port(&self) -> u16;
+    async fn client_at(port: u16, pin: bool) -> Outcome<LockClient>;
+    async fn connect(&self, port: u16) -> Outcome<Self::Connection>;
+    /// As the administrator: the first number of the answer.
+    async fn number(&self, sql: &str) -> Outcome<u64>;
+    async fn run(&self, sql: &str) -> Outcome;
+    /// How many statements have changed the table of locks.
+    async fn updates(&self) -> Outcome<u64>;
+}
+
+/// The least that a lock in a row needs: one row that is changed twice.
+pub(crate) trait Updates: Send {
+    async fn update(&mut self, n: i64) -> Outcome;
+    async fn ask(&mut self) -> Outcome;
+}
+
+pub(crate) struct Postgres(PostgresServer);
+
+impl Database for Postgres {
+    type Connection = PgConnection;
+
+    async fn start(durable: bool) -> Outcome<Self> {
+        let durable = if durable { "on" } else { "off" };
+        let settings = [
+            format!("fsync={durable}"),
+            format!("full_page_writes={durable}"),
+            "track_functions=all".to_owned(),
+        ];
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let server = PostgresServer::start(&PostgresPrograms::system(), &settings).await?;
+        let sql = "create table bare (name bytea primary key, n bigint); \
+                   insert into bare values ('bare', 0)";
+        server.run(sql).await?;
+        Ok(Self(server))
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port()
+    }
+
+    async fn client_at(port: u16, pin: bool) -> Outcome<LockClient> {
+        let store = PostgresStore::builder(options(port)).pin(pin);
+        Ok(LockClient::new(store.connect().await?)?)
+    }
+
+    async fn connect(&self, port: u16) -> Outcome<PgConnection> {
+        Ok(options(port).connect().await?)
+    }
+
+    async fn number(&self, sql: &str) -> Outcome<u64> {
+        first(&self.0.ask(sql).await?)
+    }
+
+    async fn run(&self, sql: &str) -> Outcome {
+        Ok(self.0.run(sql).await?)
+    }
+
+    async fn updates(&self) -> Outcome<u64> {
+        // Each statement is a transaction; what the server does beside is not in this database.
+        let sql = "select pg_stat_force_next_flush(), sum(xact_commit)::bigint from \
+                   pg_stat_database where datname = 'postgres'";
+        let sql = format!("select b::text from ({sql}) as t(a, b)");
+        first(&self.0.ask(&sql).await?)
+    }
+}
+
+pub(crate) fn options(port: u16) -> PgConnectOptions {
+    PgConnectOptions::new_without_pgpass()
+        .host("127.0.0.1")
+        .port(port)
+        .ssl_mode(PgSslMode::Disable)
+        .username("postgres")
+        .database("postgres")
+}
+
+impl Updates for PgConnection {
+    async fn update(&mut self, n: i64) -> Outcome {
+        let update = sqlx::query("update bare set n = $1 where name = 'bare'").bind(n);
+        update.execute(self).await?;
+        Ok(())
+    }
+
+    async fn ask(&mut self) -> Outcome {
+        sqlx::raw_sql("select 1").execute(self).await?;
+        Ok(())
+    }
+}
+
+pub(crate) struct Maria(MysqlServer);
+
+impl Database for Maria {
+    type Connection = MySqlConnection;
+
+    async fn start(durable: bool) -> Outcome<Self> {
+        let settings: &[&str] = match durable {
+            true => &[
+                "--innodb-flush-log-at-trx-commit=1",
+                "--innodb-flush-method=fsync",
+            ],
+            false => &[],
+        };
+        let server = MysqlServer::start(&MysqlPrograms::mariadb(), settings).await?;
+        let sql = "create database app; \
+                   create table app.bare (name varbinary(512) primary key, n bigint); \
+                   insert into app.bare values ('bare', 0)";
+        server.run(sql).await?;
+        Ok(Self(server))
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port()
+    }
+
+    async fn client_at(port: u16, pin: bool) -> Outcome<LockClient> {
+        let pauses = PollRange::new(Duration::from_millis(1), Duration::from_millis(20));
+        let store = MysqlStore::builder(my_options(port)).pin(pin).poll(pauses);
+        Ok(LockClient::new(store.connect().await?)?)
+    }
+
+    async fn connect(&self, port: u16) -> Outcome<MySqlConnection> {
+        Ok(my_options(port).connect().await?)
+    }
+
+    async fn number(&self, sql: &str) -> Outcome<u64> {
+        first(&self.0.ask(sql).await?)
+    }
+
+    async fn run(&self, sql: &str) -> Outcome {
+        Ok(self.0.run(sql).await?)
+    }
+
+    async fn updates(&self) -> Outcome<u64> {
+        self.number("show global status like 'Com_update_multi'")
+            .await
+    }
+}
+
+fn my_options(port: u16) -> MySqlConnectOptions {
+    MySqlConnectOptions::new()
+        .host("127.0.0.1")
+        .port(port)
+        .ssl_mode(MySqlSslMode::Disabled)
+        .username("admin")
+        .database("app")
+}
+
+impl Updates for MySqlConnection {
+    async fn update(&mut self, n: i64) -> Outcome {
+        let update = sqlx::query("update bare set n = ? where name = 'bare'").bind(n);
+        update.execute(self).await?;
+        Ok(())
+    }
+
+    async fn ask(&mut self) -> Outcome {
+        sqlx::raw_sql("select 1").execute(self).await?;
+        Ok(())
+    }
+}
+
+fn first(answer: &[String]) -> Outcome<u64> {
+    let number = answer.first().and_then(|it| it.parse().ok());
+    number.ok_or_else(|| Failure::new(format!("no number: {answer:?}")))
+}
+
+pub(crate) async fn slow_way(port: u16) -> Outcome<Proxy> {
+    let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
+    for direction in [Direction::Request, Direction::Reply] {
+        proxy.delay(direction, DELAY);
+    }
+    Ok(proxy)
+}

@@ -1,0 +1,127 @@
+//! Measures the three updates of `cas`, before and after, with 1 to 64 contenders.
+//!
+//! Run it: `cargo run --release -p lockkit-examples --bin cas_table`
+//!
+//! A URL of a Redis server may follow, behind `--`; without one it starts `redis-server` for itself.
+//! `--write` puts the figures into `cas-to-lock.json` and the table into the guide, `--span 200ms`
+//! says how long each figure is measured.
+#![expect(clippy::print_stdout, reason = "it is for people")]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use lockkit_examples::Outcome;
+use lockkit_examples::cas::Case;
+use lockkit_examples::cas::chat_room::ChatRoom;
+use lockkit_examples::cas::crowd::{Seen, Until, Way, run};
+use lockkit_examples::cas::session::Session;
+use lockkit_examples::cas::stock::Stock;
+use lockkit_examples::server::Server;
+use serde_json::{Value, json};
+
+const CONTENDERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// What the table in the guide stands between.
+const MARKS: [&str; 2] = ["<!-- table -->", "<!-- end of table -->"];
+
+#[tokio::main]
+async fn main() -> Outcome {
+    let (mut url, mut writes, mut span) = (None, false, Duration::from_secs(1));
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--write" => writes = true,
+            "--span" => {
+                let text = arguments.next().unwrap_or_default();
+                span = lockkit::url::parse_duration(&text)?;
+            }
+            _ => url = Some(argument),
+        }
+    }
+    let server = Server::at_or_own(url).await?;
+    let mut figures = Vec::new();
+    measure(&server, &ChatRoom::new("lobby", 64), span, &mut figures).await?;
+    measure(&server, &Session::new("42"), span, &mut figures).await?;
+    // More than can be sold.
+    measure(&server, &Stock::new("teapot", 1 << 40), span, &mut figures).await?;
+    let table = table(&figures)?;
+    println!("{table}");
+    if writes {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = serde_json::to_string_pretty(&Value::from(figures))?;
+        fs::write(here.join("cas-to-lock.json"), text + "\n")?;
+        let guide = here.join("cas-to-lock.md");
+        fs::write(&guide, with_table(&fs::read_to_string(&guide)?, &table)?)?;
+    }
+    Ok(())
+}
+
+async fn measure<C: Case>(
+    server: &Server,
+    case: &C,
+    span: Duration,
+    figures: &mut Vec<Value>,
+) -> Outcome {
+    for contenders in CONTENDERS {
+        let watched = run(server, case, Way::Watched, contenders, Until::Over(span)).await?;
+        let locked = run(server, case, Way::Locked, contenders, Until::Over(span)).await?;
+        figures.push(json!({
+            "case": C::NAME,
+            "contenders": contenders,
+            "watched": figure(&watched),
+            "locked": figure(&locked),
+        }));
+    }
+    Ok(())
+}
+
+fn figure(seen: &Seen) -> Value {
+    json!({
+        "done": seen.done,
+        "retries": seen.retries,
+        "per_second": seen.per_second,
+        "median_us": micros(seen.median),
+        "p99_us": micros(seen.p99),
+        "commands": seen.commands,
+    })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The table of the guide, from the figures as they stand in the file.
+fn table(figures: &[Value]) -> Outcome<String> {
+    let mut table = String::from(
+        "| case | contenders | updates/s: CAS | lock | begun again for each update: CAS | p99: CAS | lock | \
+         commands for each update: CAS | lock |\n|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for figure in figures {
+        let number = |way: &str, field: &str| figure[way][field].as_f64().unwrap_or_default();
+        let millis = |way| number(way, "p99_us") / 1000.0;
+        writeln!(
+            table,
+            "| {} | {} | {:.0} | {:.0} | {:.1} | {:.1} ms | {:.1} ms | {:.1} | {:.1} |",
+            figure["case"].as_str().unwrap_or_default(),
+            figure["contenders"],
+            number("watched", "per_second"),
+            number("locked", "per_second"),
+            number("watched", "retries") / number("watched", "done").max(1.0),
+            millis("watched"),
+            millis("locked"),
+            number("watched", "commands"),
+            number("locked", "commands"),
+        )?;
+    }
+    Ok(table)
+}
+
+fn with_table(guide: &str, table: &str) -> Outcome<String> {
+    let [begin, end] = MARKS;
+    let (before, rest) = guide.split_once(begin).ok_or("the guide has no table")?;
+    let (_, after) = rest
+        .split_once(end)
+        .ok_or("the table in the guide has no end")?;
+    Ok(format!("{before}{begin}\n{table}{end}{after}"))
+}

@@ -1,0 +1,156 @@
+//! Stock that must never be oversold.
+
+use lockkit::LockClient;
+use lockkit::redis::{Command, Fenced, Script};
+
+use super::{Case, Db, Turn, write};
+use crate::Outcome;
+
+/// One article, of which there are so many.
+#[derive(Clone, Debug)]
+pub struct Stock {
+    article: &'static str,
+    first: u64,
+}
+
+impl Stock {
+    /// So many of it at first.
+    #[must_use]
+    pub const fn new(article: &'static str, first: u64) -> Self {
+        Self { article, first }
+    }
+
+    fn left(&self) -> String {
+        format!("stock:{}:left", self.article)
+    }
+
+    fn orders(&self) -> String {
+        format!("stock:{}:orders", self.article)
+    }
+
+    /// Before. Answers whether one was left, and how often it had to begin again.
+    ///
+    /// # Errors
+    /// - If the server fails.
+    pub async fn buy_watched(&self, db: &mut Db, order: &str) -> Outcome<(bool, u64)> {
+        let mut retries = 0;
+        loop {
+            let watch = redis::cmd("WATCH").arg(self.left()).to_owned();
+            watch.exec_async(db).await?;
+            let left: u64 = redis::cmd("GET").arg(self.left()).query_async(db).await?;
+            if left == 0 {
+                redis::cmd("UNWATCH").exec_async(db).await?;
+                return Ok((false, retries));
+            }
+            let bought: Option<redis::Value> = redis::pipe()
+                .atomic()
+                .cmd("SET")
+                .arg(self.left())
+                .arg(left - 1)
+                .cmd("RPUSH")
+                .arg(self.orders())
+                .arg(order)
+                .query_async(db)
+                .await?;
+            if bought.is_some() {
+                return Ok((true, retries));
+            }
+            // Somebody was faster.
+            retries += 1;
+        }
+    }
+
+    /// After. Answers whether one was left.
+    ///
+    /// # Errors
+    /// - If the server fails, or the lock was lost: then nothing was written.
+    pub async fn buy_locked(&self, db: &mut Db, locks: &LockClient, order: &str) -> Outcome<bool> {
+        let guard = locks.lock(format!("stock/{}", self.article))?;
+        let guard = guard.acquire().await?;
+        let left: u64 = redis::cmd("GET").arg(self.left()).query_async(db).await?;
+        if left > 0 {
+            let commands = [
+                Command::new("SET")
+                    .arg(self.left())
+                    .arg((left - 1).to_string()),
+                Command::new("RPUSH").arg(self.orders()).arg(order),
+            ];
+            write(locks, &guard, &commands).await?;
+        }
+        guard.release().await?;
+        Ok(left > 0)
+    }
+
+    /// In between, while old programs still use [`buy_watched`](Self::buy_watched): they see our writes,
+    /// for they watch the data, but they take no lock. So the write compares what was read, which only
+    /// they can have changed.
+    ///
+    /// # Errors
+    /// - As [`buy_locked`](Self::buy_locked).
+    pub async fn buy_beside_the_old(
+        &self,
+        db: &mut Db,
+        locks: &LockClient,
+        order: &str,
+    ) -> Outcome<bool> {
+        let compare_and_write = Script::new(
+            "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+             redis.call('SET', KEYS[1], ARGV[2])
+             redis.call('RPUSH', KEYS[2], ARGV[3])
+             return 1",
+        );
+        let lock = locks.lock(format!("stock/{}", self.article))?;
+        let guard = lock.acquire().await?;
+        let fenced = Fenced::by(locks, &guard).ok_or("the locks are not in this Redis server")?;
+        let (left_key, orders_key) = (self.left(), self.orders());
+        let bought = loop {
+            let left: u64 = redis::cmd("GET").arg(&left_key).query_async(db).await?;
+            if left == 0 {
+                break false;
+            }
+            let (before, after) = (left.to_string(), (left - 1).to_string());
+            let arguments = [before.as_bytes(), after.as_bytes(), order.as_bytes()];
+            let keys = [left_key.as_str(), orders_key.as_str()];
+            let written = fenced.script(&compare_and_write, &keys, &arguments).await?;
+            if written.as_int() == Some(1) {
+                break true;
+            }
+        };
+        guard.release().await?;
+        Ok(bought)
+    }
+}
+
+impl Case for Stock {
+    const NAME: &'static str = "stock";
+    const READS: u64 = 1;
+
+    async fn reset(&self, db: &mut Db) -> Outcome {
+        let mut set = redis::pipe();
+        set.cmd("SET").arg(self.left()).arg(self.first).ignore();
+        set.cmd("DEL").arg(self.orders()).ignore();
+        Ok(set.exec_async(db).await?)
+    }
+
+    async fn watched(&self, db: &mut Db, turn: Turn) -> Outcome<u64> {
+        Ok(self.buy_watched(db, &order(turn)).await?.1)
+    }
+
+    async fn locked(&self, db: &mut Db, locks: &LockClient, turn: Turn) -> Outcome {
+        self.buy_locked(db, locks, &order(turn)).await.map(drop)
+    }
+
+    /// How many are left and how many were sold: who got them is luck.
+    async fn state(&self, db: &mut Db) -> Outcome<Vec<String>> {
+        let left: u64 = redis::cmd("GET").arg(self.left()).query_async(db).await?;
+        let sold: u64 = redis::cmd("LLEN")
+            .arg(self.orders())
+            .query_async(db)
+            .await?;
+        Ok(vec![format!("left {left}"), format!("sold {sold}")])
+    }
+}
+
+fn order(turn: Turn) -> String {
+    format!("order {} of buyer {}", turn.number, turn.contender)
+}

@@ -1,0 +1,45 @@
+//! The example for cron.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Signal, kill_process};
+
+use crate::stage::{Running, Stage};
+
+/// The script of the examples, where the command is on the path.
+fn nightly(stage: &Stage, seconds: &str) -> Command {
+    let directory = Path::new(env!("CARGO_BIN_EXE_lockkit")).parent().unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let mut script = Command::new("sh");
+    script
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/nightly.sh"))
+        .env("PATH", format!("{}:{path}", directory.display()))
+        .env("LOCKKIT_URL", format!("file:{}", stage.dir().display()))
+        .env("SECONDS_OF_WORK", seconds)
+        .stdin(Stdio::null());
+    script
+}
+
+#[test]
+fn the_second_of_two_jobs_has_nothing_to_do() {
+    let stage = Stage::new();
+    let mut first = Running::start(nightly(&stage, "600"));
+    assert!(first.line().starts_with("works under token "));
+    let mut second = Running::start(nightly(&stage, "0"));
+    assert_eq!(second.line(), "");
+    assert_eq!(second.code(), Some(0));
+    assert_eq!(second.said(), "");
+    assert!(first.is_running());
+    // Not the shell, which would leave it running.
+    kill_process(first.shim(), Signal::TERM).unwrap();
+    assert_eq!(first.code(), Some(143));
+}
+
+#[test]
+fn a_job_that_fails_is_not_hidden() {
+    let stage = Stage::new();
+    let mut job = Running::start(nightly(&stage, "no number"));
+    assert!(job.line().starts_with("works under token "));
+    assert_eq!(job.code(), Some(1));
+}

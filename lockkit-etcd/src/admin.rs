@@ -1,0 +1,220 @@
+//! What operators ask: inspect, break, list.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget};
+use lockkit_core::backend::LockState;
+use lockkit_core::{BackendError, LockName, Outcome};
+
+use crate::backend::EtcdStore;
+use crate::desk::token;
+use crate::error::{Failed, fault};
+use crate::keys::is_contender;
+use crate::steps::delete_if;
+
+/// So many keys are read in one request.
+const PAGE: i64 = 1000;
+/// A break that meets another holder than it saw looks again, so often.
+const LOOKS: usize = 5;
+
+impl EtcdStore {
+    /// Asks whether a server answers this user: each of them, if the first do not, and one once more.
+    pub(crate) async fn greet(&self) -> Result<(), BackendError> {
+        let directory = self.layout().beginning("");
+        let options = GetOptions::new().with_prefix().with_count_only();
+        let mut left = self.link().servers();
+        loop {
+            match self.get("connect", &*directory, options.clone()).await {
+                Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
+                answer => return answer.map(drop),
+            }
+        }
+    }
+
+    /// Looks at one lock.
+    pub(crate) async fn look(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let keys = self.contenders("inspect", name).await?;
+        let Some(first) = keys.kvs().first() else {
+            return Ok(None);
+        };
+        let state = self.describe(name.clone(), first, keys.count());
+        let remaining = self.remaining("inspect", first.lease()).await?;
+        Ok(Some(state.with_remaining(remaining)))
+    }
+
+    /// Ends a hold.
+    pub(crate) async fn end(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        for _ in 0..LOOKS {
+            let keys = self.contenders("break_lock", name).await?;
+            let Some(first) = keys.kvs().first() else {
+                return Ok(None);
+            };
+            let part = first.key_str().ok().and_then(|key| key.rsplit('/').next());
+            if !part.is_some_and(is_contender) {
+                let why = format!("a key below lock `{name}` is no lock's: it is left alone");
+                return Err(fault("break_lock", Outcome::Rejected, why));
+            }
+            let remaining = self.remaining("break_lock", first.lease()).await?;
+            let state = self.describe(name.clone(), first, keys.count());
+            let txn = delete_if(first.key(), first.create_revision());
+            let answer = self.txn("break_lock", &txn).await;
+            if answer
+                .map_err(|failed| failed.into_error("break_lock"))?
+                .succeeded()
+            {
+                return Ok(Some(state.with_remaining(remaining)));
+            }
+        }
+        let why = "the holder changed with each look";
+        Err(fault("break_lock", Outcome::Unavailable, why))
+    }
+
+    /// Lists the locks whose names begin with `prefix`.
+    pub(crate) async fn find(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        let beginning = self.layout().beginning(prefix).into_bytes();
+        let end = after(&beginning);
+        let mut from = if beginning.is_empty() {
+            vec![0]
+        } else {
+            beginning
+        };
+        let mut locks: BTreeMap<LockName, (KeyValue, i64)> = BTreeMap::new();
+        loop {
+            let options = GetOptions::new().with_range(end.clone()).with_limit(PAGE);
+            let mut page = self.get("list", from, options).await?;
+            let more = page.more();
+            let keys = page.take_kvs();
+            from = keys.last().map_or_else(Vec::new, |last| {
+                // The next key there can be.
+                let mut next = last.key().to_vec();
+                next.push(0);
+                next
+            });
+            for key in keys {
+                let Some(name) = key
+                    .key_str()
+                    .ok()
+                    .and_then(|key| self.layout().name_of(key))
+                else {
+                    continue;
+                };
+                if !name.as_str().starts_with(prefix) {
+                    continue;
+                }
+                match locks.get_mut(&name) {
+                    Some((first, count)) => {
+                        *count += 1;
+                        if key.create_revision() < first.create_revision() {
+                            *first = key;
+                        }
+                    }
+                    None => {
+                        locks.insert(name, (key, 1));
+                    }
+                }
+            }
+            if !more {
+                break;
+            }
+        }
+        let mut found = Vec::new();
+        for (name, (first, count)) in locks {
+            let remaining = self.remaining("list", first.lease()).await?;
+            let state = self.describe(name, &first, count);
+            found.push(state.with_remaining(remaining));
+        }
+        Ok(found)
+    }
+
+    /// The keys of a lock, the holder's first. Only that one is told, beside how many there are.
+    async fn contenders(
+        &self,
+        operation: &'static str,
+        name: &LockName,
+    ) -> Result<GetResponse, BackendError> {
+        let directory = self.layout().directory(name);
+        let options = GetOptions::new()
+            .with_prefix()
+            .with_sort(SortTarget::Create, SortOrder::Ascend)
+            .with_limit(1);
+        self.get(operation, directory, options).await
+    }
+
+    async fn get(
+        &self,
+        operation: &'static str,
+        key: impl Into<Vec<u8>>,
+        options: GetOptions,
+    ) -> Result<GetResponse, BackendError> {
+        let (key, link) = (key.into(), self.link());
+        link.ask(operation, link.request_timeout(), |client| {
+            let (key, options) = (key.clone(), options.clone());
+            async move { client.kv_client().get(key, Some(options)).await }
+        })
+        .await
+        .map_err(|failed| failed.into_error(operation))
+    }
+
+    /// How long a lease still lasts; `None` if it has ended or the key has none.
+    async fn remaining(
+        &self,
+        operation: &'static str,
+        lease: i64,
+    ) -> Result<Option<Duration>, BackendError> {
+        if lease == 0 {
+            return Ok(None);
+        }
+        let link = self.link();
+        let answer = link
+            .ask(operation, link.request_timeout(), |client| async move {
+                client.lease_client().time_to_live(lease, None).await
+            })
+            .await;
+        match answer {
+            Ok(answer) => Ok(u64::try_from(answer.ttl()).ok().map(Duration::from_secs)),
+            Err(Failed::LeaseGone) => Ok(None),
+            Err(failed) => Err(failed.into_error(operation)),
+        }
+    }
+
+    fn describe(&self, name: LockName, first: &KeyValue, count: i64) -> LockState {
+        // Go's mutex writes no value: its key tells its lease.
+        let holder = match first.value_str() {
+            Ok(holder) if !holder.is_empty() => holder.to_owned(),
+            _ => String::from_utf8_lossy(first.key())
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        };
+        LockState::new(name)
+            .with_holder(holder)
+            .with_token(token(first.create_revision(), self.token_base()))
+            .with_waiters(u32::try_from(count - 1).ok())
+    }
+}
+
+/// The end of the range of all keys that begin with `beginning`.
+fn after(beginning: &[u8]) -> Vec<u8> {
+    let mut end = beginning.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_ends_behind_all_that_begin_alike() {
+        assert_eq!(after(b"a/"), b"a0");
+        assert_eq!(after(&[b'a', 0xff]), b"b");
+        assert_eq!(after(b""), [0]);
+    }
+}

@@ -1,0 +1,207 @@
+//! Where the servers are, and how the store behaves.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::clock::{BootClock, Clock};
+use lockkit_core::{BackendError, Capabilities, EndsBy, Queueing, TtlOf, Waiting};
+
+use crate::backend::EtcdStore;
+use crate::keys::Names;
+
+pub(crate) const PORT: u16 = 2379;
+pub(crate) const ROOT: &str = "lockkit";
+
+/// Whose lease a hold stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseOf {
+    /// All holds of a store object with the same ttl share the lease of a session: acquiring costs
+    /// one request. They are lost together.
+    Session,
+    /// Each hold has its own: acquiring costs two requests, one after the other.
+    Hold,
+}
+
+/// The options of an [`EtcdStore`].
+///
+/// # Examples
+/// ```no_run
+/// use lockkit_etcd::EtcdStore;
+///
+/// # async fn example() -> Result<(), lockkit_core::BackendError> {
+/// let store = EtcdStore::builder()
+///     .endpoint("10.0.0.1", 2379)
+///     .endpoint("10.0.0.2", 2379)
+///     .endpoint("10.0.0.3", 2379)
+///     .user("app", "s3cret")
+///     .connect()
+///     .await?;
+/// # let _ = store;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing happens before `connect`"]
+pub struct EtcdStoreBuilder {
+    pub(crate) endpoints: Vec<String>,
+    pub(crate) root: Option<String>,
+    pub(crate) tls: bool,
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) user: Option<(String, String)>,
+    pub(crate) names: Names,
+    pub(crate) lease_of: LeaseOf,
+    pub(crate) token_base: u64,
+    pub(crate) recheck: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) broken: crate::mutant::Broken,
+}
+
+impl EtcdStoreBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            root: None,
+            tls: false,
+            ca: None,
+            user: None,
+            names: Names::Encoded,
+            lease_of: LeaseOf::Session,
+            token_base: 0,
+            recheck: Capabilities::new().recheck,
+            connect_timeout: Duration::from_secs(1),
+            request_timeout: Duration::from_secs(1),
+            clock: Arc::new(BootClock::default()),
+            broken: crate::mutant::Broken::default(),
+        }
+    }
+
+    /// Adds a server of the cluster; 127.0.0.1 and port 2379 if nothing is set.
+    pub fn endpoint(mut self, host: &str, port: u16) -> Self {
+        // An IPv6 address needs brackets beside a port.
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.to_owned()
+        };
+        self.endpoints.push(format!("{host}:{port}"));
+        self
+    }
+
+    /// What stands before every lock's keys, without a slash at its end; `lockkit` if it is not set,
+    /// and nothing with [`Names::Raw`].
+    pub fn root(mut self, root: impl Into<String>) -> Self {
+        self.root = Some(root.into());
+        self
+    }
+
+    /// TLS; `ca` is a file of certificates to trust instead of the system's.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, ca: Option<PathBuf>) -> Self {
+        self.tls = true;
+        self.ca = ca;
+        self
+    }
+
+    /// The user and password. The token that the server gives for them is made anew when it ends.
+    pub fn user(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.user = Some((user.into(), password.into()));
+        self
+    }
+
+    /// How names become keys.
+    pub const fn names(mut self, names: Names) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Whose lease a hold stands on.
+    pub const fn lease_of(mut self, lease_of: LeaseOf) -> Self {
+        self.lease_of = lease_of;
+        self
+    }
+
+    /// Is added to every token, so that tokens grow on when locks move here from another store.
+    pub const fn token_base(mut self, base: u64) -> Self {
+        self.token_base = base;
+        self
+    }
+
+    /// The longest time between two looks of a waiter.
+    pub const fn recheck(mut self, recheck: Duration) -> Self {
+        self.recheck = recheck;
+        self
+    }
+
+    /// The longest that connecting to one server may take.
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// After this time without an answer another server is asked.
+    pub const fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// The clock of the session's lease: the same as the client's.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Breaks a promise on purpose, to test the conformance suite.
+    #[cfg(feature = "mutants")]
+    pub const fn mutant(mut self, mutant: crate::EtcdMutant) -> Self {
+        self.broken = crate::mutant::Broken::by(mutant);
+        self
+    }
+
+    /// Connects to the first server that answers.
+    ///
+    /// # Errors
+    /// - [`BackendError`] if no server can be reached or this user is refused.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing stays behind.
+    pub async fn connect(self) -> Result<EtcdStore, BackendError> {
+        EtcdStore::connect(self).await
+    }
+
+    /// What the store will be able to do.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        let (ttl_of, ends_by) = match self.lease_of {
+            LeaseOf::Session => (TtlOf::PerSession, EndsBy::Session),
+            LeaseOf::Hold => (TtlOf::PerHold, EndsBy::Lease),
+        };
+        Capabilities::new()
+            // What the server does with its default election timeout; shorter ones it would lengthen.
+            .with_ttl_range(Duration::from_secs(2), Duration::from_secs(86_400))
+            .with_ttl_step(Duration::from_secs(1))
+            .with_ttl_of(ttl_of)
+            .with_ends_by(ends_by)
+            .with_queueing(Queueing::Fifo)
+            .with_waiting(Waiting::Push)
+            .with_tells_loss(true)
+            .with_recheck(self.recheck)
+    }
+}
+
+/// Shows neither user nor password. INV-14.
+impl fmt::Debug for EtcdStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdStoreBuilder")
+            .field("endpoints", &self.endpoints)
+            .field("root", &self.root)
+            .field("tls", &self.tls)
+            .field("names", &self.names)
+            .field("lease_of", &self.lease_of)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,297 @@
+//! Tickets and what is known of them, from before their first attempt is written to their release.
+
+mod place;
+mod verdict;
+mod views;
+mod watch;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lockkit_core::backend::{Ticket, Wake};
+use lockkit_core::clock::Moment;
+use lockkit_core::{HolderId, LossReason};
+use tokio::sync::Notify;
+
+use self::place::{Gone, Place};
+pub(crate) use self::verdict::token;
+pub(crate) use self::views::Asking;
+use self::views::View;
+pub(crate) use self::watch::EtcdWatch;
+use crate::keys::contender;
+use crate::mutant::{Broken, EtcdMutant};
+use crate::session::Session;
+
+/// About how long a key is behind its directory, with what a message adds.
+const KEY: usize = 40;
+
+/// Where tickets stand, and where the events of their locks arrive.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    state: Mutex<State>,
+    broken: Broken,
+    /// What is added to a revision to make it a token.
+    token_base: u64,
+    /// Rings when a lock is to be watched.
+    pub(crate) wanted: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tickets: HashMap<HolderId, Place>,
+    /// The locks whose keys are watched, by what their keys begin with.
+    views: HashMap<Arc<str>, View>,
+    /// The same by the number of the watch.
+    watched: HashMap<i64, Arc<str>>,
+    gone: Gone,
+    /// Numbers the keys of this store object.
+    keys: u64,
+    /// Numbers the watches of this store object.
+    watches: i64,
+}
+
+/// Where a ticket stands at the server.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    pub(crate) session: Arc<Session>,
+    pub(crate) directory: Arc<str>,
+    pub(crate) key: Arc<str>,
+    /// The revision of its key, if an answer or an event has told it.
+    pub(crate) created: Option<i64>,
+    pub(crate) held: bool,
+    /// Until when its holder was told that the lease is confirmed.
+    pub(crate) told: Moment,
+}
+
+impl Desk {
+    pub(crate) fn new(broken: Broken, token_base: u64) -> Self {
+        Self {
+            state: Mutex::default(),
+            broken,
+            token_base,
+            wanted: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a ticket stands whose session lives.
+    pub(crate) fn standing(&self, holder: HolderId) -> Option<Standing> {
+        let state = self.lock();
+        let place = state.tickets.get(&holder)?;
+        let stands = place.lost.is_none() && place.at.session.lives();
+        stands.then(|| place.at.clone())
+    }
+
+    /// Whether the store knows the ticket, be its session alive or not.
+    pub(crate) fn known(&self, holder: HolderId) -> Option<Standing> {
+        let state = self.lock();
+        state.tickets.get(&holder).map(|place| place.at.clone())
+    }
+
+    /// Gives a ticket a key under a session: its first one, or a new one after a session that ended.
+    /// `None` if the ticket was released, or the session has ended.
+    pub(crate) fn enter(
+        &self,
+        ticket: &Ticket,
+        session: &Arc<Session>,
+        directory: &str,
+    ) -> Result<Standing, Refused> {
+        let mut state = self.lock();
+        if state.gone.contains(ticket.holder)
+            && !self.broken.is(EtcdMutant::ReleasedTicketForgotten)
+        {
+            return Err(Refused::Released);
+        }
+        if !session.join(directory.len() + KEY) {
+            return Err(Refused::Ended);
+        }
+        state.keys += 1;
+        let key = contender(directory, session.lease(), state.keys);
+        let at = Standing {
+            session: Arc::clone(session),
+            directory: directory.into(),
+            key: key.into(),
+            created: None,
+            held: false,
+            told: session.base(),
+        };
+        match state.tickets.get_mut(&ticket.holder) {
+            Some(place) => {
+                place.at.leave();
+                place.moved(at.clone());
+            }
+            None => {
+                let place = Place::new(at.clone());
+                state.tickets.insert(ticket.holder, place);
+            }
+        }
+        Ok(at)
+    }
+
+    /// A request that may create the key is about to be written.
+    pub(crate) fn writing(&self, holder: HolderId) {
+        if let Some(place) = self.lock().tickets.get_mut(&holder) {
+            place.unanswered += 1;
+        }
+    }
+
+    /// It was answered, or is known to have had no effect. A mere try that found the lock held is
+    /// forgotten, if nothing of it can still arrive.
+    pub(crate) fn answered(&self, holder: HolderId, found: Found) {
+        let mut state = self.lock();
+        let Some(place) = state.tickets.get_mut(&holder) else {
+            return;
+        };
+        place.unanswered = place.unanswered.saturating_sub(1);
+        match found {
+            Found::Key { created, first } => {
+                place.at.created = Some(created);
+                place.at.held |= first;
+                place.at.told = place.at.session.base();
+            }
+            Found::Nothing => {}
+        }
+        if place.at.created.is_none() && place.unanswered == 0 {
+            state.remove(holder);
+        }
+    }
+
+    /// Forgets a ticket for good.
+    pub(crate) fn released(&self, holder: HolderId) {
+        let mut state = self.lock();
+        state.remove(holder);
+        state.gone.insert(holder);
+    }
+
+    /// Notes that nothing of an unknown ticket may come any more.
+    pub(crate) fn refuse(&self, holder: HolderId) {
+        self.lock().gone.insert(holder);
+    }
+
+    /// How many tickets and watched locks are kept.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.tickets.len(), state.views.len())
+    }
+
+    /// How many stand before a key, as far as the watch of its lock knows.
+    pub(crate) fn ahead(&self, at: &Standing, created: i64) -> Option<u32> {
+        let state = self.lock();
+        let view = state.views.get(&at.directory)?;
+        let before = view.contenders()?.before(created);
+        u32::try_from(before).ok()
+    }
+
+    /// The holds of a session.
+    pub(crate) fn held(&self, lease: i64) -> Vec<(HolderId, Arc<str>)> {
+        let state = self.lock();
+        let of_session = state.tickets.iter().filter(|(_, place)| {
+            place.at.held && place.lost.is_none() && place.at.session.lease() == lease
+        });
+        of_session
+            .map(|(holder, place)| (*holder, Arc::clone(&place.at.key)))
+            .collect()
+    }
+
+    /// Those keys of a session that no ticket claims.
+    pub(crate) fn unclaimed(&self, lease: i64, keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        if self.broken.is(EtcdMutant::GhostKept) {
+            return Vec::new();
+        }
+        let state = self.lock();
+        let places = state.tickets.values();
+        let of_session = places.filter(|place| place.at.session.lease() == lease);
+        let claimed: HashSet<&[u8]> = of_session.map(|place| place.at.key.as_bytes()).collect();
+        let unclaimed = keys.iter().filter(|key| !claimed.contains(&key[..]));
+        unclaimed.cloned().collect()
+    }
+
+    /// A hold's key is gone.
+    pub(crate) fn lose(&self, holder: HolderId, key: &str, reason: LossReason) {
+        if self.broken.is(EtcdMutant::KeepAliveTakenAsProof) {
+            return;
+        }
+        let mut state = self.lock();
+        if let Some(place) = state.tickets.get_mut(&holder)
+            && &*place.at.key == key
+        {
+            place.lose(reason);
+        }
+    }
+
+    /// A hold was confirmed: since when its lease counts; `None` if it does not stand.
+    pub(crate) fn renewed(&self, holder: HolderId) -> Option<Option<Moment>> {
+        let mut state = self.lock();
+        let place = state.tickets.get_mut(&holder)?;
+        let stands = place.at.held && place.lost.is_none() && place.at.session.lives();
+        place.at.told = place.at.session.base();
+        stands.then(|| place.at.session.since())
+    }
+
+    /// A session has ended, and with it all that stands on it.
+    pub(crate) fn session_ended(&self, lease: i64) {
+        let mut state = self.lock();
+        for place in state.tickets.values_mut() {
+            if place.at.session.lease() == lease {
+                place.lose(LossReason::SessionEnded);
+            }
+        }
+    }
+
+    /// Forgets everything: the store is closed.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        let tickets = std::mem::take(&mut state.tickets);
+        state.views.clear();
+        drop(state);
+        // Outside the lock: the last one of a session ends its task.
+        drop(tickets);
+    }
+
+    /// The next wake-up of a ticket; `None` while there is none.
+    fn next(&self, holder: HolderId) -> Option<Wake> {
+        let mut state = self.lock();
+        let State { tickets, views, .. } = &mut *state;
+        let place = tickets.get_mut(&holder)?;
+        if let Some(view) = views.get(&place.at.directory) {
+            place.look(view, self.broken);
+        }
+        place.news(self.token_base, self.broken)
+    }
+}
+
+/// What an attempt has found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// The ticket's own key, and whether it is the first.
+    Key { created: i64, first: bool },
+    /// No key of the ticket; nothing was made.
+    Nothing,
+}
+
+/// Why a ticket gets no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It was released before.
+    Released,
+    /// The session has just ended: take another.
+    Ended,
+}
+
+impl State {
+    fn remove(&mut self, holder: HolderId) {
+        if let Some(place) = self.tickets.remove(&holder) {
+            place.at.leave();
+        }
+    }
+}
+
+impl Standing {
+    /// Gives up its place under the session.
+    fn leave(&self) {
+        self.session.leave(self.directory.len() + KEY);
+    }
+}

@@ -1,0 +1,86 @@
+//! What is known of one ticket.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use lockkit_core::{HolderId, LossReason};
+use tokio::sync::Notify;
+
+use super::Standing;
+
+/// So many released tickets are remembered.
+const REMEMBERED: usize = 8192;
+
+/// What is known of a ticket.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) at: Standing,
+    /// Requests that may still create the key.
+    pub(super) unanswered: u32,
+    /// It was found to hold, and nobody was told.
+    pub(super) granted: bool,
+    pub(super) lost: Option<LossReason>,
+    pub(super) told_loss: bool,
+    pub(super) bell: Option<Arc<Notify>>,
+}
+
+impl Place {
+    pub(super) const fn new(at: Standing) -> Self {
+        Self {
+            at,
+            unanswered: 0,
+            granted: false,
+            lost: None,
+            told_loss: false,
+            bell: None,
+        }
+    }
+
+    /// Another key, under another session.
+    pub(super) fn moved(&mut self, at: Standing) {
+        self.at = at;
+        self.unanswered = 0;
+        self.granted = false;
+        self.lost = None;
+        self.told_loss = false;
+    }
+
+    pub(super) fn lose(&mut self, reason: LossReason) {
+        if self.lost.is_none() {
+            self.lost = Some(reason);
+            self.ring();
+        }
+    }
+
+    pub(super) fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            bell.notify_one();
+        }
+    }
+}
+
+/// Tickets that were released: a late attempt of one must not become a hold that the session keeps.
+/// What was released longest ago is forgotten first.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    order: VecDeque<HolderId>,
+    all: HashSet<HolderId>,
+}
+
+impl Gone {
+    pub(super) fn insert(&mut self, holder: HolderId) {
+        if !self.all.insert(holder) {
+            return;
+        }
+        self.order.push_back(holder);
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+    }
+
+    pub(super) fn contains(&self, holder: HolderId) -> bool {
+        self.all.contains(&holder)
+    }
+}

@@ -1,0 +1,183 @@
+//! The names of keys.
+//!
+//! A lock is a directory of keys, one for each holder and waiter: `<root>/<name>/<lease>-<n>`. The
+//! name's own slashes are hidden, because everything below `a/` counts for the lock `a`, and a lock
+//! `a/b` would else be part of it.
+
+use lockkit_core::LockName;
+
+/// Whether names of locks are encoded in keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Names {
+    /// `/` is written `%2F` and `%` is written `%25`: no name is part of another.
+    Encoded,
+    /// As they are, as `etcdctl lock` and Go's `concurrency.Mutex` write them. Whoever holds or waits
+    /// for `a/b` then blocks `a` too, as with those programs.
+    Raw,
+}
+
+/// How names become keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// What stands before every name, with its slash; may be empty.
+    root: String,
+    names: Names,
+}
+
+impl Layout {
+    pub(crate) fn new(root: &str, names: Names) -> Self {
+        let root = if root.is_empty() {
+            String::new()
+        } else {
+            format!("{root}/")
+        };
+        Self { root, names }
+    }
+
+    /// What the keys of a lock begin with.
+    pub(crate) fn directory(&self, name: &LockName) -> String {
+        format!("{}{}/", self.root, self.encode(name.as_str()))
+    }
+
+    /// What the keys of all locks begin with whose names begin with `prefix`.
+    pub(crate) fn beginning(&self, prefix: &str) -> String {
+        format!("{}{}", self.root, self.encode(prefix))
+    }
+
+    /// The name of the lock that a key belongs to; `None` if it belongs to none.
+    pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
+        let rest = key.strip_prefix(&self.root)?;
+        let (name, contender) = rest.rsplit_once('/')?;
+        if !is_contender(contender) {
+            return None;
+        }
+        let name = match self.names {
+            Names::Encoded => decode(name)?,
+            Names::Raw => name.to_owned(),
+        };
+        LockName::new(name).ok()
+    }
+
+    fn encode(&self, name: &str) -> String {
+        match self.names {
+            Names::Encoded => name.replace('%', "%25").replace('/', "%2F"),
+            Names::Raw => name.to_owned(),
+        }
+    }
+}
+
+/// The key of a holder or waiter: `number` is never used again under this lease.
+pub(crate) fn contender(directory: &str, lease: i64, number: u64) -> String {
+    format!("{directory}{lease:x}-{number}")
+}
+
+/// Whether the last part of a key is that of a contender: ours, or Go's, which is the lease alone.
+pub(crate) fn is_contender(part: &str) -> bool {
+    let (lease, number) = part.split_once('-').unwrap_or((part, "0"));
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let lease_fits = (1..=16).contains(&lease.len()) && lease.bytes().all(hex);
+    lease_fits && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Undoes the encoding; `None` for what it never writes.
+fn decode(text: &str) -> Option<String> {
+    let mut pieces = text.split('%');
+    let mut name = pieces.next()?.to_owned();
+    if text.contains('/') {
+        return None;
+    }
+    for piece in pieces {
+        let (code, rest) = piece.split_at_checked(2)?;
+        name.push(match code {
+            "2F" => '/',
+            "25" => '%',
+            _ => return None,
+        });
+        name.push_str(rest);
+    }
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn name(text: &str) -> LockName {
+        LockName::new(text).unwrap()
+    }
+
+    /// Frozen: other versions and other programs read these.
+    #[test]
+    fn golden() {
+        let encoded = Layout::new("lockkit", Names::Encoded);
+        for (text, directory) in [
+            ("orders/42", "lockkit/orders%2F42/"),
+            ("100%", "lockkit/100%25/"),
+            ("%2F", "lockkit/%252F/"),
+            ("/", "lockkit/%2F/"),
+            ("naïve name", "lockkit/naïve name/"),
+        ] {
+            assert_eq!(encoded.directory(&name(text)), directory);
+        }
+        let raw = Layout::new("", Names::Raw);
+        assert_eq!(raw.directory(&name("orders/42")), "orders/42/");
+        let rooted = Layout::new("app/locks", Names::Raw);
+        assert_eq!(rooted.directory(&name("a")), "app/locks/a/");
+        assert_eq!(contender("a/", 0x694d_7c3f, 12), "a/694d7c3f-12");
+    }
+
+    #[test]
+    fn no_directory_lies_in_another() {
+        let layout = Layout::new("lockkit", Names::Encoded);
+        let names = [
+            "a", "a/", "a/b", "a//b", "/a", "a%", "a%2F", "a%2Fb", "%", "/",
+        ];
+        let directories: Vec<String> = names
+            .iter()
+            .map(|text| layout.directory(&name(text)))
+            .collect();
+        let unique: HashSet<_> = directories.iter().collect();
+        assert_eq!(unique.len(), names.len());
+        for one in &directories {
+            let inside = |other: &&String| *other != one && other.starts_with(one.as_str());
+            assert_eq!(directories.iter().find(inside), None, "{one}");
+        }
+    }
+
+    #[test]
+    fn names_are_found_again() {
+        for layout in [
+            Layout::new("lockkit", Names::Encoded),
+            Layout::new("", Names::Raw),
+        ] {
+            for text in ["a", "a/b", "100%", "%2F", "a/694d7c3f-1"] {
+                let directory = layout.directory(&name(text));
+                let key = contender(&directory, 77, 3);
+                assert_eq!(layout.name_of(&key).unwrap().as_str(), text);
+                let beginning = layout.beginning(&text[..1]);
+                assert!(key.starts_with(&beginning), "{key} {beginning}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_others_are_no_locks() {
+        let layout = Layout::new("lockkit", Names::Encoded);
+        for key in [
+            "other/a/77-1",
+            "lockkit/a",
+            "lockkit/a/config",
+            "lockkit/a/77-",
+            "lockkit/a/-1",
+            "lockkit/a/7F-1",
+            "lockkit/a/b/77-1",
+            "lockkit/a%2/77-1",
+        ] {
+            assert_eq!(layout.name_of(key), None, "{key}");
+        }
+        assert_eq!(layout.name_of("lockkit/a/77").unwrap().as_str(), "a");
+    }
+}

@@ -1,0 +1,271 @@
+//! The connections to the servers of the cluster.
+//!
+//! The client library spreads requests over all servers, dead ones too, so that here each server has a
+//! client of its own and one of them is asked until it fails. What was never sent is asked of the next
+//! server at once. What may have been carried out is an error: every step can be repeated, and the
+//! caller of the store knows whether to.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, Error};
+use lockkit_core::{BackendError, Outcome};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::config::{EtcdStoreBuilder, PORT};
+use crate::error::{BACKEND, Failed, Verdict, fault, judge, of};
+
+/// Servers close connections that are pinged more often than every five seconds.
+const PING: Duration = Duration::from_secs(6);
+const PONG: Duration = Duration::from_secs(2);
+
+/// The store's end of the connections.
+#[derive(Debug)]
+pub(crate) struct Link {
+    config: EtcdStoreBuilder,
+    state: Mutex<State>,
+    /// Grows whenever a connection is given up: streams on it are to be opened anew.
+    epoch: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// One for each server, made when it is needed.
+    clients: Vec<Option<Opened>>,
+    /// The server that is asked.
+    current: usize,
+    /// Numbers the connections.
+    made: u64,
+}
+
+/// A connection to one server.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) client: Arc<Client>,
+    server: usize,
+    number: u64,
+    /// Requests that were answered on it.
+    answered: Arc<AtomicU64>,
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened")
+            .field("server", &self.server)
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Opened {
+    fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+}
+
+impl Link {
+    pub(crate) fn new(mut config: EtcdStoreBuilder) -> Self {
+        if config.endpoints.is_empty() {
+            config = config.endpoint("127.0.0.1", PORT);
+        }
+        let state = State {
+            clients: vec![None; config.endpoints.len()],
+            current: 0,
+            made: 0,
+        };
+        Self {
+            config,
+            state: Mutex::new(state),
+            epoch: watch::Sender::new(0),
+        }
+    }
+
+    /// After this time without an answer another server is asked.
+    pub(crate) const fn request_timeout(&self) -> Duration {
+        self.config.request_timeout
+    }
+
+    /// How many servers there are.
+    pub(crate) const fn servers(&self) -> usize {
+        self.config.endpoints.len()
+    }
+
+    /// Changes whenever a connection is given up.
+    pub(crate) fn epoch(&self) -> watch::Receiver<u64> {
+        self.epoch.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for something once, or of several servers where it could not be sent.
+    pub(crate) async fn ask<T, F, A>(
+        &self,
+        operation: &'static str,
+        limit: Duration,
+        request: F,
+    ) -> Result<T, Failed>
+    where
+        F: Fn(Arc<Client>) -> A + Send + Sync,
+        A: Future<Output = Result<T, Error>> + Send,
+        T: Send,
+    {
+        // Each server once, and a connection that may have been closed meanwhile a second time.
+        let mut again = self.config.endpoints.len();
+        loop {
+            let opened = self.current();
+            let before = opened.as_ref().map_or(0, Opened::answered);
+            let asked = async {
+                let opened = match &opened {
+                    Ok(opened) => opened.clone(),
+                    Err(server) => self.open(*server).await?,
+                };
+                Ok((request(Arc::clone(&opened.client)).await?, opened))
+            };
+            let (error, verdict) = match timeout(limit, asked).await {
+                Ok(Ok((answer, opened))) => {
+                    opened.answered.fetch_add(1, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                Ok(Err(error)) => {
+                    let verdict = judge(&error);
+                    (of(operation, &error), verdict)
+                }
+                Err(_) => {
+                    // If others were answered meanwhile the connection is sound, and the server slow.
+                    if opened.as_ref().map_or(0, Opened::answered) == before {
+                        self.give_up(&opened);
+                    }
+                    return Err(Failed::Other(BackendError::timeout(
+                        BACKEND, operation, limit,
+                    )));
+                }
+            };
+            let Verdict {
+                unsent,
+                change,
+                lease_gone,
+                stale_token,
+                ..
+            } = verdict;
+            if lease_gone {
+                return Err(Failed::LeaseGone);
+            }
+            if change || stale_token {
+                self.give_up(&opened);
+            }
+            if (unsent || (stale_token && error.outcome() == Outcome::Unavailable)) && again > 0 {
+                again -= 1;
+                continue;
+            }
+            return Err(Failed::Other(error));
+        }
+    }
+
+    /// The connection that is in use, or the server that has none yet.
+    fn current(&self) -> Result<Opened, usize> {
+        let state = self.lock();
+        let opened = state.clients.get(state.current).cloned().flatten();
+        opened.ok_or(state.current)
+    }
+
+    /// The connection that is in use; makes it if there is none.
+    pub(crate) async fn connection(&self) -> Result<Opened, BackendError> {
+        match self.current() {
+            Ok(opened) => Ok(opened),
+            Err(server) => {
+                let limit = self.config.connect_timeout;
+                let opened = timeout(limit, self.open(server)).await;
+                let failed = match opened {
+                    Ok(Ok(opened)) => return Ok(opened),
+                    Ok(Err(error)) => of("connect", &error),
+                    Err(_) => fault("connect", Outcome::Unavailable, "no answer in time"),
+                };
+                self.give_up(&Err(server));
+                Err(failed)
+            }
+        }
+    }
+
+    /// Makes a connection. Without a user nothing is sent yet.
+    async fn open(&self, server: usize) -> Result<Opened, Error> {
+        let endpoint = self.config.endpoints.get(server).cloned();
+        let endpoint = endpoint.unwrap_or_default();
+        let scheme = if self.config.tls { "https" } else { "http" };
+        let options = options(&self.config)?;
+        let client = Client::connect([format!("{scheme}://{endpoint}")], Some(options)).await?;
+        let mut state = self.lock();
+        state.made += 1;
+        let opened = Opened {
+            client: Arc::new(client),
+            server,
+            number: state.made,
+            answered: Arc::default(),
+        };
+        if let Some(place) = state.clients.get_mut(server) {
+            // Whoever was quicker has made the same.
+            return Ok(place.get_or_insert(opened).clone());
+        }
+        Ok(opened)
+    }
+
+    /// Gives a connection up, unless that was done before, and turns to the next server.
+    pub(crate) fn give_up(&self, opened: &Result<Opened, usize>) {
+        let mut state = self.lock();
+        let server = match opened {
+            Ok(opened) => {
+                let same = |now: &Opened| now.number == opened.number;
+                let place = state.clients.get_mut(opened.server);
+                if place.is_none_or(|place| place.take_if(|now| same(now)).is_none()) {
+                    return;
+                }
+                opened.server
+            }
+            Err(server) => *server,
+        };
+        if state.current == server {
+            state.current = (server + 1) % state.clients.len();
+        }
+        drop(state);
+        self.epoch.send_modify(|epoch| *epoch += 1);
+    }
+}
+
+fn options(config: &EtcdStoreBuilder) -> Result<ConnectOptions, Error> {
+    let mut options = ConnectOptions::new()
+        .with_connect_timeout(config.connect_timeout)
+        .with_keep_alive(PING, PONG)
+        .with_require_leader(true);
+    if let Some((user, password)) = &config.user {
+        options = options
+            .with_user(user, password)
+            .with_auto_token_refresh(true);
+    }
+    with_tls(options, config)
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(options: ConnectOptions, config: &EtcdStoreBuilder) -> Result<ConnectOptions, Error> {
+    use etcd_client::{Certificate, TlsOptions};
+
+    if !config.tls {
+        return Ok(options);
+    }
+    let tls = match &config.ca {
+        Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(std::fs::read(path)?)),
+        None => TlsOptions::new().with_native_roots(),
+    };
+    Ok(options.with_tls(tls))
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(options: ConnectOptions, config: &EtcdStoreBuilder) -> Result<ConnectOptions, Error> {
+    if config.tls {
+        let why = "TLS needs the feature `tls` of this crate";
+        return Err(Error::InvalidArgs(why.to_owned()));
+    }
+    Ok(options)
+}

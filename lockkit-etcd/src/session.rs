@@ -1,0 +1,438 @@
+//! The lease that keys stand on, kept alive by renewals and by the attempts of those who wait.
+//!
+//! A keep-alive that is answered proves that the lease lives, and not that a key is still there:
+//! whoever may write can delete one. It says nothing either about a key that a late request has put
+//! there after its ticket was released, which such a lease would keep for ever. So each beat asks for
+//! the keys of the lease as well: a hold whose key is missing is lost, a key that no ticket claims is
+//! deleted.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{GetOptions, LeaseTimeToLiveOptions, Txn, TxnOp, TxnOpResponse};
+use lockkit_core::clock::{Clock, Moment};
+use lockkit_core::{BackendError, LossReason, Outcome};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::desk::Desk;
+use crate::error::{Failed, fault};
+use crate::link::Link;
+
+/// So many bytes of keys stand on one lease: the answer with all of them must fit into a message.
+const FULL: usize = 2 << 20;
+/// So many keys are read in one request.
+const PAGE: usize = 100;
+
+type Answer = oneshot::Sender<Result<(), BackendError>>;
+
+/// A lease and what stands on it. The last reference ends its task, which revokes the lease.
+#[derive(Debug)]
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    asks: mpsc::UnboundedSender<Answer>,
+    link: Arc<Link>,
+    /// Whether the lease is that of one hold.
+    of_hold: bool,
+}
+
+/// For how much of a lease beats go on after an attempt or a renewal. A client that hangs loses its
+/// holds: its session is not kept for long.
+const ACTIVE: u32 = 2;
+/// How much of a lease is between two beats.
+const BEAT: u32 = 5;
+/// How much of a lease is between a beat that failed and the next.
+const RETRY: u32 = 20;
+/// How much of a lease has passed when an attempt asks for a beat, so that grants are young.
+const YOUNG: u32 = 6;
+/// How much of a lease has passed when it is confirmed before it is used again.
+const OLD: u32 = 2;
+
+/// What a session is made of.
+pub(crate) struct Plan {
+    pub(crate) ttl: Duration,
+    pub(crate) of_hold: bool,
+    /// Counts from the attempt and not from the last beat: a mutant.
+    pub(crate) ageless: bool,
+    pub(crate) link: Arc<Link>,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) runtime: tokio::runtime::Handle,
+}
+
+#[derive(Debug)]
+struct Shared {
+    lease: i64,
+    ttl: Duration,
+    ageless: bool,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Before the last acknowledged keep-alive, or the lease's making, was written.
+    base: Moment,
+    phase: Phase,
+    tickets: usize,
+    bytes: usize,
+    idle_since: Instant,
+    /// Until then beats go on by themselves.
+    active_until: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Alive,
+    /// Nobody needs it, and nobody gets it any more.
+    Closing,
+    /// The server says that it has ended.
+    Ended,
+}
+
+impl Session {
+    /// Makes a lease.
+    pub(crate) async fn begin(plan: Plan) -> Result<Arc<Self>, BackendError> {
+        let base = plan.clock.now();
+        let seconds = i64::try_from(plan.ttl.as_secs()).unwrap_or(i64::MAX);
+        let granted = plan
+            .link
+            .ask(
+                "attempt",
+                plan.link.request_timeout(),
+                |client| async move { client.lease_client().grant(seconds, None).await },
+            )
+            .await
+            .map_err(|failed| failed.into_error("attempt"))?;
+        if granted.ttl() < seconds {
+            let why = format!("the server grants a lease of {} s only", granted.ttl());
+            return Err(fault("attempt", Outcome::Rejected, why));
+        }
+        let shared = Arc::new(Shared {
+            lease: granted.id(),
+            ttl: plan.ttl,
+            ageless: plan.ageless,
+            clock: Arc::clone(&plan.clock),
+            state: Mutex::new(State {
+                base,
+                phase: Phase::Alive,
+                tickets: 0,
+                bytes: 0,
+                idle_since: Instant::now(),
+                active_until: Instant::now() + plan.ttl / ACTIVE,
+            }),
+        });
+        let (asks, asked) = mpsc::unbounded_channel();
+        let task = Heart {
+            shared: Arc::clone(&shared),
+            link: Arc::clone(&plan.link),
+            desk: plan.desk,
+            of_hold: plan.of_hold,
+        };
+        // Detached: it ends with the session.
+        drop(plan.runtime.spawn(task.run(asked)));
+        Ok(Arc::new(Self {
+            shared,
+            asks,
+            link: plan.link,
+            of_hold: plan.of_hold,
+        }))
+    }
+
+    pub(crate) fn lease(&self) -> i64 {
+        self.shared.lease
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.shared.ttl
+    }
+
+    /// When the lease was last confirmed; `None` where it is the hold's own, whose client knows.
+    pub(crate) fn since(&self) -> Option<Moment> {
+        if self.shared.ageless {
+            return Some(self.shared.clock.now());
+        }
+        (!self.of_hold).then(|| self.shared.lock().base)
+    }
+
+    pub(crate) fn lives(&self) -> bool {
+        self.shared.lock().phase != Phase::Ended
+    }
+
+    /// Whether another ticket may stand on it.
+    pub(crate) fn takes_tickets(&self) -> bool {
+        let state = self.shared.lock();
+        state.phase == Phase::Alive && state.bytes < FULL
+    }
+
+    /// Counts a ticket with a key of so many bytes; refused when the session ends.
+    pub(crate) fn join(&self, bytes: usize) -> bool {
+        let mut state = self.shared.lock();
+        if state.phase != Phase::Alive {
+            return false;
+        }
+        state.tickets += 1;
+        state.bytes += bytes;
+        true
+    }
+
+    pub(crate) fn leave(&self, bytes: usize) {
+        let mut state = self.shared.lock();
+        state.tickets = state.tickets.saturating_sub(1);
+        state.bytes = state.bytes.saturating_sub(bytes);
+        state.idle_since = Instant::now();
+        let unused = state.tickets == 0 && self.of_hold;
+        drop(state);
+        if unused {
+            // Its task finds that nobody needs it.
+            let (answer, _) = oneshot::channel();
+            drop(self.asks.send(answer));
+        }
+    }
+
+    /// Asks whether the lease has ended; no, if the server does not say so within `limit`.
+    pub(crate) async fn has_ended(&self, limit: Duration) -> bool {
+        let lease = self.shared.lease;
+        // A limit of the request itself would give up its connection, which may be well.
+        let asked = self
+            .link
+            .ask("watch", self.link.request_timeout(), |client| async move {
+                client.lease_client().time_to_live(lease, None).await
+            });
+        match timeout(limit, asked).await {
+            Ok(Ok(answer)) if answer.ttl() < 0 => self.end(),
+            Ok(Err(Failed::LeaseGone)) => self.end(),
+            _ => {}
+        }
+        !self.lives()
+    }
+
+    /// The server says that the lease has ended.
+    pub(crate) fn end(&self) {
+        self.shared.lock().phase = Phase::Ended;
+    }
+
+    /// Whether its lease was confirmed within the given part of its length.
+    fn confirmed_within(&self, part: u32) -> bool {
+        let age = self.shared.clock.now().since(self.shared.lock().base);
+        age < self.shared.ttl / part
+    }
+
+    /// An attempt stands on it: beats go on for a while, and one is asked for if the last one was some
+    /// time ago. Nobody waits for it.
+    pub(crate) fn touch(&self) {
+        self.shared.lock().active_until = Instant::now() + self.shared.ttl / ACTIVE;
+        if !self.confirmed_within(YOUNG) {
+            drop(self.ask());
+        }
+    }
+
+    /// Whether the lease can be used for a new key; asks the server if nobody has for long.
+    pub(crate) async fn is_fresh(&self) -> bool {
+        if self.confirmed_within(OLD) {
+            return true;
+        }
+        self.beat().await.is_ok() && self.lives()
+    }
+
+    /// When the lease was confirmed in a beat that was not told yet to whom this is said, and that is
+    /// not long ago: another would tell nothing new.
+    pub(crate) fn news_since(&self, told: Moment) -> Option<Moment> {
+        let mut state = self.shared.lock();
+        let base = state.base;
+        state.active_until = Instant::now() + self.shared.ttl / ACTIVE;
+        drop(state);
+        (base > told && self.confirmed_within(YOUNG)).then_some(base)
+    }
+
+    /// Before the last acknowledged request that confirmed the lease was written.
+    pub(crate) fn base(&self) -> Moment {
+        self.shared.lock().base
+    }
+
+    /// Keeps the lease alive and looks at its keys, in a beat that begins after this call.
+    pub(crate) async fn beat(&self) -> Result<(), BackendError> {
+        let answer = self.ask();
+        settle(answer).await
+    }
+
+    /// Asks for a beat, to be awaited later.
+    pub(crate) fn ask(&self) -> oneshot::Receiver<Result<(), BackendError>> {
+        let (answer, answered) = oneshot::channel();
+        drop(self.asks.send(answer));
+        answered
+    }
+}
+
+/// Waits for a beat that was asked for.
+pub(crate) async fn settle(
+    answered: oneshot::Receiver<Result<(), BackendError>>,
+) -> Result<(), BackendError> {
+    let ended = || fault("renew", Outcome::Unavailable, "the session has ended");
+    answered.await.unwrap_or_else(|_| Err(ended()))
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task of a session.
+struct Heart {
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    desk: Arc<Desk>,
+    of_hold: bool,
+}
+
+impl Heart {
+    async fn run(self, mut asked: mpsc::UnboundedReceiver<Answer>) {
+        let mut next = Instant::now() + self.shared.ttl / BEAT;
+        loop {
+            let mut askers = Vec::new();
+            tokio::select! {
+                asker = asked.recv() => match asker {
+                    Some(asker) => askers.push(asker),
+                    None => {
+                        // The store was dropped. What still stands ends as if the process had died.
+                        if self.shared.lock().tickets > 0 {
+                            return;
+                        }
+                        break;
+                    }
+                },
+                () = sleep_until(next) => {}
+            }
+            while let Ok(asker) = asked.try_recv() {
+                askers.push(asker);
+            }
+            if self.is_unused() {
+                break;
+            }
+            next = Instant::now() + self.shared.ttl / BEAT;
+            let active = self.shared.lock().active_until > Instant::now();
+            // The lease of one hold is prolonged by its own renewals and attempts alone.
+            if askers.is_empty() && (self.of_hold || !active) {
+                continue;
+            }
+            let (outcome, unclaimed) = match self.beat().await {
+                Ok(unclaimed) => (Ok(()), unclaimed),
+                Err(Failed::LeaseGone) => {
+                    self.shared.lock().phase = Phase::Ended;
+                    self.desk.session_ended(self.shared.lease);
+                    (Ok(()), Vec::new())
+                }
+                Err(Failed::Other(error)) => {
+                    next = Instant::now() + self.shared.ttl / RETRY;
+                    (Err(error), Vec::new())
+                }
+            };
+            for asker in askers {
+                // Whoever does not wait any more need not know.
+                drop(asker.send(outcome.clone()));
+            }
+            if self.shared.lock().phase == Phase::Ended {
+                return;
+            }
+            self.delete(unclaimed).await;
+        }
+        let (lease, limit) = (self.shared.lease, self.link.request_timeout());
+        // If this fails, the lease ends by itself.
+        let revoked = self.link.ask("release", limit, |client| async move {
+            client.lease_client().revoke(lease).await
+        });
+        drop(revoked.await);
+    }
+
+    /// Whether nobody has needed the session for a while; then nobody gets it any more.
+    fn is_unused(&self) -> bool {
+        let mut state = self.shared.lock();
+        let rest = if self.of_hold {
+            Duration::ZERO
+        } else {
+            self.shared.ttl
+        };
+        if state.tickets == 0 && state.idle_since + rest <= Instant::now() {
+            state.phase = Phase::Closing;
+            return true;
+        }
+        false
+    }
+
+    /// One keep-alive and one look at the keys. Answers the keys that no ticket claims.
+    async fn beat(&self) -> Result<Vec<Vec<u8>>, Failed> {
+        let lease = self.shared.lease;
+        let limit = self.link.request_timeout().min(self.shared.ttl / 4);
+        let held = self.desk.held(lease);
+        let sent = self.shared.clock.now();
+        let kept = self.link.ask("renew", limit, |client| async move {
+            // The first message of the stream is the keep-alive; one that has ended is an error.
+            client.lease_client().keep_alive(lease).await.map(drop)
+        });
+        let looked = self.link.ask("renew", limit, |client| async move {
+            let options = LeaseTimeToLiveOptions::new().with_keys();
+            client
+                .lease_client()
+                .time_to_live(lease, Some(options))
+                .await
+        });
+        let (kept, looked) = tokio::join!(kept, looked);
+        let looked = looked?;
+        // Whole seconds are told: less than one that is left is a zero, and only what is gone is less.
+        if looked.ttl() < 0 {
+            return Err(Failed::LeaseGone);
+        }
+        kept?;
+        let keys: HashSet<&[u8]> = looked.keys().iter().map(Vec::as_slice).collect();
+        let missing = held
+            .into_iter()
+            .filter(|(_, key)| !keys.contains(key.as_bytes()));
+        // The leader may not have applied yet what another server has acknowledged: read to be sure.
+        for page in missing.collect::<Vec<_>>().chunks(PAGE) {
+            let there = self.read(page.iter().map(|(_, key)| &**key)).await?;
+            for ((holder, key), there) in page.iter().zip(there) {
+                if !there {
+                    self.desk.lose(*holder, key, LossReason::Superseded);
+                }
+            }
+        }
+        let mut state = self.shared.lock();
+        state.base = state.base.max(sent);
+        drop(state);
+        Ok(self.desk.unclaimed(lease, looked.keys()))
+    }
+
+    /// Whether each key is there.
+    async fn read(&self, keys: impl Iterator<Item = &str>) -> Result<Vec<bool>, Failed> {
+        let options = || Some(GetOptions::new().with_keys_only());
+        let gets: Vec<TxnOp> = keys.map(|key| TxnOp::get(key, options())).collect();
+        let txn = Txn::new().and_then(gets);
+        let limit = self.link.request_timeout();
+        let answer = self.link.ask("renew", limit, |client| {
+            let txn = txn.clone();
+            async move { client.kv_client().txn(txn).await }
+        });
+        let there = |answer| matches!(answer, TxnOpResponse::Get(get) if get.count() > 0);
+        Ok(answer
+            .await?
+            .op_responses()
+            .into_iter()
+            .map(there)
+            .collect())
+    }
+
+    /// Deletes keys that late requests have put there.
+    async fn delete(&self, keys: Vec<Vec<u8>>) {
+        for key in keys {
+            let limit = self.link.request_timeout();
+            let deleted = self.link.ask("release", limit, |client| {
+                let key = key.clone();
+                async move { client.kv_client().delete(key, None).await }
+            });
+            // What is not deleted now is found by the next beat.
+            drop(deleted.await);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The options in a URL.
+
+use std::time::Duration;
+
+use lockkit_core::url::{InvalidUrl, StoreUrl};
+
+use crate::config::{EtcdStoreBuilder, LeaseOf, PORT};
+use crate::keys::Names;
+
+impl EtcdStoreBuilder {
+    /// Reads `etcd://` and `etcds://`, whose client options were taken before. The path is what stands
+    /// before every lock's keys.
+    ///
+    /// | option | meaning | default |
+    /// |---|---|---|
+    /// | `names=encoded` `raw` | how names become keys; `raw` shares locks with `etcdctl lock` | `encoded` |
+    /// | `lease=session` `hold` | one lease for all holds of the client with the same `ttl`, or one for each | `session` |
+    /// | `token_base=0` | is added to every token | `0` |
+    /// | `recheck=3s` | a waiter looks at least so often, whatever it was told | as shown |
+    /// | `connect_timeout=1s` | the longest that connecting to one server may take | as shown |
+    /// | `request_timeout=1s` | after this time without an answer another server is asked | as shown |
+    /// | `ca=/path.pem` | `etcds:` the certificates to trust instead of the system's | none |
+    ///
+    /// # Errors
+    /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
+    pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
+        let mut this = Self::new();
+        this.take_behaviour(url)?;
+        this.tls = url.scheme() == "etcds";
+        this.ca = url.options.text("ca").filter(|_| this.tls).map(Into::into);
+        url.options.finish()?;
+        let expected = "has at least one host and perhaps a prefix of keys: write `etcd://user:password@host:2379,host:2379/locks`";
+        url.expect(!url.hosts().is_empty(), expected)?;
+        for host in url.hosts() {
+            this = this.endpoint(host.name(), host.port().unwrap_or(PORT));
+        }
+        this.user = match (url.user(), url.password()) {
+            (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
+            (None, None) => None,
+            _ => {
+                let expected =
+                    "has a user and a password or neither: write `etcd://user:password@host:2379`";
+                return Err(InvalidUrl::Shape {
+                    scheme: url.scheme().to_owned(),
+                    expected,
+                });
+            }
+        };
+        let root = url.path().strip_prefix('/').unwrap_or_default();
+        let root = root.strip_suffix('/').unwrap_or(root);
+        url.expect(!root.contains('\0'), "has no NUL in its prefix of keys")?;
+        if !root.is_empty() {
+            this.root = Some(root.to_owned());
+        }
+        Ok(this)
+    }
+
+    fn take_behaviour(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
+        let options = &mut url.options;
+        let names = [("encoded", Names::Encoded), ("raw", Names::Raw)];
+        self.names = options.choice("names", &names)?.unwrap_or(self.names);
+        let leases = [("session", LeaseOf::Session), ("hold", LeaseOf::Hold)];
+        self.lease_of = options.choice("lease", &leases)?.unwrap_or(self.lease_of);
+        self.token_base = options.number("token_base")?.unwrap_or(self.token_base);
+        for (name, field) in [
+            ("recheck", &mut self.recheck),
+            ("connect_timeout", &mut self.connect_timeout),
+            ("request_timeout", &mut self.request_timeout),
+        ] {
+            match options.duration(name)? {
+                Some(Duration::ZERO) => {
+                    let why = "it must be longer than nothing";
+                    return Err(InvalidUrl::bad_value(name, "0", why));
+                }
+                Some(duration) => *field = duration,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkit_core::{EndsBy, TtlOf};
+
+    use super::*;
+
+    fn read(text: &str) -> Result<EtcdStoreBuilder, InvalidUrl> {
+        let mut url: StoreUrl = text.parse()?;
+        EtcdStoreBuilder::from_url(&mut url)
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let plain = read("etcd://h").unwrap();
+        assert_eq!(plain.endpoints, ["h:2379"]);
+        assert_eq!((plain.root, plain.tls), (None, false));
+
+        let full = read(
+            "etcds://us3r:s3cret@a:1,b,[::1]:3/app/locks?names=raw&lease=hold&token_base=9&recheck=1s\
+             &connect_timeout=2s&request_timeout=3s&ca=/ca.pem",
+        )
+        .unwrap();
+        assert_eq!(full.endpoints, ["a:1", "b:2379", "[::1]:3"]);
+        assert_eq!(full.root.as_deref(), Some("app/locks"));
+        assert_eq!(full.user, Some(("us3r".into(), "s3cret".into())));
+        assert_eq!((full.tls, full.ca.clone()), (true, Some("/ca.pem".into())));
+        assert_eq!((full.names, full.token_base), (Names::Raw, 9));
+        assert_eq!(full.capabilities().ttl_of, TtlOf::PerHold);
+        assert_eq!(full.capabilities().ends_by, EndsBy::Lease);
+        assert_eq!(full.recheck, Duration::from_secs(1));
+        assert_eq!(full.connect_timeout, Duration::from_secs(2));
+        assert_eq!(full.request_timeout, Duration::from_secs(3));
+
+        assert_eq!(read("etcd://h//x/").unwrap().root.as_deref(), Some("/x"));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for text in [
+            "etcd:",
+            "etcd:///locks",
+            "etcd://user@h",
+            "etcd://h/?names=maybe",
+            "etcd://h/?lease=none",
+            "etcd://h/?recheck=0s",
+            "etcd://h/?token_base=-1",
+            "etcd://h/?ca=/x&queue=fifo",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let shown = format!("{:?}", read("etcd://us3r:s3cret@h").unwrap());
+        assert!(
+            !shown.contains("us3r") && !shown.contains("s3cret"),
+            "{shown}"
+        );
+    }
+}

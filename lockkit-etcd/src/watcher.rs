@@ -1,0 +1,186 @@
+//! The task that hears the events of keys: one stream for all locks that are watched here.
+//!
+//! A watch is opened without a revision to start from: one from the past is served from a loop that
+//! runs ten times in a second. The keys are read once the server says that the watch is open, and what
+//! the read has seen is left out of the events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{
+    EventType, GetOptions, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
+};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use crate::contenders::{Change, Contenders};
+use crate::desk::{Asking, Desk};
+use crate::link::{Link, Opened};
+
+const TICK: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Hears the events of keys.
+pub(crate) struct Watcher {
+    pub(crate) link: Arc<Link>,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) runtime: Handle,
+}
+
+impl Watcher {
+    /// Ends only when it is dropped.
+    pub(crate) async fn run(self) {
+        loop {
+            while !self.desk.has_views() {
+                self.desk.wanted.notified().await;
+            }
+            self.listen().await;
+            self.desk.closed(None);
+            self.desk.wanted.notify_one();
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Hears one stream until it ends.
+    async fn listen(&self) {
+        let mut epoch = self.link.epoch();
+        let Ok(opened) = self.link.connection().await else {
+            return;
+        };
+        let wanted = self.desk.take_wanted();
+        let Some((first, others)) = wanted.split_first() else {
+            return;
+        };
+        let limit = self.link.request_timeout();
+        let mut client = opened.client.watch_client();
+        let stream = client.watch(first.directory.as_bytes(), Some(options(first.watch)));
+        let Ok(Ok(stream)) = timeout(limit, stream).await else {
+            self.link.give_up(&Ok(opened));
+            return;
+        };
+        let (mut sender, mut stream) = stream.split();
+        if ask(&mut sender, others).await.is_none() {
+            return;
+        }
+        // A connection that was given up since it was looked up ends the stream at once.
+        tokio::select! {
+            () = self.hear(&mut sender, &mut stream, &opened) => {}
+            _ = epoch.changed() => {}
+        }
+    }
+
+    async fn hear(
+        &self,
+        sender: &mut WatchRequestSender,
+        stream: &mut WatchResponseStream,
+        opened: &Opened,
+    ) {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut unanswered_since = None;
+        loop {
+            tokio::select! {
+                response = stream.message() => match response {
+                    Ok(Some(response)) => self.take(&response),
+                    // The server has closed it, or the connection has gone.
+                    _ => return,
+                },
+                () = self.desk.wanted.notified() => {
+                    if ask(sender, &self.desk.take_wanted()).await.is_none() {
+                        return;
+                    }
+                }
+                _ = ticks.tick() => {
+                    for watch in self.desk.take_idle() {
+                        if sender.cancel(watch).await.is_err() {
+                            return;
+                        }
+                    }
+                    // Those that were refused; at once would be a busy loop.
+                    if ask(sender, &self.desk.take_wanted()).await.is_none() {
+                        return;
+                    }
+                    if !self.desk.is_unanswered() {
+                        unanswered_since = None;
+                    } else if *unanswered_since.get_or_insert_with(Instant::now)
+                        + self.link.request_timeout() <= Instant::now()
+                    {
+                        self.link.give_up(&Ok(opened.clone()));
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&self, response: &WatchResponse) {
+        let watch = response.watch_id();
+        if response.canceled() {
+            // Compacted, or refused: it is asked for again, unless it was we who ended it.
+            self.desk.closed(Some(watch));
+            if response.compact_revision() != 0 {
+                self.desk.wanted.notify_one();
+            }
+            return;
+        }
+        if response.created() {
+            if let Some(asking) = self.desk.opened(watch) {
+                let reading = read(Arc::clone(&self.link), Arc::clone(&self.desk), asking);
+                // Detached: it ends when the watch does.
+                drop(self.runtime.spawn(reading));
+            }
+            return;
+        }
+        // Without fragments one response has all events of a revision.
+        let events = response.events().iter().filter_map(|event| {
+            let kv = event.kv()?;
+            let key: Arc<str> = kv.key_str().ok()?.into();
+            let change = match event.event_type() {
+                EventType::Put => Change::Put {
+                    key,
+                    created: kv.create_revision(),
+                },
+                EventType::Delete => Change::Deleted { key },
+            };
+            Some((kv.mod_revision(), change))
+        });
+        self.desk.events(watch, events.collect());
+    }
+}
+
+fn options(watch: i64) -> WatchOptions {
+    WatchOptions::new().with_prefix().with_watch_id(watch)
+}
+
+async fn ask(sender: &mut WatchRequestSender, wanted: &[Asking]) -> Option<()> {
+    for asking in wanted {
+        let key = asking.directory.as_bytes();
+        sender.watch(key, Some(options(asking.watch))).await.ok()?;
+    }
+    Some(())
+}
+
+/// Reads the keys of a lock whose events come.
+async fn read(link: Arc<Link>, desk: Arc<Desk>, asking: Asking) {
+    while desk.is_reading(asking.watch) {
+        let answer = link
+            .ask("watch", link.request_timeout(), |client| {
+                let key = asking.directory.as_bytes().to_vec();
+                let options = GetOptions::new().with_prefix().with_keys_only();
+                async move { client.kv_client().get(key, Some(options)).await }
+            })
+            .await;
+        match answer {
+            Ok(answer) => {
+                let revision = answer.header().map_or(0, |header| header.revision());
+                let keys = answer.kvs().iter().filter_map(|kv| {
+                    let key: Arc<str> = kv.key_str().ok()?.into();
+                    Some((key, kv.create_revision()))
+                });
+                desk.read(asking.watch, Contenders::read(revision, keys));
+                return;
+            }
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}

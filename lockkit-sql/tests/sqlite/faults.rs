@@ -1,0 +1,94 @@
+//! A disk that is full, a file that may not be written, a writer who does not end.
+
+use std::time::Duration;
+
+use lockkit_core::Outcome;
+use lockkit_core::backend::{Attempt, DistributedLock as _, Release};
+use lockkit_sql::{Problem, SqliteStore};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
+
+use crate::place::{Place, problem, ticket};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// No page more than there is: what a full disk answers.
+#[tokio::test]
+async fn a_full_disk_grants_nothing_and_heals() {
+    let place = Place::new();
+    drop(place.store().await);
+    let full = SqliteConnectOptions::new()
+        .filename(place.file())
+        .journal_mode(SqliteJournalMode::Wal)
+        .pragma("max_page_count", "1");
+    let full = SqliteStore::builder(full).connect().await.unwrap();
+    let mut granted = Vec::new();
+    let error = loop {
+        let ticket = ticket(&"n".repeat(500 - granted.len()), TTL);
+        match full.attempt(&ticket).await {
+            Ok(Attempt::Granted(_)) => granted.push(ticket),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break (ticket, error),
+        }
+        assert!(granted.len() < 100, "the disk is not full");
+    };
+    let (refused, error) = error;
+    assert_eq!(problem(&error), Problem::Limit);
+    assert_eq!(error.outcome(), Outcome::Unavailable);
+
+    let well = place.store().await;
+    assert!(well.inspect(&refused.name).await.unwrap().is_none());
+    assert!(matches!(
+        well.attempt(&refused).await.unwrap(),
+        Attempt::Granted(_)
+    ));
+    // What was granted before can be given back also by whoever has no room left.
+    for ticket in &granted {
+        assert_eq!(full.release(ticket).await.unwrap(), Release::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_may_not_be_written_is_told_apart() {
+    let place = Place::new();
+    drop(place.store().await);
+    let read_only = SqliteConnectOptions::new()
+        .filename(place.file())
+        .read_only(true);
+    let store = SqliteStore::builder(read_only).connect().await.unwrap();
+    let error = store.attempt(&ticket("a", TTL)).await.unwrap_err();
+    assert_eq!(problem(&error), Problem::ReadOnly);
+    assert_eq!(error.outcome(), Outcome::Rejected);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused() {
+    let place = Place::new();
+    std::fs::write(
+        place.file(),
+        "this is a text and not a database\n".repeat(99),
+    )
+    .unwrap();
+    let error = place.builder().connect().await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Rejected);
+}
+
+/// A writer who keeps the file for longer than a step waits: it is told so, and may try again.
+#[tokio::test]
+async fn a_writer_who_does_not_end_is_waited_for_no_longer_than_bearable() {
+    let place = Place::new();
+    let store = place.store().await;
+    let mut writer = place.connection().await;
+    sqlx::raw_sql("BEGIN IMMEDIATE")
+        .execute(&mut writer)
+        .await
+        .unwrap();
+    let waiting = ticket("a", TTL);
+    let error = store.attempt(&waiting).await.unwrap_err();
+    assert_eq!(problem(&error), Problem::Busy);
+    assert_eq!(error.outcome(), Outcome::Unavailable);
+    sqlx::raw_sql("COMMIT").execute(&mut writer).await.unwrap();
+    assert!(matches!(
+        store.attempt(&waiting).await.unwrap(),
+        Attempt::Granted(_)
+    ));
+}

@@ -1,0 +1,117 @@
+//! Transactions of the application that depend on a hold.
+
+use lockkit_sql::{GuardedError, Sqlite, StillHeld as _, TxLock};
+use sqlx::SqlitePool;
+
+use crate::place::{Place, fixed};
+
+async fn shop(place: &Place) -> SqlitePool {
+    let pool = place.pool().await;
+    let sql = "CREATE TABLE stock (n INTEGER NOT NULL); INSERT INTO stock VALUES (5)";
+    sqlx::raw_sql(sql).execute(&pool).await.unwrap();
+    pool
+}
+
+async fn stock(pool: &SqlitePool) -> i64 {
+    let stock = sqlx::query_scalar("SELECT n FROM stock");
+    stock.fetch_one(pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_transaction_commits_while_the_hold_stands() {
+    let place = Place::new();
+    let (client, pool) = (place.client().await, shop(&place).await);
+    let guard = client.lock("stock").unwrap().acquire().await.unwrap();
+    let mut transaction = pool.begin().await.unwrap();
+    let sell = sqlx::query("UPDATE stock SET n = n - 1");
+    sell.execute(&mut *transaction).await.unwrap();
+    client.still_held(&guard, &mut transaction).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(stock(&pool).await, 4);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stale_holder_commits_nothing() {
+    let place = Place::new();
+    let (client, pool) = (place.client().await, shop(&place).await);
+    let lock = client
+        .lock("stock")
+        .unwrap()
+        .with_lease(fixed(200))
+        .unwrap();
+    let stale = lock.acquire().await.unwrap();
+    let other = place.client().await;
+    let next = other.lock("stock").unwrap().acquire().await.unwrap();
+    assert!(next.token() > stale.token());
+    let mut transaction = pool.begin().await.unwrap();
+    let sell = sqlx::query("UPDATE stock SET n = n - 1");
+    sell.execute(&mut *transaction).await.unwrap();
+    let refused = client.still_held(&stale, &mut transaction).await;
+    assert!(matches!(refused, Err(GuardedError::Fenced)), "{refused:?}");
+    transaction.rollback().await.unwrap();
+    assert_eq!(stock(&pool).await, 5);
+
+    let mut transaction = pool.begin().await.unwrap();
+    other.still_held(&next, &mut transaction).await.unwrap();
+    transaction.commit().await.unwrap();
+    next.release().await.unwrap();
+}
+
+/// The lease has run out, but nobody can take the lock over before the transaction has ended.
+#[tokio::test]
+async fn nobody_takes_over_before_the_commit() {
+    let place = Place::new();
+    let (client, pool) = (place.client().await, shop(&place).await);
+    let lock = client
+        .lock("stock")
+        .unwrap()
+        .with_lease(fixed(200))
+        .unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let mut transaction = pool.begin().await.unwrap();
+    client.still_held(&guard, &mut transaction).await.unwrap();
+    let other = place.client().await.lock("stock").unwrap();
+    let waiter = tokio::spawn(async move { other.acquire().await });
+    guard.lost().await;
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert!(!waiter.is_finished(), "taken over inside the transaction");
+    transaction.commit().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_lasts_as_long_as_its_transaction() {
+    let place = Place::new();
+    let (client, pool) = (place.client().await, shop(&place).await);
+    let held = client.lock("stock").unwrap().acquire().await.unwrap();
+    let mut transaction = pool.begin().await.unwrap();
+    let refused = TxLock::<Sqlite>::take(&client, "stock", &mut transaction).await;
+    assert!(refused.unwrap().is_none(), "taken although somebody holds");
+    transaction.rollback().await.unwrap();
+    held.release().await.unwrap();
+
+    let mut transaction = pool.begin().await.unwrap();
+    let lock = TxLock::<Sqlite>::take(&client, "stock", &mut transaction).await;
+    let mut lock = lock.unwrap().unwrap();
+    let sell = sqlx::query("UPDATE stock SET n = n - 1");
+    sell.execute(&mut **lock).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(stock(&pool).await, 4);
+    let free = client.lock("stock").unwrap().try_acquire().await.unwrap();
+    free.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_of_another_kind_is_refused() {
+    let place = Place::new();
+    let pool = shop(&place).await;
+    let client = lockkit_core::LockClient::new(lockkit_core::memory::MemoryStore::new()).unwrap();
+    let guard = client.lock("stock").unwrap().acquire().await.unwrap();
+    let mut transaction = pool.begin().await.unwrap();
+    let refused = client.still_held(&guard, &mut transaction).await;
+    assert!(
+        matches!(refused, Err(GuardedError::ForeignStore)),
+        "{refused:?}"
+    );
+}

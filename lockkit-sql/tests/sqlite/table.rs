@@ -1,0 +1,108 @@
+//! The table: made, checked, named, purged.
+
+use std::time::Duration;
+
+use lockkit_core::backend::DistributedLock as _;
+use lockkit_core::url::StoreUrl;
+use lockkit_sql::{Problem, Schema, ddl};
+
+use crate::place::{Place, problem, ticket};
+
+const TTL: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn the_printed_definition_is_the_one_that_is_checked() {
+    let place = Place::new();
+    let missing = place.builder().schema(Schema::Check).connect().await;
+    assert_eq!(problem(&missing.unwrap_err()), Problem::Schema);
+
+    let url: StoreUrl = "sqlite:x.db?table=app_locks".parse().unwrap();
+    let mut connection = place.connection().await;
+    let definition = sqlx::AssertSqlSafe(ddl(&url).unwrap());
+    sqlx::raw_sql(definition)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let builder = place.builder().schema(Schema::Check);
+    let store = builder.table("app_locks".parse().unwrap()).connect().await;
+    let store = store.unwrap();
+    let ticket = ticket("a", TTL);
+    store.attempt(&ticket).await.unwrap();
+    let held = sqlx::query_scalar("SELECT count(*) FROM app_locks WHERE holder IS NOT NULL");
+    let held: i64 = held.fetch_one(&mut connection).await.unwrap();
+    assert_eq!(held, 1);
+}
+
+#[tokio::test]
+async fn a_table_of_somebody_else_is_refused() {
+    let place = Place::new();
+    place
+        .run("CREATE TABLE lockkit_locks (name TEXT, token BLOB)")
+        .await;
+    let error = place.builder().connect().await.unwrap_err();
+    assert_eq!(problem(&error), Problem::Schema);
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("`name BLOB`"), "{source}");
+    assert!(source.contains("lockkit schema"), "{source}");
+}
+
+#[tokio::test]
+async fn many_that_make_one_file_at_once_all_succeed() {
+    let place = Place::new();
+    let mut tasks = Vec::new();
+    for n in 0..16 {
+        let builder = place.builder();
+        tasks.push(tokio::spawn(async move {
+            let store = builder.connect().await.unwrap();
+            let ticket = ticket(&format!("a{n}"), TTL);
+            store.attempt(&ticket).await.unwrap();
+            store.release(&ticket).await.unwrap();
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn purge_deletes_what_nobody_uses_and_tokens_grow_all_the_same() {
+    let place = Place::new();
+    let store = place.store().await;
+    let (old, held) = (ticket("old", TTL), ticket("held", TTL));
+    let token = match store.attempt(&old).await.unwrap() {
+        lockkit_core::backend::Attempt::Granted(grant) => grant.token,
+        other => panic!("{other:?}"),
+    };
+    store.release(&old).await.unwrap();
+    store.attempt(&held).await.unwrap();
+    assert_eq!(store.purge(Duration::from_secs(60)).await.unwrap(), 0);
+    place
+        .run("UPDATE lockkit_locks SET expires_at = expires_at - 8 * 86400000000 WHERE name = x'6f6c64'")
+        .await;
+    assert_eq!(
+        store.purge(Duration::from_secs(7 * 86_400)).await.unwrap(),
+        1
+    );
+    assert!(store.inspect(&held.name).await.unwrap().is_some());
+    match store.attempt(&ticket("old", TTL)).await.unwrap() {
+        lockkit_core::backend::Attempt::Granted(grant) => assert!(grant.token > token),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The application's pool serves as well as connections of the store's own.
+#[tokio::test]
+async fn a_pool_of_the_application_will_do() {
+    let place = Place::new();
+    let pool = place.pool().await;
+    let store = lockkit_sql::SqliteStore::builder(pool.clone())
+        .connect()
+        .await
+        .unwrap();
+    let client = lockkit_core::LockClient::new(store).unwrap();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    let other = place.client().await.lock("a").unwrap();
+    assert!(other.try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    other.acquire().await.unwrap().release().await.unwrap();
+}
