@@ -126,9 +126,7 @@ pub(crate) async fn nothing_is_left_but_rows<D: Database>() -> Outcome {
         acquire(&of[2]).cancel().await;
         server.kill_sessions(false).await?;
         // The first word may meet a session that was killed.
-        let broken = until("the lock is broken", async || {
-            Ok(of[3].break_lock().await.is_ok())
-        });
+        let broken = until("the lock is broken", async || Ok(of[3].break_lock().await.is_ok()));
         broken.await?;
         soon(guard.lost()).await?;
         drop(guard);

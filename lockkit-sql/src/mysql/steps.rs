@@ -216,9 +216,7 @@ impl Mysql {
     /// Columns and keys, as the server would make the table anew; none if it is not there.
     async fn columns(&self, table: &Table) -> Result<Vec<(String, String)>, BackendError> {
         // To look at a table that is not there would be an error in the server's log.
-        let place = table
-            .schema()
-            .map_or(String::new(), |schema| format!("FROM `{schema}` "));
+        let place = table.schema().map_or(String::new(), |schema| format!("FROM `{schema}` "));
         let known = format!("SHOW TABLES {place}LIKE '{}'", table.name());
         let known = self.ask("open", &known).await?;
         let mut known = known.iter().flat_map(|answer| &answer.rows);
