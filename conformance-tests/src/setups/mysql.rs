@@ -184,9 +184,9 @@ impl Setup for MysqlSetup {
     }
 
     fn ttl(&self) -> Duration {
-        // A thread of the server for each connection, a new one for each pin: on a busy machine each
-        // of them comes late. And the server counts the silence of a pin in seconds.
-        Duration::from_secs(if self.kind.pins() { 3 } else { 2 })
+        // A thread of the server for each connection, and a new one for each pin: on a busy machine
+        // they come late.
+        Duration::from_millis(1500)
     }
 
     async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {

@@ -82,6 +82,7 @@ pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
     for guard in guards {
         drop(guard.release().await);
     }
+    client.drain().await;
     only_rows_left(&*server).await
 }
 

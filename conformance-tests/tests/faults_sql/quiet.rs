@@ -58,9 +58,8 @@ pub(crate) async fn sessions_of_the_application_keep_their_settings<D: Database>
         let before = D::settings(&pool).await?;
         let store = SqlStore::<D::Dialect>::builder(Source::Application(pool.clone()));
         let store = store.pin(pin).connect().await?;
-        let client = LockClient::builder(store)
-            .lease(Lease::renewed(TTL))
-            .build()?;
+        let client = LockClient::builder(store).lease(Lease::renewed(TTL));
+        let client = client.timeout(std::time::Duration::from_secs(5)).build()?;
         let other = crate::world::client(&server, "lease", LONG).await?;
         let of = [
             client.lock("jobs")?,

@@ -44,7 +44,9 @@ pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {
             let trips = median(cycles)?.as_secs_f64() / trip.as_secs_f64();
             let what = if pin { "pin" } else { "lease" };
             println!("{what}, new names {fresh}, {trip:?} away: {trips:.2} round trips a cycle");
-            ensure(trips <= 2.15, format!("{what}: {trips:.2} round trips"))?;
+            // Half a trip for a machine that is busy, and no more: a third trip would be seen.
+            let most = bound(2.15, 2.9);
+            ensure(trips <= most, format!("{what}: {trips:.2} round trips"))?;
         }
     }
     Ok(())
@@ -109,7 +111,7 @@ async fn compare(client: LockClient, mut bare: impl Updates) -> Outcome {
     let (ours, least) = (median(ours)?, median(least)?);
     let ratio = ours.as_secs_f64() / least.as_secs_f64();
     println!("solo, loopback: {ours:?} a cycle, two updates {least:?}, ratio {ratio:.2}");
-    ensure(ratio <= bound(1.5, 4.0), format!("ratio {ratio:.2}"))
+    ensure(ratio <= bound(1.5, 6.0), format!("ratio {ratio:.2}"))
 }
 
 pub(crate) fn median(mut times: Vec<Duration>) -> Outcome<Duration> {

@@ -41,6 +41,7 @@ pub(crate) fn ddl(table: &Table) -> String {
 #[derive(Debug)]
 struct Statements {
     acquire: Statement,
+    acquire_new: Statement,
     pin: Statement,
     look_again: Statement,
     renew: Statement,
@@ -60,6 +61,7 @@ impl Statements {
         let read = |file: &str| Statement::new(&change(file), table, SPELLING);
         Self {
             acquire: read(include_str!("../sql/mysql/acquire.sql")),
+            acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
             pin: read(include_str!("../sql/mysql/pin.sql")),
             look_again: read(include_str!("../sql/mysql/look_again.sql")),
             renew: read(include_str!("../sql/mysql/renew.sql")),

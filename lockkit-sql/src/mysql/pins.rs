@@ -152,7 +152,7 @@ impl Pins {
     ) -> Result<Tried, sqlx::Error> {
         let message = [
             silence(ticket.ttl),
-            statements.acquire(ticket, "CONNECTION_ID()"),
+            statements.acquire(ticket, "CONNECTION_ID()", true),
             statements.pin.with(&Values::of(ticket), SPELLING),
         ]
         .concat();

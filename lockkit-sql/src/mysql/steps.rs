@@ -1,5 +1,7 @@
 //! The steps of the contract.
 
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -38,9 +40,33 @@ pub struct Mysql {
     pub(super) pool: Pool<sqlx::MySql>,
     pub(super) statements: Statements,
     pub(super) pins: Option<Pins>,
+    known: Known,
 }
 
-/// What a message of [`acquire.sql`](../sql/mysql/acquire.sql) answered: the token, if the lock is
+/// Names that are known to have a row, so that the shorter message will do.
+#[derive(Debug, Default)]
+struct Known(Mutex<HashSet<LockName>>);
+
+impl Known {
+    const MOST: usize = 65_536;
+
+    fn has(&self, name: &LockName) -> bool {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.contains(name)
+    }
+
+    fn add(&self, name: &LockName) {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() >= Self::MOST {
+            names.clear();
+        }
+        if !names.contains(name) {
+            names.insert(name.clone());
+        }
+    }
+}
+
+/// What a message of `acquire.sql` answered: the token, if the lock is
 /// given.
 pub(super) fn taken(answers: &[Answer]) -> Option<i64> {
     let given = answers.iter().find(|answer| answer.changed > 0)?;
@@ -56,7 +82,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Reads the answer of [`look_again.sql`](../sql/mysql/look_again.sql); `None` if there is no row.
+    /// Reads the answer of `look_again.sql`; `None` if there is no row.
     pub(super) fn read(answer: Option<&Answer>) -> Option<Self> {
         let row = answer?.rows.first()?;
         Some(Self {
@@ -135,15 +161,18 @@ impl Mysql {
     }
 
     async fn attempt_lease(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let acquire = self.statements.acquire(ticket, "0");
         let look = self.statements.look_again(ticket);
+        let mut whole = !self.known.has(&ticket.name);
         let mut repeated = false;
         loop {
+            let acquire = self.statements.acquire(ticket, "0", whole);
             let answers = self.ask("attempt", &acquire).await?;
             if let Some(token) = taken(&answers) {
+                self.known.add(&ticket.name);
                 return granted(token, ticket);
             }
             let seen = Seen::read(self.ask("attempt", &look).await?.first());
+            whole = seen.is_none();
             match seen {
                 // Somebody had the row locked for the moment, or has just deleted it.
                 None if !repeated => repeated = true,
@@ -277,7 +306,7 @@ pub(super) fn granted(token: i64, ticket: &Ticket) -> Result<Attempt, BackendErr
     Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
 }
 
-/// What a message of [`release.sql`](../sql/mysql/release.sql) answered; `None` if it found no row that
+/// What a message of `release.sql` answered; `None` if it found no row that
 /// nobody had locked.
 pub(super) fn released(answers: &[Answer]) -> Option<Release> {
     let first = answers.first().filter(|answer| answer.changed > 0)?;
@@ -288,9 +317,15 @@ pub(super) fn released(answers: &[Answer]) -> Option<Release> {
 }
 
 impl Statements {
-    pub(super) fn acquire(&self, ticket: &Ticket, pinned: &str) -> String {
+    /// `whole`: also where its row is not known to be there.
+    pub(super) fn acquire(&self, ticket: &Ticket, pinned: &str, whole: bool) -> String {
         let values = Values::of(ticket).text("pinned", pinned.to_owned());
-        self.acquire.with(&values, SPELLING)
+        let mut text = self.acquire.with(&values, SPELLING);
+        if whole {
+            text.push('\n');
+            text.push_str(&self.acquire_new.with(&values, SPELLING));
+        }
+        text
     }
 
     pub(super) fn look_again(&self, ticket: &Ticket) -> String {
@@ -359,6 +394,7 @@ impl Steps for Mysql {
             pins: options.pin.then(|| Pins::new(&source, &options)),
             statements: Statements::new(&options.table, change),
             pool: Pool::new(source, &options, ERRORS),
+            known: Known::default(),
         };
         this.prepare(&options.table, options.schema).await?;
         Ok(this)
@@ -529,7 +565,7 @@ mod tests {
         let holder = lockkit_core::HolderId::new(lockkit_core::ClientId::random(), 1);
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
         for text in [
-            statements.acquire(&ticket, "0"),
+            statements.acquire(&ticket, "0", true),
             statements.pin.with(&Values::of(&ticket), SPELLING),
             statements.look_again(&ticket),
             statements.release(&ticket),

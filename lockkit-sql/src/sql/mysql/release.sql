@@ -1,11 +1,20 @@
--- Ends a hold; the row stays, for its token. Passes over a row that somebody has locked.
--- name, holder. Answers one row if the ticket had the lock, and as the insert id 2 if its lease still
--- stood, else 1.
-UPDATE (
+-- Ends a hold; the row stays, for its token. Passes over a row that somebody has locked, in the words
+-- of either server: `acquire.sql` says why.
+-- name, holder. Changes a row if the ticket had the lock; the insert id is 2 if its lease still stood,
+-- else 1.
+UPDATE
+/*!80001 (
     SELECT name FROM {table} FORCE INDEX (PRIMARY)
     WHERE name = {name} AND holder = {holder}
     LIMIT 1 FOR UPDATE SKIP LOCKED
-) AS mine STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+) AS mine STRAIGHT_JOIN */
+{table} AS l FORCE INDEX (PRIMARY)
+/*!80001 ON l.name = mine.name */
 SET l.pinned = 0 * LAST_INSERT_ID(IF(l.expires_at >= {now} OR l.pinned <> 0, 2, 1)),
     l.holder = NULL,
-    l.expires_at = LEAST(l.expires_at, {now});
+    l.expires_at = LEAST(l.expires_at, {now})
+/*M!100600 WHERE l.name = {name} AND l.name = (SELECT name FROM (
+    SELECT name FROM {table} FORCE INDEX (PRIMARY)
+    WHERE name = {name} AND holder = {holder}
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+) AS mine) */;
