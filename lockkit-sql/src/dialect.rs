@@ -1,4 +1,4 @@
-//! What a database must be able to do for [`SqlStore`](crate::SqlStore).
+//! What a database must be able to do for the store.
 
 use std::fmt::{self, Debug};
 use std::time::Duration;

@@ -93,6 +93,8 @@ fn completions_and_manual_pages_come_out() {
         "list",
         "watch",
         "break",
+        "schema",
+        "purge",
         "completions",
         "man",
     ] {

@@ -1,5 +1,6 @@
 //! PostgreSQL: rows that are locked for microseconds, or by a pin, and notifications.
 
+mod acquire;
 mod config;
 mod error;
 mod guard;

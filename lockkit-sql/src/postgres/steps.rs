@@ -1,11 +1,11 @@
 //! The steps of the contract.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Waiting};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{PgPool, Row as _};
@@ -14,21 +14,19 @@ use tokio::task::JoinSet;
 use super::error::ERRORS;
 use super::notify::Desk;
 use super::pin::Pins;
-use super::session::{Seen, Verdict, is_conflict, is_pin, of, read, rejected, send, unreadable};
+use super::session::{is_conflict, of, read, rejected, send, unreadable};
 use super::statements::Statements;
 use crate::backend::Counts;
 use crate::config::{Options, Wake};
 use crate::dialect::{Source, Steps, Which};
 use crate::error::Problem;
 use crate::pool::{Pool, Use};
-use crate::row::{self, Row};
+use crate::row::Row;
 use crate::schema::{Schema, misfit};
 use crate::table::Table;
 
 /// So many holds are renewed by one statement.
 const CHUNK: usize = 500;
-/// Names that are known to have a row, so that the shorter statement will do.
-const KNOWN: usize = 65_536;
 
 const COLUMNS: [(&str, &str); 8] = [
     ("name", "bytea"),
@@ -62,10 +60,10 @@ pub struct Postgres {
     pool: Arc<Pool<sqlx::Postgres>>,
     /// Where the connection comes from that listens.
     listening: PgPool,
-    statements: Statements,
+    pub(super) statements: Statements,
     desk: Arc<Desk>,
-    known: Mutex<HashSet<LockName>>,
-    push: bool,
+    pub(super) known: Mutex<HashSet<LockName>>,
+    pub(super) push: bool,
     /// Where holds are pinned.
     pins: Option<Pins>,
 }
@@ -127,93 +125,6 @@ impl Postgres {
         let column = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
         let columns: Result<_, sqlx::Error> = rows.iter().map(column).collect();
         columns.map_err(|_| unreadable("open"))
-    }
-
-    fn knows(&self, name: &LockName) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.contains(name)
-    }
-
-    fn learn(&self, name: &LockName) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN {
-            known.clear();
-        }
-        known.insert(name.clone());
-    }
-
-    fn forget_row(&self, name: &LockName) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.remove(name);
-    }
-
-    /// Asks up to twice: a row that is locked for the moment says nothing.
-    async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let note = self.push && ticket.enqueue;
-        let mut whole = !self.knows(&ticket.name);
-        for last in [false, true] {
-            let text = self.statements.acquire(ticket, whole, note);
-            let rows = self.ask("attempt", Use::Step, text).await?;
-            let seen = self.seen(ticket, &rows)?;
-            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
-                return Ok(answer);
-            }
-            whole = true;
-        }
-        Ok(Attempt::held())
-    }
-
-    /// Reads what an attempt found, and remembers whether there is a row.
-    fn seen(&self, ticket: &Ticket, rows: &[PgRow]) -> Result<Seen, BackendError> {
-        let seen = Seen::read(rows).map_err(|_| unreadable("attempt"))?;
-        if seen.known || seen.token.is_some() {
-            self.learn(&ticket.name);
-        } else {
-            self.forget_row(&ticket.name);
-        }
-        Ok(seen)
-    }
-
-    /// As [`acquire`](Self::acquire), on a connection that keeps the row locked if it was granted.
-    async fn acquire_pinned(&self, pins: &Pins, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        if let Some(token) = pins.token(ticket.holder) {
-            let renewed = pins.renew(std::slice::from_ref(ticket)).await;
-            match renewed.into_iter().next() {
-                Some(Ok(Renewal::Renewed { .. })) => {
-                    return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
-                }
-                Some(Err(error)) => return Err(error),
-                _ => {}
-            }
-        }
-        // Dropped before its end, it closes the connection, and with it ends what was begun.
-        let session = pins.session("attempt").await?;
-        let note = self.push && ticket.enqueue;
-        let mut whole = !self.knows(&ticket.name);
-        for last in [false, true] {
-            let mut text = self.statements.acquire_pinned(ticket, whole, note);
-            if last {
-                text.insert_str(0, "ROLLBACK; ");
-            }
-            let mut rows = session.ask("attempt", text).await?;
-            let locked = rows.pop_if(|row| is_pin(row)).is_some();
-            let mut seen = self.seen(ticket, &rows)?;
-            match seen.token.and_then(row::token) {
-                Some(token) if locked => {
-                    pins.hold(ticket, token, session);
-                    return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
-                }
-                // Somebody has taken it over before it was locked.
-                _ => seen.token = None,
-            }
-            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
-                pins.rest(session, true);
-                return Ok(answer);
-            }
-            whole = true;
-        }
-        pins.rest(session, true);
-        Ok(Attempt::held())
     }
 
     /// Ends the session that has a row locked.

@@ -1,0 +1,109 @@
+//! Attempts: the row is taken, and pinned where that is wished.
+
+use std::sync::PoisonError;
+
+use lockkit_core::backend::{Attempt, Grant, Renewal, Ticket};
+use lockkit_core::{BackendError, LockName};
+use sqlx::postgres::PgRow;
+
+use super::Postgres;
+use super::pin::Pins;
+use super::session::{Seen, Verdict, is_pin, unreadable};
+use crate::pool::Use;
+use crate::row;
+
+/// Names that are known to have a row, so that the shorter statement will do.
+const KNOWN: usize = 65_536;
+
+impl Postgres {
+    fn knows(&self, name: &LockName) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.contains(name)
+    }
+
+    fn learn(&self, name: &LockName) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN {
+            known.clear();
+        }
+        known.insert(name.clone());
+    }
+
+    fn forget_row(&self, name: &LockName) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.remove(name);
+    }
+
+    /// Asks up to twice: a row that is locked for the moment says nothing.
+    pub(super) async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let note = self.push && ticket.enqueue;
+        let mut whole = !self.knows(&ticket.name);
+        for last in [false, true] {
+            let text = self.statements.acquire(ticket, whole, note);
+            let rows = self.ask("attempt", Use::Step, text).await?;
+            let seen = self.seen(ticket, &rows)?;
+            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
+                return Ok(answer);
+            }
+            whole = true;
+        }
+        Ok(Attempt::held())
+    }
+
+    /// Reads what an attempt found, and remembers whether there is a row.
+    fn seen(&self, ticket: &Ticket, rows: &[PgRow]) -> Result<Seen, BackendError> {
+        let seen = Seen::read(rows).map_err(|_| unreadable("attempt"))?;
+        if seen.known || seen.token.is_some() {
+            self.learn(&ticket.name);
+        } else {
+            self.forget_row(&ticket.name);
+        }
+        Ok(seen)
+    }
+
+    /// As [`acquire`](Self::acquire), on a connection that keeps the row locked if it was granted.
+    pub(super) async fn acquire_pinned(
+        &self,
+        pins: &Pins,
+        ticket: &Ticket,
+    ) -> Result<Attempt, BackendError> {
+        if let Some(token) = pins.token(ticket.holder) {
+            let renewed = pins.renew(std::slice::from_ref(ticket)).await;
+            match renewed.into_iter().next() {
+                Some(Ok(Renewal::Renewed { .. })) => {
+                    return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+                }
+                Some(Err(error)) => return Err(error),
+                _ => {}
+            }
+        }
+        // Dropped before its end, it closes the connection, and with it ends what was begun.
+        let session = pins.session("attempt").await?;
+        let note = self.push && ticket.enqueue;
+        let mut whole = !self.knows(&ticket.name);
+        for last in [false, true] {
+            let mut text = self.statements.acquire_pinned(ticket, whole, note);
+            if last {
+                text.insert_str(0, "ROLLBACK; ");
+            }
+            let mut rows = session.ask("attempt", text).await?;
+            let locked = rows.pop_if(|row| is_pin(row)).is_some();
+            let mut seen = self.seen(ticket, &rows)?;
+            match seen.token.and_then(row::token) {
+                Some(token) if locked => {
+                    pins.hold(ticket, token, session);
+                    return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+                }
+                // Somebody has taken it over before it was locked.
+                _ => seen.token = None,
+            }
+            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
+                pins.rest(session, true);
+                return Ok(answer);
+            }
+            whole = true;
+        }
+        pins.rest(session, true);
+        Ok(Attempt::held())
+    }
+}
