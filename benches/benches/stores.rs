@@ -1,7 +1,8 @@
 //! All stores that can be had here, on servers of their own, beside the locks of others.
 //!
 //! `cargo bench -p lockkit-benches --all-features --bench stores` prints a table and writes
-//! `target/bench/stores.json` and `stores.html`; `-- --time 60` measures longer. A server or a peer that
+//! `target/bench/stores.json` and `stores.html`; `-- --time 60` measures longer, `-- --keep` also puts
+//! the figures where `cargo x tables` takes those of the manual from. A server or a peer that
 //! is not installed is named and left out; `cargo x setup` brings them.
 #![expect(
     clippy::print_stdout,
@@ -15,7 +16,8 @@ use std::time::Duration;
 
 use conformance_tests::foreign::{RedisPy, directory, missing};
 use conformance_tests::servers::{
-    MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, RedisServer, guardian,
+    EtcdCluster, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, RedisServer,
+    ZkCommand, ZkServer, guardian,
 };
 use lockkit_benches::{Bench, Program};
 
@@ -48,7 +50,7 @@ async fn measure() {
         format!("sqlite:{at}/locks.db"),
     ];
     // They live as long as this does.
-    let (mut redis, mut postgres, mut mysql) = (None, None, None);
+    let (mut redis, mut postgres, mut mysql, mut etcd, mut zk) = (None, None, None, None, None);
     if here("redis", missing(RedisServer::PROGRAM)) {
         let server = redis.insert(RedisServer::forgetful().await.unwrap());
         stores.push(server.url());
@@ -64,6 +66,15 @@ async fn measure() {
         let server = MysqlServer::start(&programs, &[]).await.unwrap();
         let port = mysql.insert(server).port();
         stores.push(format!("mariadb=mysql://admin@127.0.0.1:{port}/mysql"));
+    }
+    if here("etcd", missing(EtcdCluster::PROGRAM)) {
+        let guard = std::env::current_exe().unwrap();
+        let cluster = etcd.insert(EtcdCluster::start(&guard, 1).await.unwrap());
+        stores.push(format!("etcd://127.0.0.1:{}", cluster.ports()[0]));
+    }
+    if here("zookeeper", ZkServer::missing()) {
+        let server = zk.insert(ZkServer::start(&ZkCommand::system()).await.unwrap());
+        stores.push(format!("zk://127.0.0.1:{}", server.port()));
     }
     let mut bench = Bench::new(stores, Program::own().unwrap())
         .time(Duration::from_secs(seconds()))
@@ -85,6 +96,10 @@ async fn measure() {
     std::fs::create_dir_all(&into).unwrap();
     std::fs::write(into.join("stores.json"), report.to_json().unwrap()).unwrap();
     std::fs::write(into.join("stores.html"), report.to_page()).unwrap();
+    if std::env::args().any(|word| word == "--keep") {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/stores.json");
+        std::fs::write(results, report.to_json().unwrap()).unwrap();
+    }
     println!("{} has the plots", into.join("stores.html").display());
 }
 

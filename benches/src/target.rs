@@ -124,6 +124,16 @@ impl Target {
         !self.url.starts_with("memory:")
     }
 
+    /// A lease as short as `wished`, or the shortest that a client of this store can ask for.
+    pub(crate) fn lease(&self, wished: Duration) -> Duration {
+        let can = self.client.backend().capabilities();
+        if can.min_ttl == can.max_ttl {
+            // It was asked for when the session was made, and servers as they are set up give no less.
+            return wished.max(Duration::from_secs(4));
+        }
+        wished.max(can.min_ttl)
+    }
+
     /// Removes what this run has left at the store.
     pub(crate) async fn sweep(&self) -> Outcome {
         self.client.drain().await;

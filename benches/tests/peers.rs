@@ -34,7 +34,7 @@ async fn redis_py_takes_turns_beside_ours() -> Outcome {
         .peer("redis-py", server.url(), python, facts)
         .topics([Topic::Crowd])
         .rounds(3)
-        .time(Duration::from_secs(10));
+        .time(Duration::from_secs(5));
     let report = bench.run().await.map_err(failure)?;
     ensure(report.failures.is_empty(), report.failures.join("; "))?;
     let total = |store: &str| {

@@ -15,6 +15,8 @@ use crate::steps::delete_if;
 
 /// So many keys are read in one request.
 const PAGE: i64 = 1000;
+/// A read that was not answered is repeated, so often: it has no effect.
+const READS: usize = 1;
 /// A break that meets another holder than it saw looks again, so often.
 const LOOKS: usize = 5;
 
@@ -148,12 +150,20 @@ impl EtcdStore {
         options: GetOptions,
     ) -> Result<GetResponse, BackendError> {
         let (key, link) = (key.into(), self.link());
-        link.ask(operation, link.request_timeout(), |client| {
-            let (key, options) = (key.clone(), options.clone());
-            async move { client.kv_client().get(key, Some(options)).await }
-        })
-        .await
-        .map_err(|failed| failed.into_error(operation))
+        let mut left = READS;
+        loop {
+            let answer = link
+                .ask(operation, link.request_timeout(), |client| {
+                    let (key, options) = (key.clone(), options.clone());
+                    async move { client.kv_client().get(key, Some(options)).await }
+                })
+                .await
+                .map_err(|failed| failed.into_error(operation));
+            match answer {
+                Err(error) if error.outcome() == Outcome::Indeterminate && left > 0 => left -= 1,
+                answer => return answer,
+            }
+        }
     }
 
     /// How long a lease still lasts; `None` if it has ended or the key has none.

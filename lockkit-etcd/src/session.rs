@@ -14,7 +14,7 @@ use etcd_client::{GetOptions, LeaseTimeToLiveOptions, Txn, TxnOp, TxnOpResponse}
 use lockkit_core::clock::{Clock, Moment};
 use lockkit_core::{BackendError, LossReason, Outcome};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::desk::Desk;
 use crate::error::{Failed, fault};
@@ -32,6 +32,7 @@ type Answer = oneshot::Sender<Result<(), BackendError>>;
 pub(crate) struct Session {
     shared: Arc<Shared>,
     asks: mpsc::UnboundedSender<Answer>,
+    link: Arc<Link>,
     /// Whether the lease is that of one hold.
     of_hold: bool,
 }
@@ -125,7 +126,7 @@ impl Session {
         let (asks, asked) = mpsc::unbounded_channel();
         let task = Heart {
             shared: Arc::clone(&shared),
-            link: plan.link,
+            link: Arc::clone(&plan.link),
             desk: plan.desk,
             of_hold: plan.of_hold,
         };
@@ -134,6 +135,7 @@ impl Session {
         Ok(Arc::new(Self {
             shared,
             asks,
+            link: plan.link,
             of_hold: plan.of_hold,
         }))
     }
@@ -187,6 +189,23 @@ impl Session {
             let (answer, _) = oneshot::channel();
             drop(self.asks.send(answer));
         }
+    }
+
+    /// Asks whether the lease has ended; no, if the server does not say so within `limit`.
+    pub(crate) async fn has_ended(&self, limit: Duration) -> bool {
+        let lease = self.shared.lease;
+        // A limit of the request itself would give up its connection, which may be well.
+        let asked = self
+            .link
+            .ask("watch", self.link.request_timeout(), |client| async move {
+                client.lease_client().time_to_live(lease, None).await
+            });
+        match timeout(limit, asked).await {
+            Ok(Ok(answer)) if answer.ttl() < 0 => self.end(),
+            Ok(Err(Failed::LeaseGone)) => self.end(),
+            _ => {}
+        }
+        !self.lives()
     }
 
     /// The server says that the lease has ended.
@@ -293,7 +312,9 @@ impl Heart {
                 break;
             }
             next = Instant::now() + self.shared.ttl / BEAT;
-            if askers.is_empty() && self.shared.lock().active_until < Instant::now() {
+            let active = self.shared.lock().active_until > Instant::now();
+            // The lease of one hold is prolonged by its own renewals and attempts alone.
+            if askers.is_empty() && (self.of_hold || !active) {
                 continue;
             }
             let (outcome, unclaimed) = match self.beat().await {
@@ -359,7 +380,8 @@ impl Heart {
         });
         let (kept, looked) = tokio::join!(kept, looked);
         let looked = looked?;
-        if looked.ttl() <= 0 {
+        // Whole seconds are told: less than one that is left is a zero, and only what is gone is less.
+        if looked.ttl() < 0 {
             return Err(Failed::LeaseGone);
         }
         kept?;

@@ -48,6 +48,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     tell("redis-py", redis_py(workspace, &target));
     tell("curator", curator(workspace, &target));
     tell("kazoo", kazoo(workspace, &target));
+    tell("go-zookeeper", gozk(workspace, &target));
     let table = workspace
         .sh
         .read_file(format!("{INTEROP}/zookeeper/versions.txt"))
@@ -58,6 +59,23 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
             continue;
         };
         tell(name, zookeeper(workspace, &target, name, version));
+    }
+    tell("etcd-go", etcd_go(workspace, &target));
+    let table = workspace
+        .sh
+        .read_file(format!("{INTEROP}/etcd.txt"))
+        .context("the table of etcd's versions")?;
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, from, package, program] = words[..] else {
+            continue;
+        };
+        let into = target.join(name);
+        let brought = match from {
+            "go" => etcd_from_source(workspace, &into, package),
+            _ => server(workspace, &into, package, program),
+        };
+        tell(name, brought);
     }
     let table = workspace
         .sh
@@ -136,6 +154,32 @@ fn java(workspace: &Workspace, target: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Builds the Go program, where there is Go. What it was built from lies beside it.
+fn gozk(workspace: &Workspace, target: &Path) -> Result<()> {
+    let (sh, out) = (&workspace.sh, target.join("gozk"));
+    let source = workspace.root.join(INTEROP).join("gozk");
+    let sources = ["main.go", "go.mod", "go.sum"].map(|name| (source.join(name), out.join(name)));
+    let same = |(from, to): &(PathBuf, PathBuf)| {
+        let old = fs::read(to);
+        old.is_ok_and(|old| fs::read(from).is_ok_and(|new| new == old))
+    };
+    if sources.iter().all(same) {
+        return Ok(());
+    }
+    let program = out.join("peer");
+    let _inside = sh.push_dir(&source);
+    cmd!(sh, "go build -trimpath -mod=readonly -o {program} .")
+        .env("CGO_ENABLED", "0")
+        .env("GOFLAGS", "-buildvcs=false")
+        .quiet()
+        .run()
+        .context("Go cannot build the program")?;
+    for (from, to) in &sources {
+        sh.copy_file(from, to)?;
+    }
+    Ok(())
+}
+
 /// The jars of another version of the server.
 fn zookeeper(workspace: &Workspace, target: &Path, name: &str, version: &str) -> Result<()> {
     let (sh, into) = (&workspace.sh, target.join(name));
@@ -192,6 +236,71 @@ fn python(workspace: &Workspace, into: &Path, name: &str) -> Result<()> {
     .run()
     .context("pip cannot install it")?;
     sh.copy_file(&needs, &stamp)?;
+    Ok(())
+}
+
+/// Builds the Go program. What it was built from lies beside it, for the tests to compare.
+fn etcd_go(workspace: &Workspace, target: &Path) -> Result<()> {
+    let (sh, out) = (&workspace.sh, target.join("etcd-go"));
+    let source = workspace.root.join(INTEROP).join("etcd_go");
+    let sources = ["go.mod", "go.sum", "main.go"].map(|name| (source.join(name), out.join(name)));
+    let same = |(from, to): &(PathBuf, PathBuf)| {
+        let old = fs::read(to);
+        old.is_ok_and(|old| fs::read(from).is_ok_and(|new| new == old))
+    };
+    if sources.iter().all(same) {
+        return Ok(());
+    }
+    sh.create_dir(&out)?;
+    let program = out.join("peer");
+    cmd!(sh, "go build -C {source} -trimpath -o {program} .")
+        .env("CGO_ENABLED", "0")
+        .env("GOFLAGS", "-buildvcs=false -mod=readonly")
+        .quiet()
+        .run()
+        .context("Go cannot build the program")?;
+    for (from, to) in &sources {
+        sh.copy_file(from, to)?;
+    }
+    Ok(())
+}
+
+/// Builds an etcd from its Go modules: there is no package of it, and `go install` refuses the module.
+fn etcd_from_source(workspace: &Workspace, into: &Path, version: &str) -> Result<()> {
+    let (sh, stamp) = (&workspace.sh, into.join("package.txt"));
+    let program = into.join("etcd");
+    if program.is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == version) {
+        return Ok(());
+    }
+    sh.remove_path(into)?;
+    sh.create_dir(into)?;
+    sh.write_file(into.join("go.mod"), "module build\n\ngo 1.24\n")?;
+    let server = format!("go.etcd.io/etcd/server/v3@{version}");
+    let go = |words: &[&str]| {
+        let words = words.iter().copied();
+        cmd!(sh, "go {words...}")
+            .env("CGO_ENABLED", "0")
+            .env("GOFLAGS", "-buildvcs=false -mod=mod")
+            .quiet()
+    };
+    let place = into.to_string_lossy();
+    go(&["get", "-C", &place, &server])
+        .run()
+        .with_context(|| format!("Go cannot get etcd {version}"))?;
+    let main = "go.etcd.io/etcd/server/v3";
+    go(&[
+        "build",
+        "-C",
+        &place,
+        "-trimpath",
+        "-ldflags=-s -w",
+        "-o",
+        "etcd",
+        main,
+    ])
+    .run()
+    .with_context(|| format!("Go cannot build etcd {version}"))?;
+    sh.write_file(&stamp, version)?;
     Ok(())
 }
 

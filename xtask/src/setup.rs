@@ -77,7 +77,7 @@ const NEEDS: &[Need] = &[
         for_what: "the log of ZooKeeper",
     },
     Need {
-        program: "/usr/share/java/netty-all.jar",
+        program: "/usr/share/java/netty-codec.jar",
         package: "libnetty-java",
         for_what: "ZooKeeper with TLS",
     },

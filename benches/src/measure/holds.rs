@@ -27,7 +27,7 @@ impl Holds {
     pub(super) async fn start(target: &Target, program: &Program, count: usize) -> Outcome<Self> {
         // Short leases, so that a short look sees a whole round of renewals.
         let ttl = Duration::from_secs(if count > 10_000 { 6 } else { 3 });
-        let ttl = ttl.max(target.client.backend().capabilities().min_ttl);
+        let ttl = target.lease(ttl);
         let start = |side| Start {
             url: with_option(&target.url, "ttl", &format!("{}ms", ttl.as_millis())),
             side,

@@ -29,8 +29,7 @@ pub(super) struct Recovery {
 impl Recovery {
     pub(super) fn new(target: &Target, program: &Program) -> Self {
         // As short as the store allows: a report of minutes has no time for leases of half a minute.
-        let shortest = target.client.backend().capabilities().min_ttl;
-        let ttl = shortest.max(Duration::from_secs(1));
+        let ttl = target.lease(Duration::from_secs(1));
         let option = format!("{}ms", ttl.as_millis());
         Self {
             program: program.clone(),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit::{Guard, Lease, Lock, LockClient};
+use lockkit::{Guard, Lock, LockClient};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::task::{JoinSet, consume_budget};
@@ -285,8 +285,8 @@ impl Kept {
                             if Instant::now() > end {
                                 break;
                             }
-                            let lease = Lease::renewed(ttl.max(shortest(&client)));
-                            let lock = client.lock(name)?.with_lease(lease)?;
+                            // With the client's lease, which the URL says.
+                            let lock = client.lock(name)?;
                             guards.push(lock.acquire().await?);
                             // A store that answers at once must not keep the keeper from its turn.
                             consume_budget().await;
@@ -341,8 +341,4 @@ impl Kept {
             },
         }
     }
-}
-
-fn shortest(client: &LockClient) -> Duration {
-    client.backend().capabilities().min_ttl
 }

@@ -6,6 +6,7 @@
 mod curator;
 mod etcd;
 mod go_etcd;
+mod gozk;
 mod kazoo;
 mod peer;
 mod redis_py;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 pub use curator::Curator;
 pub use etcd::EtcdVersion;
 pub use go_etcd::GoEtcd;
+pub use gozk::GoZk;
 pub use kazoo::Kazoo;
 pub use peer::Peer;
 pub use redis_py::RedisPy;

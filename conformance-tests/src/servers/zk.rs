@@ -74,6 +74,13 @@ impl ZkCommand {
         }
     }
 
+    /// Adds a jar.
+    #[must_use]
+    pub fn jar(mut self, path: &str) -> Self {
+        self.jars = format!("{}:{path}", self.jars);
+        self
+    }
+
     /// Adds an option of the Java machine.
     #[must_use]
     pub fn option(mut self, option: impl Into<String>) -> Self {

@@ -180,8 +180,10 @@ impl Setup for EtcdSetup {
         {
             return Some("a place in the queue has the lease that the hold would have".to_owned());
         }
-        let plain = self.version.is_none() && self.members == 1;
-        let skip = !plain && !OF_THE_SERVER.contains(&module);
+        let plain =
+            self.version.is_none() && self.members == 1 && self.lease_of == LeaseOf::Session;
+        let of_leases = self.lease_of == LeaseOf::Hold && module == "lease";
+        let skip = !plain && !of_leases && !OF_THE_SERVER.contains(&module);
         skip.then(|| "any server will do; `etcd` runs it".to_owned())
     }
 

@@ -54,7 +54,12 @@ pub(crate) async fn tls_needs_a_certificate_that_is_trusted() -> Outcome {
     let path = |file: &str| directory.path().join(file).display().to_string();
     let secure = free_port()?;
     let netty = "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory";
-    let command = ZkCommand::system()
+    // The system's package of the server does not name all the parts of Netty that it needs for TLS.
+    let command = ["codec", "resolver", "transport-native-unix-common"]
+        .iter()
+        .fold(ZkCommand::system(), |command, part| {
+            command.jar(&format!("/usr/share/java/netty-{part}.jar"))
+        })
         .option(netty)
         .line(format!("secureClientPort={secure}"))
         .line(format!("ssl.keyStore.location={}", path("server.p12")))

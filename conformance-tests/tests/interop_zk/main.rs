@@ -1,4 +1,4 @@
-//! The real Curator and kazoo and this library, on the same nodes of the same server.
+//! The real Curator, kazoo, go-zookeeper and this library, on the same nodes of the same server.
 
 use std::process::ExitCode;
 
@@ -10,6 +10,8 @@ fn main() -> ExitCode {
 #[cfg(unix)]
 mod curator;
 #[cfg(unix)]
+mod gozk;
+#[cfg(unix)]
 mod kazoo;
 #[cfg(unix)]
 mod world;
@@ -17,7 +19,7 @@ mod world;
 #[cfg(unix)]
 fn main() -> ExitCode {
     use conformance_tests::Ground;
-    use conformance_tests::foreign::{Curator, Kazoo};
+    use conformance_tests::foreign::{Curator, GoZk, Kazoo};
     use conformance_tests::servers::{ZkServer, guardian};
 
     if let Some(code) = guardian::serve() {
@@ -35,5 +37,9 @@ fn main() -> ExitCode {
         .trial(kazoo::it_respects_ours_if_it_is_told_to)
         .trial(kazoo::it_respects_our_nodes_with_its_names)
         .trial(kazoo::both_stand_in_one_queue);
-    curator.and(kazoo).run(2)
+    // Nobody has to have Go.
+    let go = Ground::new("go-zookeeper", ZkServer::missing())
+        .needing(GoZk::missing())
+        .trial(gozk::both_sides_stand_in_one_queue);
+    curator.and(kazoo).and(go).run(2)
 }

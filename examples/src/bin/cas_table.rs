@@ -45,7 +45,7 @@ async fn main() -> Outcome {
     measure(&server, &Session::new("42"), span, &mut figures).await?;
     // More than can be sold.
     measure(&server, &Stock::new("teapot", 1 << 40), span, &mut figures).await?;
-    let table = table(&figures)?;
+    let table = format!("{}\n{}\n", table(&figures)?, crossover(&figures));
     println!("{table}");
     if writes {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -115,6 +115,29 @@ fn table(figures: &[Value]) -> Outcome<String> {
         )?;
     }
     Ok(table)
+}
+
+/// From how many contenders on the lock does more than CAS, in a sentence.
+fn crossover(figures: &[Value]) -> String {
+    let mut cases: Vec<&str> = figures
+        .iter()
+        .filter_map(|it| it["case"].as_str())
+        .collect();
+    cases.dedup();
+    let from = cases.into_iter().map(|case| {
+        let rate = |figure: &Value, way: &str| figure[way]["per_second"].as_f64();
+        let loses = |it: &&Value| it["case"] == case && rate(it, "locked") < rate(it, "watched");
+        let last = figures.iter().rfind(loses);
+        match last.and_then(|figure| figure["contenders"].as_u64()) {
+            Some(contenders) => format!("{case}: more than {contenders}"),
+            None => format!("{case}: always"),
+        }
+    });
+    let from: Vec<String> = from.collect();
+    format!(
+        "Contenders with which the lock did more than CAS here: {}.",
+        from.join("; ")
+    )
 }
 
 fn with_table(guide: &str, table: &str) -> Outcome<String> {

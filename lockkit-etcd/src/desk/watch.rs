@@ -7,12 +7,11 @@ use async_trait::async_trait;
 use lockkit_core::backend::{Wake, Watch};
 use lockkit_core::{BackendError, HolderId, LossReason};
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
 use super::Desk;
 
 /// So long the server is asked why a key is gone, before the loss is told without it.
-const ASK_WHY: Duration = Duration::from_millis(50);
+const ASK_WHY: Duration = Duration::from_millis(100);
 
 /// The wake-ups of one ticket.
 #[derive(Debug)]
@@ -44,9 +43,9 @@ impl EtcdWatch {
     async fn reason(&self) -> LossReason {
         let untold = Untold(self);
         if let Some(at) = self.desk.known(self.holder) {
-            drop(timeout(ASK_WHY, at.session.beat()).await);
+            let ended = at.session.has_ended(ASK_WHY).await;
             std::mem::forget(untold);
-            if !at.session.lives() {
+            if ended {
                 return LossReason::SessionEnded;
             }
         }
