@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use conformance_tests::setups::{
-    EtcdSetup, FileSetup, MemorySetup, PostgresSetup, RedisSetup, SqliteSetup, ZkSetup,
+    EtcdSetup, FileSetup, MemorySetup, MysqlSetup, PostgresSetup, RedisSetup, SqliteSetup, ZkSetup,
 };
 use conformance_tests::{Case, CaseRun, Programs, Setup, cases};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -46,6 +46,7 @@ enum In {
     Sqlite,
     Postgres,
     PostgresPin,
+    MariaDb,
     Zk,
     EtcdHold,
 }
@@ -130,6 +131,12 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Sql(SqlMutant::LeaseNeverEnds), In::Postgres, "lease::store_ends_a_lease_that_nobody_renews"),
     (Sql(SqlMutant::WakeUpLost), In::Postgres, "capabilities::push_tells_a_waiter"),
     (Sql(SqlMutant::TokenRaisedInsidePin), In::PostgresPin, "fencing::token_grows_over_break"),
+    (Sql(SqlMutant::ReleaseWithoutOwnerCheck), In::MariaDb, "exclusion::a_strangers_release_changes_nothing"),
+    (Sql(SqlMutant::RenewalRecreates), In::MariaDb, "loss::renewal_never_makes_a_hold"),
+    (Sql(SqlMutant::BareCounter), In::MariaDb, "fencing::token_grows_over_wipe"),
+    (Sql(SqlMutant::TokenOfLastHolderRepeated), In::MariaDb, "fencing::token_grows_over_release"),
+    (Sql(SqlMutant::TokenRaisedOnRepeat), In::MariaDb, "fencing::repeated_attempt_keeps_the_token"),
+    (Sql(SqlMutant::LeaseNeverEnds), In::MariaDb, "lease::store_ends_a_lease_that_nobody_renews"),
     (Sql(SqlMutant::PrefixIsPattern), In::Sqlite, "admin::list_keeps_to_its_prefix"),
     (Zk(ZkMutant::SequenceAsToken), In::Zk, "fencing::token_grows_over_wipe"),
     (Zk(ZkMutant::CancelledAcquireLeavesNode), In::Zk, "residue::nothing_left_after_giving_up"),
@@ -250,6 +257,12 @@ fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
             return Box::new(match broken {
                 Some(Sql(mutant)) => postgres.mutant(mutant),
                 _ => postgres,
+            });
+        }
+        In::MariaDb => {
+            return Box::new(match broken {
+                Some(Sql(mutant)) => MysqlSetup::mariadb().mutant(mutant),
+                _ => MysqlSetup::mariadb(),
             });
         }
         In::File => {

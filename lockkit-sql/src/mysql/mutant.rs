@@ -8,7 +8,11 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "WHERE name = {name} AND holder = {holder}\n    LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine",
             "WHERE name = {name}\n    LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine",
         ),
-        SqlMutant::RenewalRecreates => (" AND expires_at > @lockkit_now", ""),
+        SqlMutant::RenewalRecreates => {
+            let one = " AND expires_at > {now}\n    LIMIT 1";
+            let file = file.replace(one, "\n    LIMIT 1");
+            return file.replace(" AND expires_at > @lockkit_now", "");
+        }
         SqlMutant::BareCounter => (
             "LAST_INSERT_ID({now}), {now} + {ttl}",
             "LAST_INSERT_ID(1), {now} + {ttl}",

@@ -8,13 +8,17 @@ use lockkit_core::backend::{Renewal, Ticket};
 
 use super::error::ERRORS;
 use super::message::{self, ask};
-use super::steps::{Mysql, is_conflict};
+use super::steps::{Mysql, Seen, is_conflict};
 use super::{SPELLING, Statements};
 use crate::pool::Use;
 use crate::statement::{Values, micros, push_bytes};
 
 /// The most leases in one statement.
 const BATCH: usize = 500;
+
+/// So few are renewed one by one: a statement for many needs a temporary table, which takes the
+/// server longer than they do.
+const FEW: usize = 4;
 
 type Renewed = Result<Renewal, BackendError>;
 
@@ -42,9 +46,33 @@ impl Mysql {
     }
 
     async fn renew_batch(&self, tickets: &[&Ticket]) -> Vec<Renewed> {
+        if tickets.len() <= FEW {
+            let mut answers = Vec::with_capacity(tickets.len());
+            for ticket in tickets {
+                answers.push(self.renew_one(ticket).await);
+            }
+            return answers;
+        }
         match self.ask_renewal(tickets).await {
             Ok(answers) => answers,
             Err(error) => vec![Err(error); tickets.len()],
+        }
+    }
+
+    async fn renew_one(&self, ticket: &Ticket) -> Renewed {
+        let renew = self
+            .statements
+            .renew_one
+            .with(&Values::of(ticket), SPELLING);
+        let answers = self.ask_by("renew", Use::Renewal, &renew).await?;
+        if answers.iter().any(|answer| answer.changed > 0) {
+            return Ok(Renewal::Renewed { since: None });
+        }
+        let look = self.statements.look_again(ticket);
+        let answers = self.ask_by("renew", Use::Renewal, &look).await?;
+        match Seen::read(answers.first()) {
+            Some(seen) if seen.stands() => Err(ERRORS.skipped("renew")),
+            _ => Ok(Renewal::NotHeld),
         }
     }
 

@@ -93,6 +93,11 @@ impl Seen {
         })
     }
 
+    /// Whether the ticket's lease stands.
+    pub(super) const fn stands(&self) -> bool {
+        self.mine && self.left > 0
+    }
+
     /// Whether the row had only been locked for the moment.
     pub(super) const fn free(&self) -> bool {
         !self.held || self.mine || (self.left <= 0 && !self.pinned)
@@ -117,9 +122,18 @@ impl Mysql {
         operation: &'static str,
         text: &str,
     ) -> Result<Vec<Answer>, BackendError> {
+        self.ask_by(operation, Use::Step, text).await
+    }
+
+    pub(super) async fn ask_by(
+        &self,
+        operation: &'static str,
+        by: Use,
+        text: &str,
+    ) -> Result<Vec<Answer>, BackendError> {
         let mut tries = 0;
         loop {
-            let mut taken = self.pool.take(operation, Use::Step).await?;
+            let mut taken = self.pool.take(operation, by).await?;
             let Some(connection) = taken.connection() else {
                 return Err(ERRORS.unreadable(operation));
             };
