@@ -345,16 +345,12 @@ impl Sight {
     }
 }
 
-/// Whether somebody deleted our node, or the end of the session did: its nodes go first, and the
-/// connection hears of that before it hears of its own end.
+/// Whether somebody deleted our node, or the end of the session did: its nodes go first, and then the
+/// server closes the connection, which a deletion by somebody else does not touch.
 async fn why_deleted(session: &Session) -> LossReason {
     // One round trip, if the connection is as it was.
     let asked = timeout(DOUBT, session.client().sync("/")).await;
-    if matches!(asked, Ok(Err(_))) {
-        // Until it is connected again or the session is known to have ended.
-        drop(session.connected("watch").await);
-    }
-    if session.has_ended() {
+    if matches!(asked, Ok(Err(_))) || session.has_ended() {
         LossReason::SessionEnded
     } else {
         LossReason::Superseded
