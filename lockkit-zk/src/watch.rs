@@ -106,12 +106,15 @@ pub(crate) struct Sight {
 struct Before {
     node: String,
     gone: Event,
+    /// Whether it is our own session's: the end of the session takes both in one step, and which of
+    /// them is told first is chance.
+    kin: bool,
 }
 
 /// What happened.
 enum Seen {
     Own(WatchedEvent),
-    Near(WatchedEvent),
+    Near(WatchedEvent, bool),
     Far,
 }
 
@@ -180,8 +183,8 @@ impl Sight {
             match self.event().await {
                 Seen::Own(event) => self.own_changed(&event).await,
                 Seen::Far => self.stale = true,
-                Seen::Near(event) => {
-                    let deleted = event.event_type == EventType::NodeDeleted;
+                Seen::Near(event, kin) => {
+                    let deleted = event.event_type == EventType::NodeDeleted && !kin;
                     // Between two polls both may have come, ours first.
                     self.poll_own().await;
                     self.stale |= self.was_disconnected().await;
@@ -205,12 +208,12 @@ impl Sight {
         let seen = select! {
             biased;
             event = async { match own { Some(own) => own.await, None => never().await } } => Seen::Own(event),
-            event = async { match near { Some(near) => (&mut near.gone).await, None => never().await } } => Seen::Near(event),
+            event = async { match near { Some(near) => ((&mut near.gone).await, near.kin), None => (never().await, false) } } => Seen::Near(event.0, event.1),
             _ = async { match far { Some(far) => (&mut far.gone).await, None => never().await } } => Seen::Far,
         };
         match &seen {
             Seen::Own(_) => self.own = None,
-            Seen::Near(_) => self.near = None,
+            Seen::Near(..) => self.near = None,
             Seen::Far => self.far = None,
         }
         seen
@@ -271,7 +274,7 @@ impl Sight {
         let queue = Queue::read("watch", client, &self.place.dir, children).await?;
         let queue = queue.unwrap_or_default();
         let Some(place) = queue.place(&self.node.name) else {
-            self.end = Some(LossReason::Superseded);
+            self.end = Some(why_deleted(&session).await);
             return Ok(None);
         };
         let (near, far) = queue.before(place);
@@ -310,9 +313,9 @@ impl Sight {
             })
         });
         if let Some(own) = own {
-            self.own = own.await?;
+            self.own = own.await?.map(|(own, _)| own);
             if self.own.is_none() {
-                self.end = Some(LossReason::Superseded);
+                self.end = Some(why_deleted(&session).await);
             }
         }
         for (asked, slot) in before.iter_mut().zip([&mut self.near, &mut self.far]) {
@@ -320,9 +323,12 @@ impl Sight {
                 None => None,
                 Some(Asked::Open(kept)) => Some(kept),
                 Some(Asked::Asked(asked, node)) => {
-                    let gone = asked.await?;
-                    self.stale |= gone.is_none();
-                    gone.map(|gone| Before { node, gone })
+                    let found = asked.await?;
+                    self.stale |= found.is_none();
+                    found.map(|(gone, owner)| {
+                        let kin = owner == session.id();
+                        Before { node, gone, kin }
+                    })
                 }
             };
         }
@@ -339,16 +345,12 @@ impl Sight {
     }
 }
 
-/// Whether somebody deleted our node, or the end of the session did: its nodes go first, and the
-/// connection hears of that before it hears of its own end.
+/// Whether somebody deleted our node, or the end of the session did: its nodes go first, and then the
+/// server closes the connection, which a deletion by somebody else does not touch.
 async fn why_deleted(session: &Session) -> LossReason {
     // One round trip, if the connection is as it was.
     let asked = timeout(DOUBT, session.client().sync("/")).await;
-    if matches!(asked, Ok(Err(_))) {
-        // Until it is connected again or the session is known to have ended.
-        drop(session.connected("watch").await);
-    }
-    if session.has_ended() {
+    if matches!(asked, Ok(Err(_))) || session.has_ended() {
         LossReason::SessionEnded
     } else {
         LossReason::Superseded
@@ -367,14 +369,17 @@ impl Before {
     }
 }
 
-/// Asks for a watch, at once; `None` if the node is not there.
+/// Asks for a watch, at once, and for the session that the node belongs to; `None` if it is not there.
 fn watched<'a>(
     client: &'a Client,
     path: &str,
-) -> impl Future<Output = Result<Option<Event>, BackendError>> + Send + use<'a> {
+) -> impl Future<Output = Result<Option<(Event, i64)>, BackendError>> + Send + use<'a> {
     let asked = client.check_and_watch_stat(path);
     async move {
         let (stat, watcher) = asked.await.map_err(|error| of_request("watch", &error))?;
-        Ok(stat.map(|_| -> Event { Box::pin(watcher.changed()) }))
+        Ok(stat.map(|stat| {
+            let event: Event = Box::pin(watcher.changed());
+            (event, stat.ephemeral_owner)
+        }))
     }
 }
