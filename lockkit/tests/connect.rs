@@ -57,15 +57,24 @@ const CASES: &[(&str, &str)] = &[
         "no store has the scheme `reddis` (did you mean `redis`?)",
     ),
     ("flie:/x", "(did you mean `file`?)"),
+    #[cfg(not(feature = "etcd"))]
     (
         "etcd://u:hunter2@h/",
         "the scheme `etcd` belongs to the feature `etcd`",
     ),
+    #[cfg(feature = "etcd")]
+    (
+        "etcd://hunter2@h/",
+        "has a user and a password or neither: write `etcd://user:password@host:2379`",
+    ),
+    #[cfg(feature = "etcd")]
+    ("etcd:", "has at least one host"),
     ("redis+cluster://h1,h2", "belongs to the feature `redis`"),
     (
         "redlock://h1,h2,h3",
         "which this version of lockkit does not have yet",
     ),
+    #[cfg(not(feature = "etcd"))]
     ("etcds://h", "belongs to the feature `etcd`"),
     ("zk://h1,h2/chroot?root=/l", "belongs to the feature `zk`"),
     (
