@@ -60,7 +60,7 @@ const CASES: &[(&str, &str)] = &[
     #[cfg(not(feature = "etcd"))]
     (
         "etcd://u:hunter2@h/",
-        "the scheme `etcd` belongs to the feature `etcd`",
+        "the scheme `etcd` needs the feature `etcd` of the crate",
     ),
     #[cfg(feature = "etcd")]
     (
@@ -75,7 +75,7 @@ const CASES: &[(&str, &str)] = &[
         "which this version of lockkit does not have yet",
     ),
     #[cfg(not(feature = "etcd"))]
-    ("etcds://h", "belongs to the feature `etcd`"),
+    ("etcds://h", "needs the feature `etcd`"),
     ("zk://h1,h2/chroot?root=/l", "belongs to the feature `zk`"),
     (
         "postgres://u:hunter2@h/db",
