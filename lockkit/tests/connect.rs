@@ -57,16 +57,25 @@ const CASES: &[(&str, &str)] = &[
         "no store has the scheme `reddis` (did you mean `redis`?)",
     ),
     ("flie:/x", "(did you mean `file`?)"),
+    #[cfg(not(feature = "etcd"))]
     (
         "etcd://u:hunter2@h/",
-        "the scheme `etcd` belongs to the feature `etcd`",
+        "the scheme `etcd` needs the feature `etcd` of the crate",
     ),
+    #[cfg(feature = "etcd")]
+    (
+        "etcd://hunter2@h/",
+        "has a user and a password or neither: write `etcd://user:password@host:2379`",
+    ),
+    #[cfg(feature = "etcd")]
+    ("etcd:", "has at least one host"),
     ("redis+cluster://h1,h2", "belongs to the feature `redis`"),
     (
         "redlock://h1,h2,h3",
         "which this version of lockkit does not have yet",
     ),
-    ("etcds://h", "belongs to the feature `etcd`"),
+    #[cfg(not(feature = "etcd"))]
+    ("etcds://h", "needs the feature `etcd`"),
     ("zk://h1,h2/chroot?root=/l", "belongs to the feature `zk`"),
     (
         "postgres://u:hunter2@h/db",
