@@ -96,6 +96,14 @@ impl Probe for Crowd {
     fn latencies(&self, side: Side) -> Option<&Histogram<u64>> {
         Some(&self.waits[side as usize])
     }
+
+    fn note(&self) -> Option<String> {
+        let turns = &self.turns[Side::Lock as usize];
+        let few = sum(turns) < 10.0 * sum(&vec![1; turns.len()]);
+        few.then(|| {
+            "fewer than ten turns each: the fairness says little, measure longer".to_owned()
+        })
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nobody has so many turns")]
