@@ -49,63 +49,47 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     tell("curator", curator(workspace, &target));
     tell("kazoo", kazoo(workspace, &target));
     tell("go-zookeeper", gozk(workspace, &target));
-    let table = workspace
-        .sh
-        .read_file(format!("{INTEROP}/zookeeper/versions.txt"))
-        .context("the table of ZooKeeper's versions")?;
-    for line in table.lines().filter(|line| !line.starts_with('#')) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [name, version] = words[..] else {
-            continue;
-        };
-        tell(name, zookeeper(workspace, &target, name, version));
-    }
     tell("etcd-go", etcd_go(workspace, &target));
-    let table = workspace
-        .sh
-        .read_file(format!("{INTEROP}/etcd.txt"))
-        .context("the table of etcd's versions")?;
-    for line in table.lines().filter(|line| !line.starts_with('#')) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [name, from, package, program] = words[..] else {
-            continue;
-        };
-        let into = target.join(name);
-        let brought = match from {
-            "go" => etcd_from_source(workspace, &into, package),
-            _ => server(workspace, &into, package, program),
-        };
-        tell(name, brought);
+    for line in table(workspace, "zookeeper/versions.txt")? {
+        if let [name, version] = words(&line)[..] {
+            tell(name, zookeeper(workspace, &target, name, version));
+        }
     }
-    let table = workspace
-        .sh
-        .read_file(format!("{INTEROP}/servers.txt"))
-        .context("the table of servers")?;
-    for line in table.lines().filter(|line| !line.starts_with('#')) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [name, package, program] = words[..] else {
-            continue;
-        };
-        tell(
-            name,
-            server(workspace, &target.join(name), package, program),
-        );
+    for line in table(workspace, "etcd.txt")? {
+        if let [name, from, package, program] = words(&line)[..] {
+            let into = target.join(name);
+            let brought = match from {
+                "go" => etcd_from_source(workspace, &into, package),
+                _ => server(workspace, &into, package, program),
+            };
+            tell(name, brought);
+        }
     }
-    let table = workspace
-        .sh
-        .read_file(format!("{INTEROP}/databases.txt"))
-        .context("the table of databases")?;
-    for line in table.lines().filter(|line| !line.starts_with('#')) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [name, artifact, archive, program] = words[..] else {
-            continue;
-        };
-        tell(
-            name,
-            database(workspace, &target, name, [artifact, archive, program]),
-        );
+    for line in table(workspace, "servers.txt")? {
+        if let [name, package, program] = words(&line)[..] {
+            let brought = server(workspace, &target.join(name), package, program);
+            tell(name, brought);
+        }
+    }
+    for line in table(workspace, "databases.txt")? {
+        if let [name, artifact, archive, program] = words(&line)[..] {
+            let brought = database(workspace, &target, name, [artifact, archive, program]);
+            tell(name, brought);
+        }
     }
     Ok(())
+}
+
+/// The lines of a table of pinned versions.
+fn table(workspace: &Workspace, file: &str) -> Result<Vec<String>> {
+    let text = workspace.sh.read_file(format!("{INTEROP}/{file}"));
+    let text = text.with_context(|| format!("the table {file}"))?;
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    Ok(lines.map(str::to_owned).collect())
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
 }
 
 fn tell(name: &str, brought: Result<()>) {
