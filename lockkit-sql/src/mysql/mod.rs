@@ -1,5 +1,6 @@
 //! MySQL and MariaDB: rows that are locked for a moment by each step, or for as long as a hold lasts.
 
+mod admin;
 mod config;
 mod error;
 mod guard;
@@ -10,6 +11,7 @@ mod pin;
 mod pins;
 mod renew;
 mod steps;
+mod texts;
 
 use crate::backend::SqlStore;
 use crate::schema::definition;
