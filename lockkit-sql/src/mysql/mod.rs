@@ -2,6 +2,7 @@
 
 mod admin;
 mod config;
+mod definition;
 mod error;
 mod guard;
 mod message;
