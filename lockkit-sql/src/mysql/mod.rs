@@ -1,6 +1,8 @@
 //! MySQL and MariaDB: rows that are locked for a moment by each step, or for as long as a hold lasts.
 
+mod admin;
 mod config;
+mod definition;
 mod error;
 mod guard;
 mod message;
@@ -10,6 +12,7 @@ mod pin;
 mod pins;
 mod renew;
 mod steps;
+mod texts;
 
 use crate::backend::SqlStore;
 use crate::schema::definition;

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Queueing};
 
+use super::definition::definitions;
 use super::error::ERRORS;
 use super::message::{self, Answer, ask};
 use super::pins::Pins;
@@ -19,7 +20,7 @@ use crate::error::{Phase, Problem};
 use crate::pool::{Pool, Taken, Use};
 use crate::row::{self, Row};
 use crate::schema::{Schema, misfit};
-use crate::statement::{Values, micros, push_bytes};
+use crate::statement::{Values, micros};
 use crate::table::Table;
 
 const COLUMNS: [(&str, &str); 9] = [
@@ -213,7 +214,7 @@ impl Mysql {
         Err(ERRORS.skipped("release"))
     }
 
-    async fn rows(
+    pub(super) async fn rows(
         &self,
         operation: &'static str,
         which: Which<'_>,
@@ -278,31 +279,6 @@ impl Mysql {
     }
 }
 
-/// The parts of a definition that count: each column with its type, each key with its columns, and
-/// who keeps the table.
-fn definitions(text: &str) -> Vec<(String, String)> {
-    let plain = text.replace('`', "");
-    let part = |line: &str| {
-        let line = line.trim().trim_end_matches(',');
-        if let Some(engine) = line.strip_prefix(") ENGINE=") {
-            let engine = engine.split(' ').next().unwrap_or_default();
-            return Some(("ENGINE".to_owned(), engine.to_owned()));
-        }
-        if let Some(columns) = line.strip_prefix("PRIMARY KEY ") {
-            return Some(("PRIMARY KEY".to_owned(), columns.to_owned()));
-        }
-        if let Some(named) = line.strip_prefix("UNIQUE KEY ") {
-            let (_, columns) = named.split_once(' ')?;
-            return Some(("UNIQUE KEY".to_owned(), columns.to_owned()));
-        }
-        let (name, rest) = line.split_once(' ')?;
-        let kind = rest.split(' ').next().unwrap_or_default();
-        // How wide a number is printed, which newer servers do not show.
-        Some((name.to_owned(), kind.replace("bigint(20)", "bigint")))
-    };
-    plain.lines().filter_map(part).collect()
-}
-
 /// So often a conflict of transactions is answered by another try.
 const CONFLICTS: u32 = 5;
 
@@ -328,52 +304,6 @@ pub(super) fn released(answers: &[Answer]) -> Option<Release> {
         2 => Release::Released,
         _ => Release::NotHeld,
     })
-}
-
-impl Statements {
-    /// `whole`: also where its row is not known to be there.
-    pub(super) fn acquire(&self, ticket: &Ticket, pinned: &str, whole: bool) -> String {
-        let values = Values::of(ticket).text("pinned", pinned.to_owned());
-        let mut text = self.acquire.with(&values, SPELLING);
-        if whole {
-            text.push('\n');
-            text.push_str(&self.acquire_new.with(&values, SPELLING));
-        }
-        text
-    }
-
-    pub(super) fn look_again(&self, ticket: &Ticket) -> String {
-        self.look_again.with(&Values::of(ticket), SPELLING)
-    }
-
-    pub(super) fn release(&self, ticket: &Ticket) -> String {
-        self.release.with(&Values::of(ticket), SPELLING)
-    }
-
-    fn look(&self, which: Which<'_>) -> String {
-        let values = Values::new().text("what", condition(which));
-        self.look.with(&values, SPELLING)
-    }
-
-    fn unlocked(&self, which: Which<'_>) -> String {
-        let values = Values::new().text("what", condition(which));
-        self.unlocked.with(&values, SPELLING)
-    }
-}
-
-fn condition(which: Which<'_>) -> String {
-    let mut condition;
-    match which {
-        Which::Name(name) => {
-            condition = "l.name = ".to_owned();
-            push_bytes(&mut condition, name.as_str().as_bytes(), SPELLING);
-        }
-        Which::Prefix(prefix) => {
-            condition = format!("LEFT(l.name, {}) = ", prefix.len());
-            push_bytes(&mut condition, prefix.as_bytes(), SPELLING);
-        }
-    }
-    condition
 }
 
 #[async_trait]
@@ -485,92 +415,9 @@ impl Steps for Mysql {
     }
 }
 
-impl Mysql {
-    /// Ends a hold that was seen. The session that keeps a pinned row locked is killed, which its own
-    /// user may do; then the row can be changed.
-    async fn end(
-        &self,
-        operation: &'static str,
-        name: &LockName,
-        holder: &str,
-        pinned: bool,
-    ) -> Result<(), BackendError> {
-        let mut quoted = String::new();
-        push_bytes(&mut quoted, holder.as_bytes(), SPELLING);
-        let values = Values::new().name(name).text("holder", quoted);
-        let end = self.statements.break_lock.with(&values, SPELLING);
-        // A session needs a moment to roll back.
-        let mut pause = Duration::from_millis(1);
-        for _ in 0..8 {
-            let answers = self.ask(operation, &end).await?;
-            if answers.iter().any(|answer| answer.changed > 0) {
-                return Ok(());
-            }
-            let still = self.rows(operation, Which::Name(name)).await?;
-            let still = still
-                .iter()
-                .any(|row| row.holder.as_deref() == Some(holder));
-            if !still {
-                return Ok(());
-            }
-            if pinned {
-                self.kill(operation, name).await?;
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-        Err(ERRORS.skipped(operation))
-    }
-
-    async fn kill(&self, operation: &'static str, name: &LockName) -> Result<(), BackendError> {
-        let look = self.statements.look(Which::Name(name));
-        let answers = self.ask(operation, &look).await?;
-        let row = answers.first().and_then(|answer| answer.rows.first());
-        let Some(session) = row.and_then(|row| message::number(row, 4)) else {
-            return Ok(());
-        };
-        if session == 0 {
-            return Ok(());
-        }
-        match self.ask(operation, &format!("KILL {session}")).await {
-            // It has ended by itself.
-            Err(error) if has_code(&error, "1094") => Ok(()),
-            answered => answered.map(drop),
-        }
-    }
-}
-
-fn has_code(error: &BackendError, code: &str) -> bool {
-    use std::error::Error as _;
-    let fault = error.source();
-    let fault = fault.and_then(|it| it.downcast_ref::<crate::SqlFault>());
-    fault.is_some_and(|fault| fault.code() == Some(code))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_definition_is_read_in_the_words_of_each_server() {
-        let old = "CREATE TABLE `t` (\n  `name` varbinary(512) NOT NULL,\n  `token` bigint(20) NOT NULL,\n  \
-                   PRIMARY KEY (`name`),\n  UNIQUE KEY `t_token` (`name`,`token`)\n) ENGINE=InnoDB DEFAULT \
-                   CHARSET=utf8mb4";
-        let new = old.replace("bigint(20)", "bigint");
-        for text in [old, &new] {
-            let found = definitions(text);
-            for part in [
-                ("name", "varbinary(512)"),
-                ("token", "bigint"),
-                ("PRIMARY KEY", "(name)"),
-                ("UNIQUE KEY", "(name,token)"),
-                ("ENGINE", "InnoDB"),
-            ] {
-                let part = (part.0.to_owned(), part.1.to_owned());
-                assert!(found.contains(&part), "{part:?} in {found:?}");
-            }
-        }
-    }
 
     /// A place without a value would be an error of the server, and a value that is not hexadecimal
     /// a way in.

@@ -1,0 +1,73 @@
+//! Ending a hold that somebody else has.
+
+use std::time::Duration;
+
+use lockkit_core::{BackendError, LockName};
+
+use super::error::ERRORS;
+use super::steps::Mysql;
+use super::{SPELLING, message};
+use crate::dialect::Which;
+use crate::statement::{Values, push_bytes};
+
+impl Mysql {
+    /// Ends a hold that was seen. The session that keeps a pinned row locked is killed, which its own
+    /// user may do; then the row can be changed.
+    pub(super) async fn end(
+        &self,
+        operation: &'static str,
+        name: &LockName,
+        holder: &str,
+        pinned: bool,
+    ) -> Result<(), BackendError> {
+        let mut quoted = String::new();
+        push_bytes(&mut quoted, holder.as_bytes(), SPELLING);
+        let values = Values::new().name(name).text("holder", quoted);
+        let end = self.statements.break_lock.with(&values, SPELLING);
+        // A session needs a moment to roll back.
+        let mut pause = Duration::from_millis(1);
+        for _ in 0..8 {
+            let answers = self.ask(operation, &end).await?;
+            if answers.iter().any(|answer| answer.changed > 0) {
+                return Ok(());
+            }
+            let still = self.rows(operation, Which::Name(name)).await?;
+            let still = still
+                .iter()
+                .any(|row| row.holder.as_deref() == Some(holder));
+            if !still {
+                return Ok(());
+            }
+            if pinned {
+                self.kill(operation, name).await?;
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        Err(ERRORS.skipped(operation))
+    }
+
+    async fn kill(&self, operation: &'static str, name: &LockName) -> Result<(), BackendError> {
+        let look = self.statements.look(Which::Name(name));
+        let answers = self.ask(operation, &look).await?;
+        let row = answers.first().and_then(|answer| answer.rows.first());
+        let Some(session) = row.and_then(|row| message::number(row, 4)) else {
+            return Ok(());
+        };
+        if session == 0 {
+            return Ok(());
+        }
+        match self.ask(operation, &format!("KILL {session}")).await {
+            // It has ended by itself.
+            Err(error) if has_code(&error, "1094") => Ok(()),
+            answered => answered.map(drop),
+        }
+    }
+}
+
+fn has_code(error: &BackendError, code: &str) -> bool {
+    use std::error::Error as _;
+    let fault = error.source();
+    let fault = fault.and_then(|it| it.downcast_ref::<crate::SqlFault>());
+    fault.is_some_and(|fault| fault.code() == Some(code))
+}
