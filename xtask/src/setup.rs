@@ -97,6 +97,11 @@ const NEEDS: &[Need] = &[
         for_what: "building the client of etcd",
     },
     Need {
+        program: "/usr/include/google/protobuf/empty.proto",
+        package: "libprotobuf-dev",
+        for_what: "building the client of etcd",
+    },
+    Need {
         program: "javac",
         package: "default-jdk-headless",
         for_what: "locks shared with Java programs",

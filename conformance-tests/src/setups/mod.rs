@@ -83,22 +83,20 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(ZkSetup::three()),
     ];
     #[cfg(unix)]
-    let versions = crate::foreign::Version::all().into_iter();
-    #[cfg(unix)]
-    let versions = versions.map(|version| Box::new(RedisSetup::version(version)) as Box<dyn Setup>);
-    #[cfg(unix)]
-    let setups = setups.into_iter().chain(versions);
-    #[cfg(unix)]
-    let versions = crate::foreign::ZkVersion::all().into_iter();
-    #[cfg(unix)]
-    let versions = versions.map(|version| Box::new(ZkSetup::version(version)) as Box<dyn Setup>);
-    #[cfg(unix)]
-    let setups = setups.chain(versions);
-    #[cfg(unix)]
-    let versions = crate::foreign::EtcdVersion::all().into_iter();
-    #[cfg(unix)]
-    let versions = versions.map(|version| Box::new(EtcdSetup::version(version)) as Box<dyn Setup>);
-    #[cfg(unix)]
-    let setups = setups.chain(versions).collect();
+    let setups = setups.into_iter().chain(other_versions()).collect();
     setups
+}
+
+/// The servers of other versions than the system's.
+#[cfg(unix)]
+fn other_versions() -> impl Iterator<Item = Box<dyn Setup>> {
+    use crate::foreign::{EtcdVersion, Version, ZkVersion};
+
+    let redis = Version::all().into_iter();
+    let redis = redis.map(|version| Box::new(RedisSetup::version(version)) as Box<dyn Setup>);
+    let zk = ZkVersion::all().into_iter();
+    let zk = zk.map(|version| Box::new(ZkSetup::version(version)) as Box<dyn Setup>);
+    let etcd = EtcdVersion::all().into_iter();
+    let etcd = etcd.map(|version| Box::new(EtcdSetup::version(version)) as Box<dyn Setup>);
+    redis.chain(zk).chain(etcd)
 }
