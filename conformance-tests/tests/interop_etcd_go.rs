@@ -34,8 +34,9 @@ mod unix {
         if let Some(code) = guardian::serve() {
             return code;
         }
-        let missing = missing(EtcdCluster::PROGRAM).or_else(GoEtcd::missing);
-        Ground::new("go-etcd", missing)
+        // Nobody has to have Go.
+        Ground::new("go-etcd", missing(EtcdCluster::PROGRAM))
+            .needing(GoEtcd::missing())
             .trial(each_keeps_the_other_out)
             .trial(each_wakes_the_other)
             .trial(one_queue_for_both)

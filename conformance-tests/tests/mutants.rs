@@ -211,71 +211,33 @@ fn run(case: CaseRun<'_>) -> Result<(), String> {
     }
 }
 
-fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
-    let memory = match place {
-        In::Memory => MemorySetup::leases(),
-        In::Sessions => MemorySetup::sessions(),
-        In::Barging => MemorySetup::barging(),
-        In::Poll => MemorySetup::poll(),
-        In::Redis | In::RedisBarging => {
-            let redis = match place {
-                In::Redis => RedisSetup::fair(),
-                _ => RedisSetup::barging(),
-            };
-            return Box::new(match broken {
-                Some(Redis(mutant)) => redis.mutant(mutant),
-                _ => redis,
-            });
-        }
-        In::Etcd | In::EtcdHold => {
-            let etcd = match place {
-                In::Etcd => EtcdSetup::single(),
-                _ => EtcdSetup::lease_per_hold(),
-            };
-            return Box::new(match broken {
-                Some(Etcd(mutant)) => etcd.mutant(mutant),
-                _ => etcd,
-            });
-        }
-        In::Zk => {
-            return Box::new(match broken {
-                Some(Zk(mutant)) => ZkSetup::one().mutant(mutant),
-                _ => ZkSetup::one(),
-            });
-        }
-        In::Sqlite => {
-            return Box::new(match broken {
-                Some(Sql(mutant)) => SqliteSetup::new().mutant(mutant),
-                _ => SqliteSetup::new(),
-            });
-        }
-        In::Postgres | In::PostgresPin => {
-            let postgres = match place {
-                In::Postgres => PostgresSetup::leases(),
-                _ => PostgresSetup::pins(),
-            };
-            return Box::new(match broken {
-                Some(Sql(mutant)) => postgres.mutant(mutant),
-                _ => postgres,
-            });
-        }
-        In::MariaDb => {
-            return Box::new(match broken {
-                Some(Sql(mutant)) => MysqlSetup::mariadb().mutant(mutant),
-                _ => MysqlSetup::mariadb(),
-            });
-        }
-        In::File => {
-            return Box::new(match broken {
-                Some(File(mutant)) => FileSetup::new().mutant(mutant),
-                _ => FileSetup::new(),
-            });
-        }
+/// A setup, with the broken promise in its store if that is where it belongs.
+macro_rules! setup_with {
+    ($setup:expr, $kind:ident, $broken:expr) => {
+        Box::new(match $broken {
+            Some($kind(mutant)) => $setup.mutant(mutant),
+            _ => $setup,
+        })
     };
-    Box::new(match broken {
-        Some(Memory(mutant)) => memory.mutant(mutant),
-        _ => memory,
-    })
+}
+
+fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
+    match place {
+        In::Memory => setup_with!(MemorySetup::leases(), Memory, broken),
+        In::Sessions => setup_with!(MemorySetup::sessions(), Memory, broken),
+        In::Barging => setup_with!(MemorySetup::barging(), Memory, broken),
+        In::Poll => setup_with!(MemorySetup::poll(), Memory, broken),
+        In::File => setup_with!(FileSetup::new(), File, broken),
+        In::Redis => setup_with!(RedisSetup::fair(), Redis, broken),
+        In::RedisBarging => setup_with!(RedisSetup::barging(), Redis, broken),
+        In::Etcd => setup_with!(EtcdSetup::single(), Etcd, broken),
+        In::EtcdHold => setup_with!(EtcdSetup::lease_per_hold(), Etcd, broken),
+        In::Zk => setup_with!(ZkSetup::one(), Zk, broken),
+        In::Sqlite => setup_with!(SqliteSetup::new(), Sql, broken),
+        In::Postgres => setup_with!(PostgresSetup::leases(), Sql, broken),
+        In::PostgresPin => setup_with!(PostgresSetup::pins(), Sql, broken),
+        In::MariaDb => setup_with!(MysqlSetup::mariadb(), Sql, broken),
+    }
 }
 
 /// A mutant that nobody catches would look like a promise that is tested.

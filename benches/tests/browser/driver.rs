@@ -1,4 +1,4 @@
-//! A browser without a window, led by `chromedriver`: the WebDriver protocol, as much of it as is needed.
+//! A browser without a window, led by `chromedriver`: the `WebDriver` protocol, as much of it as is needed.
 
 use std::path::Path;
 use std::time::Duration;
