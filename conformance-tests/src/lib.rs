@@ -71,6 +71,7 @@ mod case;
 pub mod cases;
 pub mod checker;
 mod clock;
+pub mod contention;
 mod ctx;
 mod failure;
 #[cfg(unix)]

@@ -46,7 +46,6 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     }
 
     fn process(&self) -> &ServerProcess;
-    fn port(&self) -> u16;
     async fn restart(&self) -> Outcome;
 
     /// As the administrator.
@@ -128,10 +127,6 @@ impl Database for Postgres {
 
     fn process(&self) -> &ServerProcess {
         self.0.process()
-    }
-
-    fn port(&self) -> u16 {
-        self.0.port()
     }
 
     async fn restart(&self) -> Outcome {
@@ -268,10 +263,6 @@ impl Database for Maria {
 
     fn process(&self) -> &ServerProcess {
         self.0.process()
-    }
-
-    fn port(&self) -> u16 {
-        self.0.port()
     }
 
     async fn restart(&self) -> Outcome {

@@ -105,7 +105,7 @@ mod soak {
     }
 
     fn start(url: &str, number: u32, told: &Arc<Mutex<Told>>) -> Outcome<Worker> {
-        let pin = number % 2 == 0;
+        let pin = number.is_multiple_of(2);
         let mut child = Command::new(std::env::current_exe()?)
             .args([MARK, url, &pin.to_string(), &number.to_string()])
             .stdin(Stdio::piped())

@@ -6,8 +6,8 @@ use conformance_tests::servers::EtcdCluster;
 use conformance_tests::{Outcome, ensure};
 
 use crate::bound;
-use crate::contention::contend;
 use crate::solo::{client_at, slow_way};
+use conformance_tests::contention::contend;
 
 const SPAN: Duration = Duration::from_secs(4);
 

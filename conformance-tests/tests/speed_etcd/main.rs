@@ -14,8 +14,6 @@ fn main() -> ExitCode {
 }
 
 #[cfg(unix)]
-mod contention;
-#[cfg(unix)]
 mod crowd;
 #[cfg(unix)]
 mod solo;

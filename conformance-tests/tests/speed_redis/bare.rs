@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Script, Value};
 use tokio::sync::mpsc;
 
-use crate::contention::Contender;
+use conformance_tests::contention::Contender;
 
 /// One element on a list: who pops it has it.
 pub(crate) struct Pop(MultiplexedConnection);

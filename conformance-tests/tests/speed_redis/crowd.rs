@@ -8,8 +8,8 @@ use lockkit_core::Lock;
 
 use crate::bare::{List, Pop};
 use crate::bound;
-use crate::contention::{Contender, compare, contend};
 use crate::solo::{Bare, client_at, each, slow_way};
+use conformance_tests::contention::{Contender, compare, contend};
 
 const SPAN: Duration = Duration::from_secs(4);
 

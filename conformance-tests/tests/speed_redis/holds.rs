@@ -8,8 +8,8 @@ use conformance_tests::{Failure, Outcome, ensure};
 use tokio::time::{Instant, sleep};
 
 use crate::bound;
-use crate::contention::float;
 use crate::solo::client_at;
+use conformance_tests::contention::float;
 
 const HOLDS: usize = 20_000;
 /// More than one round of renewals at the default lease of 30 s.

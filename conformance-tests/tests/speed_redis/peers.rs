@@ -10,8 +10,8 @@ use lockkit_core::Lock;
 use rslock::LockManager;
 
 use crate::bound;
-use crate::contention::{Contender, Turns, contend, float};
 use crate::solo::client_at;
+use conformance_tests::contention::{Contender, Turns, contend, float};
 
 const SPAN: Duration = Duration::from_secs(4);
 const COUNT: usize = 8;

@@ -11,7 +11,7 @@ use redis::Script;
 use tokio::time::Instant;
 
 use crate::bound;
-use crate::contention::float;
+use conformance_tests::contention::float;
 
 /// The way there, and the way back.
 pub(crate) const DELAY: Duration = Duration::from_millis(5);

@@ -6,8 +6,8 @@ use conformance_tests::Outcome;
 use sqlx::{ConnectOptions as _, PgConnection};
 use tokio::time::sleep;
 
-use crate::contention::Contender;
 use crate::world::{Database as _, Postgres, options};
+use conformance_tests::contention::Contender;
 
 pub(crate) struct Polled {
     connection: PgConnection,

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::bare::Polled;
 use crate::bound;
-use crate::contention::contend;
 use crate::solo::median;
 use crate::world::{DELAY, Database as _, Postgres, options, slow_way};
+use conformance_tests::contention::contend;
 
 const SPAN: Duration = Duration::from_secs(4);
 

@@ -17,8 +17,6 @@ fn main() -> ExitCode {
 #[cfg(unix)]
 mod bare;
 #[cfg(unix)]
-mod contention;
-#[cfg(unix)]
 mod crowd;
 #[cfg(unix)]
 mod holds;

@@ -8,8 +8,8 @@ use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::Lock;
 
 use crate::bound;
-use crate::contention::{compare, contend, float};
 use crate::solo::{client_at, slow_way, start, trip};
+use conformance_tests::contention::{compare, contend, float};
 
 const SPAN: Duration = Duration::from_secs(4);
 

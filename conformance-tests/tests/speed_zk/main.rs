@@ -16,9 +16,6 @@ fn main() -> ExitCode {
 }
 
 #[cfg(unix)]
-#[path = "../speed_redis/contention.rs"]
-mod contention;
-#[cfg(unix)]
 mod crowd;
 #[cfg(unix)]
 mod solo;

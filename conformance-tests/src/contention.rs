@@ -1,13 +1,18 @@
-//! Several want the same thing for a while.
+//! Several want the same thing for a while: what the speed tests of all stores count.
 
 use std::time::Duration;
 
-use conformance_tests::task::spawn;
-use conformance_tests::{Failure, Outcome};
 use tokio::time::Instant;
 
+use crate::failure::{Failure, Outcome};
+use crate::task::spawn;
+
 /// Somebody who takes something and gives it back.
-pub(crate) trait Contender: Send + 'static {
+pub trait Contender: Send + 'static {
+    /// Takes it, and gives it back at once.
+    ///
+    /// # Errors
+    /// It could not be had, or not be given back.
     fn turn(&mut self) -> impl Future<Output = Outcome> + Send;
 }
 
@@ -19,7 +24,7 @@ impl Contender for lockkit_core::Lock {
 
 /// How many turns each had.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub struct Turns {
     counts: Vec<u64>,
     span: Duration,
 }
@@ -33,33 +38,44 @@ impl Turns {
         self
     }
 
-    pub(crate) fn total(&self) -> u64 {
+    /// The turns of all of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// How long it took.
-    pub(crate) const fn span(&self) -> Duration {
+    #[must_use]
+    pub const fn span(&self) -> Duration {
         self.span
     }
 
-    pub(crate) fn per_second(&self) -> f64 {
+    /// Turns in a second.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
         float(self.total()) / self.span.as_secs_f64()
     }
 
     /// Jain's index: 1 if all had the same.
-    pub(crate) fn fairness(&self) -> f64 {
+    #[must_use]
+    pub fn fairness(&self) -> f64 {
         let squares: u64 = self.counts.iter().map(|count| count * count).sum();
         let count = float(u64::try_from(self.counts.len()).unwrap_or(u64::MAX));
         float(self.total()).powi(2) / (count * float(squares))
     }
 }
 
-pub(crate) fn float(count: u64) -> f64 {
+/// A count for a ratio.
+#[must_use]
+pub fn float(count: u64) -> f64 {
     u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
 
 /// All take turns until `span` is over.
-pub(crate) async fn contend<C: Contender>(contenders: Vec<C>, span: Duration) -> Outcome<Turns> {
+///
+/// # Errors
+/// A turn failed.
+pub async fn contend<C: Contender>(contenders: Vec<C>, span: Duration) -> Outcome<Turns> {
     let start = Instant::now();
     let end = start + span;
     let take = |mut contender: C| async move {
@@ -79,4 +95,32 @@ pub(crate) async fn contend<C: Contender>(contenders: Vec<C>, span: Duration) ->
         counts,
         span: start.elapsed(),
     })
+}
+
+/// Two crowds in turns of a second each, so that what else the machine does meets both.
+///
+/// # Errors
+/// A turn failed.
+pub async fn compare<A, B>(one: Vec<A>, other: Vec<B>) -> Outcome<(Turns, Turns)>
+where
+    A: Contender + Clone,
+    B: Contender + Clone,
+{
+    const ROUND: Duration = Duration::from_secs(1);
+    let mut sums: [Option<Turns>; 2] = [None, None];
+    for _ in 0..4 {
+        let of = [
+            contend(one.clone(), ROUND).await?,
+            contend(other.clone(), ROUND).await?,
+        ];
+        for (sum, turns) in sums.iter_mut().zip(of) {
+            *sum = Some(match sum.take() {
+                Some(sum) => sum.and(&turns),
+                None => turns,
+            });
+        }
+    }
+    let nothing = || Failure::new("nothing was measured");
+    let [one, other] = sums.map(|sum| sum.ok_or_else(nothing));
+    Ok((one?, other?))
 }

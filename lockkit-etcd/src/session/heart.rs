@@ -1,0 +1,173 @@
+//! The task of a session: its beats, and the look at the keys that stand on its lease.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{GetOptions, LeaseTimeToLiveOptions, Txn, TxnOp, TxnOpResponse};
+use lockkit_core::LossReason;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Answer, BEAT, PAGE, Phase, RETRY, Shared};
+use crate::desk::Desk;
+use crate::error::Failed;
+use crate::link::Link;
+
+/// Ends with the session.
+pub(super) struct Heart {
+    pub(super) shared: Arc<Shared>,
+    pub(super) link: Arc<Link>,
+    pub(super) desk: Arc<Desk>,
+    pub(super) of_hold: bool,
+}
+
+impl Heart {
+    pub(super) async fn run(self, mut asked: mpsc::UnboundedReceiver<Answer>) {
+        let mut next = Instant::now() + self.shared.ttl / BEAT;
+        loop {
+            let mut askers = Vec::new();
+            tokio::select! {
+                asker = asked.recv() => match asker {
+                    Some(asker) => askers.push(asker),
+                    None => {
+                        // The store was dropped. What still stands ends as if the process had died.
+                        if self.shared.lock().tickets > 0 {
+                            return;
+                        }
+                        break;
+                    }
+                },
+                () = sleep_until(next) => {}
+            }
+            while let Ok(asker) = asked.try_recv() {
+                askers.push(asker);
+            }
+            if self.is_unused() {
+                break;
+            }
+            next = Instant::now() + self.shared.ttl / BEAT;
+            let active = self.shared.lock().active_until > Instant::now();
+            // The lease of one hold is prolonged by its own renewals and attempts alone.
+            if askers.is_empty() && (self.of_hold || !active) {
+                continue;
+            }
+            let (outcome, unclaimed) = match self.beat().await {
+                Ok(unclaimed) => (Ok(()), unclaimed),
+                Err(Failed::LeaseGone) => {
+                    self.shared.lock().phase = Phase::Ended;
+                    self.desk.session_ended(self.shared.lease);
+                    (Ok(()), Vec::new())
+                }
+                Err(Failed::Other(error)) => {
+                    next = Instant::now() + self.shared.ttl / RETRY;
+                    (Err(error), Vec::new())
+                }
+            };
+            for asker in askers {
+                // Whoever does not wait any more need not know.
+                drop(asker.send(outcome.clone()));
+            }
+            if self.shared.lock().phase == Phase::Ended {
+                return;
+            }
+            self.delete(unclaimed).await;
+        }
+        let (lease, limit) = (self.shared.lease, self.link.request_timeout());
+        // If this fails, the lease ends by itself.
+        let revoked = self.link.ask("release", limit, |client| async move {
+            client.lease_client().revoke(lease).await
+        });
+        drop(revoked.await);
+    }
+
+    /// Whether nobody has needed the session for a while; then nobody gets it any more.
+    fn is_unused(&self) -> bool {
+        let mut state = self.shared.lock();
+        let rest = if self.of_hold {
+            Duration::ZERO
+        } else {
+            self.shared.ttl
+        };
+        if state.tickets == 0 && state.idle_since + rest <= Instant::now() {
+            state.phase = Phase::Closing;
+            return true;
+        }
+        false
+    }
+
+    /// One keep-alive and one look at the keys. Answers the keys that no ticket claims.
+    async fn beat(&self) -> Result<Vec<Vec<u8>>, Failed> {
+        let lease = self.shared.lease;
+        let limit = self.link.request_timeout().min(self.shared.ttl / 4);
+        let held = self.desk.held(lease);
+        let sent = self.shared.clock.now();
+        let kept = self.link.ask("renew", limit, |client| async move {
+            // The first message of the stream is the keep-alive; one that has ended is an error.
+            client.lease_client().keep_alive(lease).await.map(drop)
+        });
+        let looked = self.link.ask("renew", limit, |client| async move {
+            let options = LeaseTimeToLiveOptions::new().with_keys();
+            client
+                .lease_client()
+                .time_to_live(lease, Some(options))
+                .await
+        });
+        let (kept, looked) = tokio::join!(kept, looked);
+        let looked = looked?;
+        // Whole seconds are told: less than one that is left is a zero, and only what is gone is less.
+        if looked.ttl() < 0 {
+            return Err(Failed::LeaseGone);
+        }
+        kept?;
+        let keys: HashSet<&[u8]> = looked.keys().iter().map(Vec::as_slice).collect();
+        let missing = held
+            .into_iter()
+            .filter(|(_, key)| !keys.contains(key.as_bytes()));
+        // The leader may not have applied yet what another server has acknowledged: read to be sure.
+        for page in missing.collect::<Vec<_>>().chunks(PAGE) {
+            let there = self.read(page.iter().map(|(_, key)| &**key)).await?;
+            for ((holder, key), there) in page.iter().zip(there) {
+                if !there {
+                    self.desk.lose(*holder, key, LossReason::Superseded);
+                }
+            }
+        }
+        let mut state = self.shared.lock();
+        state.base = state.base.max(sent);
+        drop(state);
+        Ok(self.desk.unclaimed(lease, looked.keys()))
+    }
+
+    /// Whether each key is there.
+    async fn read(&self, keys: impl Iterator<Item = &str>) -> Result<Vec<bool>, Failed> {
+        let options = || Some(GetOptions::new().with_keys_only());
+        let gets: Vec<TxnOp> = keys.map(|key| TxnOp::get(key, options())).collect();
+        let txn = Txn::new().and_then(gets);
+        let limit = self.link.request_timeout();
+        let answer = self.link.ask("renew", limit, |client| {
+            let txn = txn.clone();
+            async move { client.kv_client().txn(txn).await }
+        });
+        let there = |answer| matches!(answer, TxnOpResponse::Get(get) if get.count() > 0);
+        Ok(answer
+            .await?
+            .op_responses()
+            .into_iter()
+            .map(there)
+            .collect())
+    }
+
+    /// Deletes keys that late requests have put there.
+    async fn delete(&self, keys: Vec<Vec<u8>>) {
+        for key in keys {
+            let limit = self.link.request_timeout();
+            let deleted = self.link.ask("release", limit, |client| {
+                let key = key.clone();
+                async move { client.kv_client().delete(key, None).await }
+            });
+            // What is not deleted now is found by the next beat.
+            drop(deleted.await);
+        }
+    }
+}
