@@ -1,4 +1,12 @@
 #![doc = include_str!("../docs.md")]
+#![cfg_attr(
+    not(any(feature = "mysql", feature = "postgres")),
+    allow(
+        dead_code,
+        unused_variables,
+        reason = "what the servers share has no use without any of them"
+    )
+)]
 
 mod backend;
 mod config;

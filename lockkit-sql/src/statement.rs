@@ -75,6 +75,7 @@ impl<'a> Values<'a> {
         self
     }
 
+    #[cfg(feature = "postgres")]
     pub(crate) fn flag(self, place: &'static str, flag: bool) -> Self {
         self.text(place, if flag { "true" } else { "false" }.to_owned())
     }
