@@ -92,6 +92,20 @@ pub(crate) trait Contender: Send {
 }
 
 /// Opens the bare operations of the store that a URL names.
+#[cfg_attr(
+    not(any(
+        feature = "etcd",
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "sqlite",
+        feature = "zk"
+    )),
+    expect(
+        clippy::unused_async,
+        reason = "stores without a server open without waiting"
+    )
+)]
 pub(crate) async fn open(url: &str) -> Outcome<Arc<dyn Bare>> {
     let url: StoreUrl = url.parse()?;
     Ok(match url.scheme() {
