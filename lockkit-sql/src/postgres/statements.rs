@@ -31,6 +31,7 @@ pub(super) struct Statements {
     look: Statement,
     break_lock: Statement,
     break_pin: Statement,
+    break_ended: Statement,
     purge: Statement,
     guard: Statement,
     txlock: Statement,
@@ -60,6 +61,7 @@ impl Statements {
             look: read(include_str!("../sql/postgres/look.sql")),
             break_lock: read(include_str!("../sql/postgres/break.sql")),
             break_pin: read(include_str!("../sql/postgres/break_pin.sql")),
+            break_ended: read(include_str!("../sql/postgres/break_ended.sql")),
             purge: read(include_str!("../sql/postgres/purge.sql")),
             guard: read(include_str!("../sql/postgres/guard.sql")),
             txlock: read(include_str!("../sql/postgres/txlock.sql")),
@@ -133,6 +135,12 @@ impl Statements {
 
     pub(super) fn break_pin(&self, name: &LockName) -> String {
         self.break_pin.with(&Values::new().name(name), SPELLING)
+    }
+
+    /// Waits for the end of the session that pinned a hold.
+    pub(super) fn break_ended(&self, ticket: &Ticket) -> String {
+        let values = self.told(Values::of(ticket), &ticket.name);
+        self.break_ended.with(&values, SPELLING)
     }
 
     /// Ends the hold of a ticket in the transaction that pins it.

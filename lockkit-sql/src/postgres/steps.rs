@@ -138,9 +138,8 @@ impl Postgres {
         let state = row.state();
         let holder = row.holder.and_then(|holder| holder.parse().ok());
         if let Some(holder) = holder {
-            // Waits until that session has ended.
             let ticket = Ticket::new(name.clone(), holder, Duration::ZERO);
-            let text = self.statements.release(&ticket, true);
+            let text = self.statements.break_ended(&ticket);
             self.ask("break", Use::Step, text).await?;
         }
         Ok(state)
@@ -296,20 +295,36 @@ impl Steps for Postgres {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        let mut unanswered = None;
         if let Some(pins) = &self.pins {
             let text = self.statements.unpin(ticket);
-            if let Some(answer) = pins.release(ticket, text).await {
-                self.desk.forget(ticket);
-                return answer;
+            match pins.release(ticket, text).await {
+                Some(Err(error)) if error.outcome() == Outcome::Indeterminate => {
+                    unanswered = Some(error);
+                }
+                Some(answer) => {
+                    self.desk.forget(ticket);
+                    return answer;
+                }
+                None => {}
             }
         }
         let text = self.statements.release(ticket, self.pins.is_some());
         let rows = self.ask("release", Use::Step, text).await?;
         self.desk.forget(ticket);
+        if let Some(error) = unanswered {
+            // The pin ended with its connection. If the row still named its hold, then before the
+            // release; if not, the release may have been carried out.
+            return match rows.first() {
+                Some(_) => Ok(Release::NotHeld),
+                None => Err(error),
+            };
+        }
         match rows.first().map(|row| row.try_get::<bool, _>(0)) {
-            Some(Ok(true)) => Ok(Release::Released),
-            None | Some(Ok(false)) => Ok(Release::NotHeld),
             Some(Err(_)) => Err(unreadable("release")),
+            // What a pin leaves in its row is no hold, however fresh it is.
+            Some(Ok(true)) if self.pins.is_none() => Ok(Release::Released),
+            None | Some(Ok(_)) => Ok(Release::NotHeld),
         }
     }
 
