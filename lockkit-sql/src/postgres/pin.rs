@@ -20,8 +20,8 @@ use super::notify::Desk;
 use super::session::{of, send, unreadable};
 use crate::error::{Phase, Problem, SqlFault};
 
-/// Connections that wait for their next hold.
-const IDLE: usize = 8;
+/// Connections that wait for their next hold; none of a pool that others need as well.
+pub(super) const IDLE: usize = 8;
 /// After this time without an answer a connection is given up.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -33,6 +33,8 @@ pub(super) struct Pins {
     pool: PgPool,
     desk: Arc<Desk>,
     runtime: Handle,
+    /// So many connections may wait for their next hold.
+    idle: usize,
     state: Mutex<State>,
 }
 
@@ -120,11 +122,12 @@ fn was_ended(error: &BackendError) -> bool {
 }
 
 impl Pins {
-    pub(super) fn new(pool: PgPool, desk: Arc<Desk>) -> Self {
+    pub(super) fn new(pool: PgPool, desk: Arc<Desk>, idle: usize) -> Self {
         Self {
             pool,
             desk,
             runtime: Handle::current(),
+            idle,
             state: Mutex::default(),
         }
     }
@@ -166,7 +169,7 @@ impl Pins {
             session.tell(Order::Tell("ROLLBACK"));
         }
         let mut state = self.lock();
-        if state.idle.len() < IDLE {
+        if state.idle.len() < self.idle {
             state.idle.push(session);
         }
     }

@@ -228,13 +228,15 @@ impl Steps for Postgres {
     }
 
     async fn open(source: Source<sqlx::Postgres>, options: Options) -> Result<Self, BackendError> {
-        let (listening, pinning) = match &source {
-            Source::Own(server) => (beside(server, 1), beside(server, PINS)),
-            Source::Application(pool) => (pool.clone(), pool.clone()),
+        let (listening, pinning, idle) = match &source {
+            Source::Own(server) => (beside(server, 1), beside(server, PINS), super::pin::IDLE),
+            Source::Application(pool) => (pool.clone(), pool.clone(), 0),
         };
         let statements = Statements::new(&options);
         let desk = Arc::new(Desk::new(statements.channel.clone()));
-        let pins = options.pin.then(|| Pins::new(pinning, Arc::clone(&desk)));
+        let pins = options
+            .pin
+            .then(|| Pins::new(pinning, Arc::clone(&desk), idle));
         let this = Self {
             pool: Arc::new(Pool::new(source, &options, ERRORS)),
             listening,
