@@ -58,11 +58,11 @@ pub(crate) fn value(value: f64, unit: Unit) -> String {
 /// The ratio of a figure, with a tilde if it is noisy.
 pub(crate) fn ratio(figure: &Figure) -> Option<String> {
     let ratio = figure.ratio.as_ref()?;
-    let text = if ratio.median < 0.01 {
-        let digits = format!("{:.1e}", ratio.median);
-        digits.replace('e', "·10^")
-    } else {
-        three(ratio.median)
+    // No longer than the column of ratios is wide.
+    let text = match ratio.median {
+        median if median < 0.001 => "<0.001".to_owned(),
+        median if median < 0.01 => format!("{median:.4}"),
+        median => three(median),
     };
     Some(format!("{}{text} ×", if figure.noisy { "~" } else { "" }))
 }
