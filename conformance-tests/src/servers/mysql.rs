@@ -83,6 +83,8 @@ impl MysqlPrograms {
         // What the system has is not lost with the server, and needs no disk.
         words.push("--innodb-flush-method=nosync".into());
         words.push("--innodb-log-file-size=16M".into());
+        // Its contexts are few on a machine, and servers many.
+        words.push("--innodb-use-native-aio=0".into());
         words
     }
 
