@@ -99,7 +99,11 @@ impl MysqlPrograms {
             let mut words = vec![program];
             words.extend(self.words(&data));
             words.extend(more.iter().map(OsString::from));
-            run(&words, parent)
+            run(&words, parent).or_else(|_| {
+                // Debian's installer ends now and then without a word, one time in thirty.
+                std::fs::remove_dir_all(&data)?;
+                run(&words, parent)
+            })
         };
         self.fresh.copy(parent, make)
     }
