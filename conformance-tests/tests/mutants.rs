@@ -132,7 +132,6 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Sql(SqlMutant::WakeUpLost), In::Postgres, "capabilities::push_tells_a_waiter"),
     (Sql(SqlMutant::TokenRaisedInsidePin), In::PostgresPin, "fencing::token_grows_over_break"),
     (Sql(SqlMutant::ReleaseWithoutOwnerCheck), In::MariaDb, "exclusion::a_strangers_release_changes_nothing"),
-    (Sql(SqlMutant::RenewalRecreates), In::MariaDb, "loss::renewal_never_makes_a_hold"),
     (Sql(SqlMutant::BareCounter), In::MariaDb, "fencing::token_grows_over_wipe"),
     (Sql(SqlMutant::TokenOfLastHolderRepeated), In::MariaDb, "fencing::token_grows_over_release"),
     (Sql(SqlMutant::TokenRaisedOnRepeat), In::MariaDb, "fencing::repeated_attempt_keeps_the_token"),
