@@ -48,8 +48,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     tell("redis-py", redis_py(workspace, &target));
     tell("curator", curator(workspace, &target));
     tell("kazoo", kazoo(workspace, &target));
-    tell("go-zookeeper", gozk(workspace, &target));
-    tell("etcd-go", etcd_go(workspace, &target));
+    tell("go-zookeeper", go(workspace, &target, "gozk", "gozk"));
+    tell("etcd-go", go(workspace, &target, "etcd_go", "etcd-go"));
     for line in table(workspace, "zookeeper/versions.txt")? {
         if let [name, version] = words(&line)[..] {
             tell(name, zookeeper(workspace, &target, name, version));
@@ -116,11 +116,7 @@ fn java(workspace: &Workspace, target: &Path, name: &str) -> Result<()> {
         let name = path.file_name().map(PathBuf::from).unwrap_or_default();
         (path, out.join(name))
     });
-    let same = |(from, to): &(PathBuf, PathBuf)| {
-        let old = fs::read(to);
-        old.is_ok_and(|old| fs::read(from).is_ok_and(|new| new == old))
-    };
-    if sources.iter().all(same) {
+    if sources.iter().all(is_copied) {
         return Ok(());
     }
     let pom = &sources[0].0;
@@ -138,23 +134,20 @@ fn java(workspace: &Workspace, target: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Builds the Go program, where there is Go. What it was built from lies beside it.
-fn gozk(workspace: &Workspace, target: &Path) -> Result<()> {
-    let (sh, out) = (&workspace.sh, target.join("gozk"));
-    let source = workspace.root.join(INTEROP).join("gozk");
+/// Builds a Go program, where there is Go. What it was built from lies beside it, for the tests to
+/// compare.
+fn go(workspace: &Workspace, target: &Path, name: &str, into: &str) -> Result<()> {
+    let (sh, out) = (&workspace.sh, target.join(into));
+    let source = workspace.root.join(INTEROP).join(name);
     let sources = ["main.go", "go.mod", "go.sum"].map(|name| (source.join(name), out.join(name)));
-    let same = |(from, to): &(PathBuf, PathBuf)| {
-        let old = fs::read(to);
-        old.is_ok_and(|old| fs::read(from).is_ok_and(|new| new == old))
-    };
-    if sources.iter().all(same) {
+    if sources.iter().all(is_copied) {
         return Ok(());
     }
+    sh.create_dir(&out)?;
     let program = out.join("peer");
-    let _inside = sh.push_dir(&source);
-    cmd!(sh, "go build -trimpath -mod=readonly -o {program} .")
+    cmd!(sh, "go build -C {source} -trimpath -o {program} .")
         .env("CGO_ENABLED", "0")
-        .env("GOFLAGS", "-buildvcs=false")
+        .env("GOFLAGS", "-buildvcs=false -mod=readonly")
         .quiet()
         .run()
         .context("Go cannot build the program")?;
@@ -162,6 +155,12 @@ fn gozk(workspace: &Workspace, target: &Path) -> Result<()> {
         sh.copy_file(from, to)?;
     }
     Ok(())
+}
+
+/// Whether a file and its copy are there and have the same bytes.
+fn is_copied((from, to): &(PathBuf, PathBuf)) -> bool {
+    let old = fs::read(to);
+    old.is_ok_and(|old| fs::read(from).is_ok_and(|new| new == old))
 }
 
 /// The jars of another version of the server.
@@ -220,32 +219,6 @@ fn python(workspace: &Workspace, into: &Path, name: &str) -> Result<()> {
     .run()
     .context("pip cannot install it")?;
     sh.copy_file(&needs, &stamp)?;
-    Ok(())
-}
-
-/// Builds the Go program. What it was built from lies beside it, for the tests to compare.
-fn etcd_go(workspace: &Workspace, target: &Path) -> Result<()> {
-    let (sh, out) = (&workspace.sh, target.join("etcd-go"));
-    let source = workspace.root.join(INTEROP).join("etcd_go");
-    let sources = ["go.mod", "go.sum", "main.go"].map(|name| (source.join(name), out.join(name)));
-    let same = |(from, to): &(PathBuf, PathBuf)| {
-        let old = fs::read(to);
-        old.is_ok_and(|old| fs::read(from).is_ok_and(|new| new == old))
-    };
-    if sources.iter().all(same) {
-        return Ok(());
-    }
-    sh.create_dir(&out)?;
-    let program = out.join("peer");
-    cmd!(sh, "go build -C {source} -trimpath -o {program} .")
-        .env("CGO_ENABLED", "0")
-        .env("GOFLAGS", "-buildvcs=false -mod=readonly")
-        .quiet()
-        .run()
-        .context("Go cannot build the program")?;
-    for (from, to) in &sources {
-        sh.copy_file(from, to)?;
-    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tokio::process::Command;
 
-use super::{HOW, Peer, directory};
+use super::{HOW, Peer, directory, is_built_from};
 use crate::failure::Outcome;
 
 /// The program in `interop/gozk`.
@@ -23,11 +23,7 @@ impl GoZk {
     /// Why it cannot be used here.
     #[must_use]
     pub fn missing() -> Option<String> {
-        let current = |(name, text): (&str, &str)| {
-            let built_from = std::fs::read_to_string(Self::directory().join(name));
-            built_from.is_ok_and(|built_from| built_from == text)
-        };
-        let built = Self::SOURCES.into_iter().all(current);
+        let built = is_built_from(&Self::directory(), &Self::SOURCES);
         (!built).then(|| format!("the program with go-zookeeper is not built; {HOW}, with Go"))
     }
 

@@ -15,7 +15,10 @@ mod servers;
 mod zk;
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
 
 pub use curator::Curator;
 pub use etcd::EtcdVersion;
@@ -55,4 +58,26 @@ pub fn missing(name: &str) -> Option<String> {
     program(name)
         .is_none()
         .then(|| format!("no `{name}` here; {HOW}"))
+}
+
+/// Whether the program in a directory was built from these sources: they lie beside it.
+fn is_built_from(directory: &Path, sources: &[(&str, &str)]) -> bool {
+    sources.iter().all(|(name, text)| {
+        let built_from = std::fs::read_to_string(directory.join(name));
+        built_from.is_ok_and(|built_from| built_from == *text)
+    })
+}
+
+/// Starts the class `Peer` of a Java program.
+fn java(directory: &Path) -> Command {
+    let mut classes = OsString::from(directory.join("classes"));
+    classes.push(":");
+    classes.push(directory.join("lib/*"));
+    let mut java = Command::new("java");
+    // A short life: quick to start, small.
+    java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"])
+        .arg("-cp")
+        .arg(classes)
+        .arg("Peer");
+    java
 }

@@ -1,12 +1,9 @@
 //! The real Redisson, in a Java process.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::process::Command;
-
-use super::{HOW, Peer, directory, missing};
+use super::{HOW, Peer, directory, is_built_from, java, missing};
 use crate::failure::Outcome;
 use crate::servers::RedisServer;
 
@@ -31,11 +28,7 @@ impl Redisson {
         if let Some(reason) = missing("java") {
             return Some(reason);
         }
-        let current = |(name, text): (&str, &str)| {
-            let built_from = std::fs::read_to_string(Self::directory().join(name));
-            built_from.is_ok_and(|built_from| built_from == text)
-        };
-        let built = Self::SOURCES.into_iter().all(current);
+        let built = is_built_from(&Self::directory(), &Self::SOURCES);
         (!built).then(|| format!("the Java program with Redisson is not built; {HOW}"))
     }
 
@@ -45,18 +38,8 @@ impl Redisson {
     /// # Errors
     /// - [`Failure`](crate::Failure) if it does not come up.
     pub async fn start(server: &RedisServer, watchdog: Duration) -> Outcome<Peer> {
-        let directory = Self::directory();
-        let mut classes = OsString::from(directory.join("classes"));
-        classes.push(":");
-        classes.push(directory.join("lib/*"));
-        let mut java = Command::new("java");
-        // A short life: quick to start, small.
-        java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"])
-            .arg("-cp")
-            .arg(classes)
-            .arg("Peer")
-            .arg(server.url())
-            .arg(watchdog.as_millis().to_string());
+        let mut java = java(&Self::directory());
+        java.arg(server.url()).arg(watchdog.as_millis().to_string());
         Peer::start(&mut java).await
     }
 
