@@ -1,5 +1,6 @@
 //! Several want the same thing for a while: what the speed tests of all stores count.
 
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -62,6 +63,29 @@ impl Turns {
         let squares: u64 = self.counts.iter().map(|count| count * count).sum();
         let count = float(u64::try_from(self.counts.len()).unwrap_or(u64::MAX));
         float(self.total()).powi(2) / (count * float(squares))
+    }
+}
+
+/// Counts how often something comes to somebody else. Who takes it again and again while the others
+/// sleep hands nothing over.
+#[derive(Debug, Default)]
+pub struct HandOffs {
+    last: AtomicUsize,
+    count: AtomicU64,
+}
+
+impl HandOffs {
+    /// Whoever has this number, which is not 0, has it now.
+    pub fn note(&self, number: usize) {
+        if self.last.swap(number, Ordering::Relaxed) != number {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Those of a second, if these were all turns.
+    #[must_use]
+    pub fn per_second(&self, turns: &Turns) -> f64 {
+        float(self.count.load(Ordering::Relaxed)) / turns.span().as_secs_f64()
     }
 }
 
