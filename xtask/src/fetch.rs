@@ -47,6 +47,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     tell("redisson", redisson(workspace, &target));
     tell("redis-py", redis_py(workspace, &target));
     tell("curator", curator(workspace, &target));
+    tell("jetcd", java(workspace, &target, "jetcd"));
     tell("kazoo", kazoo(workspace, &target));
     tell("go-zookeeper", go(workspace, &target, "gozk", "gozk"));
     tell("etcd-go", go(workspace, &target, "etcd_go", "etcd-go"));
