@@ -132,6 +132,9 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Sql(SqlMutant::WakeUpLost), In::Postgres, "capabilities::push_tells_a_waiter"),
     (Sql(SqlMutant::TokenRaisedInsidePin), In::PostgresPin, "fencing::token_grows_over_break"),
     (Sql(SqlMutant::ReleaseWithoutOwnerCheck), In::MariaDb, "exclusion::a_strangers_release_changes_nothing"),
+    (Sql(SqlMutant::RenewalRecreates), In::MariaDb, "loss::renewal_never_makes_a_hold"),
+    (Sql(SqlMutant::RenewalWaits), In::Postgres, "sql::locked_row_stops_no_other_renewal"),
+    (Sql(SqlMutant::RenewalWaits), In::MariaDb, "sql::locked_row_stops_no_other_renewal"),
     (Sql(SqlMutant::BareCounter), In::MariaDb, "fencing::token_grows_over_wipe"),
     (Sql(SqlMutant::TokenOfLastHolderRepeated), In::MariaDb, "fencing::token_grows_over_release"),
     (Sql(SqlMutant::TokenRaisedOnRepeat), In::MariaDb, "fencing::repeated_attempt_keeps_the_token"),
@@ -170,6 +173,7 @@ fn trial((broken, place, case): (Broken, In, &'static str)) -> Trial {
     Trial::test(name, move || {
         let found = cases::find(case)
             .or_else(|| etcd::find(case))
+            .or_else(|| sql::find(case))
             .ok_or(format!("no case is called {case}"))?;
         sound(place, &found)?;
         let start = tokio::time::Instant::now();
@@ -335,5 +339,80 @@ mod etcd {
         let answer = fenced.commit(work).await;
         let refused = matches!(answer, Err(FencedError::Fenced));
         ensure(refused, format!("{answer:?}"))
+    }
+}
+
+/// What only a store in a database with a server can be asked.
+mod sql {
+    use std::time::Duration;
+
+    use conformance_tests::task::spawn;
+    use conformance_tests::{Case, Ctx, Failure, Outcome, ensure};
+    use lockkit_core::url::StoreUrl;
+    use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+    use sqlx::postgres::PgConnectOptions;
+    use sqlx::{AssertSqlSafe, ConnectOptions as _};
+    use tokio::time::sleep;
+
+    pub(super) fn find(name: &str) -> Option<Case> {
+        let cases = [Case::new(locked_row_stops_no_other_renewal)];
+        cases.into_iter().find(|case| case.name() == name)
+    }
+
+    /// Locks a row as a stranger does, for so long.
+    async fn lock_row(url: StoreUrl, name: String, span: Duration) -> Outcome {
+        let missing = || Failure::new("the store has no host");
+        let host = url.hosts().first().ok_or_else(missing)?;
+        let (host, port) = (host.name(), host.port().ok_or_else(missing)?);
+        let user = url.user().unwrap_or_default();
+        let lock = format!("select 1 from lockkit_locks where name = '{name}' for update");
+        let lock = AssertSqlSafe(lock);
+        if url.scheme() == "mysql" {
+            let options = MySqlConnectOptions::new()
+                .host(host)
+                .port(port)
+                .username(user);
+            let options = options.password(url.password().unwrap_or_default());
+            let options = options.ssl_mode(MySqlSslMode::Disabled);
+            let options = options.database(url.path().trim_matches('/'));
+            let mut connection = options.connect().await?;
+            sqlx::raw_sql("begin").execute(&mut connection).await?;
+            sqlx::raw_sql(lock).execute(&mut connection).await?;
+            sleep(span).await;
+            sqlx::raw_sql("rollback").execute(&mut connection).await?;
+        } else {
+            let options = PgConnectOptions::new_without_pgpass().host(host).port(port);
+            let options = options.username(user).database("postgres");
+            let mut connection = options.connect().await?;
+            sqlx::raw_sql("begin").execute(&mut connection).await?;
+            sqlx::raw_sql(lock).execute(&mut connection).await?;
+            sleep(span).await;
+            sqlx::raw_sql("rollback").execute(&mut connection).await?;
+        }
+        Ok(())
+    }
+
+    async fn locked_row_stops_no_other_renewal(ctx: &Ctx) -> Outcome {
+        let url = ctx.site().url().unwrap_or_default().parse()?;
+        let client = ctx.client().await?;
+        let mut guards = Vec::new();
+        // Enough for a batch.
+        for number in 0..8 {
+            guards.push(client.lock(format!("held/{number}"))?.acquire().await?);
+        }
+        let stranger = spawn(lock_row(url, "held/3".to_owned(), ctx.ttl() * 3));
+        sleep(ctx.ttl() * 2).await;
+        for (number, guard) in guards.iter().enumerate() {
+            if number != 3 {
+                guard.check()?;
+            }
+        }
+        let stuck = guards.swap_remove(3);
+        ensure(stuck.check().is_err(), "what could not be renewed stands")?;
+        stranger.soon().await??;
+        for guard in guards {
+            guard.release().await?;
+        }
+        Ok(())
     }
 }

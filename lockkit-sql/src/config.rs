@@ -39,6 +39,8 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// Whether holds are pinned: each keeps its row locked on a connection of its own.
     pub pin: bool,
+    /// Whether sessions keep statements ready.
+    pub prepare: bool,
     /// A promise that is broken on purpose.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::SqlMutant>,
@@ -54,6 +56,7 @@ impl Default for Options {
             connections: 8,
             connect_timeout: Duration::from_secs(2),
             pin: false,
+            prepare: true,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -123,6 +126,14 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     /// soon as the server sees the connection end. Pinned holds and others exclude each other.
     pub const fn pin(mut self, pin: bool) -> Self {
         self.options.pin = pin;
+        self
+    }
+
+    /// Whether sessions of the store's own keep its statements ready, which makes a step cheaper for the
+    /// server. A pooler that gives each transaction another session makes an error of the first of
+    /// them, after which the store goes on without. Not with SQLite, which has no sessions.
+    pub const fn prepare(mut self, prepare: bool) -> Self {
+        self.options.prepare = prepare;
         self
     }
 

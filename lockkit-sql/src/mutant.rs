@@ -8,6 +8,8 @@ pub enum SqlMutant {
     ReleaseWithoutOwnerCheck,
     /// A renewal that finds the lease ended sets it anew.
     RenewalRecreates,
+    /// A renewal waits for a row that somebody has locked.
+    RenewalWaits,
     /// The token is a bare counter.
     BareCounter,
     /// A new hold has the token of the hold before it.
@@ -29,6 +31,7 @@ impl SqlMutant {
     pub const ALL: &[Self] = &[
         Self::ReleaseWithoutOwnerCheck,
         Self::RenewalRecreates,
+        Self::RenewalWaits,
         Self::BareCounter,
         Self::TokenOfLastHolderRepeated,
         Self::TokenRaisedOnRepeat,

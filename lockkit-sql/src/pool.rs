@@ -43,9 +43,20 @@ pub(crate) struct Own<D: Database> {
 }
 
 struct Idle<D: Database> {
-    connection: D::Connection,
+    session: Session<D>,
     since: Instant,
 }
+
+/// A connection, and since when its session keeps which statement ready, each under its own number.
+struct Session<D: Database> {
+    connection: D::Connection,
+    ready: Ready,
+}
+
+/// So many statements can be kept ready.
+pub(crate) const READY: usize = 3;
+
+pub(crate) type Ready = [Option<Instant>; READY];
 
 /// Who needs a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +73,7 @@ pub(crate) struct Taken<'p, D: Database> {
 enum Place<'p, D: Database> {
     Own {
         pool: &'p Own<D>,
-        connection: D::Connection,
+        session: Session<D>,
         _permit: SemaphorePermit<'p>,
     },
     Application(PoolConnection<D>),
@@ -102,6 +113,14 @@ impl<D: Database> Pool<D> {
         }
     }
 
+    /// Whether nobody would have to wait for a connection, as far as is known without asking.
+    pub(crate) fn has_room(&self, by: Use) -> bool {
+        match self {
+            Self::Own(own) => own.permits(by).available_permits() > 0,
+            Self::Application(..) => false,
+        }
+    }
+
     /// Forgets the idle connections: one has just been found dead, and the others are likely to be.
     pub(crate) fn distrust(&self) {
         if let Self::Own(own) = self {
@@ -122,32 +141,38 @@ impl<D: Database> Own<D> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn take(&self, operation: &'static str, by: Use) -> Result<Taken<'_, D>, BackendError> {
-        let permits = match by {
+    const fn permits(&self, by: Use) -> &Semaphore {
+        match by {
             Use::Step => &self.steps,
             Use::Renewal => &self.renewals,
-        };
+        }
+    }
+
+    async fn take(&self, operation: &'static str, by: Use) -> Result<Taken<'_, D>, BackendError> {
         let closed = |_| {
             let text = "the store is closed";
             self.errors
                 .fault(operation, Problem::Connection, Outcome::Rejected, text)
         };
-        let permit = permits.acquire().await.map_err(closed)?;
-        let connection = match self.rested() {
-            Some(connection) => connection,
-            None => self.connect(operation).await?,
+        let permit = self.permits(by).acquire().await.map_err(closed)?;
+        let session = match self.rested() {
+            Some(session) => session,
+            None => Session {
+                connection: self.connect(operation).await?,
+                ready: Ready::default(),
+            },
         };
         Ok(Taken {
             place: Place::Own {
                 pool: self,
-                connection,
+                session,
                 _permit: permit,
             },
         })
     }
 
     /// The connection that was used last: the others may rest until they are closed.
-    fn rested(&self) -> Option<D::Connection> {
+    fn rested(&self) -> Option<Session<D>> {
         let mut idle = self.idle();
         while idle
             .front()
@@ -155,7 +180,7 @@ impl<D: Database> Own<D> {
         {
             idle.pop_front();
         }
-        Some(idle.pop_back()?.connection)
+        Some(idle.pop_back()?.session)
     }
 
     async fn connect(&self, operation: &'static str) -> Result<D::Connection, BackendError> {
@@ -175,19 +200,26 @@ impl<D: Database> Own<D> {
 impl<D: Database> Taken<'_, D> {
     pub(crate) fn connection(&mut self) -> Option<&mut D::Connection> {
         match &mut self.place {
-            Place::Own { connection, .. } => Some(connection),
+            Place::Own { session, .. } => Some(&mut session.connection),
             Place::Application(connection) => Some(connection),
             Place::Empty => None,
+        }
+    }
+
+    /// What the session keeps ready, if that can be known: it is not the application's.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn ready(&mut self) -> Option<&mut Ready> {
+        match &mut self.place {
+            Place::Own { session, .. } => Some(&mut session.ready),
+            Place::Application(_) | Place::Empty => None,
         }
     }
 
     /// Gives a connection back that has answered to the end.
     pub(crate) fn put_back(mut self) {
         match std::mem::replace(&mut self.place, Place::Empty) {
-            Place::Own {
-                pool, connection, ..
-            } => pool.idle().push_back(Idle {
-                connection,
+            Place::Own { pool, session, .. } => pool.idle().push_back(Idle {
+                session,
                 since: Instant::now(),
             }),
             Place::Application(connection) => drop(connection),

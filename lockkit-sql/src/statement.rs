@@ -1,8 +1,9 @@
 //! Statements, from their files to the text that is sent.
 //!
-//! Values travel in the text, as digits and as hexadecimal digits. A prepared statement would belong
-//! to one session of the server, and behind a pooler in transaction mode the next transaction may run
-//! in another, where the same handle can stand for something else.
+//! Values travel in the text, as digits and as hexadecimal digits. What a driver prepares belongs to one
+//! session of the server, and behind a pooler in transaction mode the next transaction may run in
+//! another, where the same handle can stand for something else. So a statement that is prepared all
+//! the same has a name of its own text.
 
 use std::fmt::Write as _;
 
@@ -80,6 +81,27 @@ impl<'a> Values<'a> {
         self.text(place, if flag { "true" } else { "false" }.to_owned())
     }
 
+    #[cfg(feature = "mysql")]
+    fn has(&self, place: &str) -> bool {
+        self.values.iter().any(|(name, _)| *name == place)
+    }
+
+    /// Writes the value of a place.
+    fn push(&self, text: &mut String, place: &str, spelling: Spelling) {
+        let found = self.values.iter().find(|(name, _)| *name == place);
+        match found.map(|(_, value)| value) {
+            Some(Value::Bytes(bytes)) => push_bytes(text, bytes, spelling),
+            Some(Value::Number(number)) => {
+                let _ = write!(text, "{number}");
+            }
+            Some(Value::Text(value)) => text.push_str(value),
+            // The server refuses it; the unit tests find it before.
+            None => {
+                let _ = write!(text, "{{{place}}}");
+            }
+        }
+    }
+
     /// Text of our own: nothing that comes from outside may pass here.
     pub(crate) fn text(mut self, place: &'static str, text: String) -> Self {
         self.values.push((place, Value::Text(text)));
@@ -123,31 +145,119 @@ impl Statement {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(piece) => text.push_str(piece),
-                Piece::Place(place) => {
-                    let found = values.values.iter().find(|(name, _)| name == place);
-                    match found.map(|(_, value)| value) {
-                        Some(Value::Bytes(bytes)) => push_bytes(&mut text, bytes, spelling),
-                        Some(Value::Number(number)) => {
-                            let _ = write!(text, "{number}");
-                        }
-                        Some(Value::Text(value)) => text.push_str(value),
-                        // The server refuses it; the unit tests find it before.
-                        None => {
-                            let _ = write!(text, "{{{place}}}");
-                        }
-                    }
-                }
+                Piece::Place(place) => values.push(&mut text, place, spelling),
             }
         }
         text
     }
+
+    /// The statement with a mark in each place that has no constant value, and those places in their
+    /// order.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn marked(
+        &self,
+        constants: &Values<'_>,
+        spelling: Spelling,
+    ) -> (String, Vec<String>) {
+        let (mut text, mut places) = (String::with_capacity(1024), Vec::new());
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(piece) => text.push_str(piece),
+                Piece::Place(place) if constants.has(place) => {
+                    constants.push(&mut text, place, spelling);
+                }
+                Piece::Place(place) => {
+                    text.push('?');
+                    places.push(place.clone());
+                }
+            }
+        }
+        (text, places)
+    }
+
+    /// The statement as the server prepares it: `places` with their types travel each time, the
+    /// others stand for good.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn prepared(
+        &self,
+        places: &[(&'static str, &str)],
+        constants: &Values<'_>,
+        spelling: Spelling,
+    ) -> Prepared {
+        let mut text = String::with_capacity(1024);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(piece) => text.push_str(piece),
+                Piece::Place(place) => match places.iter().position(|(name, _)| name == place) {
+                    Some(at) => text.push_str(&format!("${}", at + 1)),
+                    None => constants.push(&mut text, place, spelling),
+                },
+            }
+        }
+        let types: Vec<&str> = places.iter().map(|(_, kind)| *kind).collect();
+        let types = types.join(", ");
+        let name = format!("lockkit_{:016x}", fingerprint(&format!("{types} {text}")));
+        Prepared {
+            first: format!("PREPARE {name} ({types}) AS {text}"),
+            name,
+            places: places.iter().map(|(name, _)| *name).collect(),
+        }
+    }
+}
+
+/// A statement that a session of the server keeps ready.
+#[cfg(feature = "postgres")]
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    name: String,
+    /// What makes it.
+    first: String,
+    places: Vec<&'static str>,
+}
+
+#[cfg(feature = "postgres")]
+impl Prepared {
+    /// What has it carried out, in a session that has it.
+    pub(crate) fn with(&self, values: &Values<'_>, spelling: Spelling) -> String {
+        let mut text = String::with_capacity(256);
+        text.push_str("EXECUTE ");
+        text.push_str(&self.name);
+        for (n, place) in self.places.iter().enumerate() {
+            text.push_str(if n == 0 { "(" } else { ", " });
+            values.push(&mut text, place, spelling);
+        }
+        text.push_str(");");
+        text
+    }
+
+    /// What a session needs that has never had it.
+    pub(crate) fn first(&self) -> &str {
+        &self.first
+    }
+
+    /// What a session needs that has had it for long: the server keeps its plan, made for the table as
+    /// it was then.
+    pub(crate) fn anew(&self) -> String {
+        format!("DEALLOCATE {}; {}", self.name, self.first)
+    }
+}
+
+/// The same for the same text, whatever the program and its compiler: FNV-1a.
+#[cfg(feature = "postgres")]
+fn fingerprint(text: &str) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325;
+    text.bytes().fold(start, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// Writes bytes as the database reads them, whatever its settings for strings are.
 pub(crate) fn push_bytes(text: &mut String, bytes: &[u8], spelling: Spelling) {
     text.push_str(spelling.bytes.0);
     for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
+        for half in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(u32::from(half), 16).unwrap_or('0'));
+        }
     }
     text.push_str(spelling.bytes.1);
 }

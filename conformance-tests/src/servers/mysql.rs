@@ -91,7 +91,8 @@ impl MysqlPrograms {
     /// Makes the data of a new server in this directory.
     fn data(&self, parent: &Path) -> Outcome<PathBuf> {
         let make = |parent: &Path| {
-            let data = parent.join("data");
+            let (data, tmp) = (parent.join("data"), parent.join("tmp"));
+            std::fs::create_dir(&tmp)?;
             let (program, more) = match &self.kind {
                 Kind::MariaDb => ("mariadb-install-db".into(), INSTALL),
                 Kind::Mysql(_) => (self.server()?.into_os_string(), INITIALIZE),
@@ -99,11 +100,10 @@ impl MysqlPrograms {
             let mut words = vec![program];
             words.extend(self.words(&data));
             words.extend(more.iter().map(OsString::from));
-            run(&words, parent).or_else(|_| {
-                // Debian's installer ends now and then without a word, one time in thirty.
-                std::fs::remove_dir_all(&data)?;
-                run(&words, parent)
-            })
+            // Of its own: whoever starts deletes the temporary tables that it finds there, also those
+            // with which another is making its data.
+            words.push(option("tmpdir", tmp.as_os_str()));
+            run(&words, parent)
         };
         self.fresh.copy(parent, make)
     }
@@ -174,7 +174,7 @@ impl MysqlServer {
         words.extend(programs.words(&data));
         words.push(option("init-file", start.as_os_str()));
         words.push(format!("--port={port}").into());
-        // Of its own: servers that share one meet each other's temporary tables in it.
+        // Of its own, as while the data were made.
         std::fs::create_dir(directory.path().join("tmp"))?;
         for (name, file) in [("socket", "socket"), ("pid-file", "pid"), ("tmpdir", "tmp")] {
             words.push(option(name, directory.path().join(file).as_os_str()));

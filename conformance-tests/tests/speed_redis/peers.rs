@@ -1,7 +1,6 @@
 //! Other locks on Redis, in the same run.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use conformance_tests::servers::RedisServer;
@@ -11,32 +10,11 @@ use rslock::LockManager;
 
 use crate::bound;
 use crate::solo::client_at;
-use conformance_tests::contention::{Contender, Turns, contend, float};
+use conformance_tests::contention::{Contender, HandOffs, contend};
 
 const SPAN: Duration = Duration::from_secs(4);
 const COUNT: usize = 8;
 const TTL: Duration = Duration::from_secs(30);
-
-/// Counts how often the lock comes to somebody else. Who takes it again and again while the others
-/// sleep hands nothing over.
-#[derive(Debug, Default)]
-struct HandOffs {
-    last: AtomicUsize,
-    count: AtomicU64,
-}
-
-impl HandOffs {
-    /// Whoever has this number has the lock.
-    fn note(&self, number: usize) {
-        if self.last.swap(number, Ordering::Relaxed) != number {
-            self.count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn per_second(&self, turns: &Turns) -> f64 {
-        float(self.count.load(Ordering::Relaxed)) / turns.span().as_secs_f64()
-    }
-}
 
 /// One client of a lock, and its number.
 struct One<L> {

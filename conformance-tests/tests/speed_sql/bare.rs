@@ -1,5 +1,6 @@
 //! A lease row that is polled every millisecond, as it is written by hand.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::Outcome;
@@ -7,11 +8,13 @@ use sqlx::{ConnectOptions as _, PgConnection};
 use tokio::time::sleep;
 
 use crate::world::{Database as _, Postgres, options};
-use conformance_tests::contention::Contender;
+use conformance_tests::contention::{Contender, HandOffs};
 
 pub(crate) struct Polled {
     connection: PgConnection,
+    number: usize,
     me: i64,
+    seen: Arc<HandOffs>,
 }
 
 impl Polled {
@@ -21,9 +24,13 @@ impl Polled {
         server.run(sql).await
     }
 
-    pub(crate) async fn connect(port: u16, me: i64) -> Outcome<Self> {
-        let connection = options(port).connect().await?;
-        Ok(Self { connection, me })
+    pub(crate) async fn connect(port: u16, number: usize, seen: &Arc<HandOffs>) -> Outcome<Self> {
+        Ok(Self {
+            connection: options(port).connect().await?,
+            number,
+            me: i64::try_from(number)?,
+            seen: Arc::clone(seen),
+        })
     }
 }
 
@@ -39,6 +46,7 @@ impl Contender for Polled {
             }
             sleep(Duration::from_millis(1)).await;
         }
+        self.seen.note(self.number);
         let given = sqlx::query(give).bind(self.me);
         given.execute(&mut self.connection).await?;
         Ok(())

@@ -7,14 +7,14 @@ use conformance_tests::{Outcome, ensure};
 use lockkit_core::backend::{Renewal, Ticket};
 use lockkit_core::{ClientId, HolderId, LockName};
 
-use crate::world::Database;
+use crate::world::{Database, For};
 
 const HOLDS: u64 = 5000;
 const BATCH: u64 = 500;
 
 /// One round of renewals.
 pub(crate) async fn five_thousand_leases_are_renewed_in_ten_statements<D: Database>() -> Outcome {
-    let server = D::start(false).await?;
+    let server = D::start(For::Count).await?;
     let client = D::client_at(server.port(), false).await?;
     let store = std::sync::Arc::clone(client.backend());
     let me = ClientId::random();

@@ -10,12 +10,12 @@ use sqlx::{ConnectOptions as _, SqliteConnection};
 use tokio::time::Instant;
 
 use crate::bound;
-use crate::world::{Database, Updates, slow_way};
+use crate::world::{Database, For, Updates, slow_way};
 
 /// The same name again and again, and a new one each time.
 pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {
     const CYCLES: usize = 40;
-    let server = D::start(false).await?;
+    let server = D::start(For::Speed).await?;
     let proxy = slow_way(server.port()).await?;
     let port = proxy.addr().port();
     let mut bare = server.connect(port).await?;
@@ -53,7 +53,7 @@ pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {
 }
 
 pub(crate) async fn a_cycle_costs_little_more_than_two_updates<D: Database>() -> Outcome {
-    let server = D::start(true).await?;
+    let server = D::start(For::Durability).await?;
     let client = D::client_at(server.port(), false).await?;
     let bare = server.connect(server.port()).await?;
     compare(client, bare).await

@@ -14,12 +14,21 @@ use sqlx::{ConnectOptions as _, MySqlConnection, PgConnection};
 /// The way there, and the way back.
 pub(crate) const DELAY: Duration = Duration::from_millis(5);
 
+/// What a server is to be good at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    Speed,
+    /// Every commit waits for the disk.
+    Durability,
+    /// Its statements can be counted.
+    Count,
+}
+
 /// A server, and a bare connection of its client library.
 pub(crate) trait Database: Sized + 'static {
     type Connection: Updates;
 
-    /// `durable`: every commit waits for the disk.
-    async fn start(durable: bool) -> Outcome<Self>;
+    async fn start(kind: For) -> Outcome<Self>;
     fn port(&self) -> u16;
     async fn client_at(port: u16, pin: bool) -> Outcome<LockClient>;
     async fn connect(&self, port: u16) -> Outcome<Self::Connection>;
@@ -41,15 +50,13 @@ pub(crate) struct Postgres(PostgresServer);
 impl Database for Postgres {
     type Connection = PgConnection;
 
-    async fn start(durable: bool) -> Outcome<Self> {
-        let durable = if durable { "on" } else { "off" };
-        let settings = [
-            format!("fsync={durable}"),
-            format!("full_page_writes={durable}"),
-            "log_duration=on".to_owned(),
-        ];
-        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        let server = PostgresServer::start(&PostgresPrograms::system(), &settings).await?;
+    async fn start(kind: For) -> Outcome<Self> {
+        let settings: &[&str] = match kind {
+            For::Speed => &[],
+            For::Durability => &["fsync=on", "full_page_writes=on"],
+            For::Count => &["log_duration=on"],
+        };
+        let server = PostgresServer::start(&PostgresPrograms::system(), settings).await?;
         let sql = "create table bare (name bytea primary key, n bigint); \
                    insert into bare values ('bare', 0)";
         server.run(sql).await?;
@@ -112,13 +119,13 @@ pub(crate) struct Maria(MysqlServer);
 impl Database for Maria {
     type Connection = MySqlConnection;
 
-    async fn start(durable: bool) -> Outcome<Self> {
-        let settings: &[&str] = match durable {
-            true => &[
+    async fn start(kind: For) -> Outcome<Self> {
+        let settings: &[&str] = match kind {
+            For::Durability => &[
                 "--innodb-flush-log-at-trx-commit=1",
                 "--innodb-flush-method=fsync",
             ],
-            false => &[],
+            For::Speed | For::Count => &[],
         };
         let server = MysqlServer::start(&MysqlPrograms::mariadb(), settings).await?;
         let sql = "create database app; \

@@ -31,6 +31,7 @@ impl SqlStoreBuilder<Mysql> {
     /// | `schema=create` `check` | whether a table that is missing is made | `create` |
     /// | `poll=50ms..1s` | the pauses of waiters between two looks | as shown |
     /// | `pin=true` | holds are pinned | `false` |
+    /// | `prepare=true` | sessions keep statements ready; write `false` behind a proxy that cannot | as shown |
     /// | `connections=8` | the most connections for steps | as shown |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
     /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS; all but the first two need the feature `tls` | `prefer` |
@@ -40,6 +41,7 @@ impl SqlStoreBuilder<Mysql> {
     pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
         let mut options = url::common(url, Options::default())?;
         url::server(url, &mut options)?;
+        options.prepare = url.options.flag("prepare")?.unwrap_or(options.prepare);
         let modes = [
             ("disable", MySqlSslMode::Disabled),
             ("prefer", MySqlSslMode::Preferred),
@@ -85,11 +87,11 @@ mod tests {
     fn every_part_of_a_url_arrives() {
         let builder = read(
             "mysql://app:se%20cret@db:3307/shop?table=app.locks&poll=1ms..2ms&schema=check&pin=true\
-             &connections=3&connect_timeout=1s&sslmode=disable",
+             &connections=3&connect_timeout=1s&sslmode=disable&prepare=false",
         )
         .unwrap();
         let shown = format!("{builder:?}");
-        for part in ["app", "locks", "Check", "pin: true", "3"] {
+        for part in ["app", "locks", "Check", "pin: true", "prepare: false", "3"] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
         assert!(!shown.contains("se cret"), "{shown}");

@@ -5,12 +5,15 @@ mod config;
 mod definition;
 mod error;
 mod guard;
+mod kept;
 mod message;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod pin;
 mod pins;
 mod renew;
+mod seen;
+mod session;
 mod steps;
 mod texts;
 
@@ -18,6 +21,8 @@ use crate::backend::SqlStore;
 use crate::schema::definition;
 use crate::statement::{Spelling, Statement};
 use crate::table::Table;
+
+use kept::{Kept, words};
 
 pub use steps::Mysql;
 
@@ -43,6 +48,9 @@ pub(crate) fn ddl(table: &Table) -> String {
 /// The statements, ready to take their values.
 #[derive(Debug)]
 struct Statements {
+    /// The same of a lease, for sessions that keep it.
+    acquire_kept: Kept,
+    release_kept: Kept,
     acquire: Statement,
     acquire_new: Statement,
     pin: Statement,
@@ -61,17 +69,22 @@ struct Statements {
 }
 
 impl Statements {
-    fn new(table: &Table, change: impl Fn(&str) -> String) -> Self {
-        let read = |file: &str| Statement::new(&change(file), table, SPELLING);
+    /// `maria`: which make of server it is.
+    fn new(table: &Table, maria: bool, change: impl Fn(&str) -> String) -> Self {
+        let read = |file: &str| Statement::new(&words(&change(file), maria), table, SPELLING);
+        let acquire = read(include_str!("../sql/mysql/acquire.sql"));
+        let release = read(include_str!("../sql/mysql/release.sql"));
         Self {
-            acquire: read(include_str!("../sql/mysql/acquire.sql")),
+            acquire_kept: Kept::new(&acquire),
+            release_kept: Kept::new(&release),
+            acquire,
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
             pin: read(include_str!("../sql/mysql/pin.sql")),
             look_again: read(include_str!("../sql/mysql/look_again.sql")),
             renew: read(include_str!("../sql/mysql/renew.sql")),
             renew_one: read(include_str!("../sql/mysql/renew_one.sql")),
             renewed: read(include_str!("../sql/mysql/renewed.sql")),
-            release: read(include_str!("../sql/mysql/release.sql")),
+            release,
             look: read(include_str!("../sql/mysql/look.sql")),
             unlocked: read(include_str!("../sql/mysql/unlocked.sql")),
             break_lock: read(include_str!("../sql/mysql/break.sql")),

@@ -9,9 +9,19 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "WHERE name = {name}\n    LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine",
         ),
         SqlMutant::RenewalRecreates => {
-            let one = " AND expires_at > {now}\n    LIMIT 1";
+            let one = " AND holder = {holder} AND expires_at > {now}\n    LIMIT 1";
             let file = file.replace(one, "\n    LIMIT 1");
+            let set = "SET l.expires_at = {now} + {ttl}";
+            let file = file.replace(set, "SET l.holder = {holder}, l.expires_at = {now} + {ttl}");
             return file.replace(" AND expires_at > @lockkit_now", "");
+        }
+        SqlMutant::RenewalWaits => {
+            let one = "expires_at > {now}\n    LIMIT 1 FOR UPDATE";
+            let file = file.replace(&format!("{one} SKIP LOCKED"), one);
+            return file.replace(
+                "LIMIT {count} FOR UPDATE SKIP LOCKED",
+                "LIMIT {count} FOR UPDATE",
+            );
         }
         SqlMutant::BareCounter => (
             "LAST_INSERT_ID({now}), {now} + {ttl}",

@@ -8,7 +8,9 @@ use lockkit_core::backend::{Renewal, Ticket};
 
 use super::error::ERRORS;
 use super::message::{self, ask};
-use super::steps::{Mysql, Seen, is_conflict};
+use super::seen::Seen;
+use super::session::{failed, is_conflict};
+use super::steps::Mysql;
 use super::{SPELLING, Statements};
 use crate::pool::Use;
 use crate::statement::{Values, micros, push_bytes};
@@ -106,7 +108,7 @@ impl Mysql {
                 taken.put_back();
                 Ok(answers)
             }
-            Err(Some(error)) => Err(self.failed("renew", taken, &error)),
+            Err(Some(error)) => Err(failed(&self.pool, "renew", taken, &error)),
             Err(None) => Err(ERRORS.unreadable("renew")),
         }
     }

@@ -1,24 +1,28 @@
 //! The steps of the contract.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Queueing};
 
 use super::definition::definitions;
 use super::error::ERRORS;
-use super::message::{self, Answer, ask};
+use super::kept::{Kept, Message, is_unprepared};
+use super::message::{self, Answer};
 use super::pins::Pins;
+use super::seen::{Known, Seen, granted, released, taken};
+use super::session::send;
 use super::{SPELLING, Statements, ddl};
 use crate::backend::Counts;
+use crate::carry::Carrier;
 use crate::config::Options;
 use crate::dialect::{Source, Steps, Which};
-use crate::error::{Phase, Problem};
-use crate::pool::{Pool, Taken, Use};
-use crate::row::{self, Row};
+use crate::error::Problem;
+use crate::pool::{Pool, Use};
+use crate::row::Row;
 use crate::schema::{Schema, misfit};
 use crate::statement::{Values, micros};
 use crate::table::Table;
@@ -38,81 +42,13 @@ const COLUMNS: [(&str, &str); 9] = [
 /// MySQL 8 and MariaDB.
 #[derive(Debug)]
 pub struct Mysql {
-    pub(super) pool: Pool<sqlx::MySql>,
+    pub(super) pool: Arc<Pool<sqlx::MySql>>,
+    carrier: Arc<Carrier>,
+    /// Whether sessions keep statements ready.
+    keeps: AtomicBool,
     pub(super) statements: Statements,
     pub(super) pins: Option<Pins>,
     known: Known,
-}
-
-/// Names that are known to have a row, so that the shorter message will do.
-#[derive(Debug, Default)]
-struct Known(Mutex<HashSet<LockName>>);
-
-impl Known {
-    const MOST: usize = 65_536;
-
-    fn has(&self, name: &LockName) -> bool {
-        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        names.contains(name)
-    }
-
-    fn add(&self, name: &LockName) {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if names.len() >= Self::MOST {
-            names.clear();
-        }
-        if !names.contains(name) {
-            names.insert(name.clone());
-        }
-    }
-}
-
-/// What a message of `acquire.sql` answered: the token, if the lock is
-/// given.
-pub(super) fn taken(answers: &[Answer]) -> Option<i64> {
-    let given = answers.iter().find(|answer| answer.changed > 0)?;
-    i64::try_from(given.insert_id).ok()
-}
-
-/// What the row of a lock says that was not given.
-pub(super) struct Seen {
-    mine: bool,
-    held: bool,
-    left: i64,
-    pinned: bool,
-}
-
-impl Seen {
-    /// Reads the answer of `look_again.sql`; `None` if there is no row.
-    pub(super) fn read(answer: Option<&Answer>) -> Option<Self> {
-        let row = answer?.rows.first()?;
-        Some(Self {
-            mine: message::truth(row, 0),
-            held: message::truth(row, 1),
-            left: message::number(row, 2)?,
-            pinned: message::truth(row, 3),
-        })
-    }
-
-    /// Whether the ticket's lease stands.
-    pub(super) const fn stands(&self) -> bool {
-        self.mine && self.left > 0
-    }
-
-    /// Whether the row had only been locked for the moment.
-    pub(super) const fn free(&self) -> bool {
-        !self.held || self.mine || (self.left <= 0 && !self.pinned)
-    }
-
-    pub(super) fn attempt(&self) -> Attempt {
-        let mut held = Attempt::held();
-        if let Attempt::Held { retry_after, .. } = &mut held {
-            // The end of a pin is told by no clock.
-            let left = u64::try_from(self.left).ok().filter(|_| !self.pinned);
-            *retry_after = left.map(Duration::from_micros);
-        }
-        held
-    }
 }
 
 impl Mysql {
@@ -132,60 +68,63 @@ impl Mysql {
         by: Use,
         text: &str,
     ) -> Result<Vec<Answer>, BackendError> {
-        let mut tries = 0;
-        loop {
-            let mut taken = self.pool.take(operation, by).await?;
-            let Some(connection) = taken.connection() else {
-                return Err(ERRORS.unreadable(operation));
-            };
-            let answered = ask(connection, text).await;
-            match answered {
-                Ok(answers) => {
-                    taken.put_back();
-                    return Ok(answers);
-                }
-                Err(error) => {
-                    tries += 1;
-                    if is_conflict(&error) && tries < CONFLICTS {
-                        taken.put_back();
-                        continue;
-                    }
-                    return Err(self.failed(operation, taken, &error));
-                }
-            }
-        }
+        let message = Message::Text(text.to_owned());
+        self.send(operation, by, message).await
     }
 
-    /// What became of a request, and of its connection: after a statement that failed it can be used
-    /// again, but not after its end.
-    pub(super) fn failed(
+    /// Sends a statement that sessions keep, or the text of it where they do not.
+    async fn ask_kept(
         &self,
         operation: &'static str,
-        taken: Taken<'_, sqlx::MySql>,
-        error: &sqlx::Error,
-    ) -> BackendError {
-        let told = ERRORS.of(operation, Phase::Asking, error);
-        let of_the_statement = matches!(error, sqlx::Error::Database(_));
-        if of_the_statement && told.outcome() != Outcome::Indeterminate {
-            taken.put_back();
-        } else {
-            drop(taken);
-            self.pool.distrust();
+        kept: &Kept,
+        ticket: &Ticket,
+        text: impl FnOnce() -> String + Send,
+    ) -> Result<Vec<Answer>, BackendError> {
+        if self.keeps.load(Ordering::Relaxed) {
+            let message = Message::Kept(kept.clone(), ticket.clone());
+            match self.send(operation, Use::Step, message).await {
+                Err(error) if is_unprepared(&error) => self.keeps.store(false, Ordering::Relaxed),
+                answer => return answer,
+            }
         }
-        told
+        self.ask(operation, &text()).await
+    }
+
+    /// A caller that is not polled does not keep a connection from others; one that is dropped takes
+    /// the request with it.
+    async fn send(
+        &self,
+        operation: &'static str,
+        by: Use,
+        message: Message,
+    ) -> Result<Vec<Answer>, BackendError> {
+        let pool = Arc::clone(&self.pool);
+        let room = pool.has_room(by);
+        let request = async move { send(&pool, operation, by, message).await };
+        match self.carrier.carry(room, request).await {
+            Some(answer) => answer,
+            None => Err(ERRORS.unreadable(operation)),
+        }
     }
 
     async fn attempt_lease(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let look = self.statements.look_again(ticket);
         let mut whole = !self.known.has(&ticket.name);
         let mut repeated = false;
         loop {
-            let acquire = self.statements.acquire(ticket, "0", whole);
-            let answers = self.ask("attempt", &acquire).await?;
+            let answers = if whole {
+                let acquire = self.statements.acquire(ticket, "0", true);
+                self.ask("attempt", &acquire).await?
+            } else {
+                let (kept, text) = (&self.statements.acquire_kept, || {
+                    self.statements.acquire(ticket, "0", false)
+                });
+                self.ask_kept("attempt", kept, ticket, text).await?
+            };
             if let Some(token) = taken(&answers) {
                 self.known.add(&ticket.name);
                 return granted(token, ticket);
             }
+            let look = self.statements.look_again(ticket);
             let seen = Seen::read(self.ask("attempt", &look).await?.first());
             whole = seen.is_none();
             match seen {
@@ -199,13 +138,14 @@ impl Mysql {
     }
 
     async fn release_lease(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        let release = self.statements.release(ticket);
-        let look = self.statements.look_again(ticket);
         for _ in 0..2 {
-            let answers = self.ask("release", &release).await?;
+            let kept = &self.statements.release_kept;
+            let text = || self.statements.release(ticket);
+            let answers = self.ask_kept("release", kept, ticket, text).await?;
             if let Some(released) = released(&answers) {
                 return Ok(released);
             }
+            let look = self.statements.look_again(ticket);
             let seen = Seen::read(self.ask("release", &look).await?.first());
             if !seen.is_some_and(|seen| seen.mine) {
                 return Ok(Release::NotHeld);
@@ -241,6 +181,13 @@ impl Mysql {
             rows.retain(|row| !(row.pinned && gone.contains(&row.name)));
         }
         Ok(rows)
+    }
+
+    /// Which make of server it is, by what it reads.
+    async fn is_maria(&self) -> Result<bool, BackendError> {
+        let answers = self.ask("open", "SELECT 1 /*M!100600 + 1 */").await?;
+        let row = answers.first().and_then(|answer| answer.rows.first());
+        Ok(row.and_then(|row| message::number(row, 0)) == Some(2))
     }
 
     /// Makes the table if that is wished, and compares it.
@@ -279,33 +226,6 @@ impl Mysql {
     }
 }
 
-/// So often a conflict of transactions is answered by another try.
-const CONFLICTS: u32 = 5;
-
-/// A deadlock, or a row that changed under a snapshot of the application's isolation.
-pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
-    let sqlx::Error::Database(error) = error else {
-        return false;
-    };
-    let error = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
-    error.is_some_and(|error| matches!(error.number(), 1213 | 1020))
-}
-
-pub(super) fn granted(token: i64, ticket: &Ticket) -> Result<Attempt, BackendError> {
-    let token = row::token(token).ok_or_else(|| ERRORS.unreadable("attempt"))?;
-    Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
-}
-
-/// What a message of `release.sql` answered; `None` if it found no row that
-/// nobody had locked.
-pub(super) fn released(answers: &[Answer]) -> Option<Release> {
-    let first = answers.first().filter(|answer| answer.changed > 0)?;
-    Some(match first.insert_id {
-        2 => Release::Released,
-        _ => Release::NotHeld,
-    })
-}
-
 #[async_trait]
 impl Steps for Mysql {
     type Driver = sqlx::MySql;
@@ -334,12 +254,17 @@ impl Steps for Mysql {
             }
             file.to_owned()
         };
-        let this = Self {
+        let mut this = Self {
             pins: options.pin.then(|| Pins::new(&source, &options)),
-            statements: Statements::new(&options.table, change),
-            pool: Pool::new(source, &options, ERRORS),
+            statements: Statements::new(&options.table, false, change),
+            keeps: AtomicBool::new(options.prepare && matches!(source, Source::Own(_))),
+            pool: Arc::new(Pool::new(source, &options, ERRORS)),
+            carrier: Arc::default(),
             known: Known::default(),
         };
+        if this.is_maria().await? {
+            this.statements = Statements::new(&options.table, true, change);
+        }
         this.prepare(&options.table, options.schema).await?;
         Ok(this)
     }
@@ -423,21 +348,23 @@ mod tests {
     /// a way in.
     #[test]
     fn every_statement_is_whole() {
-        let statements = Statements::new(&Table::default(), str::to_owned);
+        let made = |maria| Statements::new(&Table::default(), maria, str::to_owned);
         let name = LockName::new("a'; DROP TABLE x; --").unwrap();
         let holder = lockkit_core::HolderId::new(lockkit_core::ClientId::random(), 1);
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
-        for text in [
-            statements.acquire(&ticket, "0", true),
-            statements.pin.with(&Values::of(&ticket), SPELLING),
-            statements.look_again(&ticket),
-            statements.release(&ticket),
-            statements.look(Which::Name(&name)),
-            statements.unlocked(Which::Prefix("a'b")),
-            statements.make_row.with(&Values::of(&ticket), SPELLING),
-            statements.txlock.with(&Values::of(&ticket), SPELLING),
-        ] {
-            assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
+        for statements in [made(false), made(true)] {
+            for text in [
+                statements.acquire(&ticket, "0", true),
+                statements.pin.with(&Values::of(&ticket), SPELLING),
+                statements.look_again(&ticket),
+                statements.release(&ticket),
+                statements.look(Which::Name(&name)),
+                statements.unlocked(Which::Prefix("a'b")),
+                statements.make_row.with(&Values::of(&ticket), SPELLING),
+                statements.txlock.with(&Values::of(&ticket), SPELLING),
+            ] {
+                assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
+            }
         }
     }
 }

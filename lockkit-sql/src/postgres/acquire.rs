@@ -4,29 +4,34 @@ use std::sync::PoisonError;
 
 use lockkit_core::backend::{Attempt, Grant, Renewal, Ticket};
 use lockkit_core::{BackendError, LockName};
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use super::Postgres;
 use super::pin::Pins;
 use super::session::{Seen, Verdict, is_pin, unreadable};
-use crate::pool::Use;
 use crate::row;
 
-/// Names that are known to have a row, so that the shorter statement will do.
+/// Names of which it is remembered that the shorter statement will do.
 const KNOWN: usize = 65_536;
 
 impl Postgres {
-    fn knows(&self, name: &LockName) -> bool {
+    /// Whether the short statement will probably do: there is a row, and nobody waits for it.
+    fn is_calm(&self, name: &LockName) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.contains(name)
+        known.get(name).copied().unwrap_or(false)
     }
 
-    fn learn(&self, name: &LockName) {
+    fn learn(&self, name: &LockName, calm: bool) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get_mut(name) {
+            *known = calm;
+            return;
+        }
         if known.len() >= KNOWN {
             known.clear();
         }
-        known.insert(name.clone());
+        known.insert(name.clone(), calm);
     }
 
     fn forget_row(&self, name: &LockName) {
@@ -34,18 +39,26 @@ impl Postgres {
         known.remove(name);
     }
 
-    /// Asks up to twice: a row that is locked for the moment says nothing.
+    /// Asks up to twice: a row that is locked for the moment says nothing. Of a lock that was free of
+    /// late it asks no more at first than whether it is free.
     pub(super) async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let note = self.push && ticket.enqueue;
-        let mut whole = !self.knows(&ticket.name);
+        if self.is_calm(&ticket.name) {
+            let text = |keep| self.statements.acquire(ticket, false, note, keep);
+            let rows = self.ask_kept("attempt", text).await?;
+            if let Some(row) = rows.first() {
+                let token = row.try_get(0).ok().and_then(row::token);
+                let token = token.ok_or_else(|| unreadable("attempt"))?;
+                return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+            }
+        }
         for last in [false, true] {
-            let text = self.statements.acquire(ticket, whole, note);
-            let rows = self.ask("attempt", Use::Step, text).await?;
+            let text = |keep| self.statements.acquire(ticket, true, note, keep);
+            let rows = self.ask_kept("attempt", text).await?;
             let seen = self.seen(ticket, &rows)?;
             if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
                 return Ok(answer);
             }
-            whole = true;
         }
         Ok(Attempt::held())
     }
@@ -54,7 +67,7 @@ impl Postgres {
     fn seen(&self, ticket: &Ticket, rows: &[PgRow]) -> Result<Seen, BackendError> {
         let seen = Seen::read(rows).map_err(|_| unreadable("attempt"))?;
         if seen.known || seen.token.is_some() {
-            self.learn(&ticket.name);
+            self.learn(&ticket.name, seen.token.is_some() && !seen.is_noted());
         } else {
             self.forget_row(&ticket.name);
         }
@@ -80,9 +93,8 @@ impl Postgres {
         // Dropped before its end, it closes the connection, and with it ends what was begun.
         let session = pins.session("attempt").await?;
         let note = self.push && ticket.enqueue;
-        let mut whole = !self.knows(&ticket.name);
         for last in [false, true] {
-            let mut text = self.statements.acquire_pinned(ticket, whole, note);
+            let mut text = self.statements.acquire_pinned(ticket, note);
             if last {
                 text.insert_str(0, "ROLLBACK; ");
             }
@@ -101,7 +113,6 @@ impl Postgres {
                 pins.rest(session, true);
                 return Ok(answer);
             }
-            whole = true;
         }
         pins.rest(session, true);
         Ok(Attempt::held())

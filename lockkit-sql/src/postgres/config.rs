@@ -34,6 +34,7 @@ impl SqlStoreBuilder<Postgres> {
     /// | `wake=push` `poll` | how waiters learn of a free lock; behind a pooler in transaction mode write `poll` | `push` |
     /// | `poll=50ms..1s` | the pauses of waiters between two looks; with `wake=push` a waiter looks at least as often as the longest | as shown |
     /// | `pin=true` | each hold keeps its row locked on a connection of its own | `false` |
+    /// | `prepare=true` | sessions keep statements ready; behind a pooler in transaction mode write `false` | as shown |
     /// | `connections=8` | the most connections for steps | as shown |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
     /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | as in libpq (feature `tls`) | `prefer` |
@@ -46,6 +47,7 @@ impl SqlStoreBuilder<Postgres> {
         let mut options = url::common(url, Options::default())?;
         url::server(url, &mut options)?;
         url::wake(url, &mut options)?;
+        options.prepare = url.options.flag("prepare")?.unwrap_or(options.prepare);
         let server = server(url)?;
         Ok(Self::with(server.into(), options))
     }
@@ -126,9 +128,12 @@ mod tests {
         assert_eq!(server.get_application_name(), Some("x"));
 
         let builder = read(
-            "postgres://h/?table=app.locks&poll=1ms..2ms&wake=poll&pin=true&connections=3&schema=check",
+            "postgres://h/?table=app.locks&poll=1ms..2ms&wake=poll&pin=true&connections=3&schema=check\
+             &prepare=false",
         )
         .unwrap();
+        let shown = format!("{builder:?}");
+        assert!(shown.contains("prepare: false"), "{shown}");
         let can = builder.capabilities();
         assert_eq!((can.waiting, can.tells_loss), (Waiting::Poll, true));
         assert_eq!(can.poll.max, Duration::from_millis(2));
@@ -146,6 +151,7 @@ mod tests {
             "postgres://h/?connect_timeout=0s",
             "postgres://h/?sslmode=maybe",
             "postgres://h/?schema=drop",
+            "postgres://h/?prepare=perhaps",
         ] {
             assert!(read(text).is_err(), "{text}");
         }

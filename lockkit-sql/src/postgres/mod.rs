@@ -26,7 +26,7 @@ const TABLE: &str = include_str!("../sql/postgres/table.sql");
 
 const SPELLING: Spelling = Spelling {
     quote: '"',
-    bytes: ("decode('", "', 'hex')"),
+    bytes: ("E'\\\\x", "'::bytea"),
     // Not `now()`, which is when the transaction began.
     clock: "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 };

@@ -5,13 +5,14 @@ use crate::SqlMutant;
 pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
     let (from, to) = match mutant {
         SqlMutant::ReleaseWithoutOwnerCheck => (
-            "WHERE l.name = {name} AND l.holder = {holder}\nRETURNING l.expires_at >=",
-            "WHERE l.name = {name} AND {holder} <> ''\nRETURNING l.expires_at >=",
+            "WHERE m.name = {name} AND m.holder = {holder}",
+            "WHERE m.name = {name} AND {holder} <> ''",
         ),
         SqlMutant::RenewalRecreates => (
             "WHERE l.holder = w.holder AND l.expires_at > {now}",
             "WHERE w.holder <> ''",
         ),
+        SqlMutant::RenewalWaits => ("UPDATE OF l SKIP LOCKED", "UPDATE OF l"),
         SqlMutant::BareCounter => (
             "SELECT {name}, {holder}, {now}, {now} + {lease}",
             "SELECT {name}, {holder}, 1, {now} + {lease}",
@@ -25,7 +26,7 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "(f.holder IS NULL OR f.holder = {holder})",
         ),
         SqlMutant::PrefixIsPattern | SqlMutant::TokenRaisedInsidePin => return file.to_owned(),
-        SqlMutant::WakeUpLost => ("pg_notify({channel}, {payload})", "NULL"),
+        SqlMutant::WakeUpLost => ("pg_notify({channel}, encode({name}, 'hex'))", "NULL"),
     };
     file.replace(from, to)
 }

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Executor, Postgres as Driver, Row as _};
 use std::time::Duration;
 
 use super::error::ERRORS;
-use crate::error::Phase;
+use crate::error::{Phase, SqlFault};
 use crate::row::{self, Row};
 
 /// Sends one message of one or more statements, and reads all their rows.
@@ -31,6 +31,14 @@ pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
         return false;
     };
     matches!(error.code().as_deref(), Some("40001" | "40P01"))
+}
+
+/// A statement was expected to be there and was not, or the other way round, or its table has been
+/// changed since. None of them carries out anything.
+pub(super) fn is_unprepared(error: &BackendError) -> bool {
+    let fault = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    let code = fault.and_then(|fault: &SqlFault| fault.code());
+    matches!(code, Some("26000" | "42P05" | "0A000"))
 }
 
 /// What an attempt found.
@@ -75,6 +83,11 @@ impl Seen {
             pinned: row.try_get::<Option<bool>, _>(3)?.unwrap_or(false),
             note: row.try_get::<Option<i64>, _>(4)?.unwrap_or(0),
         })
+    }
+
+    /// Whether somebody wants to be told of a release.
+    pub(super) const fn is_noted(&self) -> bool {
+        self.note > 0
     }
 
     /// Reads what was found for a ticket; `noted` if somebody is to be told of a release.

@@ -1,13 +1,17 @@
 //! The statements, and the text that is sent for each step.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use lockkit_core::LockName;
 use lockkit_core::backend::Ticket;
 
 use super::{SPELLING, TABLE};
 use crate::config::Options;
 use crate::dialect::Which;
+use crate::pool::{READY, Ready};
 use crate::schema::definition;
-use crate::statement::{Statement, Values, micros, push_bytes};
+use crate::statement::{Prepared, Statement, Values, micros, push_bytes};
 use crate::table::Table;
 
 /// A waiter's note is good for so long, and is written anew when less than this is left: longer than
@@ -28,6 +32,9 @@ pub(super) struct Statements {
     acquire_new: Statement,
     renew: Statement,
     release: Statement,
+    mine: Statement,
+    /// What sessions of the store's own keep ready, by its number.
+    ready: [Arc<Prepared>; READY],
     look: Statement,
     break_lock: Statement,
     break_pin: Statement,
@@ -53,11 +60,32 @@ impl Statements {
             }
             Statement::new(file, &table, SPELLING)
         };
+        let channel = format!("lockkit_{}", table.to_string().replace('.', "_"));
+        let acquire = read(include_str!("../sql/postgres/acquire.sql"));
+        let acquire_new = read(include_str!("../sql/postgres/acquire_new.sql"));
+        let release = read(include_str!("../sql/postgres/release.sql"));
+        let taking = [
+            ("name", "bytea"),
+            ("holder", "text"),
+            ("lease", "bigint"),
+            ("mark", "bigint"),
+        ];
+        let lease = Values::new()
+            .flag("pinned", false)
+            .number("remark", NOTE_LEFT);
+        let untold = told(Values::new().flag("tell", false), &channel);
+        let ready = [
+            acquire.prepared(&taking[..3], &lease, SPELLING),
+            acquire_new.prepared(&taking, &lease, SPELLING),
+            release.prepared(&taking[..2], &untold, SPELLING),
+        ];
         Self {
-            acquire: read(include_str!("../sql/postgres/acquire.sql")),
-            acquire_new: read(include_str!("../sql/postgres/acquire_new.sql")),
+            acquire,
+            acquire_new,
             renew: read(include_str!("../sql/postgres/renew.sql")),
-            release: read(include_str!("../sql/postgres/release.sql")),
+            release,
+            mine: read(include_str!("../sql/postgres/mine.sql")),
+            ready: ready.map(Arc::new),
             look: read(include_str!("../sql/postgres/look.sql")),
             break_lock: read(include_str!("../sql/postgres/break.sql")),
             break_pin: read(include_str!("../sql/postgres/break_pin.sql")),
@@ -68,23 +96,30 @@ impl Statements {
             ensure: read(include_str!("../sql/postgres/ensure.sql")),
             columns: read(include_str!("../sql/postgres/columns.sql")),
             pin: read(include_str!("../sql/postgres/pin.sql")),
-            channel: format!("lockkit_{}", table.to_string().replace('.', "_")),
+            channel,
             #[cfg(feature = "mutants")]
             one_transaction: options.mutant == Some(crate::SqlMutant::TokenRaisedInsidePin),
             table,
         }
     }
 
-    /// Takes the lock; `whole` also where its row is not known to be there, and with a note of
-    /// whoever waits.
-    pub(super) fn acquire(&self, ticket: &Ticket, whole: bool, note: bool) -> String {
-        self.taking(ticket, whole, note, None)
+    /// Takes the lock; `whole` also where its row is not known to be there or somebody waits for it,
+    /// and with a note of whoever waits.
+    pub(super) fn acquire(&self, ticket: &Ticket, whole: bool, note: bool, keep: bool) -> Text {
+        let values = taking(ticket, note, None);
+        let (number, statement) = if whole {
+            (1, &self.acquire_new)
+        } else {
+            (0, &self.acquire)
+        };
+        self.text(number, statement, &values, keep)
     }
 
     /// Takes the lock and pins it, in one message: first the row is written and committed, with its
     /// token, then it is locked.
-    pub(super) fn acquire_pinned(&self, ticket: &Ticket, whole: bool, note: bool) -> String {
-        let take = self.taking(ticket, whole, note, Some(PIN_LEASE));
+    pub(super) fn acquire_pinned(&self, ticket: &Ticket, note: bool) -> String {
+        let take = taking(ticket, note, Some(PIN_LEASE));
+        let take = self.acquire_new.with(&take, SPELLING);
         let idle = ticket.ttl.as_millis().max(1);
         let values = Values::of(ticket).text("idle", idle.to_string());
         let pin = self.pin.with(&values, SPELLING);
@@ -96,18 +131,16 @@ impl Statements {
         separate
     }
 
-    fn taking(&self, ticket: &Ticket, whole: bool, note: bool, pin: Option<i64>) -> String {
-        let values = Values::of(ticket)
-            .number("lease", pin.unwrap_or_else(|| micros(ticket.ttl)))
-            .flag("pinned", pin.is_some())
-            .number("mark", if note { NOTE } else { 0 })
-            .number("remark", NOTE_LEFT);
-        let statement = if whole {
-            &self.acquire_new
-        } else {
-            &self.acquire
-        };
-        statement.with(&values, SPELLING)
+    fn text(&self, number: usize, plain: &Statement, values: &Values<'_>, keep: bool) -> Text {
+        if !keep {
+            return Text::Plain(plain.with(values, SPELLING));
+        }
+        let prepared = &self.ready[number];
+        Text::Kept {
+            number,
+            execute: prepared.with(values, SPELLING),
+            prepared: Arc::clone(prepared),
+        }
     }
 
     pub(super) fn renew(&self, tickets: &[Ticket]) -> String {
@@ -122,14 +155,24 @@ impl Statements {
         self.renew.with(&Values::new().text("rows", rows), SPELLING)
     }
 
-    /// Ends a hold; `tell` whether somebody waits or not.
-    pub(super) fn release(&self, ticket: &Ticket, tell: bool) -> String {
-        let values = self.told(Values::of(ticket).flag("tell", tell), &ticket.name);
+    /// Ends the hold of a lease.
+    pub(super) fn release(&self, ticket: &Ticket, keep: bool) -> Text {
+        let values = told(Values::of(ticket).flag("tell", false), &self.channel);
+        self.text(2, &self.release, &values, keep)
+    }
+
+    /// Ends a hold of which everybody is told.
+    pub(super) fn release_pin(&self, ticket: &Ticket) -> String {
+        let values = told(Values::of(ticket).flag("tell", true), &self.channel);
         self.release.with(&values, SPELLING)
     }
 
+    pub(super) fn mine(&self, ticket: &Ticket) -> String {
+        self.mine.with(&Values::of(ticket), SPELLING)
+    }
+
     pub(super) fn break_lock(&self, name: &LockName) -> String {
-        let values = self.told(Values::new().name(name), name);
+        let values = told(Values::new().name(name), &self.channel);
         self.break_lock.with(&values, SPELLING)
     }
 
@@ -139,24 +182,13 @@ impl Statements {
 
     /// Waits for the end of the session that pinned a hold.
     pub(super) fn break_ended(&self, ticket: &Ticket) -> String {
-        let values = self.told(Values::of(ticket), &ticket.name);
+        let values = told(Values::of(ticket), &self.channel);
         self.break_ended.with(&values, SPELLING)
     }
 
     /// Ends the hold of a ticket in the transaction that pins it.
     pub(super) fn unpin(&self, ticket: &Ticket) -> String {
-        format!("{} COMMIT;", self.release(ticket, true))
-    }
-
-    fn told<'a>(&self, values: Values<'a>, name: &LockName) -> Values<'a> {
-        let mut payload = String::from("'");
-        for byte in name.as_str().bytes() {
-            payload.push_str(&format!("{byte:02x}"));
-        }
-        payload.push('\'');
-        values
-            .text("channel", format!("'{}'", self.channel))
-            .text("payload", payload)
+        format!("{} COMMIT;", self.release_pin(ticket))
     }
 
     pub(super) fn look(&self, which: Which<'_>) -> String {
@@ -175,7 +207,7 @@ impl Statements {
         self.look.with(&values, SPELLING)
     }
 
-    pub(super) fn purge(&self, unused_for: std::time::Duration) -> String {
+    pub(super) fn purge(&self, unused_for: Duration) -> String {
         let values = Values::new().number("age", micros(unused_for));
         self.purge.with(&values, SPELLING)
     }
@@ -207,11 +239,64 @@ impl Statements {
     }
 }
 
+fn told<'a>(values: Values<'a>, channel: &str) -> Values<'a> {
+    values.text("channel", format!("'{channel}'"))
+}
+
+fn taking(ticket: &Ticket, note: bool, pin: Option<i64>) -> Values<'_> {
+    Values::of(ticket)
+        .number("lease", pin.unwrap_or_else(|| micros(ticket.ttl)))
+        .flag("pinned", pin.is_some())
+        .number("mark", if note { NOTE } else { 0 })
+        .number("remark", NOTE_LEFT)
+}
+
+/// What is sent for a step.
+#[derive(Debug)]
+pub(super) enum Text {
+    /// The whole of it.
+    Plain(String),
+    /// A statement that the session keeps ready, by its number, and the values of this time.
+    Kept {
+        number: usize,
+        execute: String,
+        prepared: Arc<Prepared>,
+    },
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self::Plain(text)
+    }
+}
+
+/// So long a session keeps a statement before it prepares it anew: a plan that was made when the table
+/// had few rows reads all of them.
+const KEPT: Duration = Duration::from_secs(60);
+
+impl Text {
+    /// What is written to a session, and the number of a statement that it keeps from then on.
+    pub(super) fn to(&self, ready: Option<&mut Ready>) -> (String, Option<usize>) {
+        let (number, execute, prepared) = match self {
+            Self::Plain(text) => return (text.clone(), None),
+            Self::Kept {
+                number,
+                execute,
+                prepared,
+            } => (*number, execute, prepared),
+        };
+        match ready.and_then(|ready| ready[number]) {
+            Some(since) if since.elapsed() < KEPT => (execute.clone(), None),
+            Some(_) => (format!("{} {execute}", prepared.anew()), Some(number)),
+            None => (format!("{} {execute}", prepared.first()), Some(number)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use lockkit_core::{ClientId, HolderId};
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -224,14 +309,19 @@ mod tests {
         let holder = HolderId::new(ClientId::random(), 1);
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
         let token = lockkit_core::FencingToken::new(7).unwrap();
+        let sent = |text: Text| text.to(None).0;
         for text in [
-            statements.acquire(&ticket, false, false),
-            statements.acquire(&ticket, true, true),
-            statements.acquire_pinned(&ticket, true, true),
+            sent(statements.acquire(&ticket, false, false, false)),
+            sent(statements.acquire(&ticket, true, true, false)),
+            sent(statements.acquire(&ticket, false, false, true)),
+            sent(statements.acquire(&ticket, true, true, true)),
+            sent(statements.release(&ticket, false)),
+            sent(statements.release(&ticket, true)),
+            statements.acquire_pinned(&ticket, true),
             statements.unpin(&ticket),
+            statements.mine(&ticket),
             statements.break_pin(&name),
             statements.renew(&[ticket.clone(), ticket.clone()]),
-            statements.release(&ticket, true),
             statements.break_lock(&name),
             statements.look(Which::Name(&name)),
             statements.look(Which::Prefix("a'b")),
@@ -244,5 +334,56 @@ mod tests {
             assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
             assert!(!text.contains("now()"), "{text}");
         }
+    }
+
+    /// A session that another program has used must not carry out its statement for ours.
+    #[test]
+    fn a_kept_statement_has_a_name_of_its_own() {
+        let holder = HolderId::new(ClientId::random(), 1);
+        let ticket = Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30));
+        let named = |table: &str| {
+            let table = table.parse().unwrap();
+            let options = Options {
+                table,
+                ..Options::default()
+            };
+            let statements = Statements::new(&options);
+            let mut ready = Ready::default();
+            ready[0] = Some(Instant::now());
+            let (text, kept) = statements
+                .acquire(&ticket, false, false, true)
+                .to(Some(&mut ready));
+            assert_eq!(kept, None);
+            let (name, values) = text.split_once('(').unwrap();
+            let expected = format!("E'\\\\x61'::bytea, '{holder}', 30000000);");
+            assert_eq!(values, expected);
+            name.to_owned()
+        };
+        assert_eq!(named("locks"), named("locks"));
+        assert_ne!(named("locks"), named("app.locks"));
+    }
+
+    #[test]
+    fn a_session_prepares_what_it_does_not_have_or_has_for_long() {
+        let statements = Statements::new(&Options::default());
+        let holder = HolderId::new(ClientId::random(), 1);
+        let ticket = Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30));
+        let release = statements.release(&ticket, true);
+        let mut ready = Ready::default();
+        let (text, kept) = release.to(Some(&mut ready));
+        assert!(
+            text.starts_with("PREPARE lockkit_") && kept == Some(2),
+            "{text}"
+        );
+        ready[2] = Instant::now().checked_sub(KEPT);
+        let (text, kept) = release.to(Some(&mut ready));
+        assert!(
+            text.starts_with("DEALLOCATE lockkit_") && kept == Some(2),
+            "{text}"
+        );
+        assert!(
+            text.contains("; PREPARE lockkit_") && text.contains("; EXECUTE lockkit_"),
+            "{text}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The steps of the contract.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,14 +10,15 @@ use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch}
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Waiting};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{PgPool, Row as _};
-use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::error::ERRORS;
 use super::notify::Desk;
 use super::pin::Pins;
-use super::session::{is_conflict, of, read, rejected, send, unreadable};
-use super::statements::Statements;
+use super::session::{is_conflict, is_unprepared, of, read, rejected, send, unreadable};
+use super::statements::{Statements, Text};
 use crate::backend::Counts;
+use crate::carry::Carrier;
 use crate::config::{Options, Wake};
 use crate::dialect::{Source, Steps, Which};
 use crate::error::Problem;
@@ -58,11 +60,15 @@ fn beside(server: &PgConnectOptions, most: u32) -> PgPool {
 #[derive(Debug)]
 pub struct Postgres {
     pool: Arc<Pool<sqlx::Postgres>>,
+    carrier: Arc<Carrier>,
+    /// Whether sessions keep statements ready.
+    keeps: AtomicBool,
     /// Where the connection comes from that listens.
     listening: PgPool,
     pub(super) statements: Statements,
     desk: Arc<Desk>,
-    pub(super) known: Mutex<HashSet<LockName>>,
+    /// Names that have a row, and whether nobody waited when it was last seen.
+    pub(super) known: Mutex<HashMap<LockName, bool>>,
     pub(super) push: bool,
     /// Where holds are pinned.
     pins: Option<Pins>,
@@ -73,21 +79,38 @@ impl Postgres {
         &self.statements
     }
 
-    /// Sends one message, on its own feet: a caller that is not polled must not keep a connection
-    /// from others. One that is dropped takes the request with it.
+    /// Sends one message. A caller that is not polled does not keep a connection from others; one that
+    /// is dropped takes the request with it.
     pub(super) async fn ask(
         &self,
         operation: &'static str,
         by: Use,
-        text: String,
+        text: impl Into<Text>,
     ) -> Result<Vec<PgRow>, BackendError> {
-        let pool = Arc::clone(&self.pool);
-        let mut asking = JoinSet::new();
-        asking.spawn(async move { ask(&pool, operation, by, text).await });
-        match asking.join_next().await {
-            Some(Ok(answer)) => answer,
-            _ => Err(unreadable(operation)),
+        let (pool, text) = (Arc::clone(&self.pool), text.into());
+        let room = pool.has_room(by);
+        let request = async move { ask(&pool, operation, by, text).await };
+        match self.carrier.carry(room, request).await {
+            Some(answer) => answer,
+            None => Err(unreadable(operation)),
         }
+    }
+
+    /// Sends one message, whose `text` is that of a session that keeps its statement, or not.
+    pub(super) async fn ask_kept(
+        &self,
+        operation: &'static str,
+        text: impl Fn(bool) -> Text + Send,
+    ) -> Result<Vec<PgRow>, BackendError> {
+        if self.keeps.load(Ordering::Relaxed) {
+            match self.ask(operation, Use::Step, text(true)).await {
+                // Not the session that was asked before: there is a pooler between. Nothing was
+                // carried out.
+                Err(error) if is_unprepared(&error) => self.keeps.store(false, Ordering::Relaxed),
+                answer => return answer,
+            }
+        }
+        self.ask(operation, Use::Step, text(false)).await
     }
 
     /// Makes the table if that is wished, and compares it.
@@ -145,6 +168,27 @@ impl Postgres {
         Ok(state)
     }
 
+    /// Ends a hold of which no connection knows; answers no row if there was none.
+    async fn end(&self, ticket: &Ticket) -> Result<Vec<PgRow>, BackendError> {
+        for _ in 0..3 {
+            let rows = if self.pins.is_some() {
+                let text = self.statements.release_pin(ticket);
+                self.ask("release", Use::Step, text).await?
+            } else {
+                let text = |keep| self.statements.release(ticket, keep);
+                self.ask_kept("release", text).await?
+            };
+            if !rows.is_empty() {
+                return Ok(rows);
+            }
+            let text = self.statements.mine(ticket);
+            if self.ask("release", Use::Step, text).await?.is_empty() {
+                return Ok(rows);
+            }
+        }
+        Err(ERRORS.skipped("release"))
+    }
+
     async fn renew_chunk(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
         let text = self.statements.renew(tickets);
         let rows = match self.ask("renew", Use::Renewal, text).await {
@@ -176,36 +220,42 @@ async fn ask(
     pool: &Pool<sqlx::Postgres>,
     operation: &'static str,
     by: Use,
-    text: String,
+    text: Text,
 ) -> Result<Vec<PgRow>, BackendError> {
     let mut conflicts = 0;
     loop {
         let mut taken = pool.take(operation, by).await?;
+        let (message, keeps) = text.to(taken.ready());
         let Some(connection) = taken.connection() else {
             return Err(unreadable(operation));
         };
-        match send(connection, text.clone()).await {
+        let error = match send(connection, message).await {
             Ok(rows) => {
+                if let (Some(ready), Some(number)) = (taken.ready(), keeps) {
+                    ready[number] = Some(Instant::now());
+                }
                 taken.put_back();
                 return Ok(rows);
             }
-            Err(error) if is_conflict(&error) && conflicts < 3 => {
-                conflicts += 1;
-                taken.put_back();
-            }
-            Err(error) => {
-                let refused = matches!(error, sqlx::Error::Database(_));
-                let error = of(operation, &error);
-                if refused && error.outcome() != Outcome::Indeterminate {
-                    taken.put_back();
-                } else {
-                    // Lost, or ended by the server.
-                    drop(taken);
-                    pool.distrust();
-                }
-                return Err(error);
-            }
+            Err(error) => error,
+        };
+        let repeat = is_conflict(&error) && conflicts < 3;
+        let refused = matches!(error, sqlx::Error::Database(_));
+        let error = of(operation, &error);
+        if !refused || error.outcome() == Outcome::Indeterminate {
+            // Lost, or ended by the server.
+            drop(taken);
+            pool.distrust();
+        } else if keeps.is_some() || is_unprepared(&error) {
+            // Nobody knows what it keeps.
+            drop(taken);
+        } else {
+            taken.put_back();
         }
+        if !repeat {
+            return Err(error);
+        }
+        conflicts += 1;
     }
 }
 
@@ -238,7 +288,9 @@ impl Steps for Postgres {
             .pin
             .then(|| Pins::new(pinning, Arc::clone(&desk), idle));
         let this = Self {
+            keeps: AtomicBool::new(options.prepare && matches!(source, Source::Own(_))),
             pool: Arc::new(Pool::new(source, &options, ERRORS)),
+            carrier: Arc::default(),
             listening,
             desk,
             statements,
@@ -311,8 +363,7 @@ impl Steps for Postgres {
                 None => {}
             }
         }
-        let text = self.statements.release(ticket, self.pins.is_some());
-        let rows = self.ask("release", Use::Step, text).await?;
+        let rows = self.end(ticket).await?;
         self.desk.forget(ticket);
         if let Some(error) = unanswered {
             // The pin ended with its connection. If the row still named its hold, then before the

@@ -1,5 +1,7 @@
 //! The lock inside the application's own transactions.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use lockkit_core::backend::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, LockName};
@@ -24,9 +26,10 @@ impl Inside for Sqlite {
             Value::holder(ticket),
             Value::Number(token.get().cast_signed()),
         ];
-        let rows = run(transaction, &self.statements().guard, values).await;
-        let rows = rows.map_err(|error| ERRORS.of("guard", Phase::Asking, &error))?;
-        Ok(!rows.is_empty())
+        let statement = Arc::clone(&self.statements().guard);
+        let answer = run(transaction, statement, values).await;
+        let answer = answer.map_err(|error| ERRORS.of("guard", Phase::Asking, &error))?;
+        Ok(!answer.rows.is_empty())
     }
 
     async fn lock_row(
@@ -35,9 +38,10 @@ impl Inside for Sqlite {
         transaction: &mut Transaction<'_, sqlx::Sqlite>,
     ) -> Result<bool, BackendError> {
         let values = vec![Value::name(name)];
-        let rows = run(transaction, &self.statements().txlock, values).await;
-        let rows = rows.map_err(|error| ERRORS.of("lock", Phase::Asking, &error))?;
-        Ok(!rows.is_empty())
+        let statement = Arc::clone(&self.statements().txlock);
+        let answer = run(transaction, statement, values).await;
+        let answer = answer.map_err(|error| ERRORS.of("lock", Phase::Asking, &error))?;
+        Ok(!answer.rows.is_empty())
     }
 }
 

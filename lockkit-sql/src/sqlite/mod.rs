@@ -7,6 +7,8 @@ mod guard;
 mod mutant;
 mod steps;
 
+use std::sync::Arc;
+
 use crate::backend::SqlStore;
 use crate::schema::definition;
 use crate::statement::{Spelling, Statement, Values};
@@ -33,29 +35,31 @@ pub(crate) fn ddl(table: &Table) -> String {
 /// The statements, ready to be prepared. SQLite has no sessions that a pooler could mix up.
 #[derive(Debug)]
 struct Statements {
-    acquire: String,
-    look_again: String,
-    renew: String,
-    release: String,
-    look: String,
-    break_lock: String,
-    purge: String,
-    guard: String,
-    txlock: String,
-    columns: String,
+    acquire: Arc<str>,
+    look_again: Arc<str>,
+    renew: Arc<str>,
+    release: Arc<str>,
+    release_late: Arc<str>,
+    look: Arc<str>,
+    break_lock: Arc<str>,
+    purge: Arc<str>,
+    guard: Arc<str>,
+    txlock: Arc<str>,
+    columns: Arc<str>,
 }
 
 impl Statements {
     fn new(table: &Table, change: impl Fn(&str) -> String) -> Self {
         let read = |file: &str| {
             let statement = Statement::new(&change(file), table, SPELLING);
-            statement.with(&Values::new(), SPELLING)
+            Arc::from(statement.with(&Values::new(), SPELLING))
         };
         Self {
             acquire: read(include_str!("../sql/sqlite/acquire.sql")),
             look_again: read(include_str!("../sql/sqlite/look_again.sql")),
             renew: read(include_str!("../sql/sqlite/renew.sql")),
             release: read(include_str!("../sql/sqlite/release.sql")),
+            release_late: read(include_str!("../sql/sqlite/release_late.sql")),
             look: read(include_str!("../sql/sqlite/look.sql")),
             break_lock: read(include_str!("../sql/sqlite/break.sql")),
             purge: read(include_str!("../sql/sqlite/purge.sql")),

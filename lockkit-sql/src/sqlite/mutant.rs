@@ -5,8 +5,8 @@ use crate::SqlMutant;
 pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
     let (from, to) = match mutant {
         SqlMutant::ReleaseWithoutOwnerCheck => (
-            "SET holder = NULL, expires_at = min(l.expires_at, {now})\nWHERE l.name = ?1 AND l.holder = ?2",
-            "SET holder = NULL, expires_at = min(l.expires_at, {now})\nWHERE l.name = ?1 AND ?2 <> ''",
+            "WHERE l.name = ?1 AND l.holder = ?2 AND l.expires_at >= {now};",
+            "WHERE l.name = ?1 AND ?2 <> '';",
         ),
         SqlMutant::RenewalRecreates => (
             "SET expires_at = {now} + ?3\nWHERE l.name = ?1 AND l.holder = ?2 AND l.expires_at > {now}",
@@ -28,7 +28,10 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "substr(l.name, 1, length(?2)) = ?2",
             "CAST(l.name AS TEXT) LIKE CAST(?2 AS TEXT) || '%'",
         ),
-        SqlMutant::WakeUpLost | SqlMutant::TokenRaisedInsidePin => return file.to_owned(),
+        // A row of a file is never locked by itself.
+        SqlMutant::WakeUpLost | SqlMutant::TokenRaisedInsidePin | SqlMutant::RenewalWaits => {
+            return file.to_owned();
+        }
     };
     file.replace(from, to)
 }

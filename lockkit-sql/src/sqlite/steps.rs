@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::TryStreamExt as _;
 use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
-use sqlx::{AssertSqlSafe, Connection as _, Row as _, SqliteConnection, SqlitePool};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Either, Executor as _, Row as _, SqliteConnection, SqlitePool,
+};
 use tokio::sync::Mutex;
-use tokio::task::JoinSet;
 
 use super::error::ERRORS;
 use super::{SPELLING, Statements, TABLE};
 use crate::backend::Counts;
+use crate::carry::Carrier;
 use crate::config::Options;
 use crate::dialect::{Source, Steps, Which};
 use crate::error::{Phase, Problem};
@@ -44,7 +47,7 @@ pub struct Sqlite {
 /// One writer is all that a file can have; more connections would only wait for each other.
 #[derive(Debug)]
 enum Connections {
-    Own(Arc<Own>),
+    Own(Arc<Own>, Arc<Carrier>),
     Application(SqlitePool),
 }
 
@@ -73,30 +76,37 @@ impl Value {
     }
 }
 
+/// What a statement answered.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<SqliteRow>,
+    /// How many rows it changed.
+    changed: u64,
+}
+
 impl Connections {
-    /// Carries out one statement to its end: its transaction ends only there.
+    /// Carries out one statement to its end: its transaction ends only there. A caller that is not
+    /// polled does not keep the connection from others.
     async fn run(
         &self,
         operation: &'static str,
-        statement: &str,
+        statement: &Arc<str>,
         values: Vec<Value>,
-    ) -> Result<Vec<SqliteRow>, BackendError> {
+    ) -> Result<Answer, BackendError> {
         match self {
-            // On its own feet: a caller that is not polled must not keep the connection from others.
-            Self::Own(own) => {
-                let (own, statement) = (Arc::clone(own), statement.to_owned());
-                let run = async move { own.run(operation, &statement, values).await };
-                let mut running = JoinSet::new();
-                running.spawn(run);
-                match running.join_next().await {
-                    Some(Ok(answer)) => answer,
-                    _ => Err(ERRORS.unreadable(operation)),
+            Self::Own(own, carrier) => {
+                let room = own.open.try_lock().is_ok();
+                let (own, statement) = (Arc::clone(own), Arc::clone(statement));
+                let run = async move { own.run(operation, statement, values).await };
+                match carrier.carry(room, run).await {
+                    Some(answer) => answer,
+                    None => Err(ERRORS.unreadable(operation)),
                 }
             }
             Self::Application(pool) => {
                 let connecting = |error| ERRORS.of(operation, Phase::Connecting, &error);
                 let mut connection = pool.acquire().await.map_err(connecting)?;
-                let answer = run(&mut connection, statement, values).await;
+                let answer = run(&mut connection, Arc::clone(statement), values).await;
                 answer.map_err(|error| ERRORS.of(operation, Phase::Asking, &error))
             }
         }
@@ -107,9 +117,9 @@ impl Own {
     async fn run(
         &self,
         operation: &'static str,
-        statement: &str,
+        statement: Arc<str>,
         values: Vec<Value>,
-    ) -> Result<Vec<SqliteRow>, BackendError> {
+    ) -> Result<Answer, BackendError> {
         let mut open = self.open.lock().await;
         let connection = match open.take() {
             Some(connection) => connection,
@@ -144,10 +154,10 @@ impl Own {
 /// Carries out one statement on a connection.
 pub(super) async fn run(
     connection: &mut SqliteConnection,
-    statement: &str,
+    statement: Arc<str>,
     values: Vec<Value>,
-) -> Result<Vec<SqliteRow>, sqlx::Error> {
-    let mut query = sqlx::query(AssertSqlSafe(statement.to_owned()));
+) -> Result<Answer, sqlx::Error> {
+    let mut query = sqlx::query(AssertSqlSafe(statement));
     for value in values {
         query = match value {
             Value::Bytes(bytes) => query.bind(bytes),
@@ -156,7 +166,15 @@ pub(super) async fn run(
             Value::Nothing => query.bind(None::<Vec<u8>>),
         };
     }
-    query.fetch_all(connection).await
+    let mut answer = Answer::default();
+    let mut stream = connection.fetch_many(query);
+    while let Some(item) = stream.try_next().await? {
+        match item {
+            Either::Left(done) => answer.changed += done.rows_affected(),
+            Either::Right(row) => answer.rows.push(row),
+        }
+    }
+    Ok(answer)
 }
 
 impl Sqlite {
@@ -167,9 +185,18 @@ impl Sqlite {
     async fn run(
         &self,
         operation: &'static str,
-        statement: &str,
+        statement: &Arc<str>,
         values: impl Into<Vec<Value>>,
     ) -> Result<Vec<SqliteRow>, BackendError> {
+        Ok(self.ask(operation, statement, values).await?.rows)
+    }
+
+    async fn ask(
+        &self,
+        operation: &'static str,
+        statement: &Arc<str>,
+        values: impl Into<Vec<Value>>,
+    ) -> Result<Answer, BackendError> {
         let values = values.into();
         self.connections.run(operation, statement, values).await
     }
@@ -178,7 +205,7 @@ impl Sqlite {
     async fn prepare(&self, table: &Table, schema: Schema) -> Result<(), BackendError> {
         let found = self.columns(table).await?;
         if found.is_empty() && schema == Schema::Create {
-            let create = definition(TABLE, table, SPELLING.quote);
+            let create = Arc::from(definition(TABLE, table, SPELLING.quote));
             self.run("open", &create, []).await?;
         }
         let found = self.columns(table).await?;
@@ -253,10 +280,10 @@ impl Steps for Sqlite {
 
     async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Self, BackendError> {
         let connections = match source {
-            Source::Own(options) => Connections::Own(Arc::new(Own {
-                options,
-                open: Mutex::new(None),
-            })),
+            Source::Own(options) => {
+                let open = Mutex::new(None);
+                Connections::Own(Arc::new(Own { options, open }), Arc::default())
+            }
             Source::Application(pool) => Connections::Application(pool),
         };
         let change = |file: &str| {
@@ -306,15 +333,13 @@ impl Steps for Sqlite {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let values = [Value::name(&ticket.name), Value::holder(ticket)];
-        let rows = self
-            .run("release", &self.statements.release, values)
-            .await?;
-        let stood = rows.first().map(|row| row.try_get::<bool, _>(0));
-        match stood {
-            Some(Ok(true)) => Ok(Release::Released),
-            None | Some(Ok(false)) => Ok(Release::NotHeld),
-            Some(Err(_)) => Err(ERRORS.unreadable("release")),
+        let release = &self.statements.release;
+        if self.ask("release", release, values.clone()).await?.changed > 0 {
+            return Ok(Release::Released);
         }
+        let late = &self.statements.release_late;
+        self.run("release", late, values).await?;
+        Ok(Release::NotHeld)
     }
 
     async fn look(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {

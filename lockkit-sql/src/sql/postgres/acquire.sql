@@ -1,23 +1,17 @@
--- Takes a lock that is free and was used before.
--- {name}, {holder}, {ttl} of the ticket; {lease} and {pinned} as they are written.
--- Answers the token if the lock was taken, else null; then what the row was. No row: never used.
-WITH taken AS (
-    UPDATE {table} AS l
-    SET token = CASE WHEN l.holder = {holder} AND l.expires_at > {now} THEN l.token
-                     ELSE greatest(l.token + 1, {now}) END,
-        holder = {holder},
-        expires_at = {now} + {lease},
-        pinned = {pinned}
-    -- Skipped where a pin, a guarded transaction or another step has it locked: never waited for.
-    WHERE l.name = (
-        SELECT f.name FROM {table} AS f
-        WHERE f.name = {name}
-          AND (f.holder IS NULL OR f.holder = {holder} OR f.expires_at <= {now})
-        FOR UPDATE SKIP LOCKED
-    )
-    RETURNING l.token
+-- Takes a lock that is free, was used before, and for which nobody waits.
+-- {name}, {holder}; {lease} and {pinned} as they are written. Answers the token if the lock was taken,
+-- else nothing: then acquire_new.sql asks for the rest.
+UPDATE {table} AS l
+SET token = CASE WHEN l.holder = {holder} AND l.expires_at > {now} THEN l.token
+                 ELSE greatest(l.token + 1, {now}) END,
+    holder = {holder},
+    expires_at = {now} + {lease},
+    pinned = {pinned}
+-- Skipped where a pin, a guarded transaction or another step has it locked: never waited for.
+WHERE l.name = (
+    SELECT f.name FROM {table} AS f
+    WHERE f.name = {name}
+      AND (f.holder IS NULL OR f.holder = {holder} OR f.expires_at <= {now})
+    FOR UPDATE SKIP LOCKED
 )
-SELECT t.token, (s.holder IS NOT NULL AND s.expires_at > {now}), s.expires_at - {now}, s.pinned,
-       s.waiting_until - {now}
-FROM {table} AS s LEFT JOIN taken AS t ON true
-WHERE s.name = {name};
+RETURNING l.token;

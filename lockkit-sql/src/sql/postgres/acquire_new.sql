@@ -1,4 +1,5 @@
 -- As acquire.sql, also for a name that was never used, and with a note for the holder.
+-- Answers the token if the lock was taken, else null; then what the row was. Nulls: never used.
 -- {mark}: a waiter's note is good for so long, or 0 for a mere try; {remark}: it is renewed when less
 -- than this is left of it.
 WITH taken AS (

@@ -12,5 +12,5 @@ WITH seen AS (
     RETURNING l.waiting_until
 )
 SELECT s.name, s.holder, s.token, s.expires_at - {now}, s.pinned,
-       CASE WHEN f.waiting_until > {now} THEN pg_notify({channel}, {payload}) END
+       CASE WHEN f.waiting_until > {now} THEN pg_notify({channel}, encode({name}, 'hex')) END
 FROM seen AS s, freed AS f;

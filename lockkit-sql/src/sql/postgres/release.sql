@@ -1,8 +1,14 @@
 -- Ends a hold; the row stays, for its token.
--- {name}, {holder}; {channel} is told {payload} when somebody waits, or always of a pin, whose row
--- nobody can put a note on. Answers whether the lease stood.
+-- {name}, {holder}; {channel} is told the name when somebody waits, or always of a pin ({tell}), whose
+-- row nobody can put a note on. Answers whether the lease stood, or nothing.
 UPDATE {table} AS l
 SET holder = NULL, expires_at = least(l.expires_at, {now}), pinned = false
-WHERE l.name = {name} AND l.holder = {holder}
+-- Skipped where a stranger has it locked: never waited for.
+WHERE l.name = (
+    SELECT m.name FROM {table} AS m
+    WHERE m.name = {name} AND m.holder = {holder}
+    FOR NO KEY UPDATE SKIP LOCKED
+)
 RETURNING l.expires_at >= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint,
-          CASE WHEN {tell} OR l.waiting_until > {now} THEN pg_notify({channel}, {payload}) END;
+          CASE WHEN {tell} OR l.waiting_until > {now}
+               THEN pg_notify({channel}, encode({name}, 'hex')) END;

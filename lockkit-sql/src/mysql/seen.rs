@@ -1,0 +1,98 @@
+//! What the answers of the server mean, and what is remembered of them.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use lockkit_core::backend::{Attempt, Grant, Release, Ticket};
+use lockkit_core::{BackendError, LockName};
+
+use super::error::ERRORS;
+use super::message::{self, Answer};
+use crate::row;
+
+/// Names that are known to have a row, so that the shorter message will do.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<HashSet<LockName>>);
+
+impl Known {
+    const MOST: usize = 65_536;
+
+    pub(super) fn has(&self, name: &LockName) -> bool {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.contains(name)
+    }
+
+    pub(super) fn add(&self, name: &LockName) {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() >= Self::MOST {
+            names.clear();
+        }
+        if !names.contains(name) {
+            names.insert(name.clone());
+        }
+    }
+}
+
+/// What a message of `acquire.sql` answered: the token, if the lock is
+/// given.
+pub(super) fn taken(answers: &[Answer]) -> Option<i64> {
+    let given = answers.iter().find(|answer| answer.changed > 0)?;
+    i64::try_from(given.insert_id).ok()
+}
+
+/// What the row of a lock says that was not given.
+pub(super) struct Seen {
+    mine: bool,
+    held: bool,
+    left: i64,
+    pinned: bool,
+}
+
+impl Seen {
+    /// Reads the answer of `look_again.sql`; `None` if there is no row.
+    pub(super) fn read(answer: Option<&Answer>) -> Option<Self> {
+        let row = answer?.rows.first()?;
+        Some(Self {
+            mine: message::truth(row, 0),
+            held: message::truth(row, 1),
+            left: message::number(row, 2)?,
+            pinned: message::truth(row, 3),
+        })
+    }
+
+    /// Whether the ticket's lease stands.
+    pub(super) const fn stands(&self) -> bool {
+        self.mine && self.left > 0
+    }
+
+    /// Whether the row had only been locked for the moment.
+    pub(super) const fn free(&self) -> bool {
+        !self.held || self.mine || (self.left <= 0 && !self.pinned)
+    }
+
+    pub(super) fn attempt(&self) -> Attempt {
+        let mut held = Attempt::held();
+        if let Attempt::Held { retry_after, .. } = &mut held {
+            // The end of a pin is told by no clock.
+            let left = u64::try_from(self.left).ok().filter(|_| !self.pinned);
+            *retry_after = left.map(Duration::from_micros);
+        }
+        held
+    }
+}
+
+pub(super) fn granted(token: i64, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    let token = row::token(token).ok_or_else(|| ERRORS.unreadable("attempt"))?;
+    Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
+}
+
+/// What a message of `release.sql` answered; `None` if it found no row that
+/// nobody had locked.
+pub(super) fn released(answers: &[Answer]) -> Option<Release> {
+    let first = answers.first().filter(|answer| answer.changed > 0)?;
+    Some(match first.insert_id {
+        2 => Release::Released,
+        _ => Release::NotHeld,
+    })
+}
