@@ -5,11 +5,17 @@ use std::time::Duration;
 
 use conformance_tests::task::{acquire, soon, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{Error, Guard, Lease, LockClient};
+use lockkit_core::backend::{Release, Ticket};
+use lockkit_core::{
+    ClientId, DistributedLock as _, Error, Guard, HolderId, Lease, LockClient, LockName,
+    Outcome as Told,
+};
 use lockkit_sql::{Problem, Source, SqlFault, SqlStore};
 use tokio::time::sleep;
 
-use crate::world::{Database, LONG, SOON, Section, TTL, WAYS, client, locks, only_rows_left};
+use crate::world::{
+    Database, LONG, SOON, Section, TTL, WAYS, builder, client, locks, only_rows_left,
+};
 
 /// What is wrong, as a program reads it from the error.
 fn problem(tried: lockkit_core::Result<Option<Guard>>) -> Outcome<Problem> {
@@ -88,6 +94,31 @@ pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
         drop(guard.release().await);
     }
     client.drain().await;
+    only_rows_left(&*server).await
+}
+
+/// A stranger has the row of a hold locked when it is released.
+pub(crate) async fn a_release_waits_for_no_locked_row<D: Database>() -> Outcome {
+    let server = std::sync::Arc::new(D::start().await?);
+    let store = builder(&*server, "lease").connect().await?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new("jobs")?, holder, LONG);
+    store.attempt(&ticket).await?;
+    let locked = D::row_lock("jobs", TTL);
+    let foreign = spawn({
+        let server = std::sync::Arc::clone(&server);
+        async move { server.run(&locked).await }
+    });
+    sleep(TTL / 3).await;
+    let released = within(TTL / 3, store.release(&ticket)).await?;
+    let told = released.err().map(|error| error.outcome());
+    ensure(told == Some(Told::Unavailable), format!("{told:?}"))?;
+    foreign.soon().await??;
+    let released = store.release(&ticket).await?;
+    ensure(released == Release::Released, "it did not hold any more")?;
+    let errors = server.errors().await?;
+    ensure(errors.is_empty(), format!("{errors:?}"))?;
+    drop(store);
     only_rows_left(&*server).await
 }
 

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
             .trial(server::a_long_freeze_ends_the_hold_before_another_begins::<D>)
             .trial(limits::an_exhausted_pool_is_told_and_heals::<D>)
             .trial(limits::a_locked_row_delays_no_other::<D>)
+            .trial(limits::a_release_waits_for_no_locked_row::<D>)
             .trial(limits::short_time_limits_of_the_server_cost_no_hold::<D>)
             .trial(limits::a_read_only_server_is_told_and_heals::<D>)
             .trial(quiet::contention_is_no_error_of_the_server::<D>)

@@ -56,7 +56,7 @@ pub(crate) async fn a_cycle_costs_little_more_than_two_updates<D: Database>() ->
     let server = D::start(For::Durability).await?;
     let client = D::client_at(server.port(), false).await?;
     let bare = server.connect(server.port()).await?;
-    compare(client, bare).await
+    compare(client, bare, D::SOLO).await
 }
 
 pub(crate) async fn a_cycle_in_a_file_costs_little_more_than_two_updates() -> Outcome {
@@ -72,7 +72,7 @@ pub(crate) async fn a_cycle_in_a_file_costs_little_more_than_two_updates() -> Ou
     let sql = "create table bare (name blob primary key, n bigint); \
                insert into bare values ('bare', 0)";
     sqlx::raw_sql(sql).execute(&mut bare).await?;
-    compare(LockClient::new(store)?, bare).await
+    compare(LockClient::new(store)?, bare, 1.7).await
 }
 
 impl Updates for SqliteConnection {
@@ -88,7 +88,9 @@ impl Updates for SqliteConnection {
     }
 }
 
-async fn compare(client: LockClient, mut bare: impl Updates) -> Outcome {
+/// `most`: an update of a lock is more than one of a number. It writes to two indexes, passes over what
+/// is locked, reads the clock, answers, and is kept alive from then on.
+async fn compare(client: LockClient, mut bare: impl Updates, most: f64) -> Outcome {
     const CYCLES: u32 = 100;
     let lock = client.lock("solo")?;
     lock.acquire().await?.release().await?;
@@ -111,7 +113,7 @@ async fn compare(client: LockClient, mut bare: impl Updates) -> Outcome {
     let (ours, least) = (median(ours)?, median(least)?);
     let ratio = ours.as_secs_f64() / least.as_secs_f64();
     println!("solo, loopback: {ours:?} a cycle, two updates {least:?}, ratio {ratio:.2}");
-    ensure(ratio <= bound(1.5, 6.0), format!("ratio {ratio:.2}"))
+    ensure(ratio <= bound(most, 6.0), format!("ratio {ratio:.2}"))
 }
 
 pub(crate) fn median(mut times: Vec<Duration>) -> Outcome<Duration> {

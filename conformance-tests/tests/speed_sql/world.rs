@@ -27,6 +27,8 @@ pub(crate) enum For {
 /// A server, and a bare connection of its client library.
 pub(crate) trait Database: Sized + 'static {
     type Connection: Updates;
+    /// What a lock costs a client that is alone, in bare updates.
+    const SOLO: f64;
 
     async fn start(kind: For) -> Outcome<Self>;
     fn port(&self) -> u16;
@@ -49,6 +51,7 @@ pub(crate) struct Postgres(PostgresServer);
 
 impl Database for Postgres {
     type Connection = PgConnection;
+    const SOLO: f64 = 2.2;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {
@@ -118,6 +121,7 @@ pub(crate) struct Maria(MysqlServer);
 
 impl Database for Maria {
     type Connection = MySqlConnection;
+    const SOLO: f64 = 3.0;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {

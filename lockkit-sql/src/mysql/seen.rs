@@ -43,7 +43,7 @@ pub(super) fn taken(answers: &[Answer]) -> Option<i64> {
 
 /// What the row of a lock says that was not given.
 pub(super) struct Seen {
-    mine: bool,
+    pub(super) mine: bool,
     held: bool,
     left: i64,
     pinned: bool,

@@ -27,8 +27,9 @@ const TABLE: &str = include_str!("../sql/postgres/table.sql");
 const SPELLING: Spelling = Spelling {
     quote: '"',
     bytes: ("E'\\\\x", "'::bytea"),
-    // Not `now()`, which is when the transaction began.
-    clock: "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+    // Not `now()`, which is when the transaction began. As a `double`, which tells microseconds apart
+    // for some centuries, and costs the server half of what `extract` does.
+    clock: "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 };
 
 /// The statements that make the table.
