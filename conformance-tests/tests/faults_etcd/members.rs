@@ -98,12 +98,7 @@ pub(crate) async fn a_killed_leader_costs_nobody_the_order() -> Outcome {
     turns.sort();
     let served = turns.iter().map(|(_, began, _)| *began).min();
     let served = served.ok_or_else(|| Failure::new("nobody had a turn"))?;
-    // The next leader lets all leases begin anew.
-    let (waited, election) = (served - killed, elected - killed);
-    ensure(
-        waited <= TTL + election + SLACK,
-        format!("served after {waited:?}, elected after {election:?}"),
-    )?;
+    served_in_time(served - killed, elected - killed)?;
     let mut before = (first, kept_until);
     for (token, began, ended) in turns {
         ensure(token > before.0, "a token was given twice")?;
@@ -111,6 +106,14 @@ pub(crate) async fn a_killed_leader_costs_nobody_the_order() -> Outcome {
         before = (token, ended);
     }
     Ok(())
+}
+
+/// The next leader lets all leases begin anew.
+fn served_in_time(waited: Duration, election: Duration) -> Outcome {
+    ensure(
+        waited <= TTL + election + SLACK,
+        format!("served after {waited:?}, elected after {election:?}"),
+    )
 }
 
 pub(crate) async fn a_frozen_member_is_passed_over() -> Outcome {

@@ -83,7 +83,7 @@ fn adler32(bytes: &[u8]) -> u32 {
         low = (low + u32::from(*byte)) % MODULUS;
         high = (high + low) % MODULUS;
     }
-    high << 16 | low
+    (high << 16) | low
 }
 
 async fn number_at(plot: &Plot, place: usize) -> Outcome<i64> {
