@@ -10,6 +10,7 @@ mod fenced;
 mod keys;
 mod link;
 mod mutant;
+mod renew;
 mod session;
 mod sessions;
 mod steps;
