@@ -53,7 +53,7 @@ impl Bench {
         }
     }
 
-    /// Of the stores that need no server, in a directory that goes afterwards.
+    /// Of the stores that need no server, in a directory that goes afterwards, with ten seconds for each.
     ///
     /// # Errors
     /// - [`Failure`] if there is no place for it.
@@ -64,7 +64,8 @@ impl Bench {
         if cfg!(feature = "sqlite") {
             stores.push(format!("sqlite:{at}/locks.db"));
         }
-        let mut bench = Self::new(stores, program);
+        // All of it within two minutes, also on a busy machine.
+        let mut bench = Self::new(stores, program).time(Duration::from_secs(10));
         bench.place = Some(Arc::new(place));
         Ok(bench)
     }

@@ -241,9 +241,10 @@ pub(crate) struct BenchArgs {
     /// Only these parts, separated by commas.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) only: Vec<Part>,
-    /// The time for each store, in which everything is measured that could last as long as one likes.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "15s")]
-    pub(crate) time: Duration,
+    /// The time for each store, in which everything is measured that could last as long as one likes; 15s
+    /// if it is not given, and 10s for the stores that need no server.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) time: Option<Duration>,
     /// In how many rounds.
     #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) rounds: u16,

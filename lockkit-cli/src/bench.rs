@@ -44,11 +44,13 @@ fn measure(args: &BenchArgs) -> Result<Report, Failure> {
         Bench::new(args.stores.clone(), program)
     };
     let mut bench = bench
-        .time(args.time)
         .rounds(args.rounds.into())
         .delay(args.delay)
         .holds(args.holds)
         .progress(stderr().is_terminal());
+    if let Some(time) = args.time {
+        bench = bench.time(time);
+    }
     if !args.only.is_empty() {
         bench = bench.topics(args.only.iter().map(|part| topic(*part)));
     }
