@@ -3,23 +3,25 @@
 //! `cargo bench -p lockkit-benches --all-features --bench stores` prints a table and writes
 //! `target/bench/stores.json` and `stores.html`; `-- --time 60` measures longer, `-- --keep` also puts
 //! the figures where `cargo x tables` takes those of the manual from. A server or a peer that
-//! is not installed is named and left out; `cargo x setup` brings them.
+//! is not installed is named, also in the report, and left out; `cargo x setup` brings them.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
     reason = "it prints what it measured, and ends when something fails"
 )]
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conformance_tests::foreign::{RedisPy, directory, missing};
+use conformance_tests::foreign::{Turns, missing};
 use conformance_tests::servers::{
     EtcdCluster, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, RedisServer,
     ZkCommand, ZkServer, guardian,
 };
-use lockkit_benches::{Bench, Program};
+use lockkit_benches::report::LOCK_OF;
+use lockkit_benches::{Bench, Peer, Program};
 
 /// Enough for short runs; the first word after `--time` sets another.
 const SECONDS: u64 = 15;
@@ -33,12 +35,52 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Says why something is left out.
-fn here(name: &str, absent: Option<String>) -> bool {
-    if let Some(why) = &absent {
-        println!("{name} is left out: {why}");
+/// What is not here, and why.
+#[derive(Debug, Default)]
+struct LeftOut(Vec<String>);
+
+impl LeftOut {
+    fn here(&mut self, name: &str, absent: Option<String>) -> bool {
+        if let Some(why) = &absent {
+            let line = format!("{name} is left out: {why}");
+            println!("{line}");
+            self.0.push(line);
+        }
+        absent.is_none()
     }
-    absent.is_none()
+}
+
+/// Adds the locks of others to the stores on which they work.
+fn with_peers(mut bench: Bench, stores: &[String], left_out: &mut LeftOut) -> Bench {
+    let on = |scheme: &str| {
+        let begins = format!("{scheme}://");
+        stores.iter().find(|url| url.starts_with(&begins)).cloned()
+    };
+    let facts = |version: String| vec![(LOCK_OF.to_owned(), version)];
+    for peer in Peer::ALL {
+        if let Some(url) = on(peer.scheme()) {
+            let (label, version) = (peer.label(), peer.version());
+            let program = Program::peer(peer).unwrap();
+            bench = bench.peer(label, url, program, facts(format!("{label} {version}")));
+        }
+    }
+    for turns in Turns::all() {
+        let Some(url) = on(turns.scheme) else {
+            continue;
+        };
+        if left_out.here(turns.label, turns.missing) {
+            let words: Vec<&OsStr> = turns.words.iter().map(|word| &**word).collect();
+            let program = Program::foreign(words[0], &words[1..]);
+            let program = turns
+                .environment
+                .iter()
+                .fold(program, |program, (name, value)| {
+                    program.with_env(name, value)
+                });
+            bench = bench.peer(turns.label, url, program, facts(turns.version));
+        }
+    }
+    bench
 }
 
 async fn measure() {
@@ -49,46 +91,41 @@ async fn measure() {
         format!("file:{at}/files"),
         format!("sqlite:{at}/locks.db"),
     ];
+    let mut left_out = LeftOut::default();
     // They live as long as this does.
     let (mut redis, mut postgres, mut mysql, mut etcd, mut zk) = (None, None, None, None, None);
-    if here("redis", missing(RedisServer::PROGRAM)) {
+    if left_out.here("redis", missing(RedisServer::PROGRAM)) {
         let server = redis.insert(RedisServer::forgetful().await.unwrap());
         stores.push(server.url());
     }
     let programs = PostgresPrograms::system();
-    if here("postgres", programs.missing()) {
+    if left_out.here("postgres", programs.missing()) {
         let settings = ["fsync=on", "synchronous_commit=on"];
         let server = PostgresServer::start(&programs, &settings).await.unwrap();
         stores.push(postgres.insert(server).url("postgres"));
     }
     let programs = MysqlPrograms::mariadb();
-    if here("mariadb", programs.missing()) {
+    if left_out.here("mariadb", programs.missing()) {
         let server = MysqlServer::start(&programs, &[]).await.unwrap();
         let port = mysql.insert(server).port();
         stores.push(format!("mariadb=mysql://admin@127.0.0.1:{port}/mysql"));
     }
-    if here("etcd", missing(EtcdCluster::PROGRAM)) {
+    if left_out.here("etcd", missing(EtcdCluster::PROGRAM)) {
         let guard = std::env::current_exe().unwrap();
         let cluster = etcd.insert(EtcdCluster::start(&guard, 1).await.unwrap());
         stores.push(format!("etcd://127.0.0.1:{}", cluster.ports()[0]));
     }
-    if here("zookeeper", ZkServer::missing()) {
+    if left_out.here("zookeeper", ZkServer::missing()) {
         let server = zk.insert(ZkServer::start(&ZkCommand::system()).await.unwrap());
         stores.push(format!("zk://127.0.0.1:{}", server.port()));
     }
-    let mut bench = Bench::new(stores, Program::own().unwrap())
+    let mut bench = Bench::new(stores.clone(), Program::own().unwrap())
         .time(Duration::from_secs(seconds()))
         .delay(Some(Duration::from_millis(5)))
         .progress(true);
-    if let Some(server) = &redis
-        && here("redis-py", RedisPy::missing())
-    {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/redis_py.py");
-        let python = Program::foreign("python3", [program])
-            .with_env("PYTHONPATH", directory().join("redis-py"));
-        let package = include_str!("../../conformance-tests/interop/redis_py/requirements.txt");
-        let facts = vec![("lock of".to_owned(), package.trim().to_owned())];
-        bench = bench.peer("redis-py", server.url(), python, facts);
+    bench = with_peers(bench, &stores, &mut left_out);
+    for line in left_out.0 {
+        bench = bench.left_out(line);
     }
     let report = bench.run().await.unwrap();
     println!("{}", report.to_table());

@@ -26,6 +26,8 @@
 //! - `cargo bench -p lockkit-benches --bench many_holds`: what 100 000 held guards cost in memory
 //!   and processor time, and whether any is lost while all cores are busy.
 //! - `cargo bench -p lockkit-benches --bench redis`: the store in Redis beside its own scripts.
+//! - `cargo run -p lockkit-benches --example compare -- ONE.json OTHER.json`: whether two runs agree.
+//! - `peers/`: programs in other languages that take the same orders as the workers of the bench.
 
 mod bare;
 mod failure;
@@ -33,15 +35,21 @@ mod latency;
 mod machine;
 mod measure;
 pub mod noise;
+#[cfg(feature = "peers")]
+mod peers;
 mod progress;
 pub mod report;
+mod rounds;
 mod run;
 mod target;
+mod turns;
 mod worker;
 
 pub use bare::Fact;
 pub use failure::{Failure, Outcome};
 pub use machine::Machine;
+#[cfg(feature = "peers")]
+pub use peers::Peer;
 pub use report::Report;
 pub use run::Bench;
 pub use target::Side;

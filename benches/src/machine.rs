@@ -45,6 +45,20 @@ impl Machine {
             load_after: None,
         }
     }
+
+    /// A warning, if other programs used the machine before the run.
+    pub(crate) fn busy(&self) -> Option<String> {
+        let load = self.load_before?;
+        let cores = u32::try_from(self.cores.max(1)).map_or(1.0, f64::from);
+        // What a machine does that has nothing to do is less.
+        (load > cores / 4.0).then(|| {
+            format!(
+                "Other programs were running: the load was {load:.1} before the run, on {} cores. Times \
+                 are longer than on an idle machine, and ratios vary more.",
+                self.cores
+            )
+        })
+    }
 }
 
 fn unknown() -> String {

@@ -49,11 +49,19 @@ impl Spread {
     }
 
     /// Whether the interval is so wide that another run may well show another figure.
+    ///
+    /// Few rounds must agree better: half of three lie closer together than half of nine. One tells nothing.
     #[must_use]
     pub fn is_noisy(&self) -> bool {
+        let limit = match self.rounds.len() {
+            1 => return true,
+            2..6 => LIMIT / 2.0,
+            // Those of an interval that was computed are not known.
+            _ => LIMIT,
+        };
         // Where the median is zero it is infinite.
         let width = self.width();
-        width.is_nan() || width > LIMIT
+        width.is_nan() || width > limit
     }
 }
 
@@ -120,7 +128,10 @@ mod tests {
     fn what_varies_by_more_than_the_limit_is_noisy() {
         let of = |rounds: &[f64]| Spread::of(rounds).unwrap().is_noisy();
         assert!(of(&[1.0, 1.1, 1.2]));
-        assert!(!of(&[1.0, 1.05, 1.1]));
+        assert!(of(&[1.0, 1.05, 1.1]), "too few for so much");
+        assert!(!of(&[1.0, 1.03, 1.06]));
+        assert!(!of(&[1.0, 1.02, 1.04, 1.06, 1.08, 1.1]));
+        assert!(of(&[1.0]), "one round tells nothing");
         assert!(of(&[0.0, 0.0, 1.0]), "a median of zero tells nothing");
         assert!(!of(&[0.0, 0.0, 0.0]));
         assert_eq!(Spread::of(&[]), None);

@@ -9,10 +9,11 @@ use crate::bare::Fact;
 use crate::failure::{Failure, Outcome};
 use crate::latency::curve;
 use crate::machine::{self, Machine};
-use crate::measure::{CASES, Case, Probe, Reading};
+use crate::measure::{CASES, Case, Reading};
 use crate::noise::{LIMIT, Spread};
 use crate::progress::Progress;
 use crate::report::{Curve, FORMAT, Figure, Method, Report, Store, Topic, Unit};
+use crate::rounds::{Rounds, pass};
 use crate::target::{Place, Side, Target};
 use crate::worker::Program;
 
@@ -22,6 +23,7 @@ use crate::worker::Program;
 pub struct Bench {
     stores: Vec<String>,
     peers: Vec<(Place, Program, Vec<Fact>)>,
+    left_out: Vec<String>,
     topics: Vec<Topic>,
     rounds: usize,
     time: Duration,
@@ -39,6 +41,7 @@ impl Bench {
         Self {
             stores: stores.into_iter().collect(),
             peers: Vec::new(),
+            left_out: Vec::new(),
             topics: Topic::ALL.to_vec(),
             rounds: 9,
             time: Duration::from_secs(15),
@@ -66,8 +69,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Also measures somebody else's lock, on the store of `url`, where many want the same; `facts` stand in
-    /// the report.
+    /// Also measures somebody else's lock on the server of `url`, alone and where many want the same, each time
+    /// beside ours; `facts` stand in the report.
     pub fn peer(
         mut self,
         label: impl Into<String>,
@@ -77,6 +80,12 @@ impl Bench {
     ) -> Self {
         let (label, url) = (label.into(), url.into());
         self.peers.push((Place { label, url }, program, facts));
+        self
+    }
+
+    /// Says in the report what could not take part.
+    pub fn left_out(mut self, what: impl Into<String>) -> Self {
+        self.left_out.push(what.into());
         self
     }
 
@@ -139,7 +148,10 @@ impl Bench {
         }
         for (place, program, facts) in &self.peers {
             let mut target = Target::open(place, &prefix, None).await?;
+            let same = |other: &&Target| other.peer.is_none() && other.url == place.url;
+            let on = targets.iter().find(same).map(|store| store.label.clone());
             target.peer = Some(program.clone());
+            target.peer_on = Some(on.unwrap_or_else(|| target.shown.clone()));
             // Its names must not be those of the lock that it is compared with.
             target.prefix = format!("{prefix}peer{}-", targets.len());
             target.facts.extend(facts.iter().cloned());
@@ -166,6 +178,7 @@ impl Bench {
             figures: found.figures,
             curves: found.curves,
             failures,
+            left_out: self.left_out.clone(),
         })
     }
 
@@ -175,16 +188,31 @@ impl Bench {
         let wanted = move |case: &Case| {
             let few = !matches!(case, Case::Holds(count) if *count > self.holds);
             let near = delayed || case.topic() != Topic::Distance;
-            self.topics.contains(&case.topic()) && few && near
+            let met = !self.peers.is_empty() || case.topic() != Topic::Peers;
+            self.topics.contains(&case.topic()) && few && near && met
         };
         CASES.iter().copied().filter(wanted)
+    }
+
+    /// How often the run comes back to a case, minutes later: what else the machine does changes slowly, and
+    /// rounds that follow one another would all agree.
+    fn passes(&self) -> usize {
+        (self.rounds / 3).clamp(1, 3)
     }
 
     /// How long one side is measured in one round, so that all of it takes the time that is given.
     fn span(&self) -> Duration {
         let rounds = u32::try_from(self.rounds).unwrap_or(u32::MAX);
-        let weights: f64 = self.cases().filter_map(Case::weight).sum();
-        let shares = 2.0 * weights * (f64::from(rounds) + 0.5);
+        let weights = |of_peers| {
+            let cases = self
+                .cases()
+                .filter(|case| (case.topic() == Topic::Peers) == of_peers);
+            cases.filter_map(Case::weight).sum::<f64>()
+        };
+        // No store is measured on both.
+        let weights = weights(false).max(weights(true));
+        let warming_up = u32::try_from(self.passes()).unwrap_or(u32::MAX);
+        let shares = 2.0 * weights * (f64::from(rounds) + 0.5 * f64::from(warming_up));
         if shares == 0.0 {
             return Duration::ZERO;
         }
@@ -197,6 +225,7 @@ fn store(target: &Target) -> Store {
     Store {
         label: target.label.clone(),
         url: target.shown.clone(),
+        peer_on: target.peer_on.clone(),
         facts: target.facts.clone(),
         bare_cycle: words.cycle.into(),
         bare_turn: words.turn.into(),
@@ -219,44 +248,50 @@ impl Found {
         let cases: Vec<Case> = bench.cases().collect();
         let steps = cases.iter().map(|case| case.rounds(bench.rounds));
         let progress = Progress::start(steps.sum(), bench.progress);
-        for case in cases {
-            found.case(case, bench, targets, &progress).await;
+        let mut all: Vec<Vec<(&Target, Rounds)>> = Vec::new();
+        for case in &cases {
+            all.push(found.open(*case, bench, targets));
+        }
+        let passes = bench.passes();
+        for turn in 1..=passes {
+            for (case, probes) in cases.iter().zip(&mut all) {
+                let of = case.rounds(bench.rounds);
+                let rounds = match (case.comes_again(), turn) {
+                    (true, _) => of * (turn - 1) / passes..of * turn / passes,
+                    (false, 1) => 0..of,
+                    (false, _) => continue,
+                };
+                pass(*case, bench.span(), probes, rounds, &progress).await;
+            }
+        }
+        for (case, probes) in cases.iter().zip(all) {
+            for (target, rounds) in probes {
+                match &rounds.failed {
+                    Some(error) => found.fail(target, *case, error),
+                    None => found.keep(target, *case, &rounds),
+                }
+            }
         }
         found.compare_names(targets);
         found
     }
 
-    /// All rounds of a case: in each all stores, one after the other.
-    async fn case(&mut self, case: Case, bench: &Bench, targets: &[Target], progress: &Progress) {
+    /// What measures a case, on each store where that means something. Nothing runs yet.
+    fn open<'a>(
+        &mut self,
+        case: Case,
+        bench: &Bench,
+        targets: &'a [Target],
+    ) -> Vec<(&'a Target, Rounds)> {
         let mut probes = Vec::new();
         for target in targets {
-            progress.say(format!("{}: {} starts", target.label, case.name()));
-            match case.open(target, &bench.program).await {
+            match case.open(target, &bench.program) {
                 Ok(Some(probe)) => probes.push((target, Rounds::of(probe))),
                 Ok(None) => {}
                 Err(error) => self.fail(target, case, &error),
             }
         }
-        let span = bench.span().mul_f64(case.weight().unwrap_or(1.0));
-        if case.warms_up() {
-            for (_, rounds) in &mut probes {
-                rounds.run(Side::Lock, span / 2).await;
-                rounds.warmed();
-            }
-        }
-        for round in 0..case.rounds(bench.rounds) {
-            for (target, rounds) in &mut probes {
-                progress.say(format!("{}: {}", target.label, case.name()));
-                rounds.run(Side::BOTH[round % 2], span).await;
-            }
-            progress.step();
-        }
-        for (target, rounds) in probes {
-            match &rounds.failed {
-                Some(error) => self.fail(target, case, error),
-                None => self.keep(target, case, &rounds),
-            }
-        }
+        probes
     }
 
     fn fail(&mut self, target: &Target, case: Case, error: &Failure) {
@@ -280,6 +315,10 @@ impl Found {
                 ..figure
             }));
         }
+        // Nobody draws those of others.
+        if case.topic() == Topic::Peers {
+            return;
+        }
         for side in Side::BOTH {
             let Some(seen) = rounds.probe.latencies(side) else {
                 continue;
@@ -297,15 +336,17 @@ impl Found {
 
     /// How many times as fast many names are as one.
     fn compare_names(&mut self, targets: &[Target]) {
-        let rate = |topic, case: Case, store: &str| {
+        let rate = |topic, case: Case, what: &str, store: &str| {
             let mut of = self.figures.iter().filter(|figure| figure.topic == topic);
-            let of = of.find(|figure| figure.case == case.name() && figure.store == store);
-            of.map(|figure| figure.lock.clone())
+            let is_it = |figure: &&Figure| {
+                figure.case == case.name() && figure.what == what && figure.store == store
+            };
+            of.find(is_it).map(|figure| figure.lock.clone())
         };
         let mut compared = Vec::new();
         for target in targets {
-            let many = rate(Topic::Names, Case::ManyNames, &target.label);
-            let hot = rate(Topic::Crowd, Case::Crowd(64, 1), &target.label);
+            let many = rate(Topic::Names, Case::ManyNames, "cycles", &target.label);
+            let hot = rate(Topic::Crowd, Case::Crowd(64, 1), "turns", &target.label);
             let (Some(many), Some(hot)) = (many, hot) else {
                 continue;
             };
@@ -348,7 +389,7 @@ impl Figure {
         let lock = Spread::of(lock)?;
         Some(Self {
             topic: case.topic(),
-            case: case.name(),
+            case: target.case(case.name()),
             what: reading.what.into(),
             unit: reading.unit,
             store: target.label.clone(),
@@ -360,53 +401,5 @@ impl Figure {
             lock,
             note: None,
         })
-    }
-}
-
-/// A probe and what it has read.
-struct Rounds {
-    probe: Box<dyn Probe>,
-    values: [Vec<(Reading, Vec<f64>)>; 2],
-    failed: Option<Failure>,
-}
-
-impl Rounds {
-    const fn of(probe: Box<dyn Probe>) -> Self {
-        Self {
-            probe,
-            values: [Vec::new(), Vec::new()],
-            failed: None,
-        }
-    }
-
-    async fn run(&mut self, first: Side, span: Duration) {
-        if self.failed.is_some() {
-            return;
-        }
-        match self.probe.round(first, span).await {
-            Ok(both) => {
-                for (values, readings) in self.values.iter_mut().zip(both) {
-                    for reading in readings {
-                        add(values, reading);
-                    }
-                }
-            }
-            Err(error) => self.failed = Some(error),
-        }
-    }
-
-    fn warmed(&mut self) {
-        self.probe.warmed();
-        self.values = [Vec::new(), Vec::new()];
-    }
-}
-
-fn add(values: &mut Vec<(Reading, Vec<f64>)>, reading: Reading) {
-    match values
-        .iter_mut()
-        .find(|(known, _)| known.what == reading.what)
-    {
-        Some((_, values)) => values.push(reading.value),
-        None => values.push((reading, vec![reading.value])),
     }
 }

@@ -72,6 +72,8 @@ pub(crate) struct Target {
     pub(crate) prefix: String,
     /// Whose lock is measured, if it is not that of this library.
     pub(crate) peer: Option<Program>,
+    /// What the store is called that it is compared on.
+    pub(crate) peer_on: Option<String>,
     /// The longer way, if there is one.
     pub(crate) far: Option<Arc<Far>>,
 }
@@ -110,6 +112,7 @@ impl Target {
             facts,
             prefix: prefix.to_owned(),
             peer: None,
+            peer_on: None,
             far,
         })
     }
@@ -117,6 +120,14 @@ impl Target {
     /// A name that only this run uses.
     pub(crate) fn name(&self, rest: impl std::fmt::Display) -> String {
         format!("{}{rest}", self.prefix)
+    }
+
+    /// What a case is called here: somebody else's lock is compared with ours on the same store.
+    pub(crate) fn case(&self, name: String) -> String {
+        match &self.peer_on {
+            Some(on) => format!("{on}, {name}"),
+            None => name,
+        }
     }
 
     /// Whether other processes meet the same locks.

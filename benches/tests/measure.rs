@@ -53,8 +53,8 @@ async fn every_part_is_measured_on_every_store() -> Outcome {
         let counts = [
             (Topic::Solo, 2),
             (Topic::Throughput, 3),
-            // Three figures for each crowd; memory is not shared by processes.
-            (Topic::Crowd, if shared { 18 } else { 9 }),
+            // Four figures for each crowd; memory is not shared by processes.
+            (Topic::Crowd, if shared { 24 } else { 12 }),
             (Topic::Names, 2),
             (Topic::Recovery, usize::from(shared)),
             (Topic::Holds, 5),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::task::spawn;
 
 /// Somebody who takes something and gives it back.
@@ -100,6 +100,11 @@ pub fn float(count: u64) -> f64 {
 /// # Errors
 /// A turn failed.
 pub async fn contend<C: Contender>(contenders: Vec<C>, span: Duration) -> Outcome<Turns> {
+    Ok(round(contenders, span).await?.0)
+}
+
+/// As [`contend`], and gives them back.
+async fn round<C: Contender>(contenders: Vec<C>, span: Duration) -> Outcome<(Turns, Vec<C>)> {
     let start = Instant::now();
     let end = start + span;
     let take = |mut contender: C| async move {
@@ -108,17 +113,17 @@ pub async fn contend<C: Contender>(contenders: Vec<C>, span: Duration) -> Outcom
             contender.turn().await?;
             turns += 1;
         }
-        Outcome::Ok(turns)
+        Outcome::Ok((turns, contender))
     };
     let tasks = contenders.into_iter().map(|it| spawn(take(it)));
-    let mut counts = Vec::new();
+    let (mut counts, mut back) = (Vec::new(), Vec::new());
     for task in tasks.collect::<Vec<_>>() {
-        counts.push(task.soon().await??);
+        let (turns, contender) = task.soon().await??;
+        counts.push(turns);
+        back.push(contender);
     }
-    Ok(Turns {
-        counts,
-        span: start.elapsed(),
-    })
+    let span = start.elapsed();
+    Ok((Turns { counts, span }, back))
 }
 
 /// Two crowds in turns of a second each, so that what else the machine does meets both.
@@ -127,24 +132,17 @@ pub async fn contend<C: Contender>(contenders: Vec<C>, span: Duration) -> Outcom
 /// A turn failed.
 pub async fn compare<A, B>(one: Vec<A>, other: Vec<B>) -> Outcome<(Turns, Turns)>
 where
-    A: Contender + Clone,
-    B: Contender + Clone,
+    A: Contender,
+    B: Contender,
 {
     const ROUND: Duration = Duration::from_secs(1);
-    let mut sums: [Option<Turns>; 2] = [None, None];
-    for _ in 0..4 {
-        let of = [
-            contend(one.clone(), ROUND).await?,
-            contend(other.clone(), ROUND).await?,
-        ];
-        for (sum, turns) in sums.iter_mut().zip(of) {
-            *sum = Some(match sum.take() {
-                Some(sum) => sum.and(&turns),
-                None => turns,
-            });
-        }
+    let (mut ones, mut one) = round(one, ROUND).await?;
+    let (mut others, mut other) = round(other, ROUND).await?;
+    for _ in 1..4 {
+        let (turns, back) = round(one, ROUND).await?;
+        (ones, one) = (ones.and(&turns), back);
+        let (turns, back) = round(other, ROUND).await?;
+        (others, other) = (others.and(&turns), back);
     }
-    let nothing = || Failure::new("nothing was measured");
-    let [one, other] = sums.map(|sum| sum.ok_or_else(nothing));
-    Ok((one?, other?))
+    Ok((ones, others))
 }

@@ -219,15 +219,16 @@ impl EtcdStore {
         // Before it is written: what a late request puts there must not look like a stranger's.
         desk.writing(ticket.holder);
         let answer = self.txn("attempt", &txn).await;
-        let tried = answer.and_then(|answer| {
+        let mut tried = answer.and_then(|answer| {
             let wrong = || Failed::Other(unreadable("attempt"));
             steps::tried(at, &answer).ok_or_else(wrong)
         });
-        let found = match &tried {
+        let found = match &mut tried {
             Ok(tried) => match tried.created {
                 Some(created) => Found::Key {
                     created,
                     first: tried.first,
+                    keys: tried.keys.take(),
                 },
                 None => Found::Nothing,
             },
@@ -241,18 +242,37 @@ impl EtcdStore {
         tried
     }
 
-    fn read_attempt(&self, at: &Standing, tried: &Tried) -> Result<Attempt, BackendError> {
+    /// Deletes the key of a ticket. Answers whether it was a hold until then.
+    async fn leave(&self, at: &Standing) -> Result<bool, Failed> {
+        let Some(created) = at.created.filter(|_| at.held) else {
+            let answer = self.txn("release", &steps::leave(at)).await?;
+            return Ok(steps::held(at, &answer));
+        };
+        let link = &self.inner.link;
+        let deleted = link.ask("release", link.request_timeout(), |client| {
+            let key = at.key.as_bytes().to_vec();
+            async move { client.kv_client().delete(key, Some(steps::end())).await }
+        });
+        Ok(steps::ended(&deleted.await?, created))
+    }
+
+    fn read_attempt(
+        &self,
+        ticket: &Ticket,
+        at: &Standing,
+        tried: &Tried,
+    ) -> Result<Attempt, BackendError> {
         match tried.created {
             Some(created) if tried.first => {
                 let token = token(created, self.inner.token_base);
                 let token = token.ok_or_else(|| unreadable("attempt"))?;
                 Ok(Attempt::Granted(at.session.grant(token)))
             }
-            created => {
+            _ => {
                 let mut held = Attempt::held();
                 if let Attempt::Held { ahead, .. } = &mut held {
                     let new = tried.all.and_then(|all| u32::try_from(all - 1).ok());
-                    let known = || self.inner.desk.ahead(at, created?);
+                    let known = || self.inner.desk.ahead(ticket.holder);
                     *ahead = new.or_else(known);
                 }
                 Ok(held)
@@ -291,7 +311,7 @@ impl DistributedLock for EtcdStore {
         for _ in 0..SESSIONS {
             let at = self.stand(ticket).await?;
             match self.try_at(ticket, &at).await {
-                Ok(tried) => return self.read_attempt(&at, &tried),
+                Ok(tried) => return self.read_attempt(ticket, &at, &tried),
                 Err(Failed::LeaseGone) => {
                     at.session.end();
                     self.inner.desk.session_ended(at.session.lease());
@@ -329,9 +349,15 @@ impl DistributedLock for EtcdStore {
         let mut released = Release::NotHeld;
         // A lease that has ended has taken its keys with it.
         if at.session.lives() {
-            let answer = self.txn("release", &steps::leave(&at)).await;
-            let answer = answer.map_err(|failed| failed.into_error("release"))?;
-            if steps::held(&at, &answer) {
+            // Before it is written: what is given up here may delete the key later.
+            desk.writing(ticket.holder);
+            let held = self.leave(&at).await;
+            let held = held.map_err(|failed| failed.into_error("release"));
+            let open = |error: &BackendError| error.outcome() == Outcome::Indeterminate;
+            if !held.as_ref().is_err_and(open) {
+                desk.settled(ticket.holder);
+            }
+            if held? {
                 released = Release::Released;
             }
         }

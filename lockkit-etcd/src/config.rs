@@ -50,6 +50,8 @@ pub struct EtcdStoreBuilder {
     pub(crate) root: Option<String>,
     pub(crate) tls: bool,
     pub(crate) ca: Option<PathBuf>,
+    /// The client's own certificate and its key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
     pub(crate) user: Option<(String, String)>,
     pub(crate) names: Names,
     pub(crate) lease_of: LeaseOf,
@@ -68,6 +70,7 @@ impl EtcdStoreBuilder {
             root: None,
             tls: false,
             ca: None,
+            identity: None,
             user: None,
             names: Names::Encoded,
             lease_of: LeaseOf::Session,
@@ -104,6 +107,14 @@ impl EtcdStoreBuilder {
     pub fn tls(mut self, ca: Option<PathBuf>) -> Self {
         self.tls = true;
         self.ca = ca;
+        self
+    }
+
+    /// The certificate that the client shows to servers which ask for one, and its private key: two
+    /// files in PEM. For servers with `--client-cert-auth`.
+    #[cfg(feature = "tls")]
+    pub fn tls_client(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((cert.into(), key.into()));
         self
     }
 

@@ -1,80 +1,93 @@
-//! Who holds and waits for one lock, as the events of its keys tell.
+//! Who stands before a key, as the deletions of keys tell.
+//!
+//! Nothing is ever created before a key that is there: those before it are known with the answer that
+//! created it, or from one read, and from then on there are only fewer. So nobody has to be told of
+//! new keys, which with many contenders are half of all events, and each would go to all of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// An event of a key below the lock.
+/// So many deletions are remembered for answers that are still under way.
+const REMEMBERED: usize = 1024;
+
+/// A key is gone since a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// The key is there since this revision.
-    Put { key: Arc<str>, created: i64 },
-    /// The key is gone.
-    Deleted { key: Arc<str> },
+pub(crate) struct Gone {
+    pub(crate) key: Arc<str>,
+    pub(crate) revision: i64,
 }
 
-/// The keys of one lock in the order in which they were created: the first one holds.
-#[derive(Debug, Default)]
-pub(crate) struct Contenders {
-    order: BTreeMap<i64, Arc<str>>,
-    created: HashMap<Arc<str>, i64>,
-    /// Everything up to this revision is known.
-    seen: i64,
+/// A key, and the revision at which it was created.
+pub(crate) type Key = (Arc<str>, i64);
+
+/// The keys that were created before one key and are still there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    keys: HashMap<Arc<str>, i64>,
 }
 
-impl Contenders {
-    /// What a read at `revision` has found.
-    pub(crate) fn read(revision: i64, keys: impl IntoIterator<Item = (Arc<str>, i64)>) -> Self {
-        let mut this = Self {
-            seen: revision,
-            ..Self::default()
-        };
-        for (key, created) in keys {
-            this.put(key, created);
-        }
-        this
+impl Before {
+    /// Those of `keys` that were created before `created`.
+    pub(crate) fn of(created: i64, keys: &[Key]) -> Self {
+        let before = keys.iter().filter(|(_, other)| *other < created);
+        let keys = before.cloned().collect();
+        Self { keys }
     }
 
-    /// Applies an event of `revision`, unless the read has seen its effect: a client that uses its key
-    /// again would be removed by the deletion of its former key.
-    pub(crate) fn apply(&mut self, revision: i64, change: Change) {
-        if revision <= self.seen {
-            return;
-        }
-        match change {
-            Change::Put { key, created } => self.put(key, created),
-            Change::Deleted { key } => {
-                if let Some(created) = self.created.remove(&key) {
-                    self.order.remove(&created);
-                }
-            }
+    /// A key is gone, unless it has come back since: a client that uses its key again would be taken
+    /// out by the deletion of its former key.
+    pub(crate) fn remove(&mut self, gone: &Gone) {
+        if self
+            .keys
+            .get(&gone.key)
+            .is_some_and(|at| *at < gone.revision)
+        {
+            self.keys.remove(&gone.key);
         }
     }
 
-    /// All events up to `revision` were applied. Several have the same, so that this is said apart.
-    pub(crate) fn seen_up_to(&mut self, revision: i64) {
-        self.seen = self.seen.max(revision);
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
     }
 
-    fn put(&mut self, key: Arc<str>, created: i64) {
-        if let Some(former) = self.created.insert(Arc::clone(&key), created) {
-            self.order.remove(&former);
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+/// The latest deletions below a lock.
+#[derive(Debug)]
+pub(crate) struct Deletions {
+    latest: VecDeque<Gone>,
+    /// All that came later are there.
+    since: i64,
+}
+
+impl Deletions {
+    /// None is known; all that come after a revision will be told.
+    pub(crate) const fn since(revision: i64) -> Self {
+        let latest = VecDeque::new();
+        let since = revision;
+        Self { latest, since }
+    }
+
+    pub(crate) fn push(&mut self, gone: Gone) {
+        self.latest.push_back(gone);
+        if self.latest.len() > REMEMBERED
+            && let Some(oldest) = self.latest.pop_front()
+        {
+            self.since = self.since.max(oldest.revision);
         }
-        self.order.insert(created, key);
     }
 
-    /// Everything up to this revision is known.
-    pub(crate) const fn seen(&self) -> i64 {
-        self.seen
+    /// Those that came after a revision, perhaps with some that came before it; `None` if some may be
+    /// forgotten.
+    pub(crate) fn after(&self, revision: i64) -> Option<impl Iterator<Item = &Gone>> {
+        (self.since <= revision).then(|| self.latest.iter())
     }
 
-    /// Since when a key is there.
-    pub(crate) fn created(&self, key: &str) -> Option<i64> {
-        self.created.get(key).copied()
-    }
-
-    /// How many were created before.
-    pub(crate) fn before(&self, created: i64) -> usize {
-        self.order.range(..created).count()
+    pub(crate) fn into_latest(self) -> Vec<Gone> {
+        self.latest.into()
     }
 }
 
@@ -82,43 +95,45 @@ impl Contenders {
 mod tests {
     use super::*;
 
-    fn put(key: &str, created: i64) -> Change {
+    fn gone(key: &str, revision: i64) -> Gone {
         let key = key.into();
-        Change::Put { key, created }
-    }
-
-    fn deleted(key: &str) -> Change {
-        Change::Deleted { key: key.into() }
+        Gone { key, revision }
     }
 
     #[test]
-    fn the_first_created_is_the_first() {
-        let mut all = Contenders::read(9, [("b".into(), 7), ("a".into(), 3)]);
-        assert_eq!((all.before(3), all.before(7)), (0, 1));
-        all.apply(10, put("c", 10));
-        all.apply(11, deleted("a"));
-        all.seen_up_to(11);
-        assert_eq!((all.before(7), all.before(10)), (0, 1));
-        assert_eq!((all.created("a"), all.created("c")), (None, Some(10)));
-        assert_eq!(all.seen(), 11);
+    fn only_what_was_created_before_counts() {
+        let keys = [("b".into(), 7), ("a".into(), 3), ("c".into(), 10)];
+        assert!(Before::of(3, &keys).is_empty());
+        let mut before = Before::of(10, &keys);
+        assert_eq!(before.len(), 2);
+        before.remove(&gone("b", 11));
+        before.remove(&gone("stranger", 12));
+        assert_eq!(before.len(), 1);
+        before.remove(&gone("a", 13));
+        assert!(before.is_empty());
     }
 
     #[test]
-    fn what_the_read_has_seen_is_not_applied_again() {
+    fn a_key_that_came_back_is_not_taken_for_gone() {
         // Go's client uses its key again: it went at 4 and came back at 8.
-        let mut all = Contenders::read(9, [("go".into(), 8)]);
-        all.apply(4, deleted("go"));
-        assert_eq!(all.created("go"), Some(8));
-        all.apply(12, deleted("go"));
-        assert_eq!(all.created("go"), None);
-        all.apply(13, put("go", 13));
-        assert_eq!((all.created("go"), all.before(13)), (Some(13), 0));
+        let mut before = Before::of(9, &[("go".into(), 8)]);
+        before.remove(&gone("go", 4));
+        assert_eq!(before.len(), 1);
+        before.remove(&gone("go", 12));
+        assert!(before.is_empty());
     }
 
     #[test]
-    fn an_update_keeps_the_place() {
-        let mut all = Contenders::read(9, [("a".into(), 3), ("b".into(), 7)]);
-        all.apply(10, put("a", 3));
-        assert_eq!(all.before(7), 1);
+    fn forgotten_deletions_are_not_taken_for_none() {
+        let mut deletions = Deletions::since(5);
+        assert!(deletions.after(4).is_none());
+        assert_eq!(deletions.after(5).map(Iterator::count), Some(0));
+        for revision in 6..6 + 1024 {
+            deletions.push(gone("a", revision));
+        }
+        assert_eq!(deletions.after(5).map(Iterator::count), Some(1024));
+        deletions.push(gone("a", 2000));
+        assert!(deletions.after(5).is_none());
+        assert_eq!(deletions.after(6).map(Iterator::count), Some(1024));
     }
 }

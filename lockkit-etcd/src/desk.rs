@@ -18,9 +18,10 @@ pub(crate) use self::verdict::token;
 pub(crate) use self::views::Asking;
 use self::views::View;
 pub(crate) use self::watch::EtcdWatch;
-use crate::keys::contender;
+use crate::contenders::Key;
+use crate::keys::{contender, number};
 use crate::mutant::{Broken, EtcdMutant};
-use crate::session::Session;
+use crate::session::{Session, Shared};
 
 /// About how long a key is behind its directory, with what a message adds.
 const KEY: usize = 40;
@@ -44,8 +45,6 @@ struct State {
     /// The same by the number of the watch.
     watched: HashMap<i64, Arc<str>>,
     gone: Gone,
-    /// Numbers the keys of this store object.
-    keys: u64,
     /// Numbers the watches of this store object.
     watches: i64,
 }
@@ -56,6 +55,8 @@ pub(crate) struct Standing {
     pub(crate) session: Arc<Session>,
     pub(crate) directory: Arc<str>,
     pub(crate) key: Arc<str>,
+    /// The number of the key under its lease.
+    pub(crate) number: u64,
     /// The revision of its key, if an answer or an event has told it.
     pub(crate) created: Option<i64>,
     pub(crate) held: bool,
@@ -105,22 +106,22 @@ impl Desk {
         {
             return Err(Refused::Released);
         }
-        if !session.join(directory.len() + KEY) {
+        let Some(number) = session.join(directory.len() + KEY) else {
             return Err(Refused::Ended);
-        }
-        state.keys += 1;
-        let key = contender(directory, session.lease(), state.keys);
+        };
+        let key = contender(directory, session.lease(), number);
         let at = Standing {
             session: Arc::clone(session),
             directory: directory.into(),
             key: key.into(),
+            number,
             created: None,
             held: false,
             told: session.base(),
         };
         match state.tickets.get_mut(&ticket.holder) {
             Some(place) => {
-                place.at.leave();
+                place.leave();
                 place.moved(at.clone());
             }
             None => {
@@ -131,7 +132,7 @@ impl Desk {
         Ok(at)
     }
 
-    /// A request that may create the key is about to be written.
+    /// A request that may create or delete the key is about to be written.
     pub(crate) fn writing(&self, holder: HolderId) {
         if let Some(place) = self.lock().tickets.get_mut(&holder) {
             place.unanswered += 1;
@@ -141,16 +142,29 @@ impl Desk {
     /// It was answered, or is known to have had no effect. A mere try that found the lock held is
     /// forgotten, if nothing of it can still arrive.
     pub(crate) fn answered(&self, holder: HolderId, found: Found) {
-        let mut state = self.lock();
+        let mut guard = self.lock();
+        let state = &mut *guard;
         let Some(place) = state.tickets.get_mut(&holder) else {
             return;
         };
         place.unanswered = place.unanswered.saturating_sub(1);
         match found {
-            Found::Key { created, first } => {
+            Found::Key {
+                created,
+                first,
+                keys,
+            } => {
                 place.at.created = Some(created);
                 place.at.held |= first;
                 place.at.told = place.at.session.base();
+                if let Some(keys) = keys {
+                    place.list(&keys);
+                }
+                if let Some(view) = state.views.get_mut(&place.at.directory)
+                    && view.settle(holder, place, self.broken).is_err()
+                {
+                    self.wanted.notify_one();
+                }
             }
             Found::Nothing => {}
         }
@@ -159,7 +173,14 @@ impl Desk {
         }
     }
 
-    /// Forgets a ticket for good.
+    /// A request to delete the key was answered, or is known to have had no effect.
+    pub(crate) fn settled(&self, holder: HolderId) {
+        if let Some(place) = self.lock().tickets.get_mut(&holder) {
+            place.unanswered = place.unanswered.saturating_sub(1);
+        }
+    }
+
+    /// Forgets a ticket for good: its key is gone.
     pub(crate) fn released(&self, holder: HolderId) {
         let mut state = self.lock();
         state.remove(holder);
@@ -177,12 +198,11 @@ impl Desk {
         (state.tickets.len(), state.views.len())
     }
 
-    /// How many stand before a key, as far as the watch of its lock knows.
-    pub(crate) fn ahead(&self, at: &Standing, created: i64) -> Option<u32> {
+    /// How many stand before a ticket, as far as the watch of its lock knows.
+    pub(crate) fn ahead(&self, holder: HolderId) -> Option<u32> {
         let state = self.lock();
-        let view = state.views.get(&at.directory)?;
-        let before = view.contenders()?.before(created);
-        u32::try_from(before).ok()
+        let before = state.tickets.get(&holder)?.before.as_ref()?;
+        u32::try_from(before.len()).ok()
     }
 
     /// The holds of a session.
@@ -196,8 +216,9 @@ impl Desk {
             .collect()
     }
 
-    /// Those keys of a session that no ticket claims.
-    pub(crate) fn unclaimed(&self, lease: i64, keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    /// Those keys of a session that no ticket claims, nor ever will: one whose number is free was seen
+    /// before it was deleted, and may be that of another ticket when this is acted upon.
+    pub(crate) fn unclaimed(&self, session: &Shared, lease: i64, keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
         if self.broken.is(EtcdMutant::GhostKept) {
             return Vec::new();
         }
@@ -205,7 +226,11 @@ impl Desk {
         let places = state.tickets.values();
         let of_session = places.filter(|place| place.at.session.lease() == lease);
         let claimed: HashSet<&[u8]> = of_session.map(|place| place.at.key.as_bytes()).collect();
-        let unclaimed = keys.iter().filter(|key| !claimed.contains(&key[..]));
+        // Numbers are given and given back under the desk's lock alone.
+        let free = |key: &[u8]| number(key).is_some_and(|number| session.is_free(number));
+        let unclaimed = keys
+            .iter()
+            .filter(|key| !claimed.contains(&key[..]) && !free(key));
         unclaimed.cloned().collect()
     }
 
@@ -254,20 +279,21 @@ impl Desk {
     /// The next wake-up of a ticket; `None` while there is none.
     fn next(&self, holder: HolderId) -> Option<Wake> {
         let mut state = self.lock();
-        let State { tickets, views, .. } = &mut *state;
-        let place = tickets.get_mut(&holder)?;
-        if let Some(view) = views.get(&place.at.directory) {
-            place.look(view, self.broken);
-        }
+        let place = state.tickets.get_mut(&holder)?;
         place.news(self.token_base, self.broken)
     }
 }
 
 /// What an attempt has found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Found {
-    /// The ticket's own key, and whether it is the first.
-    Key { created: i64, first: bool },
+    /// The ticket's own key, whether it is the first, and the keys at the revision that created it, if
+    /// it is new.
+    Key {
+        created: i64,
+        first: bool,
+        keys: Option<Vec<Key>>,
+    },
     /// No key of the ticket; nothing was made.
     Nothing,
 }
@@ -284,14 +310,15 @@ pub(crate) enum Refused {
 impl State {
     fn remove(&mut self, holder: HolderId) {
         if let Some(place) = self.tickets.remove(&holder) {
-            place.at.leave();
+            place.leave();
         }
     }
 }
 
-impl Standing {
+impl Place {
     /// Gives up its place under the session.
     fn leave(&self) {
-        self.session.leave(self.directory.len() + KEY);
+        let (at, gone) = (&self.at, self.unanswered == 0);
+        at.session.leave(at.directory.len() + KEY, at.number, gone);
     }
 }

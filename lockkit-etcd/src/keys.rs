@@ -67,9 +67,15 @@ impl Layout {
     }
 }
 
-/// The key of a holder or waiter: `number` is never used again under this lease.
+/// The key of a holder or waiter. Under its lease the `number` is its own.
 pub(crate) fn contender(directory: &str, lease: i64, number: u64) -> String {
     format!("{directory}{lease:x}-{number}")
+}
+
+/// The number of a key of ours.
+pub(crate) fn number(key: &[u8]) -> Option<u64> {
+    let (_, number) = std::str::from_utf8(key).ok()?.rsplit_once('-')?;
+    number.parse().ok()
 }
 
 /// Whether the last part of a key is that of a contender: ours, or Go's, which is the lease alone.
@@ -126,7 +132,12 @@ mod tests {
         assert_eq!(raw.directory(&name("orders/42")), "orders/42/");
         let rooted = Layout::new("app/locks", Names::Raw);
         assert_eq!(rooted.directory(&name("a")), "app/locks/a/");
-        assert_eq!(contender("a/", 0x694d_7c3f, 12), "a/694d7c3f-12");
+        let key = contender("a-b/", 0x694d_7c3f, 12);
+        assert_eq!(
+            (&*key, number(key.as_bytes())),
+            ("a-b/694d7c3f-12", Some(12))
+        );
+        assert_eq!(number(b"a-b/694d7c3f"), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use etcd_client::{Client, ConnectOptions, Error};
 use lockkit_core::{BackendError, Outcome};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::config::{EtcdStoreBuilder, PORT};
 use crate::error::{BACKEND, Failed, Verdict, fault, judge, of};
@@ -46,7 +46,8 @@ pub(crate) struct Opened {
     pub(crate) client: Arc<Client>,
     server: usize,
     number: u64,
-    /// Requests that were answered on it.
+    made: Instant,
+    /// How long after its making the last request was answered on it, in milliseconds.
     answered: Arc<AtomicU64>,
 }
 
@@ -60,8 +61,15 @@ impl std::fmt::Debug for Opened {
 }
 
 impl Opened {
-    fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Relaxed)
+    fn note_answer(&self) {
+        let age = u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.answered.fetch_max(age, Ordering::Relaxed);
+    }
+
+    /// For how long nothing was answered on it.
+    fn silence(&self) -> Duration {
+        let answered = Duration::from_millis(self.answered.load(Ordering::Relaxed));
+        self.made.elapsed().saturating_sub(answered)
     }
 }
 
@@ -117,7 +125,6 @@ impl Link {
         let mut again = self.config.endpoints.len();
         loop {
             let opened = self.current();
-            let before = opened.as_ref().map_or(0, Opened::answered);
             let asked = async {
                 let opened = match &opened {
                     Ok(opened) => opened.clone(),
@@ -127,7 +134,7 @@ impl Link {
             };
             let (error, verdict) = match timeout(limit, asked).await {
                 Ok(Ok((answer, opened))) => {
-                    opened.answered.fetch_add(1, Ordering::Relaxed);
+                    opened.note_answer();
                     return Ok(answer);
                 }
                 Ok(Err(error)) => {
@@ -135,8 +142,9 @@ impl Link {
                     (of(operation, &error), verdict)
                 }
                 Err(_) => {
-                    // If others were answered meanwhile the connection is sound, and the server slow.
-                    if opened.as_ref().map_or(0, Opened::answered) == before {
+                    // If others were answered of late the connection is sound, and the server slow.
+                    // One that was answered just after this was written says nothing.
+                    if opened.as_ref().map_or(limit, Opened::silence) >= limit / 2 {
                         self.give_up(&opened);
                     }
                     return Err(Failed::Other(BackendError::timeout(
@@ -203,6 +211,7 @@ impl Link {
             client: Arc::new(client),
             server,
             number: state.made,
+            made: Instant::now(),
             answered: Arc::default(),
         };
         if let Some(place) = state.clients.get_mut(server) {
@@ -249,7 +258,7 @@ fn options(config: &EtcdStoreBuilder) -> Result<ConnectOptions, Error> {
 
 #[cfg(feature = "tls")]
 fn with_tls(options: ConnectOptions, config: &EtcdStoreBuilder) -> Result<ConnectOptions, Error> {
-    use etcd_client::{Certificate, TlsOptions};
+    use etcd_client::{Certificate, Identity, TlsOptions};
 
     if !config.tls {
         return Ok(options);
@@ -257,6 +266,13 @@ fn with_tls(options: ConnectOptions, config: &EtcdStoreBuilder) -> Result<Connec
     let tls = match &config.ca {
         Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(std::fs::read(path)?)),
         None => TlsOptions::new().with_native_roots(),
+    };
+    let tls = match &config.identity {
+        Some((cert, key)) => tls.identity(Identity::from_pem(
+            std::fs::read(cert)?,
+            std::fs::read(key)?,
+        )),
+        None => tls,
     };
     Ok(options.with_tls(tls))
 }

@@ -8,6 +8,7 @@
 
 mod heart;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ pub(crate) struct Plan {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     lease: i64,
     ttl: Duration,
     ageless: bool,
@@ -78,6 +79,11 @@ struct State {
     phase: Phase,
     tickets: usize,
     bytes: usize,
+    /// How many keys have been numbered.
+    numbers: u64,
+    /// Numbers whose keys are gone for certain. They are used again: the server looks at each key that
+    /// was ever below a lock, also at those that are gone, until its history is compacted.
+    free: BTreeSet<u64>,
     idle_since: Instant,
     /// Until then beats go on by themselves.
     active_until: Instant,
@@ -120,6 +126,8 @@ impl Session {
                 phase: Phase::Alive,
                 tickets: 0,
                 bytes: 0,
+                numbers: 0,
+                free: BTreeSet::new(),
                 idle_since: Instant::now(),
                 active_until: Instant::now() + plan.ttl / ACTIVE,
             }),
@@ -167,19 +175,28 @@ impl Session {
         state.phase == Phase::Alive && state.bytes < FULL
     }
 
-    /// Counts a ticket with a key of so many bytes; refused when the session ends.
-    pub(crate) fn join(&self, bytes: usize) -> bool {
+    /// Counts a ticket with a key of so many bytes, and numbers the key; refused when the session ends.
+    pub(crate) fn join(&self, bytes: usize) -> Option<u64> {
         let mut state = self.shared.lock();
         if state.phase != Phase::Alive {
-            return false;
+            return None;
         }
         state.tickets += 1;
         state.bytes += bytes;
-        true
+        let free = state.free.pop_first();
+        Some(free.unwrap_or_else(|| {
+            state.numbers += 1;
+            state.numbers
+        }))
     }
 
-    pub(crate) fn leave(&self, bytes: usize) {
+    /// Counts a ticket no more. The number of its key is used again if the key is gone for certain,
+    /// and no request that was given up can still make or delete it.
+    pub(crate) fn leave(&self, bytes: usize, number: u64, gone: bool) {
         let mut state = self.shared.lock();
+        if gone {
+            state.free.insert(number);
+        }
         state.tickets = state.tickets.saturating_sub(1);
         state.bytes = state.bytes.saturating_sub(bytes);
         state.idle_since = Instant::now();
@@ -275,6 +292,11 @@ pub(crate) async fn settle(
 }
 
 impl Shared {
+    /// Whether the key with this number is gone, and waits to be used again.
+    pub(crate) fn is_free(&self, number: u64) -> bool {
+        self.lock().free.contains(&number)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,12 +1,16 @@
 //! The transactions of the server, and what their answers mean.
 
 use etcd_client::{
-    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn,
-    TxnOp, TxnOpResponse, TxnResponse,
+    Compare, CompareOp, DeleteOptions, DeleteResponse, GetOptions, GetResponse, KeyValue,
+    PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use lockkit_core::backend::Ticket;
 
+use crate::contenders::Key;
 use crate::desk::Standing;
+
+/// So many keys are listed in the answer to an attempt. Behind more, a waiter reads them once.
+const LISTED: i64 = 200;
 
 /// What an attempt has found.
 #[derive(Debug)]
@@ -17,13 +21,15 @@ pub(crate) struct Tried {
     pub(crate) first: bool,
     /// How many keys there are, if the own one is new.
     pub(crate) all: Option<i64>,
+    /// The keys at the revision that created the own one, if it is new and they are not too many.
+    pub(crate) keys: Option<Vec<Key>>,
 }
 
 /// Takes a place: the key is put unless it is there. What was created first holds.
 pub(crate) fn queue(at: &Standing, ticket: &Ticket) -> Txn {
     Txn::new()
         .when([Compare::create_revision(&*at.key, CompareOp::Equal, 0)])
-        .and_then([put(at, ticket), first(&at.directory)])
+        .and_then([put(at, ticket), listed(&at.directory)])
         .or_else([own(at), first(&at.directory)])
 }
 
@@ -32,7 +38,7 @@ pub(crate) fn try_once(at: &Standing, ticket: &Ticket) -> Txn {
     let nobody = Compare::create_revision(&*at.directory, CompareOp::Equal, 0).with_prefix();
     Txn::new()
         .when([nobody])
-        .and_then([put(at, ticket), first(&at.directory)])
+        .and_then([put(at, ticket), listed(&at.directory)])
         .or_else([own(at), first(&at.directory)])
 }
 
@@ -41,6 +47,12 @@ pub(crate) fn leave(at: &Standing) -> Txn {
     Txn::new()
         .when([Compare::create_revision(&*at.key, CompareOp::Greater, 0)])
         .and_then([first(&at.directory), TxnOp::delete(&*at.key, None)])
+}
+
+/// Deletes the key of a hold, and tells what it was. Nothing is ever created before a key that is
+/// there, so that who has held once need not be compared with the others again.
+pub(crate) fn end() -> DeleteOptions {
+    DeleteOptions::new().with_prev_key()
 }
 
 /// Carries out the caller's work if the key is the one that was created at a revision.
@@ -63,17 +75,23 @@ pub(crate) fn tried(at: &Standing, answer: &TxnResponse) -> Option<Tried> {
     let [own, first] = operations.as_slice() else {
         return None;
     };
-    let first_is_own = first_key(first).is_some_and(|kv| kv.key() == at.key.as_bytes());
     match own {
-        TxnOpResponse::Put(_) => Some(Tried {
-            created: Some(answer.header()?.revision()),
-            first: first_is_own,
-            all: got(first).map(GetResponse::count),
-        }),
+        TxnOpResponse::Put(_) => {
+            let listed = got(first)?;
+            let all = listed.count();
+            let complete = i64::try_from(listed.kvs().len()) == Ok(all);
+            Some(Tried {
+                created: Some(answer.header()?.revision()),
+                first: all == 1,
+                all: Some(all),
+                keys: complete.then(|| keys(listed)),
+            })
+        }
         TxnOpResponse::Get(get) => Some(Tried {
             created: get.kvs().first().map(KeyValue::create_revision),
-            first: first_is_own,
+            first: first_key(first).is_some_and(|kv| kv.key() == at.key.as_bytes()),
             all: None,
+            keys: None,
         }),
         _ => None,
     }
@@ -86,6 +104,18 @@ pub(crate) fn held(at: &Standing, answer: &TxnResponse) -> bool {
     answer.succeeded() && first.is_some_and(|kv| kv.key() == at.key.as_bytes())
 }
 
+/// Reads the answer to a deletion with [`end`]: whether the key was the one that was created then.
+pub(crate) fn ended(answer: &DeleteResponse, created: i64) -> bool {
+    let former = answer.prev_kvs().first();
+    former.is_some_and(|kv| kv.create_revision() == created)
+}
+
+/// The keys that a read has found.
+pub(crate) fn keys(answer: &GetResponse) -> Vec<Key> {
+    let key = |kv: &KeyValue| Some((kv.key_str().ok()?.into(), kv.create_revision()));
+    answer.kvs().iter().filter_map(key).collect()
+}
+
 fn put(at: &Standing, ticket: &Ticket) -> TxnOp {
     let options = PutOptions::new().with_lease(at.session.lease());
     TxnOp::put(&*at.key, ticket.holder.to_string(), Some(options))
@@ -93,6 +123,11 @@ fn put(at: &Standing, ticket: &Ticket) -> TxnOp {
 
 fn own(at: &Standing) -> TxnOp {
     TxnOp::get(&*at.key, Some(GetOptions::new().with_keys_only()))
+}
+
+fn listed(directory: &str) -> TxnOp {
+    let options = GetOptions::new().with_prefix().with_keys_only();
+    TxnOp::get(directory, Some(options.with_limit(LISTED)))
 }
 
 fn first(directory: &str) -> TxnOp {

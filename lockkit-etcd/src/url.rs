@@ -20,6 +20,7 @@ impl EtcdStoreBuilder {
     /// | `connect_timeout=1s` | the longest that connecting to one server may take | as shown |
     /// | `request_timeout=1s` | after this time without an answer another server is asked | as shown |
     /// | `ca=/path.pem` | `etcds:` the certificates to trust instead of the system's | none |
+    /// | `cert=/path.pem`, `key=/path.pem` | `etcds:` the client's certificate and its key, for servers that ask for one | none |
     ///
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
@@ -27,7 +28,9 @@ impl EtcdStoreBuilder {
         let mut this = Self::new();
         this.take_behaviour(url)?;
         this.tls = url.scheme() == "etcds";
-        this.ca = url.options.text("ca").filter(|_| this.tls).map(Into::into);
+        if this.tls {
+            this.take_certificates(url)?;
+        }
         url.options.finish()?;
         let expected = "has at least one host and perhaps a prefix of keys: write `etcd://user:password@host:2379,host:2379/locks`";
         url.expect(!url.hosts().is_empty(), expected)?;
@@ -53,6 +56,24 @@ impl EtcdStoreBuilder {
             this.root = Some(root.to_owned());
         }
         Ok(this)
+    }
+
+    fn take_certificates(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
+        let options = &mut url.options;
+        self.ca = options.text("ca").map(Into::into);
+        self.identity = match (options.text("cert"), options.text("key")) {
+            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+            (None, None) => None,
+            (Some(cert), None) => {
+                let why = "its private key is missing: `key`";
+                return Err(InvalidUrl::bad_value("cert", &cert, why));
+            }
+            (None, Some(key)) => {
+                let why = "its certificate is missing: `cert`";
+                return Err(InvalidUrl::bad_value("key", &key, why));
+            }
+        };
+        Ok(())
     }
 
     fn take_behaviour(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
@@ -99,13 +120,14 @@ mod tests {
 
         let full = read(
             "etcds://us3r:s3cret@a:1,b,[::1]:3/app/locks?names=raw&lease=hold&token_base=9&recheck=1s\
-             &connect_timeout=2s&request_timeout=3s&ca=/ca.pem",
+             &connect_timeout=2s&request_timeout=3s&ca=/ca.pem&cert=/c.pem&key=/k.pem",
         )
         .unwrap();
         assert_eq!(full.endpoints, ["a:1", "b:2379", "[::1]:3"]);
         assert_eq!(full.root.as_deref(), Some("app/locks"));
         assert_eq!(full.user, Some(("us3r".into(), "s3cret".into())));
         assert_eq!((full.tls, full.ca.clone()), (true, Some("/ca.pem".into())));
+        assert_eq!(full.identity, Some(("/c.pem".into(), "/k.pem".into())));
         assert_eq!((full.names, full.token_base), (Names::Raw, 9));
         assert_eq!(full.capabilities().ttl_of, TtlOf::PerHold);
         assert_eq!(full.capabilities().ends_by, EndsBy::Lease);
@@ -126,7 +148,11 @@ mod tests {
             "etcd://h/?lease=none",
             "etcd://h/?recheck=0s",
             "etcd://h/?token_base=-1",
-            "etcd://h/?ca=/x&queue=fifo",
+            "etcd://h/?ca=/x",
+            "etcd://h/?queue=fifo",
+            "etcd://h/?cert=/x&key=/y",
+            "etcds://h/?cert=/x",
+            "etcds://h/?key=/x",
         ] {
             assert!(read(text).is_err(), "{text}");
         }

@@ -1,21 +1,23 @@
 //! The task that hears the events of keys: one stream for all locks that are watched here.
 //!
 //! A watch is opened without a revision to start from: one from the past is served from a loop that
-//! runs ten times in a second. The keys are read once the server says that the watch is open, and what
-//! the read has seen is left out of the events.
+//! runs ten times in a second. The keys are read once the server says that the watch is open. Only
+//! deletions are told: see [`contenders`](crate::contenders).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    EventType, GetOptions, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
+    EventType, GetOptions, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse,
+    WatchResponseStream,
 };
 use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::contenders::{Change, Contenders};
+use crate::contenders::Gone;
 use crate::desk::{Asking, Desk};
 use crate::link::{Link, Opened};
+use crate::steps;
 
 const TICK: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
@@ -86,6 +88,7 @@ impl Watcher {
                     _ => return,
                 },
                 () = self.desk.wanted.notified() => {
+                    self.read();
                     if ask(sender, &self.desk.take_wanted()).await.is_none() {
                         return;
                     }
@@ -124,32 +127,34 @@ impl Watcher {
             return;
         }
         if response.created() {
-            if let Some(asking) = self.desk.opened(watch) {
-                let reading = read(Arc::clone(&self.link), Arc::clone(&self.desk), asking);
-                // Detached: it ends when the watch does.
-                drop(self.runtime.spawn(reading));
-            }
+            self.desk.opened(watch);
+            self.read();
             return;
         }
         // Without fragments one response has all events of a revision.
-        let events = response.events().iter().filter_map(|event| {
+        let gone = response.events().iter().filter_map(|event| {
             let kv = event.kv()?;
             let key: Arc<str> = kv.key_str().ok()?.into();
-            let change = match event.event_type() {
-                EventType::Put => Change::Put {
-                    key,
-                    created: kv.create_revision(),
-                },
-                EventType::Delete => Change::Deleted { key },
-            };
-            Some((kv.mod_revision(), change))
+            let revision = kv.mod_revision();
+            matches!(event.event_type(), EventType::Delete).then_some(Gone { key, revision })
         });
-        self.desk.events(watch, events.collect());
+        self.desk.deleted(watch, gone.collect());
+    }
+
+    /// Reads the keys of the locks that want it.
+    fn read(&self) {
+        for asking in self.desk.take_unread() {
+            let reading = read(Arc::clone(&self.link), Arc::clone(&self.desk), asking);
+            // Detached: it ends when the watch does.
+            drop(self.runtime.spawn(reading));
+        }
     }
 }
 
 fn options(watch: i64) -> WatchOptions {
-    WatchOptions::new().with_prefix().with_watch_id(watch)
+    let deletions = [WatchFilterType::NoPut];
+    let options = WatchOptions::new().with_prefix().with_watch_id(watch);
+    options.with_filters(deletions)
 }
 
 async fn ask(sender: &mut WatchRequestSender, wanted: &[Asking]) -> Option<()> {
@@ -173,11 +178,7 @@ async fn read(link: Arc<Link>, desk: Arc<Desk>, asking: Asking) {
         match answer {
             Ok(answer) => {
                 let revision = answer.header().map_or(0, |header| header.revision());
-                let keys = answer.kvs().iter().filter_map(|kv| {
-                    let key: Arc<str> = kv.key_str().ok()?.into();
-                    Some((key, kv.create_revision()))
-                });
-                desk.read(asking.watch, Contenders::read(revision, keys));
+                desk.read(asking.watch, revision, &steps::keys(&answer));
                 return;
             }
             Err(_) => sleep(PAUSE).await,

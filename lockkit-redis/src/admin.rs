@@ -149,7 +149,7 @@ async fn scan(
 ) -> Result<Option<BTreeSet<LockName>>, RedisError> {
     let (locks, queues) = keys::patterns(prefix);
     let locks = locks.iter().map(|it| (it, "hash", NAME_OF_LOCK));
-    let queues = queues.iter().map(|it| (it, "zset", NAME_OF_QUEUE));
+    let queues = queues.iter().map(|it| (it, "list", NAME_OF_QUEUE));
     let mut names = BTreeSet::new();
     for (pattern, kind, name_of) in locks.chain(queues) {
         let mut cursor = "0".to_owned();

@@ -228,7 +228,7 @@ impl DistributedLock for RedisStore {
             let why = "this store was opened with `wake=poll`";
             return Err(fault("watch", Outcome::Rejected, why));
         }
-        let channel = Keys::of(&ticket.name).channel;
+        let channel = keys::channel(&keys::lock(&ticket.name));
         self.inner.desk.watch(ticket, channel)
     }
 

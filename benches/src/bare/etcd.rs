@@ -14,6 +14,7 @@ use tokio::time::sleep;
 
 use super::{Bare, Contender, Fact, Words};
 use crate::failure::{Failure, Outcome};
+use crate::turns::Taken;
 
 /// As many keys in one transaction: what a server takes by default.
 const CHUNK: usize = 128;
@@ -197,8 +198,9 @@ struct Turn {
 
 #[async_trait]
 impl Contender for Turn {
-    async fn turn(&mut self) -> Outcome {
+    async fn turn(&mut self, taken: &mut Taken) -> Outcome {
         self.cluster.taken(&self.name).await?;
+        taken.now();
         self.cluster.freed(&self.name).await
     }
 }

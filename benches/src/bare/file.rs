@@ -11,6 +11,7 @@ use lockkit::url::StoreUrl;
 
 use super::{Bare, Contender, Fact, Words};
 use crate::failure::{Failure, Outcome};
+use crate::turns::Taken;
 
 #[derive(Debug)]
 pub(super) struct Files {
@@ -112,8 +113,10 @@ struct Turn(PathBuf);
 
 #[async_trait]
 impl Contender for Turn {
-    async fn turn(&mut self) -> Outcome {
-        locked(self.0.clone()).await.map(drop)
+    async fn turn(&mut self, taken: &mut Taken) -> Outcome {
+        let _held = locked(self.0.clone()).await?;
+        taken.now();
+        Ok(())
     }
 }
 

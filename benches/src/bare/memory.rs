@@ -9,6 +9,7 @@ use async_trait::async_trait;
 
 use super::{Bare, Contender, Fact, Words};
 use crate::failure::{Failure, Outcome};
+use crate::turns::Taken;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
@@ -75,8 +76,9 @@ struct Turn(Arc<tokio::sync::Mutex<()>>);
 
 #[async_trait]
 impl Contender for Turn {
-    async fn turn(&mut self) -> Outcome {
-        drop(self.0.lock().await);
+    async fn turn(&mut self, taken: &mut Taken) -> Outcome {
+        let _held = self.0.lock().await;
+        taken.now();
         Ok(())
     }
 }

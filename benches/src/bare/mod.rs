@@ -25,7 +25,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit::url::StoreUrl;
 
+#[cfg(feature = "peers")]
+pub(crate) use postgres::options as postgres_options;
+
 use crate::failure::{Failure, Outcome};
+use crate::turns::Taken;
 
 /// A line of a report: what it is, and how it is set.
 pub type Fact = (String, String);
@@ -87,8 +91,8 @@ pub(crate) trait Bare: Debug + Send + Sync {
 /// One of several who want the same.
 #[async_trait]
 pub(crate) trait Contender: Send {
-    /// Waits for it, takes it and gives it back.
-    async fn turn(&mut self) -> Outcome;
+    /// Waits for it, takes it, says so and gives it back.
+    async fn turn(&mut self, taken: &mut Taken) -> Outcome;
 }
 
 /// Opens the bare operations of the store that a URL names.

@@ -10,6 +10,7 @@ use sqlx::{Connection, MySql, MySqlPool, QueryBuilder, Row};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
 use crate::failure::{Failure, Outcome};
+use crate::turns::Taken;
 
 /// As many rows in one statement.
 const CHUNK: usize = 500;
@@ -182,8 +183,9 @@ struct Turn {
 
 #[async_trait]
 impl Contender for Turn {
-    async fn turn(&mut self) -> Outcome {
+    async fn turn(&mut self, taken: &mut Taken) -> Outcome {
         lock(&mut self.connection, &self.name).await?;
+        taken.now();
         unlock(&mut self.connection, &self.name).await
     }
 }

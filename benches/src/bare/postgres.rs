@@ -10,6 +10,7 @@ use sqlx::{Connection, PgPool, Row};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
 use crate::failure::{Failure, Outcome};
+use crate::turns::Taken;
 
 /// As many rows in one statement.
 const CHUNK: usize = 500;
@@ -25,21 +26,7 @@ pub(super) struct Database {
 
 impl Database {
     pub(super) async fn open(url: &StoreUrl) -> Outcome<Self> {
-        let host = url.hosts().first();
-        let host = host.ok_or_else(|| Failure::new("no server is named"))?;
-        let mut server = PgConnectOptions::new_without_pgpass()
-            .host(host.name())
-            .port(host.port().unwrap_or(5432));
-        if let Some(user) = url.user() {
-            server = server.username(user);
-        }
-        if let Some(password) = url.password() {
-            server = server.password(password);
-        }
-        let database = url.path().trim_matches('/');
-        if !database.is_empty() {
-            server = server.database(database);
-        }
+        let server = options(url)?;
         // No look at a connection before each use: that would be another round trip.
         let pool = PgPoolOptions::new()
             .max_connections(10)
@@ -58,6 +45,26 @@ impl Database {
     async fn own(&self) -> Outcome<PgConnection> {
         Ok(PgConnection::connect_with(&self.server).await?)
     }
+}
+
+/// The server and the database that a URL names.
+pub(crate) fn options(url: &StoreUrl) -> Outcome<PgConnectOptions> {
+    let host = url.hosts().first();
+    let host = host.ok_or_else(|| Failure::new("no server is named"))?;
+    let mut server = PgConnectOptions::new_without_pgpass()
+        .host(host.name())
+        .port(host.port().unwrap_or(5432));
+    if let Some(user) = url.user() {
+        server = server.username(user);
+    }
+    if let Some(password) = url.password() {
+        server = server.password(password);
+    }
+    let database = url.path().trim_matches('/');
+    if !database.is_empty() {
+        server = server.database(database);
+    }
+    Ok(server)
 }
 
 async fn lock(connection: &mut PgConnection, name: &str) -> Outcome {
@@ -171,8 +178,9 @@ struct Turn {
 
 #[async_trait]
 impl Contender for Turn {
-    async fn turn(&mut self) -> Outcome {
+    async fn turn(&mut self, taken: &mut Taken) -> Outcome {
         lock(&mut self.connection, &self.name).await?;
+        taken.now();
         unlock(&mut self.connection, &self.name).await
     }
 }

@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
 use crate::failure::{Failure, Outcome};
+use crate::turns::Taken;
 
 /// The version of the client library, which tells nobody; a test compares it with `Cargo.lock`.
 const CLIENT: &str = "1.8.1";
@@ -266,13 +267,14 @@ struct Turn {
 
 #[async_trait]
 impl Contender for Turn {
-    async fn turn(&mut self) -> Outcome {
+    async fn turn(&mut self, taken: &mut Taken) -> Outcome {
         let mut take = self.take.prepare_invoke();
         take.key(&self.keys).arg(&self.channel);
-        let taken: bool = take.invoke_async(&mut self.connection).await?;
-        if !taken && self.messages.recv().await.is_none() {
+        let free: bool = take.invoke_async(&mut self.connection).await?;
+        if !free && self.messages.recv().await.is_none() {
             return Err(Failure::new("the connection ended"));
         }
+        taken.now();
         let mut pass = self.pass.prepare_invoke();
         pass.key(&self.keys);
         Ok(pass.invoke_async(&mut self.connection).await?)

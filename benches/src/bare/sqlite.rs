@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::{Bare, Contender, Fact, Words};
 use crate::failure::{Failure, Outcome};
+use crate::turns::Taken;
 
 /// As many rows in one statement.
 const CHUNK: usize = 500;
@@ -178,10 +179,11 @@ struct Turn {
 
 #[async_trait]
 impl Contender for Turn {
-    async fn turn(&mut self) -> Outcome {
+    async fn turn(&mut self, taken: &mut Taken) -> Outcome {
         while !self.file.tried(&self.name, Duration::from_secs(30)).await? {
             sleep(Duration::from_millis(1)).await;
         }
+        taken.now();
         self.file.freed(&self.name).await
     }
 }

@@ -12,6 +12,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, EventType};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
 use crate::failure::{Failure, Outcome};
+use crate::turns::Taken;
 
 /// How many requests are on their way at the same time.
 const AHEAD: usize = 256;
@@ -172,7 +173,17 @@ impl Bare for Ensemble {
     }
 
     /// Nodes go with their sessions; the lock store's own parents are containers, which the server removes.
-    async fn sweep(&self, _prefix: &str) -> Outcome {
+    /// Those of others are not.
+    async fn sweep(&self, prefix: &str) -> Outcome {
+        for name in self.client.list_children("/").await? {
+            if name.starts_with(prefix) {
+                match self.client.delete(&path(&name), None).await {
+                    // Somebody was faster, or a session has not ended yet.
+                    Ok(()) | Err(Error::NoNode | Error::NotEmpty) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
         Ok(())
     }
 }
@@ -184,8 +195,9 @@ struct Turn {
 
 #[async_trait]
 impl Contender for Turn {
-    async fn turn(&mut self) -> Outcome {
+    async fn turn(&mut self, turns: &mut Taken) -> Outcome {
         taken(&self.client, &self.path).await?;
+        turns.now();
         Ok(self.client.delete(&self.path, None).await?)
     }
 }

@@ -11,40 +11,51 @@ use crate::failure::Outcome;
 use crate::latency::{at, histogram};
 use crate::report::Unit;
 use crate::target::{Side, Target};
+use crate::turns::hand_offs;
 use crate::worker::{Answer, Order, Program, Role, Start, Worker, unexpected};
 
 pub(super) struct Crowd {
+    programs: [Program; 2],
+    starts: [Vec<Start>; 2],
     workers: [Vec<Worker>; 2],
     waits: [Histogram<u64>; 2],
     /// The turns of each contender, over all rounds.
     turns: [Vec<u64>; 2],
+    cold: bool,
 }
 
 impl Crowd {
-    pub(super) async fn start(
+    pub(super) fn new(
         target: &Target,
         url: &str,
         programs: [&Program; 2],
         [contenders, processes]: [usize; 2],
     ) -> Outcome<Self> {
-        let mut workers = [Vec::new(), Vec::new()];
-        for side in Side::BOTH {
-            for number in 0..processes {
+        let starts = Side::BOTH.map(|side| {
+            let start = |number| {
                 let first = contenders * number / processes;
                 let count = contenders * (number + 1) / processes - first;
-                let start = Start {
+                Start {
                     url: url.to_owned(),
-                    side,
+                    // Beside somebody else's lock stands ours.
+                    side: if target.peer.is_some() {
+                        Side::Lock
+                    } else {
+                        side
+                    },
                     name: name(target, side, format_args!("crowd-{contenders}-{processes}")),
                     role: Role::Crowd { first, count },
-                };
-                workers[side as usize].push(Worker::start(programs[side as usize], &start).await?);
-            }
-        }
+                }
+            };
+            (0..processes).map(start).collect()
+        });
         Ok(Self {
-            workers,
+            programs: programs.map(Clone::clone),
+            starts,
+            workers: [Vec::new(), Vec::new()],
             waits: [histogram()?, histogram()?],
             turns: [vec![0; contenders], vec![0; contenders]],
+            cold: false,
         })
     }
 }
@@ -57,6 +68,7 @@ impl Probe for Crowd {
             worker.say(&Order::Turns { span }).await?;
         }
         let (mut rate, mut all) = (0.0, Vec::new());
+        let (mut turns, mut longest) = (Vec::new(), Duration::ZERO);
         let mut waits = histogram()?;
         for worker in workers {
             let answer = worker.hear().await?;
@@ -64,33 +76,54 @@ impl Probe for Crowd {
                 counts,
                 took,
                 waits: seen,
+                taken,
             } = answer
             else {
                 return Err(unexpected(&answer));
             };
             rate += sum(&counts) / took.as_secs_f64();
             all.extend(counts);
+            turns.extend(taken);
+            longest = longest.max(took);
             for (value, count) in seen {
                 waits.saturating_record_n(value, count);
             }
         }
-        for (total, count) in self.turns[side as usize].iter_mut().zip(&all) {
-            *total += count;
+        if !self.cold {
+            for (total, count) in self.turns[side as usize].iter_mut().zip(&all) {
+                *total += count;
+            }
+            self.waits[side as usize].add(&waits)?;
         }
-        self.waits[side as usize].add(&waits)?;
+        if all.len() == 1 {
+            return Ok(vec![Reading::new("cycles", Unit::PerSecond, rate)]);
+        }
+        let passed = f64::from(u32::try_from(hand_offs(&mut turns))?) / longest.as_secs_f64();
         Ok(vec![
-            Reading::new("hand-offs", Unit::PerSecond, rate),
+            Reading::new("hand-offs", Unit::PerSecond, passed),
+            Reading::new("turns", Unit::PerSecond, rate),
             Reading::new("99 % of all waits within", Unit::Seconds, at(&waits, 0.99)),
             // Over all rounds so far: one alone has too few turns to tell favour from chance.
             Reading::new("fairness", Unit::Jain, jain(&self.turns[side as usize])),
         ])
     }
 
-    fn warmed(&mut self) {
+    async fn wake(&mut self) -> Outcome {
         for side in Side::BOTH {
-            self.waits[side as usize].reset();
-            self.turns[side as usize].fill(0);
+            for start in &self.starts[side as usize] {
+                let worker = Worker::start(&self.programs[side as usize], start);
+                self.workers[side as usize].push(worker.await?);
+            }
         }
+        Ok(())
+    }
+
+    fn rest(&mut self) {
+        self.workers = [Vec::new(), Vec::new()];
+    }
+
+    fn set_cold(&mut self, cold: bool) {
+        self.cold = cold;
     }
 
     fn latencies(&self, side: Side) -> Option<&Histogram<u64>> {

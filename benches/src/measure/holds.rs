@@ -15,49 +15,40 @@ use crate::worker::{Answer, Order, Program, Role, Start, Worker, unexpected};
 const LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) struct Holds {
-    keepers: [Worker; 2],
+    program: Program,
+    starts: [Start; 2],
+    /// One of each side, while they hold.
+    keepers: Vec<Worker>,
     counts: [usize; 2],
     bytes: [f64; 2],
     wanted: usize,
+    full: bool,
     ttl: Duration,
     lost: usize,
 }
 
 impl Holds {
-    pub(super) async fn start(target: &Target, program: &Program, count: usize) -> Outcome<Self> {
+    pub(super) fn new(target: &Target, program: &Program, count: usize) -> Self {
         // Short leases, so that a short look sees a whole round of renewals.
         let ttl = Duration::from_secs(if count > 10_000 { 6 } else { 3 });
         let ttl = target.lease(ttl);
-        let start = |side| Start {
+        let starts = Side::BOTH.map(|side| Start {
             url: with_option(&target.url, "ttl", &format!("{}ms", ttl.as_millis())),
             side,
             name: name(target, side, format_args!("holds-{count}")),
             role: Role::Keeper { ttl },
-        };
-        let mut keepers = [
-            Worker::start(program, &start(Side::Lock)).await?,
-            Worker::start(program, &start(Side::Bare)).await?,
-        ];
-        let (mut counts, mut bytes) = ([0; 2], [0.0; 2]);
-        for side in Side::BOTH {
-            let limit = LIMIT;
-            let order = Order::Fill { count, limit };
-            let answer = keepers[side as usize].ask(&order).await?;
-            let Answer::Filled { count, bytes: each } = answer else {
-                return Err(unexpected(&answer));
-            };
-            (counts[side as usize], bytes[side as usize]) = (count, each);
-        }
-        let wanted = count;
-        let lost = 0;
-        Ok(Self {
-            keepers,
-            counts,
-            bytes,
-            wanted,
+        });
+        Self {
+            program: program.clone(),
+            starts,
+            keepers: Vec::new(),
+            counts: [0; 2],
+            bytes: [0.0; 2],
+            wanted: count,
+            full: false,
             ttl,
-            lost,
-        })
+            lost: 0,
+        }
     }
 
     async fn read(&mut self, side: Side) -> Outcome<Vec<Reading>> {
@@ -105,6 +96,29 @@ impl Probe for Holds {
         self.read(side).await
     }
 
+    async fn wake(&mut self) -> Outcome {
+        for start in &self.starts {
+            self.keepers
+                .push(Worker::start(&self.program, start).await?);
+        }
+        for side in Side::BOTH {
+            let (count, limit) = (self.wanted, LIMIT);
+            let order = Order::Fill { count, limit };
+            let answer = self.keepers[side as usize].ask(&order).await?;
+            let Answer::Filled { count, bytes, full } = answer else {
+                return Err(unexpected(&answer));
+            };
+            self.counts[side as usize] = count;
+            self.bytes[side as usize] = bytes;
+            self.full |= full && side == Side::Lock;
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self) {
+        self.keepers.clear();
+    }
+
     /// Both at the same time: each counts its own processor time.
     async fn round(&mut self, _first: Side, _span: Duration) -> Outcome<[Vec<Reading>; 2]> {
         let span = self.span();
@@ -123,7 +137,12 @@ impl Probe for Holds {
         let mut note = format!("lease {:?}", self.ttl);
         let [held, _] = self.counts;
         if held < self.wanted {
-            let so_far = format!(", {} were taken in {LIMIT:?}", thousands(held));
+            let held = thousands(held);
+            let so_far = if self.full {
+                format!(", {held}: a process may open no more files")
+            } else {
+                format!(", {held} were taken in {LIMIT:?}")
+            };
             note.push_str(&so_far);
         }
         if self.lost > 0 {

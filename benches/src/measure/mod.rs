@@ -56,8 +56,16 @@ pub(crate) trait Probe: Send {
         })
     }
 
-    /// Forgets what the first round has collected, in which caches were cold.
-    fn warmed(&mut self) {}
+    /// Gets everything ready that rests between two passes.
+    async fn wake(&mut self) -> Outcome {
+        Ok(())
+    }
+
+    /// Ends what need not run while other cases are measured.
+    fn rest(&mut self) {}
+
+    /// Whether what is measured now is forgotten: a pass begins, and caches are cold.
+    fn set_cold(&mut self, _cold: bool) {}
 
     /// All latencies of a side, if single ones were measured.
     fn latencies(&self, _side: Side) -> Option<&Histogram<u64>> {
@@ -89,6 +97,8 @@ pub(crate) enum Case {
     Recovery,
     /// So many holds are kept.
     Holds(usize),
+    /// The lock of somebody else, with so many contenders in so many processes.
+    Peer(usize, usize),
 }
 
 /// All of them, in the order of the report.
@@ -110,6 +120,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::Holds(1),
     Case::Holds(1_000),
     Case::Holds(100_000),
+    Case::Peer(1, 1),
+    Case::Peer(8, 1),
+    Case::Peer(8, 4),
 ];
 
 impl Case {
@@ -122,16 +135,20 @@ impl Case {
             Self::FarSolo | Self::FarCrowd => Topic::Distance,
             Self::Recovery => Topic::Recovery,
             Self::Holds(_) => Topic::Holds,
+            Self::Peer(..) => Topic::Peers,
         }
     }
 
     pub(crate) fn name(self) -> String {
         match self {
             Self::Solo => "1 task".into(),
+            Self::Peer(1, _) => "1 alone".into(),
             Self::Tasks(1) => "1 task, 1 name".into(),
             Self::Tasks(count) => format!("{count} tasks, {count} names"),
-            Self::Crowd(count, 1) => format!("{count} in 1 process"),
-            Self::Crowd(count, processes) => format!("{count} in {processes} processes"),
+            Self::Crowd(count, 1) | Self::Peer(count, 1) => format!("{count} in 1 process"),
+            Self::Crowd(count, processes) | Self::Peer(count, processes) => {
+                format!("{count} in {processes} processes")
+            }
             Self::ManyNames => "64 tasks, 10 000 names".into(),
             Self::FarSolo => "1 task".into(),
             Self::FarCrowd => "8 in 4 processes".into(),
@@ -146,10 +163,19 @@ impl Case {
     pub(crate) const fn weight(self) -> Option<f64> {
         match self {
             // Those who poll have few turns.
-            Self::Crowd(..) => Some(2.0),
+            Self::Crowd(..) | Self::Peer(..) => Some(2.0),
             Self::FarSolo | Self::FarCrowd => Some(4.0),
             Self::Solo | Self::Tasks(_) | Self::ManyNames => Some(1.0),
             Self::Recovery | Self::Holds(_) => None,
+        }
+    }
+
+    /// How long a round is at least.
+    pub(crate) const fn least(self) -> Duration {
+        match self {
+            // Longer than the pauses of those who poll, which are up to a quarter of a second.
+            Self::Peer(2.., _) => Duration::from_millis(400),
+            _ => Duration::ZERO,
         }
     }
 
@@ -157,65 +183,56 @@ impl Case {
     pub(crate) const fn rounds(self, of: usize) -> usize {
         match self {
             Self::Recovery | Self::Holds(_) if of > 3 => 3,
-            Self::Holds(1) => 1,
             _ => of,
         }
     }
 
-    /// Whether the first round is measured for nothing.
-    pub(crate) const fn warms_up(self) -> bool {
+    /// Whether it is measured again and again during a run, each time after a round for nothing. What takes
+    /// long to get ready is measured once.
+    pub(crate) const fn comes_again(self) -> bool {
         self.weight().is_some()
     }
 
     /// Gets ready to measure it; `None` where it means nothing, or was not asked for.
-    pub(crate) async fn open(
+    pub(crate) fn open(
         self,
         target: &Target,
         program: &Program,
     ) -> Outcome<Option<Box<dyn Probe>>> {
-        if let Some(peer) = &target.peer {
-            return self.open_peer(target, peer, program).await;
+        if target.peer.is_some() != matches!(self, Self::Peer(..)) {
+            return Ok(None);
         }
         Ok(Some(match self {
             Self::Solo => Box::new(solo::Solo::new(target)?),
             Self::Tasks(count) => Box::new(tasks::Tasks::new(target, count, None)),
             Self::ManyNames => Box::new(tasks::Tasks::new(target, 64, Some(10_000))),
             Self::Crowd(_, processes) if processes > 1 && !target.is_shared() => return Ok(None),
-            Self::Crowd(count, processes) => {
-                let crowd =
-                    crowd::Crowd::start(target, &target.url, [program; 2], [count, processes]);
-                Box::new(crowd.await?)
-            }
+            Self::Crowd(count, processes) => Box::new(crowd::Crowd::new(
+                target,
+                &target.url,
+                [program; 2],
+                [count, processes],
+            )?),
             Self::FarSolo => match &target.far {
                 Some(_) => Box::new(far::Far::new(target)?),
                 None => return Ok(None),
             },
             Self::FarCrowd => match &target.far {
-                Some(far) => {
-                    let crowd = crowd::Crowd::start(target, &far.url, [program; 2], [8, 4]);
-                    Box::new(crowd.await?)
-                }
+                Some(far) => Box::new(crowd::Crowd::new(target, &far.url, [program; 2], [8, 4])?),
                 None => return Ok(None),
             },
             Self::Recovery if !target.is_shared() => return Ok(None),
             Self::Recovery => Box::new(recovery::Recovery::new(target, program)),
-            Self::Holds(count) => Box::new(holds::Holds::start(target, program, count).await?),
+            Self::Holds(count) => Box::new(holds::Holds::new(target, program, count)),
+            Self::Peer(count, processes) => {
+                let programs = [target.peer.as_ref().unwrap_or(program), program];
+                Box::new(crowd::Crowd::new(
+                    target,
+                    &target.url,
+                    programs,
+                    [count, processes],
+                )?)
+            }
         }))
-    }
-
-    /// Somebody else's lock is measured where its program takes turns.
-    async fn open_peer(
-        self,
-        target: &Target,
-        peer: &Program,
-        program: &Program,
-    ) -> Outcome<Option<Box<dyn Probe>>> {
-        let crowd = match self {
-            Self::Crowd(count, processes) => [count, processes],
-            _ => return Ok(None),
-        };
-        let programs = [peer, program];
-        let crowd = crowd::Crowd::start(target, &target.url, programs, crowd).await?;
-        Ok(Some(Box::new(crowd)))
     }
 }

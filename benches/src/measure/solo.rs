@@ -21,6 +21,7 @@ pub(super) struct Solo {
     cycles: [Cycle; 2],
     interval: Option<Duration>,
     seen: [Histogram<u64>; 2],
+    cold: bool,
 }
 
 impl Solo {
@@ -30,6 +31,7 @@ impl Solo {
             cycles: [cycle(Side::Lock)?, cycle(Side::Bare)?],
             interval: None,
             seen: [histogram()?, histogram()?],
+            cold: false,
         })
     }
 
@@ -63,17 +65,17 @@ impl Probe for Solo {
         });
         let seen = tasks.join_next().await;
         let seen = seen.ok_or_else(|| Failure::new("the task is gone"))???;
-        self.seen[side as usize].add(&seen)?;
+        if !self.cold {
+            self.seen[side as usize].add(&seen)?;
+        }
         Ok(vec![
             Reading::new("half of all cycles within", Unit::Seconds, at(&seen, 0.5)),
             Reading::new("99 % of all cycles within", Unit::Seconds, at(&seen, 0.99)),
         ])
     }
 
-    fn warmed(&mut self) {
-        for seen in &mut self.seen {
-            seen.reset();
-        }
+    fn set_cold(&mut self, cold: bool) {
+        self.cold = cold;
     }
 
     fn latencies(&self, side: Side) -> Option<&Histogram<u64>> {

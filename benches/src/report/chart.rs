@@ -1,6 +1,6 @@
 //! Points on a logarithmic axis: the lock, its store's bare operations, and how far they are apart.
 
-use super::words::{escape, more_is_better, ratio, value};
+use super::words::{compared, escape, more_is_better, ratio, value};
 use super::{Figure, Report, Topic, Unit};
 
 /// The size of a drawing, in its own units; the page scales it.
@@ -110,7 +110,7 @@ pub(super) fn draw(report: &Report, topic: Topic, what: &str) -> Option<String> 
         format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">\n");
     svg.push_str(&text(0.0, 14.0, "what", "start", what));
     svg.push_str(&text(RIGHT, 14.0, "better", "end", better));
-    svg.push_str(&text(WIDTH, 14.0, "better", "end", "lock ÷ bare"));
+    svg.push_str(&text(WIDTH, 14.0, "better", "end", compared(topic)));
     for (decade, x) in axis.marks() {
         svg.push_str(&format!(
             "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{height}\"/>\n"

@@ -1,7 +1,7 @@
 //! What is to be seen first, as a table for the manual.
 
-use super::Report;
 use super::words::{glance_rows, ratio, value};
+use super::{LOCK_OF, Report, Topic};
 use crate::machine::date;
 
 /// Where a table stands in a document.
@@ -10,15 +10,15 @@ const END: &str = "<!-- measured: end -->\n";
 
 pub(super) fn write(report: &Report) -> String {
     let mut text = String::from("|");
-    for store in &report.stores {
+    for store in report.own_stores() {
         text.push_str(&format!(" | {}", store.label));
     }
     text.push_str(" |\n|---");
-    text.push_str(&"|---".repeat(report.stores.len()));
+    text.push_str(&"|---".repeat(report.own_stores().count()));
     text.push_str("|\n");
     for (heading, topic, row) in glance_rows(report) {
         text.push_str(&format!("| {heading}"));
-        for store in &report.stores {
+        for store in report.own_stores() {
             let figure = report.find(topic, row, &store.label);
             let cell = figure.map_or_else(
                 || "–".to_owned(),
@@ -31,7 +31,8 @@ pub(super) fn write(report: &Report) -> String {
         }
         text.push_str(" |\n");
     }
-    let servers = report.stores.iter().filter_map(|store| {
+    text.push_str(&peers(report));
+    let servers = report.own_stores().filter_map(|store| {
         let server = store.facts.iter().find(|(name, _)| name == "server");
         server.map(|(_, version)| format!("{}: {version}", store.label))
     });
@@ -48,6 +49,46 @@ pub(super) fn write(report: &Report) -> String {
         servers.join(", "),
     ));
     text
+}
+
+/// The locks of others, one in a row, beside ours on the same server.
+fn peers(report: &Report) -> String {
+    let mut rows = String::new();
+    for peer in &report.stores {
+        let Some(on) = &peer.peer_on else { continue };
+        let of = peer.facts.iter().find(|(name, _)| name == LOCK_OF);
+        let name = of.map_or(&peer.label, |(_, version)| version);
+        rows.push_str(&format!("| {name} | {on}"));
+        for (case, what) in [
+            ("1 alone", "cycles"),
+            ("8 in 4 processes", "hand-offs"),
+            ("8 in 4 processes", "turns"),
+        ] {
+            let case = format!("{on}, {case}");
+            let figure = report.find(Topic::Peers, (&case, what), &peer.label);
+            let shown = figure.and_then(|figure| {
+                let ours = value(figure.bare.as_ref()?.median, figure.unit);
+                Some(format!(
+                    "{} | {ours} | {}",
+                    value(figure.lock.median, figure.unit),
+                    ratio(figure)?
+                ))
+            });
+            rows.push_str(&format!(
+                " | {}",
+                shown.unwrap_or_else(|| "– | – | –".into())
+            ));
+        }
+        rows.push_str(" |\n");
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "\n| lock of | on | cycles, alone | ours | theirs ÷ ours | hand-offs, 8 in 4 processes | ours | theirs ÷ ours \
+         | turns, the same 8 | ours | theirs ÷ ours |\n|{}\n{rows}",
+        "---|".repeat(11)
+    )
 }
 
 /// The document with the table between its marks replaced; `None` if it has no such marks.

@@ -4,6 +4,7 @@
 //! The JSON is this module's [`Report`], field for field; `format` grows when a field changes its
 //! meaning or goes. Times are seconds, memory is bytes.
 
+mod agree;
 mod chart;
 mod curves;
 mod markdown;
@@ -18,6 +19,9 @@ use crate::machine::Machine;
 use crate::noise::Spread;
 
 pub(crate) use words::thousands;
+
+/// The fact of a peer that says whose lock it is, and which version.
+pub const LOCK_OF: &str = "lock of";
 
 /// The version of the JSON.
 pub const FORMAT: u32 = 1;
@@ -40,6 +44,9 @@ pub struct Report {
     pub curves: Vec<Curve>,
     /// What could not be measured, and why.
     pub failures: Vec<String>,
+    /// What is not here, so that nobody tried to measure it.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// How it was measured.
@@ -64,6 +71,9 @@ pub struct Store {
     pub label: String,
     /// Its URL, without anything that may be secret.
     pub url: String,
+    /// Where it is the lock of somebody else: the label of the store.
+    #[serde(default)]
+    pub peer_on: Option<String>,
     /// What it says of itself.
     pub facts: Vec<Fact>,
     /// What a cycle of its bare operations is.
@@ -95,11 +105,13 @@ pub enum Topic {
     Recovery,
     /// Many holds.
     Holds,
+    /// The locks of others.
+    Peers,
 }
 
 impl Topic {
     /// All, in the order of the report.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Solo,
         Self::Throughput,
         Self::Crowd,
@@ -107,6 +119,7 @@ impl Topic {
         Self::Distance,
         Self::Recovery,
         Self::Holds,
+        Self::Peers,
     ];
 }
 
@@ -147,7 +160,8 @@ pub struct Figure {
     pub store: String,
     /// The lock.
     pub lock: Spread,
-    /// The store's own operations; `None` where they mean nothing here.
+    /// The store's own operations, or our lock beside that of somebody else; `None` where they mean nothing
+    /// here.
     pub bare: Option<Spread>,
     /// The lock divided by the bare operations, round by round.
     pub ratio: Option<Spread>,
@@ -191,12 +205,17 @@ impl Report {
     /// # Errors
     /// - [`Failure`](crate::Failure) if it is not such a text.
     pub fn from_json(text: &str) -> crate::Outcome<Self> {
-        let report: Self = serde_json::from_str(text)?;
-        if report.format != FORMAT {
-            let message = format!("this is format {} and not {FORMAT}", report.format);
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        // First, for another format has other fields.
+        let Head { format } = serde_json::from_str(text)?;
+        if format != FORMAT {
+            let message = format!("this is format {format} and not {FORMAT}");
             return Err(crate::Failure::new(message));
         }
-        Ok(report)
+        Ok(serde_json::from_str(text)?)
     }
 
     /// The report as a table for a terminal.
@@ -222,6 +241,18 @@ impl Report {
     #[must_use]
     pub fn put_into(&self, document: &str) -> Option<String> {
         markdown::replace(document, &self.to_markdown())
+    }
+
+    /// The ratios that differ from those of another run by more than the limit, though neither run has marked
+    /// them as noisy.
+    #[must_use]
+    pub fn disagreements(&self, other: &Self) -> Vec<String> {
+        agree::disagreements(self, other)
+    }
+
+    /// The stores that were measured with our lock.
+    pub(crate) fn own_stores(&self) -> impl Iterator<Item = &Store> {
+        self.stores.iter().filter(|store| store.peer_on.is_none())
     }
 
     /// The figures of a topic, in the order in which they were measured.

@@ -1,6 +1,6 @@
 //! The report as one HTML file: no script, no font, no picture from anywhere else.
 
-use super::words::{escape, glance_rows, method, ratio, title, value};
+use super::words::{compared, escape, glance_rows, method, ratio, title, value};
 use super::{Figure, Report, Topic, Unit, chart, curves};
 use crate::machine::date;
 use crate::noise::Spread;
@@ -33,7 +33,7 @@ pub(super) fn write(report: &Report) -> String {
 
 fn head(report: &Report) -> String {
     let machine = &report.machine;
-    let labels = report.stores.iter().map(|store| {
+    let labels = report.own_stores().map(|store| {
         let color = chart::color(report, &store.label);
         format!(
             "<span class=\"c{color}\"><i></i>{}</span>",
@@ -46,15 +46,19 @@ fn head(report: &Report) -> String {
     } else {
         "<p class=\"warning\">The program was not optimised: these figures mean nothing.</p>\n"
     };
+    let busy = machine.busy().map_or_else(String::new, |busy| {
+        format!("<p class=\"warning\">{}</p>\n", escape(&busy))
+    });
     let percent = report.method.noise_limit * 100.0;
     format!(
         "<header>\n<h1>Lock stores compared</h1>\n\
-         <p class=\"sub\">lockkit {}, {} UTC, {} with {} cores, {}</p>\n{warning}\
+         <p class=\"sub\">lockkit {}, {} UTC, {} with {} cores, {}</p>\n{warning}{busy}\
          <p>Beside each lock stand the bare operations of its own store, measured in turns in the same \
          run. Compare their <em>ratio</em>: it changes least with the machine and its load. A ratio with \
          a tilde varies by more than {percent:.0} % within this run.</p>\n\
          <p class=\"legend\">{} <span class=\"key\"><b class=\"full\"></b>the lock</span> \
-         <span class=\"key\"><b class=\"hollow\"></b>bare operations</span></p>\n</header>\n",
+         <span class=\"key\"><b class=\"hollow\"></b>bare operations</span> \
+         <span class=\"key\"><b class=\"bar\"></b>where the true median of the lock lies</span></p>\n</header>\n",
         escape(&machine.lockkit),
         date(machine.began),
         escape(&machine.processor),
@@ -68,7 +72,7 @@ fn glance(report: &Report) -> String {
     let mut rows = String::new();
     for (heading, topic, row) in glance_rows(report) {
         rows.push_str(&format!("<tr><th scope=\"row\">{heading}</th>"));
-        for store in &report.stores {
+        for store in report.own_stores() {
             let figure = report.find(topic, row, &store.label);
             rows.push_str(&figure.map_or_else(|| "<td>–</td>".to_owned(), cell));
         }
@@ -85,7 +89,7 @@ fn glance(report: &Report) -> String {
 }
 
 fn headings(report: &Report) -> String {
-    let each = report.stores.iter().map(|store| {
+    let each = report.own_stores().map(|store| {
         let color = chart::color(report, &store.label);
         format!(
             "<th scope=\"col\" class=\"c{color}\"><i></i>{}</th>",
@@ -151,6 +155,7 @@ const fn id(topic: Topic) -> &'static str {
         Topic::Distance => "distance",
         Topic::Recovery => "recovery",
         Topic::Holds => "holds",
+        Topic::Peers => "peers",
     }
 }
 
@@ -158,13 +163,19 @@ const fn id(topic: Topic) -> &'static str {
 fn table(report: &Report, topic: Topic) -> String {
     let charted = matches!(
         topic,
-        Topic::Solo | Topic::Throughput | Topic::Crowd | Topic::Distance
+        Topic::Solo | Topic::Throughput | Topic::Crowd | Topic::Distance | Topic::Peers
     );
+    let [ours, other] = if topic == Topic::Peers {
+        ["theirs", "ours"]
+    } else {
+        ["lock", "bare"]
+    };
     let open = if charted { "" } else { " open" };
     let mut text = format!(
         "<details{open}>\n<summary>All figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th>\
-         <th>measured</th><th>store</th><th>lock</th><th>from – to</th><th>bare</th><th>lock ÷ bare</th>\
-         <th>from – to</th><th>note</th></tr></thead>\n<tbody>\n"
+         <th>measured</th><th>store</th><th>{ours}</th><th>from – to</th><th>{other}</th><th>{}</th>\
+         <th>from – to</th><th>note</th></tr></thead>\n<tbody>\n",
+        compared(topic)
     );
     for figure in report.of(topic) {
         let color = chart::color(report, &figure.store);
@@ -209,8 +220,13 @@ fn settings(report: &Report) -> String {
             bare.push_str(&format!("; after a kill: {}", store.bare_recovery));
         }
         bare.push_str(&format!("; hold: {}", store.bare_hold));
+        if let Some(on) = &store.peer_on {
+            bare = format!("beside it: our lock on {on}");
+        } else {
+            bare.insert_str(0, "bare ");
+        }
         text.push_str(&format!(
-            "<dt class=\"c{color}\"><i></i>{} <code>{}</code></dt>\n<dd>{}</dd>\n<dd class=\"note\">bare {}</dd>\n",
+            "<dt class=\"c{color}\"><i></i>{} <code>{}</code></dt>\n<dd>{}</dd>\n<dd class=\"note\">{}</dd>\n",
             escape(&store.label),
             escape(&store.url),
             facts.join(" · "),
@@ -229,9 +245,10 @@ fn settings(report: &Report) -> String {
         load(report.machine.load_before),
         load(report.machine.load_after),
     ));
-    if !report.failures.is_empty() {
+    let absent: Vec<&String> = report.failures.iter().chain(&report.left_out).collect();
+    if !absent.is_empty() {
         text.push_str("<h3>Not measured</h3>\n<ul class=\"warning\">\n");
-        for failure in &report.failures {
+        for failure in absent {
             text.push_str(&format!("<li>{}</li>\n", escape(failure)));
         }
         text.push_str("</ul>\n");

@@ -3,6 +3,7 @@
 use super::words::{method, ratio, title, value};
 use super::{Report, Topic};
 use crate::machine::date;
+use crate::noise::Spread;
 
 /// How wide a terminal is taken to be.
 const WIDTH: usize = 100;
@@ -10,13 +11,19 @@ const WIDTH: usize = 100;
 pub(super) fn write(report: &Report) -> String {
     let mut text = head(report);
     for topic in Topic::ALL {
-        if report.of(topic).next().is_some() {
-            text.push_str(&block(report, topic));
+        if report.of(topic).next().is_none() {
+            continue;
         }
+        text.push_str(&if topic == Topic::Peers {
+            peers(report)
+        } else {
+            block(report, topic)
+        });
     }
-    if !report.failures.is_empty() {
+    let absent: Vec<&String> = report.failures.iter().chain(&report.left_out).collect();
+    if !absent.is_empty() {
         text.push_str("\nNot measured\n");
-        for failure in &report.failures {
+        for failure in absent {
             text.push_str(&format!("  {failure}\n"));
         }
     }
@@ -35,6 +42,9 @@ fn head(report: &Report) -> String {
     );
     if !machine.optimised {
         text.push_str("This program is not optimised: build it with `--release`, these figures mean nothing.\n");
+    }
+    if let Some(busy) = machine.busy() {
+        text.push_str(&format!("{busy}\n"));
     }
     for store in &report.stores {
         let facts = store
@@ -63,7 +73,7 @@ fn block(report: &Report, topic: Topic) -> String {
     for (case, what) in report.rows(topic) {
         columns[0].push(format!("{case}: {what}"));
     }
-    for store in &report.stores {
+    for store in report.own_stores() {
         let mut column = vec![store.label.clone()];
         for row in report.rows(topic) {
             let figure = report.find(topic, row, &store.label);
@@ -98,6 +108,28 @@ fn block(report: &Report, topic: Topic) -> String {
             text.push_str(&wrapped(&format!("{}: {}", store.label, notes.join("; "))));
         }
     }
+    text
+}
+
+/// Each of others in a line of its own: they are on different stores.
+fn peers(report: &Report) -> String {
+    let topic = Topic::Peers;
+    let mut text = format!("\n{}\n{}", title(topic), wrapped(method(topic)));
+    let headings = ["", "theirs", "ours", "theirs ÷ ours"];
+    let mut columns = headings.map(|heading| vec![heading.to_owned()]);
+    for figure in report.of(topic) {
+        let shown = |spread: &Spread| value(spread.median, figure.unit);
+        let row = [
+            format!("{}, {}: {}", figure.store, figure.case, figure.what),
+            shown(&figure.lock),
+            figure.bare.as_ref().map(shown).unwrap_or_default(),
+            ratio(figure).unwrap_or_default(),
+        ];
+        for (column, cell) in columns.iter_mut().zip(row) {
+            column.push(cell);
+        }
+    }
+    text.push_str(&aligned(&columns));
     text
 }
 

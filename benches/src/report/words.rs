@@ -82,6 +82,7 @@ pub(crate) const fn title(topic: Topic) -> &'static str {
         Topic::Distance => "Far away",
         Topic::Recovery => "A killed holder",
         Topic::Holds => "Holding many",
+        Topic::Peers => "The locks of others",
     }
 }
 
@@ -98,7 +99,8 @@ pub(crate) const fn method(topic: Topic) -> &'static str {
         Topic::Crowd => {
             "All contenders acquire and release the same name without a pause; those of one process share \
              one client. A wait that the end of a round cuts off counts with what it had lasted. Fairness \
-             is Jain's index over the turns of all contenders: 1 if all had the same, 1/n if one had all."
+             is Jain's index over the turns of all contenders: 1 if all had the same, 1/n if one had all. \
+             A hand-off is a turn of another contender than before."
         }
         Topic::Names => {
             "64 tasks of one client on 10 000 names, and how many times as fast that is as 64 tasks that \
@@ -114,6 +116,11 @@ pub(crate) const fn method(topic: Topic) -> &'static str {
         Topic::Holds => {
             "A process of its own acquires so many locks and does nothing but keep them. Its processor time \
              is counted over a round of renewals."
+        }
+        Topic::Peers => {
+            "Other people's locks, as their documentation uses them, and beside each our own on the same server, \
+             measured in turns with the same orders. Who takes again what it has just given back has a turn \
+             but hands nothing over. The ratio is that of theirs to ours."
         }
     }
 }
@@ -153,6 +160,14 @@ const GLANCE: &[(Topic, &str, &str, &str)] = &[
     ),
     (Topic::Holds, "1000 ", "memory", "memory of a hold"),
 ];
+
+/// What the ratios of a topic compare.
+pub(crate) const fn compared(topic: Topic) -> &'static str {
+    match topic {
+        Topic::Peers => "theirs ÷ ours",
+        _ => "lock ÷ bare",
+    }
+}
 
 /// The rows of [`GLANCE`] that were measured: heading, topic, and case with what was measured.
 pub(crate) fn glance_rows(report: &Report) -> Vec<(&'static str, Topic, (&str, &str))> {

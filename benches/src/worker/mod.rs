@@ -32,6 +32,8 @@ pub struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
+    /// Whether what it says beside its answers is shown.
+    is_heard: bool,
 }
 
 impl Program {
@@ -44,7 +46,19 @@ impl Program {
             path: std::env::current_exe()?,
             arguments: vec![ARGUMENT.into()],
             environment: Vec::new(),
+            is_heard: true,
         })
+    }
+
+    /// This program as a contender with somebody else's lock.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the system does not tell where it is.
+    #[cfg(feature = "peers")]
+    pub fn peer(peer: crate::Peer) -> Outcome<Self> {
+        let mut program = Self::own()?;
+        program.arguments.push(peer.label().into());
+        Ok(program)
     }
 
     /// A foreign program that takes the same orders and gives the same answers, in any language:
@@ -57,6 +71,8 @@ impl Program {
             path: path.into(),
             arguments: arguments.into_iter().map(Into::into).collect(),
             environment: Vec::new(),
+            // Libraries greet, in the midst of the progress bar.
+            is_heard: false,
         }
     }
 
@@ -109,9 +125,16 @@ pub(crate) enum Answer {
         counts: Vec<u64>,
         took: Duration,
         waits: Vec<(u64, u64)>,
+        /// When which contender had it: nanoseconds of the clock that the processes share.
+        taken: Vec<(u64, usize)>,
     },
     /// How many are held, and the bytes that each takes in this process.
-    Filled { count: usize, bytes: f64 },
+    Filled {
+        count: usize,
+        bytes: f64,
+        /// It may have no more, because each is an open file.
+        full: bool,
+    },
     /// The processor time that was used, and how many were lost.
     Window { used: Duration, lost: usize },
     /// It did not work.
@@ -138,6 +161,11 @@ impl Worker {
             )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(if program.is_heard {
+                Stdio::inherit()
+            } else {
+                Stdio::null()
+            })
             .kill_on_drop(true)
             .spawn()?;
         let pipes = (child.stdin.take(), child.stdout.take());

@@ -18,6 +18,7 @@ use crate::failure::{Failure, Outcome};
 use crate::latency::{histogram, record};
 use crate::measure::usage;
 use crate::target::Side;
+use crate::turns::Taken;
 
 /// How many tasks fill a keeper at the same time.
 const FILLERS: usize = 64;
@@ -79,9 +80,10 @@ enum Member {
 }
 
 async fn crowd(start: &Start, first: usize, count: usize, input: &mut Input) -> Outcome {
-    let mut members = Vec::new();
+    let mut members = others(start, count).await?;
     let mut client = None;
     match start.side {
+        _ if !members.is_empty() => {}
         Side::Lock => {
             let one = lockkit::connect(&start.url).await?;
             for _ in 0..count {
@@ -102,7 +104,7 @@ async fn crowd(start: &Start, first: usize, count: usize, input: &mut Input) -> 
             return Err(Failure::new("a crowd only takes turns"));
         };
         let answer;
-        (answer, members) = turns(members, span).await?;
+        (answer, members) = turns(members, first, span).await?;
         // What was given up at the end is out of the store's queue before the others have their turn.
         if let Some(client) = &client {
             client.drain().await;
@@ -112,8 +114,33 @@ async fn crowd(start: &Start, first: usize, count: usize, input: &mut Input) -> 
     Ok(())
 }
 
-/// All take turns until `span` is over.
-async fn turns(members: Vec<Member>, span: Duration) -> Outcome<(Answer, Vec<Member>)> {
+/// Those who contend with somebody else's lock, if the arguments of this program say whose.
+#[cfg(feature = "peers")]
+async fn others(start: &Start, count: usize) -> Outcome<Vec<Member>> {
+    let mut members = Vec::new();
+    let label = std::env::args().nth(2);
+    if let Some(label) = label {
+        let peer = crate::Peer::named(&label)?;
+        for _ in 0..count {
+            let contender = peer.contender(&start.url, &start.name).await?;
+            members.push(Member::Bare(contender));
+        }
+    }
+    Ok(members)
+}
+
+#[cfg(not(feature = "peers"))]
+#[expect(clippy::unused_async, reason = "with the feature it waits")]
+async fn others(_start: &Start, _count: usize) -> Outcome<Vec<Member>> {
+    Ok(Vec::new())
+}
+
+/// All take turns until `span` is over; `first` is the number of the first.
+async fn turns(
+    members: Vec<Member>,
+    first: usize,
+    span: Duration,
+) -> Outcome<(Answer, Vec<Member>)> {
     let start = Instant::now();
     let mut tasks = JoinSet::new();
     let mut members: Vec<_> = members.into_iter().enumerate().collect();
@@ -130,10 +157,11 @@ async fn turns(members: Vec<Member>, span: Duration) -> Outcome<(Answer, Vec<Mem
     let took = start.elapsed();
     done.sort_by_key(|(number, _)| *number);
     let mut waits = histogram()?;
-    let (mut counts, mut members) = (Vec::new(), Vec::new());
-    for (_, (member, count, seen)) in done {
+    let (mut counts, mut members, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, (member, taken, seen)) in done {
         waits.add(seen)?;
-        counts.push(count);
+        counts.push(u64::try_from(taken.count())?);
+        all.extend(taken.of(first + number));
         members.push(member);
     }
     let waits = waits.iter_recorded();
@@ -143,6 +171,7 @@ async fn turns(members: Vec<Member>, span: Duration) -> Outcome<(Answer, Vec<Mem
         counts,
         took,
         waits,
+        taken: all,
     };
     Ok((answer, members))
 }
@@ -152,28 +181,28 @@ type Seen = hdrhistogram::Histogram<u64>;
 impl Member {
     /// Takes turns until the end. A wait that the end cuts off counts with what it had lasted: else those
     /// who starve would not be seen.
-    async fn turns(mut self, end: Instant) -> Outcome<(Self, u64, Seen)> {
-        let (mut count, mut waits) = (0, histogram()?);
+    async fn turns(mut self, end: Instant) -> Outcome<(Self, Taken, Seen)> {
+        let (mut taken, mut waits) = (Taken::default(), histogram()?);
         loop {
             // Where nothing is waited for, the others of this thread get their turns all the same.
             consume_budget().await;
             let began = Instant::now();
             if began >= end {
-                return Ok((self, count, waits));
+                return Ok((self, taken, waits));
             }
             match &mut self {
                 Self::Lock(lock) => match timeout_at(end, lock.acquire()).await {
                     Ok(guard) => {
                         record(&mut waits, began.elapsed());
-                        guard?.release().await?;
-                        count += 1;
+                        let guard = guard?;
+                        taken.now();
+                        guard.release().await?;
                     }
                     Err(_) => record(&mut waits, began.elapsed()),
                 },
                 Self::Bare(contender) => {
-                    contender.turn().await?;
+                    contender.turn(&mut taken).await?;
                     record(&mut waits, began.elapsed());
-                    count += 1;
                 }
             }
         }
@@ -237,14 +266,16 @@ async fn keeper(start: &Start, ttl: Duration, input: &mut Input) -> Outcome {
                 } else {
                     usize::MAX
                 };
+                let full = most < count;
                 let count = count.min(most);
                 let before = usage::resident()?;
                 kept.fill(&start.name, count, limit, ttl).await?;
                 let grown = usage::resident()?.saturating_sub(before);
+                let full = full && kept.count() == count;
                 let count = kept.count();
                 #[expect(clippy::cast_precision_loss, reason = "it is shown with two digits")]
                 let bytes = grown as f64 / count.max(1) as f64;
-                Answer::Filled { count, bytes }
+                Answer::Filled { count, bytes, full }
             }
             Order::Window { span } => {
                 let before = usage::processor();

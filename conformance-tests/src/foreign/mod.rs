@@ -7,11 +7,13 @@ mod curator;
 mod etcd;
 mod go_etcd;
 mod gozk;
+mod jetcd;
 mod kazoo;
 mod peer;
 mod redis_py;
 mod redisson;
 mod servers;
+mod turns;
 mod zk;
 
 use std::env;
@@ -24,11 +26,13 @@ pub use curator::Curator;
 pub use etcd::EtcdVersion;
 pub use go_etcd::GoEtcd;
 pub use gozk::GoZk;
+pub use jetcd::Jetcd;
 pub use kazoo::Kazoo;
 pub use peer::Peer;
 pub use redis_py::RedisPy;
 pub use redisson::Redisson;
 pub use servers::Version;
+pub use turns::Turns;
 pub use zk::ZkVersion;
 
 /// What to do about a program that is not there.
@@ -70,14 +74,18 @@ fn is_built_from(directory: &Path, sources: &[(&str, &str)]) -> bool {
 
 /// Starts the class `Peer` of a Java program.
 fn java(directory: &Path) -> Command {
-    let mut classes = OsString::from(directory.join("classes"));
-    classes.push(":");
-    classes.push(directory.join("lib/*"));
     let mut java = Command::new("java");
-    // A short life: quick to start, small.
-    java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"])
-        .arg("-cp")
-        .arg(classes)
-        .arg("Peer");
+    // A short life: quick to start.
+    java.arg("-XX:TieredStopAtLevel=1")
+        .args(java_words(directory, "classes", "Peer"));
     java
+}
+
+/// The arguments that start a class of a Java program, in a small process.
+fn java_words(directory: &Path, classes: &str, class: &str) -> Vec<OsString> {
+    let mut path = OsString::from(directory.join(classes));
+    path.push(":");
+    path.push(directory.join("lib/*"));
+    let words = ["-XX:+UseSerialGC", "-Xmx128m", "-cp"].map(OsString::from);
+    words.into_iter().chain([path, class.into()]).collect()
 }

@@ -43,6 +43,24 @@ impl EtcdCluster {
     /// # Errors
     /// - [`Failure`] if they cannot be started.
     pub async fn start_program(guard: &Path, program: &Path, size: usize) -> Outcome<Self> {
+        Self::start_words(guard, program, size, &[]).await
+    }
+
+    /// Starts one member below this program itself, with more options.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be started.
+    pub async fn start_with(more: &[&str]) -> Outcome<Self> {
+        let guard = std::env::current_exe()?;
+        Self::start_words(&guard, Self::PROGRAM.as_ref(), 1, more).await
+    }
+
+    async fn start_words(
+        guard: &Path,
+        program: &Path,
+        size: usize,
+        more: &[&str],
+    ) -> Outcome<Self> {
         let mut ports = Vec::new();
         for _ in 0..size {
             ports.push((free_port()?, free_port()?));
@@ -72,6 +90,7 @@ impl EtcdCluster {
             ];
             let process = ServerCommand::new(guard, program)
                 .args(words.into_iter().flatten())
+                .args(more.iter().copied())
                 .start()?;
             members.push(Member { process, port });
         }

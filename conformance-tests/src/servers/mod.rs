@@ -8,6 +8,7 @@
 //! The guardian is a program that calls [`guardian::serve`] first in its `main`: the `server-guard`
 //! binary of this crate, or any other.
 
+mod certificates;
 mod etcd;
 mod family;
 mod fresh;
@@ -22,6 +23,7 @@ mod redis;
 mod unprivileged;
 mod zk;
 
+pub use certificates::Certificates;
 pub use etcd::EtcdCluster;
 pub use mysql::{MysqlPrograms, MysqlServer};
 pub use nutcracker::Nutcracker;

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `acquire NAME` | waits for the lock, then looks at the guard |
 //! | `check` | looks at the guard |
+//! | `put` | does a guarded write under the hold, whether it still stands or not |
 //! | `release` | gives the lock back |
 //! | `work NAME MILLIS` | takes the lock, looks at it twice and gives it back, again and again |
 //! | `write NAME MILLIS` | the same with a guarded write after each look, whatever it saw; holds for longer |

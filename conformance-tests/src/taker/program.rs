@@ -104,6 +104,7 @@ impl Program {
             match words[..] {
                 ["acquire", name] => self.acquire(name).await?,
                 ["check"] => self.held()?.check(),
+                ["put"] => self.put().await?,
                 ["release"] => self.release().await?,
                 ["work", name, millis] => {
                     let worker = self.worker(name)?;
@@ -145,6 +146,16 @@ impl Program {
             held.check();
             self.held = Some(held);
         }
+        Ok(())
+    }
+
+    async fn put(&self) -> Outcome {
+        let writer = self.writer.ok_or_else(|| Failure::new("no writer"))?;
+        let held = self.held()?;
+        let worker = &held.worker;
+        worker
+            .write_once(&self.client, writer, held.hold, &held.guard)
+            .await;
         Ok(())
     }
 

@@ -45,7 +45,14 @@ impl Worker {
         }
     }
 
-    async fn write_once(&self, client: &LockClient, writer: Writer, hold: u64, guard: &Guard) {
+    /// One write under a hold, which may have ended.
+    pub(super) async fn write_once(
+        &self,
+        client: &LockClient,
+        writer: Writer,
+        hold: u64,
+        guard: &Guard,
+    ) {
         self.note(hold, Op::Write, Phase::Invoke);
         let written = writer(client, guard).await;
         let phase = match written {

@@ -1,9 +1,12 @@
 //! Users and roles.
 
+use std::time::Duration;
+
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::{Outcome, ensure};
 use etcd_client::Permission;
 use lockkit_core::{Error, Outcome as Effect};
+use tokio::time::sleep;
 
 use crate::world::{LONG, builder, client_of};
 
@@ -58,5 +61,27 @@ pub(crate) async fn a_user_needs_its_prefix_and_no_more() -> Outcome {
         let shown = format!("{error:?} {error} {:?}", Error::from(error.clone()));
         ensure(!shown.contains(PASSWORD), "a password is shown")?;
     }
+    Ok(())
+}
+
+/// The servers of others give tokens for minutes; this one for a second.
+pub(crate) async fn a_token_that_has_ended_is_made_anew() -> Outcome {
+    let cluster = EtcdCluster::start_with(&["--auth-token-ttl", "1"]).await?;
+    guarded(&cluster).await?;
+    let store = builder(&cluster.ports())
+        .user("app", PASSWORD)
+        .connect()
+        .await?;
+    let lock = client_of(&store, LONG)?.lock("jobs")?;
+    let guard = lock.acquire().await?;
+    for _ in 0..2 {
+        // Nobody asks for anything meanwhile: a token that is used lives on.
+        sleep(Duration::from_secs(4)).await;
+        let other = lock.inspect().await?;
+        ensure(other.is_some(), "the hold is gone")?;
+    }
+    guard.release().await?;
+    sleep(Duration::from_secs(4)).await;
+    lock.acquire().await?.release().await?;
     Ok(())
 }

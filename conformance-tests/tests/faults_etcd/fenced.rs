@@ -1,5 +1,6 @@
 //! Work that is done only while a hold stands.
 
+use conformance_tests::history::{Op, Phase};
 use conformance_tests::proxy::{Direction, Flow, Proxy};
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::within;
@@ -7,7 +8,7 @@ use conformance_tests::{Failure, Outcome, ensure};
 use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
 use lockkit_etcd::{Fenced, FencedError};
 
-use crate::world::{LONG, SOON, TTL, builder, client, client_of};
+use crate::world::{LONG, SOON, TTL, builder, client, client_of, taker};
 
 fn put(value: &str) -> Txn {
     Txn::new().and_then([TxnOp::put("stock", value, None)])
@@ -48,7 +49,7 @@ pub(crate) async fn work_is_done_while_the_hold_stands() -> Outcome {
 }
 
 /// It hears nothing for longer than its lease, as if it had been frozen, and writes then.
-pub(crate) async fn work_of_a_paused_holder_is_refused() -> Outcome {
+pub(crate) async fn work_of_a_silent_holder_is_refused() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let server = ([127, 0, 0, 1], cluster.ports()[0]).into();
@@ -87,5 +88,37 @@ pub(crate) async fn work_of_a_paused_holder_is_refused() -> Outcome {
         "a stale holder wrote",
     )?;
     new.release().await?;
+    Ok(())
+}
+
+/// A process that is frozen while it holds, for longer than its lease, writes when it goes on.
+pub(crate) async fn work_of_a_paused_holder_is_refused() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let mut paused = taker(&cluster, TTL).await?;
+    let stale = paused.acquire("jobs").await?;
+    let wrote = paused.run("put").await?;
+    ensure(wrote.phase == Phase::Ok, wrote.line())?;
+    paused.stop()?;
+    let client = client(&cluster, TTL).await?;
+    let guard = within(SOON, client.lock("jobs")?.acquire()).await??;
+    let token = guard.token().get();
+    ensure(token > stale, "the token did not grow")?;
+    let fenced = Fenced::by(&client, &guard).ok_or_else(|| Failure::new("the store is etcd"))?;
+    let put = TxnOp::put("jobs/written", token.to_string(), None);
+    fenced.commit(Txn::new().and_then([put])).await?;
+    paused.resume()?;
+    let wrote = paused.run("put").await?;
+    ensure(
+        wrote.op == Op::Write && wrote.phase == Phase::Fail,
+        format!("not refused: {}", wrote.line()),
+    )?;
+    let kept = asker.get("jobs/written", None).await?;
+    let kept = kept.kvs().first().map(|kv| kv.value().to_vec());
+    ensure(
+        kept == Some(token.to_string().into_bytes()),
+        "a stale holder wrote",
+    )?;
+    guard.release().await?;
     Ok(())
 }

@@ -19,6 +19,10 @@ mod members;
 #[cfg(unix)]
 mod network;
 #[cfg(unix)]
+mod order;
+#[cfg(all(unix, feature = "secure"))]
+mod secure;
+#[cfg(unix)]
 mod world;
 
 #[cfg(unix)]
@@ -29,7 +33,7 @@ fn main() -> ExitCode {
     if let Some(code) = guardian::serve() {
         return code;
     }
-    conformance_tests::Ground::new("faults-of-etcd", missing(EtcdCluster::PROGRAM))
+    let ground = conformance_tests::Ground::new("faults-of-etcd", missing(EtcdCluster::PROGRAM))
         .trial(keys::a_revoked_lease_is_told_soon)
         .trial(keys::a_revoked_lease_grants_nothing_to_its_waiter)
         .trial(keys::a_lease_takes_the_hold_and_the_waiter_of_one_client)
@@ -40,13 +44,21 @@ fn main() -> ExitCode {
         .trial(keys::nothing_is_left_in_the_end)
         .trial(keys::an_old_session_counts_from_its_last_beat)
         .trial(fenced::work_is_done_while_the_hold_stands)
+        .trial(fenced::work_of_a_silent_holder_is_refused)
         .trial(fenced::work_of_a_paused_holder_is_refused)
+        .trial(order::nine_waiters_in_nine_processes_are_served_in_order)
         .trial(network::a_grant_whose_reply_is_dropped_is_one_hold)
+        .trial(network::a_key_is_used_again_when_it_is_gone_for_certain)
         .trial(network::acquires_that_are_dropped_leave_nothing_behind_cut_connections)
         .trial(members::a_dead_endpoint_fails_no_call)
         .trial(members::a_killed_leader_costs_nobody_the_order)
         .trial(members::a_frozen_member_is_passed_over)
         .trial(members::a_frozen_leader_that_comes_back_grants_nothing_twice)
         .trial(access::a_user_needs_its_prefix_and_no_more)
-        .run(3)
+        .trial(access::a_token_that_has_ended_is_made_anew);
+    #[cfg(feature = "secure")]
+    let ground = ground
+        .trial(secure::tls_needs_a_server_that_is_trusted)
+        .trial(secure::a_server_may_ask_for_the_client_s_certificate);
+    ground.run(3)
 }

@@ -51,6 +51,34 @@ pub(crate) async fn a_grant_whose_reply_is_dropped_is_one_hold() -> Outcome {
     Ok(())
 }
 
+/// A deletion without an answer may be carried out late: its key is nobody's any more.
+pub(crate) async fn a_key_is_used_again_when_it_is_gone_for_certain() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let proxy = proxy(&cluster).await?;
+    let lock = behind(&proxy).await?.lock("jobs")?;
+    lock.acquire().await?.release().await?;
+    let guard = lock.acquire().await?;
+    let first = keys(&mut asker).await?;
+    guard.release().await?;
+    let guard = lock.acquire().await?;
+    let again = keys(&mut asker).await?;
+    ensure(
+        first.len() == 1 && first == again,
+        format!("{first:?} {again:?}"),
+    )?;
+    cut(&proxy, Dropped::Silence);
+    within(SOON, guard.release()).await??;
+    let guard = within(SOON, lock.acquire()).await??;
+    let other = keys(&mut asker).await?;
+    ensure(
+        other.len() == 1 && other != first,
+        format!("{first:?} {other:?}"),
+    )?;
+    guard.release().await?;
+    Ok(())
+}
+
 pub(crate) async fn acquires_that_are_dropped_leave_nothing_behind_cut_connections() -> Outcome {
     const ACQUIRES: u32 = 200;
     let cluster = EtcdCluster::of(1).await?;

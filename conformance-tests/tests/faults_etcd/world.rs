@@ -1,8 +1,10 @@
 //! Servers, clients, and what to ask of them.
 
+use std::path::Path;
 use std::time::Duration;
 
 use conformance_tests::servers::EtcdCluster;
+use conformance_tests::taker::Taker;
 use conformance_tests::task::{Task, spawn, until};
 use conformance_tests::{Failure, Outcome};
 use etcd_client::{Client, GetOptions};
@@ -33,6 +35,13 @@ pub(crate) fn client_of(store: &EtcdStore, ttl: Duration) -> Outcome<LockClient>
 
 pub(crate) async fn client(cluster: &EtcdCluster, ttl: Duration) -> Outcome<LockClient> {
     client_of(&store(cluster).await?, ttl)
+}
+
+/// A process that takes locks with leases of `ttl`.
+pub(crate) async fn taker(cluster: &EtcdCluster, ttl: Duration) -> Outcome<Taker> {
+    let program = Path::new(env!("CARGO_BIN_EXE_lock-taker"));
+    let url = format!("etcd://{}", cluster.endpoints());
+    Taker::start(program, &url, ttl).await
 }
 
 /// When and why a hold ended, as its holder learned of it.

@@ -113,7 +113,7 @@ async fn asked(server: &RedisServer, way: &str) -> Outcome {
     let before = server.calls("evalsha").await?;
     let queue = format!("lockkit_queue:{{jobs/{way}}}");
     until("the waiter has asked", async || {
-        let queued: u64 = server.run(&["ZCARD", &queue]).await?;
+        let queued: u64 = server.run(&["LLEN", &queue]).await?;
         Ok(queued > 0 || server.calls("evalsha").await? > before + 1)
     })
     .await

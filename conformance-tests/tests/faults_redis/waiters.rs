@@ -114,7 +114,7 @@ async fn queued(server: &RedisServer, place: usize) -> Outcome<Taker> {
 async fn in_line(server: &RedisServer, count: usize) -> Outcome {
     let queue = format!("lockkit_queue:{{{NAME}}}");
     until("they stand in the queue", async || {
-        let queued: usize = server.run(&["ZCARD", &queue]).await?;
+        let queued: usize = server.run(&["LLEN", &queue]).await?;
         Ok(queued >= count)
     })
     .await

@@ -1,10 +1,15 @@
 //! Guarded writes.
 
+use std::path::Path;
+
+use conformance_tests::history::{Op, Phase};
 use conformance_tests::proxy::{Direction, Flow, Proxy};
+use conformance_tests::taker::Taker;
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{Guard, LockClient};
+use lockkit_core::{ClientId, Guard, LockClient};
 use lockkit_zk::{Fenced, FencedError, Write, Written};
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::world::{Plot, SOON, TTL, client};
 
@@ -66,9 +71,8 @@ pub(crate) async fn only_a_holder_writes() -> Outcome {
     Ok(())
 }
 
-/// Its line is silent for longer than its session, as if the process had been stopped; another holds
-/// meanwhile.
-pub(crate) async fn a_holder_that_was_paused_past_its_ttl_writes_nothing() -> Outcome {
+/// Its line is silent for longer than its session; another holds meanwhile.
+pub(crate) async fn a_holder_whose_line_was_silent_past_its_ttl_writes_nothing() -> Outcome {
     let plot = Plot::new().await?;
     let proxy = Proxy::start(([127, 0, 0, 1], plot.port).into()).await?;
     let paused = client(plot.builder_at(proxy.addr().port())).await?;
@@ -96,5 +100,58 @@ pub(crate) async fn a_holder_that_was_paused_past_its_ttl_writes_nothing() -> Ou
         "a stale holder wrote",
     )?;
     next.release().await?;
+    Ok(())
+}
+
+/// A process that is frozen while it holds, for longer than its session, writes when it goes on.
+pub(crate) async fn a_holder_that_was_paused_past_its_ttl_writes_nothing() -> Outcome {
+    let plot = Plot::new().await?;
+    let name = format!("jobs-{}", ClientId::random());
+    let node = format!("/{name}-written");
+    plot.bare
+        .create(
+            &node,
+            b"",
+            &CreateMode::Persistent.with_acls(Acls::anyone_all()),
+        )
+        .await?;
+    let program = Path::new(env!("CARGO_BIN_EXE_lock-taker"));
+    let url = format!(
+        "zk://127.0.0.1:{}/?root={}&ttl={}ms",
+        plot.port,
+        plot.root,
+        TTL.as_millis()
+    );
+    let mut paused = Taker::start(program, &url, TTL).await?;
+    let stale = paused.acquire(&name).await?;
+    let wrote = paused.run("put").await?;
+    ensure(wrote.phase == Phase::Ok, wrote.line())?;
+    paused.stop()?;
+    let client = client(plot.builder()).await?;
+    let guard = within(TTL * 2 + SOON, client.lock(name.as_str())?.acquire()).await??;
+    let token = guard.token().get();
+    ensure(token > stale, "the token did not grow")?;
+    let ours = token.to_string();
+    by(&client, &guard)?
+        .write(&[Write::set(&node, ours.as_str())])
+        .await?;
+    paused.resume()?;
+    let refused = async {
+        loop {
+            let wrote = paused.run("put").await?;
+            // Its connection was closed meanwhile: nothing is known of a write before it has another.
+            if wrote.phase != Phase::Info {
+                return Ok::<_, Failure>(wrote);
+            }
+        }
+    };
+    let wrote = within(SOON, refused).await??;
+    ensure(
+        wrote.op == Op::Write && wrote.phase == Phase::Fail,
+        format!("not refused: {}", wrote.line()),
+    )?;
+    let kept = plot.bare.get_data(&node).await?.0;
+    ensure(kept == ours.as_bytes(), "a stale holder wrote")?;
+    guard.release().await?;
     Ok(())
 }

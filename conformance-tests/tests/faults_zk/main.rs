@@ -11,6 +11,8 @@ fn main() -> ExitCode {
 #[cfg(unix)]
 mod access;
 #[cfg(unix)]
+mod aged;
+#[cfg(unix)]
 mod ensemble;
 #[cfg(unix)]
 mod fenced;
@@ -43,10 +45,13 @@ fn main() -> ExitCode {
         .trial(network::the_age_of_the_session_counts)
         .trial(network::waiters_keep_their_places_over_lost_connections)
         .trial(network::two_hundred_dropped_acquires_on_a_bad_line)
-        .trial(order::eight_waiters_in_three_processes_are_served_in_order)
+        .trial(order::nine_waiters_in_nine_processes_are_served_in_order)
         .trial(order::past_the_last_number_the_order_is_that_of_creation)
         .trial(order::an_empty_queue_goes_and_tokens_still_grow)
+        .trial(aged::an_old_queue_is_replaced_when_it_is_empty)
+        .trial(aged::past_the_last_number_who_came_first_is_served_first)
         .trial(fenced::only_a_holder_writes)
+        .trial(fenced::a_holder_whose_line_was_silent_past_its_ttl_writes_nothing)
         .trial(fenced::a_holder_that_was_paused_past_its_ttl_writes_nothing)
         .trial(access::a_user_shares_locks_with_itself_alone)
         .trial(access::the_chroot_is_made_and_kept)

@@ -9,8 +9,8 @@ use zookeeper_client::{Acls, CreateMode};
 
 use crate::world::{LONG, Plot, SOON, client};
 
-/// Nine clients in three processes, one of them this one.
-pub(crate) async fn eight_waiters_in_three_processes_are_served_in_order() -> Outcome {
+/// Each waiter is a process of its own; one is this one, with a session beside that of the holder.
+pub(crate) async fn nine_waiters_in_nine_processes_are_served_in_order() -> Outcome {
     let plot = Plot::new().await?;
     let program = Path::new(env!("CARGO_BIN_EXE_lock-taker"));
     let url = format!(

@@ -1,10 +1,8 @@
 //! TLS with certificates of our own making, and SASL.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use conformance_tests::servers::{ZkCommand, ZkServer, free_port};
+use conformance_tests::servers::{Certificates, ZkCommand, ZkServer, free_port};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::Outcome as Effect;
 use lockkit_zk::Auth;
@@ -12,46 +10,9 @@ use tempfile::TempDir;
 
 use crate::world::{Plot, client};
 
-fn openssl(directory: &Path, words: &str) -> Outcome {
-    let done = Command::new("openssl")
-        .args(words.split(' '))
-        .current_dir(directory)
-        .stderr(Stdio::null())
-        .status()?;
-    ensure(done.success(), words)
-}
-
-fn certificates(directory: &Path) -> Outcome {
-    std::fs::write(
-        directory.join("names"),
-        "subjectAltName=DNS:localhost,IP:127.0.0.1",
-    )?;
-    for authority in ["ca", "other"] {
-        openssl(
-            directory,
-            &format!(
-                "req -x509 -newkey rsa:2048 -nodes -keyout {authority}.key -out {authority}.crt -days 2 -subj /CN={authority}"
-            ),
-        )?;
-    }
-    openssl(
-        directory,
-        "req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost",
-    )?;
-    openssl(
-        directory,
-        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile names",
-    )?;
-    openssl(
-        directory,
-        "pkcs12 -export -in server.crt -inkey server.key -out server.p12 -passout pass:changeit",
-    )
-}
-
 pub(crate) async fn tls_needs_a_certificate_that_is_trusted() -> Outcome {
-    let directory = TempDir::new()?;
-    certificates(directory.path())?;
-    let path = |file: &str| directory.path().join(file).display().to_string();
+    let certificates = Certificates::make()?;
+    let path = |file: &str| certificates.path(file).display().to_string();
     let secure = free_port()?;
     let netty = "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory";
     // The system's package of the server does not name all the parts of Netty that it needs for TLS.
@@ -63,7 +24,7 @@ pub(crate) async fn tls_needs_a_certificate_that_is_trusted() -> Outcome {
         .option(netty)
         .line(format!("secureClientPort={secure}"))
         .line(format!("ssl.keyStore.location={}", path("server.p12")))
-        .line("ssl.keyStore.password=changeit")
+        .line(format!("ssl.keyStore.password={}", Certificates::PASSWORD))
         .line("ssl.clientAuth=none");
     let server = ZkServer::start(&command).await?;
     let plot = Plot::on(&server).await?;

@@ -11,7 +11,7 @@ use lockkit_etcd::{EtcdStore, Names};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(60);
 
 /// `etcdctl lock NAME`: it writes its key when it holds.
@@ -54,7 +54,7 @@ impl Ctl {
     }
 }
 
-async fn client(cluster: &EtcdCluster) -> Outcome<LockClient> {
+pub(crate) async fn client(cluster: &EtcdCluster) -> Outcome<LockClient> {
     let mut store = EtcdStore::builder().names(Names::Raw);
     for port in cluster.ports() {
         store = store.endpoint("127.0.0.1", port);

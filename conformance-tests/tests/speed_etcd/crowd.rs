@@ -6,8 +6,9 @@ use conformance_tests::servers::EtcdCluster;
 use conformance_tests::{Outcome, ensure};
 
 use crate::bound;
-use crate::solo::{client_at, slow_way};
+use crate::solo::{client_at, median, slow_way};
 use conformance_tests::contention::contend;
+use tokio::time::Instant;
 
 const SPAN: Duration = Duration::from_secs(4);
 
@@ -46,4 +47,36 @@ pub(crate) async fn eight_and_sixty_four_on_loopback() -> Outcome {
     let kept = rates[1] / rates[0];
     println!("64 have {kept:.2} of the rate of 8");
     ensure(kept >= 0.2, format!("64 have {kept:.2} of the rate of 8"))
+}
+
+/// The server keeps the keys of the past in mind until its history is compacted, and passes by all of
+/// them whenever it looks below a lock.
+pub(crate) async fn a_lock_that_was_taken_often_is_as_fast() -> Outcome {
+    const CYCLES: u32 = 100;
+    const OFTEN: u32 = 40;
+    let cluster = EtcdCluster::of(1).await?;
+    let client = client_at(cluster.ports()[0]).await?;
+    let (old, lock) = (client.lock("often")?, client.lock("seldom")?);
+    for _ in 0..CYCLES * OFTEN {
+        old.acquire().await?.release().await?;
+    }
+    let (mut often, mut seldom) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        for (lock, times) in [(&old, &mut often), (&lock, &mut seldom)] {
+            let start = Instant::now();
+            for _ in 0..CYCLES {
+                lock.acquire().await?.release().await?;
+            }
+            times.push(start.elapsed() / CYCLES);
+        }
+    }
+    let (often, seldom) = (median(often)?, median(seldom)?);
+    println!(
+        "taken {} times before: {often:?} a cycle, otherwise {seldom:?}",
+        CYCLES * OFTEN
+    );
+    ensure(
+        often <= seldom.mul_f64(1.5),
+        format!("{often:?}, {seldom:?}"),
+    )
 }

@@ -28,9 +28,10 @@ fn main() -> ExitCode {
     }
     conformance_tests::Ground::new("speed-of-etcd", missing(EtcdCluster::PROGRAM))
         .trial(solo::a_cycle_is_two_round_trips)
-        .trial(solo::a_cycle_costs_little_more_than_a_put_and_a_deletion)
+        .trial(solo::a_cycle_costs_little_more_than_its_two_requests)
         .trial(crowd::eight_through_the_proxy_hand_over_in_one_trip)
         .trial(crowd::eight_and_sixty_four_on_loopback)
+        .trial(crowd::a_lock_that_was_taken_often_is_as_fast)
         // One after the other: each wants the machine.
         .run(1)
 }

@@ -50,8 +50,7 @@ pub(crate) async fn eight_and_sixty_four_keep_up_with_a_bare_list() -> Outcome {
             ours.push(client_at(server.port()).await?.lock("crowd")?);
             bare.push(List::connect(server.port(), number).await?);
         }
-        let ours = contend(ours, SPAN).await?;
-        let bare = contend(bare, SPAN).await?;
+        let (ours, bare) = compare(ours, bare).await?;
         let (rate, least, fair) = (ours.per_second(), bare.per_second(), ours.fairness());
         let ratio = rate / least;
         println!(

@@ -34,7 +34,7 @@ impl World {
     /// Waits until so many stand in the queue.
     fn queued(&self, count: u32) {
         eventually("they stand in the queue", || {
-            self.server.ask(&["ZCARD", "lockkit_queue:{job}"]) == count.to_string()
+            self.server.ask(&["LLEN", "lockkit_queue:{job}"]) == count.to_string()
         });
     }
 }

@@ -7,6 +7,7 @@ use lockkit_core::{HolderId, LossReason};
 use tokio::sync::Notify;
 
 use super::Standing;
+use crate::contenders::{Before, Key};
 
 /// So many released tickets are remembered.
 const REMEMBERED: usize = 8192;
@@ -15,13 +16,17 @@ const REMEMBERED: usize = 8192;
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) at: Standing,
-    /// Requests that may still create the key.
+    /// Requests that may still create the key, or delete it.
     pub(super) unanswered: u32,
     /// It was found to hold, and nobody was told.
     pub(super) granted: bool,
     pub(super) lost: Option<LossReason>,
     pub(super) told_loss: bool,
     pub(super) bell: Option<Arc<Notify>>,
+    /// Who stood before it when its key was created, until the watch of its lock takes that over.
+    pub(super) listed: Option<Before>,
+    /// Who stands before it now. Known only while the deletions of all keys of its lock are told.
+    pub(super) before: Option<Before>,
 }
 
 impl Place {
@@ -33,6 +38,8 @@ impl Place {
             lost: None,
             told_loss: false,
             bell: None,
+            listed: None,
+            before: None,
         }
     }
 
@@ -43,6 +50,13 @@ impl Place {
         self.granted = false;
         self.lost = None;
         self.told_loss = false;
+        self.listed = None;
+        self.before = None;
+    }
+
+    /// The keys at the revision that created its own.
+    pub(super) fn list(&mut self, keys: &[Key]) {
+        self.listed = self.at.created.map(|created| Before::of(created, keys));
     }
 
     pub(super) fn lose(&mut self, reason: LossReason) {

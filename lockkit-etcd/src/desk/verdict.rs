@@ -4,38 +4,59 @@ use lockkit_core::backend::{Grant, Wake};
 use lockkit_core::{FencingToken, LossReason};
 
 use super::place::Place;
-use super::views::View;
+use crate::contenders::{Before, Gone, Key};
 use crate::mutant::{Broken, EtcdMutant};
 
 impl Place {
-    /// Looks at the keys of its lock, all of which must be of one revision: a lease that ends takes
-    /// the key of a holder and that of a waiter of the same client in one.
-    pub(super) fn look(&mut self, view: &View, broken: Broken) {
-        let Some(contenders) = view.contenders() else {
+    /// A key of its lock is gone. Nothing is decided on it before all that went with the same revision
+    /// are known: a lease that ends takes the key of a holder and that of a waiter of the same client
+    /// in one.
+    pub(super) fn deleted(&mut self, gone: &Gone, broken: Broken) {
+        if gone.key == self.at.key {
+            // Nobody else ever has this key.
+            if self.at.created.is_some_and(|at| at < gone.revision) {
+                self.vanish(broken);
+            }
+        } else if let Some(before) = &mut self.before {
+            before.remove(gone);
+        }
+    }
+
+    /// The keys of its lock were read at a revision.
+    ///
+    /// Before an answer has told when its own key was created, one of that name may be the former one:
+    /// keys are used again.
+    pub(super) fn read(&mut self, revision: i64, keys: &[Key], broken: Broken) {
+        let Some(created) = self.at.created.filter(|created| *created <= revision) else {
+            // It comes with an answer that is under way, and that lists the others.
             return;
         };
-        match (contenders.created(&self.at.key), self.at.created) {
-            (Some(created), _) => {
-                // Nobody else ever has this key, so that it is ours although no answer said so.
-                self.at.created = Some(created);
-                if !self.at.held && contenders.before(created) == 0 {
-                    self.at.held = true;
-                    self.granted = true;
-                    self.ring();
-                }
-            }
-            (None, Some(created)) if broken.is(EtcdMutant::GrantToExpiredLease) => {
-                if !self.at.held && contenders.before(created) == 0 {
-                    self.at.held = true;
-                    self.granted = true;
-                    self.ring();
-                }
-            }
+        let own = keys.iter().find(|(key, _)| *key == self.at.key);
+        let there = own.is_some_and(|(_, at)| *at == created);
+        if there || broken.is(EtcdMutant::GrantToExpiredLease) {
+            self.before = Some(Before::of(created, keys));
+            self.listed = None;
+        }
+        if !there {
             // It was there, and everything since is known.
-            (None, Some(created)) if contenders.seen() >= created => {
-                self.lose(LossReason::Superseded);
-            }
-            (None, _) => {}
+            self.vanish(broken);
+        }
+    }
+
+    /// Its own key is gone.
+    fn vanish(&mut self, broken: Broken) {
+        if !broken.is(EtcdMutant::GrantToExpiredLease) {
+            self.lose(LossReason::Superseded);
+        }
+    }
+
+    /// Decides, at the end of a revision, whether it is the first.
+    pub(super) fn look(&mut self) {
+        let first = self.before.as_ref().is_some_and(Before::is_empty);
+        if first && self.lost.is_none() && !self.at.held {
+            self.at.held = true;
+            self.granted = true;
+            self.ring();
         }
     }
 

@@ -1,6 +1,6 @@
 //! The locks whose keys are watched.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use lockkit_core::backend::Ticket;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::place::Place;
 use super::{Desk, EtcdWatch, State};
-use crate::contenders::{Change, Contenders};
-use crate::mutant::EtcdMutant;
+use crate::contenders::{Deletions, Gone, Key};
+use crate::mutant::{Broken, EtcdMutant};
 
 /// How long a lock is watched after its last waiter here.
 const LINGER: Duration = Duration::from_secs(5);
@@ -32,11 +33,17 @@ enum Phase {
     Wanted,
     /// The server was asked.
     Asked,
-    /// The server tells events, and the keys are being read. The events are kept until then.
-    Reading(Vec<(i64, Change)>, i64),
-    /// Everything is known up to the last event.
-    Known(Contenders),
+    /// The server tells deletions, and the keys are to be read. The deletions are kept until then.
+    Unread(Vec<Gone>),
+    /// The keys are being read.
+    Reading(Vec<Gone>),
+    /// Everything is known up to the last deletion.
+    Known(Deletions),
 }
+
+/// The keys have to be read: what is remembered does not reach back far enough.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unread;
 
 /// A watch that is to be asked for.
 #[derive(Clone, Debug)]
@@ -46,11 +53,34 @@ pub(crate) struct Asking {
 }
 
 impl View {
-    pub(super) const fn contenders(&self) -> Option<&Contenders> {
-        match &self.phase {
-            Phase::Known(contenders) => Some(contenders),
-            _ => None,
+    /// Finds out who stands before a ticket that is watched for: with what its answer has listed, and
+    /// what was deleted since.
+    pub(super) fn settle(
+        &mut self,
+        holder: HolderId,
+        place: &mut Place,
+        broken: Broken,
+    ) -> Result<(), Unread> {
+        let Phase::Known(deletions) = &mut self.phase else {
+            return Ok(());
+        };
+        if !self.watchers.contains(&holder) || place.before.is_some() {
+            return Ok(());
         }
+        let listed = place.at.created.zip(place.listed.take());
+        if let Some((created, before)) = listed
+            && let Some(after) = deletions.after(created)
+        {
+            place.before = Some(before);
+            for gone in after {
+                place.deleted(gone, broken);
+            }
+            place.look();
+            return Ok(());
+        }
+        let deletions = std::mem::replace(deletions, Deletions::since(0));
+        self.phase = Phase::Unread(deletions.into_latest());
+        Err(Unread)
     }
 }
 
@@ -73,6 +103,9 @@ impl Desk {
             }
         });
         view.watchers.insert(ticket.holder);
+        if view.settle(ticket.holder, place, self.broken).is_err() {
+            self.wanted.notify_one();
+        }
         drop(state);
         Some(EtcdWatch {
             desk: Arc::clone(self),
@@ -90,6 +123,7 @@ impl Desk {
         }
         if let Some(place) = state.tickets.get_mut(&holder) {
             place.bell = None;
+            place.before = None;
         }
     }
 
@@ -130,38 +164,87 @@ impl Desk {
     /// No events come any more, of this watch or of any.
     pub(crate) fn closed(&self, watch: Option<i64>) {
         let mut state = self.lock();
-        let all = state.views.values_mut();
+        let State { tickets, views, .. } = &mut *state;
+        let all = views.values_mut();
         for view in all.filter(|view| watch.is_none_or(|watch| watch == view.watch)) {
             view.phase = Phase::Wanted;
+            for holder in &view.watchers {
+                if let Some(place) = tickets.get_mut(holder) {
+                    place.before = None;
+                }
+            }
         }
     }
 
-    /// Events of a watch come from now on. Answers whose keys are to be read.
-    pub(crate) fn opened(&self, watch: i64) -> Option<Asking> {
+    /// Deletions of a watch come from now on: its keys are to be read.
+    pub(crate) fn opened(&self, watch: i64) {
         let mut state = self.lock();
-        let (directory, view) = state.by_watch(watch)?;
-        if !matches!(view.phase, Phase::Asked) {
-            return None;
+        if let Some(view) = state.by_watch(watch)
+            && matches!(view.phase, Phase::Asked)
+        {
+            view.phase = Phase::Unread(Vec::new());
         }
-        view.phase = Phase::Reading(Vec::new(), 0);
-        Some(Asking { watch, directory })
     }
 
-    /// The keys were read.
-    pub(crate) fn read(&self, watch: i64, mut contenders: Contenders) {
+    /// The locks whose keys are to be read, and that nobody reads.
+    pub(crate) fn take_unread(&self) -> Vec<Asking> {
         let mut state = self.lock();
-        let Some((directory, view)) = state.by_watch(watch) else {
+        let reading = |(directory, view): (&Arc<str>, &mut View)| {
+            let Phase::Unread(kept) = &mut view.phase else {
+                return None;
+            };
+            view.phase = Phase::Reading(std::mem::take(kept));
+            Some(Asking {
+                watch: view.watch,
+                directory: Arc::clone(directory),
+            })
+        };
+        state.views.iter_mut().filter_map(reading).collect()
+    }
+
+    /// The keys were read at a revision.
+    pub(crate) fn read(&self, watch: i64, revision: i64, keys: &[Key]) {
+        let mut state = self.lock();
+        let State {
+            tickets,
+            views,
+            watched,
+            ..
+        } = &mut *state;
+        let Some(view) = view_of(watched, views, watch) else {
             return;
         };
-        let Phase::Reading(kept, seen) = &mut view.phase else {
+        let Phase::Reading(kept) = &mut view.phase else {
             return;
         };
-        for (revision, change) in kept.drain(..) {
-            contenders.apply(revision, change);
+        let kept = std::mem::take(kept);
+        let mut deletions = Deletions::since(revision);
+        for holder in &view.watchers {
+            if let Some(place) = tickets.get_mut(holder) {
+                place.read(revision, keys, self.broken);
+                for gone in &kept {
+                    place.deleted(gone, self.broken);
+                }
+            }
         }
-        contenders.seen_up_to(*seen);
-        view.phase = Phase::Known(contenders);
-        self.look(&mut state, &directory);
+        for gone in kept {
+            deletions.push(gone);
+        }
+        view.phase = Phase::Known(deletions);
+        // Answers that have come since the read was carried out.
+        let watchers: Vec<HolderId> = view.watchers.iter().copied().collect();
+        let mut unread = false;
+        for holder in watchers {
+            if let Some(place) = tickets.get_mut(&holder) {
+                if place.listed.is_some() {
+                    unread |= view.settle(holder, place, self.broken).is_err();
+                }
+                place.look();
+            }
+        }
+        if unread {
+            self.wanted.notify_one();
+        }
     }
 
     /// Whether the keys of a watch are still to be read.
@@ -169,53 +252,45 @@ impl Desk {
         let mut state = self.lock();
         state
             .by_watch(watch)
-            .is_some_and(|(_, view)| matches!(view.phase, Phase::Reading(..)))
+            .is_some_and(|view| matches!(view.phase, Phase::Reading(_)))
     }
 
-    /// Events have come, all of those of their revisions.
-    pub(crate) fn events(&self, watch: i64, events: Vec<(i64, Change)>) {
-        let Some(last) = events.last().map(|(revision, _)| *revision) else {
+    /// Keys are gone, all of those that went with their revisions.
+    pub(crate) fn deleted(&self, watch: i64, all: Vec<Gone>) {
+        let mut state = self.lock();
+        let State {
+            tickets,
+            views,
+            watched,
+            ..
+        } = &mut *state;
+        let Some(view) = view_of(watched, views, watch) else {
             return;
         };
-        let mut state = self.lock();
-        let Some((directory, view)) = state.by_watch(watch) else {
-            return;
+        let mut all_places = |view: &View, each: &dyn Fn(&mut Place)| {
+            for holder in &view.watchers {
+                if let Some(place) = tickets.get_mut(holder) {
+                    each(place);
+                }
+            }
         };
         match &mut view.phase {
-            Phase::Reading(kept, seen) => {
-                kept.extend(events);
-                *seen = last;
-            }
+            Phase::Unread(kept) | Phase::Reading(kept) => kept.extend(all),
             Phase::Known(_) if self.broken.is(EtcdMutant::WakeUpLost) => {}
             Phase::Known(_) => {
-                for (revision, change) in events {
-                    state.apply(&directory, revision, change);
+                for gone in all {
+                    all_places(view, &|place| place.deleted(&gone, self.broken));
                     if self.broken.is(EtcdMutant::GrantInMidRevision) {
-                        self.look(&mut state, &directory);
+                        all_places(view, &Place::look);
+                    }
+                    if let Phase::Known(deletions) = &mut view.phase {
+                        deletions.push(gone);
                     }
                 }
                 // Only now: a decision in the middle of a revision could grant a lock to the dead.
-                if let Some(view) = state.views.get_mut(&directory)
-                    && let Phase::Known(contenders) = &mut view.phase
-                {
-                    contenders.seen_up_to(last);
-                }
-                self.look(&mut state, &directory);
+                all_places(view, &Place::look);
             }
             Phase::Wanted | Phase::Asked => {}
-        }
-    }
-
-    /// Tells the tickets of a lock what its keys mean for them.
-    fn look(&self, state: &mut State, directory: &str) {
-        let State { tickets, views, .. } = state;
-        let Some(view) = views.get(directory) else {
-            return;
-        };
-        for holder in &view.watchers {
-            if let Some(place) = tickets.get_mut(holder) {
-                place.look(view, self.broken);
-            }
         }
     }
 
@@ -251,17 +326,16 @@ impl Desk {
 }
 
 impl State {
-    fn by_watch(&mut self, watch: i64) -> Option<(Arc<str>, &mut View)> {
-        let directory = Arc::clone(self.watched.get(&watch)?);
-        let view = self.views.get_mut(&directory)?;
-        (view.watch == watch).then_some((directory, view))
+    fn by_watch(&mut self, watch: i64) -> Option<&mut View> {
+        view_of(&self.watched, &mut self.views, watch)
     }
+}
 
-    fn apply(&mut self, directory: &str, revision: i64, change: Change) {
-        if let Some(view) = self.views.get_mut(directory)
-            && let Phase::Known(contenders) = &mut view.phase
-        {
-            contenders.apply(revision, change);
-        }
-    }
+fn view_of<'a>(
+    watched: &HashMap<i64, Arc<str>>,
+    views: &'a mut HashMap<Arc<str>, View>,
+    watch: i64,
+) -> Option<&'a mut View> {
+    let view = views.get_mut(watched.get(&watch)?)?;
+    (view.watch == watch).then_some(view)
 }

@@ -136,7 +136,7 @@ impl Heart {
         let mut state = self.shared.lock();
         state.base = state.base.max(sent);
         drop(state);
-        Ok(self.desk.unclaimed(lease, looked.keys()))
+        Ok(self.desk.unclaimed(&self.shared, lease, looked.keys()))
     }
 
     /// Whether each key is there.

@@ -33,27 +33,26 @@ end
 -- 4. Free: for me if nobody stands before me, else for the one who does. A newcomer never overtakes.
 local left = redis.call('PTTL', LOCK)
 if left == -2 then
-  local first, waiter = head()
+  local first, window, beat, channel = head()
   if not first or first == ME then
     local token = take(ME, TTL)
     if first then leave(ME) end
     return {1, token}
   end
-  grant(first, waiter)
+  grant(first, window, beat, channel)
   left = redis.call('PTTL', LOCK)
 end
 
 -- 5. Held: the place is taken, or kept, with a new heartbeat.
 if ENQUEUE == '0' or (ENQUEUE == '2' and not head()) then return {0, left, -1} end
-local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
-redis.call('ZADD', QUEUE, 'NX', (tonumber(last) or 0) + 1, ME)
-local deadline = string.format('%.0f', now() + tonumber(WINDOW) * 1000)
+local deadline = string.format('%.0f', now() + WINDOW * 1000)
 local waiting = table.concat({deadline, WINDOW, TTL, BEAT, CHANNEL}, ' ')
-redis.call('HSET', WAITERS, ME, waiting)
+local place = redis.call('HSET', WAITERS, ME, waiting) == 0 and redis.call('LPOS', QUEUE, ME)
+if not place then place = redis.call('RPUSH', QUEUE, ME) - 1 end
 -- The queue outlives its last heartbeat by a minute or less; it never ends before somebody's window.
-local keep = tonumber(WINDOW) + 1000
-if redis.call('PTTL', QUEUE) < keep or redis.call('PTTL', WAITERS) < keep then
+local keep = WINDOW + 1000
+if place == 0 or redis.call('PTTL', WAITERS) < keep then
   redis.call('PEXPIRE', QUEUE, keep + 60000)
   redis.call('PEXPIRE', WAITERS, keep + 60000)
 end
-return {0, left, redis.call('ZRANK', QUEUE, ME)}
+return {0, left, place}

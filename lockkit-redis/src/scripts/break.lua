@@ -13,9 +13,9 @@ if found ~= 'lock' and found ~= 'none' then return before end
 if found == 'lock' then redis.call('DEL', LOCK) end
 
 -- 2. As after a release.
-local first, waiter = head()
+local first, window, beat, channel = head()
 if first then
-  pcall(grant, first, waiter)
+  pcall(grant, first, window, beat, channel)
 elseif found == 'lock' then
   redis.pcall('PUBLISH', CHANNEL, '0')
 end

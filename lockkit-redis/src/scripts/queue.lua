@@ -2,7 +2,7 @@
 --
 -- KEYS[1] the lock     hash    holder -> token; its time to live is the lease
 -- KEYS[2] the token    string  the last token given
--- KEYS[3] the queue    zset    ticket -> place
+-- KEYS[3] the queue    list    the tickets, in their order
 -- KEYS[4] the waiters  hash    ticket -> "<deadline us> <window ms> <ttl ms> <beat> <channel>"
 -- KEYS[5] a tombstone  string  of the ticket in ARGV[2]
 -- ARGV[1] how long a token is kept, in ms; 0: for ever
@@ -26,9 +26,10 @@ end
 -- The token is written first: a token key that may not be written must not leave a hold behind.
 local function take(ticket, ttl)
   local stored = redis.call('GET', TOKEN)
+  local last
   local token = now()
   if stored then
-    local last = assert(tonumber(stored), 'lockkit: the token key does not hold a number')
+    last = assert(tonumber(stored), 'lockkit: the token key does not hold a number')
     if last >= token then token = last + 1 end
     -- Above this, Lua's numbers have gaps.
     assert(token < 9007199254740992, 'lockkit: the token key holds too large a number')
@@ -36,10 +37,10 @@ local function take(ticket, ttl)
   local text = string.format('%.0f', token)
   if TOKEN_TTL == 0 then
     redis.call('SET', TOKEN, text)
-  elseif stored and math.floor(tonumber(stored) / DAY) == math.floor(now() / DAY) then
+  elseif last and math.floor(last / DAY) == math.floor(now() / DAY) then
     -- Its end was set anew by the first grant of this day.
     redis.call('SET', TOKEN, text, 'KEEPTTL')
-  elseif stored and redis.call('PTTL', TOKEN) == -1 then
+  elseif last and redis.call('PTTL', TOKEN) == -1 then
     -- A token without an end was made by somebody else, or for ever; it stays so.
     redis.call('SET', TOKEN, text)
   else
@@ -50,22 +51,23 @@ local function take(ticket, ttl)
   return text
 end
 
+-- Each ticket in the queue is a waiter, and stands there once.
 local function leave(ticket)
-  if redis.call('ZREM', QUEUE, ticket) == 1 then
-    redis.call('HDEL', WAITERS, ticket)
-  end
+  redis.call('HDEL', WAITERS, ticket)
+  redis.call('LREM', QUEUE, '1', ticket)
 end
 
--- The first waiter with a heartbeat, and what is known of it. Drops the dead before it.
--- The ticket that asks lives, however late it is.
+-- The first waiter with a heartbeat, and what is known of it: window, beat, channel. Drops the dead
+-- before it. The ticket that asks lives, however late it is.
 local function head()
   while true do
-    local ticket = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    local ticket = redis.call('LINDEX', QUEUE, '0')
     if not ticket then return nil end
-    local waiter = redis.call('HGET', WAITERS, ticket)
-    if ticket == ME then return ticket, waiter end
-    local deadline = waiter and tonumber(string.match(waiter, '^%d+'))
-    if deadline and deadline >= now() then return ticket, waiter end
+    local waiter = redis.call('HGET', WAITERS, ticket) or ''
+    local deadline, window, beat, channel = string.match(waiter, '^(%d+) (%d+) %d+ (%d+) (.*)$')
+    if ticket == ME or deadline and tonumber(deadline) >= now() then
+      return ticket, window, beat, channel
+    end
     leave(ticket)
   end
 end
@@ -73,8 +75,7 @@ end
 -- Gives the free lock to a waiter for its window, and tells it. The waiter may be dead: then this
 -- costs the others one window and not a whole lease. The message names the waiter's last attempt
 -- that came here, so that it can tell a late message of a grant that has ended since.
-local function grant(ticket, waiter)
-  local window, beat, channel = string.match(waiter, '^%d+ (%d+) %d+ (%d+) (.*)$')
+local function grant(ticket, window, beat, channel)
   local token = take(ticket, window)
   leave(ticket)
   if channel ~= '' then
@@ -82,4 +83,3 @@ local function grant(ticket, waiter)
     redis.pcall('PUBLISH', channel, ticket .. ' ' .. token .. ' ' .. window .. ' ' .. beat .. ' ' .. LOCK)
   end
 end
-

@@ -17,9 +17,9 @@ if REFUSE ~= '0' then redis.call('SET', TOMBSTONE, '', 'PX', REFUSE) end
 -- 3. The next waiter becomes the holder in this step. It may fail where memory is short: the lock is
 --    free then, and the waiters find it with their heartbeats. A holder has no place in the queue.
 if not held then leave(ME) end
-local first, waiter = head()
+local first, window, beat, channel = head()
 if first then
-  if held or redis.call('EXISTS', LOCK) == 0 then pcall(grant, first, waiter) end
+  if held or redis.call('EXISTS', LOCK) == 0 then pcall(grant, first, window, beat, channel) end
 elseif held then
   redis.pcall('PUBLISH', CHANNEL, '0')
 end

@@ -212,7 +212,7 @@ async fn users_and_databases_are_used() {
 async fn polling_needs_little_permission() {
     let server = Server::start(&[]).await;
     let rights = "-@all +eval +evalsha +get +set +del +exists +hget +hset +hdel +pexpire +pttl +time \
-                  +type +zadd +zrem +zrange +zscore +zrank +ping";
+                  +type +lindex +lpos +lrem +rpush +ping";
     let mut words = vec![
         "ACL",
         "SETUSER",

@@ -59,7 +59,7 @@ async fn the_documented_rights_are_enough() {
         let waiting = locks[1].clone();
         let waiter =
             tokio::runtime::Handle::current().spawn(async move { waiting.acquire().await });
-        while server.cli(&["ZCARD", "lockkit_queue:{app/a}"]) != "1" {
+        while server.cli(&["LLEN", "lockkit_queue:{app/a}"]) != "1" {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         guard.release().await.unwrap();

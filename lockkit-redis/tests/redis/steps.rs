@@ -333,7 +333,7 @@ async fn those_who_barge_queue_only_behind_a_queue() {
     assert_eq!(server.cli(&["EXISTS", "lockkit_queue:{a}"]), "0");
     ahead(&fair, &second).await;
     ahead(&barging, &first).await;
-    assert_eq!(server.cli(&["ZCARD", "lockkit_queue:{a}"]), "2");
+    assert_eq!(server.cli(&["LLEN", "lockkit_queue:{a}"]), "2");
     fair.release(&second).await.unwrap();
     barging.release(&holder).await.unwrap();
     let Wake::Granted(_) = wake(&barging, &first).await else {

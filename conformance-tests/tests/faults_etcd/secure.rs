@@ -1,0 +1,143 @@
+//! TLS with certificates of our own making.
+
+use conformance_tests::servers::{Certificates, ServerCommand, ServerProcess, free_port};
+use conformance_tests::task::until;
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::{Lease, LockClient, Outcome as Effect};
+
+use crate::world::{LONG, builder, client_of};
+
+/// A server that speaks TLS alone.
+struct Secure {
+    _process: ServerProcess,
+    port: u16,
+}
+
+impl Secure {
+    async fn start(certificates: &Certificates, asks_clients: bool) -> Outcome<Self> {
+        let (port, peer) = (free_port()?, free_port()?);
+        let (client, peer) = (
+            format!("https://127.0.0.1:{port}"),
+            format!("http://127.0.0.1:{peer}"),
+        );
+        let path = |file: &str| certificates.path(file).display().to_string();
+        let members = format!("m0={peer}");
+        let words = [
+            ["--name", "m0"],
+            ["--data-dir", "data"],
+            ["--listen-client-urls", &client],
+            ["--advertise-client-urls", &client],
+            ["--listen-peer-urls", &peer],
+            ["--initial-advertise-peer-urls", &peer],
+            ["--initial-cluster", &members],
+            ["--cert-file", &path("server.crt")],
+            ["--key-file", &path("server.key")],
+        ];
+        let mut command =
+            ServerCommand::new(std::env::current_exe()?, "etcd").args(words.into_iter().flatten());
+        if asks_clients {
+            command = command.args(["--client-cert-auth", "--trusted-ca-file", &path("ca.crt")]);
+        }
+        let this = Self {
+            _process: command.start()?,
+            port,
+        };
+        let trusted = builder(&[port])
+            .tls(Some(certificates.path("ca.crt")))
+            .tls_client(
+                certificates.path("client.crt"),
+                certificates.path("client.key"),
+            );
+        until("the server is ready", async || {
+            Ok(trusted.clone().connect().await.is_ok())
+        })
+        .await?;
+        Ok(this)
+    }
+}
+
+pub(crate) async fn tls_needs_a_server_that_is_trusted() -> Outcome {
+    let certificates = Certificates::make()?;
+    let server = Secure::start(&certificates, false).await?;
+    let ca = certificates.path("ca.crt");
+    let store = builder(&[server.port])
+        .tls(Some(ca.clone()))
+        .connect()
+        .await?;
+    let lock = client_of(&store, LONG)?.lock("jobs")?;
+    let guard = lock.acquire().await?;
+    guard.check()?;
+    // The same by its URL.
+    let url = format!(
+        "etcds://localhost:{}/lockkit?ca={}",
+        server.port,
+        ca.display()
+    );
+    let mut url = url.parse()?;
+    let other = lockkit_etcd::EtcdStoreBuilder::from_url(&mut url)?
+        .connect()
+        .await?;
+    let other = LockClient::builder(other)
+        .lease(Lease::renewed(LONG))
+        .build()?;
+    let other = other.lock("jobs")?;
+    ensure(other.try_acquire().await?.is_none(), "two hold")?;
+    guard.release().await?;
+    other.acquire().await?.release().await?;
+    let stranger = builder(&[server.port]).tls(Some(certificates.path("other.crt")));
+    ensure(
+        stranger.connect().await.is_err(),
+        "a certificate that nobody vouches for",
+    )?;
+    let plain = builder(&[server.port]).connect().await;
+    ensure(
+        plain.is_err(),
+        "a server with TLS understands a client without",
+    )
+}
+
+pub(crate) async fn a_server_may_ask_for_the_client_s_certificate() -> Outcome {
+    let certificates = Certificates::make()?;
+    let server = Secure::start(&certificates, true).await?;
+    let (ca, path) = (certificates.path("ca.crt"), |file: &str| {
+        certificates.path(file)
+    });
+    let url = format!(
+        "etcds://127.0.0.1:{}?ca={}&cert={}&key={}",
+        server.port,
+        ca.display(),
+        path("client.crt").display(),
+        path("client.key").display()
+    );
+    let mut url = url.parse()?;
+    let store = lockkit_etcd::EtcdStoreBuilder::from_url(&mut url)?
+        .connect()
+        .await?;
+    let lock = client_of(&store, LONG)?.lock("jobs")?;
+    let guard = lock.acquire().await?;
+    guard.check()?;
+    guard.release().await?;
+    let nobody = builder(&[server.port]).tls(Some(ca.clone()));
+    ensure(
+        nobody.connect().await.is_err(),
+        "a client without a certificate",
+    )?;
+    let stranger = builder(&[server.port])
+        .tls(Some(ca.clone()))
+        .tls_client(path("stranger.crt"), path("stranger.key"));
+    ensure(
+        stranger.connect().await.is_err(),
+        "a client whose certificate nobody vouches for",
+    )?;
+    let unreadable = builder(&[server.port])
+        .tls(Some(ca))
+        .tls_client(path("no-such.crt"), path("client.key"));
+    let error = unreadable.connect().await.err();
+    let outcome = error.as_ref().map(lockkit_core::BackendError::outcome);
+    ensure(
+        matches!(outcome, Some(Effect::Rejected | Effect::Unavailable)),
+        format!("{error:?}"),
+    )?;
+    let error = error.ok_or_else(|| Failure::new("a file that is not there"))?;
+    ensure(!error.to_string().is_empty(), "an error without a word")
+}
