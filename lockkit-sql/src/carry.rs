@@ -64,8 +64,7 @@ impl Carrier {
             bare.push(known);
         }
         request.await;
-        let answer = lock(&answer).take();
-        answer
+        lock(&answer).take()
     }
 
     async fn tasked<T: Send + 'static>(

@@ -72,7 +72,7 @@ pub(crate) async fn a_cycle_in_a_file_costs_little_more_than_two_updates() -> Ou
     let sql = "create table bare (name blob primary key, n bigint); \
                insert into bare values ('bare', 0)";
     sqlx::raw_sql(sql).execute(&mut bare).await?;
-    compare(LockClient::new(store)?, bare, 1.7).await
+    compare(LockClient::new(store)?, bare, 2.0).await
 }
 
 impl Updates for SqliteConnection {

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::message::ask;
+use super::seen::released;
 
 /// How often the server is asked whether the session still lives, at the least.
 const BEAT: Duration = Duration::from_millis(250);
@@ -27,8 +28,9 @@ pub(super) enum Life {
 pub(super) enum Order {
     /// Starts the lease anew; answers whether the session lives.
     Renew(Duration, oneshot::Sender<bool>),
-    /// Carries out this message, which ends the hold, and gives the connection back.
-    Release(String, oneshot::Sender<MySqlConnection>),
+    /// Carries out this message, which ends the hold, and gives the connection back; and whether the
+    /// row does not name the hold any more.
+    Release(String, oneshot::Sender<(MySqlConnection, bool)>),
 }
 
 /// The seconds after which the server ends a session that is silent: never before the lease.
@@ -75,11 +77,9 @@ impl Pin {
                         lives
                     }
                     Some(Order::Release(message, reply)) => {
-                        if timeout_at(end, ask(&mut self.connection, &message))
-                            .await
-                            .is_ok_and(|answered| answered.is_ok())
-                        {
-                            let _ = reply.send(self.connection);
+                        let answered = timeout_at(end, ask(&mut self.connection, &message)).await;
+                        if let Ok(Ok(answers)) = answered {
+                            let _ = reply.send((self.connection, released(&answers).is_some()));
                         }
                         return;
                     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, Release, Renewal, Ticket, Wake, Watch};
+use lockkit_core::backend::{Attempt, Renewal, Ticket, Wake, Watch};
 use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection as _, MySqlConnection};
@@ -220,12 +220,9 @@ impl Pins {
         answers
     }
 
-    /// Ends a pin; `None` if there is none, or its session died before the answer.
-    pub(super) async fn release(
-        &self,
-        statements: &Statements,
-        ticket: &Ticket,
-    ) -> Option<Result<Release, BackendError>> {
+    /// Ends a pin, and answers whether its row does not name it any more; `None` if there is none, or
+    /// its session died before the answer.
+    pub(super) async fn release(&self, statements: &Statements, ticket: &Ticket) -> Option<bool> {
         let released = match self.orders(ticket) {
             Some((orders, _)) => {
                 let message = [&statements.release(ticket), "\nCOMMIT;"].concat();
@@ -237,8 +234,9 @@ impl Pins {
             None => None,
         };
         self.places().remove(&ticket.holder);
-        self.keep(released?);
-        Some(Ok(Release::Released))
+        let (connection, unnamed) = released?;
+        self.keep(connection);
+        Some(unnamed)
     }
 }
 

@@ -154,6 +154,20 @@ impl Mysql {
         Err(ERRORS.skipped("release"))
     }
 
+    /// Takes a pin out of its row that has ended with its transaction. Others who looked for their own
+    /// at that moment had the row locked as well, and the pin passed it over. What stays there all
+    /// the same keeps nobody out.
+    async fn take_out(&self, ticket: &Ticket) {
+        let mut pause = Duration::from_millis(1);
+        for _ in 0..7 {
+            if self.release_lease(ticket).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
     pub(super) async fn rows(
         &self,
         operation: &'static str,
@@ -295,9 +309,12 @@ impl Steps for Mysql {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         if let Some(pins) = &self.pins
-            && let Some(released) = pins.release(&self.statements, ticket).await
+            && let Some(unnamed) = pins.release(&self.statements, ticket).await
         {
-            return released;
+            if !unnamed {
+                self.take_out(ticket).await;
+            }
+            return Ok(Release::Released);
         }
         self.release_lease(ticket).await
     }

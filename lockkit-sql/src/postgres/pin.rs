@@ -10,7 +10,7 @@ use std::time::Duration;
 use lockkit_core::backend::{Release, Renewal, Ticket};
 use lockkit_core::{BackendError, FencingToken, HolderId, Outcome};
 use sqlx::PgPool;
-use sqlx::postgres::{PgListener, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgRow};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -24,6 +24,21 @@ use crate::error::{Phase, Problem, SqlFault};
 pub(super) const IDLE: usize = 8;
 /// After this time without an answer a connection is given up.
 const SILENCE: Duration = Duration::from_secs(10);
+
+/// So many holds can be pinned by one store.
+pub(super) const PINS: u32 = 4096;
+
+/// Connections beside those of the steps. One that is given back is closed: whoever gives it back does
+/// not know what state it is in.
+pub(super) fn beside(server: &PgConnectOptions, most: u32) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(most)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .test_before_acquire(false)
+        .after_release(|_, _| Box::pin(async { Ok(false) }))
+        .connect_lazy_with(server.clone())
+}
 
 type Answer = Result<Vec<PgRow>, BackendError>;
 

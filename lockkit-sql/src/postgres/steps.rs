@@ -8,13 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Waiting};
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
 use tokio::time::Instant;
 
 use super::error::ERRORS;
 use super::notify::Desk;
-use super::pin::Pins;
+use super::pin::{PINS, Pins, beside};
 use super::session::{is_conflict, is_unprepared, of, read, rejected, send, unreadable};
 use super::statements::{Statements, Text};
 use crate::backend::Counts;
@@ -40,21 +40,6 @@ const COLUMNS: [(&str, &str); 8] = [
     ("UNIQUE", "(name)"),
     ("UNIQUE", "(name, token)"),
 ];
-
-/// So many holds can be pinned by one store.
-const PINS: u32 = 4096;
-
-/// Connections beside those of the steps. One that is given back is closed: whoever gives it back does
-/// not know what state it is in.
-fn beside(server: &PgConnectOptions, most: u32) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(most)
-        .max_lifetime(None)
-        .idle_timeout(None)
-        .test_before_acquire(false)
-        .after_release(|_, _| Box::pin(async { Ok(false) }))
-        .connect_lazy_with(server.clone())
-}
 
 /// PostgreSQL.
 #[derive(Debug)]

@@ -5,5 +5,6 @@ SELECT l.name, l.holder, l.token, l.expires_at - {now}, l.pinned, pg_terminate_b
 FROM {table} AS l JOIN pg_locks AS k
   ON k.locktype = 'advisory' AND k.objsubid = 1 AND k.granted
  AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
- AND ((k.classid::bigint << 32) | k.objid::bigint) = hashtextextended(encode({name}, 'hex'), 7305)
+ AND ((k.classid::bigint << 32) | k.objid::bigint)
+      = hashtextextended(l.tableoid::text || encode({name}, 'hex'), 7305)
 WHERE l.name = {name} AND l.pinned AND l.holder IS NOT NULL;

@@ -2,10 +2,12 @@
 -- be taken back with its connection, and a token would be given twice.
 -- {name}, {holder}; {idle}: milliseconds of silence after which the server ends it. Answers a row if
 -- the row is locked; other statements pass it by, guarded transactions of this hold do not wait.
--- The advisory lock keeps nobody out: break_pin.sql finds the session by it.
+-- The advisory lock keeps nobody out: break_pin.sql finds the session by it. Names of other tables
+-- of this database are others.
 BEGIN ISOLATION LEVEL READ COMMITTED;
 SET LOCAL idle_in_transaction_session_timeout = {idle};
-SELECT 'pinned' || pg_advisory_xact_lock(hashtextextended(encode({name}, 'hex'), 7305))::text
+SELECT 'pinned' || pg_advisory_xact_lock(
+    hashtextextended(l.tableoid::text || encode({name}, 'hex'), 7305))::text
 FROM {table} AS l
 WHERE l.name = {name} AND l.holder = {holder}
 FOR NO KEY UPDATE;
