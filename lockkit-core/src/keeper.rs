@@ -23,6 +23,9 @@ use crate::waiter::retry_delay;
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Renewals that are due within this time share a request.
 const SLACK: Duration = Duration::from_millis(50);
+/// So long the task waits with nothing to look after before it sleeps until it is woken. Short holds
+/// that follow each other wake it once in this time and not each.
+const LINGER: Duration = Duration::from_millis(50);
 /// Into how many parts a batch is split that ran into its time limit.
 const SPLIT: usize = 8;
 /// At most so many parts are asked for at once. One bad lock needs `SPLIT` of them; a store that
@@ -107,6 +110,7 @@ impl Keeper {
     pub(crate) async fn run(self: Arc<Self>, clock: Arc<dyn Clock>) {
         let keeper = StopOnDrop(self);
         let keeper = &keeper.0;
+        let mut woken = false;
         loop {
             let changed = keeper.changed.notified();
             let now = clock.now();
@@ -114,13 +118,14 @@ impl Keeper {
                 return;
             };
             keeper.serve(due, now);
-            let until = keeper.sleep_until(clock.now());
-            match until {
-                Some(sleep) => {
-                    let _ = timeout(sleep, changed).await;
+            let sleep = keeper.sleep_until(clock.now(), woken);
+            woken = match sleep {
+                Some(sleep) => timeout(sleep, changed).await.is_ok(),
+                None => {
+                    changed.await;
+                    true
                 }
-                None => changed.await,
-            }
+            };
         }
     }
 
@@ -140,14 +145,17 @@ impl Keeper {
         Some(due.into_values().collect())
     }
 
-    /// How long to sleep; `None` while there is nothing to look after.
-    fn sleep_until(&self, now: Moment) -> Option<Duration> {
+    /// How long to sleep; `None` while there is nothing to look after. `woken`: there was just now.
+    fn sleep_until(&self, now: Moment, woken: bool) -> Option<Duration> {
         let mut schedule = lock(&self.schedule);
-        let Some(((event, _), _)) = schedule.holds.first_key_value() else {
-            schedule.sleeps_until = Moment::from_nanos(u64::MAX);
-            return None;
+        let until = match schedule.holds.first_key_value() {
+            Some(((event, _), _)) => (*event).min(now + LONGEST_SLEEP),
+            None if woken => now + LINGER,
+            None => {
+                schedule.sleeps_until = Moment::from_nanos(u64::MAX);
+                return None;
+            }
         };
-        let until = (*event).min(now + LONGEST_SLEEP);
         schedule.sleeps_until = until;
         Some(until.since(now))
     }
