@@ -169,6 +169,9 @@ async fn window_counts_from_the_request(ctx: &Ctx) -> Outcome {
         max: slow,
     };
     faults.inject(Rule::new(late).on(Operation::Attempt));
+    // A hold on a session that is older than the attempt may be due at once, and a renewal would begin
+    // another window before anybody looks at this one.
+    faults.inject(Rule::new(late).on(Operation::Renew));
     let most = window(ctx.ttl()).saturating_sub(slow);
     for tries in [false, true] {
         let lock = client.lock(ctx.name())?;
