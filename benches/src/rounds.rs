@@ -8,7 +8,8 @@ use crate::measure::{Case, Probe, Reading};
 use crate::progress::Progress;
 use crate::target::{Side, Target};
 
-/// Some rounds of a case: in each all stores, one after the other.
+/// Some rounds of a case: in each all stores, one after the other. What would burden the machine while
+/// others are measured has all of its rounds alone.
 pub(crate) async fn pass(
     case: Case,
     span: Duration,
@@ -18,6 +19,19 @@ pub(crate) async fn pass(
 ) {
     let span = span.mul_f64(case.weight().unwrap_or(1.0));
     let span = span.max(case.least());
+    let together = if case.burdens() { 1 } else { probes.len() };
+    for probes in probes.chunks_mut(together.max(1)) {
+        of_some(case, span, probes, rounds.clone(), progress).await;
+    }
+}
+
+async fn of_some(
+    case: Case,
+    span: Duration,
+    probes: &mut [(&Target, Rounds)],
+    rounds: Range<usize>,
+    progress: &Progress,
+) {
     for (target, probe) in &mut *probes {
         progress.say(format!("{}: {} starts", target.label, case.name()));
         probe.wake().await;

@@ -247,7 +247,10 @@ impl Found {
     async fn of(bench: &Bench, targets: &[Target]) -> Self {
         let mut found = Self::default();
         let cases: Vec<Case> = bench.cases().collect();
-        let steps = cases.iter().map(|case| case.rounds(bench.rounds));
+        let steps = cases.iter().map(|case| {
+            let alone = if case.burdens() { targets.len() } else { 1 };
+            alone * case.rounds(bench.rounds)
+        });
         let progress = Progress::start(steps.sum(), bench.progress);
         let mut all: Vec<Vec<(&Target, Rounds)>> = Vec::new();
         for case in &cases {

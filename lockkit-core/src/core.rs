@@ -17,6 +17,7 @@ use crate::hold::Hold;
 use crate::holder::{ClientId, HolderId};
 use crate::keeper::Keeper;
 use crate::lease::{Lease, window};
+use crate::lent::Borrowed;
 use crate::mutants::{Broken, Mutant};
 use crate::owner::Owners;
 use crate::reaper::{Before, Job, Outstanding, Reaper, Retired};
@@ -135,7 +136,10 @@ impl Core {
     /// Begins to close the client, or goes on with it.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        self.table.wake_all();
+        let lent = self.table.close(|| self.reaper.outstanding());
+        for driver in lent.iter().filter_map(Borrowed::take) {
+            driver.spawn();
+        }
     }
 
     pub(crate) fn is_closing(&self) -> bool {

@@ -1,6 +1,8 @@
 //! Waits at the store for one local queue, with one ticket at a time, and serves those in it.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -15,6 +17,7 @@ use crate::error::{BackendError, Error, Outcome};
 use crate::guard::Guard;
 use crate::lease::recheck;
 use crate::mutants::Mutant;
+use crate::runtime::Runtime;
 use crate::table::Key;
 use crate::waiter::{Look, pause, retry_delay};
 
@@ -32,8 +35,8 @@ pub(crate) enum Step {
 
 /// Serves one local queue until nobody waits in it.
 pub(crate) struct Driver {
-    line: Line,
-    progress: Option<Progress>,
+    runtime: Runtime,
+    service: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 /// The local queue that a driver serves.
@@ -73,21 +76,27 @@ struct Seat {
 
 impl Driver {
     /// Goes on with a ticket that was attempted for the queue, or begins with a new one.
-    pub(crate) const fn new(core: Arc<Core>, key: Key, progress: Option<Progress>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, key: Key, progress: Option<Progress>) -> Self {
+        let runtime = core.runtime.clone();
+        let line = Line {
+            core,
+            key,
+            done: false,
+        };
         Self {
-            line: Line {
-                core,
-                key,
-                done: false,
-            },
-            progress,
+            runtime,
+            service: Box::pin(line.run(progress)),
         }
     }
 
+    /// Ready when nobody waits any more.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.service.as_mut().poll(context)
+    }
+
     pub(crate) fn spawn(self) {
-        let runtime = self.line.core.runtime.clone();
         // Detached: it ends when nobody waits.
-        drop(runtime.spawn(self.line.run(self.progress)));
+        drop(self.runtime.spawn(self.service));
     }
 }
 

@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::driver::{Driver, Progress, Step};
 use crate::error::{Error, Outcome, Result};
 use crate::guard::Guard;
+use crate::lent::Lent;
 use crate::mutants::Mutant;
 use crate::reaper::Job;
 use crate::table::{Key, Turn, Waiter, Wish};
@@ -35,7 +36,12 @@ impl Caller {
             waiter
         });
         match (turn, place) {
-            (Turn::Behind, Some(place)) => self.wait(place).await,
+            (Turn::Behind(lent), Some(place)) => {
+                if let Some(driver) = lent.take() {
+                    driver.spawn();
+                }
+                self.wait(place).await
+            }
             _ => self.open().await,
         }
     }
@@ -81,14 +87,24 @@ impl Caller {
                 Err(Error::Backend(error))
             }
             answer => {
-                let (waiter, place) = self.waiter();
-                self.core.table.first_must_wait(&self.key, waiter);
+                let (waiter, mut place) = self.waiter();
                 let progress = Progress {
                     ticket,
                     sent,
                     step: Step::Answered(answer),
                 };
-                Driver::new(Arc::clone(&self.core), self.key.clone(), Some(progress)).spawn();
+                let driver = Driver::new(Arc::clone(&self.core), self.key.clone(), Some(progress));
+                let lent = Lent::new(driver);
+                let alone = self
+                    .core
+                    .table
+                    .first_must_wait(&self.key, waiter, lent.to_others());
+                // The timers of another runtime may end before the client does.
+                if alone && self.core.runtime.is_current() {
+                    place.lent = Some(lent);
+                } else if let Some(driver) = lent.take() {
+                    driver.spawn();
+                }
                 self.wait(place).await
             }
         }
@@ -111,18 +127,27 @@ impl Caller {
                 key: self.key.clone(),
                 id,
                 receiver,
+                lent: None,
             },
         )
     }
 
     async fn wait(self, mut place: Place) -> Result<Guard> {
+        let (receiver, lent) = (&mut place.receiver, &place.lent);
+        let drive = async {
+            match lent {
+                Some(lent) => lent.drive(&self.core.reaper).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
-            answer = &mut place.receiver => answer.unwrap_or(Err(Error::Shutdown)),
+            answer = &mut *receiver => answer.unwrap_or(Err(Error::Shutdown)),
+            never = drive => match never {},
             () = until(self.deadline) => {
-                place.receiver.close();
+                receiver.close();
                 // It may have come in this very moment.
-                place.receiver.try_recv().unwrap_or_else(|_| Err(self.too_late()))
+                receiver.try_recv().unwrap_or_else(|_| Err(self.too_late()))
             }
         }
     }
@@ -153,6 +178,8 @@ struct Place {
     key: Key,
     id: u64,
     receiver: oneshot::Receiver<Result<Guard>>,
+    /// The driver, while it waits alone.
+    lent: Option<Lent>,
 }
 
 impl Drop for Place {
@@ -160,6 +187,10 @@ impl Drop for Place {
         self.core
             .table
             .leave(&self.key, self.id, || self.core.reaper.outstanding());
+        // It withdraws the ticket, or serves those who have come meanwhile.
+        if let Some(driver) = self.lent.take().and_then(|lent| lent.take()) {
+            self.core.reaper.submit(Job::Drive(driver));
+        }
     }
 }
 

@@ -98,6 +98,11 @@ impl Reaper {
         let _ = self.jobs.send(job);
     }
 
+    /// Whether its task has ended with the client's runtime.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.jobs.is_closed()
+    }
+
     /// Waits until nothing is outstanding.
     pub(crate) async fn idle(&self) {
         loop {

@@ -12,6 +12,11 @@ impl Runtime {
         Self(handle)
     }
 
+    /// Whether the caller runs in it as well.
+    pub(crate) fn is_current(&self) -> bool {
+        Handle::try_current().is_ok_and(|current| current.id() == self.0.id())
+    }
+
     /// Starts a task. On a runtime that has stopped the future is dropped at once, without a panic.
     pub(crate) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where

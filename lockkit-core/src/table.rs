@@ -4,6 +4,7 @@
 //! many they are; behind it they stand in a local queue, first come, first served.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::backend::Mode;
 use crate::error::{BackendError, Error, Result};
 use crate::guard::Guard;
 use crate::lease::Lease;
+use crate::lent::Borrowed;
 use crate::name::LockName;
 use crate::reaper::Outstanding;
 use crate::sync::lock;
@@ -54,8 +56,11 @@ struct Queue {
     wake: Arc<Notify>,
     /// The last failure of the store, for waiters whose deadline passes during an outage.
     failure: Option<BackendError>,
-    /// Counts the withdrawal of a queue that everybody has left as unfinished work of the client.
+    /// Counts the withdrawal of a queue that everybody has left, or is to leave, as unfinished work of
+    /// the client.
     leaving: Option<Outstanding>,
+    /// The driver, if the caller that waits alone has it.
+    lent: Borrowed,
 }
 
 #[derive(Debug, Default)]
@@ -75,8 +80,8 @@ pub(crate) struct Table {
 pub(crate) enum Turn {
     /// Nobody of this client waits: the caller attempts by itself, for the queue.
     First,
-    /// It stands behind others.
-    Behind,
+    /// It stands behind others, whose driver must not depend on one of them.
+    Behind(Borrowed),
 }
 
 impl Table {
@@ -87,7 +92,7 @@ impl Table {
         if let Some(queue) = entry.queue(key) {
             queue.waiters.push_back(waiter());
             queue.leaving = None;
-            return Turn::Behind;
+            return Turn::Behind(mem::take(&mut queue.lent));
         }
         entry.queues.push(Queue {
             mode: key.mode,
@@ -96,6 +101,7 @@ impl Table {
             wake: Arc::new(Notify::new()),
             failure: None,
             leaving: None,
+            lent: Borrowed::default(),
         });
         Turn::First
     }
@@ -153,8 +159,14 @@ impl Table {
     }
 
     /// The caller that attempted for the queue must wait after all, before those who came later.
-    pub(crate) fn first_must_wait(&self, key: &Key, waiter: Waiter) {
-        self.with(key, |queue| queue.waiters.push_front(waiter));
+    /// Answers whether it waits alone; the driver is lent to it then.
+    pub(crate) fn first_must_wait(&self, key: &Key, waiter: Waiter, lent: Borrowed) -> bool {
+        let waits = self.with(key, |queue| {
+            queue.waiters.push_front(waiter);
+            queue.lent = lent;
+            queue.waiters.len() == 1
+        });
+        waits.unwrap_or(false)
     }
 
     /// The caller that attempted for the queue has gone; if nobody stands behind it, `leaving`
@@ -247,11 +259,18 @@ impl Table {
         self.with(key, |queue| Arc::clone(&queue.wake))
     }
 
-    /// Wakes every driver: the client closes.
-    pub(crate) fn wake_all(&self) {
-        for queue in lock(&self.entries).values().flat_map(|entry| &entry.queues) {
-            queue.wake.notify_one();
-        }
+    /// Wakes every driver: the client closes. What they withdraw counts as unfinished work. Answers
+    /// those that are lent, whose callers may not poll them.
+    pub(crate) fn close(&self, leaving: impl Fn() -> Outstanding) -> Vec<Borrowed> {
+        let mut entries = lock(&self.entries);
+        let queues = entries.values_mut().flat_map(|entry| &mut entry.queues);
+        queues
+            .map(|queue| {
+                queue.leaving.get_or_insert_with(&leaving);
+                queue.wake.notify_one();
+                mem::take(&mut queue.lent)
+            })
+            .collect()
     }
 
     fn with<T>(&self, key: &Key, act: impl FnOnce(&mut Queue) -> T) -> Option<T> {

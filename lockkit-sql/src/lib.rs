@@ -16,6 +16,8 @@ mod dialect;
 mod error;
 mod guarded;
 mod keys;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod looks;
 #[cfg(feature = "mutants")]
 mod mutant;
 #[cfg(feature = "mysql")]

@@ -193,6 +193,11 @@ impl Case {
         self.weight().is_some()
     }
 
+    /// Whether it keeps a store, and the machine, at work for as long as it is awake.
+    pub(crate) const fn burdens(self) -> bool {
+        matches!(self, Self::Holds(_))
+    }
+
     /// Gets ready to measure it; `None` where it means nothing, or was not asked for.
     pub(crate) fn open(
         self,

@@ -29,6 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(guard_dropped_by_a_panic),
         Case::new(drain_waits_for_releases),
         Case::new(shutdown_fails_waiters_and_ends_holds),
+        Case::new(shutdown_withdraws_a_waiter_that_nobody_polls),
     ]
 }
 
@@ -272,4 +273,21 @@ async fn shutdown_fails_waiters_and_ends_holds(ctx: &Ctx) -> Outcome {
     ensure(matches!(error, Some(Error::Shutdown)), format!("{error:?}"))?;
     let guard = b.lock(name.as_str())?.try_acquire().await?;
     ensure(guard.is_some(), "the hold outlived its client")
+}
+
+/// Whoever keeps the future of an acquire and does not poll it stands in nobody's way for ever.
+async fn shutdown_withdraws_a_waiter_that_nobody_polls(ctx: &Ctx) -> Outcome {
+    let (a, b) = ctx.two().await?;
+    let name = ctx.name();
+    let guard = b.lock(name.as_str())?.acquire().await?;
+    let lock = a.lock(name.as_str())?;
+    let mut waiter = Box::pin(lock.acquire());
+    let polled = timeout(Duration::from_millis(500), &mut waiter).await;
+    ensure(polled.is_err(), "what another holds was given")?;
+    soon(a.shutdown(Duration::ZERO)).await??;
+    guard.release().await?;
+    let next = ctx.client().await?.lock(name)?.try_acquire().await?;
+    ensure(next.is_some(), "its place outlived its client")?;
+    let error = soon(waiter).await?.err();
+    ensure(matches!(error, Some(Error::Shutdown)), format!("{error:?}"))
 }

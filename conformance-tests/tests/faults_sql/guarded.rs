@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::task::{acquire, within};
+use conformance_tests::task::{acquire, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::Lease;
 use lockkit_sql::{GuardedError, TxLock};
@@ -104,5 +104,35 @@ pub(crate) async fn a_lock_of_a_transaction_ends_with_it<D: Database>() -> Outco
         server.counted().await? == 0,
         "what was rolled back was counted",
     )?;
+    only_rows_left(&server).await
+}
+
+/// A row that is free is locked for a moment by whoever looks at it. A try does not call that held.
+pub(crate) async fn a_try_outlasts_a_moment<D: Database>() -> Outcome {
+    const ROUNDS: usize = 20;
+    let server = D::start().await?;
+    let pool = server.pool(1).await?;
+    let mine = client(&server, "lease", TTL).await?;
+    let lock = client(&server, "lease", TTL).await?.lock("jobs")?;
+    lock.acquire().await?.release().await?;
+    let mut taken = 0;
+    for _ in 0..ROUNDS {
+        let mut transaction = pool.begin().await?;
+        let passing = TxLock::<D::Dialect>::take(&mine, "jobs", &mut transaction).await?;
+        ensure(passing.is_some(), "a free lock was refused")?;
+        drop(passing);
+        let tried = spawn({
+            let lock = lock.clone();
+            async move { lock.try_acquire().await }
+        });
+        sleep(Duration::from_millis(5)).await;
+        transaction.rollback().await?;
+        if let Some(guard) = tried.soon().await?? {
+            guard.release().await?;
+            taken += 1;
+        }
+    }
+    // Not all, for the machine may be busy with others.
+    ensure(taken >= ROUNDS / 2, format!("{taken} of {ROUNDS}"))?;
     only_rows_left(&server).await
 }

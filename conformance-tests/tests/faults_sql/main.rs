@@ -58,6 +58,7 @@ fn main() -> ExitCode {
             .trial(guarded::a_stale_holder_commits_nothing::<D>)
             .trial(guarded::nobody_takes_over_before_the_commit::<D>)
             .trial(guarded::a_lock_of_a_transaction_ends_with_it::<D>)
+            .trial(guarded::a_try_outlasts_a_moment::<D>)
             .and(clocks)
     }
     trials::<Postgres>("faults-of-postgres", "clock-of-postgres")

@@ -36,7 +36,8 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
         "eight, 10 ms away: {rate:.1} hand-offs/s (a bare BLPOP list {least:.1}), Jain {fair:.3}, \
          {scripts:.2} EVALSHA each"
     );
-    ensure(rate >= 0.8 * least, format!("{rate:.1} of {least:.1}"))?;
+    let enough = rate >= bound(0.93, 0.8) * least;
+    ensure(enough, format!("{rate:.1} of {least:.1}"))?;
     ensure(fair >= 0.99, format!("Jain {fair:.3}"))?;
     ensure(scripts <= 2.2, format!("{scripts:.2} EVALSHA"))
 }
@@ -57,7 +58,7 @@ pub(crate) async fn eight_and_sixty_four_keep_up_with_a_bare_list() -> Outcome {
             "{count}, loopback: {rate:.0} hand-offs/s (a bare list with push {least:.0}), ratio \
              {ratio:.2}, Jain {fair:.3}"
         );
-        ensure(ratio >= bound(0.35, 0.15), format!("ratio {ratio:.2}"))?;
+        ensure(ratio >= bound(0.5, 0.15), format!("ratio {ratio:.2}"))?;
         ensure(fair >= 0.95, format!("Jain {fair:.3}"))?;
         rates.push(rate);
     }
@@ -72,12 +73,16 @@ pub(crate) async fn tasks_of_one_client_hand_over_as_clients_do() -> Outcome {
         clients.push(client_at(server.port()).await?.lock("crowd")?);
     }
     let one = client_at(server.port()).await?.lock("crowd")?;
+    let before = server.calls("evalsha").await?;
+    let tasks = contend(vec![one.clone(); 64], SPAN / 4).await?;
+    let scripts = each(server.calls("evalsha").await? - before, tasks.total());
     let (tasks, clients) = compare(vec![one; 64], clients).await?;
     let (rate, least, fair) = (tasks.per_second(), clients.per_second(), tasks.fairness());
     println!(
         "64 tasks of one client on one lock: {rate:.0} hand-offs/s (8 clients {least:.0}), Jain \
-         {fair:.3}"
+         {fair:.3}, {scripts:.2} EVALSHA each"
     );
+    ensure(scripts <= 2.2, format!("{scripts:.2} EVALSHA"))?;
     let enough = rate >= bound(0.8, 0.5) * least;
     ensure(enough, format!("{rate:.0} of {least:.0}"))?;
     ensure(fair >= 0.95, format!("Jain {fair:.3}"))
@@ -116,5 +121,5 @@ pub(crate) async fn many_locks_of_one_client_share_its_connection() -> Outcome {
         "64 tasks on 64 locks: {rate:.0} cycles/s (their scripts alone {most:.0}), ratio {ratio:.2}, \
          Jain {fair:.3}"
     );
-    ensure(ratio >= bound(0.6, 0.3), format!("ratio {ratio:.2}"))
+    ensure(ratio >= bound(0.8, 0.3), format!("ratio {ratio:.2}"))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Queueing};
+use tokio::time::sleep;
 
 use super::definition::definitions;
 use super::error::ERRORS;
@@ -21,6 +22,7 @@ use crate::carry::Carrier;
 use crate::config::Options;
 use crate::dialect::{Source, Steps, Which};
 use crate::error::Problem;
+use crate::looks;
 use crate::pool::{Pool, Use};
 use crate::row::Row;
 use crate::schema::{Schema, misfit};
@@ -109,7 +111,7 @@ impl Mysql {
 
     async fn attempt_lease(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let mut whole = !self.known.has(&ticket.name);
-        let mut repeated = false;
+        let mut pauses = looks::pauses();
         loop {
             let answers = if whole {
                 let acquire = self.statements.acquire(ticket, "0", true);
@@ -127,12 +129,14 @@ impl Mysql {
             let look = self.statements.look_again(ticket);
             let seen = Seen::read(self.ask("attempt", &look).await?.first());
             whole = seen.is_none();
-            match seen {
-                // Somebody had the row locked for the moment, or has just deleted it.
-                None if !repeated => repeated = true,
-                Some(seen) if seen.free() && !repeated => repeated = true,
-                None => return Ok(Attempt::held()),
-                Some(seen) => return Ok(seen.attempt()),
+            // Somebody had the row locked for the moment, or has just deleted it.
+            let pause = match &seen {
+                Some(seen) if !seen.free() => None,
+                _ => pauses.next(),
+            };
+            match pause {
+                Some(pause) => sleep(pause).await,
+                None => return Ok(seen.map_or_else(Attempt::held, |seen| seen.attempt())),
             }
         }
     }
@@ -158,13 +162,11 @@ impl Mysql {
     /// at that moment had the row locked as well, and the pin passed it over. What stays there all
     /// the same keeps nobody out.
     async fn take_out(&self, ticket: &Ticket) {
-        let mut pause = Duration::from_millis(1);
-        for _ in 0..7 {
+        for pause in looks::pauses() {
             if self.release_lease(ticket).await.is_ok() {
                 return;
             }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
+            sleep(pause).await;
         }
     }
 

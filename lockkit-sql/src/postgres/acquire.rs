@@ -6,11 +6,12 @@ use lockkit_core::backend::{Attempt, Grant, Renewal, Ticket};
 use lockkit_core::{BackendError, LockName};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
+use tokio::time::sleep;
 
 use super::Postgres;
 use super::pin::Pins;
 use super::session::{Seen, Verdict, is_pin, unreadable};
-use crate::row;
+use crate::{looks, row};
 
 /// Names of which it is remembered that the shorter statement will do.
 const KNOWN: usize = 65_536;
@@ -39,8 +40,9 @@ impl Postgres {
         known.remove(name);
     }
 
-    /// Asks up to twice: a row that is locked for the moment says nothing. Of a lock that was free of
-    /// late it asks no more at first than whether it is free.
+    /// Asks again while the row is locked for the moment, which says nothing: a waiter once, since it
+    /// comes back anyway. Of a lock that was free of late it asks no more at first than whether it is
+    /// free.
     pub(super) async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let note = self.push && ticket.enqueue;
         if self.is_calm(&ticket.name) {
@@ -52,15 +54,20 @@ impl Postgres {
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
         }
-        for last in [false, true] {
+        let mut pauses = looks::pauses().take(if ticket.enqueue { 1 } else { usize::MAX });
+        loop {
             let text = |keep| self.statements.acquire(ticket, true, note, keep);
             let rows = self.ask_kept("attempt", text).await?;
             let seen = self.seen(ticket, &rows)?;
-            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
+            let pause = pauses.next();
+            if let Verdict::Answer(answer) = seen.verdict(ticket, note, pause.is_none()) {
                 return Ok(answer);
             }
+            match pause {
+                Some(pause) => sleep(pause).await,
+                None => return Ok(Attempt::held()),
+            }
         }
-        Ok(Attempt::held())
     }
 
     /// Reads what an attempt found, and remembers whether there is a row.

@@ -5,10 +5,12 @@ mod error;
 mod guard;
 #[cfg(feature = "mutants")]
 mod mutant;
+mod renew;
 mod steps;
 
 use std::sync::Arc;
 
+use self::renew::Batch;
 use crate::backend::SqlStore;
 use crate::schema::definition;
 use crate::statement::{Spelling, Statement, Values};
@@ -38,6 +40,7 @@ struct Statements {
     acquire: Arc<str>,
     look_again: Arc<str>,
     renew: Arc<str>,
+    renew_many: [Batch; 3],
     release: Arc<str>,
     release_late: Arc<str>,
     look: Arc<str>,
@@ -50,14 +53,13 @@ struct Statements {
 
 impl Statements {
     fn new(table: &Table, change: impl Fn(&str) -> String) -> Self {
-        let read = |file: &str| {
-            let statement = Statement::new(&change(file), table, SPELLING);
-            Arc::from(statement.with(&Values::new(), SPELLING))
-        };
+        let statement = |file: &str| Statement::new(&change(file), table, SPELLING);
+        let read = |file: &str| Arc::from(statement(file).with(&Values::new(), SPELLING));
         Self {
             acquire: read(include_str!("../sql/sqlite/acquire.sql")),
             look_again: read(include_str!("../sql/sqlite/look_again.sql")),
             renew: read(include_str!("../sql/sqlite/renew.sql")),
+            renew_many: Batch::all(&statement(include_str!("../sql/sqlite/renew_many.sql"))),
             release: read(include_str!("../sql/sqlite/release.sql")),
             release_late: read(include_str!("../sql/sqlite/release_late.sql")),
             look: read(include_str!("../sql/sqlite/look.sql")),

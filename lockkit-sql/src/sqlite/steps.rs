@@ -182,7 +182,7 @@ impl Sqlite {
         &self.statements
     }
 
-    async fn run(
+    pub(super) async fn run(
         &self,
         operation: &'static str,
         statement: &Arc<str>,
@@ -239,20 +239,6 @@ impl Sqlite {
             *retry_after = Some(Duration::from_micros(left.unwrap_or(0)));
         }
         Ok(held)
-    }
-
-    async fn renew_one(&self, ticket: &Ticket) -> Result<Renewal, BackendError> {
-        let values = [
-            Value::name(&ticket.name),
-            Value::holder(ticket),
-            Value::Number(micros(ticket.ttl)),
-        ];
-        let rows = self.run("renew", &self.statements.renew, values).await?;
-        Ok(if rows.is_empty() {
-            Renewal::NotHeld
-        } else {
-            Renewal::Renewed { since: None }
-        })
     }
 }
 
@@ -324,11 +310,7 @@ impl Steps for Sqlite {
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let mut answers = Vec::with_capacity(tickets.len());
-        for ticket in tickets {
-            answers.push(self.renew_one(ticket).await);
-        }
-        answers
+        self.renew_all(tickets).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
