@@ -30,6 +30,11 @@
 //! - `peers/`: programs in other languages that take the same orders as the workers of the bench.
 
 mod bare;
+#[cfg_attr(
+    not(feature = "peers"),
+    allow(dead_code, reason = "each is named where its feature is")
+)]
+mod built_in;
 mod failure;
 mod latency;
 mod machine;

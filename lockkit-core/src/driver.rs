@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
 use crate::attempt::{AttemptFuture, attempt};
@@ -105,7 +106,11 @@ impl Line {
         let Some(woken) = self.core.table.wake(&self.key) else {
             return;
         };
-        while matches!(self.serve(progress.take(), &woken).await, Served::Next) {}
+        while matches!(self.serve(progress.take(), &woken).await, Served::Next) {
+            // Whoever gives the lock back at once does so before the next attempt is written, which
+            // then finds it free: nobody has to be told.
+            yield_now().await;
+        }
         self.done = true;
     }
 

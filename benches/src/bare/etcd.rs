@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{Bare, Contender, Fact, Words};
+use crate::built_in;
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -120,6 +121,7 @@ impl Bare for Cluster {
         let members = self.client.clone().member_list().await?;
         Ok(vec![
             ("server".into(), format!("etcd {}", status.version())),
+            built_in::ETCD.as_client(),
             ("members".into(), members.members().len().to_string()),
             (
                 "durability".into(),

@@ -9,6 +9,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPoolOptions, MySqlS
 use sqlx::{Connection, MySql, MySqlPool, QueryBuilder, Row};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
+use crate::built_in;
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -80,7 +81,7 @@ impl Bare for Database {
     }
 
     async fn facts(&self) -> Outcome<Vec<Fact>> {
-        let mut facts = Vec::new();
+        let mut facts = vec![built_in::SQLX.as_client()];
         let questions = [
             ("server", "SELECT CONCAT(@@version_comment, ' ', VERSION())"),
             (

@@ -9,6 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{Connection, PgPool, Row};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
+use crate::built_in;
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -91,7 +92,7 @@ impl Bare for Database {
     }
 
     async fn facts(&self) -> Outcome<Vec<Fact>> {
-        let mut facts = Vec::new();
+        let mut facts = vec![built_in::SQLX.as_client()];
         for name in [
             "server_version",
             "fsync",

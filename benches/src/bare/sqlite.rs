@@ -10,6 +10,7 @@ use sqlx::{QueryBuilder, Row, Sqlite, SqlitePool};
 use tokio::time::sleep;
 
 use super::{Bare, Contender, Fact, Words};
+use crate::built_in;
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -87,7 +88,8 @@ impl Bare for File {
 
     async fn facts(&self) -> Outcome<Vec<Fact>> {
         let version = self.asked("SELECT sqlite_version()").await?;
-        let mut facts = vec![("library".to_owned(), format!("SQLite {version}"))];
+        let library = ("library".to_owned(), format!("SQLite {version}"));
+        let mut facts = vec![library, built_in::SQLX.as_client()];
         let questions = [
             ("journal_mode", "PRAGMA journal_mode"),
             ("synchronous", "PRAGMA synchronous"),

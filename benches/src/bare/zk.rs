@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, Error, EventType};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
+use crate::built_in;
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -113,6 +114,7 @@ impl Bare for Ensemble {
         let timeout = self.client.session_timeout();
         Ok(vec![
             ("server".into(), format!("ZooKeeper {version}")),
+            built_in::ZOOKEEPER.as_client(),
             ("session".into(), format!("{timeout:?}")),
             (
                 "durability".into(),

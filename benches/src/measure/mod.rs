@@ -173,8 +173,9 @@ impl Case {
     /// How long a round is at least.
     pub(crate) const fn least(self) -> Duration {
         match self {
-            // Longer than the pauses of those who poll, which are up to a quarter of a second.
-            Self::Peer(2.., _) => Duration::from_millis(400),
+            // Longer than the pauses of those who poll, which are up to a quarter of a second, than the
+            // first turns of those who are far away, and than programs take that are compiled as they run.
+            Self::Peer(..) | Self::FarCrowd => Duration::from_millis(400),
             _ => Duration::ZERO,
         }
     }

@@ -6,7 +6,7 @@ use conformance_tests::servers::EtcdCluster;
 use conformance_tests::{Outcome, ensure};
 
 use crate::bound;
-use crate::solo::{client_at, median, slow_way};
+use crate::solo::{client_at, median, slow_way, trip};
 use conformance_tests::contention::contend;
 use tokio::time::Instant;
 
@@ -23,10 +23,21 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     for lock in &locks {
         lock.acquire().await?.release().await?;
     }
+    let port = ways[0].addr().port();
+    let before = trip(port).await?;
     let turns = contend(locks, SPAN).await?;
     let (rate, fair) = (turns.per_second(), turns.fairness());
-    println!("eight, 10 ms away: {rate:.1} hand-offs/s, Jain {fair:.3}");
-    ensure(rate >= bound(70.0, 50.0), format!("{rate:.1} hand-offs/s"))?;
+    // On a busy machine the way is longer than its delay.
+    let trip = (before + trip(port).await?) / 2;
+    let trips = 1.0 / (rate * trip.as_secs_f64());
+    println!(
+        "eight, {trip:?} away: {rate:.1} hand-offs/s, {trips:.2} round trips each, Jain {fair:.3}"
+    );
+    // 85 in a second, if a trip takes 10 ms.
+    ensure(
+        trips <= bound(1.176, 1.9),
+        format!("{trips:.2} round trips a hand-off"),
+    )?;
     ensure(fair >= 0.98, format!("Jain {fair:.3}"))
 }
 

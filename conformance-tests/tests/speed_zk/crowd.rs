@@ -41,6 +41,7 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     println!(
         "eight, {trip:?} away: {rate:.1} hand-offs/s, {trips:.2} round trips each, Jain {fair:.3}"
     );
+    // 80 in a second, if a trip takes 10 ms.
     ensure(
         trips <= bound(1.25, 1.9),
         format!("{trips:.2} round trips a hand-off"),

@@ -4,4 +4,4 @@
 UPDATE {table} AS l
 SET expires_at = {now} + ?1
 WHERE l.name IN ({names}) AND l.holder IN ({holders}) AND l.expires_at > {now}
-RETURNING l.holder;
+RETURNING holder;
