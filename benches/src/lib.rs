@@ -31,8 +31,8 @@
 
 mod bare;
 #[cfg_attr(
-    not(feature = "peers"),
-    allow(dead_code, reason = "each is named where its feature is")
+    not(any(test, feature = "peers")),
+    expect(dead_code, reason = "each is named where its feature is")
 )]
 mod built_in;
 mod failure;

@@ -116,7 +116,8 @@ impl Lock {
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves neither a hold nor a place in the queue behind; both
-    /// are given up in the background.
+    /// are given up in the background. Keep polling it while it waits: a place that nobody looks after
+    /// may be lost, and is taken anew, behind the others, when the future is polled again.
     ///
     /// # Cost
     /// One round trip when the lock is free, none when the owner holds it.
