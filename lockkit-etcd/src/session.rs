@@ -15,7 +15,7 @@ use std::time::Duration;
 use lockkit_core::clock::{Clock, Moment};
 use lockkit_core::{BackendError, Outcome};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::heart::Heart;
 use crate::desk::Desk;
@@ -50,6 +50,9 @@ const RETRY: u32 = 20;
 const YOUNG: u32 = 6;
 /// How much of a lease has passed when it is confirmed before it is used again.
 const OLD: u32 = 2;
+
+/// So long a server may take between the end of the keys of a lease and that of the lease.
+const KEYS_BEFORE_LEASE: Duration = Duration::from_millis(20);
 
 /// What a session is made of.
 pub(crate) struct Plan {
@@ -209,8 +212,21 @@ impl Session {
         }
     }
 
-    /// Asks whether the lease has ended; no, if the server does not say so within `limit`.
+    /// Asks whether the lease has ended; no, if the server does not say so within `limit`. A server takes
+    /// the keys of a lease away before the lease itself: one that still lives is asked for once more.
     pub(crate) async fn has_ended(&self, limit: Duration) -> bool {
+        let asked = async {
+            if !self.is_gone().await {
+                sleep(KEYS_BEFORE_LEASE).await;
+                self.is_gone().await;
+            }
+        };
+        // What was not answered in time is not known.
+        drop(timeout(limit, asked).await);
+        !self.lives()
+    }
+
+    async fn is_gone(&self) -> bool {
         let lease = self.shared.lease;
         // A limit of the request itself would give up its connection, which may be well.
         let asked = self
@@ -218,12 +234,14 @@ impl Session {
             .ask("watch", self.link.request_timeout(), |client| async move {
                 client.lease_client().time_to_live(lease, None).await
             });
-        match timeout(limit, asked).await {
-            Ok(Ok(answer)) if answer.ttl() < 0 => self.end(),
-            Ok(Err(Failed::LeaseGone)) => self.end(),
-            _ => {}
+        let gone = match asked.await {
+            Ok(answer) => answer.ttl() < 0,
+            Err(failed) => matches!(failed, Failed::LeaseGone),
+        };
+        if gone {
+            self.end();
         }
-        !self.lives()
+        gone
     }
 
     /// The server says that the lease has ended.

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 
 use super::Desk;
 
-/// So long the server is asked why a key is gone, before the loss is told without it.
-const ASK_WHY: Duration = Duration::from_millis(100);
+/// So long the server is asked why a key is gone, before the loss is told without it: two requests.
+const ASK_WHY: Duration = Duration::from_millis(200);
 
 /// The wake-ups of one ticket.
 #[derive(Debug)]
