@@ -44,7 +44,7 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
 
 pub(crate) async fn eight_and_sixty_four_keep_up_with_a_bare_list() -> Outcome {
     let server = RedisServer::forgetful().await?;
-    let mut rates = Vec::new();
+    let mut ratios = Vec::new();
     for count in [8, 64] {
         let (mut ours, mut bare) = (Vec::new(), Vec::new());
         for number in 0..count {
@@ -60,10 +60,11 @@ pub(crate) async fn eight_and_sixty_four_keep_up_with_a_bare_list() -> Outcome {
         );
         ensure(ratio >= bound(0.5, 0.15), format!("ratio {ratio:.2}"))?;
         ensure(fair >= 0.95, format!("Jain {fair:.3}"))?;
-        rates.push(rate);
+        ratios.push(ratio);
     }
-    let kept = rates[1] / rates[0];
-    ensure(kept >= 0.5, format!("64 have {kept:.2} of the rate of 8"))
+    // By the list, which has slowed down as well if the machine has.
+    let kept = ratios[1] / ratios[0];
+    ensure(kept >= 0.5, format!("64 have {kept:.2} of the ratio of 8"))
 }
 
 pub(crate) async fn tasks_of_one_client_hand_over_as_clients_do() -> Outcome {
