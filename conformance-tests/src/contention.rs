@@ -6,7 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::failure::Outcome;
+use crate::figures::OPTIMISED;
 use crate::task::spawn;
+
+/// For how long one crowd is watched.
+pub const SPAN: Duration = Duration::from_secs(if OPTIMISED { 4 } else { 2 });
 
 /// Somebody who takes something and gives it back.
 pub trait Contender: Send + 'static {
@@ -55,6 +59,12 @@ impl Turns {
     #[must_use]
     pub fn per_second(&self) -> f64 {
         float(self.total()) / self.span.as_secs_f64()
+    }
+
+    /// How many round trips one turn takes, if they take `trip` each.
+    #[must_use]
+    pub fn trips_each(&self, trip: Duration) -> f64 {
+        1.0 / (self.per_second() * trip.as_secs_f64())
     }
 
     /// Jain's index: 1 if all had the same.
@@ -126,7 +136,7 @@ async fn round<C: Contender>(contenders: Vec<C>, span: Duration) -> Outcome<(Tur
     Ok((Turns { counts, span }, back))
 }
 
-/// Two crowds in turns of a second each, so that what else the machine does meets both.
+/// Two crowds in turns, each for [`SPAN`] in all, so that what else the machine does meets both.
 ///
 /// # Errors
 /// A turn failed.
@@ -135,7 +145,7 @@ where
     A: Contender,
     B: Contender,
 {
-    const ROUND: Duration = Duration::from_secs(1);
+    const ROUND: Duration = SPAN.checked_div(4).unwrap();
     let (mut ones, mut one) = round(one, ROUND).await?;
     let (mut others, mut other) = round(other, ROUND).await?;
     for _ in 1..4 {

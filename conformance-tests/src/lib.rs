@@ -61,6 +61,7 @@
 //! | [`servers`] | servers as child processes that never outlive the tests |
 //! | [`history`], [`checker`] | what clients saw, from any number of processes, and whether it can be true |
 //! | [`taker`] | a process that takes locks, to be killed and frozen |
+//! | [`contention`], [`figures`] | crowds that want the same, and what their speed is held against |
 //! | [`setups`] | the setups of the stores that come with lockkit |
 //!
 //! The suite is tested itself: `tests/mutants.rs` breaks one promise after the other on purpose and
@@ -74,6 +75,7 @@ mod clock;
 pub mod contention;
 mod ctx;
 mod failure;
+pub mod figures;
 #[cfg(unix)]
 pub mod foreign;
 mod ground;

@@ -50,21 +50,24 @@ mod databases {
         tests_of_the_command(&format!("mysql://admin@127.0.0.1:{port}/command"))
     }
 
-    /// Runs the tests of the command on another store, with the cargo that built this program.
+    /// Runs the tests of the command on another store, with the cargo that built this program. The
+    /// whole workspace is named, as in the one test command: it has the programs then already.
     fn tests_of_the_command(store: &str) -> Outcome {
-        let tests = Command::new(env!("CARGO"))
-            .args([
-                "test",
-                "--offline",
-                "-p",
-                "lockkit-cli",
-                "--test",
-                "command",
-            ])
+        let mut cargo = Command::new(env!("CARGO"));
+        // What cargo has set for this program: build scripts that watch it would run again.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                cargo.env_remove(&name);
+            }
+        }
+        let tests = cargo
+            .args(["test", "--offline", "--workspace", "--all-features"])
+            .args(["--test", "command"])
             .args(["--", "--test-threads", "4"])
             .env("LOCKKIT_COMMAND_STORE", store)
             .env_remove("LOCKKIT_URL")
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
             .output()?;
         if tests.status.success() {
             return Ok(());

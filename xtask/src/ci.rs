@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
-use crate::{api, setup, steps, tidy};
+use crate::{api, fetch, setup, steps, tidy};
 
 /// How a step ended that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,11 +21,14 @@ struct Step {
     run: fn(&Workspace) -> Result<Done>,
 }
 
+/// Mostly waiting for the network: a run that comes to it begins it early, behind the steps before it.
+const FOREIGN: &str = "foreign";
+
 const STEPS: &[Step] = &[
     Step {
         name: "setup",
-        what: "what the tests need is installed",
-        run: setup::run,
+        what: "what the build and the tests need is installed",
+        run: setup::programs,
     },
     Step {
         name: "fmt",
@@ -56,6 +59,11 @@ const STEPS: &[Step] = &[
         name: "doctest",
         what: "the examples in the documentation",
         run: steps::doctest,
+    },
+    Step {
+        name: FOREIGN,
+        what: "programs of others are brought and built",
+        run: |workspace| fetch::run(workspace).map(|()| Done::Passed),
     },
     Step {
         name: "conformance",
@@ -137,6 +145,9 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
         })?;
         ended.push((step.name, start.elapsed(), done));
         println!("{}", line(&ended[i]));
+        if i == 0 && steps.iter().skip(2).any(|later| later.name == FOREIGN) {
+            fetch::ahead(workspace)?;
+        }
     }
     println!("\n== all steps ended well");
     for entry in &ended {

@@ -152,10 +152,16 @@ DEBIAN_FRONTEND=noninteractive apt-get -y "$@"
 /// Parts of the Rust toolchain that a minimal installation leaves out.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
-pub(crate) fn run(workspace: &Workspace) -> Result<Done> {
+/// All of it: programs, and what is brought from elsewhere.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    programs(workspace)?;
+    fetch::run(workspace)
+}
+
+/// What the build itself needs, and the programs of the system that the tests start.
+pub(crate) fn programs(workspace: &Workspace) -> Result<Done> {
     add_components(workspace)?;
     install_programs(workspace)?;
-    fetch::run(workspace)?;
     Ok(Done::Passed)
 }
 

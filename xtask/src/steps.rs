@@ -45,7 +45,7 @@ pub(crate) fn fmt(workspace: &Workspace) -> Result<Done> {
     Ok(Done::Passed)
 }
 
-/// The whole workspace with its tests, then each crate alone and without its development
+/// The whole workspace with its tests, then each published crate alone and without its development
 /// dependencies, where no other crate turns on a feature for it.
 pub(crate) fn clippy(workspace: &Workspace) -> Result<Done> {
     workspace
@@ -53,7 +53,7 @@ pub(crate) fn clippy(workspace: &Workspace) -> Result<Done> {
         .args(["--workspace", "--all-targets", "--all-features"])
         .args(["--", "-D", "warnings"])
         .run()?;
-    for package in workspace.crates() {
+    for package in workspace.crates().filter(Crate::is_published) {
         for features in ["--no-default-features", "--all-features"] {
             if features == "--all-features" && package.features().next().is_none() {
                 continue;

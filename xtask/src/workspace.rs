@@ -67,9 +67,14 @@ impl<'a> Crate<'a> {
         self.0.manifest_path.as_std_path()
     }
 
-    /// Whether others build on it: a library that may be published.
+    /// Whether it may be published, and so be built outside this workspace.
+    pub(crate) fn is_published(&self) -> bool {
+        self.0.publish.as_ref().is_none_or(|list| !list.is_empty())
+    }
+
+    /// Whether others build on it.
     pub(crate) fn is_public_library(&self) -> bool {
-        self.0.publish.as_ref().is_none_or(|list| !list.is_empty()) && self.has(&TargetKind::Lib)
+        self.is_published() && self.has(&TargetKind::Lib)
     }
 
     pub(crate) fn has(&self, kind: &TargetKind) -> bool {

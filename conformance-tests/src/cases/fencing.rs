@@ -55,15 +55,11 @@ async fn token_grows_over_break(ctx: &Ctx) -> Outcome {
     let mut last = None;
     let mut old = Vec::new();
     for _ in 0..3 {
-        let guard = ctx
-            .client()
-            .await?
-            .lock(a.name().as_str())?
-            .acquire()
-            .await?;
+        let lock = ctx.client().await?.lock(a.name().as_str())?;
+        let guard = soon(lock.acquire()).await??;
         grown(&mut last, &guard)?;
         old.push(guard);
-        b.break_lock().await?;
+        soon(b.break_lock()).await??;
     }
     let guard = soon(b.acquire()).await??;
     grown(&mut last, &guard)

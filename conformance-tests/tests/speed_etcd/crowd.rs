@@ -1,16 +1,12 @@
 //! Many who want a lock.
 
-use std::time::Duration;
-
+use conformance_tests::figures::{bound, median};
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::{Outcome, ensure};
 
-use crate::bound;
-use crate::solo::{client_at, median, slow_way, trip};
-use conformance_tests::contention::contend;
+use crate::solo::{client_at, slow_way, trip};
+use conformance_tests::contention::{SPAN, contend};
 use tokio::time::Instant;
-
-const SPAN: Duration = Duration::from_secs(4);
 
 pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
@@ -29,7 +25,7 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let (rate, fair) = (turns.per_second(), turns.fairness());
     // On a busy machine the way is longer than its delay.
     let trip = (before + trip(port).await?) / 2;
-    let trips = 1.0 / (rate * trip.as_secs_f64());
+    let trips = turns.trips_each(trip);
     println!(
         "eight, {trip:?} away: {rate:.1} hand-offs/s, {trips:.2} round trips each, Jain {fair:.3}"
     );

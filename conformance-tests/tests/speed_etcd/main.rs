@@ -35,13 +35,3 @@ fn main() -> ExitCode {
         // One after the other: each wants the machine.
         .run(1)
 }
-
-/// A bound of processor time: as it is with optimisation, or wide.
-#[cfg(unix)]
-const fn bound(optimised: f64, otherwise: f64) -> f64 {
-    if cfg!(debug_assertions) {
-        otherwise
-    } else {
-        optimised
-    }
-}

@@ -1,17 +1,13 @@
 //! Many who want a lock.
 
-use std::time::Duration;
-
+use conformance_tests::figures::bound;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::Lock;
 
 use crate::bare::{List, Pop};
-use crate::bound;
 use crate::solo::{Bare, client_at, each, slow_way};
-use conformance_tests::contention::{Contender, compare, contend};
-
-const SPAN: Duration = Duration::from_secs(4);
+use conformance_tests::contention::{Contender, SPAN, compare, contend};
 
 pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let server = RedisServer::forgetful().await?;

@@ -45,13 +45,3 @@ fn main() -> ExitCode {
             .trial(holds::twenty_thousand_holds_are_kept_with_little_work)
     })
 }
-
-/// A bound of processor time: as it is with optimisation, or wide.
-#[cfg(unix)]
-const fn bound(optimised: f64, otherwise: f64) -> f64 {
-    if cfg!(debug_assertions) {
-        otherwise
-    } else {
-        optimised
-    }
-}

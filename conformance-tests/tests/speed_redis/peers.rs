@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use conformance_tests::figures::bound;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::Lock;
 use rslock::LockManager;
 
-use crate::bound;
 use crate::solo::client_at;
-use conformance_tests::contention::{Contender, HandOffs, contend};
+use conformance_tests::contention::{Contender, HandOffs, SPAN, contend};
 
-const SPAN: Duration = Duration::from_secs(4);
 const COUNT: usize = 8;
 const TTL: Duration = Duration::from_secs(30);
 

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
+use conformance_tests::figures::bound;
 use conformance_tests::foreign::Curator;
 use conformance_tests::task::within;
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::Lock;
 
-use crate::bound;
 use crate::solo::{client_at, slow_way, start, trip};
-use conformance_tests::contention::{compare, contend, float};
-
-const SPAN: Duration = Duration::from_secs(4);
+use conformance_tests::contention::{SPAN, compare, contend, float};
 
 async fn locks(port: u16, count: usize, name: &str) -> Outcome<Vec<Lock>> {
     let mut locks = Vec::new();
@@ -37,7 +35,7 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let (rate, fair) = (turns.per_second(), turns.fairness());
     // On a busy machine the way is longer than its delay.
     let trip = (before + trip(port).await?) / 2;
-    let trips = 1.0 / (rate * trip.as_secs_f64());
+    let trips = turns.trips_each(trip);
     println!(
         "eight, {trip:?} away: {rate:.1} hand-offs/s, {trips:.2} round trips each, Jain {fair:.3}"
     );
