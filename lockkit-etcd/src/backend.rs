@@ -210,10 +210,12 @@ impl EtcdStore {
     async fn try_at(&self, ticket: &Ticket, at: &Standing) -> Result<Tried, Failed> {
         let desk = &self.inner.desk;
         let enqueue = ticket.enqueue || self.inner.broken.is(EtcdMutant::TryLeavesQueueEntry);
-        let txn = if enqueue {
+        let txn = if !enqueue {
+            steps::try_once(at, ticket)
+        } else if at.created.is_some() || desk.is_watched(&at.directory) {
             steps::queue(at, ticket)
         } else {
-            steps::try_once(at, ticket)
+            steps::take(at, ticket)
         };
         // Before it is written: what a late request puts there must not look like a stranger's.
         desk.writing(ticket.holder);

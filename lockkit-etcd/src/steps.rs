@@ -25,6 +25,14 @@ pub(crate) struct Tried {
     pub(crate) keys: Option<Vec<Key>>,
 }
 
+/// Takes a lock that nobody has, as far as is known here; where somebody has it, does [`queue`].
+pub(crate) fn take(at: &Standing, ticket: &Ticket) -> Txn {
+    Txn::new()
+        .when([nobody(&at.directory)])
+        .and_then([put(at, ticket)])
+        .or_else([TxnOp::txn(queue(at, ticket))])
+}
+
 /// Takes a place: the key is put unless it is there. What was created first holds.
 pub(crate) fn queue(at: &Standing, ticket: &Ticket) -> Txn {
     Txn::new()
@@ -35,10 +43,9 @@ pub(crate) fn queue(at: &Standing, ticket: &Ticket) -> Txn {
 
 /// A mere try: the key is put if there is no other, so that nothing stays where the lock is held.
 pub(crate) fn try_once(at: &Standing, ticket: &Ticket) -> Txn {
-    let nobody = Compare::create_revision(&*at.directory, CompareOp::Equal, 0).with_prefix();
     Txn::new()
-        .when([nobody])
-        .and_then([put(at, ticket), listed(&at.directory)])
+        .when([nobody(&at.directory)])
+        .and_then([put(at, ticket)])
         .or_else([own(at), first(&at.directory)])
 }
 
@@ -69,11 +76,28 @@ pub(crate) fn delete_if(key: &[u8], created: i64) -> Txn {
         .and_then([TxnOp::delete(key, None)])
 }
 
-/// Reads the answer to [`queue`] or [`try_once`]; `None` if it cannot be understood.
+/// Reads the answer to [`take`], [`queue`] or [`try_once`]; `None` if it cannot be understood.
 pub(crate) fn tried(at: &Standing, answer: &TxnResponse) -> Option<Tried> {
+    let created = Some(answer.header()?.revision());
+    understood(at, created, answer)
+}
+
+/// As [`tried`], of a transaction at a revision. One within another has no revision of its own.
+fn understood(at: &Standing, revision: Option<i64>, answer: &TxnResponse) -> Option<Tried> {
     let operations = answer.op_responses();
-    let [own, first] = operations.as_slice() else {
-        return None;
+    let (own, first) = match operations.as_slice() {
+        // Nobody was there.
+        [TxnOpResponse::Put(_)] => {
+            return Some(Tried {
+                created: revision,
+                first: true,
+                all: Some(1),
+                keys: Some(Vec::new()),
+            });
+        }
+        [TxnOpResponse::Txn(queued)] => return understood(at, revision, queued),
+        [own, first] => (own, first),
+        _ => return None,
     };
     match own {
         TxnOpResponse::Put(_) => {
@@ -81,7 +105,7 @@ pub(crate) fn tried(at: &Standing, answer: &TxnResponse) -> Option<Tried> {
             let all = listed.count();
             let complete = i64::try_from(listed.kvs().len()) == Ok(all);
             Some(Tried {
-                created: Some(answer.header()?.revision()),
+                created: revision,
                 first: all == 1,
                 all: Some(all),
                 keys: complete.then(|| keys(listed)),
@@ -114,6 +138,10 @@ pub(crate) fn ended(answer: &DeleteResponse, created: i64) -> bool {
 pub(crate) fn keys(answer: &GetResponse) -> Vec<Key> {
     let key = |kv: &KeyValue| Some((kv.key_str().ok()?.into(), kv.create_revision()));
     answer.kvs().iter().filter_map(key).collect()
+}
+
+fn nobody(directory: &str) -> Compare {
+    Compare::create_revision(directory, CompareOp::Equal, 0).with_prefix()
 }
 
 fn put(at: &Standing, ticket: &Ticket) -> TxnOp {

@@ -138,16 +138,21 @@ fn place(directory: &str, key: &str, options: Option<PutOptions>) -> Txn {
     let first = all.clone().with_limit(1);
     let first = first.with_sort(SortTarget::Create, SortOrder::Ascend);
     let own = GetOptions::new().with_keys_only();
-    Txn::new()
+    let nobody = Compare::create_revision(directory, CompareOp::Equal, 0).with_prefix();
+    let queue = Txn::new()
         .when([Compare::create_revision(key, CompareOp::Equal, 0)])
         .and_then([
-            TxnOp::put(key, "holder", options),
+            TxnOp::put(key, "holder", options.clone()),
             TxnOp::get(directory, Some(all.with_limit(200))),
         ])
         .or_else([
             TxnOp::get(key, Some(own)),
             TxnOp::get(directory, Some(first)),
-        ])
+        ]);
+    Txn::new()
+        .when([nobody])
+        .and_then([TxnOp::put(key, "holder", options)])
+        .or_else([TxnOp::txn(queue)])
 }
 
 pub(crate) async fn a_cycle_costs_little_more_than_its_two_requests() -> Outcome {

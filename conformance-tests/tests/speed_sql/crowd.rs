@@ -28,11 +28,11 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_two_trips() -> Outcome 
         // Their connections, and what hears of wake-ups.
         contend(ours.clone(), Duration::from_secs(1)).await?;
         let port = ways[0].addr().port();
-        let before = trip(&server, port).await?;
+        let before = trip(server.connect(port).await?).await?;
         let turns = contend(ours, SPAN).await?;
         let (rate, fair) = (turns.per_second(), turns.fairness());
         // On a busy machine the way is longer than its delay.
-        let trip = (before + trip(&server, port).await?) / 2;
+        let trip = (before + trip(server.connect(port).await?).await?) / 2;
         let trips = turns.trips_each(trip);
         let what = if pin { "pins" } else { "leases" };
         println!(

@@ -19,7 +19,7 @@ pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {
     let server = D::start(For::Speed).await?;
     let proxy = slow_way(server.port()).await?;
     let port = proxy.addr().port();
-    let trip = trip(&server, port).await?;
+    let trip = trip(server.connect(port).await?).await?;
     for pin in [false, true] {
         let client = D::client_at(port, pin).await?;
         for fresh in [false, true] {
@@ -55,8 +55,7 @@ pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {
 }
 
 /// What one round trip takes.
-pub(crate) async fn trip<D: Database>(server: &D, port: u16) -> Outcome<Duration> {
-    let mut bare = server.connect(port).await?;
+pub(crate) async fn trip(mut bare: impl Updates) -> Outcome<Duration> {
     let mut trips = Vec::new();
     for _ in 0..40 {
         let start = Instant::now();
