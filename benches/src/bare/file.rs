@@ -73,8 +73,8 @@ impl Bare for Files {
     }
 
     async fn cycle(&self, name: &str) -> Outcome {
-        let file = handle(&self.path(name))?;
-        Ok(file.try_lock()?)
+        // Free, but for a moment in which somebody who looks at this process's files may keep one open.
+        Ok(handle(&self.path(name))?.lock()?)
     }
 
     async fn contender(&self, name: &str, _number: usize) -> Outcome<Box<dyn Contender>> {
@@ -83,7 +83,7 @@ impl Bare for Files {
 
     async fn take(&self, name: &str, _ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {
         let file = handle(&self.path(name))?;
-        file.try_lock()?;
+        file.lock()?;
         Ok(Box::new(file))
     }
 
