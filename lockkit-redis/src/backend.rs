@@ -161,15 +161,15 @@ impl RedisStore {
             Some(0) => {
                 let ahead = number(2).and_then(|place| u32::try_from(place).ok());
                 let left = number(1).and_then(|left| u64::try_from(left).ok());
-                // The others in the queue have nothing to gain when the lease ends.
-                let first = ahead.is_none_or(|place| place == 0);
                 let mut held = Attempt::held();
                 if let Attempt::Held {
                     retry_after,
                     ahead: place,
                 } = &mut held
                 {
-                    *retry_after = left.filter(|_| first).map(Duration::from_millis);
+                    // Also for those who are not first: all before them may have died since. Where
+                    // holders live, a lease has more left than a waiter ever waits.
+                    *retry_after = left.map(Duration::from_millis);
                     *place = ahead.filter(|_| self.inner.rules.queueing == Queueing::Fifo);
                 }
                 Ok(held)
