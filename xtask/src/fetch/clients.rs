@@ -145,9 +145,11 @@ pub(super) fn python(workspace: &Workspace, into: &Path, name: &str) -> Result<(
         .join(name)
         .join("requirements.txt");
     let stamp = into.join("requirements.txt");
-    if fs::read(&stamp).is_ok_and(|old| fs::read(&needs).is_ok_and(|new| new == old)) {
+    let source = (needs, stamp);
+    if is_copied(&source) {
         return Ok(());
     }
+    let needs = &source.0;
     let sh = &workspace.sh;
     sh.remove_path(into)?;
     cmd!(
@@ -157,6 +159,5 @@ pub(super) fn python(workspace: &Workspace, into: &Path, name: &str) -> Result<(
     .quiet()
     .run()
     .context("pip cannot install it")?;
-    sh.copy_file(&needs, &stamp)?;
-    Ok(())
+    copy(workspace, &[source])
 }

