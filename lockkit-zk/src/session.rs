@@ -272,6 +272,9 @@ impl Sessions {
                 Err(error) => return Err(of_request("expire", &error)),
             }
             let ended = async {
+                // A server that takes one connection of a session for the other leaves ours open and
+                // answers its pings; what asks the leader is told.
+                drop(session.client().sync("/").await);
                 while !session.has_ended() {
                     states.changed().await;
                 }
