@@ -130,8 +130,9 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     }
 
     /// Whether sessions of the store's own keep its statements ready, which makes a step cheaper for the
-    /// server. A pooler that gives each transaction another session makes an error of the first of
-    /// them, after which the store goes on without. Not with SQLite, which has no sessions.
+    /// server. PostgreSQL: only sessions with no pooler between, which is found out by itself. MySQL: a
+    /// proxy that gives each statement another session makes an error of the first of them, after which
+    /// the store goes on without. Not with SQLite, which has no sessions.
     pub const fn prepare(mut self, prepare: bool) -> Self {
         self.options.prepare = prepare;
         self

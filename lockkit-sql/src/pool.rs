@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+#[cfg(feature = "postgres")]
+use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +36,8 @@ pub(crate) enum Pool<D: Database> {
 /// Connections of the store's own.
 pub(crate) struct Own<D: Database> {
     options: Connecting<D>,
+    /// Options that leave a mark in the session, and the mark. Taken away once they were refused.
+    marked: Mutex<Option<(Box<Connecting<D>>, Way)>>,
     errors: Errors,
     connect_timeout: Duration,
     idle: Mutex<VecDeque<Idle<D>>>,
@@ -47,16 +51,24 @@ struct Idle<D: Database> {
     since: Instant,
 }
 
-/// A connection, and since when its session keeps which statement ready, each under its own number.
+/// A connection, and how its session is spoken to.
 struct Session<D: Database> {
     connection: D::Connection,
-    ready: Ready,
+    way: Way,
 }
 
-/// So many statements can be kept ready.
-pub(crate) const READY: usize = 3;
-
-pub(crate) type Ready = [Option<Instant>; READY];
+/// How a session is spoken to.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    /// Statements go as text, and leave nothing behind.
+    Text,
+    /// It was opened with a mark, which it knows if nothing stands between it and here.
+    #[cfg(feature = "postgres")]
+    Marked(Arc<str>),
+    /// Nothing stands between; since then it keeps statements ready.
+    #[cfg(feature = "postgres")]
+    Direct(Instant),
+}
 
 /// Who needs a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +98,7 @@ impl<D: Database> Pool<D> {
         match source {
             Source::Own(server) => Self::Own(Own {
                 options: *server,
+                marked: Mutex::default(),
                 errors,
                 connect_timeout: options.connect_timeout,
                 idle: Mutex::default(),
@@ -111,6 +124,15 @@ impl<D: Database> Pool<D> {
                 Err(error) => Err(errors.of(operation, Phase::Connecting, &error)),
             },
         }
+    }
+
+    /// Opens connections of its own with options that leave a mark in their sessions.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn mark(self, options: Connecting<D>, mark: Arc<str>) -> Self {
+        if let Self::Own(own) = &self {
+            *own.marked() = Some((Box::new(options), Way::Marked(mark)));
+        }
+        self
     }
 
     /// Whether nobody would have to wait for a connection, as far as is known without asking.
@@ -157,10 +179,7 @@ impl<D: Database> Own<D> {
         let permit = self.permits(by).acquire().await.map_err(closed)?;
         let session = match self.rested() {
             Some(session) => session,
-            None => Session {
-                connection: self.connect(operation).await?,
-                ready: Ready::default(),
-            },
+            None => self.connect(operation).await?,
         };
         Ok(Taken {
             place: Place::Own {
@@ -183,18 +202,54 @@ impl<D: Database> Own<D> {
         Some(idle.pop_back()?.session)
     }
 
-    async fn connect(&self, operation: &'static str) -> Result<D::Connection, BackendError> {
-        let connecting = D::Connection::connect_with(&self.options);
-        match timeout(self.connect_timeout, connecting).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(self.errors.of(operation, Phase::Connecting, &error)),
-            Err(_) => {
-                let text = format!("no connection within {:?}", self.connect_timeout);
-                let (problem, outcome) = (Problem::Connection, Outcome::Unavailable);
-                Err(self.errors.fault(operation, problem, outcome, text))
+    async fn connect(&self, operation: &'static str) -> Result<Session<D>, BackendError> {
+        let marked = self.marked().clone();
+        if let Some((options, way)) = marked {
+            match self.dial(operation, &options).await? {
+                Ok(connection) => return Ok(Session { connection, way }),
+                // A pooler that takes no such option.
+                Err(error) if refuses_options(&error) => *self.marked() = None,
+                Err(error) => return Err(self.errors.of(operation, Phase::Connecting, &error)),
             }
         }
+        let dialled = self.dial(operation, &self.options).await?;
+        let of = |error| self.errors.of(operation, Phase::Connecting, &error);
+        Ok(Session {
+            connection: dialled.map_err(of)?,
+            way: Way::Text,
+        })
     }
+
+    fn marked(&self) -> MutexGuard<'_, Option<(Box<Connecting<D>>, Way)>> {
+        self.marked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn dial(
+        &self,
+        operation: &'static str,
+        options: &Connecting<D>,
+    ) -> Result<Result<D::Connection, sqlx::Error>, BackendError> {
+        let connecting = D::Connection::connect_with(options);
+        timeout(self.connect_timeout, connecting)
+            .await
+            .map_err(|_| {
+                let text = format!("no connection within {:?}", self.connect_timeout);
+                let (problem, outcome) = (Problem::Connection, Outcome::Unavailable);
+                self.errors.fault(operation, problem, outcome, text)
+            })
+    }
+}
+
+/// Whether a server, or what stands before it, may have refused a connection for its options alone:
+/// neither for who connects nor for want of room.
+fn refuses_options(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else {
+        return false;
+    };
+    let code = error.code().unwrap_or_default();
+    !["28", "3D", "53", "57"]
+        .iter()
+        .any(|class| code.starts_with(class))
 }
 
 impl<D: Database> Taken<'_, D> {
@@ -206,12 +261,14 @@ impl<D: Database> Taken<'_, D> {
         }
     }
 
-    /// What the session keeps ready, if that can be known: it is not the application's.
+    /// The connection, and how its session is spoken to, if that can be known: it is not the
+    /// application's.
     #[cfg(feature = "postgres")]
-    pub(crate) fn ready(&mut self) -> Option<&mut Ready> {
+    pub(crate) fn parts(&mut self) -> Option<(&mut D::Connection, Option<&mut Way>)> {
         match &mut self.place {
-            Place::Own { session, .. } => Some(&mut session.ready),
-            Place::Application(_) | Place::Empty => None,
+            Place::Own { session, .. } => Some((&mut session.connection, Some(&mut session.way))),
+            Place::Application(connection) => Some((connection, None)),
+            Place::Empty => None,
         }
     }
 

@@ -1,9 +1,8 @@
 //! Statements, from their files to the text that is sent.
 //!
-//! Values travel in the text, as digits and as hexadecimal digits. What a driver prepares belongs to one
-//! session of the server, and behind a pooler in transaction mode the next transaction may run in
-//! another, where the same handle can stand for something else. So a statement that is prepared all
-//! the same has a name of its own text.
+//! Values travel in the text, as digits and as hexadecimal digits, but for the few steps that a session
+//! keeps ready: what a driver prepares belongs to one session of the server, and behind a pooler in
+//! transaction mode the next transaction may run in another.
 
 use std::fmt::Write as _;
 
@@ -175,80 +174,26 @@ impl Statement {
         (text, places)
     }
 
-    /// The statement as the server prepares it: `places` with their types travel each time, the
-    /// others stand for good.
+    /// The statement with `$1` for the first of `places`, and so on; the others have constant values.
     #[cfg(feature = "postgres")]
-    pub(crate) fn prepared(
+    pub(crate) fn numbered(
         &self,
-        places: &[(&'static str, &str)],
+        places: &[&str],
         constants: &Values<'_>,
         spelling: Spelling,
-    ) -> Prepared {
+    ) -> String {
         let mut text = String::with_capacity(1024);
         for piece in &self.pieces {
             match piece {
                 Piece::Text(piece) => text.push_str(piece),
-                Piece::Place(place) => match places.iter().position(|(name, _)| name == place) {
+                Piece::Place(place) => match places.iter().position(|name| name == place) {
                     Some(at) => text.push_str(&format!("${}", at + 1)),
                     None => constants.push(&mut text, place, spelling),
                 },
             }
         }
-        let types: Vec<&str> = places.iter().map(|(_, kind)| *kind).collect();
-        let types = types.join(", ");
-        let name = format!("lockkit_{:016x}", fingerprint(&format!("{types} {text}")));
-        Prepared {
-            first: format!("PREPARE {name} ({types}) AS {text}"),
-            name,
-            places: places.iter().map(|(name, _)| *name).collect(),
-        }
-    }
-}
-
-/// A statement that a session of the server keeps ready.
-#[cfg(feature = "postgres")]
-#[derive(Debug)]
-pub(crate) struct Prepared {
-    name: String,
-    /// What makes it.
-    first: String,
-    places: Vec<&'static str>,
-}
-
-#[cfg(feature = "postgres")]
-impl Prepared {
-    /// What has it carried out, in a session that has it.
-    pub(crate) fn with(&self, values: &Values<'_>, spelling: Spelling) -> String {
-        let mut text = String::with_capacity(256);
-        text.push_str("EXECUTE ");
-        text.push_str(&self.name);
-        for (n, place) in self.places.iter().enumerate() {
-            text.push_str(if n == 0 { "(" } else { ", " });
-            values.push(&mut text, place, spelling);
-        }
-        text.push_str(");");
         text
     }
-
-    /// What a session needs that has never had it.
-    pub(crate) fn first(&self) -> &str {
-        &self.first
-    }
-
-    /// What a session needs that has had it for long: the server keeps its plan, made for the table as
-    /// it was then.
-    pub(crate) fn anew(&self) -> String {
-        format!("DEALLOCATE {}; {}", self.name, self.first)
-    }
-}
-
-/// The same for the same text, whatever the program and its compiler: FNV-1a.
-#[cfg(feature = "postgres")]
-fn fingerprint(text: &str) -> u64 {
-    let start = 0xcbf2_9ce4_8422_2325;
-    text.bytes().fold(start, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// Writes bytes as the database reads them, whatever its settings for strings are.

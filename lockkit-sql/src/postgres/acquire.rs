@@ -9,6 +9,7 @@ use sqlx::postgres::PgRow;
 use tokio::time::sleep;
 
 use super::Postgres;
+use super::kept::Kind;
 use super::pin::Pins;
 use super::session::{Seen, Verdict, is_pin, unreadable};
 use crate::{looks, row};
@@ -46,8 +47,7 @@ impl Postgres {
     pub(super) async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let note = self.push && ticket.enqueue;
         if self.is_calm(&ticket.name) {
-            let text = |keep| self.statements.acquire(ticket, false, note, keep);
-            let rows = self.ask_kept("attempt", text).await?;
+            let rows = self.step("attempt", Kind::Acquire, ticket, note).await?;
             if let Some(row) = rows.first() {
                 let token = row.try_get(0).ok().and_then(row::token);
                 let token = token.ok_or_else(|| unreadable("attempt"))?;
@@ -56,8 +56,7 @@ impl Postgres {
         }
         let mut pauses = looks::pauses().take(if ticket.enqueue { 1 } else { usize::MAX });
         loop {
-            let text = |keep| self.statements.acquire(ticket, true, note, keep);
-            let rows = self.ask_kept("attempt", text).await?;
+            let rows = self.step("attempt", Kind::AcquireNew, ticket, note).await?;
             let seen = self.seen(ticket, &rows)?;
             let pause = pauses.next();
             if let Verdict::Answer(answer) = seen.verdict(ticket, note, pause.is_none()) {

@@ -34,7 +34,7 @@ impl SqlStoreBuilder<Postgres> {
     /// | `wake=push` `poll` | how waiters learn of a free lock; behind a pooler in transaction mode write `poll` | `push` |
     /// | `poll=50ms..1s` | the pauses of waiters between two looks; with `wake=push` a waiter looks at least as often as the longest | as shown |
     /// | `pin=true` | each hold keeps its row locked on a connection of its own | `false` |
-    /// | `prepare=true` | sessions keep statements ready; behind a pooler in transaction mode write `false` | as shown |
+    /// | `prepare=true` | sessions keep statements ready, where no pooler stands between | as shown |
     /// | `connections=8` | the most connections for steps | as shown |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
     /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | as in libpq (feature `tls`) | `prefer` |

@@ -4,6 +4,7 @@ mod acquire;
 mod config;
 mod error;
 mod guard;
+mod kept;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod notify;

@@ -12,8 +12,8 @@ use crate::row::{self, Row};
 
 /// Sends one message of one or more statements, and reads all their rows.
 ///
-/// It goes as a simple query, whatever the statements: nothing stays prepared in a session that a
-/// pooler may give to somebody else.
+/// It goes as a simple query: nothing stays prepared in a session that a pooler may give to somebody
+/// else.
 pub(super) async fn send<'c, E>(executor: E, text: String) -> Result<Vec<PgRow>, sqlx::Error>
 where
     E: Executor<'c, Database = Driver>,
@@ -33,8 +33,8 @@ pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
     matches!(error.code().as_deref(), Some("40001" | "40P01"))
 }
 
-/// A statement was expected to be there and was not, or the other way round, or its table has been
-/// changed since. None of them carries out anything.
+/// A statement that the session keeps is not there, or its table has been changed since. Neither carries
+/// out anything.
 pub(super) fn is_unprepared(error: &BackendError) -> bool {
     let fault = std::error::Error::source(error).and_then(|source| source.downcast_ref());
     let code = fault.and_then(|fault: &SqlFault| fault.code());

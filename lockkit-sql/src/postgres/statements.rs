@@ -1,17 +1,16 @@
 //! The statements, and the text that is sent for each step.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::LockName;
 use lockkit_core::backend::Ticket;
 
+use super::kept::{Kept, Kind, Place, Step};
 use super::{SPELLING, TABLE};
 use crate::config::Options;
 use crate::dialect::Which;
-use crate::pool::{READY, Ready};
 use crate::schema::definition;
-use crate::statement::{Prepared, Statement, Values, micros, push_bytes};
+use crate::statement::{Statement, Values, micros, push_bytes};
 use crate::table::Table;
 
 /// A waiter's note is good for so long, and is written anew when less than this is left: longer than
@@ -21,6 +20,14 @@ const NOTE_LEFT: i64 = 6_000_000;
 
 /// The lease of a pin between its grant and the lock of its row, which come in one message.
 const PIN_LEASE: i64 = 100_000;
+
+/// The places of the steps that are kept; the release has the first two, a short acquire three.
+const TAKING: &[(&str, Place)] = &[
+    ("name", Place::Name),
+    ("holder", Place::Holder),
+    ("lease", Place::Lease),
+    ("mark", Place::Note),
+];
 
 /// The statements of one table.
 #[derive(Debug)]
@@ -33,8 +40,9 @@ pub(super) struct Statements {
     renew: Statement,
     release: Statement,
     mine: Statement,
-    /// What sessions of the store's own keep ready, by its number.
-    ready: [Arc<Prepared>; READY],
+    acquire_kept: Kept,
+    acquire_new_kept: Kept,
+    release_kept: Kept,
     look: Statement,
     break_lock: Statement,
     break_pin: Statement,
@@ -64,28 +72,19 @@ impl Statements {
         let acquire = read(include_str!("../sql/postgres/acquire.sql"));
         let acquire_new = read(include_str!("../sql/postgres/acquire_new.sql"));
         let release = read(include_str!("../sql/postgres/release.sql"));
-        let taking = [
-            ("name", "bytea"),
-            ("holder", "text"),
-            ("lease", "bigint"),
-            ("mark", "bigint"),
-        ];
         let lease = Values::new()
             .flag("pinned", false)
             .number("remark", NOTE_LEFT);
         let untold = told(Values::new().flag("tell", false), &channel);
-        let ready = [
-            acquire.prepared(&taking[..3], &lease, SPELLING),
-            acquire_new.prepared(&taking, &lease, SPELLING),
-            release.prepared(&taking[..2], &untold, SPELLING),
-        ];
         Self {
+            acquire_kept: Kept::new(&acquire, &TAKING[..3], &lease),
+            acquire_new_kept: Kept::new(&acquire_new, TAKING, &lease),
+            release_kept: Kept::new(&release, &TAKING[..2], &untold),
             acquire,
             acquire_new,
             renew: read(include_str!("../sql/postgres/renew.sql")),
             release,
             mine: read(include_str!("../sql/postgres/mine.sql")),
-            ready: ready.map(Arc::new),
             look: read(include_str!("../sql/postgres/look.sql")),
             break_lock: read(include_str!("../sql/postgres/break.sql")),
             break_pin: read(include_str!("../sql/postgres/break_pin.sql")),
@@ -103,16 +102,30 @@ impl Statements {
         }
     }
 
-    /// Takes the lock; `whole` also where its row is not known to be there or somebody waits for it,
-    /// and with a note of whoever waits.
-    pub(super) fn acquire(&self, ticket: &Ticket, whole: bool, note: bool, keep: bool) -> Text {
-        let values = taking(ticket, note, None);
-        let (number, statement) = if whole {
-            (1, &self.acquire_new)
-        } else {
-            (0, &self.acquire)
-        };
-        self.text(number, statement, &values, keep)
+    /// A step with its values in its text.
+    pub(super) fn plain(&self, step: &Step) -> String {
+        match step.kind {
+            Kind::Acquire => self
+                .acquire
+                .with(&taking(&step.ticket, step.note, None), SPELLING),
+            Kind::AcquireNew => {
+                let values = taking(&step.ticket, step.note, None);
+                self.acquire_new.with(&values, SPELLING)
+            }
+            Kind::Release => {
+                let values = Values::of(&step.ticket).flag("tell", false);
+                self.release.with(&told(values, &self.channel), SPELLING)
+            }
+        }
+    }
+
+    /// A step whose values travel apart from it.
+    pub(super) const fn kept(&self, kind: Kind) -> &Kept {
+        match kind {
+            Kind::Acquire => &self.acquire_kept,
+            Kind::AcquireNew => &self.acquire_new_kept,
+            Kind::Release => &self.release_kept,
+        }
     }
 
     /// Takes the lock and pins it, in one message: first the row is written and committed, with its
@@ -131,18 +144,6 @@ impl Statements {
         separate
     }
 
-    fn text(&self, number: usize, plain: &Statement, values: &Values<'_>, keep: bool) -> Text {
-        if !keep {
-            return Text::Plain(plain.with(values, SPELLING));
-        }
-        let prepared = &self.ready[number];
-        Text::Kept {
-            number,
-            execute: prepared.with(values, SPELLING),
-            prepared: Arc::clone(prepared),
-        }
-    }
-
     pub(super) fn renew(&self, tickets: &[Ticket]) -> String {
         let mut rows = String::with_capacity(120 * tickets.len());
         for (n, ticket) in tickets.iter().enumerate() {
@@ -153,12 +154,6 @@ impl Statements {
             rows.push_str(if n == 0 { "::bigint)" } else { ")" });
         }
         self.renew.with(&Values::new().text("rows", rows), SPELLING)
-    }
-
-    /// Ends the hold of a lease.
-    pub(super) fn release(&self, ticket: &Ticket, keep: bool) -> Text {
-        let values = told(Values::of(ticket).flag("tell", false), &self.channel);
-        self.text(2, &self.release, &values, keep)
     }
 
     /// Ends a hold of which everybody is told.
@@ -239,6 +234,11 @@ impl Statements {
     }
 }
 
+/// How long a waiter's note is good for; none if it leaves none.
+pub(super) const fn note(note: bool) -> i64 {
+    if note { NOTE } else { 0 }
+}
+
 fn told<'a>(values: Values<'a>, channel: &str) -> Values<'a> {
     values.text("channel", format!("'{channel}'"))
 }
@@ -247,56 +247,13 @@ fn taking(ticket: &Ticket, note: bool, pin: Option<i64>) -> Values<'_> {
     Values::of(ticket)
         .number("lease", pin.unwrap_or_else(|| micros(ticket.ttl)))
         .flag("pinned", pin.is_some())
-        .number("mark", if note { NOTE } else { 0 })
+        .number("mark", self::note(note))
         .number("remark", NOTE_LEFT)
-}
-
-/// What is sent for a step.
-#[derive(Debug)]
-pub(super) enum Text {
-    /// The whole of it.
-    Plain(String),
-    /// A statement that the session keeps ready, by its number, and the values of this time.
-    Kept {
-        number: usize,
-        execute: String,
-        prepared: Arc<Prepared>,
-    },
-}
-
-impl From<String> for Text {
-    fn from(text: String) -> Self {
-        Self::Plain(text)
-    }
-}
-
-/// So long a session keeps a statement before it prepares it anew: a plan that was made when the table
-/// had few rows reads all of them.
-const KEPT: Duration = Duration::from_secs(60);
-
-impl Text {
-    /// What is written to a session, and the number of a statement that it keeps from then on.
-    pub(super) fn to(&self, ready: Option<&mut Ready>) -> (String, Option<usize>) {
-        let (number, execute, prepared) = match self {
-            Self::Plain(text) => return (text.clone(), None),
-            Self::Kept {
-                number,
-                execute,
-                prepared,
-            } => (*number, execute, prepared),
-        };
-        match ready.and_then(|ready| ready[number]) {
-            Some(since) if since.elapsed() < KEPT => (execute.clone(), None),
-            Some(_) => (format!("{} {execute}", prepared.anew()), Some(number)),
-            None => (format!("{} {execute}", prepared.first()), Some(number)),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use lockkit_core::{ClientId, HolderId};
-    use tokio::time::Instant;
 
     use super::*;
 
@@ -309,14 +266,14 @@ mod tests {
         let holder = HolderId::new(ClientId::random(), 1);
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
         let token = lockkit_core::FencingToken::new(7).unwrap();
-        let sent = |text: Text| text.to(None).0;
+        let plain = |kind, note| {
+            let ticket = ticket.clone();
+            statements.plain(&Step { kind, ticket, note })
+        };
         for text in [
-            sent(statements.acquire(&ticket, false, false, false)),
-            sent(statements.acquire(&ticket, true, true, false)),
-            sent(statements.acquire(&ticket, false, false, true)),
-            sent(statements.acquire(&ticket, true, true, true)),
-            sent(statements.release(&ticket, false)),
-            sent(statements.release(&ticket, true)),
+            plain(Kind::Acquire, false),
+            plain(Kind::AcquireNew, true),
+            plain(Kind::Release, false),
             statements.acquire_pinned(&ticket, true),
             statements.unpin(&ticket),
             statements.mine(&ticket),
@@ -334,56 +291,5 @@ mod tests {
             assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
             assert!(!text.contains("now()"), "{text}");
         }
-    }
-
-    /// A session that another program has used must not carry out its statement for ours.
-    #[test]
-    fn a_kept_statement_has_a_name_of_its_own() {
-        let holder = HolderId::new(ClientId::random(), 1);
-        let ticket = Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30));
-        let named = |table: &str| {
-            let table = table.parse().unwrap();
-            let options = Options {
-                table,
-                ..Options::default()
-            };
-            let statements = Statements::new(&options);
-            let mut ready = Ready::default();
-            ready[0] = Some(Instant::now());
-            let (text, kept) = statements
-                .acquire(&ticket, false, false, true)
-                .to(Some(&mut ready));
-            assert_eq!(kept, None);
-            let (name, values) = text.split_once('(').unwrap();
-            let expected = format!("E'\\\\x61'::bytea, '{holder}', 30000000);");
-            assert_eq!(values, expected);
-            name.to_owned()
-        };
-        assert_eq!(named("locks"), named("locks"));
-        assert_ne!(named("locks"), named("app.locks"));
-    }
-
-    #[test]
-    fn a_session_prepares_what_it_does_not_have_or_has_for_long() {
-        let statements = Statements::new(&Options::default());
-        let holder = HolderId::new(ClientId::random(), 1);
-        let ticket = Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30));
-        let release = statements.release(&ticket, true);
-        let mut ready = Ready::default();
-        let (text, kept) = release.to(Some(&mut ready));
-        assert!(
-            text.starts_with("PREPARE lockkit_") && kept == Some(2),
-            "{text}"
-        );
-        ready[2] = Instant::now().checked_sub(KEPT);
-        let (text, kept) = release.to(Some(&mut ready));
-        assert!(
-            text.starts_with("DEALLOCATE lockkit_") && kept == Some(2),
-            "{text}"
-        );
-        assert!(
-            text.contains("; PREPARE lockkit_") && text.contains("; EXECUTE lockkit_"),
-            "{text}"
-        );
     }
 }

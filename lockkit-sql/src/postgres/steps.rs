@@ -10,13 +10,13 @@ use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch}
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Waiting};
 use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
-use tokio::time::Instant;
 
 use super::error::ERRORS;
+use super::kept::{Kind, Message, Step, marked};
 use super::notify::Desk;
 use super::pin::{PINS, Pins, beside};
-use super::session::{is_conflict, is_unprepared, of, read, rejected, send, unreadable};
-use super::statements::{Statements, Text};
+use super::session::{is_conflict, is_unprepared, of, read, rejected, unreadable};
+use super::statements::Statements;
 use crate::backend::Counts;
 use crate::carry::Carrier;
 use crate::config::{Options, Wake};
@@ -50,7 +50,7 @@ pub struct Postgres {
     keeps: AtomicBool,
     /// Where the connection comes from that listens.
     listening: PgPool,
-    pub(super) statements: Statements,
+    pub(super) statements: Arc<Statements>,
     desk: Arc<Desk>,
     /// Names that have a row, and whether nobody waited when it was last seen.
     pub(super) known: Mutex<HashMap<LockName, bool>>,
@@ -60,7 +60,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    pub(super) const fn statements(&self) -> &Statements {
+    pub(super) fn statements(&self) -> &Statements {
         &self.statements
     }
 
@@ -70,32 +70,40 @@ impl Postgres {
         &self,
         operation: &'static str,
         by: Use,
-        text: impl Into<Text>,
+        message: impl Into<Message>,
     ) -> Result<Vec<PgRow>, BackendError> {
-        let (pool, text) = (Arc::clone(&self.pool), text.into());
-        let room = pool.has_room(by);
-        let request = async move { ask(&pool, operation, by, text).await };
+        let (pool, statements) = (Arc::clone(&self.pool), Arc::clone(&self.statements));
+        let (room, message) = (pool.has_room(by), message.into());
+        let request = async move { ask(&pool, &statements, operation, by, message).await };
         match self.carrier.carry(room, request).await {
             Some(answer) => answer,
             None => Err(unreadable(operation)),
         }
     }
 
-    /// Sends one message, whose `text` is that of a session that keeps its statement, or not.
-    pub(super) async fn ask_kept(
+    /// Sends a step of a ticket, as a statement that the session keeps where that is possible.
+    pub(super) async fn step(
         &self,
         operation: &'static str,
-        text: impl Fn(bool) -> Text + Send,
+        kind: Kind,
+        ticket: &Ticket,
+        note: bool,
     ) -> Result<Vec<PgRow>, BackendError> {
+        let step = || Step {
+            kind,
+            ticket: ticket.clone(),
+            note,
+        };
         if self.keeps.load(Ordering::Relaxed) {
-            match self.ask(operation, Use::Step, text(true)).await {
-                // Not the session that was asked before: there is a pooler between. Nothing was
-                // carried out.
+            let message = Message::Step(step());
+            match self.ask(operation, Use::Step, message).await {
+                // The server has forgotten it, or its table has changed. Nothing was carried out.
                 Err(error) if is_unprepared(&error) => self.keeps.store(false, Ordering::Relaxed),
                 answer => return answer,
             }
         }
-        self.ask(operation, Use::Step, text(false)).await
+        let text = self.statements.plain(&step());
+        self.ask(operation, Use::Step, text).await
     }
 
     /// Makes the table if that is wished, and compares it.
@@ -160,8 +168,7 @@ impl Postgres {
                 let text = self.statements.release_pin(ticket);
                 self.ask("release", Use::Step, text).await?
             } else {
-                let text = |keep| self.statements.release(ticket, keep);
-                self.ask_kept("release", text).await?
+                self.step("release", Kind::Release, ticket, false).await?
             };
             if !rows.is_empty() {
                 return Ok(rows);
@@ -203,22 +210,19 @@ impl Postgres {
 /// Sends one message on a connection that is closed if it does not answer to the end.
 async fn ask(
     pool: &Pool<sqlx::Postgres>,
+    statements: &Statements,
     operation: &'static str,
     by: Use,
-    text: Text,
+    message: Message,
 ) -> Result<Vec<PgRow>, BackendError> {
     let mut conflicts = 0;
     loop {
         let mut taken = pool.take(operation, by).await?;
-        let (message, keeps) = text.to(taken.ready());
-        let Some(connection) = taken.connection() else {
+        let Some((connection, way)) = taken.parts() else {
             return Err(unreadable(operation));
         };
-        let error = match send(connection, message).await {
+        let error = match message.send(connection, way, statements).await {
             Ok(rows) => {
-                if let (Some(ready), Some(number)) = (taken.ready(), keeps) {
-                    ready[number] = Some(Instant::now());
-                }
                 taken.put_back();
                 return Ok(rows);
             }
@@ -231,8 +235,8 @@ async fn ask(
             // Lost, or ended by the server.
             drop(taken);
             pool.distrust();
-        } else if keeps.is_some() || is_unprepared(&error) {
-            // Nobody knows what it keeps.
+        } else if is_unprepared(&error) {
+            // It does not keep what it was believed to.
             drop(taken);
         } else {
             taken.put_back();
@@ -267,14 +271,21 @@ impl Steps for Postgres {
             Source::Own(server) => (beside(server, 1), beside(server, PINS), super::pin::IDLE),
             Source::Application(pool) => (pool.clone(), pool.clone(), 0),
         };
-        let statements = Statements::new(&options);
+        let statements = Arc::new(Statements::new(&options));
+        let marks = match &source {
+            Source::Own(server) if options.prepare => Some(marked(server)),
+            _ => None,
+        };
         let desk = Arc::new(Desk::new(statements.channel.clone()));
         let pins = options
             .pin
             .then(|| Pins::new(pinning, Arc::clone(&desk), idle));
         let this = Self {
-            keeps: AtomicBool::new(options.prepare && matches!(source, Source::Own(_))),
-            pool: Arc::new(Pool::new(source, &options, ERRORS)),
+            keeps: AtomicBool::new(marks.is_some()),
+            pool: Arc::new(match marks {
+                Some((server, mark)) => Pool::new(source, &options, ERRORS).mark(server, mark),
+                None => Pool::new(source, &options, ERRORS),
+            }),
             carrier: Arc::default(),
             listening,
             desk,

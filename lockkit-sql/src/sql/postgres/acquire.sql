@@ -8,8 +8,8 @@ SET token = CASE WHEN l.holder = {holder} AND l.expires_at > {now} THEN l.token
     expires_at = {now} + {lease},
     pinned = {pinned}
 -- Skipped where a pin, a guarded transaction or another step has it locked: never waited for.
-WHERE l.name = (
-    SELECT f.name FROM {table} AS f
+WHERE l.ctid = (
+    SELECT f.ctid FROM {table} AS f
     WHERE f.name = {name}
       AND (f.holder IS NULL OR f.holder = {holder} OR f.expires_at <= {now})
     FOR UPDATE SKIP LOCKED

@@ -9,8 +9,8 @@ WITH taken AS (
         holder = {holder},
         expires_at = {now} + {lease},
         pinned = {pinned}
-    WHERE l.name = (
-        SELECT f.name FROM {table} AS f
+    WHERE l.ctid = (
+        SELECT f.ctid FROM {table} AS f
         WHERE f.name = {name}
           AND (f.holder IS NULL OR f.holder = {holder} OR f.expires_at <= {now})
         FOR UPDATE SKIP LOCKED

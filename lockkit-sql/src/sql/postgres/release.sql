@@ -4,8 +4,8 @@
 UPDATE {table} AS l
 SET holder = NULL, expires_at = least(l.expires_at, {now}), pinned = false
 -- Skipped where a stranger has it locked: never waited for.
-WHERE l.name = (
-    SELECT m.name FROM {table} AS m
+WHERE l.ctid = (
+    SELECT m.ctid FROM {table} AS m
     WHERE m.name = {name} AND m.holder = {holder}
     FOR NO KEY UPDATE SKIP LOCKED
 )
