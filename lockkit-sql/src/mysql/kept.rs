@@ -8,7 +8,6 @@ use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use super::SPELLING;
 use super::message::{self, Answer};
-use super::session::number;
 use crate::SqlFault;
 use crate::statement::{Statement, Values, micros};
 
@@ -64,11 +63,7 @@ impl Kept {
                 Place::Ttl => query.bind(micros(ticket.ttl)),
             };
         }
-        let done = match query.execute(connection).await {
-            // The row is locked for the moment: passed over.
-            Err(error) if number(&error) == Some(LOCKED) => return Ok(Answer::default()),
-            done => done?,
-        };
+        let done = query.execute(connection).await?;
         Ok(Answer {
             changed: done.rows_affected(),
             insert_id: done.last_insert_id(),
@@ -76,9 +71,6 @@ impl Kept {
         })
     }
 }
-
-/// A statement would have had to wait for a lock for longer than it may.
-const LOCKED: u16 = 1205;
 
 impl Message {
     pub(super) async fn send(

@@ -40,12 +40,6 @@ const SPELLING: Spelling = Spelling {
             + GREATEST(0, MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)), 900000000)))",
 };
 
-/// The clock of statements that wait for nothing: when they began.
-const SWIFT: Spelling = Spelling {
-    clock: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
-    ..SPELLING
-};
-
 /// The statements that make the table.
 pub(crate) fn ddl(table: &Table) -> String {
     definition(TABLE, table, SPELLING.quote)
@@ -80,16 +74,9 @@ impl Statements {
         let read = |file: &str| Statement::new(&words(&change(file), maria), table, SPELLING);
         let acquire = read(include_str!("../sql/mysql/acquire.sql"));
         let release = read(include_str!("../sql/mysql/release.sql"));
-        let kept = |swift: &str, whole: &Statement| {
-            if maria {
-                Kept::new(&Statement::new(&change(swift), table, SWIFT))
-            } else {
-                Kept::new(whole)
-            }
-        };
         Self {
-            acquire_kept: kept(include_str!("../sql/mysql/acquire_swift.sql"), &acquire),
-            release_kept: kept(include_str!("../sql/mysql/release_swift.sql"), &release),
+            acquire_kept: Kept::new(&acquire),
+            release_kept: Kept::new(&release),
             acquire,
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
             pin: read(include_str!("../sql/mysql/pin.sql")),

@@ -4,16 +4,10 @@ use crate::SqlMutant;
 
 pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
     let (from, to) = match mutant {
-        SqlMutant::ReleaseWithoutOwnerCheck => {
-            let file = file.replace(
-                "WHERE l.name = {name} AND l.holder = {holder};",
-                "WHERE l.name = {name};",
-            );
-            return file.replace(
+        SqlMutant::ReleaseWithoutOwnerCheck => (
             "WHERE name = {name} AND holder = {holder}\n    LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine",
             "WHERE name = {name}\n    LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine",
-        );
-        }
+        ),
         SqlMutant::RenewalRecreates => {
             let one = " AND holder = {holder} AND expires_at > {now}\n    LIMIT 1";
             let file = file.replace(one, "\n    LIMIT 1");
@@ -38,10 +32,7 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "> {now}, l.token, GREATEST",
             "> {now}, l.token + 1, GREATEST",
         ),
-        SqlMutant::LeaseNeverEnds => {
-            let file = file.replace(" OR l.expires_at <= {now} OR l.pinned <> 0)", ")");
-            return file.replace(" OR expires_at <= {now} OR pinned <> 0)", ")");
-        }
+        SqlMutant::LeaseNeverEnds => (" OR expires_at <= {now} OR pinned <> 0)", ")"),
         SqlMutant::PrefixIsPattern | SqlMutant::TokenRaisedInsidePin | SqlMutant::WakeUpLost => {
             return file.to_owned();
         }

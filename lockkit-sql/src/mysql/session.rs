@@ -63,14 +63,9 @@ const CONFLICTS: u32 = 5;
 
 /// A deadlock, or a row that changed under a snapshot of the application's isolation.
 pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
-    matches!(number(error), Some(1213 | 1020))
-}
-
-/// The number of an error of the server.
-pub(super) fn number(error: &sqlx::Error) -> Option<u16> {
     let sqlx::Error::Database(error) = error else {
-        return None;
+        return false;
     };
     let error = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
-    error.map(sqlx::mysql::MySqlDatabaseError::number)
+    error.is_some_and(|error| matches!(error.number(), 1213 | 1020))
 }
