@@ -37,6 +37,18 @@ impl PgBouncer {
     /// # Errors
     /// - [`Failure`](crate::Failure) if it cannot be started.
     pub async fn start(server: u16, users: impl Iterator<Item = String>) -> Outcome<Self> {
+        Self::start_with(server, users, "").await
+    }
+
+    /// As [`start`](Self::start), with further lines of its settings.
+    ///
+    /// # Errors
+    /// - [`Failure`](crate::Failure) if it cannot be started.
+    pub async fn start_with(
+        server: u16,
+        users: impl Iterator<Item = String>,
+        settings: &str,
+    ) -> Outcome<Self> {
         let (port, user) = (free_port()?, user());
         let data = TempDir::new()?;
         let own = user.directory(data.path(), "data")?;
@@ -51,7 +63,7 @@ impl PgBouncer {
              listen_port = {port}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\n\
              pool_mode = transaction\nmax_client_conn = 2000\ndefault_pool_size = 20\n\
              server_idle_timeout = 5\nlog_connections = 0\nlog_disconnections = 0\n\
-             admin_users = postgres\npidfile = {}\n",
+             admin_users = postgres\npidfile = {}\n{settings}",
             list.display(),
             own.join("pid").display(),
         );

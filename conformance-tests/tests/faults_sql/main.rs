@@ -15,6 +15,8 @@ mod guarded;
 #[cfg(unix)]
 mod limits;
 #[cfg(unix)]
+mod pooler;
+#[cfg(unix)]
 mod quiet;
 #[cfg(unix)]
 mod server;
@@ -61,7 +63,10 @@ fn main() -> ExitCode {
             .trial(guarded::a_try_outlasts_a_moment::<D>)
             .and(clocks)
     }
+    let poolers = Ground::new("poolers-of-postgres", pooler::missing())
+        .trial(pooler::only_sessions_of_the_server_itself_keep_statements);
     trials::<Postgres>("faults-of-postgres", "clock-of-postgres")
+        .and(poolers)
         .and(trials::<Maria>("faults-of-mariadb", "clock-of-mariadb"))
         .run(4)
 }

@@ -6,6 +6,8 @@
 -- limit keeps it from merging the two; in a condition it would wait. MariaDB does so in a condition,
 -- and needs a millisecond for the join; the name stands there twice, or it would look through the
 -- whole table. Each reads its own words, and takes the other's for a comment.
+-- To refuse to wait (`SET STATEMENT innodb_lock_wait_timeout = 0 FOR ..`) would be half the work, but
+-- each refusal is an error in the server's log.
 -- A ticket that holds already keeps its token; every other grant has a larger one. The token comes
 -- first: what is set later sees what was set before.
 UPDATE
