@@ -51,7 +51,7 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
-    /// Write the measured tables of the manual from the figures in `benches/results`
+    /// Write the measured tables of the manual from the figures that measurements have left
     Tables,
     /// Check the rules of layout and that the documents name things that exist
     Tidy,

@@ -128,16 +128,13 @@ pub(crate) fn cli(workspace: &Workspace) -> Result<Done> {
 }
 
 /// Measures nothing: the figures come from `lockkit bench --json benches/results/stores.json`.
+/// Each from the figures that its own measurement has left.
 pub(crate) fn tables(workspace: &Workspace) -> Result<()> {
-    let run = [
-        "run",
-        "--quiet",
-        "--package",
-        "lockkit-benches",
-        "--example",
-        "tables",
-    ];
-    workspace.cargo(run[0]).args(&run[1..]).run()?;
+    let tables = ["--package", "lockkit-benches", "--example", "tables"];
+    let cas = ["--package", "lockkit-examples", "--bin", "cas_table"];
+    workspace.cargo("run").arg("--quiet").args(tables).run()?;
+    let run = workspace.cargo("run").arg("--quiet").args(cas);
+    run.args(["--", "--table"]).run()?;
     Ok(())
 }
 
