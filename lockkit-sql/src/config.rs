@@ -4,10 +4,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use lockkit_core::{BackendError, Capabilities, PollRange};
+use lockkit_core::{BackendError, Capabilities, Outcome, PollRange};
 
 use crate::backend::SqlStore;
 use crate::dialect::{Dialect, Source};
+use crate::error::SqlFault;
 use crate::schema::Schema;
 use crate::table::Table;
 
@@ -68,6 +69,8 @@ impl Default for Options {
 pub struct SqlStoreBuilder<D: Dialect> {
     source: Source<D::Driver>,
     options: Options,
+    /// Of the certificates that the URL names.
+    files: Vec<String>,
     dialect: PhantomData<fn() -> D>,
 }
 
@@ -80,8 +83,17 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         Self {
             source,
             options,
+            files: Vec::new(),
             dialect: PhantomData,
         }
+    }
+
+    /// These must be there when it connects. The driver, which reads them anew for each connection,
+    /// would say that something is missing, and not what.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn needing(mut self, files: Vec<String>) -> Self {
+        self.files = files;
+        self
     }
 
     /// The table that keeps the locks; `lockkit_locks` if it is not set.
@@ -160,6 +172,13 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     /// # Cancel safety
     /// Cancel safe: nothing stays behind but perhaps the table.
     pub async fn connect(self) -> Result<SqlStore<D>, BackendError> {
+        for file in &self.files {
+            std::fs::File::open(file).map_err(|error| {
+                let text = format!("TLS: `{file}` cannot be used: {error}");
+                let fault = SqlFault::refused(text);
+                BackendError::new(D::BACKEND, "connect", Outcome::Rejected, fault)
+            })?;
+        }
         SqlStore::connect(self.source, self.options).await
     }
 }

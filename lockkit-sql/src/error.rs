@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io::ErrorKind;
 
 use lockkit_core::{BackendError, Outcome};
 
@@ -49,6 +50,15 @@ pub struct SqlFault {
 }
 
 impl SqlFault {
+    /// It would not go better with another try.
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        Self {
+            problem: Problem::Refused,
+            code: None,
+            text: text.into(),
+        }
+    }
+
     /// What is wrong.
     #[must_use]
     pub const fn problem(&self) -> Problem {
@@ -161,13 +171,18 @@ impl Errors {
                 };
                 (problem, outcome, code, text)
             }
+            // While connecting, bytes that make no sense are a certificate that is not trusted.
+            sqlx::Error::Io(error)
+                if phase == Phase::Connecting && error.kind() == ErrorKind::InvalidData =>
+            {
+                let text = format!("TLS: {error}");
+                (Problem::Connection, Outcome::Rejected, None, text)
+            }
             sqlx::Error::Io(error) => (Problem::Connection, lost, None, error.to_string()),
-            sqlx::Error::Tls(error) => (
-                Problem::Connection,
-                Outcome::Rejected,
-                None,
-                format!("TLS: {error}"),
-            ),
+            sqlx::Error::Tls(error) => {
+                let text = format!("TLS: {error}");
+                (Problem::Connection, Outcome::Rejected, None, text)
+            }
             sqlx::Error::Configuration(error) => {
                 (Problem::Refused, Outcome::Rejected, None, error.to_string())
             }

@@ -32,6 +32,8 @@ mod schema;
 mod sqlite;
 mod statement;
 mod table;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod tls;
 mod url;
 
 pub use backend::SqlStore;

@@ -6,7 +6,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use super::Mysql;
 use crate::config::{Options, SqlStoreBuilder};
 use crate::dialect::Source;
-use crate::url;
+use crate::{tls, url};
 
 impl From<MySqlConnectOptions> for Source<sqlx::MySql> {
     fn from(options: MySqlConnectOptions) -> Self {
@@ -34,7 +34,9 @@ impl SqlStoreBuilder<Mysql> {
     /// | `prepare=true` | sessions keep statements ready; write `false` behind a proxy that cannot | as shown |
     /// | `connections=8` | the most connections for steps | as shown |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
-    /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS; all but the first two need the feature `tls` | `prefer` |
+    /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS (feature `tls`); the first three believe any server, `verify-ca` any that has a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
+    /// | `ca=/path.pem` | certificates to trust, beside those of the public authorities that the driver brings along | none |
+    /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key, for servers that ask for one | none |
     ///
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
@@ -43,13 +45,13 @@ impl SqlStoreBuilder<Mysql> {
         url::server(url, &mut options)?;
         options.prepare = url.options.flag("prepare")?.unwrap_or(options.prepare);
         let modes = [
-            ("disable", MySqlSslMode::Disabled),
-            ("prefer", MySqlSslMode::Preferred),
-            ("require", MySqlSslMode::Required),
-            ("verify-ca", MySqlSslMode::VerifyCa),
-            ("verify-full", MySqlSslMode::VerifyIdentity),
+            MySqlSslMode::Disabled,
+            MySqlSslMode::Preferred,
+            MySqlSslMode::Required,
+            MySqlSslMode::VerifyCa,
+            MySqlSslMode::VerifyIdentity,
         ];
-        let mode = url.options.choice("sslmode", &modes)?;
+        let tls = tls::take(url, modes)?;
         url.options.finish()?;
         let database = url.path().trim_start_matches('/').to_owned();
         let expected = "has one host and a database: write `mysql://user:password@db:3306/app`";
@@ -63,7 +65,7 @@ impl SqlStoreBuilder<Mysql> {
         let mut server = MySqlConnectOptions::new()
             .host(host.name())
             .port(host.port().unwrap_or(PORT))
-            .ssl_mode(mode.unwrap_or(MySqlSslMode::Preferred))
+            .ssl_mode(tls.mode)
             .database(&database);
         if let Some(user) = url.user() {
             server = server.username(user);
@@ -71,7 +73,14 @@ impl SqlStoreBuilder<Mysql> {
         if let Some(password) = url.password() {
             server = server.password(password);
         }
-        Ok(Self::with(server.into(), options))
+        let files = tls.files();
+        if let Some(ca) = tls.ca {
+            server = server.ssl_ca(ca);
+        }
+        if let Some((cert, key)) = tls.identity {
+            server = server.ssl_client_cert(cert).ssl_client_key(key);
+        }
+        Ok(Self::with(server.into(), options).needing(files))
     }
 }
 

@@ -6,7 +6,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use super::Postgres;
 use crate::config::{Options, SqlStoreBuilder};
 use crate::dialect::Source;
-use crate::url;
+use crate::{tls, url};
 
 impl From<PgConnectOptions> for Source<sqlx::Postgres> {
     fn from(options: PgConnectOptions) -> Self {
@@ -37,8 +37,9 @@ impl SqlStoreBuilder<Postgres> {
     /// | `prepare=true` | sessions keep statements ready, where no pooler stands between | as shown |
     /// | `connections=8` | the most connections for steps | as shown |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
-    /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | as in libpq (feature `tls`) | `prefer` |
-    /// | `ca=/path.pem` | the certificates to trust | the system's |
+    /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS as in libpq (feature `tls`); the first three believe any server, `verify-ca` any that has a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
+    /// | `ca=/path.pem` | certificates to trust, beside those of the public authorities that the driver brings along | none |
+    /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key, for servers that ask for one | none |
     /// | `application_name=app` | what the server shows | `lockkit` |
     ///
     /// # Errors
@@ -48,38 +49,30 @@ impl SqlStoreBuilder<Postgres> {
         url::server(url, &mut options)?;
         url::wake(url, &mut options)?;
         options.prepare = url.options.flag("prepare")?.unwrap_or(options.prepare);
-        let server = server(url)?;
-        Ok(Self::with(server.into(), options))
+        let (server, files) = server(url)?;
+        Ok(Self::with(server.into(), options).needing(files))
     }
 }
 
-fn server(url: &mut StoreUrl) -> Result<PgConnectOptions, InvalidUrl> {
+/// The server, and the files that it needs.
+fn server(url: &mut StoreUrl) -> Result<(PgConnectOptions, Vec<String>), InvalidUrl> {
     let modes = [
-        ("disable", PgSslMode::Disable),
-        ("prefer", PgSslMode::Prefer),
-        ("require", PgSslMode::Require),
-        ("verify-ca", PgSslMode::VerifyCa),
-        ("verify-full", PgSslMode::VerifyFull),
+        PgSslMode::Disable,
+        PgSslMode::Prefer,
+        PgSslMode::Require,
+        PgSslMode::VerifyCa,
+        PgSslMode::VerifyFull,
     ];
-    let mode = url.options.choice("sslmode", &modes)?;
-    let ca = url.options.text("ca");
+    let tls = tls::take(url, modes)?;
+    let files = tls.files();
     let name = url.options.text("application_name");
     url.options.finish()?;
-    let wants_tls = mode.is_some_and(|mode| {
-        !matches!(mode, PgSslMode::Disable | PgSslMode::Prefer) || ca.is_some()
-    });
-    if wants_tls && !cfg!(feature = "tls") {
-        return Err(InvalidUrl::FeatureOff {
-            scheme: url.scheme().to_owned(),
-            feature: "tls",
-        });
-    }
     // Not from the environment: what a URL means must not depend on it.
     let mut server = PgConnectOptions::new_without_pgpass()
         .application_name(name.as_deref().unwrap_or("lockkit"));
     let [host] = url.hosts() else {
         url.expect(false, SHAPE)?;
-        return Ok(server);
+        return Ok((server, files));
     };
     server = server.host(host.name()).port(host.port().unwrap_or(5432));
     if let Some(user) = url.user() {
@@ -93,15 +86,14 @@ fn server(url: &mut StoreUrl) -> Result<PgConnectOptions, InvalidUrl> {
     if !database.is_empty() {
         server = server.database(database);
     }
-    server = server.ssl_mode(mode.unwrap_or(if cfg!(feature = "tls") {
-        PgSslMode::Prefer
-    } else {
-        PgSslMode::Disable
-    }));
-    if let Some(ca) = ca {
+    server = server.ssl_mode(tls.mode);
+    if let Some(ca) = tls.ca {
         server = server.ssl_root_cert(ca);
     }
-    Ok(server)
+    if let Some((cert, key)) = tls.identity {
+        server = server.ssl_client_cert(cert).ssl_client_key(key);
+    }
+    Ok((server, files))
 }
 
 #[cfg(test)]
@@ -121,7 +113,7 @@ mod tests {
         let mut url = "postgres://app:p%40ss@h:5433/shop?sslmode=disable&application_name=x"
             .parse()
             .unwrap();
-        let server = server(&mut url).unwrap();
+        let (server, _) = server(&mut url).unwrap();
         assert_eq!((server.get_host(), server.get_port()), ("h", 5433));
         assert_eq!(server.get_username(), "app");
         assert_eq!(server.get_database(), Some("shop"));
