@@ -47,10 +47,10 @@ pub trait Setup: Debug + Send + Sync + 'static {
     }
 
     /// The lease of most cases: short, so that they end soon, but not so short that a busy machine
-    /// loses it. The default is 1200 ms, or what the store can do that is nearest.
+    /// loses it. The default is 2 s, or what the store can do that is nearest.
     fn ttl(&self) -> Duration {
         let capabilities = self.capabilities();
-        let wished = Duration::from_millis(1200).clamp(capabilities.min_ttl, capabilities.max_ttl);
+        let wished = Duration::from_secs(2).clamp(capabilities.min_ttl, capabilities.max_ttl);
         let step = capabilities.ttl_step.as_nanos().max(1);
         let steps = wished.as_nanos().div_ceil(step);
         u64::try_from(steps * step).map_or(wished, Duration::from_nanos)

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{DeleteOptions, GetOptions};
@@ -139,6 +140,11 @@ impl Setup for EtcdSetup {
 
     fn capabilities(&self) -> Capabilities {
         self.builder().capabilities()
+    }
+
+    fn ttl(&self) -> Duration {
+        // Each renewal waits for a disk.
+        Duration::from_secs(3)
     }
 
     fn hooks(&self) -> &[Hook] {

@@ -183,12 +183,6 @@ impl Setup for MysqlSetup {
         !self.kind.comes_over_the_network()
     }
 
-    fn ttl(&self) -> Duration {
-        // A thread of the server for each connection, and a new one for each pin: on a busy machine
-        // they come late.
-        Duration::from_millis(1500)
-    }
-
     async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {
         let server = self.server(alone).await?;
         let number = self.sites.fetch_add(1, Ordering::Relaxed) % SITES;

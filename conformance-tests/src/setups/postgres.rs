@@ -220,14 +220,6 @@ impl Setup for PostgresSetup {
         skip.then(|| "any version of the server will do; `postgres` runs it".to_owned())
     }
 
-    fn ttl(&self) -> Duration {
-        // Each pin is a process of the server, which a busy machine lets wait.
-        match self.kind {
-            Kind::Pin => Duration::from_secs(2),
-            _ => Duration::from_millis(1200),
-        }
-    }
-
     fn is_one_of_all(&self) -> bool {
         self.kind != Kind::Newer
     }

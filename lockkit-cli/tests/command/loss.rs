@@ -8,7 +8,7 @@ use crate::stage::{Stage, gone, runs};
 fn a_lost_lock_ends_the_group_and_is_76() {
     let stage = Stage::new();
     let script = "echo $$; sh -c 'echo $$; exec sleep 600' & sleep 600";
-    let mut running = stage.run(&["--ttl", "1s"], "job", script);
+    let mut running = stage.run(&["--ttl", "3s"], "job", script);
     let family = [running.line_pid(), running.line_pid()];
     assert_eq!(stage.code(&["break", "job", "--yes"]), Some(0));
     assert_eq!(running.code(), Some(76));
@@ -23,7 +23,7 @@ fn a_lost_lock_ends_the_group_and_is_76() {
 fn the_program_gets_sigterm_and_time_to_clean_up() {
     let stage = Stage::new();
     let script = "trap 'echo cleaned; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut running = stage.run(&["--ttl", "1s"], "job", script);
+    let mut running = stage.run(&["--ttl", "3s"], "job", script);
     assert_eq!(running.line(), "ready");
     stage.call(&["break", "job", "--yes"]);
     assert_eq!(running.line(), "cleaned");
@@ -35,7 +35,7 @@ fn a_program_that_will_not_end_is_killed() {
     let stage = Stage::new();
     let script = "trap '' TERM; echo $$; sh -c 'echo $$; while :; do sleep 0.1; done' & \
                   while :; do sleep 0.1; done";
-    let mut running = stage.run(&["--ttl", "1s", "--kill-after", "300ms"], "job", script);
+    let mut running = stage.run(&["--ttl", "3s", "--kill-after", "300ms"], "job", script);
     let family = [running.line_pid(), running.line_pid()];
     stage.call(&["break", "job", "--yes"]);
     assert_eq!(running.code(), Some(76));

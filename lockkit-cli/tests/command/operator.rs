@@ -66,7 +66,7 @@ fn list_shows_what_begins_with_the_prefix() {
 #[test]
 fn break_needs_a_yes() {
     let stage = Stage::new();
-    let mut holder = stage.run(&["--ttl", "1s"], "job", HOLD);
+    let mut holder = stage.run(&["--ttl", "3s"], "job", HOLD);
     let token = holder.line();
     let refused = stage.call(&["break", "job"]);
     assert_eq!(refused.status.code(), Some(64));

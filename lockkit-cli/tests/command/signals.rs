@@ -79,11 +79,12 @@ fn a_signal_ends_the_wait_for_the_lock() {
 #[test]
 fn a_program_that_somebody_stopped_keeps_the_lock_until_it_goes_on() {
     let stage = Stage::new();
-    let mut running = stage.run(&["--ttl", "1s"], "job", "echo $$; exec sleep 600");
+    // Long enough for a disk or a machine that stands still for a second or two.
+    let mut running = stage.run(&["--ttl", "4s"], "job", "echo $$; exec sleep 600");
     let program = running.line_pid();
     kill_process(program, Signal::STOP).unwrap();
     // Longer than the lease: the command itself runs on and renews.
-    let waited = stage.code(&["run", "--wait", "2500ms", "job", "--", "true"]);
+    let waited = stage.code(&["run", "--wait", "5s", "job", "--", "true"]);
     assert_eq!(waited, Some(75));
     running.signal(Signal::CONT);
     running.signal(Signal::TERM);

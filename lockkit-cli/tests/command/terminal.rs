@@ -193,11 +193,11 @@ fn a_job_continued_after_its_lease_is_ended() {
     // Not a shell, whose `vfork` may be caught by the stop half way.
     let script =
         r#"$| = 1; $SIG{CONT} = sub { print "went-", "on" }; print "rea", "dy"; sleep 1 while 1"#;
-    console.enter(&format!("$L run --ttl 300ms job -- perl -e '{script}'"));
+    console.enter(&format!("$L run --ttl 1500ms job -- perl -e '{script}'"));
     console.shows("ready");
     console.press(CTRL_Z);
     console.shows("Stopped");
-    console.enter("sleep 0.5; fg; echo c\"o\"de $?");
+    console.enter("sleep 2; fg; echo c\"o\"de $?");
     console.shows("code 76");
     assert!(!console.screen.lock().unwrap().contains("went-on"));
 }
@@ -205,7 +205,7 @@ fn a_job_continued_after_its_lease_is_ended() {
 #[test]
 fn break_asks_at_a_terminal() {
     let stage = Stage::new();
-    let mut holder = stage.run(&["--ttl", "1s"], "job", "echo ready; exec sleep 600");
+    let mut holder = stage.run(&["--ttl", "3s"], "job", "echo ready; exec sleep 600");
     holder.line();
     let mut console = Console::new(&stage);
     console.enter("$L break job; echo c\"o\"de $?");
