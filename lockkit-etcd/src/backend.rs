@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use etcd_client::{Txn, TxnResponse};
 use lockkit_core::backend::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
-use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
+use lockkit_core::{BackendError, Capabilities, LockName, LossReason, Outcome};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -210,9 +210,11 @@ impl EtcdStore {
     async fn try_at(&self, ticket: &Ticket, at: &Standing) -> Result<Tried, Failed> {
         let desk = &self.inner.desk;
         let enqueue = ticket.enqueue || self.inner.broken.is(EtcdMutant::TryLeavesQueueEntry);
-        let txn = if !enqueue {
+        let txn = if at.created.is_some() {
+            steps::look(at)
+        } else if !enqueue {
             steps::try_once(at, ticket)
-        } else if at.created.is_some() || desk.is_watched(&at.directory) {
+        } else if desk.is_watched(&at.directory) {
             steps::queue(at, ticket)
         } else {
             steps::take(at, ticket)
@@ -226,12 +228,12 @@ impl EtcdStore {
         });
         let found = match &mut tried {
             Ok(tried) => match tried.created {
-                Some(created) => Found::Key {
+                Some(created) if at.created.is_none_or(|at| at == created) => Found::Key {
                     created,
                     first: tried.first,
                     keys: tried.keys.take(),
                 },
-                None => Found::Nothing,
+                _ => Found::Nothing,
             },
             // It may still be carried out.
             Err(Failed::Other(error)) if error.outcome() == Outcome::Indeterminate => {
@@ -312,6 +314,11 @@ impl DistributedLock for EtcdStore {
         for _ in 0..SESSIONS {
             let at = self.stand(ticket).await?;
             match self.try_at(ticket, &at).await {
+                // Its key was deleted, and it needs another: no event has told it yet.
+                Ok(tried) if at.created.is_some() && tried.created != at.created => {
+                    let desk = &self.inner.desk;
+                    desk.lose(ticket.holder, &at.key, LossReason::Superseded);
+                }
                 Ok(tried) => return self.read_attempt(ticket, &at, &tried),
                 Err(Failed::LeaseGone) => {
                     at.session.end();

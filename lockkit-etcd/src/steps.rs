@@ -41,6 +41,12 @@ pub(crate) fn queue(at: &Standing, ticket: &Ticket) -> Txn {
         .or_else([own(at), first(&at.directory)])
 }
 
+/// Looks whether the place that an answer has told of is kept, and whether it is the first. A key that
+/// is gone is never put again: others may have come in between who are not known to stand before it.
+pub(crate) fn look(at: &Standing) -> Txn {
+    Txn::new().and_then([own(at), first(&at.directory)])
+}
+
 /// A mere try: the key is put if there is no other, so that nothing stays where the lock is held.
 pub(crate) fn try_once(at: &Standing, ticket: &Ticket) -> Txn {
     Txn::new()
@@ -76,7 +82,7 @@ pub(crate) fn delete_if(key: &[u8], created: i64) -> Txn {
         .and_then([TxnOp::delete(key, None)])
 }
 
-/// Reads the answer to [`take`], [`queue`] or [`try_once`]; `None` if it cannot be understood.
+/// Reads the answer to [`take`], [`queue`], [`look`] or [`try_once`]; `None` if it cannot be understood.
 pub(crate) fn tried(at: &Standing, answer: &TxnResponse) -> Option<Tried> {
     let created = Some(answer.header()?.revision());
     understood(at, created, answer)

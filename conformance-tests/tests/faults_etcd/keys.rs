@@ -5,9 +5,10 @@ use std::time::Duration;
 use conformance_tests::proxy::{Direction, Proxy};
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, until, within};
-use conformance_tests::{Outcome, ensure};
-use etcd_client::PutOptions;
-use lockkit_core::LossReason;
+use conformance_tests::{Failure, Outcome, ensure};
+use etcd_client::{Client, PutOptions};
+use lockkit_core::backend::{Attempt, DistributedLock as _, Ticket};
+use lockkit_core::{ClientId, HolderId, LockName, LossReason};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{
@@ -137,12 +138,54 @@ pub(crate) async fn a_deleted_place_is_taken_again() -> Outcome {
         .await?;
     let waiter = acquire(&client(&cluster, LONG).await?.lock("jobs")?);
     let place = contenders(&mut asker, 2).await?.remove(1);
+    let former = created(&mut asker, &place).await?;
     asker.delete(&*place, None).await?;
+    // A new ticket: its key may be of the same name, once nothing of the former is under way.
     let again = contenders(&mut asker, 2).await?.remove(1);
-    ensure(again != place, "a key was used twice")?;
+    ensure(created(&mut asker, &again).await? > former, "it stayed")?;
     guard.release().await?;
     within(SOON, waiter.soon()).await???.release().await?;
     Ok(())
+}
+
+/// Who came between the deletion and a second key of that name would not be known to stand before it.
+pub(crate) async fn a_place_that_is_gone_is_never_put_again() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let holder = client(&cluster, LONG).await?.lock("jobs")?;
+    let guard = holder.acquire().await?;
+    let store = store(&cluster).await?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new("jobs")?, holder, LONG);
+    let mut former = String::new();
+    for _ in 0..3 {
+        // Nobody listens for this ticket, so that the attempt itself must notice.
+        let answer = store.attempt(&ticket).await?;
+        ensure(
+            matches!(answer, Attempt::Held { .. }),
+            format!("{answer:?}"),
+        )?;
+        let place = contenders(&mut asker, 2).await?.remove(1);
+        ensure(place != former, format!("{place} was put again"))?;
+        asker.delete(&*place, None).await?;
+        former = place;
+    }
+    guard.release().await?;
+    let answer = store.attempt(&ticket).await?;
+    ensure(matches!(answer, Attempt::Granted(_)), format!("{answer:?}"))?;
+    store.release(&ticket).await?;
+    contenders(&mut asker, 0).await?;
+    Ok(())
+}
+
+/// The revision that created a key.
+async fn created(asker: &mut Client, key: &str) -> Outcome<i64> {
+    let found = asker.get(key, None).await?;
+    let key = found
+        .kvs()
+        .first()
+        .ok_or_else(|| Failure::new("it is gone"))?;
+    Ok(key.create_revision())
 }
 
 pub(crate) async fn a_compaction_during_a_wait_is_not_noticed() -> Outcome {

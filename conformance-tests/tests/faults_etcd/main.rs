@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         .trial(keys::a_lease_takes_the_hold_and_the_waiter_of_one_client)
         .trial(keys::a_deleted_key_is_told_soon)
         .trial(keys::a_deleted_place_is_taken_again)
+        .trial(keys::a_place_that_is_gone_is_never_put_again)
         .trial(keys::a_compaction_during_a_wait_is_not_noticed)
         .trial(keys::a_key_of_a_late_request_is_deleted)
         .trial(keys::nothing_is_left_in_the_end)
