@@ -253,17 +253,8 @@ fn refuses_options(error: &sqlx::Error) -> bool {
 }
 
 impl<D: Database> Taken<'_, D> {
-    pub(crate) fn connection(&mut self) -> Option<&mut D::Connection> {
-        match &mut self.place {
-            Place::Own { session, .. } => Some(&mut session.connection),
-            Place::Application(connection) => Some(connection),
-            Place::Empty => None,
-        }
-    }
-
     /// The connection, and how its session is spoken to, if that can be known: it is not the
     /// application's.
-    #[cfg(feature = "postgres")]
     pub(crate) fn parts(&mut self) -> Option<(&mut D::Connection, Option<&mut Way>)> {
         match &mut self.place {
             Place::Own { session, .. } => Some((&mut session.connection, Some(&mut session.way))),

@@ -12,6 +12,8 @@ use crate::ci::Done;
 use crate::workspace::{Crate, Workspace};
 
 const COMMAND: &str = "lockkit-cli";
+/// What most programs depend on.
+const FACADE: &str = "lockkit";
 
 /// Every case on every setup, and beside that table what only one kind of store can be asked.
 const SUITE: &[&str] = &[
@@ -46,7 +48,8 @@ pub(crate) fn fmt(workspace: &Workspace) -> Result<Done> {
 }
 
 /// The whole workspace with its tests, then each published crate alone and without its development
-/// dependencies, where no other crate turns on a feature for it.
+/// dependencies, where no other crate turns on a feature for it; the facade also with each of its
+/// features by itself, which is how it is used.
 pub(crate) fn clippy(workspace: &Workspace) -> Result<Done> {
     workspace
         .cargo("clippy")
@@ -54,13 +57,18 @@ pub(crate) fn clippy(workspace: &Workspace) -> Result<Done> {
         .args(["--", "-D", "warnings"])
         .run()?;
     for package in workspace.crates().filter(Crate::is_published) {
-        for features in ["--no-default-features", "--all-features"] {
-            if features == "--all-features" && package.features().next().is_none() {
-                continue;
-            }
+        let mut choices = vec!["--no-default-features".to_owned()];
+        if package.name() == FACADE {
+            let each = package.features().filter(|feature| *feature != "default");
+            choices.extend(each.map(|feature| format!("--features={feature}")));
+        }
+        if package.features().next().is_some() {
+            choices.push("--all-features".to_owned());
+        }
+        for features in choices {
             workspace
                 .cargo("clippy")
-                .args(["--package", package.name(), features])
+                .args(["--package", package.name(), &features])
                 .args(["--", "-D", "warnings"])
                 .run()?;
         }

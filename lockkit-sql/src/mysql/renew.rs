@@ -81,7 +81,7 @@ impl Mysql {
     async fn ask_renewal(&self, tickets: &[&Ticket]) -> Result<Vec<Renewed>, BackendError> {
         let all = u64::try_from(tickets.len()).unwrap_or(u64::MAX);
         let mut taken = self.pool.take("renew", Use::Renewal).await?;
-        let Some(connection) = taken.connection() else {
+        let Some((connection, _)) = taken.parts() else {
             return Err(ERRORS.unreadable("renew"));
         };
         let renew = self.statements.renew(tickets);

@@ -19,7 +19,7 @@ pub(super) async fn send(
     let mut tries = 0;
     loop {
         let mut taken = pool.take(operation, by).await?;
-        let Some(connection) = taken.connection() else {
+        let Some((connection, _)) = taken.parts() else {
             return Err(ERRORS.unreadable(operation));
         };
         match message.send(connection).await {
