@@ -35,15 +35,16 @@ impl EtcdCluster {
     /// # Errors
     /// - [`Failure`] if they cannot be started.
     pub async fn start(guard: &Path, size: usize) -> Outcome<Self> {
-        Self::start_program(guard, Self::PROGRAM.as_ref(), size).await
+        Self::start_words(guard, Self::PROGRAM.as_ref(), size, &[], false).await
     }
 
-    /// Starts a program that is not the system's `etcd` but understands its options.
+    /// Starts a program that is the system's `etcd` or understands its options, with the data in memory
+    /// where there is plenty.
     ///
     /// # Errors
     /// - [`Failure`] if they cannot be started.
-    pub async fn start_program(guard: &Path, program: &Path, size: usize) -> Outcome<Self> {
-        Self::start_words(guard, program, size, &[]).await
+    pub async fn start_in_memory(guard: &Path, program: &Path, size: usize) -> Outcome<Self> {
+        Self::start_words(guard, program, size, &[], true).await
     }
 
     /// Starts one member below this program itself, with more options.
@@ -52,7 +53,7 @@ impl EtcdCluster {
     /// - [`Failure`] if it cannot be started.
     pub async fn start_with(more: &[&str]) -> Outcome<Self> {
         let guard = std::env::current_exe()?;
-        Self::start_words(&guard, Self::PROGRAM.as_ref(), 1, more).await
+        Self::start_words(&guard, Self::PROGRAM.as_ref(), 1, more, false).await
     }
 
     async fn start_words(
@@ -60,6 +61,7 @@ impl EtcdCluster {
         program: &Path,
         size: usize,
         more: &[&str],
+        in_memory: bool,
     ) -> Outcome<Self> {
         let mut ports = Vec::new();
         for _ in 0..size {
@@ -88,10 +90,13 @@ impl EtcdCluster {
                 ["--heartbeat-interval", "50"],
                 ["--election-timeout", "500"],
             ];
-            let process = ServerCommand::new(guard, program)
+            let mut command = ServerCommand::new(guard, program)
                 .args(words.into_iter().flatten())
-                .args(more.iter().copied())
-                .start()?;
+                .args(more.iter().copied());
+            if in_memory {
+                command = command.in_memory();
+            }
+            let process = command.start()?;
             members.push(Member { process, port });
         }
         let cluster = Self { members };

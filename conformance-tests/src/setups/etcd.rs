@@ -113,7 +113,7 @@ impl EtcdSetup {
         let guard = std::env::current_exe()?;
         let system = || PathBuf::from(EtcdCluster::PROGRAM);
         let program = self.version.map_or_else(system, |version| version.path());
-        let cluster = EtcdCluster::start_program(&guard, &program, self.members).await?;
+        let cluster = EtcdCluster::start_in_memory(&guard, &program, self.members).await?;
         Ok(Arc::new(cluster))
     }
 
@@ -143,7 +143,7 @@ impl Setup for EtcdSetup {
     }
 
     fn ttl(&self) -> Duration {
-        // Each renewal waits for a disk.
+        // Where memory is short, each renewal waits for a disk.
         Duration::from_secs(3)
     }
 
