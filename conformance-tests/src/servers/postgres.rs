@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row};
@@ -228,6 +229,22 @@ impl PostgresServer {
     }
 }
 
+impl Drop for PostgresServer {
+    /// A server that is killed leaves its segment of shared memory to the system, which has room for
+    /// some thousands.
+    fn drop(&mut self) {
+        let facts = self.process.data().join("data/postmaster.pid");
+        let facts = fs::read_to_string(facts).unwrap_or_default();
+        // Its key and its number stand in the seventh line.
+        let number = facts.lines().nth(6);
+        if let Some(number) = number.and_then(|line| line.split_whitespace().nth(1)) {
+            // It goes when the last of the server's processes has.
+            let remove = Command::new("ipcrm").args(["-m", number]).output();
+            drop(remove);
+        }
+    }
+}
+
 /// Enough connections for all cases that run at once; no write is lost when its processes are
 /// killed, and none needs to outlast the machine.
 const SETTINGS: &[&str] = &[
@@ -236,6 +253,8 @@ const SETTINGS: &[&str] = &[
     "max_connections=600",
     "shared_buffers=32MB",
     "fsync=off",
+    // In a file of its data, which is removed with them: a server that is killed leaves the others.
+    "dynamic_shared_memory_type=mmap",
     "full_page_writes=off",
     "log_line_prefix=%m %u ",
 ];

@@ -86,7 +86,7 @@ pub(crate) async fn a_lock_of_a_transaction_ends_with_it<D: Database>() -> Outco
             let mut taken = taken.ok_or_else(|| Failure::new("a free lock was refused"))?;
             D::count(&mut taken).await?;
             drop(taken);
-            let tried = within(Duration::from_secs(1), lock.try_acquire()).await??;
+            let tried = within(SOON, lock.try_acquire()).await??;
             ensure(tried.is_none(), "taken while a transaction has it")?;
             let mut waiter = acquire(&lock);
             waiter.waits_for(Duration::from_millis(200)).await?;

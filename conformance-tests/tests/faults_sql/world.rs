@@ -70,7 +70,7 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     async fn pool(&self, most: u32) -> Outcome<Pool<Self::Driver>> {
         let pool = PoolOptions::new()
             .max_connections(most)
-            .acquire_timeout(Duration::from_millis(300));
+            .acquire_timeout(SOON);
         Ok(pool.connect_with(self.options()).await?)
     }
 
