@@ -135,8 +135,7 @@ pub(crate) fn cli(workspace: &Workspace) -> Result<Done> {
     Ok(Done::Passed)
 }
 
-/// Measures nothing: the figures come from `lockkit bench --json benches/results/stores.json`.
-/// Each from the figures that its own measurement has left.
+/// Measures nothing: each table is written from the figures that its own measurement has left.
 pub(crate) fn tables(workspace: &Workspace) -> Result<()> {
     let tables = ["--package", "lockkit-benches", "--example", "tables"];
     let cas = ["--package", "lockkit-examples", "--bin", "cas_table"];

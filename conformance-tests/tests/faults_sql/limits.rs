@@ -11,7 +11,6 @@ use lockkit_core::{
     Outcome as Told,
 };
 use lockkit_sql::{Problem, Source, SqlFault, SqlStore};
-use sqlx::pool::PoolOptions;
 use tokio::time::sleep;
 
 use crate::world::{
@@ -32,10 +31,7 @@ fn problem(tried: lockkit_core::Result<Option<Guard>>) -> Outcome<Problem> {
 pub(crate) async fn an_exhausted_pool_is_told_and_heals<D: Database>() -> Outcome {
     let server = D::start().await?;
     // Sooner than a request of the client.
-    let pool = PoolOptions::new()
-        .max_connections(2)
-        .acquire_timeout(Duration::from_millis(300));
-    let pool = pool.connect_with(server.options()).await?;
+    let pool = server.pool_waiting(2, Duration::from_millis(300)).await?;
     let store = SqlStore::<D::Dialect>::builder(Source::Application(pool.clone()));
     let store = store.connect().await?;
     let client = LockClient::builder(store)

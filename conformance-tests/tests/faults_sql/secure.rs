@@ -1,47 +1,38 @@
 //! TLS with certificates of our own making.
 
 use std::error::Error as _;
-use std::time::Duration;
 
 use conformance_tests::servers::{
     Certificates, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
 };
 use conformance_tests::task::{spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{BackendError, LockClient, Outcome as Effect};
-use lockkit_sql::{Dialect, Mysql, Postgres, SqlStore, SqlStoreBuilder};
+use lockkit_core::{Error, LockClient, Outcome as Effect};
 
-/// Whoever is refused learns so at once.
-const SOON: Duration = Duration::from_secs(5);
+use crate::world::SOON;
 
 /// A server that lets nobody in without TLS, and the user `proven` only with a certificate.
 pub(crate) trait Secure: Sized + Send + Sync + 'static {
-    type Dialect: Dialect;
-
     fn missing() -> Option<String>;
     async fn start(certificates: &Certificates) -> Outcome<Self>;
     fn url(&self, user: &str, options: &str) -> String;
-    fn read(url: &str) -> Outcome<SqlStoreBuilder<Self::Dialect>>;
 
-    async fn open(
-        &self,
-        user: &str,
-        options: &str,
-    ) -> Outcome<Result<SqlStore<Self::Dialect>, BackendError>> {
-        let builder = Self::read(&self.url(user, options))?;
-        within(SOON, builder.connect()).await
+    /// Whoever is refused learns so at once.
+    async fn open(&self, user: &str, options: &str) -> Outcome<lockkit_core::Result<LockClient>> {
+        within(SOON, lockkit::connect(self.url(user, options))).await
     }
 
     /// Opens a store that cannot be had, and not later either.
     async fn refused(&self, user: &str, options: &str) -> Outcome<String> {
         match self.open(user, options).await? {
             Ok(_) => Err(Failure::new(format!("`{user}` with `{options}` is let in"))),
-            Err(error) => {
+            Err(Error::Backend(error)) => {
                 let said = error.source().map(ToString::to_string).unwrap_or_default();
                 let for_ever = error.outcome() == Effect::Rejected;
                 ensure(for_ever, format!("`{options}` is tried again: {error:?}"))?;
                 Ok(said)
             }
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -49,8 +40,6 @@ pub(crate) trait Secure: Sized + Send + Sync + 'static {
 pub(crate) struct SecurePostgres(PostgresServer);
 
 impl Secure for SecurePostgres {
-    type Dialect = Postgres;
-
     fn missing() -> Option<String> {
         PostgresPrograms::system().missing()
     }
@@ -86,10 +75,6 @@ impl Secure for SecurePostgres {
         let port = self.0.port();
         format!("postgres://{user}@localhost:{port}/postgres?{options}")
     }
-
-    fn read(url: &str) -> Outcome<SqlStoreBuilder<Postgres>> {
-        Ok(SqlStoreBuilder::<Postgres>::from_url(&mut url.parse()?)?)
-    }
 }
 
 async fn write(server: &PostgresServer, file: &str, text: &str) -> Outcome {
@@ -102,8 +87,6 @@ async fn write(server: &PostgresServer, file: &str, text: &str) -> Outcome {
 pub(crate) struct SecureMaria(MysqlServer);
 
 impl Secure for SecureMaria {
-    type Dialect = Mysql;
-
     fn missing() -> Option<String> {
         MysqlPrograms::mariadb().missing()
     }
@@ -129,10 +112,6 @@ impl Secure for SecureMaria {
         let port = self.0.port();
         format!("mysql://{user}@localhost:{port}/app?{options}")
     }
-
-    fn read(url: &str) -> Outcome<SqlStoreBuilder<Mysql>> {
-        Ok(SqlStoreBuilder::<Mysql>::from_url(&mut url.parse()?)?)
-    }
 }
 
 pub(crate) async fn tls_needs_a_server_that_is_trusted<S: Secure>() -> Outcome {
@@ -140,10 +119,10 @@ pub(crate) async fn tls_needs_a_server_that_is_trusted<S: Secure>() -> Outcome {
     let server = S::start(&certificates).await?;
     let path = |file: &str| certificates.path(file).display().to_string();
     let trusted = format!("ca={}", path("ca.crt"));
-    let holder = LockClient::new(server.open("app", &trusted).await??)?;
+    let holder = server.open("app", &trusted).await??;
     let guard = holder.lock("jobs")?.acquire().await?;
     // Whoever asks for TLS and no more is let in, too.
-    let other = LockClient::new(server.open("app", "sslmode=require").await??)?;
+    let other = server.open("app", "sslmode=require").await??;
     let waiting = other.lock("jobs")?;
     ensure(waiting.try_acquire().await?.is_none(), "two hold")?;
     let waiter = spawn(async move { Outcome::Ok(waiting.acquire().await?.release().await?) });
@@ -171,7 +150,7 @@ pub(crate) async fn a_server_may_ask_for_the_client_s_certificate<S: Secure>() -
         let (cert, key) = (path(&format!("{who}.crt")), path(&format!("{who}.key")));
         format!("ca={}&cert={cert}&key={key}", path("ca.crt"))
     };
-    let client = LockClient::new(server.open("proven", &with("client")).await??)?;
+    let client = server.open("proven", &with("client")).await??;
     client.lock("jobs")?.acquire().await?.release().await?;
     server.refused("proven", &with("stranger")).await?;
     server

@@ -68,9 +68,14 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
 
     /// A pool of the application, of so many connections.
     async fn pool(&self, most: u32) -> Outcome<Pool<Self::Driver>> {
+        self.pool_waiting(most, SOON).await
+    }
+
+    /// The same, which makes nobody wait for one of them longer than this.
+    async fn pool_waiting(&self, most: u32, limit: Duration) -> Outcome<Pool<Self::Driver>> {
         let pool = PoolOptions::new()
             .max_connections(most)
-            .acquire_timeout(SOON);
+            .acquire_timeout(limit);
         Ok(pool.connect_with(self.options()).await?)
     }
 
