@@ -61,18 +61,8 @@ impl EtcdStoreBuilder {
     fn take_certificates(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
         let options = &mut url.options;
         self.ca = options.text("ca").map(Into::into);
-        self.identity = match (options.text("cert"), options.text("key")) {
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            (None, None) => None,
-            (Some(cert), None) => {
-                let why = "its private key is missing: `key`";
-                return Err(InvalidUrl::bad_value("cert", &cert, why));
-            }
-            (None, Some(key)) => {
-                let why = "its certificate is missing: `cert`";
-                return Err(InvalidUrl::bad_value("key", &key, why));
-            }
-        };
+        let identity = options.identity()?;
+        self.identity = identity.map(|(cert, key)| (cert.into(), key.into()));
         Ok(())
     }
 

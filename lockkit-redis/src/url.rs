@@ -33,19 +33,8 @@ impl RedisStoreBuilder {
         this.tls = url.scheme() == "rediss";
         this.ca = url.options.text("ca").filter(|_| this.tls).map(Into::into);
         if this.tls {
-            let [certificate, key] = ["cert", "key"].map(|option| url.options.text(option));
-            this.identity = match (certificate, key) {
-                (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
-                (None, None) => None,
-                (Some(text), None) => {
-                    let why = "give the file of its key as well, as `key=/path.pem`";
-                    return Err(InvalidUrl::bad_value("cert", &text, why));
-                }
-                (None, Some(text)) => {
-                    let why = "give the file of its certificate as well, as `cert=/path.pem`";
-                    return Err(InvalidUrl::bad_value("key", &text, why));
-                }
-            };
+            let identity = url.options.identity()?;
+            this.identity = identity.map(|(cert, key)| (cert.into(), key.into()));
         }
         let number = if unix {
             url.options.number("db")?

@@ -37,19 +37,8 @@ impl<M> Tls<M> {
 /// `verify-full`.
 pub(crate) fn take<M: Copy>(url: &mut StoreUrl, words: [M; 5]) -> Result<Tls<M>, InvalidUrl> {
     let asked = url.options.choice("sslmode", &MODES)?;
-    let [ca, cert, key] = ["ca", "cert", "key"].map(|name| url.options.text(name));
-    let identity = match (cert, key) {
-        (Some(cert), Some(key)) => Some((cert, key)),
-        (None, None) => None,
-        (Some(cert), None) => {
-            let why = "its private key is missing: `key`";
-            return Err(InvalidUrl::bad_value("cert", &cert, why));
-        }
-        (None, Some(key)) => {
-            let why = "its certificate is missing: `cert`";
-            return Err(InvalidUrl::bad_value("key", &key, why));
-        }
-    };
+    let ca = url.options.text("ca");
+    let identity = url.options.identity()?;
     let certificates = ca.is_some() || identity.is_some();
     let mode = match asked {
         // Who says whom to trust wants to know whom it speaks to.
