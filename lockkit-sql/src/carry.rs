@@ -108,24 +108,41 @@ mod tests {
     use std::time::Duration;
 
     use tokio::sync::Semaphore;
-    use tokio::time::{sleep, timeout};
+    use tokio::task::yield_now;
+    use tokio::time::timeout;
 
     use super::*;
 
-    async fn request(line: Arc<Semaphore>) -> u8 {
-        let _place = line.acquire().await;
-        sleep(Duration::from_millis(1)).await;
-        7
+    /// What requests go through.
+    struct Ways {
+        /// The only connection.
+        line: Semaphore,
+        /// What they wait for once they have it: closed at first.
+        gate: Semaphore,
+    }
+
+    impl Ways {
+        fn new() -> Arc<Self> {
+            let (line, gate) = (Semaphore::new(1), Semaphore::new(0));
+            Arc::new(Self { line, gate })
+        }
+
+        async fn request(self: Arc<Self>) -> u8 {
+            let _place = self.line.acquire().await;
+            let _passed = self.gate.acquire().await;
+            7
+        }
     }
 
     #[tokio::test]
     async fn a_request_that_nobody_polls_keeps_no_other_waiting() {
-        let (carrier, line) = (Arc::new(Carrier::default()), Arc::new(Semaphore::new(1)));
-        let mut left = Box::pin(carrier.carry(true, request(Arc::clone(&line))));
-        let polled = timeout(Duration::ZERO, &mut left).await;
-        assert!(polled.is_err() && line.available_permits() == 0);
+        let (carrier, ways) = (Arc::new(Carrier::default()), Ways::new());
+        let mut left = Box::pin(carrier.carry(true, Arc::clone(&ways).request()));
+        let polled = (&mut left).now_or_never();
+        assert!(polled.is_none() && ways.line.available_permits() == 0);
+        ways.gate.add_permits(1);
         for _ in 0..3 {
-            let other = carrier.carry(false, request(Arc::clone(&line)));
+            let other = carrier.carry(false, Arc::clone(&ways).request());
             let answer = timeout(Duration::from_secs(10), other).await;
             assert_eq!(answer, Ok(Some(7)));
         }
@@ -134,22 +151,25 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_who_goes_takes_the_request_along() {
-        let (carrier, line) = (Arc::new(Carrier::default()), Arc::new(Semaphore::new(1)));
+        let (carrier, ways) = (Arc::new(Carrier::default()), Ways::new());
         for room in [true, false] {
-            let mut left = Box::pin(carrier.carry(room, request(Arc::clone(&line))));
-            let polled = timeout(Duration::ZERO, &mut left).await;
-            assert!(polled.is_err());
+            let mut left = Box::pin(carrier.carry(room, Arc::clone(&ways).request()));
+            let polled = (&mut left).now_or_never();
+            // Its task, if it has one, begins.
+            yield_now().await;
+            assert!(polled.is_none() && ways.line.available_permits() == 0);
             drop(left);
-            let free = timeout(Duration::from_secs(10), line.acquire()).await;
+            let free = timeout(Duration::from_secs(10), ways.line.acquire()).await;
             assert!(free.is_ok());
         }
     }
 
     #[tokio::test]
     async fn what_has_ended_is_forgotten() {
-        let (carrier, line) = (Arc::new(Carrier::default()), Arc::new(Semaphore::new(1)));
+        let (carrier, ways) = (Arc::new(Carrier::default()), Ways::new());
+        ways.gate.add_permits(1);
         for _ in 0..3 * MANY {
-            let answer = carrier.carry(true, request(Arc::clone(&line))).await;
+            let answer = carrier.carry(true, Arc::clone(&ways).request()).await;
             assert_eq!(answer, Some(7));
         }
         assert!(lock(&carrier.bare).len() <= MANY);
