@@ -15,10 +15,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use conformance_tests::Place;
 use conformance_tests::foreign::{Turns, missing};
 use conformance_tests::servers::{
-    EtcdCluster, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, RedisServer,
-    ZkCommand, ZkServer, guardian,
+    EtcdCluster, EtcdCommand, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
+    RedisServer, ZkCommand, ZkServer, guardian,
 };
 use lockkit_benches::report::LOCK_OF;
 use lockkit_benches::{Bench, Peer, Program};
@@ -98,25 +99,26 @@ async fn measure() {
         let server = redis.insert(RedisServer::forgetful().await.unwrap());
         stores.push(server.url());
     }
-    let programs = PostgresPrograms::system();
+    let programs = PostgresPrograms::system().place(Place::Disk);
     if left_out.here("postgres", programs.missing()) {
         let settings = ["fsync=on", "synchronous_commit=on"];
         let server = PostgresServer::start(&programs, &settings).await.unwrap();
         stores.push(postgres.insert(server).url("postgres"));
     }
-    let programs = MysqlPrograms::mariadb();
+    let programs = MysqlPrograms::mariadb().place(Place::Disk);
     if left_out.here("mariadb", programs.missing()) {
         let server = MysqlServer::start(&programs, &[]).await.unwrap();
         let port = mysql.insert(server).port();
         stores.push(format!("mariadb=mysql://admin@127.0.0.1:{port}/mysql"));
     }
     if left_out.here("etcd", missing(EtcdCluster::PROGRAM)) {
-        let guard = std::env::current_exe().unwrap();
-        let cluster = etcd.insert(EtcdCluster::start(&guard, 1).await.unwrap());
+        let command = EtcdCommand::system().place(Place::Disk);
+        let cluster = etcd.insert(EtcdCluster::start(&command, 1).await.unwrap());
         stores.push(format!("etcd://127.0.0.1:{}", cluster.ports()[0]));
     }
     if left_out.here("zookeeper", ZkServer::missing()) {
-        let server = zk.insert(ZkServer::start(&ZkCommand::system()).await.unwrap());
+        let command = ZkCommand::system().place(Place::Disk);
+        let server = zk.insert(ZkServer::start(&command).await.unwrap());
         stores.push(format!("zk://127.0.0.1:{}", server.port()));
     }
     let mut bench = Bench::new(stores.clone(), Program::own().unwrap())

@@ -102,8 +102,7 @@ async fn on_redis(label: &str) -> Outcome {
 }
 
 async fn on_etcd(whose: Whose) -> Outcome {
-    let guard = std::env::current_exe()?;
-    let cluster = EtcdCluster::start(&guard, 1).await?;
+    let cluster = EtcdCluster::of(1).await?;
     let url = format!("etcd://127.0.0.1:{}", cluster.ports()[0]);
     beside_ours(&url, whose).await
 }

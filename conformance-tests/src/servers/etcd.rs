@@ -1,7 +1,7 @@
 //! etcd servers, alone or as a cluster, and a way to ask them that shares nothing with the store under
 //! test.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
@@ -9,9 +9,50 @@ use tokio::time::{sleep, timeout};
 
 use super::{ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
+use crate::place::Place;
 
 /// A request of a test takes no longer than this.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// How to start a member: which program, and what else it is told.
+#[derive(Clone, Debug)]
+pub struct EtcdCommand {
+    program: PathBuf,
+    options: Vec<String>,
+    place: Place,
+}
+
+impl EtcdCommand {
+    /// The system's server.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::of(EtcdCluster::PROGRAM)
+    }
+
+    /// A program that understands its options.
+    #[must_use]
+    pub fn of(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            options: Vec::new(),
+            place: Place::default(),
+        }
+    }
+
+    /// Adds options.
+    #[must_use]
+    pub fn options(mut self, options: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options.extend(options.into_iter().map(Into::into));
+        self
+    }
+
+    /// Where the data of its servers lie; otherwise [`Place::Memory`].
+    #[must_use]
+    pub const fn place(mut self, place: Place) -> Self {
+        self.place = place;
+        self
+    }
+}
 
 /// An etcd cluster of one or more members on free ports of the loopback address.
 #[derive(Debug)]
@@ -30,39 +71,13 @@ impl EtcdCluster {
     /// What the system calls the server.
     pub const PROGRAM: &'static str = "etcd";
 
-    /// Starts `size` members below `guard`.
+    /// Starts `size` members below this program itself, whose `main` calls
+    /// [`guardian::serve`](super::guardian::serve) first.
     ///
     /// # Errors
     /// - [`Failure`] if they cannot be started.
-    pub async fn start(guard: &Path, size: usize) -> Outcome<Self> {
-        Self::start_words(guard, Self::PROGRAM.as_ref(), size, &[], false).await
-    }
-
-    /// Starts a program that is the system's `etcd` or understands its options, with the data in memory
-    /// where there is plenty.
-    ///
-    /// # Errors
-    /// - [`Failure`] if they cannot be started.
-    pub async fn start_in_memory(guard: &Path, program: &Path, size: usize) -> Outcome<Self> {
-        Self::start_words(guard, program, size, &[], true).await
-    }
-
-    /// Starts one member below this program itself, with more options.
-    ///
-    /// # Errors
-    /// - [`Failure`] if it cannot be started.
-    pub async fn start_with(more: &[&str]) -> Outcome<Self> {
+    pub async fn start(command: &EtcdCommand, size: usize) -> Outcome<Self> {
         let guard = std::env::current_exe()?;
-        Self::start_words(&guard, Self::PROGRAM.as_ref(), 1, more, false).await
-    }
-
-    async fn start_words(
-        guard: &Path,
-        program: &Path,
-        size: usize,
-        more: &[&str],
-        in_memory: bool,
-    ) -> Outcome<Self> {
         let mut ports = Vec::new();
         for _ in 0..size {
             ports.push((free_port()?, free_port()?));
@@ -90,13 +105,11 @@ impl EtcdCluster {
                 ["--heartbeat-interval", "50"],
                 ["--election-timeout", "500"],
             ];
-            let mut command = ServerCommand::new(guard, program)
+            let process = ServerCommand::new(&guard, &command.program)
                 .args(words.into_iter().flatten())
-                .args(more.iter().copied());
-            if in_memory {
-                command = command.in_memory();
-            }
-            let process = command.start()?;
+                .args(&command.options)
+                .place(command.place)
+                .start()?;
             members.push(Member { process, port });
         }
         let cluster = Self { members };
@@ -104,13 +117,12 @@ impl EtcdCluster {
         Ok(cluster)
     }
 
-    /// Starts them below this program itself, whose `main` calls
-    /// [`guardian::serve`](super::guardian::serve) first.
+    /// Starts `size` members of the system's etcd.
     ///
     /// # Errors
     /// - [`Failure`] if they cannot be started.
     pub async fn of(size: usize) -> Outcome<Self> {
-        Self::start(&std::env::current_exe()?, size).await
+        Self::start(&EtcdCommand::system(), size).await
     }
 
     /// Waits until every member that runs answers, which takes a leader.

@@ -24,7 +24,7 @@ mod unprivileged;
 mod zk;
 
 pub use certificates::Certificates;
-pub use etcd::EtcdCluster;
+pub use etcd::{EtcdCluster, EtcdCommand};
 pub use mysql::{MysqlPrograms, MysqlServer};
 pub use nutcracker::Nutcracker;
 pub use pgbouncer::PgBouncer;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection, Row};
-use tempfile::TempDir;
 
 use super::fresh::Fresh;
 use super::unprivileged::run;
 use super::{ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
 use crate::foreign::{directory, program};
+use crate::place::Place;
 
 /// Where the programs of one of them lie.
 #[derive(Clone, Debug)]
@@ -19,6 +19,7 @@ pub struct MysqlPrograms {
     kind: Kind,
     /// Data that no server has used yet.
     fresh: Fresh,
+    place: Place,
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +37,7 @@ impl MysqlPrograms {
         Self {
             kind: Kind::MariaDb,
             fresh: Fresh::default(),
+            place: Place::default(),
         }
     }
 
@@ -45,7 +47,15 @@ impl MysqlPrograms {
         Self {
             kind: Kind::Mysql(directory().join("mysql8")),
             fresh: Fresh::default(),
+            place: Place::default(),
         }
+    }
+
+    /// Where the data of its servers lie; otherwise [`Place::Memory`].
+    #[must_use]
+    pub const fn place(mut self, place: Place) -> Self {
+        self.place = place;
+        self
     }
 
     /// Why no server can be started from them.
@@ -165,7 +175,7 @@ impl MysqlServer {
         command: &[OsString],
     ) -> Outcome<Self> {
         let port = free_port()?;
-        let directory = TempDir::new()?;
+        let directory = programs.place.directory()?;
         let data = programs.data(directory.path())?;
         let start = directory.path().join("start.sql");
         std::fs::write(&start, START)?;

@@ -7,13 +7,13 @@ use std::process::Command;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row};
-use tempfile::TempDir;
 
 use super::fresh::Fresh;
 use super::unprivileged::Unprivileged;
 use super::{ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
 use crate::foreign::{directory, program};
+use crate::place::Place;
 
 /// Where the programs of one version lie.
 #[derive(Clone, Debug)]
@@ -23,6 +23,7 @@ pub struct PostgresPrograms {
     what: &'static str,
     /// A cluster that no server has used yet.
     fresh: Fresh,
+    place: Place,
 }
 
 impl PostgresPrograms {
@@ -40,6 +41,7 @@ impl PostgresPrograms {
             bin: versions.max().map(|(_, bin)| bin).or_else(in_path),
             what: "no PostgreSQL server here",
             fresh: Fresh::default(),
+            place: Place::default(),
         }
     }
 
@@ -51,7 +53,15 @@ impl PostgresPrograms {
             bin: bin.join("initdb").is_file().then_some(bin),
             what: "no PostgreSQL 18 here",
             fresh: Fresh::default(),
+            place: Place::default(),
         }
+    }
+
+    /// Where the data of its servers lie; otherwise [`Place::Memory`].
+    #[must_use]
+    pub const fn place(mut self, place: Place) -> Self {
+        self.place = place;
+        self
     }
 
     /// Why no server can be started from them.
@@ -118,7 +128,7 @@ impl PostgresServer {
         command: &[OsString],
     ) -> Outcome<Self> {
         let (port, user) = (free_port()?, user());
-        let data = TempDir::new()?;
+        let data = programs.place.directory()?;
         let cluster = programs.cluster(data.path())?;
         let mut words = user.words();
         words.extend_from_slice(command);
@@ -269,6 +279,7 @@ mod tests {
             bin: None,
             what: "no PostgreSQL server here",
             fresh: Fresh::default(),
+            place: Place::default(),
         };
         let missing = none.missing().unwrap();
         assert!(missing.starts_with("no PostgreSQL"), "{missing}");

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::guardian::MARK;
 use crate::failure::{Failure, Outcome};
+use crate::place::Place;
 
 /// How to start a server.
 ///
@@ -34,6 +35,7 @@ pub struct ServerCommand {
     program: OsString,
     arguments: Vec<OsString>,
     data: Option<TempDir>,
+    place: Place,
 }
 
 impl ServerCommand {
@@ -45,6 +47,7 @@ impl ServerCommand {
             program: program.into(),
             arguments: Vec::new(),
             data: None,
+            place: Place::default(),
         }
     }
 
@@ -63,11 +66,10 @@ impl ServerCommand {
         self
     }
 
-    /// Keeps its data in memory on a machine that has plenty: a disk that stands still for a second is
-    /// no fault that a test has asked for.
+    /// Where its data lie, if none were prepared; otherwise [`Place::Memory`].
     #[must_use]
-    pub fn in_memory(mut self) -> Self {
-        self.data = memory();
+    pub const fn place(mut self, place: Place) -> Self {
+        self.place = place;
         self
     }
 
@@ -78,7 +80,7 @@ impl ServerCommand {
     pub fn start(self) -> Outcome<ServerProcess> {
         let data = match self.data {
             Some(data) => data,
-            None => TempDir::new()?,
+            None => self.place.directory()?,
         };
         let server = ServerProcess {
             guard: self.guard,
@@ -90,21 +92,6 @@ impl ServerCommand {
         server.restart()?;
         Ok(server)
     }
-}
-
-/// A directory in memory; `None` where there is not plenty, or no such place.
-fn memory() -> Option<TempDir> {
-    /// In kB: enough for all servers of a run, and for what runs beside them.
-    const PLENTY: u64 = 12 << 20;
-    let facts = fs::read_to_string("/proc/meminfo").ok()?;
-    let free = facts
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let free: u64 = free.split_whitespace().next()?.parse().ok()?;
-    if free < PLENTY {
-        return None;
-    }
-    TempDir::new_in("/dev/shm").ok()
 }
 
 /// A server that runs. Dropping it kills it and removes its data.

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -15,6 +14,7 @@ use zookeeper_client::Client;
 
 use super::{ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
+use crate::place::Place;
 use crate::proxy::Proxy;
 
 /// The jars of the system's package.
@@ -51,6 +51,7 @@ pub struct ZkCommand {
     jars: String,
     options: Vec<String>,
     configuration: String,
+    place: Place,
 }
 
 impl ZkCommand {
@@ -71,6 +72,7 @@ impl ZkCommand {
             jars,
             options: Vec::new(),
             configuration: CONFIGURATION.to_owned(),
+            place: Place::default(),
         }
     }
 
@@ -96,9 +98,16 @@ impl ZkCommand {
         self
     }
 
+    /// Where the data of its servers lie; otherwise [`Place::Memory`].
+    #[must_use]
+    pub const fn place(mut self, place: Place) -> Self {
+        self.place = place;
+        self
+    }
+
     /// Starts it below `guard`; it need not be ready yet. `id` is its number in an ensemble.
     fn start(&self, guard: &Path, port: u16, id: Option<usize>) -> Outcome<ZkServer> {
-        let data = TempDir::new()?;
+        let data = self.place.directory()?;
         let configuration = format!(
             "{}clientPort={port}\ndataDir={}\n",
             self.configuration,

@@ -1,6 +1,5 @@
 //! The store in etcd: one server, a lease for each hold, three servers, other versions.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::case::Case;
 use crate::failure::{Failure, Outcome};
 use crate::foreign::{EtcdVersion, missing};
 use crate::proxy::Proxy;
-use crate::servers::EtcdCluster;
+use crate::servers::{EtcdCluster, EtcdCommand};
 use crate::setup::{Hook, Setup, Site};
 
 /// The modules of cases that other servers could fail: their transactions, leases and events. The
@@ -110,11 +109,10 @@ impl EtcdSetup {
     }
 
     async fn start(&self) -> Outcome<Arc<EtcdCluster>> {
-        let guard = std::env::current_exe()?;
-        let system = || PathBuf::from(EtcdCluster::PROGRAM);
-        let program = self.version.map_or_else(system, |version| version.path());
-        let cluster = EtcdCluster::start_in_memory(&guard, &program, self.members).await?;
-        Ok(Arc::new(cluster))
+        let command = self.version.map_or_else(EtcdCommand::system, |version| {
+            EtcdCommand::of(version.path())
+        });
+        Ok(Arc::new(EtcdCluster::start(&command, self.members).await?))
     }
 
     async fn cluster_for(&self, alone: bool) -> Outcome<Arc<EtcdCluster>> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::EtcdCluster;
+use conformance_tests::servers::{EtcdCluster, EtcdCommand};
 use conformance_tests::{Outcome, ensure};
 use etcd_client::Permission;
 use lockkit_core::{Error, Outcome as Effect};
@@ -66,7 +66,8 @@ pub(crate) async fn a_user_needs_its_prefix_and_no_more() -> Outcome {
 
 /// The servers of others give tokens for minutes; this one for a second.
 pub(crate) async fn a_token_that_has_ended_is_made_anew() -> Outcome {
-    let cluster = EtcdCluster::start_with(&["--auth-token-ttl", "1"]).await?;
+    let command = EtcdCommand::system().options(["--auth-token-ttl", "1"]);
+    let cluster = EtcdCluster::start(&command, 1).await?;
     guarded(&cluster).await?;
     let store = builder(&cluster.ports())
         .user("app", PASSWORD)

@@ -1,15 +1,14 @@
 //! Many who want a lock.
 
 use conformance_tests::figures::{bound, median};
-use conformance_tests::servers::EtcdCluster;
 use conformance_tests::{Outcome, ensure};
 
-use crate::solo::{client_at, slow_way, trip};
+use crate::solo::{client_at, cluster, slow_way, trip};
 use conformance_tests::contention::{SPAN, contend};
 use tokio::time::Instant;
 
 pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
-    let cluster = EtcdCluster::of(1).await?;
+    let cluster = cluster().await?;
     let (mut locks, mut ways) = (Vec::new(), Vec::new());
     for _ in 0..8 {
         let way = slow_way(&cluster).await?;
@@ -38,7 +37,7 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
 }
 
 pub(crate) async fn eight_and_sixty_four_on_loopback() -> Outcome {
-    let cluster = EtcdCluster::of(1).await?;
+    let cluster = cluster().await?;
     let mut rates = Vec::new();
     for count in [8, 64] {
         let mut locks = Vec::new();
@@ -61,7 +60,7 @@ pub(crate) async fn eight_and_sixty_four_on_loopback() -> Outcome {
 pub(crate) async fn a_lock_that_was_taken_often_is_as_fast() -> Outcome {
     const CYCLES: u32 = 100;
     const OFTEN: u32 = 30;
-    let cluster = EtcdCluster::of(1).await?;
+    let cluster = cluster().await?;
     let client = client_at(cluster.ports()[0]).await?;
     let (old, lock) = (client.lock("often")?, client.lock("seldom")?);
     for _ in 0..CYCLES * OFTEN {

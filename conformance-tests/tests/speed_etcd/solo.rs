@@ -5,8 +5,8 @@ use std::time::Duration;
 use conformance_tests::contention::float;
 use conformance_tests::figures::{bound, median, ratio, rounds};
 use conformance_tests::proxy::{Direction, Proxy};
-use conformance_tests::servers::EtcdCluster;
-use conformance_tests::{Outcome, ensure};
+use conformance_tests::servers::{EtcdCluster, EtcdCommand};
+use conformance_tests::{Outcome, Place, ensure};
 use etcd_client::{
     Client, Compare, CompareOp, DeleteOptions, GetOptions, LockOptions, PutOptions, SortOrder,
     SortTarget, Txn, TxnOp,
@@ -21,6 +21,11 @@ pub(crate) const DELAY: Duration = Duration::from_millis(5);
 pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
     let store = EtcdStore::builder().endpoint("127.0.0.1", port);
     Ok(LockClient::new(store.connect().await?)?)
+}
+
+/// One server, which waits for the disk as those of others do.
+pub(crate) async fn cluster() -> Outcome<EtcdCluster> {
+    EtcdCluster::start(&EtcdCommand::system().place(Place::Disk), 1).await
 }
 
 pub(crate) async fn slow_way(cluster: &EtcdCluster) -> Outcome<Proxy> {
@@ -46,7 +51,7 @@ pub(crate) async fn trip(port: u16) -> Outcome<Duration> {
 
 pub(crate) async fn a_cycle_is_two_round_trips() -> Outcome {
     const CYCLES: u64 = 60;
-    let cluster = EtcdCluster::of(1).await?;
+    let cluster = cluster().await?;
     let proxy = slow_way(&cluster).await?;
     let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
     // The session is made.
@@ -91,7 +96,7 @@ impl Costs {
     async fn measure() -> Outcome<Self> {
         const CYCLES: u32 = rounds(100);
         const ROUNDS: usize = 9;
-        let cluster = EtcdCluster::of(1).await?;
+        let cluster = cluster().await?;
         let lock = client_at(cluster.ports()[0]).await?.lock("solo")?;
         lock.acquire().await?.release().await?;
         let mut asker = cluster.client().await?;

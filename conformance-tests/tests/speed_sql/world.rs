@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::proxy::{Direction, Proxy};
 use conformance_tests::servers::{MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer};
-use conformance_tests::{Failure, Outcome};
+use conformance_tests::{Failure, Outcome, Place};
 use lockkit_core::{LockClient, PollRange};
 use lockkit_sql::{MysqlStore, PostgresStore};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
@@ -22,6 +22,15 @@ pub(crate) enum For {
     Durability,
     /// Its statements can be counted.
     Count,
+}
+
+impl For {
+    const fn place(self) -> Place {
+        match self {
+            Self::Durability => Place::Disk,
+            Self::Speed | Self::Count => Place::Memory,
+        }
+    }
 }
 
 /// A server, and a bare connection of its client library.
@@ -59,7 +68,8 @@ impl Database for Postgres {
             For::Durability => &["fsync=on", "full_page_writes=on"],
             For::Count => &["log_duration=on"],
         };
-        let server = PostgresServer::start(&PostgresPrograms::system(), settings).await?;
+        let programs = PostgresPrograms::system().place(kind.place());
+        let server = PostgresServer::start(&programs, settings).await?;
         let sql = "create table bare (name bytea primary key, n bigint); \
                    insert into bare values ('bare', 0)";
         server.run(sql).await?;
@@ -131,7 +141,8 @@ impl Database for Maria {
             ],
             For::Speed | For::Count => &[],
         };
-        let server = MysqlServer::start(&MysqlPrograms::mariadb(), settings).await?;
+        let programs = MysqlPrograms::mariadb().place(kind.place());
+        let server = MysqlServer::start(&programs, settings).await?;
         let sql = "create database app; \
                    create table app.bare (name varbinary(512) primary key, n bigint); \
                    insert into app.bare values ('bare', 0)";

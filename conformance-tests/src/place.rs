@@ -1,0 +1,45 @@
+//! Where the data of what is tested lie.
+
+use std::fs;
+use std::io;
+
+use tempfile::TempDir;
+
+/// Where data lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In memory on a machine that has plenty, otherwise where temporary files lie: a disk that stands
+    /// still for a second is no fault that a test has asked for.
+    #[default]
+    Memory,
+    /// Where temporary files lie, usually on a disk: for what is measured.
+    Disk,
+}
+
+impl Place {
+    /// An empty directory, which goes with what is returned.
+    ///
+    /// # Errors
+    /// - That none can be made.
+    pub fn directory(self) -> io::Result<TempDir> {
+        match self {
+            Self::Memory => memory().map_or_else(TempDir::new, Ok),
+            Self::Disk => TempDir::new(),
+        }
+    }
+}
+
+/// A directory in memory; `None` where there is not plenty, or no such place.
+fn memory() -> Option<TempDir> {
+    /// In kB: enough for all servers of a run, and for what runs beside them.
+    const PLENTY: u64 = 12 << 20;
+    let facts = fs::read_to_string("/proc/meminfo").ok()?;
+    let free = facts
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let free: u64 = free.split_whitespace().next()?.parse().ok()?;
+    if free < PLENTY {
+        return None;
+    }
+    TempDir::new_in("/dev/shm").ok()
+}
