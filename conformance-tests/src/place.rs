@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 /// Where data lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Place {
     /// In memory on a machine that has plenty, otherwise where temporary files lie: a disk that stands
     /// still for a second is no fault that a test has asked for.

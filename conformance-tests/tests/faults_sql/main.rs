@@ -18,7 +18,7 @@ mod limits;
 mod pooler;
 #[cfg(unix)]
 mod quiet;
-#[cfg(unix)]
+#[cfg(all(unix, feature = "secure"))]
 mod secure;
 #[cfg(unix)]
 mod server;
@@ -31,7 +31,6 @@ mod world;
 fn main() -> ExitCode {
     use conformance_tests::Ground;
     use conformance_tests::servers::guardian;
-    use secure::{Secure, SecureMaria, SecurePostgres};
     use world::{Database, Maria, Postgres};
 
     if let Some(code) = guardian::serve() {
@@ -66,17 +65,14 @@ fn main() -> ExitCode {
             .trial(guarded::a_try_outlasts_a_moment::<D>)
             .and(clocks)
     }
-    fn secure<S: Secure>(name: &'static str) -> Ground {
-        Ground::new(name, S::missing())
-            .trial(secure::tls_needs_a_server_that_is_trusted::<S>)
-            .trial(secure::a_server_may_ask_for_the_client_s_certificate::<S>)
-    }
     let poolers = Ground::new("poolers-of-postgres", pooler::missing())
         .trial(pooler::only_sessions_of_the_server_itself_keep_statements);
-    trials::<Postgres>("faults-of-postgres", "clock-of-postgres")
-        .and(poolers)
-        .and(secure::<SecurePostgres>("tls-of-postgres"))
-        .and(secure::<SecureMaria>("tls-of-mariadb"))
+    let ground = trials::<Postgres>("faults-of-postgres", "clock-of-postgres").and(poolers);
+    #[cfg(feature = "secure")]
+    let ground = ground
+        .and(secure::trials::<secure::SecurePostgres>("tls-of-postgres"))
+        .and(secure::trials::<secure::SecureMaria>("tls-of-mariadb"));
+    ground
         .and(trials::<Maria>("faults-of-mariadb", "clock-of-mariadb"))
         .run(4)
 }

@@ -6,7 +6,7 @@ use conformance_tests::servers::{
     Certificates, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
 };
 use conformance_tests::task::{spawn, until, within};
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Failure, Ground, Outcome, ensure};
 use lockkit_core::{Error, LockClient, Outcome as Effect};
 
 use crate::world::SOON;
@@ -114,7 +114,13 @@ impl Secure for SecureMaria {
     }
 }
 
-pub(crate) async fn tls_needs_a_server_that_is_trusted<S: Secure>() -> Outcome {
+pub(crate) fn trials<S: Secure>(name: &'static str) -> Ground {
+    Ground::new(name, S::missing())
+        .trial(tls_needs_a_server_that_is_trusted::<S>)
+        .trial(a_server_may_ask_for_the_client_s_certificate::<S>)
+}
+
+async fn tls_needs_a_server_that_is_trusted<S: Secure>() -> Outcome {
     let certificates = Certificates::make()?;
     let server = S::start(&certificates).await?;
     let path = |file: &str| certificates.path(file).display().to_string();
@@ -142,7 +148,7 @@ pub(crate) async fn tls_needs_a_server_that_is_trusted<S: Secure>() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn a_server_may_ask_for_the_client_s_certificate<S: Secure>() -> Outcome {
+async fn a_server_may_ask_for_the_client_s_certificate<S: Secure>() -> Outcome {
     let certificates = Certificates::make()?;
     let server = S::start(&certificates).await?;
     let path = |file: &str| certificates.path(file).display().to_string();

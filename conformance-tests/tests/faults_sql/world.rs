@@ -22,7 +22,7 @@ use sqlx::{Pool, Transaction};
 use tokio::time::Instant;
 
 /// The lease of the tests in which one ends.
-pub(crate) const TTL: Duration = Duration::from_millis(1500);
+pub(crate) const TTL: Duration = Duration::from_millis(2500);
 /// The lease of those in which none may end.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A busy machine, a connection that is made again.
@@ -404,7 +404,7 @@ pub(crate) async fn client<D: Database>(
 ) -> Outcome<LockClient> {
     let store = builder(server, way).connect().await?;
     let client = LockClient::builder(store).lease(Lease::renewed(ttl));
-    Ok(client.timeout(Duration::from_millis(400)).build()?)
+    Ok(client.timeout(Duration::from_millis(800)).build()?)
 }
 
 /// The same lock in `count` clients.
