@@ -144,6 +144,12 @@ impl Case {
         &self.name
     }
 
+    /// The module of its name: what it is about.
+    #[must_use]
+    pub fn module(&self) -> &str {
+        self.name.split("::").next().unwrap_or_default()
+    }
+
     /// The first reason for which it cannot run on `setup`.
     #[must_use]
     pub fn skip(&self, setup: &dyn Setup, programs: &Programs) -> Option<String> {

@@ -80,7 +80,7 @@ pub mod figures;
 pub mod foreign;
 mod ground;
 pub mod history;
-mod place;
+mod medium;
 #[cfg(unix)]
 pub mod servers;
 mod setup;
@@ -96,6 +96,6 @@ pub use ctx::Ctx;
 pub use failure::{Failure, Outcome, ensure};
 pub use ground::Ground;
 pub use lockkit_proxy as proxy;
-pub use place::Place;
+pub use medium::Medium;
 pub use setup::{Hook, Setup, Site};
 pub use suite::{CaseRun, REQUIRE, Suite};

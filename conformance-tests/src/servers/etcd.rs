@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
-use crate::place::Place;
+use crate::medium::Medium;
 
 /// A request of a test takes no longer than this.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub struct EtcdCommand {
     program: PathBuf,
     options: Vec<String>,
-    place: Place,
+    medium: Medium,
 }
 
 impl EtcdCommand {
@@ -35,7 +35,7 @@ impl EtcdCommand {
         Self {
             program: program.into(),
             options: Vec::new(),
-            place: Place::default(),
+            medium: Medium::default(),
         }
     }
 
@@ -46,10 +46,10 @@ impl EtcdCommand {
         self
     }
 
-    /// Where the data of its servers lie; otherwise [`Place::Memory`].
+    /// Where the data of its servers lie; otherwise [`Medium::Memory`].
     #[must_use]
-    pub const fn place(mut self, place: Place) -> Self {
-        self.place = place;
+    pub const fn medium(mut self, medium: Medium) -> Self {
+        self.medium = medium;
         self
     }
 }
@@ -108,7 +108,7 @@ impl EtcdCluster {
             let process = ServerCommand::new(&guard, &command.program)
                 .args(words.into_iter().flatten())
                 .args(&command.options)
-                .place(command.place)
+                .medium(command.medium)
                 .start()?;
             members.push(Member { process, port });
         }

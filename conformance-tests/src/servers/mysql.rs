@@ -11,7 +11,7 @@ use super::unprivileged::run;
 use super::{ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
 use crate::foreign::{directory, program};
-use crate::place::Place;
+use crate::medium::Medium;
 
 /// Where the programs of one of them lie.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct MysqlPrograms {
     kind: Kind,
     /// Data that no server has used yet.
     fresh: Fresh,
-    place: Place,
+    medium: Medium,
 }
 
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl MysqlPrograms {
         Self {
             kind: Kind::MariaDb,
             fresh: Fresh::default(),
-            place: Place::default(),
+            medium: Medium::default(),
         }
     }
 
@@ -47,14 +47,14 @@ impl MysqlPrograms {
         Self {
             kind: Kind::Mysql(directory().join("mysql8")),
             fresh: Fresh::default(),
-            place: Place::default(),
+            medium: Medium::default(),
         }
     }
 
-    /// Where the data of its servers lie; otherwise [`Place::Memory`].
+    /// Where the data of its servers lie; otherwise [`Medium::Memory`].
     #[must_use]
-    pub const fn place(mut self, place: Place) -> Self {
-        self.place = place;
+    pub const fn medium(mut self, medium: Medium) -> Self {
+        self.medium = medium;
         self
     }
 
@@ -175,7 +175,7 @@ impl MysqlServer {
         command: &[OsString],
     ) -> Outcome<Self> {
         let port = free_port()?;
-        let directory = programs.place.directory()?;
+        let directory = programs.medium.directory()?;
         let data = programs.data(directory.path())?;
         let start = directory.path().join("start.sql");
         std::fs::write(&start, START)?;

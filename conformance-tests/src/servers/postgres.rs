@@ -13,7 +13,7 @@ use super::unprivileged::Unprivileged;
 use super::{ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
 use crate::foreign::{directory, program};
-use crate::place::Place;
+use crate::medium::Medium;
 
 /// Where the programs of one version lie.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct PostgresPrograms {
     what: &'static str,
     /// A cluster that no server has used yet.
     fresh: Fresh,
-    place: Place,
+    medium: Medium,
 }
 
 impl PostgresPrograms {
@@ -41,7 +41,7 @@ impl PostgresPrograms {
             bin: versions.max().map(|(_, bin)| bin).or_else(in_path),
             what: "no PostgreSQL server here",
             fresh: Fresh::default(),
-            place: Place::default(),
+            medium: Medium::default(),
         }
     }
 
@@ -53,14 +53,14 @@ impl PostgresPrograms {
             bin: bin.join("initdb").is_file().then_some(bin),
             what: "no PostgreSQL 18 here",
             fresh: Fresh::default(),
-            place: Place::default(),
+            medium: Medium::default(),
         }
     }
 
-    /// Where the data of its servers lie; otherwise [`Place::Memory`].
+    /// Where the data of its servers lie; otherwise [`Medium::Memory`].
     #[must_use]
-    pub const fn place(mut self, place: Place) -> Self {
-        self.place = place;
+    pub const fn medium(mut self, medium: Medium) -> Self {
+        self.medium = medium;
         self
     }
 
@@ -128,7 +128,7 @@ impl PostgresServer {
         command: &[OsString],
     ) -> Outcome<Self> {
         let (port, user) = (free_port()?, user());
-        let data = programs.place.directory()?;
+        let data = programs.medium.directory()?;
         let cluster = programs.cluster(data.path())?;
         let mut words = user.words();
         words.extend_from_slice(command);
@@ -279,7 +279,7 @@ mod tests {
             bin: None,
             what: "no PostgreSQL server here",
             fresh: Fresh::default(),
-            place: Place::default(),
+            medium: Medium::default(),
         };
         let missing = none.missing().unwrap();
         assert!(missing.starts_with("no PostgreSQL"), "{missing}");

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::guardian::MARK;
 use crate::failure::{Failure, Outcome};
-use crate::place::Place;
+use crate::medium::Medium;
 
 /// How to start a server.
 ///
@@ -35,7 +35,7 @@ pub struct ServerCommand {
     program: OsString,
     arguments: Vec<OsString>,
     data: Option<TempDir>,
-    place: Place,
+    medium: Medium,
 }
 
 impl ServerCommand {
@@ -47,7 +47,7 @@ impl ServerCommand {
             program: program.into(),
             arguments: Vec::new(),
             data: None,
-            place: Place::default(),
+            medium: Medium::default(),
         }
     }
 
@@ -66,10 +66,10 @@ impl ServerCommand {
         self
     }
 
-    /// Where its data lie, if none were prepared; otherwise [`Place::Memory`].
+    /// Where its data lie, if none were prepared; otherwise [`Medium::Memory`].
     #[must_use]
-    pub const fn place(mut self, place: Place) -> Self {
-        self.place = place;
+    pub const fn medium(mut self, medium: Medium) -> Self {
+        self.medium = medium;
         self
     }
 
@@ -80,7 +80,7 @@ impl ServerCommand {
     pub fn start(self) -> Outcome<ServerProcess> {
         let data = match self.data {
             Some(data) => data,
-            None => self.place.directory()?,
+            None => self.medium.directory()?,
         };
         let server = ServerProcess {
             guard: self.guard,

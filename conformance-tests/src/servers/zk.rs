@@ -14,7 +14,7 @@ use zookeeper_client::Client;
 
 use super::{ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
-use crate::place::Place;
+use crate::medium::Medium;
 use crate::proxy::Proxy;
 
 /// The jars of the system's package.
@@ -51,7 +51,7 @@ pub struct ZkCommand {
     jars: String,
     options: Vec<String>,
     configuration: String,
-    place: Place,
+    medium: Medium,
 }
 
 impl ZkCommand {
@@ -72,7 +72,7 @@ impl ZkCommand {
             jars,
             options: Vec::new(),
             configuration: CONFIGURATION.to_owned(),
-            place: Place::default(),
+            medium: Medium::default(),
         }
     }
 
@@ -98,16 +98,16 @@ impl ZkCommand {
         self
     }
 
-    /// Where the data of its servers lie; otherwise [`Place::Memory`].
+    /// Where the data of its servers lie; otherwise [`Medium::Memory`].
     #[must_use]
-    pub const fn place(mut self, place: Place) -> Self {
-        self.place = place;
+    pub const fn medium(mut self, medium: Medium) -> Self {
+        self.medium = medium;
         self
     }
 
     /// Starts it below `guard`; it need not be ready yet. `id` is its number in an ensemble.
     fn start(&self, guard: &Path, port: u16, id: Option<usize>) -> Outcome<ZkServer> {
-        let data = self.place.directory()?;
+        let data = self.medium.directory()?;
         let configuration = format!(
             "{}clientPort={port}\ndataDir={}\n",
             self.configuration,

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use etcd_client::{DeleteOptions, GetOptions};
 use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_etcd::{EtcdStore, EtcdStoreBuilder, LeaseOf};
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 
 use crate::case::Case;
 use crate::failure::{Failure, Outcome};
@@ -40,7 +40,7 @@ pub struct EtcdSetup {
     /// The server, where it is not the system's.
     version: Option<EtcdVersion>,
     /// For the cases that break nothing.
-    shared: Mutex<Option<Arc<EtcdCluster>>>,
+    shared: OnceCell<Arc<EtcdCluster>>,
     sites: AtomicU32,
     #[cfg(feature = "mutants")]
     mutant: Option<lockkit_etcd::EtcdMutant>,
@@ -53,7 +53,7 @@ impl EtcdSetup {
             members,
             lease_of: LeaseOf::Session,
             version: None,
-            shared: Mutex::default(),
+            shared: OnceCell::new(),
             sites: AtomicU32::new(0),
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -119,14 +119,7 @@ impl EtcdSetup {
         if alone {
             return self.start().await;
         }
-        let mut shared = self.shared.lock().await;
-        if let Some(cluster) = &*shared {
-            return Ok(Arc::clone(cluster));
-        }
-        let cluster = self.start().await?;
-        *shared = Some(Arc::clone(&cluster));
-        drop(shared);
-        Ok(cluster)
+        self.shared.get_or_try_init(|| self.start()).await.cloned()
     }
 }
 
@@ -178,7 +171,6 @@ impl Setup for EtcdSetup {
     }
 
     fn skips(&self, case: &Case) -> Option<String> {
-        let module = case.name().split("::").next().unwrap_or_default();
         if self.lease_of == LeaseOf::Hold
             && case.name() == "queue::dead_waiter_keeps_a_grant_briefly"
         {
@@ -186,8 +178,8 @@ impl Setup for EtcdSetup {
         }
         let plain =
             self.version.is_none() && self.members == 1 && self.lease_of == LeaseOf::Session;
-        let of_leases = self.lease_of == LeaseOf::Hold && module == "lease";
-        let skip = !plain && !of_leases && !OF_THE_SERVER.contains(&module);
+        let of_leases = self.lease_of == LeaseOf::Hold && case.module() == "lease";
+        let skip = !plain && !of_leases && !OF_THE_SERVER.contains(&case.module());
         skip.then(|| "any server will do; `etcd` runs it".to_owned())
     }
 

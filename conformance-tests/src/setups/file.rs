@@ -12,7 +12,7 @@ use lockkit_core::{Capabilities, DistributedLock, LockName};
 use tempfile::TempDir;
 
 use crate::failure::Outcome;
-use crate::place::Place;
+use crate::medium::Medium;
 use crate::setup::{Hook, Setup, Site};
 
 /// Opens a [`FileStore`] in a temporary directory for each case.
@@ -62,7 +62,7 @@ impl Setup for FileSetup {
 
     async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
         Ok(Box::new(FileSite {
-            dir: Place::Memory.directory()?,
+            dir: Medium::Memory.directory()?,
             #[cfg(feature = "mutants")]
             mutant: self.mutant,
         }))

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange};
 use lockkit_sql::{MysqlStore, SqlStoreBuilder};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 
 use super::postgres::hexadecimal;
 use crate::case::Case;
@@ -49,7 +49,7 @@ pub struct MysqlSetup {
     kind: Kind,
     programs: MysqlPrograms,
     /// For the cases that break nothing.
-    shared: Mutex<Option<Arc<MysqlServer>>>,
+    shared: OnceCell<Arc<MysqlServer>>,
     sites: AtomicU32,
     #[cfg(feature = "mutants")]
     mutant: Option<lockkit_sql::SqlMutant>,
@@ -63,7 +63,7 @@ impl MysqlSetup {
                 Kind::Lease | Kind::Pin => MysqlPrograms::mariadb(),
                 Kind::Mysql | Kind::MysqlPin => MysqlPrograms::mysql(),
             },
-            shared: Mutex::default(),
+            shared: OnceCell::new(),
             sites: AtomicU32::new(0),
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -102,18 +102,15 @@ impl MysqlSetup {
         Self::new(Kind::MysqlPin)
     }
 
+    async fn start(&self) -> Outcome<Arc<MysqlServer>> {
+        Ok(Arc::new(MysqlServer::start(&self.programs, &[]).await?))
+    }
+
     async fn server(&self, alone: bool) -> Outcome<Arc<MysqlServer>> {
         if alone {
-            return Ok(Arc::new(MysqlServer::start(&self.programs, &[]).await?));
+            return self.start().await;
         }
-        let mut shared = self.shared.lock().await;
-        Ok(match &*shared {
-            Some(server) => Arc::clone(server),
-            None => {
-                let server = MysqlServer::start(&self.programs, &[]).await?;
-                Arc::clone(shared.insert(Arc::new(server)))
-            }
-        })
+        self.shared.get_or_try_init(|| self.start()).await.cloned()
     }
 }
 
@@ -174,8 +171,7 @@ impl Setup for MysqlSetup {
     }
 
     fn skips(&self, case: &Case) -> Option<String> {
-        let module = case.name().split("::").next().unwrap_or_default();
-        let skip = self.kind.comes_over_the_network() && !OF_THE_SERVER.contains(&module);
+        let skip = self.kind.comes_over_the_network() && !OF_THE_SERVER.contains(&case.module());
         skip.then(|| "either make of the server will do; `mariadb` runs it".to_owned())
     }
 

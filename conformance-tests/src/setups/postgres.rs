@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange};
 use lockkit_sql::{PostgresStore, SqlStoreBuilder, Wake};
 use sqlx::postgres::PgConnectOptions;
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 
 use crate::case::Case;
 use crate::failure::Outcome;
@@ -47,7 +47,7 @@ pub struct PostgresSetup {
     kind: Kind,
     programs: PostgresPrograms,
     /// For the cases that break nothing.
-    shared: Mutex<Option<Arc<Place>>>,
+    shared: OnceCell<Arc<Place>>,
     sites: AtomicU32,
     #[cfg(feature = "mutants")]
     mutant: Option<lockkit_sql::SqlMutant>,
@@ -76,7 +76,7 @@ impl PostgresSetup {
                 Kind::Newer => PostgresPrograms::newer(),
                 _ => PostgresPrograms::system(),
             },
-            shared: Mutex::default(),
+            shared: OnceCell::new(),
             sites: AtomicU32::new(0),
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -132,11 +132,7 @@ impl PostgresSetup {
         if alone {
             return self.start().await;
         }
-        let mut shared = self.shared.lock().await;
-        Ok(match &*shared {
-            Some(place) => Arc::clone(place),
-            None => Arc::clone(shared.insert(self.start().await?)),
-        })
+        self.shared.get_or_try_init(|| self.start()).await.cloned()
     }
 }
 
@@ -212,11 +208,10 @@ impl Setup for PostgresSetup {
     }
 
     fn skips(&self, case: &Case) -> Option<String> {
-        let module = case.name().split("::").next().unwrap_or_default();
         if self.kind == Kind::Pin && case.name() == "cost::renewals_share_a_call" {
             return Some("each pin is renewed on its own connection".to_owned());
         }
-        let skip = self.kind == Kind::Newer && !OF_THE_SERVER.contains(&module);
+        let skip = self.kind == Kind::Newer && !OF_THE_SERVER.contains(&case.module());
         skip.then(|| "any version of the server will do; `postgres` runs it".to_owned())
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange, Queueing};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 
 use crate::case::Case;
 use crate::failure::Outcome;
@@ -54,7 +54,7 @@ pub struct RedisSetup {
     /// The server, where it is not the system's.
     version: Option<Version>,
     /// For the cases that break nothing.
-    shared: Mutex<Option<Arc<RedisServer>>>,
+    shared: OnceCell<Arc<RedisServer>>,
     sites: AtomicU32,
     #[cfg(feature = "mutants")]
     mutant: Option<lockkit_redis::RedisMutant>,
@@ -66,7 +66,7 @@ impl RedisSetup {
             name,
             kind,
             version: None,
-            shared: Mutex::default(),
+            shared: OnceCell::new(),
             sites: AtomicU32::new(0),
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -113,28 +113,23 @@ impl RedisSetup {
         self.version.map_or_else(system, |version| version.path())
     }
 
+    async fn start(&self, words: Vec<String>) -> Outcome<Arc<RedisServer>> {
+        let (guard, program) = (std::env::current_exe()?, self.program());
+        let server = RedisServer::start_program(&guard, &program, words).await?;
+        Ok(Arc::new(server))
+    }
+
     async fn server(&self, alone: bool, user: &str) -> Outcome<Arc<RedisServer>> {
-        let guard = std::env::current_exe()?;
-        let (program, rights) = (self.program(), self.kind.rights());
+        let rights = self.kind.rights();
         if alone {
             // In its configuration, so that a restart does not forget the user.
-            let words = ["--user".to_owned(), user.to_owned()];
-            let words = words.into_iter().chain(rights);
-            let server = RedisServer::start_program(&guard, &program, words).await?;
-            return Ok(Arc::new(server));
+            let mut words = vec!["--user".to_owned(), user.to_owned()];
+            words.extend(rights);
+            return self.start(words).await;
         }
-        let mut shared = self.shared.lock().await;
-        let server = match &*shared {
-            Some(server) => Arc::clone(server),
-            None => {
-                let words = ["--databases", &SITES.to_string()];
-                let server = RedisServer::start_program(&guard, &program, words).await?;
-                let server = Arc::new(server);
-                *shared = Some(Arc::clone(&server));
-                server
-            }
-        };
-        drop(shared);
+        let databases = || vec!["--databases".to_owned(), SITES.to_string()];
+        let shared = self.shared.get_or_try_init(|| self.start(databases()));
+        let server = shared.await.cloned()?;
         let mut words = vec!["ACL", "SETUSER", user];
         words.extend(rights.iter().map(String::as_str));
         server.ask(&words).await?;
@@ -208,8 +203,7 @@ impl Setup for RedisSetup {
     }
 
     fn skips(&self, case: &Case) -> Option<String> {
-        let module = case.name().split("::").next().unwrap_or_default();
-        let skip = self.version.is_some() && !OF_THE_SERVER.contains(&module);
+        let skip = self.version.is_some() && !OF_THE_SERVER.contains(&case.module());
         skip.then(|| "any version of the server will do; `redis` runs it".to_owned())
     }
 

@@ -10,7 +10,7 @@ use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
 
 use crate::failure::Outcome;
-use crate::place::Place;
+use crate::medium::Medium;
 use crate::setup::{Hook, Setup, Site};
 
 /// Opens a store in a temporary file for each case.
@@ -56,7 +56,7 @@ impl Setup for SqliteSetup {
 
     async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
         Ok(Box::new(SqliteSite {
-            dir: Place::Memory.directory()?,
+            dir: Medium::Memory.directory()?,
             #[cfg(feature = "mutants")]
             mutant: self.mutant,
         }))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_zk::{ZkStore, ZkStoreBuilder};
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 use zookeeper_client::{Client, Error};
 
 use crate::case::Case;
@@ -46,7 +46,7 @@ pub struct ZkSetup {
     /// The server, where it is not the system's.
     version: Option<ZkVersion>,
     /// For the cases that break nothing.
-    shared: Mutex<Option<Arc<Servers>>>,
+    shared: OnceCell<Arc<Servers>>,
     sites: AtomicUsize,
     #[cfg(feature = "mutants")]
     mutant: Option<lockkit_zk::ZkMutant>,
@@ -65,7 +65,7 @@ impl ZkSetup {
             name,
             kind,
             version: None,
-            shared: Mutex::default(),
+            shared: OnceCell::new(),
             sites: AtomicUsize::new(0),
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -101,30 +101,24 @@ impl ZkSetup {
         self
     }
 
-    async fn start(&self) -> Outcome<Servers> {
+    async fn start(&self) -> Outcome<Arc<Servers>> {
         let system = ZkCommand::system;
         let command = self
             .version
             .map_or_else(system, |version| version.command());
-        Ok(match self.kind {
+        Ok(Arc::new(match self.kind {
             Kind::One => Servers::One(ZkServer::start(&command).await?),
             Kind::Three => Servers::Three(ZkEnsemble::start(&command).await?),
-        })
+        }))
     }
 
     async fn servers(&self, alone: bool) -> Outcome<Arc<Servers>> {
         // What happens to one site of an ensemble is not felt by others: it is neither frozen nor
         // restarted here.
         if alone && self.kind == Kind::One {
-            return Ok(Arc::new(self.start().await?));
+            return self.start().await;
         }
-        let mut shared = self.shared.lock().await;
-        if let Some(servers) = &*shared {
-            return Ok(Arc::clone(servers));
-        }
-        let servers = Arc::new(self.start().await?);
-        *shared = Some(Arc::clone(&servers));
-        Ok(servers)
+        self.shared.get_or_try_init(|| self.start()).await.cloned()
     }
 }
 
@@ -172,8 +166,7 @@ impl Setup for ZkSetup {
                 "the client library keeps the session while the process runs; `crash` ends it";
             return Some(why.to_owned());
         }
-        let module = case.name().split("::").next().unwrap_or_default();
-        let skip = self.version.is_some() && !OF_THE_SERVER.contains(&module);
+        let skip = self.version.is_some() && !OF_THE_SERVER.contains(&case.module());
         skip.then(|| "any version of the server will do; `zk` runs it".to_owned())
     }
 

@@ -6,7 +6,7 @@ use conformance_tests::contention::float;
 use conformance_tests::figures::{bound, median, ratio, rounds};
 use conformance_tests::proxy::{Direction, Proxy};
 use conformance_tests::servers::{EtcdCluster, EtcdCommand};
-use conformance_tests::{Outcome, Place, ensure};
+use conformance_tests::{Medium, Outcome, ensure};
 use etcd_client::{
     Client, Compare, CompareOp, DeleteOptions, GetOptions, LockOptions, PutOptions, SortOrder,
     SortTarget, Txn, TxnOp,
@@ -25,7 +25,7 @@ pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
 
 /// One server, which waits for the disk as those of others do.
 pub(crate) async fn cluster() -> Outcome<EtcdCluster> {
-    EtcdCluster::start(&EtcdCommand::system().place(Place::Disk), 1).await
+    EtcdCluster::start(&EtcdCommand::system().medium(Medium::Disk), 1).await
 }
 
 pub(crate) async fn slow_way(cluster: &EtcdCluster) -> Outcome<Proxy> {

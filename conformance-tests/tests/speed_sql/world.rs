@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::proxy::{Direction, Proxy};
 use conformance_tests::servers::{MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer};
-use conformance_tests::{Failure, Outcome, Place};
+use conformance_tests::{Failure, Medium, Outcome};
 use lockkit_core::{LockClient, PollRange};
 use lockkit_sql::{MysqlStore, PostgresStore};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
@@ -25,10 +25,10 @@ pub(crate) enum For {
 }
 
 impl For {
-    const fn place(self) -> Place {
+    const fn medium(self) -> Medium {
         match self {
-            Self::Durability => Place::Disk,
-            Self::Speed | Self::Count => Place::Memory,
+            Self::Durability => Medium::Disk,
+            Self::Speed | Self::Count => Medium::Memory,
         }
     }
 }
@@ -68,7 +68,7 @@ impl Database for Postgres {
             For::Durability => &["fsync=on", "full_page_writes=on"],
             For::Count => &["log_duration=on"],
         };
-        let programs = PostgresPrograms::system().place(kind.place());
+        let programs = PostgresPrograms::system().medium(kind.medium());
         let server = PostgresServer::start(&programs, settings).await?;
         let sql = "create table bare (name bytea primary key, n bigint); \
                    insert into bare values ('bare', 0)";
@@ -141,7 +141,7 @@ impl Database for Maria {
             ],
             For::Speed | For::Count => &[],
         };
-        let programs = MysqlPrograms::mariadb().place(kind.place());
+        let programs = MysqlPrograms::mariadb().medium(kind.medium());
         let server = MysqlServer::start(&programs, settings).await?;
         let sql = "create database app; \
                    create table app.bare (name varbinary(512) primary key, n bigint); \

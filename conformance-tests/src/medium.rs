@@ -8,7 +8,7 @@ use tempfile::TempDir;
 /// Where data lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum Medium {
     /// In memory on a machine that has plenty, otherwise where temporary files lie: a disk that stands
     /// still for a second is no fault that a test has asked for.
     #[default]
@@ -17,7 +17,7 @@ pub enum Place {
     Disk,
 }
 
-impl Place {
+impl Medium {
     /// An empty directory, which goes with what is returned.
     ///
     /// # Errors
