@@ -110,11 +110,11 @@ impl EtcdStoreBuilder {
         self
     }
 
-    /// The certificate that the client shows to servers which ask for one, and its private key: two
-    /// files in PEM. For servers with `--client-cert-auth`.
+    /// With TLS, the files of a certificate (with its chain) and its key, for a server that wants to know
+    /// its clients by them (`--client-cert-auth`).
     #[cfg(feature = "tls")]
-    pub fn tls_client(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.identity = Some((cert.into(), key.into()));
+    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((certificate.into(), key.into()));
         self
     }
 

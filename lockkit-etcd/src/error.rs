@@ -1,7 +1,6 @@
 //! What an error of the server or of the connection says about the effect of a request.
 
 use std::error::Error as StdError;
-use std::fmt;
 
 use etcd_client::Error;
 use lockkit_core::{BackendError, Outcome};
@@ -44,24 +43,12 @@ pub(crate) struct Verdict {
 }
 
 /// An error in our words or the server's, without anything that could be a secret. INV-14.
-#[derive(Debug)]
-struct Fault(String);
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl StdError for Fault {}
-
-/// An error with a text of our own.
 pub(crate) fn fault(
     operation: &'static str,
     outcome: Outcome,
     why: impl Into<String>,
 ) -> BackendError {
-    BackendError::new(BACKEND, operation, outcome, Fault(why.into()))
+    BackendError::new(BACKEND, operation, outcome, why.into())
 }
 
 pub(crate) fn unreadable(operation: &'static str) -> BackendError {

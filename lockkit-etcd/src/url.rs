@@ -1,7 +1,5 @@
 //! The options in a URL.
 
-use std::time::Duration;
-
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 
 use crate::config::{EtcdStoreBuilder, LeaseOf, PORT};
@@ -78,14 +76,7 @@ impl EtcdStoreBuilder {
             ("connect_timeout", &mut self.connect_timeout),
             ("request_timeout", &mut self.request_timeout),
         ] {
-            match options.duration(name)? {
-                Some(Duration::ZERO) => {
-                    let why = "it must be longer than nothing";
-                    return Err(InvalidUrl::bad_value(name, "0", why));
-                }
-                Some(duration) => *field = duration,
-                None => {}
-            }
+            *field = options.positive_duration(name)?.unwrap_or(*field);
         }
         Ok(())
     }
@@ -93,6 +84,8 @@ impl EtcdStoreBuilder {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use lockkit_core::{EndsBy, TtlOf};
 
     use super::*;

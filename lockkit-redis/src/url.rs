@@ -1,7 +1,5 @@
 //! The options in a URL.
 
-use std::time::Duration;
-
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 use lockkit_core::{Queueing, Waiting};
 
@@ -31,8 +29,8 @@ impl RedisStoreBuilder {
         this.take_behaviour(url)?;
         let unix = url.scheme() == "redis+unix";
         this.tls = url.scheme() == "rediss";
-        this.ca = url.options.text("ca").filter(|_| this.tls).map(Into::into);
         if this.tls {
+            this.ca = url.options.text("ca").map(Into::into);
             let identity = url.options.identity()?;
             this.identity = identity.map(|(cert, key)| (cert.into(), key.into()));
         }
@@ -108,17 +106,7 @@ impl RedisStoreBuilder {
             ("connect_timeout", &mut self.connect_timeout),
             ("response_timeout", &mut self.response_timeout),
         ] {
-            match options.duration(name)? {
-                Some(Duration::ZERO) => {
-                    return Err(InvalidUrl::bad_value(
-                        name,
-                        "0",
-                        "it must be longer than nothing",
-                    ));
-                }
-                Some(duration) => *field = duration,
-                None => {}
-            }
+            *field = options.positive_duration(name)?.unwrap_or(*field);
         }
         self.token_ttl = match options.text("token_ttl").as_deref() {
             None => self.token_ttl,
@@ -137,6 +125,8 @@ impl RedisStoreBuilder {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn read(text: &str) -> Result<RedisStoreBuilder, InvalidUrl> {
@@ -185,6 +175,7 @@ mod tests {
             "redis://a,b",
             "redis://h/x",
             "redis://h/?db=2",
+            "redis://h/?ca=/ca.pem",
             "redis://h/?cert=/c.pem&key=/k.pem",
             "rediss://h/?cert=/c.pem",
             "rediss://h/?key=/k.pem",

@@ -41,14 +41,8 @@ pub(crate) fn common(url: &mut StoreUrl, mut options: Options) -> Result<Options
 /// Takes what the databases with a server have.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn server(url: &mut StoreUrl, options: &mut Options) -> Result<(), InvalidUrl> {
-    match url.options.duration("connect_timeout")? {
-        Some(std::time::Duration::ZERO) => {
-            let why = "it must be longer than nothing";
-            return Err(InvalidUrl::bad_value("connect_timeout", "0", why));
-        }
-        Some(timeout) => options.connect_timeout = timeout,
-        None => {}
-    }
+    let timeout = url.options.positive_duration("connect_timeout")?;
+    options.connect_timeout = timeout.unwrap_or(options.connect_timeout);
     match url.options.number("connections")? {
         Some(0) => {
             let why = "there must be at least one";

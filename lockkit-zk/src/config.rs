@@ -90,19 +90,13 @@ pub struct ZkStoreBuilder {
     pub(crate) auth: Auth,
     pub(crate) access: Option<Access>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// With them, TLS.
     #[cfg(feature = "tls")]
-    pub(crate) tls: Option<Tls>,
+    pub(crate) ca: Option<PathBuf>,
+    #[cfg(feature = "tls")]
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<crate::ZkMutant>,
-}
-
-/// Files of TLS.
-#[cfg(feature = "tls")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tls {
-    pub(crate) ca: PathBuf,
-    /// Certificate and key of the client.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl ZkStoreBuilder {
@@ -122,7 +116,9 @@ impl ZkStoreBuilder {
             access: None,
             clock: Arc::new(BootClock::default()),
             #[cfg(feature = "tls")]
-            tls: None,
+            ca: None,
+            #[cfg(feature = "tls")]
+            identity: None,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -205,19 +201,15 @@ impl ZkStoreBuilder {
     /// TLS; `ca` is a file of certificates to trust.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, ca: impl Into<PathBuf>) -> Self {
-        self.tls = Some(Tls {
-            ca: ca.into(),
-            identity: None,
-        });
+        self.ca = Some(ca.into());
         self
     }
 
-    /// The certificate and the key that prove who the client is, on TLS.
+    /// With TLS, the files of a certificate (with its chain) and its key, for a server that wants to know
+    /// its clients by them.
     #[cfg(feature = "tls")]
     pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        if let Some(tls) = &mut self.tls {
-            tls.identity = Some((certificate.into(), key.into()));
-        }
+        self.identity = Some((certificate.into(), key.into()));
         self
     }
 

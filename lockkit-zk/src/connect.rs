@@ -37,8 +37,8 @@ fn connector(config: &ZkStoreBuilder) -> Result<Connector, Error> {
         };
     }
     #[cfg(feature = "tls")]
-    if let Some(tls) = &config.tls {
-        connector = connector.with_tls(crate::tls::options(tls)?);
+    if let Some(ca) = &config.ca {
+        connector = connector.with_tls(crate::tls::options(ca, config)?);
     }
     Ok(connector)
 }
@@ -54,7 +54,7 @@ async fn dial(config: &ZkStoreBuilder, connector: Connector) -> Result<Client, E
     }
     let cluster = hosts.join(",");
     #[cfg(feature = "tls")]
-    if config.tls.is_some() {
+    if config.ca.is_some() {
         return connector.secure_connect(&cluster).await;
     }
     connector.connect(&cluster).await

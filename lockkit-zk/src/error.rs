@@ -1,32 +1,17 @@
 //! What an error of the ensemble or of the connection says about the effect of a request.
 
-use std::error::Error as StdError;
-use std::fmt;
-
 use lockkit_core::{BackendError, Outcome};
 use zookeeper_client::Error;
 
 pub(crate) const BACKEND: &str = "zk";
 
 /// An error in our words or the library's, without anything that could be a secret. INV-14.
-#[derive(Debug)]
-struct Fault(String);
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl StdError for Fault {}
-
-/// An error with a text of our own.
 pub(crate) fn fault(
     operation: &'static str,
     outcome: Outcome,
     why: impl Into<String>,
 ) -> BackendError {
-    BackendError::new(BACKEND, operation, outcome, Fault(why.into()))
+    BackendError::new(BACKEND, operation, outcome, why.into())
 }
 
 /// What became of a request that was written, or that may have been.

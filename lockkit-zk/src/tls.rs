@@ -5,12 +5,12 @@ use std::path::Path;
 
 use zookeeper_client::{Error, TlsOptions};
 
-use crate::config::Tls;
+use crate::config::ZkStoreBuilder;
 
 /// Reads them anew for each session, so that certificates can be renewed.
-pub(crate) fn options(tls: &Tls) -> Result<TlsOptions, Error> {
-    let options = TlsOptions::new().with_pem_ca(&read(&tls.ca)?)?;
-    match &tls.identity {
+pub(crate) fn options(ca: &Path, config: &ZkStoreBuilder) -> Result<TlsOptions, Error> {
+    let options = TlsOptions::new().with_pem_ca(&read(ca)?)?;
+    match &config.identity {
         Some((certificate, key)) => options.with_pem_identity(&read(certificate)?, &read(key)?),
         None => Ok(options),
     }

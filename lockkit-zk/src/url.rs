@@ -1,7 +1,5 @@
 //! The options in a URL.
 
-use std::time::Duration;
-
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 
 use crate::config::{Access, Auth, Dialect, Names, PORT, ZkStoreBuilder};
@@ -64,14 +62,7 @@ impl ZkStoreBuilder {
             ("recheck", &mut self.recheck),
             ("connect_timeout", &mut self.connect_timeout),
         ] {
-            match options.duration(name)? {
-                Some(Duration::ZERO) => {
-                    let why = "it must be longer than nothing";
-                    return Err(InvalidUrl::bad_value(name, "0", why));
-                }
-                Some(duration) => *field = duration,
-                None => {}
-            }
+            *field = options.positive_duration(name)?.unwrap_or(*field);
         }
         Ok(())
     }
@@ -102,25 +93,16 @@ impl ZkStoreBuilder {
 
     #[cfg(feature = "tls")]
     fn take_tls(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
-        let [ca, cert, key] = ["ca", "cert", "key"].map(|name| url.options.text(name));
         if url.scheme() != "zks" {
             return Ok(());
         }
-        let Some(ca) = ca else {
+        let Some(ca) = url.options.text("ca") else {
             let needed = "needs the certificates to trust: write `zks://host/?ca=/path/to/ca.pem`";
             return url.expect(false, needed);
         };
-        let identity = match (cert, key) {
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            (None, None) => None,
-            _ => {
-                let both =
-                    "has a certificate and its key, or neither: write `cert=/me.pem&key=/me.key`";
-                return url.expect(false, both);
-            }
-        };
-        let ca = ca.into();
-        self.tls = Some(crate::config::Tls { ca, identity });
+        self.ca = Some(ca.into());
+        let identity = url.options.identity()?;
+        self.identity = identity.map(|(cert, key)| (cert.into(), key.into()));
         Ok(())
     }
 }
@@ -133,6 +115,8 @@ fn is_path(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn read(text: &str) -> Result<ZkStoreBuilder, InvalidUrl> {
@@ -165,15 +149,13 @@ mod tests {
     #[cfg(feature = "tls")]
     #[test]
     fn tls_needs_somebody_to_trust() {
-        let tls = read("zks://h/?ca=/ca.pem&cert=/me.pem&key=/me.key")
-            .unwrap()
-            .tls
-            .unwrap();
-        assert_eq!(tls.ca, std::path::Path::new("/ca.pem"));
+        let tls = read("zks://h/?ca=/ca.pem&cert=/me.pem&key=/me.key").unwrap();
+        assert_eq!(tls.ca, Some("/ca.pem".into()));
         assert_eq!(tls.identity, Some(("/me.pem".into(), "/me.key".into())));
         assert!(read("zks://h/").is_err());
         assert!(read("zks://h/?ca=/ca.pem&cert=/me.pem").is_err());
-        assert!(read("zk://h/").unwrap().tls.is_none());
+        assert_eq!(read("zk://h/").unwrap().ca, None);
+        assert!(read("zk://h/?ca=/ca.pem").is_err());
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Secure {
         };
         let trusted = builder(&[port])
             .tls(Some(certificates.path("ca.crt")))
-            .tls_client(
+            .identity(
                 certificates.path("client.crt"),
                 certificates.path("client.key"),
             );
@@ -124,14 +124,14 @@ pub(crate) async fn a_server_may_ask_for_the_client_s_certificate() -> Outcome {
     )?;
     let stranger = builder(&[server.port])
         .tls(Some(ca.clone()))
-        .tls_client(path("stranger.crt"), path("stranger.key"));
+        .identity(path("stranger.crt"), path("stranger.key"));
     ensure(
         stranger.connect().await.is_err(),
         "a client whose certificate nobody vouches for",
     )?;
     let unreadable = builder(&[server.port])
         .tls(Some(ca))
-        .tls_client(path("no-such.crt"), path("client.key"));
+        .identity(path("no-such.crt"), path("client.key"));
     let error = unreadable.connect().await.err();
     let outcome = error.as_ref().map(lockkit_core::BackendError::outcome);
     ensure(

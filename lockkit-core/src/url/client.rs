@@ -28,22 +28,11 @@ impl ClientOptions {
     /// - [`InvalidUrl::BadValue`] if one is not a duration, or a duration of zero.
     pub fn take(options: &mut Options) -> Result<Self, InvalidUrl> {
         Ok(Self {
-            ttl: positive(options, "ttl")?,
+            ttl: options.positive_duration("ttl")?,
             prefix: options.text("prefix").filter(|prefix| !prefix.is_empty()),
-            timeout: positive(options, "timeout")?,
+            timeout: options.positive_duration("timeout")?,
             outage: options.duration("outage")?,
-            max_hold: positive(options, "max_hold")?,
+            max_hold: options.positive_duration("max_hold")?,
         })
-    }
-}
-
-fn positive(options: &mut Options, name: &'static str) -> Result<Option<Duration>, InvalidUrl> {
-    match options.duration(name)? {
-        Some(Duration::ZERO) => Err(InvalidUrl::bad_value(
-            name,
-            "0",
-            "it must be longer than nothing, as `30s`",
-        )),
-        duration => Ok(duration),
     }
 }

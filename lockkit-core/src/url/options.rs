@@ -96,6 +96,23 @@ impl Options {
         })
     }
 
+    /// Takes a duration that is longer than nothing.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::BadValue`] if it is none, or zero.
+    pub fn positive_duration(
+        &mut self,
+        name: &'static str,
+    ) -> Result<Option<Duration>, InvalidUrl> {
+        match self.duration(name)? {
+            Some(Duration::ZERO) => {
+                let why = "it must be longer than nothing, as `30s`";
+                Err(InvalidUrl::bad_value(name, "0", why))
+            }
+            duration => Ok(duration),
+        }
+    }
+
     /// Takes the pauses of waiters that poll: `50ms..1s`, or one duration for both.
     ///
     /// # Errors
