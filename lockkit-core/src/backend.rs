@@ -15,6 +15,7 @@ use crate::error::{BackendError, LossReason};
 use crate::holder::HolderId;
 use crate::name::LockName;
 use crate::token::FencingToken;
+pub use crate::tombstones::Tombstones;
 
 /// A service that grants named, fenced, reentrant leases. This is what a store implements.
 ///

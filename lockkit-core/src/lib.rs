@@ -21,7 +21,6 @@ mod driver;
 mod error;
 #[cfg(unix)]
 pub mod file;
-mod gone;
 mod guard;
 mod hold;
 mod holder;
@@ -43,6 +42,7 @@ mod runtime;
 mod sync;
 mod table;
 mod token;
+mod tombstones;
 mod trying;
 pub mod url;
 mod waiter;

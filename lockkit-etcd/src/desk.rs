@@ -8,12 +8,12 @@ mod watch;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockkit_core::backend::{Ticket, Wake};
+use lockkit_core::backend::{Ticket, Tombstones, Wake};
 use lockkit_core::clock::Moment;
 use lockkit_core::{HolderId, LossReason};
 use tokio::sync::Notify;
 
-use self::place::{Gone, Place};
+use self::place::Place;
 pub(crate) use self::verdict::token;
 pub(crate) use self::views::Asking;
 use self::views::View;
@@ -44,7 +44,7 @@ struct State {
     views: HashMap<Arc<str>, View>,
     /// The same by the number of the watch.
     watched: HashMap<i64, Arc<str>>,
-    gone: Gone,
+    tombstones: Tombstones,
     /// Numbers the watches of this store object.
     watches: i64,
 }
@@ -101,7 +101,7 @@ impl Desk {
         directory: &str,
     ) -> Result<Standing, Refused> {
         let mut state = self.lock();
-        if state.gone.contains(ticket.holder)
+        if state.tombstones.contains(ticket.holder)
             && !self.broken.is(EtcdMutant::ReleasedTicketForgotten)
         {
             return Err(Refused::Released);
@@ -184,12 +184,12 @@ impl Desk {
     pub(crate) fn released(&self, holder: HolderId) {
         let mut state = self.lock();
         state.remove(holder);
-        state.gone.insert(holder);
+        state.tombstones.insert(holder);
     }
 
     /// Notes that nothing of an unknown ticket may come any more.
     pub(crate) fn refuse(&self, holder: HolderId) {
-        self.lock().gone.insert(holder);
+        self.lock().tombstones.insert(holder);
     }
 
     /// Whether somebody waits for a lock here, or did so just now.

@@ -277,7 +277,7 @@ impl Inner {
     fn enter(&self, ticket: &Ticket) -> Option<Arc<Turn>> {
         #[cfg(feature = "mutants")]
         if self.mutant == Some(crate::ZkMutant::LateRequestMakesGhost) {
-            self.places.raise(ticket.holder);
+            self.places.raise();
         }
         self.places.enter(ticket.holder)
     }

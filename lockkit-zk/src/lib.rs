@@ -7,7 +7,6 @@ mod config;
 mod connect;
 mod error;
 mod fenced;
-mod gone;
 mod keys;
 #[cfg(feature = "mutants")]
 mod mutant;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkit_core::HolderId;
+use lockkit_core::backend::Tombstones;
 
-use crate::gone::Gone;
 use crate::session::Session;
 use crate::watch::Running;
 
@@ -69,7 +69,7 @@ pub(crate) struct Places {
 #[derive(Debug, Default)]
 struct Books {
     places: HashMap<HolderId, Entry>,
-    gone: Gone,
+    tombstones: Tombstones,
 }
 
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl Places {
     /// The turn of a ticket that is attempted; `None` if it was released.
     pub(crate) fn enter(&self, holder: HolderId) -> Option<Arc<Turn>> {
         let mut books = self.lock();
-        if books.gone.contains(holder) {
+        if books.tombstones.contains(holder) {
             return None;
         }
         let entry = books.places.entry(holder).or_default();
@@ -104,14 +104,14 @@ impl Places {
     /// The turn of a ticket that is known, and refuses its attempts from now on.
     pub(crate) fn bury(&self, holder: HolderId) -> Option<Arc<Turn>> {
         let mut books = self.lock();
-        books.gone.insert(holder);
+        books.tombstones.insert(holder);
         let entry = books.places.get(&holder);
         entry.map(|entry| Arc::clone(&entry.turn))
     }
 
     /// Whether the ticket was released.
     pub(crate) fn is_gone(&self, holder: HolderId) -> bool {
-        self.lock().gone.contains(holder)
+        self.lock().tombstones.contains(holder)
     }
 
     pub(crate) fn of(&self, holder: HolderId) -> Option<Place> {
@@ -162,10 +162,10 @@ impl Places {
         drop(entry);
     }
 
-    /// Forgets that a ticket was released.
+    /// Forgets which tickets were released.
     #[cfg(feature = "mutants")]
-    pub(crate) fn raise(&self, holder: HolderId) {
-        self.lock().gone.remove(holder);
+    pub(crate) fn raise(&self) {
+        self.lock().tombstones.clear();
     }
 
     /// How many tickets there are.

@@ -8,7 +8,6 @@ use super::place::{Inode, Place, Seizure};
 use super::problem::Problem;
 use super::record::{self, Content};
 use crate::backend::{Release, Ticket};
-use crate::clock::{BootClock, Clock as _};
 use crate::sync::lock;
 use crate::token::FencingToken;
 
@@ -57,7 +56,7 @@ impl FileStore {
         if let Some(token) = self.still_holds(ticket)? {
             return Ok(Some(token));
         }
-        if self.rules.remembers_released && lock(&self.tickets).gone.contains(ticket.holder) {
+        if self.rules.remembers_released && lock(&self.tickets).tombstones.contains(ticket.holder) {
             return Err(Problem::WasReleased);
         }
         for _ in 0..TRIES {
@@ -95,7 +94,7 @@ impl FileStore {
         }
         // In one step with the look for a release, which may have come while we were here.
         let mut tickets = lock(&self.tickets);
-        if self.rules.remembers_released && tickets.gone.contains(ticket.holder) {
+        if self.rules.remembers_released && tickets.tombstones.contains(ticket.holder) {
             return Err(Problem::WasReleased);
         }
         tickets
@@ -127,7 +126,7 @@ impl FileStore {
         let path = self.path(&ticket.name);
         let hold = {
             let mut tickets = lock(&self.tickets);
-            tickets.gone.insert(ticket.holder, BootClock.now());
+            tickets.tombstones.insert(ticket.holder);
             tickets.held.remove(&ticket.holder)
         };
         let Some(hold) = hold.filter(Hold::is_ours) else {

@@ -63,10 +63,11 @@ pub use builder::FileStoreBuilder;
 #[cfg(feature = "mutants")]
 pub use rules::FileMutant;
 
-use crate::backend::{Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch};
+use crate::backend::{
+    Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Tombstones, Watch,
+};
 use crate::capability::{Capabilities, EndsBy, PollRange};
 use crate::error::BackendError;
-use crate::gone::Gone;
 use crate::holder::HolderId;
 use crate::name::LockName;
 use hold::Hold;
@@ -105,7 +106,7 @@ pub struct FileStore {
 struct Tickets {
     held: HashMap<HolderId, Hold>,
     /// Released ones: an attempt that comes late must not take a lock that nobody releases.
-    gone: Gone,
+    tombstones: Tombstones,
 }
 
 impl FileStore {

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use super::inbox::Inboxes;
 use super::mutant::StoreMutant;
-use crate::backend::{Grant, Wake};
+use crate::backend::{Grant, Tombstones, Wake};
 use crate::capability::{Capabilities, Queueing, TtlOf, Waiting};
 use crate::clock::Moment;
 use crate::error::LossReason;
-use crate::gone::Gone;
 use crate::holder::HolderId;
 use crate::lease::queue_window;
 use crate::token::FencingToken;
@@ -31,7 +30,7 @@ pub(super) struct Books {
     /// The last keep-alive of each session; empty where each hold has its own lease.
     alive: BTreeMap<Session, Moment>,
     pub(super) inboxes: Inboxes,
-    pub(super) gone: Gone,
+    pub(super) tombstones: Tombstones,
     #[cfg(feature = "mutants")]
     mutant: Option<StoreMutant>,
 }
@@ -43,7 +42,7 @@ impl Books {
             last_token: None,
             alive: BTreeMap::new(),
             inboxes: Inboxes::default(),
-            gone: Gone::default(),
+            tombstones: Tombstones::default(),
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -101,7 +100,7 @@ impl Books {
 
     /// Everything is gone but the counter.
     pub(super) fn wipe(&mut self) {
-        self.gone.clear();
+        self.tombstones.clear();
         if self.broken(StoreMutant::CounterRestartsAfterWipe) {
             self.last_token = None;
         }

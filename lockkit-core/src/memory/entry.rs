@@ -68,7 +68,8 @@ impl Entry {
         if let Some(grant) = self.repeat(ticket, now, books) {
             return Ok(Attempt::Granted(grant));
         }
-        if books.gone.contains(ticket.holder) && !books.broken(StoreMutant::GhostAfterRelease) {
+        if books.tombstones.contains(ticket.holder) && !books.broken(StoreMutant::GhostAfterRelease)
+        {
             return Err(WasReleased);
         }
         let waits = self.queue.beat(ticket, now);
@@ -187,7 +188,7 @@ impl Entry {
     }
 
     pub(super) fn release(&mut self, ticket: &Ticket, now: Moment, books: &mut Books) -> Release {
-        books.gone.insert(ticket.holder, now);
+        books.tombstones.insert(ticket.holder);
         books.inboxes.close(ticket.holder);
         self.expire(now, books);
         let careless = books.broken(StoreMutant::ReleaseWithoutOwnerCheck);

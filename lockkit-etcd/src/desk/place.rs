@@ -1,16 +1,12 @@
 //! What is known of one ticket.
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use lockkit_core::{HolderId, LossReason};
+use lockkit_core::LossReason;
 use tokio::sync::Notify;
 
 use super::Standing;
 use crate::contenders::{Before, Key};
-
-/// So many released tickets are remembered.
-const REMEMBERED: usize = 8192;
 
 /// What is known of a ticket.
 #[derive(Debug)]
@@ -70,31 +66,5 @@ impl Place {
         if let Some(bell) = &self.bell {
             bell.notify_one();
         }
-    }
-}
-
-/// Tickets that were released: a late attempt of one must not become a hold that the session keeps.
-/// What was released longest ago is forgotten first.
-#[derive(Debug, Default)]
-pub(super) struct Gone {
-    order: VecDeque<HolderId>,
-    all: HashSet<HolderId>,
-}
-
-impl Gone {
-    pub(super) fn insert(&mut self, holder: HolderId) {
-        if !self.all.insert(holder) {
-            return;
-        }
-        self.order.push_back(holder);
-        if self.order.len() > REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.all.remove(&oldest);
-        }
-    }
-
-    pub(super) fn contains(&self, holder: HolderId) -> bool {
-        self.all.contains(&holder)
     }
 }
