@@ -82,6 +82,11 @@ const NEEDS: &[Need] = &[
         for_what: "ZooKeeper with TLS",
     },
     Need {
+        program: "openssl",
+        package: "openssl",
+        for_what: "certificates of the tests",
+    },
+    Need {
         program: "etcd",
         package: "etcd-server",
         for_what: "the store on etcd",
