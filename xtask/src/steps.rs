@@ -145,10 +145,11 @@ pub(crate) fn tables(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// Runs all of them, also if one fails: a run of an hour should tell all that it can.
 fn test(workspace: &Workspace) -> xshell::Cmd<'_> {
     workspace
         .cargo("test")
-        .args(["--workspace", "--all-features"])
+        .args(["--workspace", "--all-features", "--no-fail-fast"])
 }
 
 fn tests_of(workspace: &Workspace, which: impl Fn(&Crate<'_>) -> bool) -> Vec<&str> {

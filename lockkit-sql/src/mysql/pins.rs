@@ -11,7 +11,7 @@ use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection as _, MySqlConnection};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error::ERRORS;
 use super::message::{self, ask};
@@ -22,6 +22,7 @@ use super::{SPELLING, Statements};
 use crate::config::Options;
 use crate::dialect::Source;
 use crate::error::{Phase, Problem};
+use crate::looks;
 use crate::statement::Values;
 
 /// So many connections are kept for the next pins.
@@ -122,7 +123,7 @@ impl Pins {
             }
             self.places().remove(&ticket.holder);
         }
-        let mut repeated = false;
+        let (mut repeated, mut pauses) = (false, looks::pauses());
         loop {
             // A connection that rested may have been closed by the server: then a new one tries.
             let rested = self.connections().pop();
@@ -132,9 +133,11 @@ impl Pins {
                 None => self.connect().await?,
             };
             match self.try_on(connection, statements, ticket).await {
-                Ok(Tried::Answer(answer)) => return Ok(answer),
-                Ok(Tried::Locked) if repeated => return Ok(Attempt::held()),
-                Ok(Tried::Locked) => repeated = true,
+                Ok(Tried::Answer(answer)) => return answer,
+                Ok(Tried::Locked) => match pauses.next() {
+                    Some(pause) => sleep(pause).await,
+                    None => return Ok(Attempt::held()),
+                },
                 Err(error) if !fresh && !matches!(error, sqlx::Error::Database(_)) => {
                     self.connections().clear();
                 }
@@ -161,15 +164,17 @@ impl Pins {
         let answers = ask(&mut connection, &message).await?;
         let given = answers.last().and_then(|answer| answer.rows.first());
         if let Some(token) = given.and_then(|row| message::number(row, 0)) {
-            self.start(Pin::new(connection, ticket, asked), ticket, token);
             let answer = granted(token, ticket);
-            return Ok(answer.map_or(Tried::Locked, Tried::Answer));
+            if answer.is_ok() {
+                self.start(Pin::new(connection, ticket, asked), ticket, token);
+            }
+            return Ok(Tried::Answer(answer));
         }
         let look = ["ROLLBACK;", &statements.look_again(ticket)].concat();
         let answers = ask(&mut connection, &look).await?;
         self.keep(connection);
         Ok(match Seen::read(answers.last()) {
-            Some(seen) if !seen.free() => Tried::Answer(seen.attempt()),
+            Some(seen) if !seen.free() => Tried::Answer(Ok(seen.attempt())),
             _ => Tried::Locked,
         })
     }
@@ -242,7 +247,7 @@ impl Pins {
 
 /// What one message found.
 enum Tried {
-    Answer(Attempt),
+    Answer(Result<Attempt, BackendError>),
     /// Somebody had the row locked for the moment.
     Locked,
 }

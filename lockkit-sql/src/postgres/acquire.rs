@@ -1,6 +1,7 @@
 //! Attempts: the row is taken, and pinned where that is wished.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use lockkit_core::backend::{Attempt, Grant, Renewal, Ticket};
 use lockkit_core::{BackendError, LockName};
@@ -41,9 +42,8 @@ impl Postgres {
         known.remove(name);
     }
 
-    /// Asks again while the row is locked for the moment, which says nothing: a waiter once, since it
-    /// comes back anyway. Of a lock that was free of late it asks no more at first than whether it is
-    /// free.
+    /// Asks again while the row is locked for the moment, which says nothing. Of a lock that was free of
+    /// late it asks no more at first than whether it is free.
     pub(super) async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let note = self.push && ticket.enqueue;
         if self.is_calm(&ticket.name) {
@@ -54,7 +54,7 @@ impl Postgres {
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
         }
-        let mut pauses = looks::pauses().take(if ticket.enqueue { 1 } else { usize::MAX });
+        let mut pauses = pauses(ticket);
         loop {
             let rows = self.step("attempt", Kind::AcquireNew, ticket, note).await?;
             let seen = self.seen(ticket, &rows)?;
@@ -99,11 +99,9 @@ impl Postgres {
         // Dropped before its end, it closes the connection, and with it ends what was begun.
         let session = pins.session("attempt").await?;
         let note = self.push && ticket.enqueue;
-        for last in [false, true] {
-            let mut text = self.statements.acquire_pinned(ticket, note);
-            if last {
-                text.insert_str(0, "ROLLBACK; ");
-            }
+        let mut pauses = pauses(ticket);
+        let mut text = self.statements.acquire_pinned(ticket, note);
+        loop {
             let mut rows = session.ask("attempt", text).await?;
             let locked = rows.pop_if(|row| is_pin(row)).is_some();
             let mut seen = self.seen(ticket, &rows)?;
@@ -115,12 +113,24 @@ impl Postgres {
                 // Somebody has taken it over before it was locked.
                 _ => seen.token = None,
             }
-            if let Verdict::Answer(answer) = seen.verdict(ticket, note, last) {
-                pins.rest(session, true);
-                return Ok(answer);
-            }
+            let pause = pauses.next();
+            let answer = match (seen.verdict(ticket, note, pause.is_none()), pause) {
+                (Verdict::Answer(answer), _) => answer,
+                (Verdict::Again, None) => Attempt::held(),
+                (Verdict::Again, Some(pause)) => {
+                    sleep(pause).await;
+                    let again = self.statements.acquire_pinned(ticket, note);
+                    text = format!("ROLLBACK; {again}");
+                    continue;
+                }
+            };
+            pins.rest(session, true);
+            return Ok(answer);
         }
-        pins.rest(session, true);
-        Ok(Attempt::held())
     }
+}
+
+/// When to ask again: a waiter once, since it comes back anyway.
+fn pauses(ticket: &Ticket) -> impl Iterator<Item = Duration> + Send {
+    looks::pauses().take(if ticket.enqueue { 1 } else { usize::MAX })
 }
