@@ -348,12 +348,11 @@ impl Sight {
 /// Whether somebody deleted our node, or the end of the session did: its nodes go first, and then the
 /// server closes the connection, which a deletion by somebody else does not touch.
 async fn why_deleted(session: &Session) -> LossReason {
-    // One round trip, if the connection is as it was.
-    let asked = timeout(DOUBT, session.client().sync("/")).await;
-    if matches!(asked, Ok(Err(_))) || session.has_ended() {
-        LossReason::SessionEnded
-    } else {
-        LossReason::Superseded
+    // One round trip, if the connection is as it was. One that has just brought the news and is silent
+    // now is about to be closed.
+    match timeout(DOUBT, session.client().sync("/")).await {
+        Ok(Ok(_)) if !session.has_ended() => LossReason::Superseded,
+        _ => LossReason::SessionEnded,
     }
 }
 
