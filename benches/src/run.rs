@@ -1,20 +1,20 @@
 //! A run: all cases on all stores.
 
+mod found;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
+use self::found::Found;
 use crate::bare::Fact;
 use crate::failure::{Failure, Outcome};
-use crate::latency::curve;
 use crate::machine::{self, Machine};
-use crate::measure::{CASES, Case, Reading};
-use crate::noise::{LIMIT, Spread};
-use crate::progress::Progress;
-use crate::report::{Curve, FORMAT, Figure, Method, Report, Store, Topic, Unit};
-use crate::rounds::{Rounds, pass};
-use crate::target::{Place, Side, Target};
+use crate::measure::{CASES, Case};
+use crate::noise::LIMIT;
+use crate::report::{FORMAT, Method, Report, Store, Topic};
+use crate::target::{Place, Target};
 use crate::worker::Program;
 
 /// What is measured, and for how long.
@@ -27,6 +27,7 @@ pub struct Bench {
     topics: Vec<Topic>,
     rounds: usize,
     time: Duration,
+    limit: Duration,
     delay: Option<Duration>,
     holds: usize,
     progress: bool,
@@ -45,6 +46,7 @@ impl Bench {
             topics: Topic::ALL.to_vec(),
             rounds: 9,
             time: Duration::from_secs(15),
+            limit: Duration::MAX,
             delay: None,
             holds: 100_000,
             progress: false,
@@ -64,8 +66,10 @@ impl Bench {
         if cfg!(feature = "sqlite") {
             stores.push(format!("sqlite:{at}/locks.db"));
         }
-        // All of it within two minutes, also on a busy machine.
-        let mut bench = Self::new(stores, program).time(Duration::from_secs(10));
+        // All of it within two minutes, also on a busy machine and a slow disk.
+        let mut bench = Self::new(stores, program)
+            .time(Duration::from_secs(10))
+            .limit(Duration::from_secs(80));
         bench.place = Some(Arc::new(place));
         Ok(bench)
     }
@@ -106,6 +110,13 @@ impl Bench {
     /// By default 15 seconds.
     pub const fn time(mut self, time: Duration) -> Self {
         self.time = time;
+        self
+    }
+
+    /// After so long, what was measured is not measured once more: a third of the rounds is always made,
+    /// and the report says how many there were. By default there is no limit.
+    pub const fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -159,6 +170,14 @@ impl Bench {
             targets.push(target);
         }
         let found = Found::of(&self, &targets).await;
+        let mut left_out = self.left_out.clone();
+        if found.rounds < self.rounds {
+            let (made, all) = (found.rounds, self.rounds);
+            left_out.push(format!(
+                "{} of {all} rounds: the machine or its disk was slow",
+                all - made
+            ));
+        }
         let mut failures = found.failures;
         for target in &targets {
             if let Err(error) = target.sweep().await {
@@ -170,7 +189,7 @@ impl Bench {
             format: FORMAT,
             machine,
             method: Method {
-                rounds: self.rounds,
+                rounds: found.rounds,
                 span: self.span().as_secs_f64(),
                 delay: self.delay.map(|delay| delay.as_secs_f64()),
                 noise_limit: LIMIT,
@@ -179,7 +198,7 @@ impl Bench {
             figures: found.figures,
             curves: found.curves,
             failures,
-            left_out: self.left_out.clone(),
+            left_out,
         })
     }
 
@@ -232,178 +251,5 @@ fn store(target: &Target) -> Store {
         bare_turn: words.turn.into(),
         bare_recovery: words.recovery.into(),
         bare_hold: words.hold.into(),
-    }
-}
-
-/// What was found so far.
-#[derive(Default)]
-struct Found {
-    figures: Vec<Figure>,
-    curves: Vec<Curve>,
-    failures: Vec<String>,
-}
-
-impl Found {
-    async fn of(bench: &Bench, targets: &[Target]) -> Self {
-        let mut found = Self::default();
-        let cases: Vec<Case> = bench.cases().collect();
-        let steps = cases.iter().map(|case| {
-            let alone = if case.burdens() { targets.len() } else { 1 };
-            alone * case.rounds(bench.rounds)
-        });
-        let progress = Progress::start(steps.sum(), bench.progress);
-        let mut all: Vec<Vec<(&Target, Rounds)>> = Vec::new();
-        for case in &cases {
-            all.push(found.open(*case, bench, targets));
-        }
-        let passes = bench.passes();
-        for turn in 1..=passes {
-            for (case, probes) in cases.iter().zip(&mut all) {
-                let of = case.rounds(bench.rounds);
-                let rounds = match (case.comes_again(), turn) {
-                    (true, _) => of * (turn - 1) / passes..of * turn / passes,
-                    (false, 1) => 0..of,
-                    (false, _) => continue,
-                };
-                pass(*case, bench.span(), probes, rounds, &progress).await;
-            }
-        }
-        for (case, probes) in cases.iter().zip(all) {
-            for (target, rounds) in probes {
-                match &rounds.failed {
-                    Some(error) => found.fail(target, *case, error),
-                    None => found.keep(target, *case, &rounds),
-                }
-            }
-        }
-        found.compare_names(targets);
-        found
-    }
-
-    /// What measures a case, on each store where that means something. Nothing runs yet.
-    fn open<'a>(
-        &mut self,
-        case: Case,
-        bench: &Bench,
-        targets: &'a [Target],
-    ) -> Vec<(&'a Target, Rounds)> {
-        let mut probes = Vec::new();
-        for target in targets {
-            match case.open(target, &bench.program) {
-                Ok(Some(probe)) => probes.push((target, Rounds::of(probe))),
-                Ok(None) => {}
-                Err(error) => self.fail(target, case, &error),
-            }
-        }
-        probes
-    }
-
-    fn fail(&mut self, target: &Target, case: Case, error: &Failure) {
-        let text = format!(
-            "{}: {:?}, {}: {error}",
-            target.label,
-            case.topic(),
-            case.name()
-        );
-        self.failures.push(text);
-    }
-
-    fn keep(&mut self, target: &Target, case: Case, rounds: &Rounds) {
-        let [lock, bare] = &rounds.values;
-        let note = rounds.probe.note();
-        for (reading, values) in lock {
-            let other = bare.iter().find(|(other, _)| other.what == reading.what);
-            let figure = Figure::of(case, target, *reading, values, other.map(|it| &*it.1));
-            self.figures.extend(figure.map(|figure| Figure {
-                note: note.clone(),
-                ..figure
-            }));
-        }
-        // Nobody draws those of others.
-        if case.topic() == Topic::Peers {
-            return;
-        }
-        for side in Side::BOTH {
-            let Some(seen) = rounds.probe.latencies(side) else {
-                continue;
-            };
-            self.curves.push(Curve {
-                topic: case.topic(),
-                case: case.name(),
-                store: target.label.clone(),
-                side,
-                count: seen.len(),
-                points: curve(seen),
-            });
-        }
-    }
-
-    /// How many times as fast many names are as one.
-    fn compare_names(&mut self, targets: &[Target]) {
-        let rate = |topic, case: Case, what: &str, store: &str| {
-            let mut of = self.figures.iter().filter(|figure| figure.topic == topic);
-            let is_it = |figure: &&Figure| {
-                figure.case == case.name() && figure.what == what && figure.store == store
-            };
-            of.find(is_it).map(|figure| figure.lock.clone())
-        };
-        let mut compared = Vec::new();
-        for target in targets {
-            let many = rate(Topic::Names, Case::ManyNames, "cycles", &target.label);
-            let hot = rate(Topic::Crowd, Case::Crowd(64, 1), "turns", &target.label);
-            let (Some(many), Some(hot)) = (many, hot) else {
-                continue;
-            };
-            let times = Spread {
-                median: many.median / hot.median,
-                low: many.low / hot.high,
-                high: many.high / hot.low,
-                rounds: Vec::new(),
-            };
-            compared.push(Figure {
-                topic: Topic::Names,
-                case: Case::ManyNames.name(),
-                what: "times as fast as one name".into(),
-                unit: Unit::Times,
-                store: target.label.clone(),
-                noisy: times.is_noisy(),
-                lock: times,
-                bare: None,
-                ratio: None,
-                note: None,
-            });
-        }
-        self.figures.extend(compared);
-    }
-}
-
-impl Figure {
-    fn of(
-        case: Case,
-        target: &Target,
-        reading: Reading,
-        lock: &[f64],
-        bare: Option<&[f64]>,
-    ) -> Option<Self> {
-        let ratios = bare.map(|bare| {
-            let each = lock.iter().zip(bare).map(|(lock, bare)| lock / bare);
-            each.filter(|ratio| ratio.is_finite()).collect::<Vec<_>>()
-        });
-        let ratio = ratios.and_then(|ratios| Spread::of(&ratios));
-        let lock = Spread::of(lock)?;
-        Some(Self {
-            topic: case.topic(),
-            case: target.case(case.name()),
-            what: reading.what.into(),
-            unit: reading.unit,
-            store: target.label.clone(),
-            noisy: ratio
-                .as_ref()
-                .map_or_else(|| lock.is_noisy(), Spread::is_noisy),
-            bare: bare.and_then(Spread::of),
-            ratio,
-            lock,
-            note: None,
-        })
     }
 }

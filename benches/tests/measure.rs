@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     }
     Ground::new("bench", missing(RedisServer::PROGRAM))
         .trial(every_part_is_measured_on_every_store)
+        .trial(what_takes_too_long_has_fewer_rounds)
         .trial(a_cycle_far_away_is_two_round_trips)
         .trial(nothing_is_left_at_the_store)
         .trial(a_store_that_is_not_there_is_an_error_without_secrets)
@@ -99,6 +100,17 @@ async fn every_part_is_measured_on_every_store() -> Outcome {
         )?;
     }
     Ok(())
+}
+
+async fn what_takes_too_long_has_fewer_rounds() -> Outcome {
+    let bench = bench(["memory:".to_owned()])?.topics([Topic::Solo]);
+    let report = run(bench.rounds(9).limit(Duration::ZERO)).await?;
+    let rounds = report.method.rounds;
+    ensure(rounds == 3, format!("{rounds} rounds"))?;
+    let measured = report.figures.iter().map(|it| it.lock.rounds.len()).max();
+    ensure(measured == Some(3), format!("{measured:?} times"))?;
+    let table = report.to_table();
+    ensure(table.contains("6 of 9 rounds"), table)
 }
 
 async fn a_cycle_far_away_is_two_round_trips() -> Outcome {
