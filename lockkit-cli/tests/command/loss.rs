@@ -48,7 +48,7 @@ fn a_program_that_will_not_end_is_killed() {
 #[test]
 fn a_command_that_stands_still_does_not_leave_the_program_unwatched() {
     let stage = Stage::new();
-    let mut running = stage.run(&["--ttl", "1s"], "job", "echo $$; exec sleep 600");
+    let mut running = stage.run(&["--ttl", "3s"], "job", "echo $$; exec sleep 600");
     let program = running.line_pid();
     running.signal(Signal::STOP);
     gone(&[program]);
