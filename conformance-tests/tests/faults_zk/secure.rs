@@ -1,6 +1,7 @@
 //! TLS with certificates of our own making, and SASL.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use conformance_tests::servers::{Certificates, ZkCommand, ZkServer, free_port};
 use conformance_tests::{Outcome, ensure};
@@ -9,6 +10,9 @@ use lockkit_zk::Auth;
 use tempfile::TempDir;
 
 use crate::world::{Plot, client};
+
+/// Of a machine that starts several servers at once.
+const SLOW: Duration = Duration::from_secs(30);
 
 pub(crate) async fn tls_needs_a_certificate_that_is_trusted() -> Outcome {
     let certificates = Certificates::make()?;
@@ -28,9 +32,9 @@ pub(crate) async fn tls_needs_a_certificate_that_is_trusted() -> Outcome {
         .line("ssl.clientAuth=none");
     let server = ZkServer::start(&command).await?;
     let plot = Plot::on(&server).await?;
-    let lock = client(plot.builder_at(secure).tls(path("ca.crt")))
-        .await?
-        .lock("jobs")?;
+    // The first handshake of a server loads what it needs for it.
+    let patient = plot.builder_at(secure).connect_timeout(SLOW);
+    let lock = client(patient.tls(path("ca.crt"))).await?.lock("jobs")?;
     let guard = lock.acquire().await?;
     // The same lock without TLS.
     let plain = plot.lock().await?;
