@@ -194,7 +194,8 @@ async fn window_counts_from_the_request(ctx: &Ctx) -> Outcome {
 async fn renewed_window_counts_from_the_request(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let guard = client.lock(ctx.name())?.acquire().await?;
-    let slow = ctx.ttl() / 10;
+    // Half of what a request of this client may take.
+    let slow = Duration::from_millis(200);
     let late = Fault::SlowReply {
         min: slow,
         max: slow,
