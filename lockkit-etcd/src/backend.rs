@@ -214,10 +214,8 @@ impl EtcdStore {
             steps::look(at)
         } else if !enqueue {
             steps::try_once(at, ticket)
-        } else if desk.is_watched(&at.directory) {
-            steps::queue(at, ticket)
         } else {
-            steps::take(at, ticket)
+            steps::queue(at, ticket)
         };
         // Before it is written: what a late request puts there must not look like a stranger's.
         desk.writing(ticket.holder);

@@ -192,11 +192,6 @@ impl Desk {
         self.lock().tombstones.insert(holder);
     }
 
-    /// Whether somebody waits for a lock here, or did so just now.
-    pub(crate) fn is_watched(&self, directory: &str) -> bool {
-        self.lock().views.contains_key(directory)
-    }
-
     /// How many tickets and watched locks are kept.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.lock();

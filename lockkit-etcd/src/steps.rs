@@ -25,20 +25,13 @@ pub(crate) struct Tried {
     pub(crate) keys: Option<Vec<Key>>,
 }
 
-/// Takes a lock that nobody has, as far as is known here; where somebody has it, does [`queue`].
-pub(crate) fn take(at: &Standing, ticket: &Ticket) -> Txn {
-    Txn::new()
-        .when([nobody(&at.directory)])
-        .and_then([put(at, ticket)])
-        .or_else([TxnOp::txn(queue(at, ticket))])
-}
-
-/// Takes a place: the key is put unless it is there. What was created first holds.
+/// Takes a place: the key is put, and all of them are listed. What was created first holds. A key that
+/// was there before stays the one that was created then, and the answer tells it.
+///
+/// Nothing is compared: a request of less than 256 bytes goes out in one piece.
 pub(crate) fn queue(at: &Standing, ticket: &Ticket) -> Txn {
-    Txn::new()
-        .when([Compare::create_revision(&*at.key, CompareOp::Equal, 0)])
-        .and_then([put(at, ticket), listed(&at.directory)])
-        .or_else([own(at), first(&at.directory)])
+    let put = put(at, ticket, PutOptions::new().with_prev_key());
+    Txn::new().and_then([put, listed(&at.directory)])
 }
 
 /// Looks whether the place that an answer has told of is kept, and whether it is the first. A key that
@@ -51,7 +44,7 @@ pub(crate) fn look(at: &Standing) -> Txn {
 pub(crate) fn try_once(at: &Standing, ticket: &Ticket) -> Txn {
     Txn::new()
         .when([nobody(&at.directory)])
-        .and_then([put(at, ticket)])
+        .and_then([put(at, ticket, PutOptions::new())])
         .or_else([own(at), first(&at.directory)])
 }
 
@@ -82,43 +75,40 @@ pub(crate) fn delete_if(key: &[u8], created: i64) -> Txn {
         .and_then([TxnOp::delete(key, None)])
 }
 
-/// Reads the answer to [`take`], [`queue`], [`look`] or [`try_once`]; `None` if it cannot be understood.
+/// Reads the answer to [`queue`], [`look`] or [`try_once`]; `None` if it cannot be understood.
 pub(crate) fn tried(at: &Standing, answer: &TxnResponse) -> Option<Tried> {
-    let created = Some(answer.header()?.revision());
-    understood(at, created, answer)
-}
-
-/// As [`tried`], of a transaction at a revision. One within another has no revision of its own.
-fn understood(at: &Standing, revision: Option<i64>, answer: &TxnResponse) -> Option<Tried> {
-    let operations = answer.op_responses();
-    let (own, first) = match operations.as_slice() {
+    let revision = answer.header()?.revision();
+    match answer.op_responses().as_slice() {
         // Nobody was there.
-        [TxnOpResponse::Put(_)] => {
-            return Some(Tried {
-                created: revision,
-                first: true,
-                all: Some(1),
-                keys: Some(Vec::new()),
-            });
-        }
-        [TxnOpResponse::Txn(queued)] => return understood(at, revision, queued),
-        [own, first] => (own, first),
-        _ => return None,
-    };
-    match own {
-        TxnOpResponse::Put(_) => {
-            let listed = got(first)?;
+        [TxnOpResponse::Put(_)] => Some(Tried {
+            created: Some(revision),
+            first: true,
+            all: Some(1),
+            keys: Some(Vec::new()),
+        }),
+        [TxnOpResponse::Put(put), TxnOpResponse::Get(listed)] => {
             let all = listed.count();
             let complete = i64::try_from(listed.kvs().len()) == Ok(all);
+            let Some(former) = put.prev_key() else {
+                return Some(Tried {
+                    created: Some(revision),
+                    first: all == 1,
+                    all: Some(all),
+                    keys: complete.then(|| keys(listed)),
+                });
+            };
+            // A repeated attempt. Where not all are listed, its next look tells whether it is the first.
+            let created = former.create_revision();
+            let mut others = listed.kvs().iter();
             Some(Tried {
-                created: revision,
-                first: all == 1,
-                all: Some(all),
-                keys: complete.then(|| keys(listed)),
+                created: Some(created),
+                first: complete && others.all(|kv| kv.create_revision() >= created),
+                all: None,
+                keys: None,
             })
         }
-        TxnOpResponse::Get(get) => Some(Tried {
-            created: get.kvs().first().map(KeyValue::create_revision),
+        [TxnOpResponse::Get(own), first] => Some(Tried {
+            created: own.kvs().first().map(KeyValue::create_revision),
             first: first_key(first).is_some_and(|kv| kv.key() == at.key.as_bytes()),
             all: None,
             keys: None,
@@ -150,8 +140,8 @@ fn nobody(directory: &str) -> Compare {
     Compare::create_revision(directory, CompareOp::Equal, 0).with_prefix()
 }
 
-fn put(at: &Standing, ticket: &Ticket) -> TxnOp {
-    let options = PutOptions::new().with_lease(at.session.lease());
+fn put(at: &Standing, ticket: &Ticket, options: PutOptions) -> TxnOp {
+    let options = options.with_lease(at.session.lease());
     TxnOp::put(&*at.key, ticket.holder.to_string(), Some(options))
 }
 

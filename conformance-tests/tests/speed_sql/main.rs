@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     let postgres = Ground::new("speed-of-postgres", PostgresPrograms::system().missing())
         .trial(solo::a_cycle_is_two_round_trips::<Postgres>)
         .trial(solo::a_cycle_costs_little_more_than_two_updates::<Postgres>)
+        .trial(solo::a_grant_waits_for_the_disk_and_a_release_does_not)
         .trial(crowd::eight_through_the_proxy_hand_over_in_two_trips)
         .trial(crowd::eight_on_loopback_beat_a_polled_row)
         .trial(crowd::a_waiter_is_served_at_once)

@@ -11,7 +11,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, SqliteConnection};
 use tokio::time::Instant;
 
-use crate::world::{Database, For, Updates, slow_way};
+use crate::world::{Database, For, Postgres, Updates, slow_way, unwritten};
 
 /// The same name again and again, and a new one each time.
 pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {
@@ -71,6 +71,25 @@ pub(crate) async fn a_cycle_costs_little_more_than_two_updates<D: Database>() ->
     let client = D::client_at(server.port(), false).await?;
     let bare = server.connect(server.port()).await?;
     compare(client, bare, D::SOLO).await
+}
+
+pub(crate) async fn a_grant_waits_for_the_disk_and_a_release_does_not() -> Outcome {
+    const CYCLES: u32 = 30;
+    let server = Postgres::start(For::Durability).await?;
+    let lock = Postgres::client_at(server.port(), false).await?;
+    let lock = lock.lock("solo")?;
+    let mut asker = server.connect(server.port()).await?;
+    let (mut granted, mut released) = (0, 0);
+    for _ in 0..CYCLES {
+        let guard = lock.acquire().await?;
+        granted += unwritten(&mut asker).await?;
+        guard.release().await?;
+        released += unwritten(&mut asker).await?;
+    }
+    println!("of {CYCLES} cycles, on their way to the disk: {granted} grants, {released} releases");
+    // The server writes by itself five times in a second, and other things beside.
+    ensure(granted <= CYCLES / 3, format!("{granted} grants"))?;
+    ensure(released >= CYCLES / 2, format!("{released} releases"))
 }
 
 pub(crate) async fn a_cycle_in_a_file_costs_little_more_than_two_updates() -> Outcome {

@@ -114,6 +114,13 @@ pub(crate) fn options(port: u16) -> PgConnectOptions {
         .database("postgres")
 }
 
+/// 1 if the server has written what is not yet on its disk, else 0.
+pub(crate) async fn unwritten(asker: &mut PgConnection) -> Outcome<u32> {
+    let text = "select pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()";
+    let behind: bool = sqlx::query_scalar(text).fetch_one(asker).await?;
+    Ok(u32::from(behind))
+}
+
 impl Updates for PgConnection {
     async fn update(&mut self, n: i64) -> Outcome {
         let update = sqlx::query("update bare set n = $1 where name = 'bare'").bind(n);

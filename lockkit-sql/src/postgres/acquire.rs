@@ -7,7 +7,7 @@ use lockkit_core::backend::{Attempt, Grant, Renewal, Ticket};
 use lockkit_core::{BackendError, LockName};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Postgres;
 use super::kept::Kind;
@@ -18,23 +18,59 @@ use crate::{looks, row};
 /// Names of which it is remembered that the shorter statement will do.
 const KNOWN: usize = 65_536;
 
-impl Postgres {
-    /// Whether the short statement will probably do: there is a row, and nobody waits for it.
-    fn is_calm(&self, name: &LockName) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(name).copied().unwrap_or(false)
+/// Of the release of a lock for which somebody had left a note it is certain for so long that it will be
+/// told. Far less than is left of a note when it is written anew.
+const TOLD: Duration = Duration::from_millis(500);
+
+/// What was seen of the row of a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Known {
+    /// Somebody else had it, or waited for it.
+    Busy,
+    /// Nobody waited for it when it was taken.
+    Calm,
+    /// Its release will be told, if it comes before this.
+    Told(Instant),
+}
+
+impl Known {
+    fn of(seen: &Seen) -> Self {
+        let noted = seen.noted_for();
+        match seen.token {
+            _ if !noted.is_zero() => Self::Told(Instant::now() + noted.min(TOLD)),
+            Some(_) => Self::Calm,
+            None => Self::Busy,
+        }
     }
 
-    fn learn(&self, name: &LockName, calm: bool) {
+    /// Whether the short statement will probably do: there is a row, and nobody waits for it.
+    const fn is_calm(self) -> bool {
+        matches!(self, Self::Calm)
+    }
+
+    /// Whether who finds the lock held will hear of its release.
+    fn is_told(self) -> bool {
+        matches!(self, Self::Told(until) if Instant::now() < until)
+    }
+}
+
+impl Postgres {
+    /// What was last seen of the row of a lock.
+    fn known(&self, name: &LockName) -> Option<Known> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(name).copied()
+    }
+
+    fn learn(&self, name: &LockName, seen: Known) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get_mut(name) {
-            *known = calm;
+            *known = seen;
             return;
         }
         if known.len() >= KNOWN {
             known.clear();
         }
-        known.insert(name.clone(), calm);
+        known.insert(name.clone(), seen);
     }
 
     fn forget_row(&self, name: &LockName) {
@@ -43,15 +79,21 @@ impl Postgres {
     }
 
     /// Asks again while the row is locked for the moment, which says nothing. Of a lock that was free of
-    /// late it asks no more at first than whether it is free.
+    /// late it asks no more at first than whether it is free, and a waiter asks nothing else while it is
+    /// certain to be told of the release.
     pub(super) async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let note = self.push && ticket.enqueue;
-        if self.is_calm(&ticket.name) {
+        let known = self.known(&ticket.name);
+        let told = note && known.is_some_and(Known::is_told);
+        if told || known.is_some_and(Known::is_calm) {
             let rows = self.step("attempt", Kind::Acquire, ticket, note).await?;
             if let Some(row) = rows.first() {
                 let token = row.try_get(0).ok().and_then(row::token);
                 let token = token.ok_or_else(|| unreadable("attempt"))?;
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+            }
+            if told {
+                return Ok(Attempt::held());
             }
         }
         let mut pauses = pauses(ticket);
@@ -73,7 +115,7 @@ impl Postgres {
     fn seen(&self, ticket: &Ticket, rows: &[PgRow]) -> Result<Seen, BackendError> {
         let seen = Seen::read(rows).map_err(|_| unreadable("attempt"))?;
         if seen.known || seen.token.is_some() {
-            self.learn(&ticket.name, seen.token.is_some() && !seen.is_noted());
+            self.learn(&ticket.name, Known::of(&seen));
         } else {
             self.forget_row(&ticket.name);
         }

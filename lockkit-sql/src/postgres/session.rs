@@ -85,9 +85,9 @@ impl Seen {
         })
     }
 
-    /// Whether somebody wants to be told of a release.
-    pub(super) const fn is_noted(&self) -> bool {
-        self.note > 0
+    /// For how long a release will still be told to somebody.
+    pub(super) fn noted_for(&self) -> Duration {
+        Duration::from_micros(self.note.try_into().unwrap_or(0))
     }
 
     /// Reads what was found for a ticket; `noted` if somebody is to be told of a release.

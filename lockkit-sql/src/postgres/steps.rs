@@ -11,6 +11,7 @@ use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Waiting};
 use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
 
+use super::acquire::Known;
 use super::error::ERRORS;
 use super::kept::{Kind, Message, Step, marked};
 use super::notify::Desk;
@@ -52,8 +53,8 @@ pub struct Postgres {
     listening: PgPool,
     pub(super) statements: Arc<Statements>,
     desk: Arc<Desk>,
-    /// Names that have a row, and whether nobody waited when it was last seen.
-    pub(super) known: Mutex<HashMap<LockName, bool>>,
+    /// Names that have a row.
+    pub(super) known: Mutex<HashMap<LockName, Known>>,
     pub(super) push: bool,
     /// Where holds are pinned.
     pins: Option<Pins>,
