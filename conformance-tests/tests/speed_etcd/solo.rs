@@ -150,7 +150,7 @@ pub(crate) async fn a_cycle_costs_little_more_than_its_two_requests() -> Outcome
         costs.ours
     );
     ensure(
-        least <= bound(1.4, 2.0),
+        least <= bound(1.15, 2.0),
         format!("{least:.2} of put and delete"),
     )?;
     ensure(
