@@ -91,7 +91,7 @@ const TABLE: &[(Broken, In, &str)] = &[
     (File(FileMutant::BareCounter), In::File, "fencing::token_grows_over_wipe"),
     (File(FileMutant::ReleaseOfAnybody), In::File, "exclusion::a_strangers_release_changes_nothing"),
     (File(FileMutant::GhostAfterRelease), In::File, "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost"),
-    (File(FileMutant::UnlinkOnRelease), In::File, "history::sixteen_clients"),
+    (File(FileMutant::UnlinkOnRelease), In::File, "file::waiting_program_gets_the_lock_that_others_ask_for"),
     (Redis(RedisMutant::ReleaseWithoutOwnerCheck), In::Redis, "exclusion::a_strangers_release_changes_nothing"),
     (Redis(RedisMutant::RenewalRecreates), In::Redis, "loss::renewal_never_makes_a_hold"),
     (Redis(RedisMutant::WakeUpLost), In::Redis, "waiting::release_wakes_the_waiter_at_once"),
@@ -172,6 +172,7 @@ fn trial((broken, place, case): (Broken, In, &'static str)) -> Trial {
     let name = format!("{broken:?} is caught by {case}");
     Trial::test(name, move || {
         let found = cases::find(case)
+            .or_else(|| file::find(case))
             .or_else(|| etcd::find(case))
             .or_else(|| sql::find(case))
             .ok_or(format!("no case is called {case}"))?;
@@ -265,6 +266,35 @@ fn every_mutant() -> Result<(), Failed> {
         Ok(())
     } else {
         Err(format!("not in the table: {}", missing.join(", ")).into())
+    }
+}
+
+/// What only a store in files can be asked.
+mod file {
+    use std::fs::File;
+
+    use conformance_tests::{Case, Ctx, Failure, Outcome, ensure};
+    use lockkit_core::file::FileStore;
+
+    pub(super) fn find(name: &str) -> Option<Case> {
+        let cases = [Case::new(waiting_program_gets_the_lock_that_others_ask_for)];
+        cases.into_iter().find(|case| case.name() == name)
+    }
+
+    /// `flock(1)` opens the file first and locks it when it can: what it opened must stay the lock.
+    async fn waiting_program_gets_the_lock_that_others_ask_for(ctx: &Ctx) -> Outcome {
+        let (store, lock) = (ctx.store().await?, ctx.client().await?.lock(ctx.name())?);
+        let files: Option<&FileStore> = store.as_any().downcast_ref();
+        let path = files
+            .ok_or_else(|| Failure::new("the store is in files"))?
+            .path(lock.name());
+        let guard = lock.acquire().await?;
+        let waiting = File::open(path)?;
+        ensure(waiting.try_lock().is_err(), "the program is let in at once")?;
+        guard.release().await?;
+        ensure(waiting.try_lock().is_ok(), "the program is not let in")?;
+        let taken = lock.try_acquire().await?;
+        ensure(taken.is_none(), "both have the lock")
     }
 }
 
