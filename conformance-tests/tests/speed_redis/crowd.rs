@@ -63,6 +63,28 @@ pub(crate) async fn eight_and_sixty_four_keep_up_with_a_bare_list() -> Outcome {
     ensure(kept >= 0.5, format!("64 have {kept:.2} of the ratio of 8"))
 }
 
+pub(crate) async fn tasks_of_one_client_far_away_hand_over_as_clients_do() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let (mut clients, mut ways) = (Vec::<Lock>::new(), Vec::new());
+    for _ in 0..9 {
+        let way = slow_way(&server).await?;
+        clients.push(client_at(way.addr().port()).await?.lock("crowd")?);
+        ways.push(way);
+    }
+    for lock in &clients {
+        lock.acquire().await?.release().await?;
+    }
+    let one = clients.split_off(8);
+    let one = one.into_iter().cycle().take(64).collect::<Vec<_>>();
+    let (tasks, clients) = compare(one, clients).await?;
+    let (rate, least, fair) = (tasks.per_second(), clients.per_second(), tasks.fairness());
+    println!(
+        "64 tasks of one client, 10 ms away: {rate:.1} hand-offs/s (8 clients {least:.1}), Jain {fair:.3}"
+    );
+    let enough = rate >= bound(0.97, 0.8) * least;
+    ensure(enough, format!("{rate:.1} of {least:.1}"))
+}
+
 pub(crate) async fn tasks_of_one_client_hand_over_as_clients_do() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let mut clients: Vec<Lock> = Vec::new();

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
             .trial(crowd::eight_through_the_proxy_hand_over_in_one_trip)
             .trial(crowd::eight_and_sixty_four_keep_up_with_a_bare_list)
             .trial(peers::eight_hand_over_faster_than_with_rslock)
+            .trial(crowd::tasks_of_one_client_far_away_hand_over_as_clients_do)
             .trial(crowd::tasks_of_one_client_hand_over_as_clients_do)
             .trial(crowd::many_locks_of_one_client_share_its_connection)
             .trial(holds::twenty_thousand_holds_are_kept_with_little_work)
