@@ -284,7 +284,9 @@ impl Shared {
                 () = self.suspicion.notified() => {}
                 () = self.desk.wanted.notified() => {
                     let wanted = self.desk.take_wanted();
-                    if !self.subscribe(&mut opened, wanted).await {
+                    if !self.subscribe(&mut opened, wanted).await
+                        || !self.unsubscribe(&mut opened).await
+                    {
                         return;
                     }
                     continue;

@@ -3,7 +3,9 @@
 //! A store object has one channel of its own, on which its waiters hear of their grants. Beside that
 //! it listens to the channel of each lock that somebody waits for here, on which Redisson's releases
 //! and those that find an empty queue are told; it goes on for a while after the last waiter, so that
-//! a lock that is often waited for costs no subscription each time.
+//! a lock that is often waited for costs no subscription each time. It ends sooner where nobody here
+//! waits any more and others go on: each of their messages would cost the server and this process
+//! some time, which is theirs as well.
 
 mod place;
 #[cfg(test)]
@@ -25,6 +27,9 @@ use crate::error::fault;
 
 /// How long a lock's channel is heard after its last waiter here.
 const LINGER: Duration = Duration::from_secs(10);
+
+/// So many messages may come on it in that time. A waiter that comes back finds a few of its own.
+const UNHEEDED: u32 = 16;
 
 /// What a test may break on purpose.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +59,7 @@ pub(crate) struct Desk {
     channel: String,
     promises: Promises,
     state: Mutex<State>,
-    /// Rings when a channel is to be subscribed.
+    /// Rings when a channel is to be subscribed, or to be given up at once.
     pub(crate) wanted: Notify,
 }
 
@@ -166,6 +171,7 @@ impl Desk {
                 told: 0,
                 waiters: HashSet::new(),
                 idle_since: Instant::now(),
+                unheeded: 0,
             }
         });
         // Told before anybody watched, or not heard at the time of the attempt. Where the channel is
@@ -175,6 +181,7 @@ impl Desk {
             .is_some_and(|opened| opened.max(heard.told) > place.written);
         place.retry |= missed && self.promises.looks_after_subscribing;
         heard.waiters.insert(ticket.holder);
+        heard.unheeded = 0;
         drop(guard);
         Ok(Box::new(RedisWatch {
             desk: Arc::clone(self),
@@ -227,6 +234,12 @@ impl Desk {
             return;
         };
         heard.told = step;
+        if heard.waiters.is_empty() {
+            heard.unheeded = heard.unheeded.saturating_add(1);
+            if heard.unheeded == UNHEEDED {
+                self.wanted.notify_one();
+            }
+        }
         for holder in &heard.waiters {
             if let Some(place) = tickets.get_mut(holder) {
                 place.wake();
@@ -314,7 +327,8 @@ impl Desk {
     pub(crate) fn take_idle(&self) -> Vec<String> {
         let now = Instant::now();
         let idle = |_: &String, heard: &mut Heard| {
-            heard.waiters.is_empty() && heard.idle_since + LINGER <= now
+            let long = heard.idle_since + LINGER <= now || heard.unheeded >= UNHEEDED;
+            heard.waiters.is_empty() && long
         };
         let mut state = self.lock();
         state

@@ -46,6 +46,8 @@ pub(super) struct Heard {
     pub(super) told: u64,
     pub(super) waiters: HashSet<HolderId>,
     pub(super) idle_since: Instant,
+    /// How many messages have come since, with nobody here who waits.
+    pub(super) unheeded: u32,
 }
 
 impl Place {

@@ -125,6 +125,34 @@ async fn channels_are_heard_for_a_while_after_the_last_waiter() {
     assert_eq!(desk.counts(), (0, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn channels_on_which_others_go_on_are_heard_no_longer() {
+    let (desk, ticket) = (desk(), ticket(1));
+    let watch = || {
+        let beat = desk.attempting(ticket.holder);
+        desk.answered(&ticket, beat, &held());
+        desk.watch(&ticket, "c".into()).unwrap()
+    };
+    let first = watch();
+    desk.wanted.notified().await;
+    for _ in 0..UNHEEDED {
+        desk.message(b"c", b"0");
+    }
+    drop(first);
+    assert!(desk.take_idle().is_empty(), "they were heeded");
+    for _ in 1..UNHEEDED {
+        desk.message(b"c", b"0");
+    }
+    drop(watch());
+    for _ in 1..UNHEEDED {
+        desk.message(b"c", b"0");
+    }
+    assert!(desk.take_idle().is_empty(), "somebody has waited since");
+    desk.message(b"c", b"0");
+    desk.wanted.notified().await;
+    assert_eq!(desk.take_idle(), ["c"]);
+}
+
 #[test]
 fn only_what_may_still_arrive_needs_a_tombstone() {
     let refused = || Err(fault("attempt", Outcome::Unavailable, "no"));
