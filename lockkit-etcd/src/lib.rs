@@ -16,6 +16,7 @@ mod sessions;
 mod steps;
 mod url;
 mod watcher;
+mod wire;
 
 pub use etcd_client;
 

@@ -9,13 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error};
+use etcd_client::{Channel, Client, ConnectOptions, Error};
 use lockkit_core::{BackendError, Outcome};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
+use tonic::transport::Endpoint;
 
 use crate::config::{EtcdStoreBuilder, PORT};
 use crate::error::{BACKEND, Failed, Verdict, fault, judge, of};
+use crate::wire;
 
 /// Servers close connections that are pinged more often than every five seconds.
 const PING: Duration = Duration::from_secs(6);
@@ -203,8 +205,14 @@ impl Link {
         let endpoint = self.config.endpoints.get(server).cloned();
         let endpoint = endpoint.unwrap_or_default();
         let scheme = if self.config.tls { "https" } else { "http" };
-        let options = options(&self.config)?;
-        let client = Client::connect([format!("{scheme}://{endpoint}")], Some(options)).await?;
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{endpoint}"))?
+            .connect_timeout(self.config.connect_timeout)
+            .http2_keep_alive_interval(PING)
+            .keep_alive_timeout(PONG)
+            .keep_alive_while_idle(true);
+        let channel = wire::channel(&with_tls(endpoint, &self.config)?);
+        let options = Some(options(&self.config));
+        let client = Client::from_channel(Channel::Tonic(channel), options).await?;
         let mut state = self.lock();
         state.made += 1;
         let opened = Opened {
@@ -243,25 +251,22 @@ impl Link {
     }
 }
 
-fn options(config: &EtcdStoreBuilder) -> Result<ConnectOptions, Error> {
-    let mut options = ConnectOptions::new()
-        .with_connect_timeout(config.connect_timeout)
-        .with_keep_alive(PING, PONG)
-        .with_require_leader(true);
-    if let Some((user, password)) = &config.user {
-        options = options
+fn options(config: &EtcdStoreBuilder) -> ConnectOptions {
+    let options = ConnectOptions::new().with_require_leader(true);
+    match &config.user {
+        Some((user, password)) => options
             .with_user(user, password)
-            .with_auto_token_refresh(true);
+            .with_auto_token_refresh(true),
+        None => options,
     }
-    with_tls(options, config)
 }
 
 #[cfg(feature = "tls")]
-fn with_tls(options: ConnectOptions, config: &EtcdStoreBuilder) -> Result<ConnectOptions, Error> {
+fn with_tls(endpoint: Endpoint, config: &EtcdStoreBuilder) -> Result<Endpoint, Error> {
     use etcd_client::{Certificate, Identity, TlsOptions};
 
     if !config.tls {
-        return Ok(options);
+        return Ok(endpoint);
     }
     let tls = match &config.ca {
         Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(std::fs::read(path)?)),
@@ -274,14 +279,14 @@ fn with_tls(options: ConnectOptions, config: &EtcdStoreBuilder) -> Result<Connec
         )),
         None => tls,
     };
-    Ok(options.with_tls(tls))
+    Ok(endpoint.tls_config(tls)?)
 }
 
 #[cfg(not(feature = "tls"))]
-fn with_tls(options: ConnectOptions, config: &EtcdStoreBuilder) -> Result<ConnectOptions, Error> {
+fn with_tls(endpoint: Endpoint, config: &EtcdStoreBuilder) -> Result<Endpoint, Error> {
     if config.tls {
         let why = "TLS needs the feature `tls` of this crate";
         return Err(Error::InvalidArgs(why.to_owned()));
     }
-    Ok(options)
+    Ok(endpoint)
 }

@@ -91,7 +91,7 @@ struct Costs {
 
 impl Costs {
     async fn measure() -> Outcome<Self> {
-        const CYCLES: u32 = rounds(900);
+        let cycles = usize::try_from(rounds(900))?;
         let cluster = cluster().await?;
         let lock = client_at(cluster.ports()[0]).await?.lock("solo")?;
         lock.acquire().await?.release().await?;
@@ -99,25 +99,35 @@ impl Costs {
         let lease = asker.lease_grant(60, None).await?.id();
         let options = || PutOptions::new().with_lease(lease);
         let [mut ours, mut least, mut same, mut theirs] = [const { Vec::new() }; 4];
-        // In turns, so that what else the machine and its disk do meets all.
-        for _ in 0..CYCLES {
+        // In turns, so that what else the machine and its disk do meets all; each as often after each of
+        // the others, for what the one leaves behind the next has to wait for.
+        let orders = [[0, 1, 3, 2], [1, 2, 0, 3], [2, 3, 1, 0], [3, 0, 2, 1]];
+        for turn in orders.iter().cycle().take(cycles).flatten() {
             let start = Instant::now();
-            lock.acquire().await?.release().await?;
-            ours.push(start.elapsed());
-            let start = Instant::now();
-            asker.put("bare", "holder", Some(options())).await?;
-            asker.delete("bare", None).await?;
-            least.push(start.elapsed());
-            let start = Instant::now();
-            asker.txn(place("same/", "same/1", options())).await?;
-            let former = DeleteOptions::new().with_prev_key();
-            asker.delete("same/1", Some(former)).await?;
-            same.push(start.elapsed());
-            let start = Instant::now();
-            let options = LockOptions::new().with_lease(lease);
-            let held = asker.lock("theirs", Some(options)).await?;
-            asker.unlock(held.key()).await?;
-            theirs.push(start.elapsed());
+            let times = match turn {
+                0 => {
+                    lock.acquire().await?.release().await?;
+                    &mut ours
+                }
+                1 => {
+                    asker.put("bare", "holder", Some(options())).await?;
+                    asker.delete("bare", None).await?;
+                    &mut least
+                }
+                2 => {
+                    asker.txn(place("same/", "same/1", options())).await?;
+                    let former = DeleteOptions::new().with_prev_key();
+                    asker.delete("same/1", Some(former)).await?;
+                    &mut same
+                }
+                _ => {
+                    let options = LockOptions::new().with_lease(lease);
+                    let held = asker.lock("theirs", Some(options)).await?;
+                    asker.unlock(held.key()).await?;
+                    &mut theirs
+                }
+            };
+            times.push(start.elapsed());
         }
         Ok(Self {
             ours: median(ours)?,

@@ -1,0 +1,147 @@
+//! The way to a server, on which what is written at the same time leaves in one piece.
+//!
+//! A request of gRPC is two frames. The second is made only when the first has been given to the
+//! connection, which would send it at once: two calls of the kernel, and a server that wakes up twice.
+//! Here whatever wants to be sent waits until the other tasks that are ready have had their turn.
+
+use std::fmt;
+use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::yield_now;
+use tonic::transport::{Channel, Endpoint};
+use tower::ServiceExt as _;
+
+/// So many bytes are kept at most before they are sent.
+const MOST: usize = 16 << 10;
+
+/// A channel to one server. Nothing is sent before the first request.
+pub(crate) fn channel(endpoint: &Endpoint) -> Channel {
+    let mut connector = HttpConnector::new();
+    // What it connects for may be `https`; TLS comes on top.
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    let connector = connector.map_response(|io| TokioIo::new(Gathered::new(io.into_inner())));
+    endpoint.connect_with_connector_lazy(connector)
+}
+
+/// Gathers what is written until it is flushed and the tasks that were ready then have run.
+struct Gathered<T> {
+    stream: T,
+    /// What is not sent yet.
+    kept: Vec<u8>,
+    /// How much of it is sent already.
+    sent: usize,
+    turn: Turn,
+}
+
+/// The turn of the other tasks.
+enum Turn {
+    /// It comes with the next flush.
+    ToCome,
+    Now(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Over,
+}
+
+impl<T: AsyncWrite + Unpin> Gathered<T> {
+    const fn new(stream: T) -> Self {
+        Self {
+            stream,
+            kept: Vec::new(),
+            sent: 0,
+            turn: Turn::ToCome,
+        }
+    }
+
+    /// Sends all that is kept.
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        while let Some(rest) = self.kept.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
+                0 => return Poll::Ready(Err(Error::from(ErrorKind::WriteZero))),
+                sent => self.sent += sent,
+            }
+        }
+        self.kept.clear();
+        self.sent = 0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Turn {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if matches!(self, Self::ToCome) {
+            *self = Self::Now(Box::pin(yield_now()));
+        }
+        if let Self::Now(turn) = self {
+            ready!(turn.as_mut().poll(context));
+            *self = Self::Over;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        let this = self.get_mut();
+        if this.kept.len() >= MOST {
+            ready!(this.poll_send(context))?;
+        }
+        let before = this.kept.len();
+        for slice in slices {
+            this.kept.extend_from_slice(slice);
+        }
+        Poll::Ready(Ok(this.kept.len() - before))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = self.get_mut();
+        if !this.kept.is_empty() {
+            ready!(this.turn.poll(context));
+            ready!(this.poll_send(context))?;
+            this.turn = Turn::ToCome;
+        }
+        Pin::new(&mut this.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_send(context))?;
+        Pin::new(&mut this.stream).poll_shutdown(context)
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Gathered<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+    }
+}
+
+impl<T> fmt::Debug for Gathered<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gathered").finish_non_exhaustive()
+    }
+}
