@@ -64,7 +64,7 @@ struct Inner {
 pub struct Counts {
     /// Tickets that hold, wait, or whose fate is not known yet.
     pub tickets: usize,
-    /// Locks whose keys are watched; for five seconds after the last who needed it.
+    /// Locks whose keys are watched; for at most five seconds after the last who needed it.
     pub watches: usize,
 }
 

@@ -145,3 +145,62 @@ impl<T> fmt::Debug for Gathered<T> {
         f.debug_struct("Gathered").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    /// Takes a few bytes at a time, and notes each piece.
+    struct Pieces(Vec<Vec<u8>>, usize);
+
+    impl AsyncWrite for Pieces {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<Result<usize>> {
+            let this = self.get_mut();
+            let piece = bytes.get(..this.1).unwrap_or(bytes);
+            this.0.push(piece.to_vec());
+            Poll::Ready(Ok(piece.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_ready_tasks_write_leaves_in_one_piece() {
+        let mut way = Gathered::new(Pieces(Vec::new(), usize::MAX));
+        for turn in 1..=2 {
+            way.write_all(b"head").await.unwrap();
+            let flushed = poll_fn(|context| Poll::Ready(Pin::new(&mut way).poll_flush(context)));
+            assert!(flushed.await.is_pending(), "it is the others' turn");
+            way.write_all(b"data").await.unwrap();
+            way.flush().await.unwrap();
+            assert_eq!(way.stream.0.len(), turn);
+            assert_eq!(way.stream.0.last().unwrap(), b"headdata");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost_on_the_way() {
+        let mut way = Gathered::new(Pieces(Vec::new(), 1000));
+        let sent: Vec<u8> = (0..=255).cycle().take(3 * MOST).collect();
+        for piece in sent.chunks(700) {
+            way.write_all(piece).await.unwrap();
+            assert!(way.kept.len() <= MOST + 700, "{} are kept", way.kept.len());
+        }
+        way.shutdown().await.unwrap();
+        assert_eq!(way.stream.0.concat(), sent);
+    }
+}

@@ -54,7 +54,7 @@ struct Inner {
 }
 
 /// What a [`RedisStore`] keeps on this side at a moment. All zero when nobody uses it, but channels,
-/// which are kept for ten seconds after their last waiter.
+/// which are kept for at most ten seconds after their last waiter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         .trial(keys::a_compaction_during_a_wait_is_not_noticed)
         .trial(keys::a_key_of_a_late_request_is_deleted)
         .trial(keys::nothing_is_left_in_the_end)
+        .trial(keys::who_waits_no_more_hears_no_more)
         .trial(keys::an_old_session_counts_from_its_last_beat)
         .trial(fenced::work_is_done_while_the_hold_stands)
         .trial(fenced::work_of_a_silent_holder_is_refused)

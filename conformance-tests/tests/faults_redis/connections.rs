@@ -5,10 +5,11 @@ use std::time::Duration;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::{acquire, spawn, until};
 use conformance_tests::{Outcome, ensure};
+use lockkit_core::{Lease, LockClient};
 use tokio::runtime::Handle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use crate::world::{LONG, Section, TTL, WAYS, client_at, locks, only_tokens_left};
+use crate::world::{LONG, Section, TTL, WAYS, client_at, locks, only_tokens_left, store};
 
 pub(crate) async fn killed_connections_lose_neither_holds_nor_waiters() -> Outcome {
     let server = RedisServer::forgetful().await?;
@@ -46,6 +47,31 @@ pub(crate) async fn flushed_scripts_are_not_noticed() -> Outcome {
         work.soon().await??;
     }
     only_tokens_left(&server).await
+}
+
+/// Each release would be told to all who ever waited, while one client goes on alone.
+pub(crate) async fn who_waits_no_more_hears_no_more() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for way in ["fifo", "resp2", "barging"] {
+        let gone = store(way, server.port()).connect().await?;
+        let client = LockClient::builder(gone.clone()).lease(Lease::renewed(LONG));
+        let waited = client.build()?.lock(format!("jobs/{way}"))?;
+        let lock = client_at(way, server.port(), LONG).await?;
+        let lock = lock.lock(format!("jobs/{way}"))?;
+        let guard = lock.acquire().await?;
+        let waiter = acquire(&waited);
+        until("it is heard", async || Ok(gone.counts().channels == 1)).await?;
+        guard.release().await?;
+        waiter.soon().await??.release().await?;
+        let start = Instant::now();
+        for _ in 0..40 {
+            lock.acquire().await?.release().await?;
+        }
+        until("it is not heard", async || Ok(gone.counts().channels == 0)).await?;
+        let took = start.elapsed();
+        ensure(took < Duration::from_secs(4), format!("{way}: {took:?}"))?;
+    }
+    Ok(())
 }
 
 /// After contention, cancelled waits, killed connections and a loss, all clients go.

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
             .trial(connections::killed_connections_lose_neither_holds_nor_waiters)
             .trial(connections::flushed_scripts_are_not_noticed)
             .trial(connections::nothing_is_left_but_tokens)
+            .trial(connections::who_waits_no_more_hears_no_more)
             .trial(stalls::a_short_pause_costs_no_hold)
             .trial(stalls::a_long_pause_ends_the_hold_before_another_begins)
             .trial(stalls::a_short_freeze_costs_no_hold)

@@ -17,6 +17,10 @@ use crate::mutant::{Broken, EtcdMutant};
 /// How long a lock is watched after its last waiter here.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// So many deletions may be told in that time: where others go on, each would cost the server and this
+/// process some time for nothing.
+const UNHEEDED: usize = 16;
+
 /// What is known of the keys of one lock.
 #[derive(Debug)]
 pub(super) struct View {
@@ -25,6 +29,8 @@ pub(super) struct View {
     phase: Phase,
     watchers: HashSet<HolderId>,
     idle_since: Instant,
+    /// How many deletions were told since, with nobody here who waits.
+    unheeded: usize,
 }
 
 #[derive(Debug)]
@@ -100,9 +106,11 @@ impl Desk {
                 phase: Phase::Wanted,
                 watchers: HashSet::new(),
                 idle_since: Instant::now(),
+                unheeded: 0,
             }
         });
         view.watchers.insert(ticket.holder);
+        view.unheeded = 0;
         if view.settle(ticket.holder, place, self.broken).is_err() {
             self.wanted.notify_one();
         }
@@ -267,6 +275,9 @@ impl Desk {
         let Some(view) = view_of(watched, views, watch) else {
             return;
         };
+        if view.watchers.is_empty() {
+            view.unheeded = view.unheeded.saturating_add(all.len());
+        }
         let mut all_places = |view: &View, each: &dyn Fn(&mut Place)| {
             for holder in &view.watchers {
                 if let Some(place) = tickets.get_mut(holder) {
@@ -298,7 +309,8 @@ impl Desk {
     pub(crate) fn take_idle(&self) -> Vec<i64> {
         let now = Instant::now();
         let idle = |_: &Arc<str>, view: &mut View| {
-            view.watchers.is_empty() && view.idle_since + LINGER <= now
+            let long = view.idle_since + LINGER <= now || view.unheeded >= UNHEEDED;
+            view.watchers.is_empty() && long
         };
         let mut state = self.lock();
         let gone: Vec<i64> = state
