@@ -145,8 +145,8 @@ pub(crate) async fn a_try_outlasts_a_moment<D: Database>() -> Outcome {
             }
         }
         // Not all, for the machine may be busy with others.
-        let most = taken >= ROUNDS * 3 / 4;
-        ensure(most, format!("{way}: {taken} of {ROUNDS}"))?;
+        let enough = taken >= ROUNDS * 3 / 4;
+        ensure(enough, format!("{way}: {taken} of {ROUNDS}"))?;
         lock.acquire().await?.release().await?;
     }
     only_rows_left(&server).await
