@@ -5,13 +5,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::setups::{
     EtcdSetup, FileSetup, MemorySetup, MysqlSetup, PostgresSetup, RedisSetup, SqliteSetup, ZkSetup,
 };
-use conformance_tests::{Case, CaseRun, Programs, Setup, cases};
+use conformance_tests::{Case, CaseRun, Failure, Outcome, Programs, Setup, cases};
 use libtest_mimic::{Arguments, Failed, Trial};
+use lockkit_core::DistributedLock;
 use lockkit_core::file::FileMutant;
 use lockkit_core::memory::StoreMutant;
 use lockkit_core::mutants::Mutant;
@@ -171,11 +173,7 @@ fn main() -> ExitCode {
 fn trial((broken, place, case): (Broken, In, &'static str)) -> Trial {
     let name = format!("{broken:?} is caught by {case}");
     Trial::test(name, move || {
-        let found = cases::find(case)
-            .or_else(|| file::find(case))
-            .or_else(|| etcd::find(case))
-            .or_else(|| sql::find(case))
-            .ok_or(format!("no case is called {case}"))?;
+        let found = find(case).ok_or(format!("no case is called {case}"))?;
         sound(place, &found)?;
         let start = tokio::time::Instant::now();
         let caught = outcome(broken, place, &found).err();
@@ -186,6 +184,15 @@ fn trial((broken, place, case): (Broken, In, &'static str)) -> Trial {
             Some(_) => Ok(()),
         }
     })
+}
+
+/// A case of the suite, or one that only one store can be asked.
+fn find(name: &str) -> Option<Case> {
+    let special = [file::cases(), etcd::cases(), sql::cases()];
+    let mut all = cases::all()
+        .into_iter()
+        .chain(special.into_iter().flatten());
+    all.find(|case| case.name() == name)
 }
 
 /// The case passes where no promise is broken; it may be unlucky once on a busy machine.
@@ -269,25 +276,29 @@ fn every_mutant() -> Result<(), Failed> {
     }
 }
 
+/// The store itself, where a case is for no other.
+fn inner<S: 'static>(store: &Arc<dyn DistributedLock>) -> Outcome<&S> {
+    let inner = store.as_any().downcast_ref();
+    inner.ok_or_else(|| Failure::new("it is another store"))
+}
+
 /// What only a store in files can be asked.
 mod file {
     use std::fs::File;
 
-    use conformance_tests::{Case, Ctx, Failure, Outcome, ensure};
+    use conformance_tests::{Case, Ctx, Outcome, ensure};
     use lockkit_core::file::FileStore;
 
-    pub(super) fn find(name: &str) -> Option<Case> {
-        let cases = [Case::new(waiting_program_gets_the_lock_that_others_ask_for)];
-        cases.into_iter().find(|case| case.name() == name)
+    use super::inner;
+
+    pub(super) fn cases() -> Vec<Case> {
+        vec![Case::new(waiting_program_gets_the_lock_that_others_ask_for)]
     }
 
     /// `flock(1)` opens the file first and locks it when it can: what it opened must stay the lock.
     async fn waiting_program_gets_the_lock_that_others_ask_for(ctx: &Ctx) -> Outcome {
         let (store, lock) = (ctx.store().await?, ctx.client().await?.lock(ctx.name())?);
-        let files: Option<&FileStore> = store.as_any().downcast_ref();
-        let path = files
-            .ok_or_else(|| Failure::new("the store is in files"))?
-            .path(lock.name());
+        let path = inner::<FileStore>(&store)?.path(lock.name());
         let guard = lock.acquire().await?;
         let waiting = File::open(path)?;
         ensure(waiting.try_lock().is_err(), "the program is let in at once")?;
@@ -307,22 +318,17 @@ mod etcd {
     use conformance_tests::task::within;
     use conformance_tests::{Case, Ctx, Failure, Outcome, ensure};
     use etcd_client::{Client, PutOptions, Txn, TxnOp};
-    use lockkit_core::DistributedLock;
     use lockkit_core::backend::Attempt;
     use lockkit_etcd::{EtcdStore, Fenced, FencedError};
 
-    pub(super) fn find(name: &str) -> Option<Case> {
-        let cases = [
+    use super::inner;
+
+    pub(super) fn cases() -> Vec<Case> {
+        vec![
             Case::new(key_of_a_late_request_is_deleted),
             Case::new(old_session_counts_from_its_last_beat),
             Case::new(work_of_a_broken_hold_is_refused),
-        ];
-        cases.into_iter().find(|case| case.name() == name)
-    }
-
-    fn inner(store: &Arc<dyn DistributedLock>) -> Outcome<&EtcdStore> {
-        let inner = store.as_any().downcast_ref();
-        inner.ok_or_else(|| Failure::new("the store is etcd"))
+        ]
     }
 
     async fn key_of_a_late_request_is_deleted(ctx: &Ctx) -> Outcome {
@@ -333,7 +339,11 @@ mod etcd {
         let store = ctx.store().await?;
         let client = ctx.builder(Arc::clone(&store)).build()?;
         let other = client.lock(ctx.name())?.acquire().await?;
-        let lease = inner(&store)?.leases().first().copied().unwrap_or(0);
+        let lease = inner::<EtcdStore>(&store)?
+            .leases()
+            .first()
+            .copied()
+            .unwrap_or(0);
         let late = format!("{root}/late/{lease:x}-999999");
         let options = PutOptions::new().with_lease(lease);
         asker.put(late, "late", Some(options)).await?;
@@ -364,7 +374,7 @@ mod etcd {
             return Err(Failure::new("a free lock was refused"));
         };
         ctx.store().await?.break_lock(&ticket.name).await?;
-        let fenced = Fenced::new(inner(&store)?, ticket, grant.token);
+        let fenced = Fenced::new(inner::<EtcdStore>(&store)?, ticket, grant.token);
         let work = Txn::new().and_then([TxnOp::put("stock", "stale", None)]);
         let answer = fenced.commit(work).await;
         let refused = matches!(answer, Err(FencedError::Fenced));
@@ -384,9 +394,8 @@ mod sql {
     use sqlx::{AssertSqlSafe, ConnectOptions as _};
     use tokio::time::sleep;
 
-    pub(super) fn find(name: &str) -> Option<Case> {
-        let cases = [Case::new(locked_row_stops_no_other_renewal)];
-        cases.into_iter().find(|case| case.name() == name)
+    pub(super) fn cases() -> Vec<Case> {
+        vec![Case::new(locked_row_stops_no_other_renewal)]
     }
 
     /// Locks a row as a stranger does, for so long.

@@ -5,13 +5,13 @@
 //! Here whatever wants to be sent waits until the other tasks that are ready have had their turn.
 
 use std::fmt;
-use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::io::{IoSlice, Result};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 use tokio::task::yield_now;
 use tonic::transport::{Channel, Endpoint};
 use tower::ServiceExt as _;
@@ -31,112 +31,62 @@ pub(crate) fn channel(endpoint: &Endpoint) -> Channel {
 
 /// Gathers what is written until it is flushed and the tasks that were ready then have run.
 struct Gathered<T> {
-    stream: T,
-    /// What is not sent yet.
-    kept: Vec<u8>,
-    /// How much of it is sent already.
-    sent: usize,
-    turn: Turn,
+    stream: BufWriter<T>,
+    /// The turn of the other tasks, once something is to be flushed.
+    turn: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-/// The turn of the other tasks.
-enum Turn {
-    /// It comes with the next flush.
-    ToCome,
-    Now(Pin<Box<dyn Future<Output = ()> + Send>>),
-    Over,
-}
-
-impl<T: AsyncWrite + Unpin> Gathered<T> {
-    const fn new(stream: T) -> Self {
+impl<T: AsyncWrite> Gathered<T> {
+    fn new(stream: T) -> Self {
         Self {
-            stream,
-            kept: Vec::new(),
-            sent: 0,
-            turn: Turn::ToCome,
+            stream: BufWriter::with_capacity(MOST, stream),
+            turn: None,
         }
-    }
-
-    /// Sends all that is kept.
-    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        while let Some(rest) = self.kept.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
-                0 => return Poll::Ready(Err(Error::from(ErrorKind::WriteZero))),
-                sent => self.sent += sent,
-            }
-        }
-        self.kept.clear();
-        self.sent = 0;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Turn {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if matches!(self, Self::ToCome) {
-            *self = Self::Now(Box::pin(yield_now()));
-        }
-        if let Self::Now(turn) = self {
-            ready!(turn.as_mut().poll(context));
-            *self = Self::Over;
-        }
-        Poll::Ready(())
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<Result<usize>> {
-        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
-        let this = self.get_mut();
-        if this.kept.len() >= MOST {
-            ready!(this.poll_send(context))?;
-        }
-        let before = this.kept.len();
-        for slice in slices {
-            this.kept.extend_from_slice(slice);
-        }
-        Poll::Ready(Ok(this.kept.len() - before))
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        true
+        self.stream.is_write_vectored()
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let this = self.get_mut();
-        if !this.kept.is_empty() {
-            ready!(this.turn.poll(context));
-            ready!(this.poll_send(context))?;
-            this.turn = Turn::ToCome;
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if !self.stream.buffer().is_empty() {
+            let turn = self.turn.get_or_insert_with(|| Box::pin(yield_now()));
+            ready!(turn.as_mut().poll(context));
+            self.turn = None;
         }
-        Pin::new(&mut this.stream).poll_flush(context)
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let this = self.get_mut();
-        ready!(this.poll_send(context))?;
-        Pin::new(&mut this.stream).poll_shutdown(context)
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Gathered<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gathered<T> {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
@@ -187,8 +137,8 @@ mod tests {
             assert!(flushed.await.is_pending(), "it is the others' turn");
             way.write_all(b"data").await.unwrap();
             way.flush().await.unwrap();
-            assert_eq!(way.stream.0.len(), turn);
-            assert_eq!(way.stream.0.last().unwrap(), b"headdata");
+            assert_eq!(way.stream.get_ref().0.len(), turn);
+            assert_eq!(way.stream.get_ref().0.last().unwrap(), b"headdata");
         }
     }
 
@@ -198,9 +148,10 @@ mod tests {
         let sent: Vec<u8> = (0..=255).cycle().take(3 * MOST).collect();
         for piece in sent.chunks(700) {
             way.write_all(piece).await.unwrap();
-            assert!(way.kept.len() <= MOST + 700, "{} are kept", way.kept.len());
+            let kept = way.stream.buffer().len();
+            assert!(kept <= MOST + 700, "{kept} are kept");
         }
         way.shutdown().await.unwrap();
-        assert_eq!(way.stream.0.concat(), sent);
+        assert_eq!(way.stream.get_ref().0.concat(), sent);
     }
 }

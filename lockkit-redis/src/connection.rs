@@ -284,9 +284,13 @@ impl Shared {
                 () = self.suspicion.notified() => {}
                 () = self.desk.wanted.notified() => {
                     let wanted = self.desk.take_wanted();
-                    if !self.subscribe(&mut opened, wanted).await
-                        || !self.unsubscribe(&mut opened).await
-                    {
+                    if !self.subscribe(&mut opened, wanted).await {
+                        return;
+                    }
+                    continue;
+                }
+                () = self.desk.unheeded.notified() => {
+                    if !self.unsubscribe(&mut opened).await {
                         return;
                     }
                     continue;

@@ -59,8 +59,10 @@ pub(crate) struct Desk {
     channel: String,
     promises: Promises,
     state: Mutex<State>,
-    /// Rings when a channel is to be subscribed, or to be given up at once.
+    /// Rings when a channel is to be subscribed.
     pub(crate) wanted: Notify,
+    /// Rings when enough has been heard on a channel for nothing.
+    pub(crate) unheeded: Notify,
 }
 
 impl Desk {
@@ -70,6 +72,7 @@ impl Desk {
             promises,
             state: Mutex::default(),
             wanted: Notify::new(),
+            unheeded: Notify::new(),
         }
     }
 
@@ -237,7 +240,7 @@ impl Desk {
         if heard.waiters.is_empty() {
             heard.unheeded = heard.unheeded.saturating_add(1);
             if heard.unheeded == UNHEEDED {
-                self.wanted.notify_one();
+                self.unheeded.notify_one();
             }
         }
         for holder in &heard.waiters {

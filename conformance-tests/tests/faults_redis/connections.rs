@@ -5,11 +5,12 @@ use std::time::Duration;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::{acquire, spawn, until};
 use conformance_tests::{Outcome, ensure};
-use lockkit_core::{Lease, LockClient};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use crate::world::{LONG, Section, TTL, WAYS, client_at, locks, only_tokens_left, store};
+use crate::world::{
+    LONG, Section, TTL, WAYS, client_at, client_of, locks, only_tokens_left, store,
+};
 
 pub(crate) async fn killed_connections_lose_neither_holds_nor_waiters() -> Outcome {
     let server = RedisServer::forgetful().await?;
@@ -54,8 +55,7 @@ pub(crate) async fn who_waits_no_more_hears_no_more() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in ["fifo", "resp2", "barging"] {
         let gone = store(way, server.port()).connect().await?;
-        let client = LockClient::builder(gone.clone()).lease(Lease::renewed(LONG));
-        let waited = client.build()?.lock(format!("jobs/{way}"))?;
+        let waited = client_of(gone.clone(), LONG)?.lock(format!("jobs/{way}"))?;
         let lock = client_at(way, server.port(), LONG).await?;
         let lock = lock.lock(format!("jobs/{way}"))?;
         let guard = lock.acquire().await?;

@@ -36,7 +36,10 @@ pub(crate) fn store(way: &str, port: u16) -> RedisStoreBuilder {
 }
 
 pub(crate) async fn client_at(way: &str, port: u16, ttl: Duration) -> Outcome<LockClient> {
-    let store = store(way, port).connect().await?;
+    client_of(store(way, port).connect().await?, ttl)
+}
+
+pub(crate) fn client_of(store: RedisStore, ttl: Duration) -> Outcome<LockClient> {
     let client = LockClient::builder(store).lease(Lease::renewed(ttl));
     Ok(client.timeout(Duration::from_millis(400)).build()?)
 }

@@ -1,6 +1,7 @@
 //! Many who want a lock.
 
 use conformance_tests::figures::bound;
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::Lock;
@@ -9,18 +10,25 @@ use crate::bare::{List, Pop};
 use crate::solo::{Bare, client_at, each, slow_way};
 use conformance_tests::contention::{Contender, SPAN, compare, contend};
 
-pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
-    let server = RedisServer::forgetful().await?;
-    let (mut ours, mut bare, mut ways) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..8 {
-        let way = slow_way(&server).await?;
-        let port = way.addr().port();
-        ours.push(client_at(port).await?.lock("crowd")?);
-        bare.push(Pop::connect(port).await?);
+/// One lock in `count` clients that have used it, each behind a slow way of its own.
+async fn far_away(server: &RedisServer, count: usize) -> Outcome<(Vec<Lock>, Vec<Proxy>)> {
+    let (mut locks, mut ways) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let way = slow_way(server).await?;
+        let lock = client_at(way.addr().port()).await?.lock("crowd")?;
+        lock.acquire().await?.release().await?;
+        locks.push(lock);
         ways.push(way);
     }
-    for lock in &ours {
-        lock.acquire().await?.release().await?;
+    Ok((locks, ways))
+}
+
+pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let (ours, ways) = far_away(&server, 8).await?;
+    let mut bare = Vec::new();
+    for way in &ways {
+        bare.push(Pop::connect(way.addr().port()).await?);
     }
     let before = server.calls("evalsha").await?;
     let ours = contend(ours, SPAN).await?;
@@ -65,18 +73,9 @@ pub(crate) async fn eight_and_sixty_four_keep_up_with_a_bare_list() -> Outcome {
 
 pub(crate) async fn tasks_of_one_client_far_away_hand_over_as_clients_do() -> Outcome {
     let server = RedisServer::forgetful().await?;
-    let (mut clients, mut ways) = (Vec::<Lock>::new(), Vec::new());
-    for _ in 0..9 {
-        let way = slow_way(&server).await?;
-        clients.push(client_at(way.addr().port()).await?.lock("crowd")?);
-        ways.push(way);
-    }
-    for lock in &clients {
-        lock.acquire().await?.release().await?;
-    }
-    let one = clients.split_off(8);
-    let one = one.into_iter().cycle().take(64).collect::<Vec<_>>();
-    let (tasks, clients) = compare(one, clients).await?;
+    let (mut clients, _ways) = far_away(&server, 9).await?;
+    let one = clients.remove(8);
+    let (tasks, clients) = compare(vec![one; 64], clients).await?;
     let (rate, least, fair) = (tasks.per_second(), clients.per_second(), tasks.fairness());
     println!(
         "64 tasks of one client, 10 ms away: {rate:.1} hand-offs/s (8 clients {least:.1}), Jain {fair:.3}"
@@ -94,7 +93,7 @@ pub(crate) async fn tasks_of_one_client_hand_over_as_clients_do() -> Outcome {
     // Those who have waited for it before and go on hearing of it must not slow it down.
     let before = contend(clients.clone(), SPAN / 4).await?;
     ensure(before.total() > 0, "nobody had it")?;
-    let gone_on = clients.split_off(8);
+    let _others = clients.split_off(8);
     let one = client_at(server.port()).await?.lock("crowd")?;
     let before = server.calls("evalsha").await?;
     let tasks = contend(vec![one.clone(); 64], SPAN / 4).await?;
@@ -105,7 +104,6 @@ pub(crate) async fn tasks_of_one_client_hand_over_as_clients_do() -> Outcome {
         "64 tasks of one client on one lock: {rate:.0} hand-offs/s (8 clients {least:.0}), Jain \
          {fair:.3}, {scripts:.2} EVALSHA each"
     );
-    drop(gone_on);
     ensure(scripts <= 2.2, format!("{scripts:.2} EVALSHA"))?;
     let enough = rate >= bound(0.85, 0.5) * least;
     ensure(enough, format!("{rate:.0} of {least:.0}"))?;
