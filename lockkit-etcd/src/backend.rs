@@ -229,6 +229,7 @@ impl EtcdStore {
                 Some(created) if at.created.is_none_or(|at| at == created) => Found::Key {
                     created,
                     first: tried.first,
+                    all: tried.all,
                     keys: tried.keys.take(),
                 },
                 _ => Found::Nothing,

@@ -4,11 +4,15 @@
 //! created it, or from one read, and from then on there are only fewer. So nobody has to be told of
 //! new keys, which with many contenders are half of all events, and each would go to all of them.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// So many deletions are remembered for answers that are still under way.
 const REMEMBERED: usize = 1024;
+
+/// More than so many keys are a crowd: those who stand behind it hear of its nearest keys alone.
+pub(crate) const CROWD: i64 = 16;
 
 /// A key is gone since a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub(crate) type Key = (Arc<str>, i64);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Before {
     keys: HashMap<Arc<str>, i64>,
+    /// Whether there are others, farther away.
+    more: bool,
 }
 
 impl Before {
@@ -31,27 +37,51 @@ impl Before {
     pub(crate) fn of(created: i64, keys: &[Key]) -> Self {
         let before = keys.iter().filter(|(_, other)| *other < created);
         let keys = before.cloned().collect();
-        Self { keys }
+        Self { keys, more: false }
+    }
+
+    /// As [`of`](Self::of), with others before those.
+    pub(crate) fn nearest_of(created: i64, keys: &[Key]) -> Self {
+        Self {
+            more: true,
+            ..Self::of(created, keys)
+        }
+    }
+
+    /// Whether these are all.
+    pub(crate) const fn is_complete(&self) -> bool {
+        !self.more
     }
 
     /// A key is gone, unless it has come back since: a client that uses its key again would be taken
-    /// out by the deletion of its former key.
-    pub(crate) fn remove(&mut self, gone: &Gone) {
-        if self
-            .keys
-            .get(&gone.key)
-            .is_some_and(|at| *at < gone.revision)
-        {
+    /// out by the deletion of its former key. Tells whether it was one of these.
+    pub(crate) fn remove(&mut self, gone: &Gone) -> bool {
+        let there = self.keys.get(&gone.key);
+        let removed = there.is_some_and(|at| *at < gone.revision);
+        if removed {
             self.keys.remove(&gone.key);
         }
+        removed
+    }
+
+    /// The last ones: so many at most.
+    pub(crate) fn nearest(&self, most: usize) -> Vec<Arc<str>> {
+        let mut keys: Vec<_> = self.keys.iter().collect();
+        keys.sort_unstable_by_key(|(_, created)| Reverse(**created));
+        keys.truncate(most);
+        keys.into_iter().map(|(key, _)| Arc::clone(key)).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
+    pub(crate) fn is_more_than(&self, most: usize) -> bool {
+        self.keys.len() > most || self.more
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.keys.is_empty() && !self.more
     }
 }
 
@@ -80,10 +110,11 @@ impl Deletions {
         }
     }
 
-    /// Those that came after a revision, perhaps with some that came before it; `None` if some may be
-    /// forgotten.
-    pub(crate) fn after(&self, revision: i64) -> Option<impl Iterator<Item = &Gone>> {
-        (self.since <= revision).then(|| self.latest.iter())
+    /// Those that came after a revision; `None` if some may be forgotten.
+    pub(crate) fn after(&self, revision: i64) -> Option<Vec<Gone>> {
+        let latest = self.latest.iter();
+        let after = latest.filter(|gone| gone.revision > revision);
+        (self.since <= revision).then(|| after.cloned().collect())
     }
 
     pub(crate) fn into_latest(self) -> Vec<Gone> {
@@ -106,20 +137,23 @@ mod tests {
         assert!(Before::of(3, &keys).is_empty());
         let mut before = Before::of(10, &keys);
         assert_eq!(before.len(), 2);
-        before.remove(&gone("b", 11));
-        before.remove(&gone("stranger", 12));
+        assert_eq!(before.nearest(1), ["b".into()]);
+        assert_eq!(before.nearest(3), ["b".into(), "a".into()]);
+        assert!(before.remove(&gone("b", 11)));
+        assert!(!before.remove(&gone("stranger", 12)));
         assert_eq!(before.len(), 1);
-        before.remove(&gone("a", 13));
+        assert!(before.remove(&gone("a", 13)));
         assert!(before.is_empty());
+        assert!(!Before::nearest_of(3, &keys).is_empty());
     }
 
     #[test]
     fn a_key_that_came_back_is_not_taken_for_gone() {
         // Go's client uses its key again: it went at 4 and came back at 8.
         let mut before = Before::of(9, &[("go".into(), 8)]);
-        before.remove(&gone("go", 4));
+        assert!(!before.remove(&gone("go", 4)));
         assert_eq!(before.len(), 1);
-        before.remove(&gone("go", 12));
+        assert!(before.remove(&gone("go", 12)));
         assert!(before.is_empty());
     }
 
@@ -127,13 +161,14 @@ mod tests {
     fn forgotten_deletions_are_not_taken_for_none() {
         let mut deletions = Deletions::since(5);
         assert!(deletions.after(4).is_none());
-        assert_eq!(deletions.after(5).map(Iterator::count), Some(0));
+        assert_eq!(deletions.after(5), Some(Vec::new()));
         for revision in 6..6 + 1024 {
             deletions.push(gone("a", revision));
         }
-        assert_eq!(deletions.after(5).map(Iterator::count), Some(1024));
+        let count = |after| deletions.after(after).map(|them| them.len());
+        assert_eq!((count(5), count(1000)), (Some(1024), Some(29)));
         deletions.push(gone("a", 2000));
         assert!(deletions.after(5).is_none());
-        assert_eq!(deletions.after(6).map(Iterator::count), Some(1024));
+        assert_eq!(deletions.after(6).map(|them| them.len()), Some(1024));
     }
 }

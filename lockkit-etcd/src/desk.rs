@@ -1,7 +1,9 @@
 //! Tickets and what is known of them, from before their first attempt is written to their release.
 
+mod near;
 mod place;
 mod verdict;
+mod view;
 mod views;
 mod watch;
 
@@ -15,8 +17,8 @@ use tokio::sync::Notify;
 
 use self::place::Place;
 pub(crate) use self::verdict::token;
-pub(crate) use self::views::Asking;
-use self::views::View;
+use self::view::View;
+pub(crate) use self::views::{Asking, Reading};
 pub(crate) use self::watch::EtcdWatch;
 use crate::contenders::Key;
 use crate::keys::{contender, number};
@@ -42,11 +44,13 @@ struct State {
     tickets: HashMap<HolderId, Place>,
     /// The locks whose keys are watched, by what their keys begin with.
     views: HashMap<Arc<str>, View>,
-    /// The same by the number of the watch.
-    watched: HashMap<i64, Arc<str>>,
+    /// The watches that the server was asked for, by their numbers.
+    watched: HashMap<i64, Asking>,
+    /// Those that are not needed any more.
+    ended: Vec<i64>,
     tombstones: Tombstones,
-    /// Numbers the watches of this store object.
-    watches: i64,
+    /// Numbers the watches and the reads of this store object.
+    numbers: i64,
 }
 
 /// Where a ticket stands at the server.
@@ -144,7 +148,13 @@ impl Desk {
     pub(crate) fn answered(&self, holder: HolderId, found: Found) {
         let mut guard = self.lock();
         let state = &mut *guard;
-        let Some(place) = state.tickets.get_mut(&holder) else {
+        let State {
+            tickets,
+            views,
+            ended,
+            ..
+        } = &mut *state;
+        let Some(place) = tickets.get_mut(&holder) else {
             return;
         };
         place.unanswered = place.unanswered.saturating_sub(1);
@@ -152,16 +162,17 @@ impl Desk {
             Found::Key {
                 created,
                 first,
+                all,
                 keys,
             } => {
                 place.at.created = Some(created);
                 place.at.held |= first;
                 place.at.told = place.at.session.base();
-                if let Some(keys) = keys {
-                    place.list(&keys);
+                if let Some((keys, all)) = keys.zip(all) {
+                    place.list(&keys, all);
                 }
-                if let Some(view) = state.views.get_mut(&place.at.directory)
-                    && view.settle(holder, place, self.broken).is_err()
+                if let Some(view) = views.get_mut(&place.at.directory)
+                    && view.settle(holder, place, ended, self.broken).is_err()
                 {
                     self.wanted.notify_one();
                 }
@@ -201,7 +212,9 @@ impl Desk {
     /// How many stand before a ticket, as far as the watch of its lock knows.
     pub(crate) fn ahead(&self, holder: HolderId) -> Option<u32> {
         let state = self.lock();
-        let before = state.tickets.get(&holder)?.before.as_ref()?;
+        let place = state.tickets.get(&holder)?;
+        let view = state.views.get(&place.at.directory)?;
+        let before = place.before.as_ref().filter(|_| view.tells_all())?;
         u32::try_from(before.len()).ok()
     }
 
@@ -287,11 +300,12 @@ impl Desk {
 /// What an attempt has found.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// The ticket's own key, whether it is the first, and the keys at the revision that created it, if
-    /// it is new.
+    /// The ticket's own key, whether it is the first, and if it is new how many keys there were at the
+    /// revision that created it, and which.
     Key {
         created: i64,
         first: bool,
+        all: Option<i64>,
         keys: Option<Vec<Key>>,
     },
     /// No key of the ticket; nothing was made.

@@ -72,6 +72,11 @@ pub(crate) fn contender(directory: &str, lease: i64, number: u64) -> String {
     format!("{directory}{lease:x}-{number}")
 }
 
+/// All but the number of a key: its lock, and its lease.
+pub(crate) fn lease(key: &str) -> &str {
+    key.rsplit_once('-').map_or(key, |(lease, _)| lease)
+}
+
 /// The number of a key of ours.
 pub(crate) fn number(key: &[u8]) -> Option<u64> {
     let (_, number) = std::str::from_utf8(key).ok()?.rsplit_once('-')?;
@@ -138,6 +143,7 @@ mod tests {
             ("a-b/694d7c3f-12", Some(12))
         );
         assert_eq!(number(b"a-b/694d7c3f"), None);
+        assert_eq!(lease(&key), "a-b/694d7c3f");
     }
 
     #[test]

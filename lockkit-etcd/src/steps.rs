@@ -6,11 +6,11 @@ use etcd_client::{
 };
 use lockkit_core::backend::Ticket;
 
-use crate::contenders::Key;
+use crate::contenders::{CROWD, Key};
 use crate::desk::Standing;
 
-/// So many keys are listed in the answer to an attempt. Behind more, a waiter reads them once.
-const LISTED: i64 = 200;
+/// So many keys are listed in the answer to an attempt, those that were created last.
+const LISTED: i64 = CROWD + 1;
 
 /// What an attempt has found.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Tried {
     pub(crate) first: bool,
     /// How many keys there are, if the own one is new.
     pub(crate) all: Option<i64>,
-    /// The keys at the revision that created the own one, if it is new and they are not too many.
+    /// The last keys at the revision that created the own one, if it is new.
     pub(crate) keys: Option<Vec<Key>>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn tried(at: &Standing, answer: &TxnResponse) -> Option<Tried> {
                     created: Some(revision),
                     first: all == 1,
                     all: Some(all),
-                    keys: complete.then(|| keys(listed)),
+                    keys: Some(keys(listed)),
                 });
             };
             // A repeated attempt. Where not all are listed, its next look tells whether it is the first.
@@ -150,8 +150,12 @@ fn own(at: &Standing) -> TxnOp {
 }
 
 fn listed(directory: &str) -> TxnOp {
-    let options = GetOptions::new().with_prefix().with_keys_only();
-    TxnOp::get(directory, Some(options.with_limit(LISTED)))
+    let options = GetOptions::new()
+        .with_prefix()
+        .with_sort(SortTarget::Create, SortOrder::Descend)
+        .with_limit(LISTED)
+        .with_keys_only();
+    TxnOp::get(directory, Some(options))
 }
 
 fn first(directory: &str) -> TxnOp {

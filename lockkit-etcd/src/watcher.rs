@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::contenders::Gone;
-use crate::desk::{Asking, Desk};
+use crate::desk::{Asking, Desk, Reading};
 use crate::link::{Link, Opened};
 use crate::steps;
 
@@ -55,7 +55,7 @@ impl Watcher {
         };
         let limit = self.link.request_timeout();
         let mut client = opened.client.watch_client();
-        let stream = client.watch(first.directory.as_bytes(), Some(options(first.watch)));
+        let stream = client.watch(range(first), Some(options(first)));
         let Ok(Ok(stream)) = timeout(limit, stream).await else {
             self.link.give_up(&Ok(opened));
             return;
@@ -94,7 +94,7 @@ impl Watcher {
                     }
                 }
                 _ = ticks.tick() => {
-                    for watch in self.desk.take_idle() {
+                    for watch in self.desk.take_ended() {
                         if sender.cancel(watch).await.is_err() {
                             return;
                         }
@@ -127,7 +127,10 @@ impl Watcher {
             return;
         }
         if response.created() {
-            self.desk.opened(watch);
+            let revision = response
+                .header()
+                .map_or(i64::MAX, |header| header.revision());
+            self.desk.opened(watch, revision);
             self.read();
             return;
         }
@@ -143,42 +146,63 @@ impl Watcher {
 
     /// Reads the keys of the locks that want it.
     fn read(&self) {
-        for asking in self.desk.take_unread() {
-            let reading = read(Arc::clone(&self.link), Arc::clone(&self.desk), asking);
+        for reading in self.desk.take_unread() {
+            let reading = read(Arc::clone(&self.link), Arc::clone(&self.desk), reading);
             // Detached: it ends when the watch does.
             drop(self.runtime.spawn(reading));
         }
     }
 }
 
-fn options(watch: i64) -> WatchOptions {
+/// The key of a watch, or what the keys begin with.
+fn range(asking: &Asking) -> &[u8] {
+    asking.key.as_ref().unwrap_or(&asking.directory).as_bytes()
+}
+
+fn options(asking: &Asking) -> WatchOptions {
     let deletions = [WatchFilterType::NoPut];
-    let options = WatchOptions::new().with_prefix().with_watch_id(watch);
-    options.with_filters(deletions)
+    let options = WatchOptions::new().with_watch_id(asking.watch);
+    let options = options.with_filters(deletions);
+    match asking.key {
+        Some(_) => options,
+        None => options.with_prefix(),
+    }
 }
 
 async fn ask(sender: &mut WatchRequestSender, wanted: &[Asking]) -> Option<()> {
     for asking in wanted {
-        let key = asking.directory.as_bytes();
-        sender.watch(key, Some(options(asking.watch))).await.ok()?;
+        let watch = sender.watch(range(asking), Some(options(asking)));
+        watch.await.ok()?;
     }
     Some(())
 }
 
-/// Reads the keys of a lock whose events come.
-async fn read(link: Arc<Link>, desk: Arc<Desk>, asking: Asking) {
-    while desk.is_reading(asking.watch) {
+/// Reads the keys of a lock whose events come. What one server knows will do for who waits alone behind
+/// many, if it knows what was told: nothing is ever created before a key that is there.
+async fn read(link: Arc<Link>, desk: Arc<Desk>, reading: Reading) {
+    let mut alone = reading.until.is_some();
+    while desk.is_reading(&reading) {
         let answer = link
             .ask("watch", link.request_timeout(), |client| {
-                let key = asking.directory.as_bytes().to_vec();
+                let key = reading.directory.as_bytes().to_vec();
                 let options = GetOptions::new().with_prefix().with_keys_only();
+                // No bound is written as 0.
+                let options = options.with_max_create_revision(reading.until.unwrap_or(0));
+                let options = if alone {
+                    options.with_serializable()
+                } else {
+                    options
+                };
                 async move { client.kv_client().get(key, Some(options)).await }
             })
             .await;
         match answer {
             Ok(answer) => {
                 let revision = answer.header().map_or(0, |header| header.revision());
-                desk.read(asking.watch, revision, &steps::keys(&answer));
+                if std::mem::take(&mut alone) && revision < reading.least {
+                    continue;
+                }
+                desk.read(&reading, revision, &steps::keys(&answer));
                 return;
             }
             Err(_) => sleep(PAUSE).await,

@@ -1,10 +1,15 @@
 //! Who is served when.
 
+use std::time::Duration;
+
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
 
 use crate::world::{LONG, SOON, client, contenders, keys, taker};
+
+/// What a hand-off may take: less than the time after which waiters look by themselves.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Each waiter is a process of its own; one is this one, with a store beside that of the holder.
 pub(crate) async fn nine_waiters_in_nine_processes_are_served_in_order() -> Outcome {
@@ -60,5 +65,48 @@ pub(crate) async fn nine_waiters_in_nine_processes_are_served_in_order() -> Outc
         taker.run("release").await?;
     }
     contenders(&mut asker, 0).await?;
+    Ok(())
+}
+
+/// Who stands behind many hears only of those right before it, whatever becomes of those.
+pub(crate) async fn behind_a_crowd_each_is_served_at_once_and_in_order() -> Outcome {
+    const WAITERS: usize = 26;
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let mut locks = Vec::new();
+    for _ in 0..=WAITERS {
+        locks.push(client(&cluster, LONG).await?.lock("jobs")?);
+    }
+    // The second time most of them have the same neighbours as before.
+    for _ in 0..2 {
+        let mut held = locks[WAITERS].acquire().await?;
+        let mut waiters = Vec::new();
+        for (place, lock) in locks[..WAITERS].iter().enumerate() {
+            waiters.push((place, acquire(lock)));
+            contenders(&mut asker, place + 2).await?;
+        }
+        // They give up: the second before one, the first, and both.
+        for place in [24, 21, 19, 18] {
+            waiters.remove(place).1.cancel().await;
+        }
+        let queue = contenders(&mut asker, waiters.len() + 1).await?;
+        // This one begins again, behind all.
+        let waiter = waiters.remove(20);
+        asker.delete(&*queue[21], None).await?;
+        waiters.push(waiter);
+        contenders(&mut asker, waiters.len() + 1).await?;
+        for (place, waiter) in waiters {
+            let last = held.token();
+            held.release().await?;
+            held = match within(AT_ONCE, waiter.soon()).await {
+                Ok(guard) => guard??,
+                Err(late) => return Err(Failure::new(format!("waiter {place}: {late}"))),
+            };
+            let after = held.token() > last;
+            ensure(after, format!("waiter {place} is served out of order"))?;
+        }
+        held.release().await?;
+        contenders(&mut asker, 0).await?;
+    }
     Ok(())
 }

@@ -21,7 +21,10 @@ pub(super) struct Place {
     pub(super) bell: Option<Arc<Notify>>,
     /// Who stood before it when its key was created, until the watch of its lock takes that over.
     pub(super) listed: Option<Before>,
-    /// Who stands before it now. Known only while the deletions of all keys of its lock are told.
+    /// How many there were with it then.
+    pub(super) all: i64,
+    /// Who stands before it now. Known only while the deletions of all of them are told, or at least
+    /// of those that stand nearest: then some may be gone.
     pub(super) before: Option<Before>,
 }
 
@@ -35,6 +38,7 @@ impl Place {
             told_loss: false,
             bell: None,
             listed: None,
+            all: 0,
             before: None,
         }
     }
@@ -47,12 +51,19 @@ impl Place {
         self.lost = None;
         self.told_loss = false;
         self.listed = None;
+        self.all = 0;
         self.before = None;
     }
 
-    /// The keys at the revision that created its own.
-    pub(super) fn list(&mut self, keys: &[Key]) {
-        self.listed = self.at.created.map(|created| Before::of(created, keys));
+    /// The last keys at the revision that created its own, of so many that there were.
+    pub(super) fn list(&mut self, keys: &[Key], all: i64) {
+        let before = if i64::try_from(keys.len()).is_ok_and(|listed| listed < all) {
+            Before::nearest_of
+        } else {
+            Before::of
+        };
+        self.all = all;
+        self.listed = self.at.created.map(|created| before(created, keys));
     }
 
     pub(super) fn lose(&mut self, reason: LossReason) {

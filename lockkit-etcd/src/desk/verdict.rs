@@ -10,16 +10,17 @@ use crate::mutant::{Broken, EtcdMutant};
 impl Place {
     /// A key of its lock is gone. Nothing is decided on it before all that went with the same revision
     /// are known: a lease that ends takes the key of a holder and that of a waiter of the same client
-    /// in one.
-    pub(super) fn deleted(&mut self, gone: &Gone, broken: Broken) {
+    /// in one. Tells whether it stood before its own.
+    pub(super) fn deleted(&mut self, gone: &Gone, broken: Broken) -> bool {
         if gone.key == self.at.key {
             // Nobody else ever has this key.
             if self.at.created.is_some_and(|at| at < gone.revision) {
                 self.vanish(broken);
             }
-        } else if let Some(before) = &mut self.before {
-            before.remove(gone);
+            return false;
         }
+        let before = self.before.as_mut();
+        before.is_some_and(|before| before.remove(gone))
     }
 
     /// The keys of its lock were read at a revision.
