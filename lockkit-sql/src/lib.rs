@@ -26,6 +26,8 @@ mod mysql;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod remembered;
 mod row;
 mod schema;
 #[cfg(feature = "sqlite")]

@@ -1,11 +1,12 @@
 //! Limits of the pool, of time, and of what the server lets be written.
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::task::{acquire, soon, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::backend::{Release, Ticket};
+use lockkit_core::backend::{Attempt, Release, Ticket};
 use lockkit_core::{
     ClientId, DistributedLock as _, Error, Guard, HolderId, Lease, LockClient, LockName,
     Outcome as Told,
@@ -14,7 +15,7 @@ use lockkit_sql::{Problem, Source, SqlFault, SqlStore};
 use tokio::time::sleep;
 
 use crate::world::{
-    Database, LONG, SOON, Section, TTL, WAYS, builder, client, locks, only_rows_left,
+    Database, LONG, Maria, SOON, Section, TTL, WAYS, builder, client, locks, only_rows_left,
 };
 
 /// What is wrong, as a program reads it from the error.
@@ -62,9 +63,9 @@ pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
         guards.push(client.lock(format!("held/{number}"))?.acquire().await?);
     }
     let locked = D::row_lock("held/7", TTL * 3);
-    let server = std::sync::Arc::new(server);
+    let server = Arc::new(server);
     let foreign = spawn({
-        let server = std::sync::Arc::clone(&server);
+        let server = Arc::clone(&server);
         async move { server.run(&locked).await }
     });
     sleep(TTL * 2).await;
@@ -100,14 +101,14 @@ pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
 
 /// A stranger has the row of a hold locked when it is released.
 pub(crate) async fn a_release_waits_for_no_locked_row<D: Database>() -> Outcome {
-    let server = std::sync::Arc::new(D::start().await?);
+    let server = Arc::new(D::start().await?);
     let store = builder(&*server, "lease").connect().await?;
     let holder = HolderId::new(ClientId::random(), 1);
     let ticket = Ticket::new(LockName::new("jobs")?, holder, LONG);
     store.attempt(&ticket).await?;
     let locked = D::row_lock("jobs", TTL);
     let foreign = spawn({
-        let server = std::sync::Arc::clone(&server);
+        let server = Arc::clone(&server);
         async move { server.run(&locked).await }
     });
     sleep(TTL / 3).await;
@@ -119,6 +120,54 @@ pub(crate) async fn a_release_waits_for_no_locked_row<D: Database>() -> Outcome 
     ensure(released == Release::Released, "it did not hold any more")?;
     let errors = server.errors().await?;
     ensure(errors.is_empty(), format!("{errors:?}"))?;
+    drop(store);
+    only_rows_left(&*server).await
+}
+
+/// Who was given a lock each time that it asked does not pass over its row while that is locked, but waits
+/// for it, a second at most. A mere try does not, nor does whoever asks again.
+pub(crate) async fn a_calm_lock_waits_a_moment_for_its_row() -> Outcome {
+    const MOMENT: Duration = Duration::from_millis(500);
+    let server = Arc::new(Maria::start().await?);
+    let store = builder(&*server, "lease").connect().await?;
+    let ticket = |number| -> Outcome<Ticket> {
+        let holder = HolderId::new(ClientId::random(), number);
+        Ok(Ticket::new(LockName::new("jobs")?, holder, LONG))
+    };
+    let calm = async || -> Outcome {
+        for number in 0..6 {
+            let ticket = ticket(number)?;
+            store.attempt(&ticket).await?;
+            store.release(&ticket).await?;
+        }
+        Ok(())
+    };
+    let lock_row = async |span| {
+        let (server, locked) = (Arc::clone(&server), Maria::row_lock("jobs", span));
+        let foreign = spawn(async move { server.run(&locked).await });
+        sleep(MOMENT / 2).await;
+        foreign
+    };
+    calm().await?;
+    let held = ticket(7)?;
+    store.attempt(&held).await?;
+    let foreign = lock_row(MOMENT).await;
+    let released = within(MOMENT, store.release(&held)).await??;
+    ensure(released == Release::Released, "it did not hold any more")?;
+    foreign.soon().await??;
+    calm().await?;
+    let foreign = lock_row(TTL).await;
+    let tried = ticket(8)?.with_enqueue(false);
+    let waits = within(MOMENT, store.attempt(&ticket(9)?)).await;
+    ensure(waits.is_err(), "it did not wait")?;
+    for other in [tried, ticket(10)?] {
+        let answer = within(MOMENT, store.attempt(&other)).await??;
+        ensure(
+            matches!(answer, Attempt::Held { .. }),
+            format!("{answer:?}"),
+        )?;
+    }
+    foreign.soon().await??;
     drop(store);
     only_rows_left(&*server).await
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockkit_core::{BackendError, LockName};
 
 use super::error::ERRORS;
+use super::session::code;
 use super::steps::Mysql;
 use super::{SPELLING, message};
 use crate::dialect::Which;
@@ -59,15 +60,8 @@ impl Mysql {
         }
         match self.ask(operation, &format!("KILL {session}")).await {
             // It has ended by itself.
-            Err(error) if has_code(&error, "1094") => Ok(()),
+            Err(error) if code(&error) == Some("1094") => Ok(()),
             answered => answered.map(drop),
         }
     }
-}
-
-fn has_code(error: &BackendError, code: &str) -> bool {
-    use std::error::Error as _;
-    let fault = error.source();
-    let fault = fault.and_then(|it| it.downcast_ref::<crate::SqlFault>());
-    fault.is_some_and(|fault| fault.code() == Some(code))
 }

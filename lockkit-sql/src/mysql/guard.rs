@@ -20,6 +20,8 @@ impl Inside for Mysql {
         token: FencingToken,
         transaction: &mut Transaction<'_, sqlx::MySql>,
     ) -> Result<bool, BackendError> {
+        // Its release is not to wait for the end of this transaction.
+        self.wanted(ticket);
         let values = Values::of(ticket).number("token", token.get().cast_signed());
         let text = self.statements.guard.with(&values, SPELLING);
         let answers = inside("guard", transaction, &text).await?;

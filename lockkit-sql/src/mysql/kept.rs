@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use super::SPELLING;
 use super::message::{self, Answer};
-use crate::SqlFault;
+use super::session;
 use crate::statement::{Statement, Values, micros};
 
 /// A statement as the server prepares it, and what belongs into its places, in their order.
@@ -87,8 +87,7 @@ impl Message {
 /// The session does not know the statement, or the server keeps no more of them, or none of this
 /// kind. Nothing was carried out.
 pub(super) fn is_unprepared(error: &BackendError) -> bool {
-    let fault = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-    let code = fault.and_then(|fault: &SqlFault| fault.code());
+    let code = session::code(error);
     matches!(code, Some("1243" | "1295" | "1461" | "1615"))
 }
 

@@ -1,6 +1,7 @@
 //! MySQL and MariaDB: rows that are locked for a moment by each step, or for as long as a hold lasts.
 
 mod admin;
+mod again;
 mod config;
 mod definition;
 mod error;
@@ -51,6 +52,7 @@ struct Statements {
     /// The same of a lease, for sessions that keep it.
     acquire_kept: Kept,
     release_kept: Kept,
+    again: Option<Again>,
     acquire: Statement,
     acquire_new: Statement,
     pin: Statement,
@@ -68,13 +70,25 @@ struct Statements {
     txlock: Statement,
 }
 
+/// What MariaDB is sent for a lock that nobody else wants.
+#[derive(Debug)]
+struct Again {
+    acquire: Kept,
+    release: Kept,
+}
+
 impl Statements {
     /// `maria`: which make of server it is.
     fn new(table: &Table, maria: bool, change: impl Fn(&str) -> String) -> Self {
         let read = |file: &str| Statement::new(&words(&change(file), maria), table, SPELLING);
         let acquire = read(include_str!("../sql/mysql/acquire.sql"));
         let release = read(include_str!("../sql/mysql/release.sql"));
+        let again = || Again {
+            acquire: Kept::new(&read(include_str!("../sql/mysql/acquire_again.sql"))),
+            release: Kept::new(&read(include_str!("../sql/mysql/release_again.sql"))),
+        };
         Self {
+            again: maria.then(again),
             acquire_kept: Kept::new(&acquire),
             release_kept: Kept::new(&release),
             acquire,

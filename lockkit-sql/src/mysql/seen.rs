@@ -1,38 +1,13 @@
-//! What the answers of the server mean, and what is remembered of them.
+//! What the answers of the server mean.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use lockkit_core::BackendError;
 use lockkit_core::backend::{Attempt, Grant, Release, Ticket};
-use lockkit_core::{BackendError, LockName};
 
 use super::error::ERRORS;
 use super::message::{self, Answer};
 use crate::row;
-
-/// Names that are known to have a row, so that the shorter message will do.
-#[derive(Debug, Default)]
-pub(super) struct Known(Mutex<HashSet<LockName>>);
-
-impl Known {
-    const MOST: usize = 65_536;
-
-    pub(super) fn has(&self, name: &LockName) -> bool {
-        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        names.contains(name)
-    }
-
-    pub(super) fn add(&self, name: &LockName) {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if names.len() >= Self::MOST {
-            names.clear();
-        }
-        if !names.contains(name) {
-            names.insert(name.clone());
-        }
-    }
-}
 
 /// What a message of `acquire.sql` answered: the token, if the lock is
 /// given.

@@ -5,6 +5,7 @@ use lockkit_core::{BackendError, Outcome};
 use super::error::ERRORS;
 use super::kept::Message;
 use super::message::Answer;
+use crate::SqlFault;
 use crate::error::Phase;
 use crate::pool::{Pool, Taken, Use};
 
@@ -61,6 +62,11 @@ pub(super) fn failed(
 /// So often a conflict of transactions is answered by another try.
 const CONFLICTS: u32 = 5;
 
+/// Somebody had a row locked for longer than the statement waits.
+pub(super) fn is_locked(error: &BackendError) -> bool {
+    code(error) == Some("1205")
+}
+
 /// A deadlock, or a row that changed under a snapshot of the application's isolation.
 pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else {
@@ -68,4 +74,10 @@ pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
     };
     let error = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
     error.is_some_and(|error| matches!(error.number(), 1213 | 1020))
+}
+
+/// The server's number of an error.
+pub(super) fn code(error: &BackendError) -> Option<&str> {
+    let fault = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    fault.and_then(|fault: &SqlFault| fault.code())
 }

@@ -9,12 +9,13 @@ use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch}
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Queueing};
 use tokio::time::sleep;
 
+use super::again::Calm;
 use super::definition::definitions;
 use super::error::ERRORS;
 use super::kept::{Kept, Message, is_unprepared};
 use super::message::{self, Answer};
 use super::pins::Pins;
-use super::seen::{Known, Seen, granted, released, taken};
+use super::seen::{Seen, granted, released, taken};
 use super::session::send;
 use super::{SPELLING, Statements, ddl};
 use crate::backend::Counts;
@@ -24,6 +25,7 @@ use crate::dialect::{Source, Steps, Which};
 use crate::error::Problem;
 use crate::looks;
 use crate::pool::{Pool, Use};
+use crate::remembered::Remembered;
 use crate::row::Row;
 use crate::schema::{Schema, misfit};
 use crate::statement::{Values, micros};
@@ -47,10 +49,11 @@ pub struct Mysql {
     pub(super) pool: Arc<Pool<sqlx::MySql>>,
     carrier: Arc<Carrier>,
     /// Whether sessions keep statements ready.
-    keeps: AtomicBool,
+    pub(super) keeps: AtomicBool,
     pub(super) statements: Statements,
     pub(super) pins: Option<Pins>,
-    known: Known,
+    /// Names that have a row, for which shorter messages will do.
+    pub(super) known: Remembered<Calm>,
 }
 
 impl Mysql {
@@ -94,7 +97,7 @@ impl Mysql {
 
     /// A caller that is not polled does not keep a connection from others; one that is dropped takes
     /// the request with it.
-    async fn send(
+    pub(super) async fn send(
         &self,
         operation: &'static str,
         by: Use,
@@ -110,7 +113,14 @@ impl Mysql {
     }
 
     async fn attempt_lease(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let mut whole = !self.known.has(&ticket.name);
+        // A mere try waits for nobody.
+        if ticket.enqueue
+            && let Some(given) = self.acquire_again(ticket).await?
+        {
+            return Ok(given);
+        }
+        let known = self.known.get(&ticket.name);
+        let (mut whole, mut at_once) = (known.is_none(), true);
         let mut pauses = looks::pauses();
         loop {
             let answers = if whole {
@@ -123,9 +133,11 @@ impl Mysql {
                 self.ask_kept("attempt", kept, ticket, text).await?
             };
             if let Some(token) = taken(&answers) {
-                self.known.add(&ticket.name);
+                self.given(ticket, at_once);
                 return granted(token, ticket);
             }
+            at_once = false;
+            self.wanted(ticket);
             let look = self.statements.look_again(ticket);
             let seen = Seen::read(self.ask("attempt", &look).await?.first());
             whole = seen.is_none();
@@ -142,6 +154,9 @@ impl Mysql {
     }
 
     async fn release_lease(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        if self.release_again(ticket).await? {
+            return Ok(Release::Released);
+        }
         for _ in 0..2 {
             let kept = &self.statements.release_kept;
             let text = || self.statements.release(ticket);
@@ -276,7 +291,7 @@ impl Steps for Mysql {
             keeps: AtomicBool::new(options.prepare && matches!(source, Source::Own(_))),
             pool: Arc::new(Pool::new(source, &options, ERRORS)),
             carrier: Arc::default(),
-            known: Known::default(),
+            known: Remembered::default(),
         };
         if this.is_maria().await? {
             this.statements = Statements::new(&options.table, true, change);

@@ -1,10 +1,9 @@
 //! Attempts: the row is taken, and pinned where that is wished.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
+use lockkit_core::BackendError;
 use lockkit_core::backend::{Attempt, Grant, Renewal, Ticket};
-use lockkit_core::{BackendError, LockName};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use tokio::time::{Instant, sleep};
@@ -14,9 +13,6 @@ use super::kept::Kind;
 use super::pin::Pins;
 use super::session::{Seen, Verdict, is_pin, unreadable};
 use crate::{looks, row};
-
-/// Names of which it is remembered that the shorter statement will do.
-const KNOWN: usize = 65_536;
 
 /// Of the release of a lock for which somebody had left a note it is certain for so long that it will be
 /// told. Far less than is left of a note when it is written anew.
@@ -36,10 +32,12 @@ pub(super) enum Known {
 impl Known {
     fn of(seen: &Seen) -> Self {
         let noted = seen.noted_for();
-        match seen.token {
-            _ if !noted.is_zero() => Self::Told(Instant::now() + noted.min(TOLD)),
-            Some(_) => Self::Calm,
-            None => Self::Busy,
+        if !noted.is_zero() {
+            Self::Told(Instant::now() + noted.min(TOLD))
+        } else if seen.token.is_some() {
+            Self::Calm
+        } else {
+            Self::Busy
         }
     }
 
@@ -55,35 +53,12 @@ impl Known {
 }
 
 impl Postgres {
-    /// What was last seen of the row of a lock.
-    fn known(&self, name: &LockName) -> Option<Known> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(name).copied()
-    }
-
-    fn learn(&self, name: &LockName, seen: Known) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get_mut(name) {
-            *known = seen;
-            return;
-        }
-        if known.len() >= KNOWN {
-            known.clear();
-        }
-        known.insert(name.clone(), seen);
-    }
-
-    fn forget_row(&self, name: &LockName) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.remove(name);
-    }
-
     /// Asks again while the row is locked for the moment, which says nothing. Of a lock that was free of
     /// late it asks no more at first than whether it is free, and a waiter asks nothing else while it is
     /// certain to be told of the release.
     pub(super) async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let note = self.push && ticket.enqueue;
-        let known = self.known(&ticket.name);
+        let known = self.known.get(&ticket.name);
         let told = note && known.is_some_and(Known::is_told);
         if told || known.is_some_and(Known::is_calm) {
             let rows = self.step("attempt", Kind::Acquire, ticket, note).await?;
@@ -115,9 +90,9 @@ impl Postgres {
     fn seen(&self, ticket: &Ticket, rows: &[PgRow]) -> Result<Seen, BackendError> {
         let seen = Seen::read(rows).map_err(|_| unreadable("attempt"))?;
         if seen.known || seen.token.is_some() {
-            self.learn(&ticket.name, Known::of(&seen));
+            self.known.set(&ticket.name, Known::of(&seen));
         } else {
-            self.forget_row(&ticket.name);
+            self.known.forget(&ticket.name);
         }
         Ok(seen)
     }

@@ -1,8 +1,7 @@
 //! The steps of the contract.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,6 +23,7 @@ use crate::config::{Options, Wake};
 use crate::dialect::{Source, Steps, Which};
 use crate::error::Problem;
 use crate::pool::{Pool, Use};
+use crate::remembered::Remembered;
 use crate::row::Row;
 use crate::schema::{Schema, misfit};
 use crate::table::Table;
@@ -53,8 +53,8 @@ pub struct Postgres {
     listening: PgPool,
     pub(super) statements: Arc<Statements>,
     desk: Arc<Desk>,
-    /// Names that have a row.
-    pub(super) known: Mutex<HashMap<LockName, Known>>,
+    /// Names that have a row, and what was last seen of it.
+    pub(super) known: Remembered<Known>,
     pub(super) push: bool,
     /// Where holds are pinned.
     pins: Option<Pins>,
@@ -291,7 +291,7 @@ impl Steps for Postgres {
             listening,
             desk,
             statements,
-            known: Mutex::default(),
+            known: Remembered::default(),
             push: options.wake == Wake::Push,
             pins,
         };

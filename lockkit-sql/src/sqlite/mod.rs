@@ -38,6 +38,7 @@ pub(crate) fn ddl(table: &Table) -> String {
 #[derive(Debug)]
 struct Statements {
     acquire: Arc<str>,
+    acquire_again: Arc<str>,
     look_again: Arc<str>,
     renew: Arc<str>,
     renew_many: [Batch; 3],
@@ -57,6 +58,7 @@ impl Statements {
         let read = |file: &str| Arc::from(statement(file).with(&Values::new(), SPELLING));
         Self {
             acquire: read(include_str!("../sql/sqlite/acquire.sql")),
+            acquire_again: read(include_str!("../sql/sqlite/acquire_again.sql")),
             look_again: read(include_str!("../sql/sqlite/look_again.sql")),
             renew: read(include_str!("../sql/sqlite/renew.sql")),
             renew_many: Batch::all(&statement(include_str!("../sql/sqlite/renew_many.sql"))),

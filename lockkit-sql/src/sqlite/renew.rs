@@ -8,7 +8,7 @@ use lockkit_core::backend::{Renewal, Ticket};
 use sqlx::Row as _;
 
 use super::SPELLING;
-use super::steps::{Sqlite, Value};
+use super::steps::{Sqlite, Value, lease};
 use crate::statement::{Statement, Values, micros};
 
 type Renewed = Result<Renewal, BackendError>;
@@ -94,12 +94,8 @@ impl Sqlite {
     }
 
     async fn renew_one(&self, ticket: &Ticket) -> Renewed {
-        let values = [
-            Value::name(&ticket.name),
-            Value::holder(ticket),
-            Value::Number(micros(ticket.ttl)),
-        ];
-        let rows = self.run("renew", &self.statements().renew, values).await?;
+        let renew = &self.statements().renew;
+        let rows = self.run("renew", renew, lease(ticket)).await?;
         Ok(if rows.is_empty() {
             Renewal::NotHeld
         } else {

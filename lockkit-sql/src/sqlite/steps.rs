@@ -1,12 +1,12 @@
 //! The steps of the contract.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use futures_util::TryStreamExt as _;
 use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
-use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
+use lockkit_core::{BackendError, Capabilities, FencingToken, LockName, Outcome};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use sqlx::{
     AssertSqlSafe, Connection as _, Either, Executor as _, Row as _, SqliteConnection, SqlitePool,
@@ -20,6 +20,7 @@ use crate::carry::Carrier;
 use crate::config::Options;
 use crate::dialect::{Source, Steps, Which};
 use crate::error::{Phase, Problem};
+use crate::remembered::Remembered;
 use crate::row::{self, Row};
 use crate::schema::{Schema, definition, misfit};
 use crate::statement::micros;
@@ -42,6 +43,8 @@ const COLUMNS: [(&str, &str); 6] = [
 pub struct Sqlite {
     connections: Connections,
     statements: Statements,
+    /// Names whose lock was given to this client the last time that it asked.
+    calm: Remembered<()>,
 }
 
 /// One writer is all that a file can have; more connections would only wait for each other.
@@ -226,6 +229,18 @@ impl Sqlite {
         columns.map_err(|_| ERRORS.unreadable("open"))
     }
 
+    /// Takes a lock that nobody has held since, as it seems; `None` if it was not so.
+    async fn acquire_again(&self, ticket: &Ticket) -> Result<Option<FencingToken>, BackendError> {
+        let Some((number, token)) = token_now() else {
+            return Ok(None);
+        };
+        let [name, holder, ttl] = lease(ticket);
+        let values = [name, holder, ttl, Value::Number(number)];
+        let again = &self.statements.acquire_again;
+        let answer = self.ask("attempt", again, values).await?;
+        Ok((answer.changed > 0).then_some(token))
+    }
+
     /// When a lock that an attempt found held becomes free by itself.
     async fn held(&self, name: &LockName) -> Result<Attempt, BackendError> {
         let values = [Value::name(name)];
@@ -240,6 +255,26 @@ impl Sqlite {
         }
         Ok(held)
     }
+}
+
+/// What the statements of a lease begin with: name, ticket, length.
+pub(super) fn lease(ticket: &Ticket) -> [Value; 3] {
+    [
+        Value::name(&ticket.name),
+        Value::holder(ticket),
+        Value::Number(micros(ticket.ttl)),
+    ]
+}
+
+/// A token of this moment, as the statements make them: SQLite has no clock but that of its process.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is what `unixepoch` reads; no lease depends on it, and the row refuses a token that does not grow"
+)]
+fn token_now() -> Option<(i64, FencingToken)> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let number = i64::try_from(now.as_micros()).ok()?;
+    Some((number, row::token(number)?))
 }
 
 fn read(row: &SqliteRow) -> Result<Row, sqlx::Error> {
@@ -282,25 +317,27 @@ impl Steps for Sqlite {
         let this = Self {
             connections,
             statements: Statements::new(&options.table, change),
+            calm: Remembered::default(),
         };
         this.prepare(&options.table, options.schema).await?;
         Ok(this)
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let values = [
-            Value::name(&ticket.name),
-            Value::holder(ticket),
-            Value::Number(micros(ticket.ttl)),
-        ];
-        let rows = self
-            .run("attempt", &self.statements.acquire, values)
-            .await?;
+        if self.calm.get(&ticket.name).is_some()
+            && let Some(token) = self.acquire_again(ticket).await?
+        {
+            return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+        }
+        let acquire = &self.statements.acquire;
+        let rows = self.run("attempt", acquire, lease(ticket)).await?;
         let Some(row) = rows.first() else {
+            self.calm.forget(&ticket.name);
             return self.held(&ticket.name).await;
         };
         let token = row.try_get(0).ok().and_then(row::token);
         let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
+        self.calm.set(&ticket.name, ());
         Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
     }
 

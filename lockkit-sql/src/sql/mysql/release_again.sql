@@ -1,0 +1,9 @@
+-- Ends a hold of MariaDB whose lease stands, of a lock that nobody else wanted of late: acquire_again.sql
+-- says why.
+-- name, holder. Changes a row if it did; else release.sql asks for the rest.
+SET STATEMENT innodb_lock_wait_timeout = 1 FOR
+UPDATE {table} AS l FORCE INDEX (PRIMARY)
+SET l.holder = NULL,
+    l.expires_at = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+WHERE l.name = {name} AND l.holder = {holder} AND l.pinned = 0
+  AND l.expires_at >= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
