@@ -76,6 +76,7 @@ impl Before {
         self.keys.len()
     }
 
+    /// Whether there are more of them than so many, as far as is known.
     pub(crate) fn is_more_than(&self, most: usize) -> bool {
         self.keys.len() > most || self.more
     }

@@ -25,8 +25,8 @@ pub(crate) struct Tried {
     pub(crate) keys: Option<Vec<Key>>,
 }
 
-/// Takes a place: the key is put, and all of them are listed. What was created first holds. A key that
-/// was there before stays the one that was created then, and the answer tells it.
+/// Takes a place: the key is put, and the last of them are listed. What was created first holds. A key
+/// that was there before stays the one that was created then, and the answer tells it.
 ///
 /// Nothing is compared: a request of less than 256 bytes goes out in one piece.
 pub(crate) fn queue(at: &Standing, ticket: &Ticket) -> Txn {
