@@ -128,7 +128,7 @@ impl LockClient {
         // What is still held after the grace is lost now.
         let _ = timeout(grace, core.table.nothing_held()).await;
         core.keeper.stop(LossReason::Shutdown);
-        timeout(core.timeout, core.reaper.idle())
+        timeout(core.timeout, core.reaper.settled())
             .await
             .map_err(|_| {
                 BackendError::timeout(core.store.backend(), "release", core.timeout).into()

@@ -250,6 +250,11 @@ impl Line {
             return None;
         }
         let core = &self.core;
+        // Ends when the hold has begun, or the release is outstanding.
+        let _attempting = core.reaper.attempting();
+        if core.is_closing() {
+            core.table.fail(&self.key, &Error::Shutdown, |_| true);
+        }
         let mut taken = false;
         while let Some(waiter) = core.table.pop(&self.key) {
             if waiter.reply.is_closed() && !core.broken.is(Mutant::CancelledWaiterKeepsTurn) {

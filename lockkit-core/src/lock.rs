@@ -172,6 +172,9 @@ impl Lock {
             if let Err(Error::Lost { reason, .. }) = guard.check()
                 && reason != LossReason::MaxHold
             {
+                if self.core.is_closing() {
+                    return Err(Error::Shutdown);
+                }
                 continue;
             }
             return Ok(claimed(claim, guard));

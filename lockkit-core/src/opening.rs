@@ -48,6 +48,8 @@ impl Caller {
 
     /// Attempts for the queue.
     async fn open(self) -> Result<Guard> {
+        // Ends after a guard that is not handed out.
+        let attempting = self.core.reaper.attempting();
         let ticket = self.core.ticket(&self.key, true);
         let mut opening = Opening {
             core: Arc::clone(&self.core),
@@ -87,12 +89,10 @@ impl Caller {
                 Err(Error::Backend(error))
             }
             answer => {
+                drop(attempting);
                 let (waiter, mut place) = self.waiter();
-                let progress = Progress {
-                    ticket,
-                    sent,
-                    step: Step::Answered(answer),
-                };
+                let step = Step::Answered(answer);
+                let progress = Progress { ticket, sent, step };
                 let driver = Driver::new(Arc::clone(&self.core), self.key.clone(), Some(progress));
                 let lent = Lent::new(driver);
                 let alone = self

@@ -55,12 +55,33 @@ impl fmt::Debug for Job {
 pub(crate) struct Reaper {
     jobs: mpsc::UnboundedSender<Job>,
     pending: Arc<Pending>,
+    /// What may still bring a hold of which nothing is outstanding yet.
+    attempts: Arc<Pending>,
 }
 
 #[derive(Debug, Default)]
 struct Pending {
     count: AtomicUsize,
     idle: Notify,
+}
+
+impl Pending {
+    fn add(this: &Arc<Self>) -> Outstanding {
+        this.count.fetch_add(1, Ordering::AcqRel);
+        Outstanding(Arc::clone(this))
+    }
+
+    async fn none(&self) {
+        loop {
+            let idle = self.idle.notified();
+            tokio::pin!(idle);
+            idle.as_mut().enable();
+            if self.count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
 }
 
 /// Counts as unfinished work of the client for as long as it lives.
@@ -82,14 +103,19 @@ impl Reaper {
             Self {
                 jobs,
                 pending: Arc::default(),
+                attempts: Arc::default(),
             },
             receiver,
         )
     }
 
     pub(crate) fn outstanding(&self) -> Outstanding {
-        self.pending.count.fetch_add(1, Ordering::AcqRel);
-        Outstanding(Arc::clone(&self.pending))
+        Pending::add(&self.pending)
+    }
+
+    /// Counts an attempt until its hold has begun, or what it leaves is outstanding.
+    pub(crate) fn attempting(&self) -> Outstanding {
+        Pending::add(&self.attempts)
     }
 
     /// Hands a job over. Never blocks, spawns or panics (INV-8); without a runtime the job is
@@ -105,15 +131,13 @@ impl Reaper {
 
     /// Waits until nothing is outstanding.
     pub(crate) async fn idle(&self) {
-        loop {
-            let idle = self.pending.idle.notified();
-            tokio::pin!(idle);
-            idle.as_mut().enable();
-            if self.pending.count.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            idle.await;
-        }
+        self.pending.none().await;
+    }
+
+    /// Waits until nothing is outstanding, nor will be: the client is closed.
+    pub(crate) async fn settled(&self) {
+        self.attempts.none().await;
+        self.pending.none().await;
     }
 }
 

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::error::{BackendError, Error, Outcome, Result};
 use crate::guard::Guard;
 use crate::mutants::Mutant;
-use crate::reaper::Before;
+use crate::reaper::{Before, Outstanding};
 use crate::table::{Key, Wish};
 use crate::waiter::retry_delay;
 
@@ -22,6 +22,8 @@ pub(crate) struct Trying {
     attempt: Option<AttemptFuture>,
     /// Whether the store may hold for the ticket.
     known: bool,
+    /// Ends after all that the attempt leaves behind is known.
+    _attempting: Outstanding,
 }
 
 impl Trying {
@@ -32,6 +34,7 @@ impl Trying {
             ticket,
             attempt: None,
             known: false,
+            _attempting: core.reaper.attempting(),
         }
     }
 

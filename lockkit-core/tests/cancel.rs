@@ -7,12 +7,14 @@
 
 mod slow;
 
+use std::cell::Cell;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::TokioClock;
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{Lease, Lock, LockClient};
+use lockkit_core::{Error, Lease, Lock, LockClient};
 use tokio::time::{sleep, timeout};
 
 use crate::slow::{Slow, poll_times};
@@ -156,4 +158,35 @@ fn guards_are_dropped_without_a_runtime_and_while_panicking() {
     let guard = take();
     drop(runtime);
     drop(guard);
+}
+
+/// What it brings would be held after the client has ended, if only for a moment.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_requests_that_are_under_way() {
+    // With two polls more it has its answer.
+    for polls in 1..=5 {
+        for mere_try in [false, true] {
+            let (store, client) = setup();
+            let lock = lock(&client);
+            let ended = Cell::new(false);
+            let mut request = pin!(async {
+                let answer = if mere_try {
+                    lock.try_acquire().await.map(drop)
+                } else {
+                    lock.acquire().await.map(drop)
+                };
+                ended.set(true);
+                answer
+            });
+            let early = poll_times(request.as_mut(), polls).await;
+            assert!(early.is_none(), "{early:?} after {polls} polls");
+            let shutdown = async {
+                client.shutdown(Duration::ZERO).await.unwrap();
+                assert!(ended.get(), "it goes on, after {polls} polls");
+                assert_eq!(store.counts().holds, 0, "after {polls} polls");
+            };
+            let (answer, ()) = tokio::join!(request, shutdown);
+            assert!(matches!(answer, Err(Error::Shutdown)), "{answer:?}");
+        }
+    }
 }

@@ -168,6 +168,17 @@ pub(crate) async fn a_calm_lock_waits_a_moment_for_its_row() -> Outcome {
         )?;
     }
     foreign.soon().await??;
+    // What comes too late for whoever asked takes nothing.
+    calm().await?;
+    let foreign = lock_row(MOMENT).await;
+    let given_up = within(MOMENT / 5, store.attempt(&ticket(11)?)).await;
+    ensure(given_up.is_err(), "it did not wait")?;
+    foreign.soon().await??;
+    sleep(MOMENT / 5).await;
+    let last = ticket(12)?;
+    let answer = store.attempt(&last).await?;
+    ensure(matches!(answer, Attempt::Granted(_)), format!("{answer:?}"))?;
+    store.release(&last).await?;
     drop(store);
     only_rows_left(&*server).await
 }

@@ -2,12 +2,14 @@
 -- name, holder, ttl. Changes a row if the lock is given, with the token as the insert id; else
 -- acquire.sql asks for the rest.
 --
--- To pass over a locked row costs as much as half an update. Here it is waited for, a second at most, and
--- the clock is that of the statement's beginning.
+-- To pass over a locked row costs as much as half an update. Here it is waited for, a second at most. But
+-- after a tenth of it the lock is not given any more: whoever asked for it may have given up. The clock is
+-- that of the statement's beginning.
 SET STATEMENT innodb_lock_wait_timeout = 1 FOR
 UPDATE {table} AS l FORCE INDEX (PRIMARY)
 SET l.token = LAST_INSERT_ID(GREATEST(
         l.token + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))),
     l.holder = {holder},
     l.expires_at = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {ttl}
-WHERE l.name = {name} AND l.holder IS NULL;
+WHERE l.name = {name} AND l.holder IS NULL
+  AND TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) < 100000;
