@@ -80,8 +80,11 @@ impl Connection {
     async fn killed(&self) {
         let mut faults = self.faults.clone();
         // An error means that the proxy is gone, and its connections with it.
-        let seen = faults.wait_for(|faults| faults.generation != self.generation);
-        drop(seen.await);
+        drop(faults.wait_for(|faults| self.is_cut(faults)).await);
+    }
+
+    fn is_cut(&self, faults: &Faults) -> bool {
+        faults.generation != self.generation
     }
 
     async fn pipe(
@@ -108,6 +111,9 @@ impl Connection {
         loop {
             let length = from.read(&mut buffer).await?;
             let flow = passable(&mut faults, direction).await?;
+            if self.is_cut(&faults.borrow()) {
+                return Err(Reset);
+            }
             dead |= flow == Flow::Discard;
             let bytes = &buffer[..length];
             if !dead && !bytes.is_empty() {
@@ -212,7 +218,7 @@ async fn write(
     Ok(())
 }
 
-fn reset_on_drop(stream: &TcpStream) {
+pub(super) fn reset_on_drop(stream: &TcpStream) {
     // The socket is about to be closed; if it cannot linger it closes in the ordinary way.
     drop(SockRef::from(stream).set_linger(Some(Duration::ZERO)));
 }

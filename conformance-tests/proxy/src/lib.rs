@@ -188,12 +188,14 @@ impl Proxy {
             .send_modify(|faults| faults.flow[direction as usize] = flow);
     }
 
-    /// Resets every open connection: both sides see a `RST`.
+    /// Resets every open connection: both sides see a `RST`, and bytes that are held or come from now
+    /// on get no further.
     pub fn reset(&self) {
         self.faults.send_modify(|faults| faults.generation += 1);
     }
 
-    /// Refuses new connections, as a port does on which nobody listens; or accepts them again.
+    /// Refuses new connections from now on, as a port does on which nobody listens; or accepts them
+    /// again.
     pub fn refuse(&self, refuse: bool) {
         self.faults.send_modify(|faults| faults.refuse = refuse);
     }
@@ -278,6 +280,11 @@ async fn accept(
         tokio::select! {
             accepted = next(listener.as_ref()) => {
                 let Ok((client, _)) = accepted else { continue };
+                if faults.borrow().refuse {
+                    // It came while this had not heard of it.
+                    connection::reset_on_drop(&client);
+                    continue;
+                }
                 shared.connections.fetch_add(1, Ordering::Relaxed);
                 let connection = Connection::new(faults.clone(), Arc::clone(&shared));
                 connections.spawn(connection.run(client, server));

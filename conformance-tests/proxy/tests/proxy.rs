@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 const SHORT: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Echoes, and tells what it received.
 async fn echo() -> (SocketAddr, mpsc::UnboundedReceiver<Vec<u8>>, JoinSet<()>) {
@@ -44,6 +45,16 @@ async fn connect(proxy: &Proxy) -> TcpStream {
     let stream = TcpStream::connect(proxy.addr()).await.unwrap();
     stream.set_nodelay(true).unwrap();
     stream
+}
+
+/// Connects as soon as connections are accepted again.
+async fn accepted(proxy: &Proxy) -> TcpStream {
+    loop {
+        if let Ok(stream) = TcpStream::connect(proxy.addr()).await {
+            return stream;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Sends four bytes and reads them back.
@@ -185,6 +196,27 @@ async fn resets_open_connections() {
     ask(&mut fresh, b"ping").await.unwrap();
 }
 
+/// With several threads: before the tasks of the proxy have heard of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reset_and_a_refusal_hold_at_once() {
+    let (addr, mut told, _echo) = echo().await;
+    let proxy = Proxy::start(addr).await.unwrap();
+    for round in 0..200 {
+        let mut open = timeout(PATIENCE, accepted(&proxy)).await.unwrap();
+        ask(&mut open, b"warm").await.unwrap();
+        assert_eq!(told.recv().await.unwrap(), b"warm");
+        proxy.refuse(true);
+        proxy.reset();
+        let late = timeout(PATIENCE, ask(&mut open, b"late")).await.unwrap();
+        assert!(late.is_err(), "round {round}: {late:?}");
+        let answer = async { ask(&mut TcpStream::connect(proxy.addr()).await?, b"back").await };
+        let answer = timeout(PATIENCE, answer).await.unwrap();
+        assert!(answer.is_err(), "round {round}: {answer:?}");
+        proxy.heal();
+    }
+    assert!(told.try_recv().is_err());
+}
+
 #[tokio::test]
 async fn refuses_and_accepts_again_on_the_same_port() {
     let (addr, _told, _echo) = echo().await;
@@ -201,19 +233,11 @@ async fn refuses_and_accepts_again_on_the_same_port() {
             }
         }
     };
-    timeout(Duration::from_secs(10), refused).await.unwrap();
+    timeout(PATIENCE, refused).await.unwrap();
     // Open connections live on.
     ask(&mut open, b"ping").await.unwrap();
     proxy.heal();
-    let accepted = async {
-        loop {
-            if let Ok(stream) = TcpStream::connect(proxy.addr()).await {
-                return stream;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let mut fresh = timeout(Duration::from_secs(10), accepted).await.unwrap();
+    let mut fresh = timeout(PATIENCE, accepted(&proxy)).await.unwrap();
     ask(&mut fresh, b"ping").await.unwrap();
 }
 
