@@ -252,9 +252,7 @@ impl Line {
         let core = &self.core;
         // Ends when the hold has begun, or the release is outstanding.
         let _attempting = core.reaper.attempting();
-        if core.is_closing() {
-            core.table.fail(&self.key, &Error::Shutdown, |_| true);
-        }
+        self.fail_if_closing();
         let mut taken = false;
         while let Some(waiter) = core.table.pop(&self.key) {
             if waiter.reply.is_closed() && !core.broken.is(Mutant::CancelledWaiterKeepsTurn) {
@@ -292,9 +290,7 @@ impl Line {
     /// Withdraws the ticket and ends the queue if nobody waits or the client closes.
     fn leave_if_idle(&self, seat: &mut Seat) -> bool {
         let core = &self.core;
-        if core.is_closing() {
-            core.table.fail(&self.key, &Error::Shutdown, |_| true);
-        }
+        self.fail_if_closing();
         let Ok(leaving) = core.table.close_if_idle(&self.key) else {
             return false;
         };
@@ -304,6 +300,13 @@ impl Line {
         // Only now, so that `drain` sees the release before it sees the end of this.
         drop(leaving);
         true
+    }
+
+    /// Nobody of a client that closes is given anything.
+    fn fail_if_closing(&self) {
+        if self.core.is_closing() {
+            self.core.table.fail(&self.key, &Error::Shutdown, |_| true);
+        }
     }
 
     fn close_if_idle(&self) -> bool {

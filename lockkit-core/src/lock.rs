@@ -172,9 +172,7 @@ impl Lock {
             if let Err(Error::Lost { reason, .. }) = guard.check()
                 && reason != LossReason::MaxHold
             {
-                if self.core.is_closing() {
-                    return Err(Error::Shutdown);
-                }
+                self.enter().await?;
                 continue;
             }
             return Ok(claimed(claim, guard));

@@ -220,17 +220,16 @@ impl EtcdStore {
         // Before it is written: what a late request puts there must not look like a stranger's.
         desk.writing(ticket.holder);
         let answer = self.txn("attempt", &txn).await;
-        let mut tried = answer.and_then(|answer| {
+        let tried = answer.and_then(|answer| {
             let wrong = || Failed::Other(unreadable("attempt"));
             steps::tried(at, &answer).ok_or_else(wrong)
         });
-        let found = match &mut tried {
+        let found = match &tried {
             Ok(tried) => match tried.created {
                 Some(created) if at.created.is_none_or(|at| at == created) => Found::Key {
                     created,
                     first: tried.first,
-                    all: tried.all,
-                    keys: tried.keys.take(),
+                    listed: tried.listed.as_ref(),
                 },
                 _ => Found::Nothing,
             },
@@ -273,7 +272,8 @@ impl EtcdStore {
             _ => {
                 let mut held = Attempt::held();
                 if let Attempt::Held { ahead, .. } = &mut held {
-                    let new = tried.all.and_then(|all| u32::try_from(all - 1).ok());
+                    let listed = tried.listed.as_ref();
+                    let new = listed.and_then(|listed| u32::try_from(listed.all - 1).ok());
                     let known = || self.inner.desk.ahead(ticket.holder);
                     *ahead = new.or_else(known);
                 }

@@ -24,6 +24,30 @@ pub(crate) struct Gone {
 /// A key, and the revision at which it was created.
 pub(crate) type Key = (Arc<str>, i64);
 
+/// The keys of a lock at the revision that created the last of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    /// How many there are.
+    pub(crate) all: i64,
+    /// Those that were created last.
+    pub(crate) last: Vec<Key>,
+}
+
+impl Listed {
+    /// Whether these are all.
+    pub(crate) fn is_complete(&self) -> bool {
+        i64::try_from(self.last.len()) == Ok(self.all)
+    }
+
+    /// Those that were created before `created`, perhaps with others before them.
+    pub(crate) fn before(&self, created: i64) -> Before {
+        Before {
+            more: !self.is_complete(),
+            ..Before::of(created, &self.last)
+        }
+    }
+}
+
 /// The keys that were created before one key and are still there.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Before {
@@ -38,14 +62,6 @@ impl Before {
         let before = keys.iter().filter(|(_, other)| *other < created);
         let keys = before.cloned().collect();
         Self { keys, more: false }
-    }
-
-    /// As [`of`](Self::of), with others before those.
-    pub(crate) fn nearest_of(created: i64, keys: &[Key]) -> Self {
-        Self {
-            more: true,
-            ..Self::of(created, keys)
-        }
     }
 
     /// Whether these are all.
@@ -145,7 +161,16 @@ mod tests {
         assert_eq!(before.len(), 1);
         assert!(before.remove(&gone("a", 13)));
         assert!(before.is_empty());
-        assert!(!Before::nearest_of(3, &keys).is_empty());
+        let last = keys.to_vec();
+        let complete = |all| {
+            (Listed {
+                all,
+                last: last.clone(),
+            })
+            .before(3)
+            .is_empty()
+        };
+        assert!(complete(3) && !complete(4));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) use self::verdict::token;
 use self::view::View;
 pub(crate) use self::views::{Asking, Reading};
 pub(crate) use self::watch::EtcdWatch;
-use crate::contenders::Key;
+use crate::contenders::Listed;
 use crate::keys::{contender, number};
 use crate::mutant::{Broken, EtcdMutant};
 use crate::session::{Session, Shared};
@@ -145,7 +145,7 @@ impl Desk {
 
     /// It was answered, or is known to have had no effect. A mere try that found the lock held is
     /// forgotten, if nothing of it can still arrive.
-    pub(crate) fn answered(&self, holder: HolderId, found: Found) {
+    pub(crate) fn answered(&self, holder: HolderId, found: Found<'_>) {
         let mut guard = self.lock();
         let state = &mut *guard;
         let State {
@@ -162,14 +162,13 @@ impl Desk {
             Found::Key {
                 created,
                 first,
-                all,
-                keys,
+                listed,
             } => {
                 place.at.created = Some(created);
                 place.at.held |= first;
                 place.at.told = place.at.session.base();
-                if let Some((keys, all)) = keys.zip(all) {
-                    place.list(&keys, all);
+                if let Some(listed) = listed {
+                    place.list(listed);
                 }
                 if let Some(view) = views.get_mut(&place.at.directory)
                     && view.settle(holder, place, ended, self.broken).is_err()
@@ -299,14 +298,13 @@ impl Desk {
 
 /// What an attempt has found.
 #[derive(Debug)]
-pub(crate) enum Found {
-    /// The ticket's own key, whether it is the first, and if it is new how many keys there were at the
-    /// revision that created it, and which.
+pub(crate) enum Found<'a> {
+    /// The ticket's own key, whether it is the first, and if it is new the keys at the revision that
+    /// created it.
     Key {
         created: i64,
         first: bool,
-        all: Option<i64>,
-        keys: Option<Vec<Key>>,
+        listed: Option<&'a Listed>,
     },
     /// No key of the ticket; nothing was made.
     Nothing,

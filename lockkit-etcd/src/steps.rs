@@ -1,12 +1,14 @@
 //! The transactions of the server, and what their answers mean.
 
+use std::sync::Arc;
+
 use etcd_client::{
     Compare, CompareOp, DeleteOptions, DeleteResponse, GetOptions, GetResponse, KeyValue,
     PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use lockkit_core::backend::Ticket;
 
-use crate::contenders::{CROWD, Key};
+use crate::contenders::{CROWD, Key, Listed};
 use crate::desk::Standing;
 
 /// So many keys are listed in the answer to an attempt, those that were created last.
@@ -19,10 +21,8 @@ pub(crate) struct Tried {
     pub(crate) created: Option<i64>,
     /// Whether no key was created before it.
     pub(crate) first: bool,
-    /// How many keys there are, if the own one is new.
-    pub(crate) all: Option<i64>,
-    /// The last keys at the revision that created the own one, if it is new.
-    pub(crate) keys: Option<Vec<Key>>,
+    /// The keys at the revision that created the own one, if it is new.
+    pub(crate) listed: Option<Listed>,
 }
 
 /// Takes a place: the key is put, and the last of them are listed. What was created first holds. A key
@@ -83,35 +83,35 @@ pub(crate) fn tried(at: &Standing, answer: &TxnResponse) -> Option<Tried> {
         [TxnOpResponse::Put(_)] => Some(Tried {
             created: Some(revision),
             first: true,
-            all: Some(1),
-            keys: Some(Vec::new()),
+            listed: Some(Listed {
+                all: 1,
+                last: vec![(Arc::clone(&at.key), revision)],
+            }),
         }),
-        [TxnOpResponse::Put(put), TxnOpResponse::Get(listed)] => {
-            let all = listed.count();
-            let complete = i64::try_from(listed.kvs().len()) == Ok(all);
+        [TxnOpResponse::Put(put), TxnOpResponse::Get(found)] => {
+            let listed = Listed {
+                all: found.count(),
+                last: keys(found),
+            };
             let Some(former) = put.prev_key() else {
                 return Some(Tried {
                     created: Some(revision),
-                    first: all == 1,
-                    all: Some(all),
-                    keys: Some(keys(listed)),
+                    first: listed.all == 1,
+                    listed: Some(listed),
                 });
             };
             // A repeated attempt. Where not all are listed, its next look tells whether it is the first.
             let created = former.create_revision();
-            let mut others = listed.kvs().iter();
             Some(Tried {
                 created: Some(created),
-                first: complete && others.all(|kv| kv.create_revision() >= created),
-                all: None,
-                keys: None,
+                first: listed.before(created).is_empty(),
+                listed: None,
             })
         }
         [TxnOpResponse::Get(own), first] => Some(Tried {
             created: own.kvs().first().map(KeyValue::create_revision),
             first: first_key(first).is_some_and(|kv| kv.key() == at.key.as_bytes()),
-            all: None,
-            keys: None,
+            listed: None,
         }),
         _ => None,
     }

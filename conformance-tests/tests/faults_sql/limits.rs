@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::task::{acquire, soon, spawn, within};
+use conformance_tests::task::{Task, acquire, soon, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::backend::{Attempt, Release, Ticket};
 use lockkit_core::{
@@ -17,6 +17,12 @@ use tokio::time::sleep;
 use crate::world::{
     Database, LONG, Maria, SOON, Section, TTL, WAYS, builder, client, locks, only_rows_left,
 };
+
+/// A stranger has a row locked for so long.
+fn lock_row<D: Database>(server: &Arc<D>, name: &str, span: Duration) -> Task<Outcome> {
+    let (server, locked) = (Arc::clone(server), D::row_lock(name, span));
+    spawn(async move { server.run(&locked).await })
+}
 
 /// What is wrong, as a program reads it from the error.
 fn problem(tried: lockkit_core::Result<Option<Guard>>) -> Outcome<Problem> {
@@ -62,12 +68,8 @@ pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
     for number in 0..50 {
         guards.push(client.lock(format!("held/{number}"))?.acquire().await?);
     }
-    let locked = D::row_lock("held/7", TTL * 3);
     let server = Arc::new(server);
-    let foreign = spawn({
-        let server = Arc::clone(&server);
-        async move { server.run(&locked).await }
-    });
+    let foreign = lock_row(&server, "held/7", TTL * 3);
     sleep(TTL * 2).await;
     for (number, guard) in guards.iter().enumerate() {
         if number != 7 {
@@ -106,11 +108,7 @@ pub(crate) async fn a_release_waits_for_no_locked_row<D: Database>() -> Outcome 
     let holder = HolderId::new(ClientId::random(), 1);
     let ticket = Ticket::new(LockName::new("jobs")?, holder, LONG);
     store.attempt(&ticket).await?;
-    let locked = D::row_lock("jobs", TTL);
-    let foreign = spawn({
-        let server = Arc::clone(&server);
-        async move { server.run(&locked).await }
-    });
+    let foreign = lock_row(&server, "jobs", TTL);
     sleep(TTL / 3).await;
     let released = within(TTL / 3, store.release(&ticket)).await?;
     let told = released.err().map(|error| error.outcome());
@@ -143,8 +141,7 @@ pub(crate) async fn a_calm_lock_waits_a_moment_for_its_row() -> Outcome {
         Ok(())
     };
     let lock_row = async |span| {
-        let (server, locked) = (Arc::clone(&server), Maria::row_lock("jobs", span));
-        let foreign = spawn(async move { server.run(&locked).await });
+        let foreign = lock_row(&server, "jobs", span);
         sleep(MOMENT / 2).await;
         foreign
     };

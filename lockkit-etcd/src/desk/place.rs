@@ -6,7 +6,7 @@ use lockkit_core::LossReason;
 use tokio::sync::Notify;
 
 use super::Standing;
-use crate::contenders::{Before, Key};
+use crate::contenders::{Before, Listed};
 
 /// What is known of a ticket.
 #[derive(Debug)]
@@ -55,15 +55,10 @@ impl Place {
         self.before = None;
     }
 
-    /// The last keys at the revision that created its own, of so many that there were.
-    pub(super) fn list(&mut self, keys: &[Key], all: i64) {
-        let before = if i64::try_from(keys.len()).is_ok_and(|listed| listed < all) {
-            Before::nearest_of
-        } else {
-            Before::of
-        };
-        self.all = all;
-        self.listed = self.at.created.map(|created| before(created, keys));
+    /// The keys at the revision that created its own.
+    pub(super) fn list(&mut self, listed: &Listed) {
+        self.all = listed.all;
+        self.listed = self.at.created.map(|created| listed.before(created));
     }
 
     pub(super) fn lose(&mut self, reason: LossReason) {

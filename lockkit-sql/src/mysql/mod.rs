@@ -32,13 +32,23 @@ pub type MysqlStore = SqlStore<Mysql>;
 
 const TABLE: &str = include_str!("../sql/mysql/table.sql");
 
+/// When a statement began, in a time that knows no summer.
+macro_rules! begun {
+    () => {
+        "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+    };
+}
+
 const SPELLING: Spelling = Spelling {
     quote: '`',
     bytes: ("x'", "'"),
-    // When the statement began, in a time that knows no summer, and what has passed since then. The
-    // second part is a difference of local times: the remainder takes a change of summer time out.
-    clock: "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) \
-            + GREATEST(0, MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)), 900000000)))",
+    // When the statement began, and what has passed since then. The second part is a difference of local
+    // times: the remainder takes a change of summer time out.
+    clock: concat!(
+        "(",
+        begun!(),
+        " + GREATEST(0, MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)), 900000000)))"
+    ),
 };
 
 /// The statements that make the table.
@@ -83,9 +93,10 @@ impl Statements {
         let read = |file: &str| Statement::new(&words(&change(file), maria), table, SPELLING);
         let acquire = read(include_str!("../sql/mysql/acquire.sql"));
         let release = read(include_str!("../sql/mysql/release.sql"));
+        let again = |file: &str| Kept::new(&read(&file.replace("{begun}", begun!())));
         let again = || Again {
-            acquire: Kept::new(&read(include_str!("../sql/mysql/acquire_again.sql"))),
-            release: Kept::new(&read(include_str!("../sql/mysql/release_again.sql"))),
+            acquire: again(include_str!("../sql/mysql/acquire_again.sql")),
+            release: again(include_str!("../sql/mysql/release_again.sql")),
         };
         Self {
             again: maria.then(again),

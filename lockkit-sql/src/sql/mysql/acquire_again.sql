@@ -7,9 +7,8 @@
 -- that of the statement's beginning.
 SET STATEMENT innodb_lock_wait_timeout = 1 FOR
 UPDATE {table} AS l FORCE INDEX (PRIMARY)
-SET l.token = LAST_INSERT_ID(GREATEST(
-        l.token + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))),
+SET l.token = LAST_INSERT_ID(GREATEST(l.token + 1, {begun})),
     l.holder = {holder},
-    l.expires_at = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {ttl}
+    l.expires_at = {begun} + {ttl}
 WHERE l.name = {name} AND l.holder IS NULL
   AND TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) < 100000;

@@ -4,6 +4,6 @@
 SET STATEMENT innodb_lock_wait_timeout = 1 FOR
 UPDATE {table} AS l FORCE INDEX (PRIMARY)
 SET l.holder = NULL,
-    l.expires_at = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+    l.expires_at = {begun}
 WHERE l.name = {name} AND l.holder = {holder} AND l.pinned = 0
-  AND l.expires_at >= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+  AND l.expires_at >= {begun};
