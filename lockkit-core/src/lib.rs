@@ -10,6 +10,8 @@
 //! Mechanism lives in the stores, one atomic step at a time. Policy lives here, once: waiting, renewal,
 //! loss, reentry, cancellation and retry.
 
+#![warn(clippy::large_futures)]
+
 mod attempt;
 pub mod backend;
 mod builder;

@@ -212,7 +212,7 @@ impl Link {
             .keep_alive_while_idle(true);
         let channel = wire::channel(&with_tls(endpoint, &self.config)?);
         let options = Some(options(&self.config));
-        let client = Client::from_channel(Channel::Tonic(channel), options).await?;
+        let client = Box::pin(Client::from_channel(Channel::Tonic(channel), options)).await?;
         let mut state = self.lock();
         state.made += 1;
         let opened = Opened {

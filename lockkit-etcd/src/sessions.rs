@@ -52,7 +52,7 @@ impl Sessions {
     /// A session for a new key.
     pub(crate) async fn take(&self, ttl: Duration) -> Result<Arc<Session>, BackendError> {
         if self.of_hold {
-            return self.make(ttl).await;
+            return Box::pin(self.make(ttl)).await;
         }
         if let Some(session) = self.shared(ttl)
             && session.is_fresh().await
@@ -65,7 +65,7 @@ impl Sessions {
         {
             return Ok(session);
         }
-        let session = self.make(ttl).await?;
+        let session = Box::pin(self.make(ttl)).await?;
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let former = shared.insert(ttl, Arc::clone(&session));
         drop((shared, making));

@@ -1,4 +1,5 @@
 #![doc = include_str!("../docs.md")]
+#![warn(clippy::large_futures)]
 
 mod admin;
 mod backend;

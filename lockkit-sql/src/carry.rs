@@ -6,15 +6,14 @@
 //! finds no connection free carries along the requests that have them.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt as _;
-use futures_util::future::{Shared, WeakShared, join_all};
+use futures_util::future::{BoxFuture, Shared, WeakShared, join_all};
 use tokio::task::JoinSet;
 
 /// A request that leaves its answer elsewhere.
-type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Request = BoxFuture<'static, ()>;
 
 /// More than the requests that are carried out at a time: ended ones are forgotten then.
 const MANY: usize = 32;
@@ -32,22 +31,24 @@ impl Carrier {
     ///
     /// # Cancel safety
     /// Dropped, it takes the request with it, unless another carries it along.
-    pub(crate) async fn carry<T: Send + 'static>(
+    pub(crate) fn carry<T: Send + 'static>(
         self: &Arc<Self>,
         room: bool,
         request: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
-        if room {
-            self.bare(request).await
-        } else {
-            self.tasked(request).await
+    ) -> impl Future<Output = Option<T>> + Send {
+        // Before anybody waits for it: what is large in one who waits is copied with each who waits for
+        // him.
+        let request = request.boxed();
+        async move {
+            if room {
+                self.bare(request).await
+            } else {
+                self.tasked(request).await
+            }
         }
     }
 
-    async fn bare<T: Send + 'static>(
-        &self,
-        request: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
+    async fn bare<T: Send + 'static>(&self, request: BoxFuture<'static, T>) -> Option<T> {
         let answer = Arc::new(Mutex::new(None));
         let place = Arc::clone(&answer);
         let request: Request = Box::pin(async move {
@@ -69,7 +70,7 @@ impl Carrier {
 
     async fn tasked<T: Send + 'static>(
         self: &Arc<Self>,
-        request: impl Future<Output = T> + Send + 'static,
+        request: BoxFuture<'static, T>,
     ) -> Option<T> {
         let carrier = Arc::clone(self);
         let mut running = JoinSet::new();

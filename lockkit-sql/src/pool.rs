@@ -117,7 +117,7 @@ impl<D: Database> Pool<D> {
     ) -> Result<Taken<'_, D>, BackendError> {
         match self {
             Self::Own(own) => own.take(operation, by).await,
-            Self::Application(pool, errors) => match pool.acquire().await {
+            Self::Application(pool, errors) => match Box::pin(pool.acquire()).await {
                 Ok(connection) => Ok(Taken {
                     place: Place::Application(connection),
                 }),
@@ -179,7 +179,7 @@ impl<D: Database> Own<D> {
         let permit = self.permits(by).acquire().await.map_err(closed)?;
         let session = match self.rested() {
             Some(session) => session,
-            None => self.connect(operation).await?,
+            None => Box::pin(self.connect(operation)).await?,
         };
         Ok(Taken {
             place: Place::Own {

@@ -55,7 +55,7 @@ async fn dial(config: &ZkStoreBuilder, connector: Connector) -> Result<Client, E
     let cluster = hosts.join(",");
     #[cfg(feature = "tls")]
     if config.ca.is_some() {
-        return connector.secure_connect(&cluster).await;
+        return Box::pin(connector.secure_connect(&cluster)).await;
     }
-    connector.connect(&cluster).await
+    Box::pin(connector.connect(&cluster)).await
 }

@@ -161,7 +161,7 @@ impl Connect {
         let options = ClientOptions::take(&mut url.options)?;
         let lease = self.lease.or(options.ttl.map(Lease::renewed));
         let ttl = lease.map(Lease::ttl);
-        let store = stores::open(url, self.clock.as_ref(), ttl).await?;
+        let store = Box::pin(stores::open(url, self.clock.as_ref(), ttl)).await?;
         let store = prefixed(store, self.prefix.or(options.prefix))?;
 
         let mut client = LockClient::builder_arc(store);

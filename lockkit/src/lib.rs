@@ -35,6 +35,8 @@
 //! [`connect`] describes URLs and their options. To bring a store of your own, implement
 //! [`DistributedLock`] and give it to [`LockClient::new`].
 
+#![warn(clippy::large_futures)]
+
 mod connect;
 pub mod manual;
 mod stores;

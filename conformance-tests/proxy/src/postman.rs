@@ -12,6 +12,9 @@ use std::time::Duration;
 use lockkit_core::clock::{BootClock, Clock, Moment};
 use tokio::sync::mpsc::UnboundedSender;
 
+/// A thread that sleeps wakes up so late: it sleeps less, and stays awake for the rest.
+const LATE: Duration = Duration::from_micros(250);
+
 /// Some bytes, or the end of the stream.
 pub(super) type Parcel = Option<Vec<u8>>;
 
@@ -88,8 +91,8 @@ impl Drop for Postman {
     }
 }
 
-fn walk(bag: &Mutex<Bag>, woken: &Condvar) {
-    let mut bag = bag.lock().unwrap_or_else(PoisonError::into_inner);
+fn walk(carried: &Mutex<Bag>, woken: &Condvar) {
+    let mut bag = carried.lock().unwrap_or_else(PoisonError::into_inner);
     while !bag.closed {
         let now = BootClock::default().now();
         let wait = match bag.items.peek() {
@@ -101,11 +104,15 @@ fn walk(bag: &Mutex<Bag>, woken: &Condvar) {
                 // The connection may be gone; then nobody wants it.
                 drop(item.to.send(item.parcel));
             }
-            continue;
+        } else if wait > LATE {
+            bag = woken
+                .wait_timeout(bag, wait - LATE)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        } else {
+            drop(bag);
+            std::thread::yield_now();
+            bag = carried.lock().unwrap_or_else(PoisonError::into_inner);
         }
-        bag = woken
-            .wait_timeout(bag, wait)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0;
     }
 }

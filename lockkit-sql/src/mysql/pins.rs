@@ -130,7 +130,7 @@ impl Pins {
             let fresh = rested.is_none();
             let connection = match rested {
                 Some(connection) => connection,
-                None => self.connect().await?,
+                None => Box::pin(self.connect()).await?,
             };
             match self.try_on(connection, statements, ticket).await {
                 Ok(Tried::Answer(answer)) => return answer,

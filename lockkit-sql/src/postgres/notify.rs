@@ -224,7 +224,7 @@ async fn listen(desk: Arc<Desk>, pool: PgPool) {
 
 /// Listens, and hears itself: a pooler in transaction mode would take the order and forget it.
 async fn open(channel: &str, pool: &PgPool) -> Result<PgListener, sqlx::Error> {
-    let mut listener = PgListener::connect_with(pool).await?;
+    let mut listener = Box::pin(PgListener::connect_with(pool)).await?;
     listener.eager_reconnect(false);
     listener.listen(channel).await?;
     let probe = format!("probe {}", fastrand::u64(..));

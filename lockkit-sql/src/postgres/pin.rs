@@ -162,7 +162,7 @@ impl Pins {
                 return Ok(session);
             }
         }
-        let connecting = PgListener::connect_with(&self.pool).await;
+        let connecting = Box::pin(PgListener::connect_with(&self.pool)).await;
         let mut listener =
             connecting.map_err(|error| ERRORS.of(operation, Phase::Connecting, &error))?;
         listener.eager_reconnect(false);

@@ -126,7 +126,7 @@ impl Own {
         let mut open = self.open.lock().await;
         let connection = match open.take() {
             Some(connection) => connection,
-            None => self.connect(operation).await?,
+            None => Box::pin(self.connect(operation)).await?,
         };
         let answer = run(open.insert(connection), statement, values).await;
         if matches!(answer, Err(sqlx::Error::WorkerCrashed)) {
