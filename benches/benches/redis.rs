@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use conformance_tests::proxy::{Direction, Proxy};
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{RedisServer, guardian};
 use lockkit_core::{Lease, LockClient};
 use lockkit_redis::RedisStore;
@@ -333,9 +333,7 @@ async fn through_a_proxy(direct: SocketAddr, server: &RedisServer) {
     let proxy = Proxy::start(direct).await.unwrap();
     let delay = Duration::from_millis(5);
     let clients = clients(proxy.addr(), 8).await;
-    for direction in [Direction::Request, Direction::Reply] {
-        proxy.delay(direction, delay);
-    }
+    proxy.delay_both(delay);
     let (mut plain, _) = bare(proxy.addr()).await;
     let start = Instant::now();
     for _ in 0..100 {

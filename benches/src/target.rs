@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkit::LockClient;
 use lockkit::url::StoreUrl;
-use lockkit_proxy::{Direction, Proxy};
+use lockkit_proxy::Proxy;
 use tokio::net::lookup_host;
 
 use crate::bare::{self, Bare, Fact};
@@ -170,9 +170,7 @@ impl Far {
         let bare = bare::open(&url).await?;
         // After connecting, which may take many trips.
         for proxy in &proxies {
-            for direction in [Direction::Request, Direction::Reply] {
-                proxy.delay(direction, delay);
-            }
+            proxy.delay_both(delay);
         }
         Ok(Self {
             proxies,

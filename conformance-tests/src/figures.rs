@@ -1,8 +1,10 @@
-//! What figures of speed are held against, and how they come from several times.
+//! What figures of speed are held against, how they come from several times, and the slow way on which
+//! some are taken.
 
 use std::time::Duration;
 
 use crate::failure::{Failure, Outcome};
+use crate::proxy::Proxy;
 
 /// Whether the compiler optimised. Without, our side of a ratio costs several times as much and says
 /// little of what a program sees: it is measured for a shorter time, too.
@@ -12,6 +14,19 @@ pub const OPTIMISED: bool = !cfg!(debug_assertions);
 #[must_use]
 pub const fn bound(optimised: f64, otherwise: f64) -> f64 {
     if OPTIMISED { optimised } else { otherwise }
+}
+
+/// The way to a server that is far away, and the way back.
+pub const DELAY: Duration = Duration::from_millis(5);
+
+/// A way of that length to a server of this machine.
+///
+/// # Errors
+/// - [`Failure`] if there is no port for it.
+pub async fn slow_way(port: u16) -> Outcome<Proxy> {
+    let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
+    proxy.delay_both(DELAY);
+    Ok(proxy)
 }
 
 /// So many rounds of something, or a fifth of them without optimisation.

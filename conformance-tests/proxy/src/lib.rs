@@ -182,6 +182,11 @@ impl Proxy {
             .send_modify(|faults| faults.delay[direction as usize] = delay);
     }
 
+    /// Delays every byte by so much on its way there, and on its way back.
+    pub fn delay_both(&self, delay: Duration) {
+        self.faults.send_modify(|faults| faults.delay = [delay; 2]);
+    }
+
     /// Says what happens to the bytes of a direction, also on open connections.
     pub fn flow(&self, direction: Direction, flow: Flow) {
         self.faults

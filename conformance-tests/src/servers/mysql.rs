@@ -302,16 +302,4 @@ impl MysqlServer {
         }
         Ok(())
     }
-
-    /// How often a statement had to wait for a row since the start.
-    ///
-    /// # Errors
-    /// - The server's, or that it cannot be reached.
-    pub async fn row_waits(&self) -> Outcome<u64> {
-        let answer = self
-            .ask("show global status like 'Innodb_row_lock_waits'")
-            .await?;
-        let count = answer.first().and_then(|count| count.parse().ok());
-        count.ok_or_else(|| Failure::new("the server does not count its waits"))
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::proxy::{Direction, Dropped, Proxy};
+use conformance_tests::proxy::{Dropped, Proxy};
 use conformance_tests::task::{acquire, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::window;
@@ -112,9 +112,7 @@ async fn aged(change: fn(ZkStoreBuilder) -> ZkStoreBuilder) -> Outcome {
         .lock("jobs")?;
     far.acquire().await?.release().await?;
     let way = Duration::from_millis(250);
-    for direction in [Direction::Request, Direction::Reply] {
-        proxy.delay(direction, way);
-    }
+    proxy.delay_both(way);
     for waits in [false, true] {
         let near = plot.lock().await?;
         let guard = if waits {

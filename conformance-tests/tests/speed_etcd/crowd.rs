@@ -1,9 +1,9 @@
 //! Many who want a lock.
 
-use conformance_tests::figures::{bound, median};
+use conformance_tests::figures::{bound, median, slow_way};
 use conformance_tests::{Outcome, ensure};
 
-use crate::solo::{client_at, cluster, slow_way, trip};
+use crate::solo::{client_at, cluster, trip};
 use conformance_tests::contention::{SPAN, compare, contend};
 use lockkit_core::Lock;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let cluster = cluster().await?;
     let (mut locks, mut ways) = (Vec::new(), Vec::new());
     for _ in 0..8 {
-        let way = slow_way(&cluster).await?;
+        let way = slow_way(cluster.ports()[0]).await?;
         locks.push(client_at(way.addr().port()).await?.lock("crowd")?);
         ways.push(way);
     }

@@ -3,17 +3,13 @@
 use std::time::Duration;
 
 use conformance_tests::contention::float;
-use conformance_tests::figures::{bound, median, ratio, rounds};
-use conformance_tests::proxy::{Direction, Proxy};
+use conformance_tests::figures::{bound, median, ratio, rounds, slow_way};
 use conformance_tests::servers::{EtcdCluster, EtcdCommand};
 use conformance_tests::{Medium, Outcome, ensure};
 use etcd_client::{Client, DeleteOptions, GetOptions, LockOptions, PutOptions, Txn, TxnOp};
 use lockkit_core::LockClient;
 use lockkit_etcd::EtcdStore;
 use tokio::time::{Instant, sleep};
-
-/// The way there, and the way back.
-pub(crate) const DELAY: Duration = Duration::from_millis(5);
 
 pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
     let store = EtcdStore::builder().endpoint("127.0.0.1", port);
@@ -23,14 +19,6 @@ pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
 /// One server, which waits for the disk as those of others do.
 pub(crate) async fn cluster() -> Outcome<EtcdCluster> {
     EtcdCluster::start(&EtcdCommand::system().medium(Medium::Disk), 1).await
-}
-
-pub(crate) async fn slow_way(cluster: &EtcdCluster) -> Outcome<Proxy> {
-    let proxy = Proxy::start(([127, 0, 0, 1], cluster.ports()[0]).into()).await?;
-    for direction in [Direction::Request, Direction::Reply] {
-        proxy.delay(direction, DELAY);
-    }
-    Ok(proxy)
 }
 
 /// How long the bare client waits for an answer.
@@ -49,7 +37,7 @@ pub(crate) async fn trip(port: u16) -> Outcome<Duration> {
 pub(crate) async fn a_cycle_is_two_round_trips() -> Outcome {
     const CYCLES: u64 = 60;
     let cluster = cluster().await?;
-    let proxy = slow_way(&cluster).await?;
+    let proxy = slow_way(cluster.ports()[0]).await?;
     let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
     // The session is made.
     lock.acquire().await?.release().await?;

@@ -1,20 +1,20 @@
 //! Many who want a lock.
 
-use conformance_tests::figures::bound;
+use conformance_tests::figures::{bound, slow_way};
 use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::Lock;
 
 use crate::bare::{List, Pop};
-use crate::solo::{Bare, client_at, each, slow_way};
+use crate::solo::{Bare, client_at, each};
 use conformance_tests::contention::{Contender, SPAN, compare, contend};
 
 /// One lock in `count` clients that have used it, each behind a slow way of its own.
 async fn far_away(server: &RedisServer, count: usize) -> Outcome<(Vec<Lock>, Vec<Proxy>)> {
     let (mut locks, mut ways) = (Vec::new(), Vec::new());
     for _ in 0..count {
-        let way = slow_way(server).await?;
+        let way = slow_way(server.port()).await?;
         let lock = client_at(way.addr().port()).await?.lock("crowd")?;
         lock.acquire().await?.release().await?;
         locks.push(lock);

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::figures::{bound, median, ratio, rounds};
-use conformance_tests::proxy::{Direction, Proxy};
+use conformance_tests::figures::{bound, median, ratio, rounds, slow_way};
 use conformance_tests::servers::RedisServer;
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{HolderId, LockClient};
@@ -13,26 +12,15 @@ use tokio::time::Instant;
 
 use conformance_tests::contention::float;
 
-/// The way there, and the way back.
-pub(crate) const DELAY: Duration = Duration::from_millis(5);
-
 pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
     let store = RedisStore::builder().tcp("127.0.0.1", port);
     Ok(LockClient::new(store.connect().await?)?)
 }
 
-pub(crate) async fn slow_way(server: &RedisServer) -> Outcome<Proxy> {
-    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
-    for direction in [Direction::Request, Direction::Reply] {
-        proxy.delay(direction, DELAY);
-    }
-    Ok(proxy)
-}
-
 pub(crate) async fn a_cycle_is_two_round_trips() -> Outcome {
     const CYCLES: u64 = 60;
     let server = RedisServer::forgetful().await?;
-    let proxy = slow_way(&server).await?;
+    let proxy = slow_way(server.port()).await?;
     let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
     lock.acquire().await?.release().await?;
     let trip = ping(proxy.addr().port()).await?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::figures::{bound, median};
+use conformance_tests::figures::{DELAY, bound, median, slow_way};
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{Lock, LockClient, PollRange};
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::bare::Polled;
 use crate::solo::trip;
-use crate::world::{DELAY, Database as _, For, Postgres, options, slow_way};
+use crate::world::{Database as _, For, Postgres, options};
 use conformance_tests::contention::{Contender, HandOffs, SPAN, contend, float};
 
 pub(crate) async fn eight_through_the_proxy_hand_over_in_two_trips() -> Outcome {

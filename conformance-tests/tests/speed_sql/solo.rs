@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::contention::float;
-use conformance_tests::figures::{bound, median, ratio, rounds};
+use conformance_tests::figures::{bound, median, ratio, rounds, slow_way};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::LockClient;
 use lockkit_sql::{SqlStoreBuilder, Sqlite};
@@ -11,7 +11,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, SqliteConnection};
 use tokio::time::Instant;
 
-use crate::world::{Database, For, Postgres, Updates, on_one_processor, slow_way, unwritten};
+use crate::world::{Database, For, Postgres, Updates, on_one_processor, unwritten};
 
 /// The same name again and again, and a new one each time.
 pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {

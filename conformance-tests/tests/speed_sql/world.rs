@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use conformance_tests::proxy::{Direction, Proxy};
 use conformance_tests::servers::{MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer};
 use conformance_tests::{Failure, Medium, Outcome};
 use lockkit_core::{LockClient, PollRange};
@@ -14,9 +13,6 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions as _, MySqlConnection, PgConnection};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
-
-/// The way there, and the way back.
-pub(crate) const DELAY: Duration = Duration::from_millis(5);
 
 /// What a server is to be good at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,12 +237,4 @@ fn here<F: Future<Output = Outcome>>(work: fn() -> F) -> Outcome {
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(work())
-}
-
-pub(crate) async fn slow_way(port: u16) -> Outcome<Proxy> {
-    let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
-    for direction in [Direction::Request, Direction::Reply] {
-        proxy.delay(direction, DELAY);
-    }
-    Ok(proxy)
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use conformance_tests::figures::bound;
+use conformance_tests::figures::{bound, slow_way};
 use conformance_tests::foreign::Curator;
 use conformance_tests::task::within;
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::Lock;
 
-use crate::solo::{client_at, slow_way, start, trip};
+use crate::solo::{client_at, start, trip};
 use conformance_tests::contention::{SPAN, compare, contend, float};
 
 async fn locks(port: u16, count: usize, name: &str) -> Outcome<Vec<Lock>> {
@@ -23,7 +23,7 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let server = start().await?;
     let (mut ways, mut eight) = (Vec::new(), Vec::new());
     for _ in 0..8 {
-        let way = slow_way(&server).await?;
+        let way = slow_way(server.port()).await?;
         eight.push(client_at(way.addr().port()).await?.lock("crowd")?);
         ways.push(way);
     }

@@ -3,17 +3,13 @@
 use std::time::Duration;
 
 use conformance_tests::contention::float;
-use conformance_tests::figures::{bound, first_quarter, median, ratio, rounds};
-use conformance_tests::proxy::{Direction, Proxy};
+use conformance_tests::figures::{bound, first_quarter, median, ratio, rounds, slow_way};
 use conformance_tests::servers::{ZkCommand, ZkServer};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::LockClient;
 use lockkit_zk::ZkStore;
 use tokio::time::Instant;
 use zookeeper_client::{Acls, Client, CreateMode, LockPrefix};
-
-/// The way there, and the way back.
-const DELAY: Duration = Duration::from_millis(5);
 
 pub(crate) async fn start() -> Outcome<ZkServer> {
     // As servers do if nobody tells them otherwise: a parent that is empty for a moment stays.
@@ -26,14 +22,6 @@ pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
     Ok(LockClient::new(store.connect().await?)?)
 }
 
-pub(crate) async fn slow_way(server: &ZkServer) -> Outcome<Proxy> {
-    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
-    for direction in [Direction::Request, Direction::Reply] {
-        proxy.delay(direction, DELAY);
-    }
-    Ok(proxy)
-}
-
 /// A client of the library without us.
 async fn bare_at(port: u16) -> Outcome<Client> {
     let connector = Client::connector().with_session_timeout(Duration::from_secs(30));
@@ -43,9 +31,9 @@ async fn bare_at(port: u16) -> Outcome<Client> {
 pub(crate) async fn a_cycle_is_three_round_trips() -> Outcome {
     const CYCLES: u64 = 60;
     let server = start().await?;
-    let proxy = slow_way(&server).await?;
+    let proxy = slow_way(server.port()).await?;
     let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
-    let other = slow_way(&server).await?;
+    let other = slow_way(server.port()).await?;
     let bare = bare_at(other.addr().port()).await?;
     lock.acquire().await?.release().await?;
     theirs(&bare).await?;
