@@ -210,7 +210,7 @@ pub(crate) async fn a_read_only_server_is_told_and_heals<D: Database>() -> Outco
         let lock = locks(&server, way, TTL, 1).await?.remove(0);
         lock.acquire().await?.release().await?;
         server.run(forbid).await?;
-        server.kill_sessions(false).await?;
+        server.kill_sessions().await?;
         sleep(Duration::from_millis(100)).await;
         // The first may meet the connection that was cut.
         drop(soon(lock.try_acquire()).await?);
@@ -219,7 +219,7 @@ pub(crate) async fn a_read_only_server_is_told_and_heals<D: Database>() -> Outco
         let mut waiter = acquire(&lock);
         waiter.waits_for(Duration::from_millis(500)).await?;
         server.run(allow).await?;
-        server.kill_sessions(false).await?;
+        server.kill_sessions().await?;
         within(SOON, waiter.soon()).await???.release().await?;
     }
     only_rows_left(&server).await

@@ -26,7 +26,7 @@ pub(crate) async fn killed_sessions_lose_neither_leases_nor_waiters<D: Database>
         async move { section.share(&of, 40).await }
     });
     for _ in 0..10 {
-        server.kill_sessions(false).await?;
+        server.kill_sessions().await?;
         sleep(Duration::from_millis(60)).await;
     }
     work.soon().await??;
@@ -46,7 +46,7 @@ pub(crate) async fn a_killed_pin_is_a_loss_at_once<D: Database>() -> Outcome {
         waiter.waits_for(Duration::from_millis(300)).await?;
         let killed = Instant::now();
         let loss = loss_of(guard);
-        server.kill_sessions(true).await?;
+        server.kill_pins().await?;
         let (_, lost, guard) = within(SOON, loss.soon()).await??;
         let took = lost - killed;
         ensure(
@@ -124,7 +124,7 @@ pub(crate) async fn nothing_is_left_but_rows<D: Database>() -> Outcome {
         let waited = of[1].acquire_timeout(Duration::from_millis(50)).await;
         ensure(waited.is_err(), "both hold the lock")?;
         acquire(&of[2]).cancel().await;
-        server.kill_sessions(false).await?;
+        server.kill_sessions().await?;
         // The first word may meet a session that was killed.
         let broken = until("the lock is broken", async || {
             Ok(of[3].break_lock().await.is_ok())

@@ -59,8 +59,11 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     fn builder(&self) -> SqlStoreBuilder<Self::Dialect>;
     fn url(&self, query: &str) -> String;
 
-    /// Ends every session of `app`; `pinning`: only those in a transaction.
-    async fn kill_sessions(&self, pinning: bool) -> Outcome;
+    /// Ends every session of `app`.
+    async fn kill_sessions(&self) -> Outcome;
+    /// Ends those that pin a row, and no other: who looks for the lock is in a transaction too, and may
+    /// have it a moment later.
+    async fn kill_pins(&self) -> Outcome;
     /// How many sessions `app` has.
     async fn sessions(&self) -> Outcome<u64>;
     /// Statements that failed, as the server's log tells of them.
@@ -162,16 +165,14 @@ impl Database for Postgres {
         format!("{}?{query}", self.0.url("app"))
     }
 
-    async fn kill_sessions(&self, pinning: bool) -> Outcome {
-        let which = if pinning {
-            "xact_start is not null"
-        } else {
-            "true"
-        };
-        let sql = format!(
-            "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'app' and {which}"
-        );
-        self.run(&sql).await
+    async fn kill_sessions(&self) -> Outcome {
+        let sql = "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'app'";
+        self.run(sql).await
+    }
+
+    async fn kill_pins(&self) -> Outcome {
+        let sql = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'";
+        self.run(sql).await
     }
 
     async fn sessions(&self) -> Outcome<u64> {
@@ -300,14 +301,19 @@ impl Database for Maria {
         format!("mysql://app:secret@127.0.0.1:{}/app?{query}", self.0.port())
     }
 
-    async fn kill_sessions(&self, pinning: bool) -> Outcome {
-        let open = self.0.transactions("app").await?;
+    async fn kill_sessions(&self) -> Outcome {
         let sql = "select id from information_schema.processlist where user = 'app'";
         for id in self.ask(sql).await? {
-            if !pinning || open.contains(&id) {
-                // It may have ended by itself.
-                drop(self.run(&format!("kill {id}")).await);
-            }
+            // It may have ended by itself.
+            drop(self.run(&format!("kill {id}")).await);
+        }
+        Ok(())
+    }
+
+    async fn kill_pins(&self) -> Outcome {
+        let sql = "select pinned from app.lockkit_locks where holder is not null and pinned <> 0";
+        for id in self.ask(sql).await? {
+            self.run(&format!("kill {id}")).await?;
         }
         Ok(())
     }
