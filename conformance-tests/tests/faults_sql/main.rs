@@ -67,7 +67,9 @@ fn main() -> ExitCode {
     }
     let poolers = Ground::new("poolers-of-postgres", pooler::missing())
         .trial(pooler::only_sessions_of_the_server_itself_keep_statements);
-    let ground = trials::<Postgres>("faults-of-postgres", "clock-of-postgres").and(poolers);
+    let ground = trials::<Postgres>("faults-of-postgres", "clock-of-postgres")
+        .trial(sessions::a_release_that_ends_with_its_pin_is_none)
+        .and(poolers);
     #[cfg(feature = "secure")]
     let ground = ground
         .and(secure::trials::<secure::SecurePostgres>("tls-of-postgres"))

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
+use conformance_tests::proxy::{Direction, Flow, Proxy};
 use conformance_tests::taker::Taker;
 use conformance_tests::task::{acquire, soon, spawn, until, within};
 use conformance_tests::{Outcome, ensure};
+use lockkit_core::LockClient;
+
+use lockkit_sql::PostgresStore;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use crate::world::{
-    Database, LONG, SOON, Section, TTL, WAYS, client, locks, loss_of, only_rows_left, taker,
+    Database, LONG, Postgres, SOON, Section, TTL, WAYS, client, locks, loss_of, only_rows_left,
+    taker,
 };
 
 pub(crate) async fn killed_sessions_lose_neither_leases_nor_waiters<D: Database>() -> Outcome {
@@ -61,6 +66,30 @@ pub(crate) async fn a_killed_pin_is_a_loss_at_once<D: Database>() -> Outcome {
         next.check()?;
         next.release().await?;
     }
+    only_rows_left(&server).await
+}
+
+/// Nobody answers the release, and its session is ended before it has heard of it.
+pub(crate) async fn a_release_that_ends_with_its_pin_is_none() -> Outcome {
+    let server = Postgres::start().await?;
+    let way = Proxy::start(([127, 0, 0, 1], server.options().get_port()).into()).await?;
+    let options = server.options().port(way.addr().port());
+    let store = PostgresStore::builder(options).pin(true).connect().await?;
+    let guard = LockClient::new(store)?.lock("jobs")?.acquire().await?;
+    for direction in [Direction::Request, Direction::Reply] {
+        way.flow(direction, Flow::Hold);
+    }
+    let mut release = spawn(guard.release());
+    release.waits_for(Duration::from_millis(100)).await?;
+    server.kill_pins().await?;
+    let other = client(&server, "pin", LONG).await?.lock("jobs")?;
+    let next = within(SOON, other.acquire()).await??;
+    way.reset();
+    way.heal();
+    let released = within(SOON, release.soon()).await??;
+    ensure(released.is_err(), "what was ended before was released")?;
+    next.check()?;
+    next.release().await?;
     only_rows_left(&server).await
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockkit_core::BackendError;
 use lockkit_core::backend::{Attempt, Grant, Renewal, Ticket};
+use lockkit_core::{BackendError, FencingToken};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use tokio::time::{Instant, sleep};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::Postgres;
 use super::kept::Kind;
 use super::pin::Pins;
-use super::session::{Seen, Verdict, is_pin, unreadable};
+use super::session::{Seen, Verdict, take_pin, unreadable};
 use crate::{looks, row};
 
 /// Of the release of a lock for which somebody had left a note it is certain for so long that it will be
@@ -62,9 +62,7 @@ impl Postgres {
         let told = note && known.is_some_and(Known::is_told);
         if told || known.is_some_and(Known::is_calm) {
             let rows = self.step("attempt", Kind::Acquire, ticket, note).await?;
-            if let Some(row) = rows.first() {
-                let token = row.try_get(0).ok().and_then(row::token);
-                let token = token.ok_or_else(|| unreadable("attempt"))?;
+            if let Some(token) = given(&rows)? {
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
             if told {
@@ -116,28 +114,35 @@ impl Postgres {
         // Dropped before its end, it closes the connection, and with it ends what was begun.
         let session = pins.session("attempt").await?;
         let note = self.push && ticket.enqueue;
+        let known = self.known.get(&ticket.name);
+        let mut calm = known.is_some_and(Known::is_calm);
         let mut pauses = pauses(ticket);
-        let mut text = self.statements.acquire_pinned(ticket, note);
+        let mut text = self.statements.acquire_pinned(ticket, note, calm);
         loop {
             let mut rows = session.ask("attempt", text).await?;
-            let locked = rows.pop_if(|row| is_pin(row)).is_some();
-            let mut seen = self.seen(ticket, &rows)?;
-            match seen.token.and_then(row::token) {
-                Some(token) if locked => {
-                    pins.hold(ticket, token, session);
+            let pinned = take_pin(&mut rows);
+            if std::mem::take(&mut calm) {
+                if let Some((token, transaction)) = given(&rows)?.zip(pinned) {
+                    pins.hold(ticket, token, session, transaction);
                     return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
                 }
-                // Somebody has taken it over before it was locked.
-                _ => seen.token = None,
+                text = self.acquire_pinned_again(ticket, note);
+                continue;
             }
+            let mut seen = self.seen(ticket, &rows)?;
+            if let Some((token, transaction)) = seen.token.and_then(row::token).zip(pinned) {
+                pins.hold(ticket, token, session, transaction);
+                return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+            }
+            // Somebody has taken it over before it was locked.
+            seen.token = None;
             let pause = pauses.next();
             let answer = match (seen.verdict(ticket, note, pause.is_none()), pause) {
                 (Verdict::Answer(answer), _) => answer,
                 (Verdict::Again, None) => Attempt::held(),
                 (Verdict::Again, Some(pause)) => {
                     sleep(pause).await;
-                    let again = self.statements.acquire_pinned(ticket, note);
-                    text = format!("ROLLBACK; {again}");
+                    text = self.acquire_pinned_again(ticket, note);
                     continue;
                 }
             };
@@ -145,6 +150,20 @@ impl Postgres {
             return Ok(answer);
         }
     }
+
+    fn acquire_pinned_again(&self, ticket: &Ticket, note: bool) -> String {
+        let again = self.statements.acquire_pinned(ticket, note, false);
+        format!("ROLLBACK; {again}")
+    }
+}
+
+/// The token that a short attempt was given, if it was.
+fn given(rows: &[PgRow]) -> Result<Option<FencingToken>, BackendError> {
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    let token = row.try_get(0).ok().and_then(row::token);
+    token.map(Some).ok_or_else(|| unreadable("attempt"))
 }
 
 /// When to ask again: a waiter once, since it comes back anyway.

@@ -9,6 +9,7 @@ mod kept;
 mod mutant;
 mod notify;
 mod pin;
+mod release;
 mod session;
 mod statements;
 mod steps;

@@ -63,6 +63,18 @@ struct State {
 struct Pin {
     token: FencingToken,
     session: Session,
+    /// What keeps the row locked.
+    transaction: i64,
+}
+
+/// What became of a release.
+#[derive(Debug)]
+pub(super) enum Unpinned {
+    Answered(Result<Release, BackendError>),
+    /// The connection has gone; this transaction may have been committed before, which is the release.
+    Unanswered(BackendError, i64),
+    /// There was no hold that stood.
+    Gone,
 }
 
 /// A connection, by the task that has it. Dropped, it is closed.
@@ -190,9 +202,19 @@ impl Pins {
     }
 
     /// The row is locked on this connection.
-    pub(super) fn hold(&self, ticket: &Ticket, token: FencingToken, session: Session) {
+    pub(super) fn hold(
+        &self,
+        ticket: &Ticket,
+        token: FencingToken,
+        session: Session,
+        transaction: i64,
+    ) {
         session.tell(Order::Carries(Some(ticket.clone())));
-        let pin = Pin { token, session };
+        let pin = Pin {
+            token,
+            session,
+            transaction,
+        };
         self.lock().held.insert(ticket.holder, pin);
     }
 
@@ -248,27 +270,26 @@ impl Pins {
         answers
     }
 
-    /// Ends a pinned hold in its own transaction; `None` if it is not one that stands.
-    pub(super) async fn release(
-        &self,
-        ticket: &Ticket,
-        text: String,
-    ) -> Option<Result<Release, BackendError>> {
-        let pin = self.lock().held.remove(&ticket.holder)?;
-        if !pin.session.is_alive() {
-            return None;
-        }
+    /// Ends a pinned hold in its own transaction.
+    pub(super) async fn release(&self, ticket: &Ticket, text: String) -> Unpinned {
+        let pin = self.lock().held.remove(&ticket.holder);
+        let Some(pin) = pin.filter(|pin| pin.session.is_alive()) else {
+            return Unpinned::Gone;
+        };
         match pin.session.ask("release", text).await {
             Ok(rows) => {
                 self.rest(pin.session, false);
-                Some(Ok(if rows.is_empty() {
+                Unpinned::Answered(Ok(if rows.is_empty() {
                     Release::NotHeld
                 } else {
                     Release::Released
                 }))
             }
-            Err(error) if was_ended(&error) => None,
-            Err(error) => Some(Err(error)),
+            Err(error) if was_ended(&error) => Unpinned::Gone,
+            Err(error) if error.outcome() == Outcome::Indeterminate => {
+                Unpinned::Unanswered(error, pin.transaction)
+            }
+            Err(error) => Unpinned::Answered(Err(error)),
         }
     }
 }

@@ -121,9 +121,13 @@ impl Seen {
 /// How long a row is locked by a step, and by a commit that waits for the disk.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// Whether a row of an answer is that of `pin.sql`.
-pub(super) fn is_pin(row: &PgRow) -> bool {
-    row.len() == 1
+/// Takes the row of `pin.sql` out of an answer, if it is there: the transaction that keeps the row
+/// locked.
+pub(super) fn take_pin(rows: &mut Vec<PgRow>) -> Option<i64> {
+    let said: &str = rows.last()?.try_get(0).ok()?;
+    let transaction = said.strip_prefix("pinned")?.parse().ok()?;
+    rows.pop();
+    Some(transaction)
 }
 
 pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {

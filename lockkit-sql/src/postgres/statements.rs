@@ -53,6 +53,7 @@ pub(super) struct Statements {
     ensure: Statement,
     columns: Statement,
     pin: Statement,
+    ended: Statement,
     #[cfg(feature = "mutants")]
     one_transaction: bool,
 }
@@ -95,6 +96,7 @@ impl Statements {
             ensure: read(include_str!("../sql/postgres/ensure.sql")),
             columns: read(include_str!("../sql/postgres/columns.sql")),
             pin: read(include_str!("../sql/postgres/pin.sql")),
+            ended: read(include_str!("../sql/postgres/ended.sql")),
             channel,
             #[cfg(feature = "mutants")]
             one_transaction: options.mutant == Some(crate::SqlMutant::TokenRaisedInsidePin),
@@ -129,10 +131,14 @@ impl Statements {
     }
 
     /// Takes the lock and pins it, in one message: first the row is written and committed, with its
-    /// token, then it is locked.
-    pub(super) fn acquire_pinned(&self, ticket: &Ticket, note: bool) -> String {
-        let take = taking(ticket, note, Some(PIN_LEASE));
-        let take = self.acquire_new.with(&take, SPELLING);
+    /// token, then it is locked. `calm`: in the short way, which answers nothing if it is not free.
+    pub(super) fn acquire_pinned(&self, ticket: &Ticket, note: bool, calm: bool) -> String {
+        let take = if calm {
+            &self.acquire
+        } else {
+            &self.acquire_new
+        };
+        let take = take.with(&taking(ticket, note, Some(PIN_LEASE)), SPELLING);
         let idle = ticket.ttl.as_millis().max(1);
         let values = Values::of(ticket).text("idle", idle.to_string());
         let pin = self.pin.with(&values, SPELLING);
@@ -184,6 +190,12 @@ impl Statements {
     /// Ends the hold of a ticket in the transaction that pins it.
     pub(super) fn unpin(&self, ticket: &Ticket) -> String {
         format!("{} COMMIT;", self.release_pin(ticket))
+    }
+
+    /// Asks what became of a transaction.
+    pub(super) fn ended(&self, transaction: i64) -> String {
+        let values = Values::new().number("transaction", transaction);
+        self.ended.with(&values, SPELLING)
     }
 
     pub(super) fn look(&self, which: Which<'_>) -> String {
@@ -274,9 +286,11 @@ mod tests {
             plain(Kind::Acquire, false),
             plain(Kind::AcquireNew, true),
             plain(Kind::Release, false),
-            statements.acquire_pinned(&ticket, true),
+            statements.acquire_pinned(&ticket, true, false),
+            statements.acquire_pinned(&ticket, true, true),
             statements.unpin(&ticket),
             statements.mine(&ticket),
+            statements.ended(7),
             statements.break_pin(&name),
             statements.renew(&[ticket.clone(), ticket.clone()]),
             statements.break_lock(&name),

@@ -52,12 +52,12 @@ pub struct Postgres {
     /// Where the connection comes from that listens.
     listening: PgPool,
     pub(super) statements: Arc<Statements>,
-    desk: Arc<Desk>,
+    pub(super) desk: Arc<Desk>,
     /// Names that have a row, and what was last seen of it.
     pub(super) known: Remembered<Known>,
     pub(super) push: bool,
     /// Where holds are pinned.
-    pins: Option<Pins>,
+    pub(super) pins: Option<Pins>,
 }
 
 impl Postgres {
@@ -160,26 +160,6 @@ impl Postgres {
             self.ask("break", Use::Step, text).await?;
         }
         Ok(state)
-    }
-
-    /// Ends a hold of which no connection knows; answers no row if there was none.
-    async fn end(&self, ticket: &Ticket) -> Result<Vec<PgRow>, BackendError> {
-        for _ in 0..3 {
-            let rows = if self.pins.is_some() {
-                let text = self.statements.release_pin(ticket);
-                self.ask("release", Use::Step, text).await?
-            } else {
-                self.step("release", Kind::Release, ticket, false).await?
-            };
-            if !rows.is_empty() {
-                return Ok(rows);
-            }
-            let text = self.statements.mine(ticket);
-            if self.ask("release", Use::Step, text).await?.is_empty() {
-                return Ok(rows);
-            }
-        }
-        Err(ERRORS.skipped("release"))
     }
 
     async fn renew_chunk(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
@@ -346,36 +326,7 @@ impl Steps for Postgres {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        let mut unanswered = None;
-        if let Some(pins) = &self.pins {
-            let text = self.statements.unpin(ticket);
-            match pins.release(ticket, text).await {
-                Some(Err(error)) if error.outcome() == Outcome::Indeterminate => {
-                    unanswered = Some(error);
-                }
-                Some(answer) => {
-                    self.desk.forget(ticket);
-                    return answer;
-                }
-                None => {}
-            }
-        }
-        let rows = self.end(ticket).await?;
-        self.desk.forget(ticket);
-        if let Some(error) = unanswered {
-            // The pin ended with its connection. If the row still named its hold, then before the
-            // release; if not, the release may have been carried out.
-            return match rows.first() {
-                Some(_) => Ok(Release::NotHeld),
-                None => Err(error),
-            };
-        }
-        match rows.first().map(|row| row.try_get::<bool, _>(0)) {
-            Some(Err(_)) => Err(unreadable("release")),
-            // What a pin leaves in its row is no hold, however fresh it is.
-            Some(Ok(true)) if self.pins.is_none() => Ok(Release::Released),
-            None | Some(Ok(_)) => Ok(Release::NotHeld),
-        }
+        self.release_hold(ticket).await
     }
 
     async fn look(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
