@@ -113,6 +113,7 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Etcd(EtcdMutant::GhostKept), In::Etcd, "etcd::key_of_a_late_request_is_deleted"),
     (Etcd(EtcdMutant::ReleasedTicketForgotten), In::Etcd, "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost"),
     (Etcd(EtcdMutant::GrantInMidRevision), In::Etcd, "queue::session_takes_a_hold_and_a_waiter_at_once"),
+    (Etcd(EtcdMutant::WaiterTakenForHolder), In::Etcd, "queue::who_gives_up_in_a_crowd_lets_nobody_in"),
     (Etcd(EtcdMutant::LeaseAgeIgnored), In::Etcd, "etcd::old_session_counts_from_its_last_beat"),
     (Etcd(EtcdMutant::ReleaseWithoutOwnerCheck), In::Etcd, "exclusion::a_strangers_release_changes_nothing"),
     (Etcd(EtcdMutant::WakeUpLost), In::EtcdHold, "waiting::release_wakes_the_waiter_at_once"),

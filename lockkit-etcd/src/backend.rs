@@ -91,7 +91,8 @@ impl EtcdStore {
         let layout = Layout::new(root, names);
         let (clock, of_hold) = (Arc::clone(&config.clock), config.lease_of == LeaseOf::Hold);
         let link = Arc::new(Link::new(config));
-        let desk = Arc::new(Desk::new(broken, token_base));
+        let marks = names == Names::Encoded && !of_hold;
+        let desk = Arc::new(Desk::new(broken, token_base, marks));
         let sessions = Sessions::new(&link, &desk, clock, runtime.clone(), of_hold, broken);
         let (open, closing) = oneshot::channel();
         let watcher = Watcher {
@@ -215,7 +216,7 @@ impl EtcdStore {
         } else if !enqueue {
             steps::try_once(at, ticket)
         } else {
-            steps::queue(at, ticket)
+            steps::queue(at, ticket, desk.listed(&at.directory))
         };
         // Before it is written: what a late request puts there must not look like a stranger's.
         desk.writing(ticket.holder);
@@ -245,10 +246,20 @@ impl EtcdStore {
 
     /// Deletes the key of a ticket. Answers whether it was a hold until then.
     async fn leave(&self, at: &Standing) -> Result<bool, Failed> {
-        let Some(created) = at.created.filter(|_| at.held) else {
+        let held = at.held || self.inner.broken.is(EtcdMutant::WaiterTakenForHolder);
+        let Some(created) = at.created.filter(|_| held) else {
             let answer = self.txn("release", &steps::leave(at)).await?;
             return Ok(steps::held(at, &answer));
         };
+        if let Some(mark) = self.inner.desk.mark(at) {
+            let txn = steps::end_marked(at, created, mark);
+            return match self.txn("release", &txn).await {
+                Ok(answer) => Ok(steps::ended_marked(&answer, created)),
+                // A lease that has ended has taken its keys with it.
+                Err(Failed::LeaseGone) => Ok(false),
+                Err(failed) => Err(failed),
+            };
+        }
         let link = &self.inner.link;
         let deleted = link.ask("release", link.request_timeout(), |client| {
             let key = at.key.as_bytes().to_vec();

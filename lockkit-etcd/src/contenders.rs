@@ -12,13 +12,21 @@ use std::sync::Arc;
 const REMEMBERED: usize = 1024;
 
 /// More than so many keys are a crowd: those who stand behind it hear of its nearest keys alone.
-pub(crate) const CROWD: i64 = 16;
+pub(crate) const CROWD: i64 = 10;
 
-/// A key is gone since a revision.
+/// Keys are gone since a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
-    pub(crate) key: Arc<str>,
+    pub(crate) which: Which,
     pub(crate) revision: i64,
+}
+
+/// Which keys are gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    One(Arc<str>),
+    /// All that were created until a revision: the hold of the last of them has ended.
+    Until(i64),
 }
 
 /// A key, and the revision at which it was created.
@@ -69,15 +77,24 @@ impl Before {
         !self.more
     }
 
-    /// A key is gone, unless it has come back since: a client that uses its key again would be taken
-    /// out by the deletion of its former key. Tells whether it was one of these.
+    /// Keys are gone, unless they have come back since: a client that uses its key again would be taken
+    /// out by the deletion of its former key. Tells whether some of these were among them.
     pub(crate) fn remove(&mut self, gone: &Gone) -> bool {
-        let there = self.keys.get(&gone.key);
-        let removed = there.is_some_and(|at| *at < gone.revision);
-        if removed {
-            self.keys.remove(&gone.key);
+        let all = self.keys.len();
+        match &gone.which {
+            Which::One(key) => {
+                let there = self.keys.get(key);
+                if there.is_some_and(|at| *at < gone.revision) {
+                    self.keys.remove(key);
+                }
+            }
+            Which::Until(until) => {
+                let reaches = self.keys.values().any(|at| at <= until);
+                self.more &= !reaches;
+                self.keys.retain(|_, at| *at > *until);
+            }
         }
-        removed
+        self.keys.len() < all
     }
 
     /// The last ones: so many at most.
@@ -144,8 +161,8 @@ mod tests {
     use super::*;
 
     fn gone(key: &str, revision: i64) -> Gone {
-        let key = key.into();
-        Gone { key, revision }
+        let which = Which::One(key.into());
+        Gone { which, revision }
     }
 
     #[test]
@@ -181,6 +198,24 @@ mod tests {
         assert_eq!(before.len(), 1);
         assert!(before.remove(&gone("go", 12)));
         assert!(before.is_empty());
+    }
+
+    #[test]
+    fn who_held_had_nobody_before_him() {
+        let until = |created| Gone {
+            which: Which::Until(created),
+            revision: 20,
+        };
+        let listed = Listed {
+            all: 5,
+            last: vec![("c".into(), 12), ("b".into(), 9), ("a".into(), 7)],
+        };
+        let mut before = listed.before(12);
+        // An older hold says nothing of those that were not listed.
+        assert!(!before.remove(&until(6)) && !before.is_complete() && before.len() == 2);
+        assert!(before.remove(&until(7)) && before.is_complete());
+        assert_eq!(before.nearest(3), ["b".into()]);
+        assert!(before.remove(&until(9)) && before.is_empty());
     }
 
     #[test]

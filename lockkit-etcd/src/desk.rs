@@ -21,7 +21,7 @@ use self::view::View;
 pub(crate) use self::views::{Asking, Reading};
 pub(crate) use self::watch::EtcdWatch;
 use crate::contenders::Listed;
-use crate::keys::{contender, number};
+use crate::keys::{contender, mark, number};
 use crate::mutant::{Broken, EtcdMutant};
 use crate::session::{Session, Shared};
 
@@ -35,6 +35,8 @@ pub(crate) struct Desk {
     broken: Broken,
     /// What is added to a revision to make it a token.
     token_base: u64,
+    /// Whether holds that end before a crowd leave a mark.
+    marks: bool,
     /// Rings when a lock is to be watched.
     pub(crate) wanted: Notify,
 }
@@ -64,16 +66,19 @@ pub(crate) struct Standing {
     /// The revision of its key, if an answer or an event has told it.
     pub(crate) created: Option<i64>,
     pub(crate) held: bool,
+    /// Whether it stood in a crowd when its key was created: there may be one behind it.
+    pub(crate) crowded: bool,
     /// Until when its holder was told that the lease is confirmed.
     pub(crate) told: Moment,
 }
 
 impl Desk {
-    pub(crate) fn new(broken: Broken, token_base: u64) -> Self {
+    pub(crate) fn new(broken: Broken, token_base: u64, marks: bool) -> Self {
         Self {
             state: Mutex::default(),
             broken,
             token_base,
+            marks,
             wanted: Notify::new(),
         }
     }
@@ -88,6 +93,12 @@ impl Desk {
         let place = state.tickets.get(&holder)?;
         let stands = place.lost.is_none() && place.at.session.lives();
         stands.then(|| place.at.clone())
+    }
+
+    /// The mark that a hold is to leave when it ends, if it is to leave one.
+    pub(crate) fn mark(&self, at: &Standing) -> Option<String> {
+        let crowded = self.marks && at.crowded;
+        crowded.then(|| mark(&at.key)).flatten()
     }
 
     /// Whether the store knows the ticket, be its session alive or not.
@@ -121,6 +132,7 @@ impl Desk {
             number,
             created: None,
             held: false,
+            crowded: false,
             told: session.base(),
         };
         match state.tickets.get_mut(&ticket.holder) {

@@ -15,6 +15,8 @@ pub enum EtcdMutant {
     ReleasedTicketForgotten,
     /// A waiter decides in the middle of the events of one revision.
     GrantInMidRevision,
+    /// A waiter that gives up before a crowd leaves the mark of a hold.
+    WaiterTakenForHolder,
     /// A lease counts from the attempt, however long ago the session was confirmed.
     LeaseAgeIgnored,
     /// A release ends the hold on its name, whoever has it.
@@ -38,6 +40,7 @@ impl EtcdMutant {
         Self::GhostKept,
         Self::ReleasedTicketForgotten,
         Self::GrantInMidRevision,
+        Self::WaiterTakenForHolder,
         Self::LeaseAgeIgnored,
         Self::ReleaseWithoutOwnerCheck,
         Self::WakeUpLost,
@@ -55,6 +58,7 @@ pub(crate) enum EtcdMutant {
     GhostKept,
     ReleasedTicketForgotten,
     GrantInMidRevision,
+    WaiterTakenForHolder,
     LeaseAgeIgnored,
     ReleaseWithoutOwnerCheck,
     WakeUpLost,

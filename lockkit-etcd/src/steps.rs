@@ -8,11 +8,8 @@ use etcd_client::{
 };
 use lockkit_core::backend::Ticket;
 
-use crate::contenders::{CROWD, Key, Listed};
+use crate::contenders::{Key, Listed};
 use crate::desk::Standing;
-
-/// So many keys are listed in the answer to an attempt, those that were created last.
-const LISTED: i64 = CROWD + 1;
 
 /// What an attempt has found.
 #[derive(Debug)]
@@ -25,13 +22,13 @@ pub(crate) struct Tried {
     pub(crate) listed: Option<Listed>,
 }
 
-/// Takes a place: the key is put, and the last of them are listed. What was created first holds. A key
-/// that was there before stays the one that was created then, and the answer tells it.
+/// Takes a place: the key is put, and so many of them are listed as were created last. What was created
+/// first holds. A key that was there before stays the one that was created then, and the answer tells it.
 ///
 /// Nothing is compared: a request of less than 256 bytes goes out in one piece.
-pub(crate) fn queue(at: &Standing, ticket: &Ticket) -> Txn {
+pub(crate) fn queue(at: &Standing, ticket: &Ticket, most: i64) -> Txn {
     let put = put(at, ticket, PutOptions::new().with_prev_key());
-    Txn::new().and_then([put, listed(&at.directory)])
+    Txn::new().and_then([put, listed(&at.directory, most)])
 }
 
 /// Looks whether the place that an answer has told of is kept, and whether it is the first. A key that
@@ -59,6 +56,14 @@ pub(crate) fn leave(at: &Standing) -> Txn {
 /// there, so that who has held once need not be compared with the others again.
 pub(crate) fn end() -> DeleteOptions {
     DeleteOptions::new().with_prev_key()
+}
+
+/// As [`end`], before a crowd: leaves a mark that it was a hold, so that who hears of it need not ask
+/// whether others are left who stood before it. What the mark says stays true, also if the key was gone.
+pub(crate) fn end_marked(at: &Standing, created: i64, mark: String) -> Txn {
+    let lease = PutOptions::new().with_lease(at.session.lease());
+    let mark = TxnOp::put(mark, created.to_string(), Some(lease));
+    Txn::new().and_then([mark, TxnOp::delete(&*at.key, Some(end()))])
 }
 
 /// Carries out the caller's work if the key is the one that was created at a revision.
@@ -124,6 +129,15 @@ pub(crate) fn held(at: &Standing, answer: &TxnResponse) -> bool {
     answer.succeeded() && first.is_some_and(|kv| kv.key() == at.key.as_bytes())
 }
 
+/// Reads the answer to [`end_marked`], as [`ended`].
+pub(crate) fn ended_marked(answer: &TxnResponse, created: i64) -> bool {
+    let answers = answer.op_responses();
+    answers.iter().any(|answer| match answer {
+        TxnOpResponse::Delete(deleted) => ended(deleted, created),
+        _ => false,
+    })
+}
+
 /// Reads the answer to a deletion with [`end`]: whether the key was the one that was created then.
 pub(crate) fn ended(answer: &DeleteResponse, created: i64) -> bool {
     let former = answer.prev_kvs().first();
@@ -149,11 +163,11 @@ fn own(at: &Standing) -> TxnOp {
     TxnOp::get(&*at.key, Some(GetOptions::new().with_keys_only()))
 }
 
-fn listed(directory: &str) -> TxnOp {
+fn listed(directory: &str, most: i64) -> TxnOp {
     let options = GetOptions::new()
         .with_prefix()
         .with_sort(SortTarget::Create, SortOrder::Descend)
-        .with_limit(LISTED)
+        .with_limit(most)
         .with_keys_only();
     TxnOp::get(directory, Some(options))
 }

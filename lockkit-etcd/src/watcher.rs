@@ -2,7 +2,7 @@
 //!
 //! A watch is opened without a revision to start from: one from the past is served from a loop that
 //! runs ten times in a second. The keys are read once the server says that the watch is open. Only
-//! deletions are told: see [`contenders`](crate::contenders).
+//! deletions are told, and the marks of holds that have ended: see [`contenders`](crate::contenders).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use etcd_client::{
 use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::contenders::Gone;
+use crate::contenders::{Gone, Which};
 use crate::desk::{Asking, Desk, Reading};
 use crate::link::{Link, Opened};
 use crate::steps;
@@ -137,9 +137,12 @@ impl Watcher {
         // Without fragments one response has all events of a revision.
         let gone = response.events().iter().filter_map(|event| {
             let kv = event.kv()?;
-            let key: Arc<str> = kv.key_str().ok()?.into();
+            let which = match event.event_type() {
+                EventType::Delete => Which::One(kv.key_str().ok()?.into()),
+                EventType::Put => Which::Until(kv.value_str().ok()?.parse().ok()?),
+            };
             let revision = kv.mod_revision();
-            matches!(event.event_type(), EventType::Delete).then_some(Gone { key, revision })
+            Some(Gone { which, revision })
         });
         self.desk.deleted(watch, gone.collect());
     }
@@ -160,9 +163,13 @@ fn range(asking: &Asking) -> &[u8] {
 }
 
 fn options(asking: &Asking) -> WatchOptions {
-    let deletions = [WatchFilterType::NoPut];
+    let other = if asking.mark {
+        WatchFilterType::NoDelete
+    } else {
+        WatchFilterType::NoPut
+    };
     let options = WatchOptions::new().with_watch_id(asking.watch);
-    let options = options.with_filters(deletions);
+    let options = options.with_filters([other]);
     match asking.key {
         Some(_) => options,
         None => options.with_prefix(),

@@ -22,6 +22,7 @@ const LONG: Duration = Duration::from_secs(30);
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(clients_are_served_in_order).needs(Need::Fifo),
+        Case::new(who_gives_up_in_a_crowd_lets_nobody_in).needs(Need::Fifo),
         Case::new(one_place_in_the_queue_for_all_tasks_of_a_client).needs(Need::Fifo),
         Case::new(dead_waiter_leaves_the_queue)
             .needs(Need::Fifo)
@@ -71,6 +72,34 @@ async fn clients_are_served_in_order(ctx: &Ctx) -> Outcome {
         tokens.push(waiter.soon().await??);
     }
     ensure(tokens.is_sorted(), format!("out of order: {tokens:?}"))
+}
+
+/// The two right before the last of many give up: nobody takes them for holders who have gone.
+async fn who_gives_up_in_a_crowd_lets_nobody_in(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let first = ctx.client().await?.lock(name.as_str())?;
+    let held = first.acquire().await?;
+    let mut waiters = Vec::new();
+    for place in 1..=12 {
+        waiters.push(acquire(&ctx.client().await?.lock(name.as_str())?));
+        ctx.queued(&first, place).await?;
+    }
+    let nobody = || Failure::new("nobody waits");
+    let mut last = waiters.pop().ok_or_else(nobody)?;
+    let nearest = waiters.pop().ok_or_else(nobody)?;
+    let second = waiters.pop().ok_or_else(nobody)?;
+    for (left, waiter) in [(11, second), (10, nearest)] {
+        waiter.cancel().await;
+        ctx.queued(&first, left).await?;
+    }
+    last.waits_for(Duration::from_millis(300)).await?;
+    held.release().await?;
+    for waiter in waiters {
+        let guard = waiter.soon().await??;
+        last.waits_for(Duration::from_millis(5)).await?;
+        guard.release().await?;
+    }
+    Ok(last.soon().await??.release().await?)
 }
 
 /// However many tasks of a client wait, the store sees one waiter.

@@ -12,7 +12,8 @@ use lockkit_core::{ClientId, HolderId, LockName, LossReason};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{
-    LONG, SOON, TTL, builder, client, client_of, contenders, keys, lease, loss_of, store,
+    LONG, SOON, TTL, builder, client, client_of, contenders, everything, keys, lease, loss_of,
+    store,
 };
 
 /// What a loss may take to be told: 100 ms, two round trips, and what a busy machine adds.
@@ -258,7 +259,7 @@ pub(crate) async fn nothing_is_left_in_the_end() -> Outcome {
         Ok(asker.leases().await?.leases().is_empty())
     })
     .await?;
-    let left = keys(&mut asker).await?;
+    let left = everything(&mut asker).await?;
     ensure(left.is_empty(), format!("left: {left:?}"))
 }
 

@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         .trial(fenced::work_of_a_paused_holder_is_refused)
         .trial(order::nine_waiters_in_nine_processes_are_served_in_order)
         .trial(order::behind_a_crowd_each_is_served_at_once_and_in_order)
+        .trial(order::the_marks_of_a_crowd_do_not_stay)
         .trial(network::a_grant_whose_reply_is_dropped_is_one_hold)
         .trial(network::a_key_is_used_again_when_it_is_gone_for_certain)
         .trial(network::acquires_that_are_dropped_leave_nothing_behind_cut_connections)

@@ -43,7 +43,10 @@ pub(crate) async fn eight_and_sixty_four_on_loopback() -> Outcome {
         let mut locks = Vec::new();
         for _ in 0..count {
             let client = client_at(cluster.ports()[0]).await?;
-            locks.push(client.lock(format!("crowd/{count}"))?);
+            let lock = client.lock(format!("crowd/{count}"))?;
+            // Its session is made with the first acquire.
+            lock.acquire().await?.release().await?;
+            locks.push(lock);
         }
         Ok(locks)
     };

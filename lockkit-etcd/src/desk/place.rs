@@ -6,6 +6,7 @@ use lockkit_core::LossReason;
 use tokio::sync::Notify;
 
 use super::Standing;
+use super::near::is_crowd;
 use crate::contenders::{Before, Listed};
 
 /// What is known of a ticket.
@@ -58,6 +59,7 @@ impl Place {
     /// The keys at the revision that created its own.
     pub(super) fn list(&mut self, listed: &Listed) {
         self.all = listed.all;
+        self.at.crowded = is_crowd(listed.all, true);
         self.listed = self.at.created.map(|created| listed.before(created));
     }
 

@@ -4,20 +4,25 @@ use lockkit_core::backend::{Grant, Wake};
 use lockkit_core::{FencingToken, LossReason};
 
 use super::place::Place;
-use crate::contenders::{Before, Gone, Key};
+use crate::contenders::{Before, Gone, Key, Which};
 use crate::mutant::{Broken, EtcdMutant};
 
 impl Place {
-    /// A key of its lock is gone. Nothing is decided on it before all that went with the same revision
+    /// Keys of its lock are gone. Nothing is decided on it before all that went with the same revision
     /// are known: a lease that ends takes the key of a holder and that of a waiter of the same client
-    /// in one. Tells whether it stood before its own.
+    /// in one. Tells whether one stood before its own.
     pub(super) fn deleted(&mut self, gone: &Gone, broken: Broken) -> bool {
-        if gone.key == self.at.key {
-            // Nobody else ever has this key.
-            if self.at.created.is_some_and(|at| at < gone.revision) {
-                self.vanish(broken);
+        match &gone.which {
+            Which::One(key) if *key == self.at.key => {
+                // Nobody else ever has this key.
+                if self.at.created.is_some_and(|at| at < gone.revision) {
+                    self.vanish(broken);
+                }
+                return false;
             }
-            return false;
+            // Of what came later. Its own key is told of by itself.
+            Which::Until(until) if self.at.created.is_none_or(|at| at <= *until) => return false,
+            _ => {}
         }
         let before = self.before.as_mut();
         before.is_some_and(|before| before.remove(gone))

@@ -25,6 +25,8 @@ pub(super) struct View {
     pub(super) scope: Scope,
     pub(super) phase: Phase,
     pub(super) watchers: HashSet<HolderId>,
+    /// Whether holds that end before a crowd leave a mark.
+    marks: bool,
     idle_since: Instant,
     /// How many deletions were told since, with nobody here who waits.
     unheeded: usize,
@@ -58,11 +60,12 @@ pub(super) enum Phase {
 pub(super) struct Lacking;
 
 impl View {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(marks: bool) -> Self {
         Self {
             scope: Scope::All(0),
             phase: Phase::Wanted,
             watchers: HashSet::new(),
+            marks,
             idle_since: Instant::now(),
             unheeded: 0,
         }
@@ -75,7 +78,7 @@ impl View {
         // A holder is content with whatever tells of its own key.
         let crowd = is_crowd(place.all, near) || (near && place.at.held);
         match self.watchers.is_empty() && crowd {
-            true if !near => self.change(Scope::Near(Near::default()), ended),
+            true if !near => self.change(Scope::Near(Near::new(self.marks)), ended),
             false if near => self.change(Scope::All(0), ended),
             _ => {}
         }

@@ -7,10 +7,11 @@ use lockkit_core::HolderId;
 use lockkit_core::backend::Ticket;
 use tokio::sync::Notify;
 
+use super::near::NEEDED;
 use super::place::Place;
 use super::view::{Phase, Scope, View};
 use super::{Desk, EtcdWatch, State};
-use crate::contenders::{Deletions, Gone, Key};
+use crate::contenders::{CROWD, Deletions, Gone, Key};
 use crate::mutant::EtcdMutant;
 
 /// A watch that is to be asked for: of one key of a lock, or of all.
@@ -19,6 +20,8 @@ pub(crate) struct Asking {
     pub(crate) watch: i64,
     pub(crate) directory: Arc<str>,
     pub(crate) key: Option<Arc<str>>,
+    /// Whether the key is that of a mark: what is put there is told, and not what is deleted.
+    pub(crate) mark: bool,
 }
 
 /// A lock whose keys are to be read.
@@ -47,7 +50,7 @@ impl Desk {
         place.bell = Some(Arc::clone(&bell));
         let directory = Arc::clone(&place.at.directory);
         let view = views.entry(Arc::clone(&directory));
-        let view = view.or_insert_with(View::new);
+        let view = view.or_insert_with(|| View::new(self.marks));
         view.enter(ticket.holder, place, ended);
         let lacks = view
             .settle(ticket.holder, place, ended, self.broken)
@@ -62,6 +65,16 @@ impl Desk {
             directory,
             bell,
         })
+    }
+
+    /// How many keys of a lock an attempt needs to know, those that were created last: no more than are
+    /// watched, if there was a crowd of late.
+    pub(crate) fn listed(&self, directory: &str) -> i64 {
+        let state = self.lock();
+        match state.views.get(directory) {
+            Some(view) if !view.tells_all() => NEEDED,
+            _ => CROWD + 1,
+        }
     }
 
     pub(super) fn unwatch(&self, holder: HolderId, directory: &str) {
@@ -97,12 +110,13 @@ impl Desk {
                 continue;
             }
             view.phase = Phase::Asked;
-            let mut number = |key: Option<&Arc<str>>, former: i64| {
+            let mut number = |key: Option<&Arc<str>>, mark: bool, former: i64| {
                 *numbers += 1;
                 let asking = Asking {
                     watch: *numbers,
                     directory: Arc::clone(directory),
                     key: key.cloned(),
+                    mark,
                 };
                 watched.remove(&former);
                 watched.insert(*numbers, asking.clone());
@@ -110,8 +124,8 @@ impl Desk {
                 *numbers
             };
             match &mut view.scope {
-                Scope::All(watch) => *watch = number(None, *watch),
-                Scope::Near(near) => near.ask(|key, former| number(Some(key), former)),
+                Scope::All(watch) => *watch = number(None, false, *watch),
+                Scope::Near(near) => near.ask(|key, mark, former| number(Some(key), mark, former)),
             }
         }
         wanted
