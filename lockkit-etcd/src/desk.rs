@@ -182,10 +182,11 @@ impl Desk {
                 if let Some(listed) = listed {
                     place.list(listed);
                 }
-                if let Some(view) = views.get_mut(&place.at.directory)
-                    && view.settle(holder, place, ended, self.broken).is_err()
-                {
-                    self.wanted.notify_one();
+                if let Some(view) = views.get_mut(&place.at.directory) {
+                    let lacks = view.settle(holder, place, ended, self.broken).is_err();
+                    if lacks || !ended.is_empty() {
+                        self.wanted.notify_one();
+                    }
                 }
             }
             Found::Nothing => {}

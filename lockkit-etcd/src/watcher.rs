@@ -89,18 +89,13 @@ impl Watcher {
                 },
                 () = self.desk.wanted.notified() => {
                     self.read();
-                    if ask(sender, &self.desk.take_wanted()).await.is_none() {
+                    if self.change(sender).await.is_none() {
                         return;
                     }
                 }
                 _ = ticks.tick() => {
-                    for watch in self.desk.take_ended() {
-                        if sender.cancel(watch).await.is_err() {
-                            return;
-                        }
-                    }
                     // Those that were refused; at once would be a busy loop.
-                    if ask(sender, &self.desk.take_wanted()).await.is_none() {
+                    if self.change(sender).await.is_none() {
                         return;
                     }
                     if !self.desk.is_unanswered() {
@@ -114,6 +109,15 @@ impl Watcher {
                 }
             }
         }
+    }
+
+    /// Asks for the watches that are wanted, and ends those that are not needed any more; `None` if the
+    /// stream has ended.
+    async fn change(&self, sender: &mut WatchRequestSender) -> Option<()> {
+        for watch in self.desk.take_ended() {
+            sender.cancel(watch).await.ok()?;
+        }
+        ask(sender, &self.desk.take_wanted()).await
     }
 
     fn take(&self, response: &WatchResponse) {

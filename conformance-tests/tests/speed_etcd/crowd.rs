@@ -58,7 +58,7 @@ pub(crate) async fn eight_and_sixty_four_on_loopback() -> Outcome {
     }
     let kept = many.per_second() / few.per_second();
     println!("64 have {kept:.2} of the rate of 8");
-    let least = bound(0.5, 0.2);
+    let least = bound(0.65, 0.3);
     ensure(kept >= least, format!("64 have {kept:.2} of the rate of 8"))
 }
 

@@ -25,9 +25,9 @@ const NEAREST: usize = 3;
 /// The own key and those that are watched.
 pub(super) const NEEDED: i64 = 4;
 /// So many watches stay open, those that were needed last.
-const OPEN: usize = 6;
+const OPEN: usize = 5;
 /// A watch that was not needed for so many times tells what nobody wants to know.
-const UNNEEDED: u64 = 8;
+const UNNEEDED: u64 = 2;
 
 /// The watches on single keys of a lock, for one who waits.
 #[derive(Debug)]

@@ -55,7 +55,7 @@ impl Desk {
         let lacks = view
             .settle(ticket.holder, place, ended, self.broken)
             .is_err();
-        if lacks || matches!(view.phase, Phase::Wanted) {
+        if lacks || matches!(view.phase, Phase::Wanted) || !ended.is_empty() {
             self.wanted.notify_one();
         }
         drop(state);
@@ -265,7 +265,7 @@ impl Desk {
                 lacks |= view.settle(holder, place, ended, self.broken).is_err();
             }
         }
-        if lacks {
+        if lacks || !ended.is_empty() {
             self.wanted.notify_one();
         }
     }
