@@ -253,12 +253,16 @@ impl EtcdStore {
         };
         if let Some(mark) = self.inner.desk.mark(at) {
             let txn = steps::end_marked(at, created, mark);
-            return match self.txn("release", &txn).await {
-                Ok(answer) => Ok(steps::ended_marked(&answer, created)),
+            match self.txn("release", &txn).await {
+                Ok(answer) => return Ok(steps::ended_marked(&answer, created)),
                 // A lease that has ended has taken its keys with it.
-                Err(Failed::LeaseGone) => Ok(false),
-                Err(failed) => Err(failed),
-            };
+                Err(Failed::LeaseGone) => return Ok(false),
+                Err(Failed::Other(error)) if error.outcome() == Outcome::Indeterminate => {
+                    return Err(Failed::Other(error));
+                }
+                // A server without room, which takes no mark, deletes all the same.
+                Err(Failed::Other(_)) => {}
+            }
         }
         let link = &self.inner.link;
         let deleted = link.ask("release", link.request_timeout(), |client| {

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         .trial(order::nine_waiters_in_nine_processes_are_served_in_order)
         .trial(order::behind_a_crowd_each_is_served_at_once_and_in_order)
         .trial(order::the_marks_of_a_crowd_do_not_stay)
+        .trial(order::a_full_server_ends_holds_before_a_crowd)
         .trial(network::a_grant_whose_reply_is_dropped_is_one_hold)
         .trial(network::a_key_is_used_again_when_it_is_gone_for_certain)
         .trial(network::acquires_that_are_dropped_leave_nothing_behind_cut_connections)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
+use etcd_client::{AlarmAction, AlarmType};
 
 use crate::world::{LONG, SOON, TTL, client, contenders, everything, is_mark, keys, taker};
 
@@ -142,4 +143,33 @@ pub(crate) async fn the_marks_of_a_crowd_do_not_stay() -> Outcome {
     })
     .await?;
     Ok(other.release().await?)
+}
+
+/// A server without room takes nothing more, and no mark either; what is released is released.
+pub(crate) async fn a_full_server_ends_holds_before_a_crowd() -> Outcome {
+    const WAITERS: usize = 12;
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let mut locks = Vec::new();
+    for _ in 0..=WAITERS {
+        locks.push(client(&cluster, LONG).await?.lock("jobs")?);
+    }
+    let mut held = locks[WAITERS].acquire().await?;
+    let mut waiters = Vec::new();
+    for (place, lock) in locks[..WAITERS].iter().enumerate() {
+        waiters.push(acquire(lock));
+        contenders(&mut asker, place + 2).await?;
+    }
+    asker
+        .alarm(AlarmAction::Activate, AlarmType::Nospace, None)
+        .await?;
+    let full = asker.put("other", "", None).await;
+    ensure(full.is_err(), "the server takes more")?;
+    for waiter in waiters {
+        within(SOON, held.release()).await??;
+        held = within(SOON, waiter.soon()).await???;
+    }
+    within(SOON, held.release()).await??;
+    let marks = everything(&mut asker).await?;
+    ensure(marks.is_empty(), format!("{marks:?}"))
 }
