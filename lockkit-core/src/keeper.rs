@@ -105,20 +105,26 @@ impl Keeper {
         self.changed.notify_one();
     }
 
-    /// The keeper's task. When it is dropped with its runtime, nobody renews any more: every hold is
-    /// lost then, early rather than late.
-    pub(crate) async fn run(self: Arc<Self>, clock: Arc<dyn Clock>) {
+    /// The keeper's task. When it is dropped with its runtime, also before it began, nobody renews any
+    /// more: every hold is lost then, early rather than late.
+    pub(crate) fn run(
+        self: Arc<Self>,
+        clock: Arc<dyn Clock>,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let keeper = StopOnDrop(self);
-        let keeper = &keeper.0;
+        async move { keeper.0.keep(clock).await }
+    }
+
+    async fn keep(&self, clock: Arc<dyn Clock>) {
         let mut woken = false;
         loop {
-            let changed = keeper.changed.notified();
+            let changed = self.changed.notified();
             let now = clock.now();
-            let Some(due) = keeper.take_due(now) else {
+            let Some(due) = self.take_due(now) else {
                 return;
             };
-            keeper.serve(due, now);
-            let sleep = keeper.sleep_until(clock.now(), woken);
+            self.serve(due, now);
+            let sleep = self.sleep_until(clock.now(), woken);
             woken = match sleep {
                 Some(sleep) => timeout(sleep, changed).await.is_ok(),
                 None => {

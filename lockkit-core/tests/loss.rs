@@ -208,7 +208,17 @@ async fn check_knows_of_a_suspend_before_any_timer() {
 
 #[test]
 fn a_stopped_runtime_loses_the_holds() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    stop(tokio::runtime::Runtime::new().unwrap());
+}
+
+/// The tasks of the client have not begun when their runtime ends.
+#[test]
+fn a_runtime_that_never_ran_loses_the_holds() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    stop(builder.enable_all().build().unwrap());
+}
+
+fn stop(runtime: tokio::runtime::Runtime) {
     let client = LockClient::builder(MemoryStore::new())
         .runtime(runtime.handle().clone())
         .build()
@@ -219,7 +229,8 @@ fn a_stopped_runtime_loses_the_holds() {
     let lost = guard.lost();
     drop(runtime);
     let elsewhere = tokio::runtime::Runtime::new().unwrap();
-    assert_eq!(elsewhere.block_on(lost), LossReason::Shutdown);
+    let lost = elsewhere.block_on(async { tokio::time::timeout(S, lost).await });
+    assert_eq!(lost, Ok(LossReason::Shutdown));
     // Nor does it panic here, without any runtime.
     drop(guard);
     let waiting = client.lock("a").unwrap();
