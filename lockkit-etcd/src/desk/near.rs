@@ -274,7 +274,8 @@ mod tests {
             near.aim(&own, Some(&before(&[(&key, 1)])), 1, &mut ended);
             asked(&mut near, &mut next);
         }
-        assert_eq!(near.watches.len(), OPEN);
+        // Its own, that of the present neighbour, and those of the two before.
+        assert_eq!(near.watches.len(), 4);
         assert_eq!(ended.len(), 11 - near.watches.len());
         assert!(near.is_watch("a/9-1", 2) || near.is_watch("a/9-1", 1));
     }
