@@ -13,11 +13,11 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "SET expires_at = {now} + ?3, holder = ?2\nWHERE l.name = ?1",
         ),
         SqlMutant::BareCounter => (
-            "VALUES (?1, ?2, {now}, {now} + ?3)",
-            "VALUES (?1, ?2, 1, {now} + ?3)",
+            "VALUES (?1, ?2, max({now}, ?4), {now} + ?3)",
+            "VALUES (?1, ?2, min(1, ?4), {now} + ?3)",
         ),
         SqlMutant::TokenOfLastHolderRepeated => {
-            ("ELSE max(l.token + 1, {now}) END", "ELSE l.token END")
+            ("ELSE max(l.token + 1, {now}, ?4) END", "ELSE l.token END")
         }
         SqlMutant::TokenRaisedOnRepeat => ("THEN l.token\n", "THEN l.token + 1\n"),
         SqlMutant::LeaseNeverEnds => (

@@ -231,11 +231,11 @@ impl Sqlite {
 
     /// Takes a lock that nobody has held since, as it seems; `None` if it was not so.
     async fn acquire_again(&self, ticket: &Ticket) -> Result<Option<FencingToken>, BackendError> {
-        let Some((number, token)) = token_now() else {
+        let now = now();
+        let Some(token) = row::token(now) else {
             return Ok(None);
         };
-        let [name, holder, ttl] = lease(ticket);
-        let values = [name, holder, ttl, Value::Number(number)];
+        let values = attempt(ticket, now);
         let again = &self.statements.acquire_again;
         let answer = self.ask("attempt", again, values).await?;
         Ok((answer.changed > 0).then_some(token))
@@ -266,15 +266,21 @@ pub(super) fn lease(ticket: &Ticket) -> [Value; 3] {
     ]
 }
 
-/// A token of this moment, as the statements make them: SQLite has no clock but that of its process.
+/// What the statements of an attempt begin with: a lease, and the moment of which its token is.
+fn attempt(ticket: &Ticket, now: i64) -> [Value; 4] {
+    let [name, holder, ttl] = lease(ticket);
+    [name, holder, ttl, Value::Number(now)]
+}
+
+/// This moment, in microseconds since 1970: SQLite has no clock but that of its process, and of that its
+/// statements see milliseconds.
 #[expect(
     clippy::disallowed_methods,
     reason = "it is what `unixepoch` reads; no lease depends on it, and the row refuses a token that does not grow"
 )]
-fn token_now() -> Option<(i64, FencingToken)> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    let number = i64::try_from(now.as_micros()).ok()?;
-    Some((number, row::token(number)?))
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    micros(now.unwrap_or_default())
 }
 
 fn read(row: &SqliteRow) -> Result<Row, sqlx::Error> {
@@ -330,7 +336,8 @@ impl Steps for Sqlite {
             return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
         let acquire = &self.statements.acquire;
-        let rows = self.run("attempt", acquire, lease(ticket)).await?;
+        let values = attempt(ticket, now());
+        let rows = self.run("attempt", acquire, values).await?;
         let Some(row) = rows.first() else {
             self.calm.forget(&ticket.name);
             return self.held(&ticket.name).await;
