@@ -6,10 +6,12 @@
 //! finds no connection free carries along the requests that have them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared, WeakShared, join_all};
+use futures_util::future::{BoxFuture, join_all};
 use tokio::task::JoinSet;
 
 /// A request that leaves its answer elsewhere.
@@ -21,7 +23,77 @@ const MANY: usize = 32;
 /// The requests of one store that run without a task of their own.
 #[derive(Default)]
 pub(crate) struct Carrier {
-    bare: Mutex<Vec<WeakShared<Request>>>,
+    bare: Mutex<Vec<Weak<Along>>>,
+}
+
+/// A request that more than one may poll, until it has ended.
+///
+/// `futures_util`'s `Shared` would do, but tells of the end whoever brings it about as well: a task that
+/// has gone on would be polled once more for nothing, by another thread and its processor.
+struct Along {
+    request: Mutex<Option<Request>>,
+    pollers: Arc<Pollers>,
+    /// Wakes all of them.
+    waker: Waker,
+}
+
+/// Whoever polled a request and waits for it.
+#[derive(Default)]
+struct Pollers(Mutex<Vec<Waker>>);
+
+impl Wake for Pollers {
+    fn wake(self: Arc<Self>) {
+        for poller in self.take() {
+            poller.wake();
+        }
+    }
+}
+
+impl Pollers {
+    fn add(&self, poller: &Waker) {
+        let mut pollers = lock(&self.0);
+        if !pollers.iter().any(|known| known.will_wake(poller)) {
+            pollers.push(poller.clone());
+        }
+    }
+
+    fn take(&self) -> Vec<Waker> {
+        std::mem::take(&mut lock(&self.0))
+    }
+}
+
+impl Along {
+    fn new(request: Request) -> Self {
+        let pollers = Arc::<Pollers>::default();
+        Self {
+            request: Mutex::new(Some(request)),
+            waker: Arc::clone(&pollers).into(),
+            pollers,
+        }
+    }
+
+    /// Polls the request, unless it has ended or panicked.
+    fn poll(&self, context: &Context<'_>) -> Poll<()> {
+        // First: it may end elsewhere before this has come to it.
+        self.pollers.add(context.waker());
+        let mut place = lock(&self.request);
+        if let Some(mut request) = place.take()
+            && request
+                .poll_unpin(&mut Context::from_waker(&self.waker))
+                .is_pending()
+        {
+            *place = Some(request);
+            return Poll::Pending;
+        }
+        drop(place);
+        let own = context.waker();
+        for other in self.pollers.take() {
+            if !other.will_wake(own) {
+                other.wake();
+            }
+        }
+        Poll::Ready(())
+    }
 }
 
 impl Carrier {
@@ -51,20 +123,19 @@ impl Carrier {
     async fn bare<T: Send + 'static>(&self, request: BoxFuture<'static, T>) -> Option<T> {
         let answer = Arc::new(Mutex::new(None));
         let place = Arc::clone(&answer);
-        let request: Request = Box::pin(async move {
+        let request = Arc::new(Along::new(Box::pin(async move {
             let done = request.await;
             *lock(&place) = Some(done);
-        });
-        let request = request.shared();
+        })));
         // Known to others before it can have anything that they wait for.
-        if let Some(known) = request.downgrade() {
+        {
             let mut bare = lock(&self.bare);
             if bare.len() >= MANY {
-                bare.retain(|known| known.upgrade().is_some());
+                bare.retain(|known| known.strong_count() > 0);
             }
-            bare.push(known);
+            bare.push(Arc::downgrade(&request));
         }
-        request.await;
+        poll_fn(|context| request.poll(context)).await;
         lock(&answer).take()
     }
 
@@ -77,11 +148,14 @@ impl Carrier {
         running.spawn(async move {
             // Looked at when the request has its place in the line: whoever comes later stands behind.
             let carry = async {
-                let known: Vec<Shared<Request>> = {
+                let known: Vec<Arc<Along>> = {
                     let bare = lock(&carrier.bare);
-                    bare.iter().filter_map(WeakShared::upgrade).collect()
+                    bare.iter().filter_map(Weak::upgrade).collect()
                 };
-                join_all(known).await;
+                let ends = known
+                    .iter()
+                    .map(|known| poll_fn(|context| known.poll(context)));
+                join_all(ends).await;
                 std::future::pending().await
             };
             tokio::select! {
@@ -106,6 +180,7 @@ impl fmt::Debug for Carrier {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
     use tokio::sync::Semaphore;
@@ -148,6 +223,54 @@ mod tests {
             assert_eq!(answer, Ok(Some(7)));
         }
         assert_eq!(left.await, Some(7));
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_for_a_request_hear_of_its_end() {
+        let (carrier, ways) = (Arc::new(Carrier::default()), Ways::new());
+        let mut requests = JoinSet::new();
+        for room in [true, false] {
+            let (carrier, ways) = (Arc::clone(&carrier), Arc::clone(&ways));
+            requests.spawn(async move { carrier.carry(room, ways.request()).await });
+            yield_now().await;
+        }
+        // The other comes to carry the first one along, and polls it last.
+        for _ in 0..5 {
+            yield_now().await;
+        }
+        ways.gate.add_permits(2);
+        let ends = timeout(Duration::from_secs(10), requests.join_all());
+        assert_eq!(ends.await, Ok(vec![Some(7); 2]));
+    }
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn whoever_ends_a_request_tells_the_others_and_not_himself() {
+        let ended = Arc::<AtomicBool>::default();
+        let end = Arc::clone(&ended);
+        let request = Along::new(Box::pin(poll_fn(move |_| {
+            match end.load(Ordering::Relaxed) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })));
+        let wakes = [(); 2].map(|()| Arc::<Wakes>::default());
+        let wakers = wakes.each_ref().map(|it| Waker::from(Arc::clone(it)));
+        let poll = |who: usize| request.poll(&Context::from_waker(&wakers[who]));
+        assert!(poll(0).is_pending() && poll(1).is_pending());
+        ended.store(true, Ordering::Relaxed);
+        assert!(poll(0).is_ready());
+        let told = wakes.map(|it| it.0.load(Ordering::Relaxed));
+        assert_eq!(told, [0, 1]);
+        assert!(request.poll(&Context::from_waker(Waker::noop())).is_ready());
     }
 
     #[tokio::test]

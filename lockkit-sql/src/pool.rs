@@ -62,6 +62,9 @@ struct Session<D: Database> {
 pub(crate) enum Way {
     /// Statements go as text, and leave nothing behind.
     Text,
+    /// A statement waits for a row that somebody has locked for a second at most.
+    #[cfg(feature = "mysql")]
+    Brief,
     /// It was opened with a mark, which it knows if nothing stands between it and here.
     #[cfg(feature = "postgres")]
     Marked(Arc<str>),

@@ -165,6 +165,15 @@ pub(crate) async fn a_calm_lock_waits_a_moment_for_its_row() -> Outcome {
         )?;
     }
     foreign.soon().await??;
+    calm().await?;
+    let foreign = lock_row(TTL).await;
+    let limit = Duration::from_secs(1) + MOMENT;
+    let answer = within(limit, store.attempt(&ticket(13)?)).await??;
+    ensure(
+        matches!(answer, Attempt::Held { .. }),
+        format!("{answer:?}"),
+    )?;
+    foreign.soon().await??;
     // What comes too late for whoever asked takes nothing.
     calm().await?;
     let foreign = lock_row(MOMENT).await;

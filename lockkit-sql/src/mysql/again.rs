@@ -55,7 +55,7 @@ impl Mysql {
         };
         // So it stays if the caller cannot wait so long.
         self.wanted(ticket);
-        let message = Message::Kept(kept.clone(), ticket.clone());
+        let message = Message::Brief(kept.clone(), ticket.clone());
         let answer = match self.send(operation, Use::Step, message).await {
             Ok(mut answers) => answers.pop(),
             Err(error) if is_unprepared(&error) || is_locked(&error) => return Ok(None),

@@ -20,10 +20,10 @@ pub(super) async fn send(
     let mut tries = 0;
     loop {
         let mut taken = pool.take(operation, by).await?;
-        let Some((connection, _)) = taken.parts() else {
+        let Some((connection, way)) = taken.parts() else {
             return Err(ERRORS.unreadable(operation));
         };
-        match message.send(connection).await {
+        match message.send(connection, way).await {
             Ok(answers) => {
                 taken.put_back();
                 return Ok(answers);

@@ -153,7 +153,7 @@ impl Message {
                 };
                 Ok(rows)
             }
-            Some(Way::Text) | None => send(connection, statements.plain(step)).await,
+            _ => send(connection, statements.plain(step)).await,
         }
     }
 }

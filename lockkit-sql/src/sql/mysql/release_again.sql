@@ -1,7 +1,6 @@
 -- Ends a hold of MariaDB whose lease stands, of a lock that nobody else wanted of late: acquire_again.sql
 -- says why.
 -- name, holder. Changes a row if it did; else release.sql asks for the rest.
-SET STATEMENT innodb_lock_wait_timeout = 1 FOR
 UPDATE {table} AS l FORCE INDEX (PRIMARY)
 SET l.holder = NULL,
     l.expires_at = {begun}
