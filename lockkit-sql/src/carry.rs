@@ -14,35 +14,49 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::task::JoinSet;
 
-/// A request that leaves its answer elsewhere.
-type Request = BoxFuture<'static, ()>;
-
 /// More than the requests that are carried out at a time: ended ones are forgotten then.
 const MANY: usize = 32;
 
 /// The requests of one store that run without a task of their own.
 #[derive(Default)]
 pub(crate) struct Carrier {
-    bare: Mutex<Vec<Weak<Along>>>,
+    bare: Mutex<Vec<Weak<dyn Carried>>>,
+}
+
+/// What can be carried along, whatever it answers.
+trait Carried: Send + Sync {
+    /// Ready when the request has ended or panicked.
+    fn poll(&self, context: &Context<'_>) -> Poll<()>;
 }
 
 /// A request that more than one may poll, until it has ended.
 ///
 /// `futures_util`'s `Shared` would do, but tells of the end whoever brings it about as well: a task that
 /// has gone on would be polled once more for nothing, by another thread and its processor.
-struct Along {
-    request: Mutex<Option<Request>>,
+struct Along<T> {
+    state: Mutex<State<T>>,
     pollers: Arc<Pollers>,
     /// Wakes all of them.
     waker: Waker,
 }
 
-/// Whoever polled a request and waits for it.
+enum State<T> {
+    Asking(BoxFuture<'static, T>),
+    Answered(T),
+    /// The answer was taken, or there will be none.
+    Empty,
+}
+
+/// Whoever polled a request and waits for it: seldom more than one.
 #[derive(Default)]
-struct Pollers(Mutex<Vec<Waker>>);
+struct Pollers(Mutex<(Option<Waker>, Vec<Waker>)>);
 
 impl Wake for Pollers {
     fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
         for poller in self.take() {
             poller.wake();
         }
@@ -51,42 +65,61 @@ impl Wake for Pollers {
 
 impl Pollers {
     fn add(&self, poller: &Waker) {
-        let mut pollers = lock(&self.0);
-        if !pollers.iter().any(|known| known.will_wake(poller)) {
-            pollers.push(poller.clone());
+        let (first, others) = &mut *lock(&self.0);
+        if first.iter().chain(&*others).any(|it| it.will_wake(poller)) {
+            return;
+        }
+        match first {
+            None => *first = Some(poller.clone()),
+            Some(_) => others.push(poller.clone()),
         }
     }
 
-    fn take(&self) -> Vec<Waker> {
-        std::mem::take(&mut lock(&self.0))
+    fn take(&self) -> impl Iterator<Item = Waker> + use<> {
+        let (first, others) = std::mem::take(&mut *lock(&self.0));
+        first.into_iter().chain(others)
     }
 }
 
-impl Along {
-    fn new(request: Request) -> Self {
+impl<T> Along<T> {
+    fn new(request: BoxFuture<'static, T>) -> Self {
         let pollers = Arc::<Pollers>::default();
         Self {
-            request: Mutex::new(Some(request)),
+            state: Mutex::new(State::Asking(request)),
             waker: Arc::clone(&pollers).into(),
             pollers,
         }
     }
 
-    /// Polls the request, unless it has ended or panicked.
-    fn poll(&self, context: &Context<'_>) -> Poll<()> {
-        // First: it may end elsewhere before this has come to it.
-        self.pollers.add(context.waker());
-        let mut place = lock(&self.request);
-        if let Some(mut request) = place.take()
-            && request
-                .poll_unpin(&mut Context::from_waker(&self.waker))
-                .is_pending()
-        {
-            *place = Some(request);
-            return Poll::Pending;
+    /// `None` if the request panicked.
+    fn answer(&self) -> Option<T> {
+        match std::mem::replace(&mut *lock(&self.state), State::Empty) {
+            State::Answered(answer) => Some(answer),
+            State::Asking(_) | State::Empty => None,
         }
-        drop(place);
+    }
+}
+
+impl<T: Send> Carried for Along<T> {
+    fn poll(&self, context: &Context<'_>) -> Poll<()> {
         let own = context.waker();
+        // First: it may end elsewhere before this has come to it.
+        self.pollers.add(own);
+        let mut state = lock(&self.state);
+        // Taken out of its place, where it does not stay if it panics.
+        *state = match std::mem::replace(&mut *state, State::Empty) {
+            State::Asking(mut request) => {
+                match request.poll_unpin(&mut Context::from_waker(&self.waker)) {
+                    Poll::Ready(answer) => State::Answered(answer),
+                    Poll::Pending => {
+                        *state = State::Asking(request);
+                        return Poll::Pending;
+                    }
+                }
+            }
+            ended => ended,
+        };
+        drop(state);
         for other in self.pollers.take() {
             if !other.will_wake(own) {
                 other.wake();
@@ -121,22 +154,18 @@ impl Carrier {
     }
 
     async fn bare<T: Send + 'static>(&self, request: BoxFuture<'static, T>) -> Option<T> {
-        let answer = Arc::new(Mutex::new(None));
-        let place = Arc::clone(&answer);
-        let request = Arc::new(Along::new(Box::pin(async move {
-            let done = request.await;
-            *lock(&place) = Some(done);
-        })));
+        let request = Arc::new(Along::new(request));
         // Known to others before it can have anything that they wait for.
         {
             let mut bare = lock(&self.bare);
             if bare.len() >= MANY {
                 bare.retain(|known| known.strong_count() > 0);
             }
-            bare.push(Arc::downgrade(&request));
+            let known = Arc::downgrade(&request);
+            bare.push(known);
         }
         poll_fn(|context| request.poll(context)).await;
-        lock(&answer).take()
+        request.answer()
     }
 
     async fn tasked<T: Send + 'static>(
@@ -148,7 +177,7 @@ impl Carrier {
         running.spawn(async move {
             // Looked at when the request has its place in the line: whoever comes later stands behind.
             let carry = async {
-                let known: Vec<Arc<Along>> = {
+                let known: Vec<Arc<dyn Carried>> = {
                     let bare = lock(&carrier.bare);
                     bare.iter().filter_map(Weak::upgrade).collect()
                 };

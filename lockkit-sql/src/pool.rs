@@ -62,7 +62,7 @@ struct Session<D: Database> {
 pub(crate) enum Way {
     /// Statements go as text, and leave nothing behind.
     Text,
-    /// A statement waits for a row that somebody has locked for a second at most.
+    /// It was told to wait for a row that somebody has locked for a second at most.
     #[cfg(feature = "mysql")]
     Brief,
     /// It was opened with a mark, which it knows if nothing stands between it and here.

@@ -265,7 +265,7 @@ impl Site for MysqlSite {
         // The row of the lock keeps its token and stays.
         let sql = format!(
             "select concat('held by ', holder) from {}.lockkit_locks \
-             where name = x'{name}' and holder is not null",
+             where name = x'{name}' and holder is not null and expires_at > 0",
             self.name
         );
         let mut left = self.server.ask(&sql).await?;

@@ -72,7 +72,8 @@ pub(crate) async fn tokens_grow_when_the_clock_goes_back<D: Database>() -> Outco
         let mut last = None;
         for offset in ["+0", "-90m", "-3d", "+0"] {
             clock.set(offset)?;
-            for lock in &of {
+            // Often enough in a row for a lock to be calm.
+            for lock in of.iter().cycle().take(12) {
                 let guard = within(SOON, lock.acquire()).await??;
                 let token = Some(guard.token());
                 ensure(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::task::{acquire, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::backend::Ticket;
+use lockkit_core::backend::{Release, Ticket};
 use lockkit_core::{ClientId, DistributedLock as _, HolderId, Lease};
 use lockkit_sql::{GuardedError, TxLock};
 use tokio::time::sleep;
@@ -36,6 +36,35 @@ pub(crate) async fn a_stale_holder_commits_nothing<D: Database>() -> Outcome {
         let counted = server.counted().await?;
         ensure(counted == number, format!("{counted} for {number} commits"))?;
         next.release().await?;
+    }
+    only_rows_left(&server).await
+}
+
+/// Whoever gives a hold back that is still looked at, as a client does with one that it has lost.
+pub(crate) async fn a_hold_that_was_given_back_commits_nothing<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let pool = server.pool(1).await?;
+    let mine = client(&server, "lease", LONG).await?;
+    let lock = mine.lock("jobs")?;
+    // Also after the steps of a lock that was given often enough in a row.
+    for calm in [false, true] {
+        if calm {
+            for _ in 0..6 {
+                lock.acquire().await?.release().await?;
+            }
+        }
+        let guard = lock.acquire().await?;
+        let released = mine.backend().release(guard.ticket()).await?;
+        ensure(released == Release::Released, format!("{released:?}"))?;
+        let mut transaction = pool.begin().await?;
+        let stale = D::still_held(&mine, &guard, &mut transaction).await;
+        ensure(
+            matches!(stale, Err(GuardedError::Fenced)),
+            format!("a stale holder: {stale:?}"),
+        )?;
+        transaction.rollback().await?;
+        let again = mine.backend().release(guard.ticket()).await?;
+        ensure(again == Release::NotHeld, format!("{again:?} again"))?;
     }
     only_rows_left(&server).await
 }

@@ -18,6 +18,8 @@ mod limits;
 mod pooler;
 #[cfg(unix)]
 mod quiet;
+#[cfg(unix)]
+mod rows;
 #[cfg(all(unix, feature = "secure"))]
 mod secure;
 #[cfg(unix)]
@@ -59,7 +61,9 @@ fn main() -> ExitCode {
             .trial(quiet::strict_isolation_is_borne::<D>)
             .trial(quiet::sessions_of_the_application_keep_their_settings::<D>)
             .trial(quiet::documented_rights_are_enough::<D>)
+            .trial(rows::purge_deletes_what_nobody_used_for_long::<D>)
             .trial(guarded::a_stale_holder_commits_nothing::<D>)
+            .trial(guarded::a_hold_that_was_given_back_commits_nothing::<D>)
             .trial(guarded::nobody_takes_over_before_the_commit::<D>)
             .trial(guarded::a_lock_of_a_transaction_ends_with_it::<D>)
             .trial(guarded::a_try_outlasts_a_moment::<D>)

@@ -54,8 +54,8 @@ impl Mysql {
             return Ok(None);
         };
         // So it stays if the caller cannot wait so long.
-        self.wanted(ticket);
-        let message = Message::Brief(kept.clone(), ticket.clone());
+        self.known.set(&ticket.name, Calm(0));
+        let message = Message::Kept(kept.clone(), ticket.clone());
         let answer = match self.send(operation, Use::Step, message).await {
             Ok(mut answers) => answers.pop(),
             Err(error) if is_unprepared(&error) || is_locked(&error) => return Ok(None),

@@ -12,8 +12,9 @@ use super::session;
 use crate::pool::Way;
 use crate::statement::{Statement, Values, micros};
 
-/// Said once: with each statement (`SET STATEMENT .. FOR`) it would cost three hundredths of that.
-const BRIEF: &str = "SET innodb_lock_wait_timeout = 1";
+/// Said once in a session, with its first message: with each statement (`SET STATEMENT .. FOR`) it would
+/// cost three hundredths of that.
+const BRIEF: &str = "SET innodb_lock_wait_timeout = 1;";
 
 /// A statement as the server prepares it, and what belongs into its places, in their order.
 #[derive(Clone, Debug)]
@@ -36,8 +37,6 @@ pub(super) enum Message {
     Text(String),
     /// One that the session keeps, and whose values are those of the ticket.
     Kept(Kept, Ticket),
-    /// The same, for which the session has to be brief.
-    Brief(Kept, Ticket),
 }
 
 impl Kept {
@@ -84,15 +83,25 @@ impl Message {
         connection: &mut MySqlConnection,
         way: Option<&mut Way>,
     ) -> Result<Vec<Answer>, sqlx::Error> {
-        let (kept, ticket) = match self {
-            Self::Text(text) => return message::ask(connection, text).await,
-            Self::Kept(kept, ticket) | Self::Brief(kept, ticket) => (kept, ticket),
+        let new = way.filter(|way| matches!(way, Way::Text));
+        let answers = match (self, &new) {
+            (Self::Text(text), None) => message::ask(connection, text).await?,
+            (Self::Text(text), Some(_)) => {
+                let mut answers = message::ask(connection, &[BRIEF, text].concat()).await?;
+                answers.drain(..answers.len().min(1));
+                answers
+            }
+            (Self::Kept(kept, ticket), _) => {
+                if new.is_some() {
+                    message::ask(connection, BRIEF).await?;
+                }
+                vec![kept.ask(connection, ticket).await?]
+            }
         };
-        if let (Self::Brief(..), Some(way @ Way::Text)) = (self, way) {
-            message::ask(connection, BRIEF).await?;
+        if let Some(way) = new {
             *way = Way::Brief;
         }
-        Ok(vec![kept.ask(connection, ticket).await?])
+        Ok(answers)
     }
 }
 

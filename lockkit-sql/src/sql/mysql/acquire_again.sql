@@ -9,5 +9,5 @@ UPDATE {table} AS l FORCE INDEX (PRIMARY)
 SET l.token = LAST_INSERT_ID(GREATEST(l.token + 1, {begun})),
     l.holder = {holder},
     l.expires_at = {begun} + {ttl}
-WHERE l.name = {name} AND l.holder IS NULL
+WHERE l.name = {name} AND l.expires_at <= {begun} AND l.pinned = 0
   AND TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) < 100000;
