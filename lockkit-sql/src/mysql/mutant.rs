@@ -16,12 +16,19 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             return file.replace(" AND expires_at > @lockkit_now", "");
         }
         SqlMutant::RenewalWaits => {
-            let one = "expires_at > {now}\n    LIMIT 1 FOR UPDATE";
-            let file = file.replace(&format!("{one} SKIP LOCKED"), one);
-            return file.replace(
-                "LIMIT {count} FOR UPDATE SKIP LOCKED",
+            let mut file = file.to_owned();
+            for one in [
+                "expires_at > {now}\n    LIMIT 1 FOR UPDATE",
                 "LIMIT {count} FOR UPDATE",
-            );
+            ] {
+                let skip = format!("{one} SKIP LOCKED");
+                if file.contains(&skip) {
+                    // As long as a server lets it that was not told otherwise.
+                    file = file.replace(&skip, one);
+                    file.insert_str(0, "SET innodb_lock_wait_timeout = 50;\n");
+                }
+            }
+            return file;
         }
         SqlMutant::BareCounter => (
             "LAST_INSERT_ID({now}), {now} + {ttl}",
