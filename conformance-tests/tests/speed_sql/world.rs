@@ -60,7 +60,7 @@ pub(crate) struct Postgres(PostgresServer);
 
 impl Database for Postgres {
     type Connection = PgConnection;
-    const SOLO: f64 = 1.6;
+    const SOLO: f64 = 1.3;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {
@@ -138,7 +138,7 @@ pub(crate) struct Maria(MysqlServer);
 
 impl Database for Maria {
     type Connection = MySqlConnection;
-    const SOLO: f64 = 1.6;
+    const SOLO: f64 = 1.3;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {

@@ -1,4 +1,4 @@
--- Takes a lock of MariaDB that is free, and that nobody else wanted of late.
+-- Takes a lock of MariaDB that release_again.sql gave back, and that nobody else wanted of late.
 -- name, holder, ttl. Changes a row if the lock is given, with the token as the insert id; else
 -- acquire.sql asks for the rest.
 --
@@ -9,5 +9,5 @@ UPDATE {table} AS l FORCE INDEX (PRIMARY)
 SET l.token = LAST_INSERT_ID(GREATEST(l.token + 1, {begun})),
     l.holder = {holder},
     l.expires_at = {begun} + {ttl}
-WHERE l.name = {name} AND l.expires_at <= {begun} AND l.pinned = 0
+WHERE l.name = {name} AND l.expires_at = 0
   AND TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) < 100000;
