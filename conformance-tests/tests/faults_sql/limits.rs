@@ -8,8 +8,8 @@ use conformance_tests::task::{Task, acquire, soon, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::backend::{Attempt, Release, Ticket};
 use lockkit_core::{
-    ClientId, DistributedLock as _, Error, Guard, HolderId, Lease, LockClient, LockName,
-    Outcome as Told,
+    BackendError, ClientId, DistributedLock as _, Error, Guard, HolderId, Lease, LockClient,
+    LockName, Outcome as Told,
 };
 use lockkit_sql::{Problem, Source, SqlFault, SqlStore};
 use tokio::time::sleep;
@@ -122,6 +122,12 @@ pub(crate) async fn a_release_waits_for_no_locked_row<D: Database>() -> Outcome 
     only_rows_left(&*server).await
 }
 
+fn held(answer: Result<Attempt, BackendError>) -> Outcome {
+    let answer = answer?;
+    let held = matches!(answer, Attempt::Held { .. });
+    ensure(held, format!("{answer:?}"))
+}
+
 /// Who was given a lock each time that it asked does not pass over its row while that is locked, but waits
 /// for it, a second at most. A mere try does not, nor does whoever asks again.
 pub(crate) async fn a_calm_lock_waits_a_moment_for_its_row() -> Outcome {
@@ -146,10 +152,10 @@ pub(crate) async fn a_calm_lock_waits_a_moment_for_its_row() -> Outcome {
         foreign
     };
     calm().await?;
-    let held = ticket(7)?;
-    store.attempt(&held).await?;
+    let hold = ticket(7)?;
+    store.attempt(&hold).await?;
     let foreign = lock_row(MOMENT).await;
-    let released = within(MOMENT, store.release(&held)).await??;
+    let released = within(MOMENT, store.release(&hold)).await??;
     ensure(released == Release::Released, "it did not hold any more")?;
     foreign.soon().await??;
     calm().await?;
@@ -158,21 +164,13 @@ pub(crate) async fn a_calm_lock_waits_a_moment_for_its_row() -> Outcome {
     let waits = within(MOMENT, store.attempt(&ticket(9)?)).await;
     ensure(waits.is_err(), "it did not wait")?;
     for other in [tried, ticket(10)?] {
-        let answer = within(MOMENT, store.attempt(&other)).await??;
-        ensure(
-            matches!(answer, Attempt::Held { .. }),
-            format!("{answer:?}"),
-        )?;
+        held(within(MOMENT, store.attempt(&other)).await?)?;
     }
     foreign.soon().await??;
     calm().await?;
     let foreign = lock_row(TTL).await;
     let limit = Duration::from_secs(1) + MOMENT;
-    let answer = within(limit, store.attempt(&ticket(13)?)).await??;
-    ensure(
-        matches!(answer, Attempt::Held { .. }),
-        format!("{answer:?}"),
-    )?;
+    held(within(limit, store.attempt(&ticket(13)?)).await?)?;
     foreign.soon().await??;
     // What comes too late for whoever asked takes nothing.
     calm().await?;
