@@ -29,7 +29,7 @@ mod world;
 fn main() -> ExitCode {
     use conformance_tests::Ground;
     use conformance_tests::servers::{MysqlPrograms, PostgresPrograms, guardian};
-    use world::{Maria, Postgres};
+    use world::{Maria, Mysql8, Postgres};
 
     if let Some(code) = guardian::serve() {
         return code;
@@ -47,8 +47,11 @@ fn main() -> ExitCode {
         .trial(solo::a_cycle_is_two_round_trips::<Maria>)
         .trial(solo::a_cycle_costs_little_more_than_two_updates::<Maria>)
         .trial(holds::five_thousand_leases_are_renewed_in_ten_statements::<Maria>);
+    let mysql = Ground::new("speed-of-mysql", MysqlPrograms::mysql().missing())
+        .trial(solo::a_cycle_is_two_round_trips::<Mysql8>)
+        .trial(solo::a_cycle_costs_little_more_than_two_updates::<Mysql8>);
     let sqlite = Ground::new("speed-of-sqlite", None)
         .trial(solo::a_cycle_in_a_file_costs_little_more_than_two_updates);
     // One after the other: each wants the machine.
-    postgres.and(mariadb).and(sqlite).run(1)
+    postgres.and(mariadb).and(mysql).and(sqlite).run(1)
 }

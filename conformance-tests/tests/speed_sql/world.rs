@@ -134,9 +134,13 @@ impl Updates for PgConnection {
     }
 }
 
-pub(crate) struct Maria(MysqlServer);
+/// MySQL 8, or MariaDB.
+pub(crate) struct Mysql<const EIGHT: bool>(MysqlServer);
 
-impl Database for Maria {
+pub(crate) type Maria = Mysql<false>;
+pub(crate) type Mysql8 = Mysql<true>;
+
+impl<const EIGHT: bool> Database for Mysql<EIGHT> {
     type Connection = MySqlConnection;
     const SOLO: f64 = 1.3;
 
@@ -148,8 +152,11 @@ impl Database for Maria {
             ],
             For::Speed | For::Count => &[],
         };
-        let programs = MysqlPrograms::mariadb().medium(kind.medium());
-        let server = MysqlServer::start(&programs, settings).await?;
+        let programs = match EIGHT {
+            true => MysqlPrograms::mysql(),
+            false => MysqlPrograms::mariadb(),
+        };
+        let server = MysqlServer::start(&programs.medium(kind.medium()), settings).await?;
         let sql = "create database app; \
                    create table app.bare (name varbinary(512) primary key, n bigint); \
                    insert into app.bare values ('bare', 0)";

@@ -1,4 +1,4 @@
-//! Locks that nobody else wants, on MariaDB: their steps pass over nothing.
+//! Locks that nobody else wants: their steps pass over nothing.
 
 use std::sync::atomic::Ordering;
 
@@ -25,8 +25,8 @@ impl Mysql {
         &self,
         ticket: &Ticket,
     ) -> Result<Option<Attempt>, BackendError> {
-        let again = self.statements.again.as_ref().map(|again| &again.acquire);
-        let answer = self.ask_again("attempt", again, ticket).await?;
+        let acquire = &self.statements.again.acquire;
+        let answer = self.ask_again("attempt", acquire, ticket).await?;
         match answer.and_then(|answer| taken(&[answer])) {
             Some(token) => granted(token, ticket).map(Some),
             None => Ok(None),
@@ -35,8 +35,8 @@ impl Mysql {
 
     /// Ends a hold of a lock that is calm, if its lease stands.
     pub(super) async fn release_again(&self, ticket: &Ticket) -> Result<bool, BackendError> {
-        let again = self.statements.again.as_ref().map(|again| &again.release);
-        let answer = self.ask_again("release", again, ticket).await?;
+        let release = &self.statements.again.release;
+        let answer = self.ask_again("release", release, ticket).await?;
         Ok(answer.is_some_and(|answer| answer.changed > 0))
     }
 
@@ -45,17 +45,17 @@ impl Mysql {
     async fn ask_again(
         &self,
         operation: &'static str,
-        again: Option<&Kept>,
+        again: &Kept,
         ticket: &Ticket,
     ) -> Result<Option<Answer>, BackendError> {
         let calm = self.known.get(&ticket.name);
         let calm = calm.filter(|Calm(times)| *times >= CALM && self.keeps.load(Ordering::Relaxed));
-        let (Some(calm), Some(kept)) = (calm, again) else {
+        let Some(calm) = calm else {
             return Ok(None);
         };
         // So it stays if the caller cannot wait so long.
         self.known.set(&ticket.name, Calm(0));
-        let message = Message::Kept(kept.clone(), ticket.clone());
+        let message = Message::Kept(again.clone(), ticket.clone());
         let answer = match self.send(operation, Use::Step, message).await {
             Ok(mut answers) => answers.pop(),
             Err(error) if is_unprepared(&error) || is_locked(&error) => return Ok(None),

@@ -63,7 +63,7 @@ struct Statements {
     /// The same of a lease, for sessions that keep it.
     acquire_kept: Kept,
     release_kept: Kept,
-    again: Option<Again>,
+    again: Again,
     acquire: Statement,
     acquire_new: Statement,
     pin: Statement,
@@ -81,7 +81,7 @@ struct Statements {
     txlock: Statement,
 }
 
-/// What MariaDB is sent for a lock that nobody else wants.
+/// What is sent for a lock that nobody else wants.
 #[derive(Debug)]
 struct Again {
     acquire: Kept,
@@ -95,12 +95,11 @@ impl Statements {
         let acquire = read(include_str!("../sql/mysql/acquire.sql"));
         let release = read(include_str!("../sql/mysql/release.sql"));
         let again = |file: &str| Kept::new(&read(&file.replace("{begun}", begun!())));
-        let again = || Again {
-            acquire: again(include_str!("../sql/mysql/acquire_again.sql")),
-            release: again(include_str!("../sql/mysql/release_again.sql")),
-        };
         Self {
-            again: maria.then(again),
+            again: Again {
+                acquire: again(include_str!("../sql/mysql/acquire_again.sql")),
+                release: again(include_str!("../sql/mysql/release_again.sql")),
+            },
             acquire_kept: Kept::new(&acquire),
             release_kept: Kept::new(&release),
             acquire,

@@ -1,4 +1,4 @@
--- Takes a lock of MariaDB that release_again.sql gave back, and that nobody else wanted of late.
+-- Takes a lock that release_again.sql gave back, and that nobody else wanted of late.
 -- name, holder, ttl. Changes a row if the lock is given, with the token as the insert id; else
 -- acquire.sql asks for the rest.
 --

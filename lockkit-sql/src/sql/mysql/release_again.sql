@@ -1,4 +1,4 @@
--- Ends a hold of MariaDB whose lease stands, of a lock that nobody else wanted of late: acquire_again.sql
+-- Ends a hold whose lease stands, of a lock that nobody else wanted of late: acquire_again.sql
 -- says why.
 -- name, holder. Changes a row if it did; else release.sql asks for the rest.
 --
