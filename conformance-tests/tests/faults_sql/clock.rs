@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_sql::GuardedError;
 use tempfile::NamedTempFile;
 
+use crate::guarded::refused;
 use crate::world::{Database, LONG, SOON, client, locks, loss_of, only_rows_left};
 
 fn library() -> Option<PathBuf> {
@@ -108,13 +108,7 @@ pub(crate) async fn a_clock_that_jumps_ahead_fences_the_holder<D: Database>() ->
     let next = within(SOON, waiter.soon()).await???;
     let (_, _, guard) = within(SOON, loss.soon()).await??;
     ensure(next.token() > guard.token(), "the token has not grown")?;
-    let mut transaction = pool.begin().await?;
-    let stale = D::still_held(&mine, &guard, &mut transaction).await;
-    ensure(
-        matches!(stale, Err(GuardedError::Fenced)),
-        format!("a stale holder: {stale:?}"),
-    )?;
-    transaction.rollback().await?;
+    refused::<D>(&mine, &guard, pool.begin().await?).await?;
     // A pin counts by no clock.
     in_vain.waits_for(Duration::from_millis(300)).await?;
     pinned.check()?;

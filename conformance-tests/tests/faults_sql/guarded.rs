@@ -5,11 +5,26 @@ use std::time::Duration;
 use conformance_tests::task::{acquire, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::backend::{Release, Ticket};
-use lockkit_core::{ClientId, DistributedLock as _, HolderId, Lease};
+use lockkit_core::{ClientId, DistributedLock as _, Guard, HolderId, Lease, LockClient};
 use lockkit_sql::{GuardedError, TxLock};
+use sqlx::Transaction;
 use tokio::time::sleep;
 
 use crate::world::{Database, LONG, SOON, TTL, WAYS, builder, client, only_rows_left};
+
+/// What a holder tries whose hold has ended.
+pub(crate) async fn refused<D: Database>(
+    client: &LockClient,
+    guard: &Guard,
+    mut transaction: Transaction<'_, D::Driver>,
+) -> Outcome {
+    let stale = D::still_held(client, guard, &mut transaction).await;
+    ensure(
+        matches!(stale, Err(GuardedError::Fenced)),
+        format!("a stale holder: {stale:?}"),
+    )?;
+    Ok(transaction.rollback().await?)
+}
 
 pub(crate) async fn a_stale_holder_commits_nothing<D: Database>() -> Outcome {
     let server = D::start().await?;
@@ -29,10 +44,7 @@ pub(crate) async fn a_stale_holder_commits_nothing<D: Database>() -> Outcome {
         let theirs = other.lock(name.as_str())?;
         theirs.break_lock().await?;
         let next = within(SOON, theirs.acquire()).await??;
-        match D::still_held(&mine, &guard, &mut transaction).await {
-            Err(GuardedError::Fenced) => transaction.rollback().await?,
-            other => return Err(Failure::new(format!("a stale holder: {other:?}"))),
-        }
+        refused::<D>(&mine, &guard, transaction).await?;
         let counted = server.counted().await?;
         ensure(counted == number, format!("{counted} for {number} commits"))?;
         next.release().await?;
@@ -56,13 +68,7 @@ pub(crate) async fn a_hold_that_was_given_back_commits_nothing<D: Database>() ->
         let guard = lock.acquire().await?;
         let released = mine.backend().release(guard.ticket()).await?;
         ensure(released == Release::Released, format!("{released:?}"))?;
-        let mut transaction = pool.begin().await?;
-        let stale = D::still_held(&mine, &guard, &mut transaction).await;
-        ensure(
-            matches!(stale, Err(GuardedError::Fenced)),
-            format!("a stale holder: {stale:?}"),
-        )?;
-        transaction.rollback().await?;
+        refused::<D>(&mine, &guard, pool.begin().await?).await?;
         let again = mine.backend().release(guard.ticket()).await?;
         ensure(again == Release::NotHeld, format!("{again:?} again"))?;
     }

@@ -36,8 +36,6 @@ impl For {
 /// A server, and a bare connection of its client library.
 pub(crate) trait Database: Sized + 'static {
     type Connection: Updates;
-    /// What a lock costs a client that is alone, in bare updates.
-    const SOLO: f64;
 
     async fn start(kind: For) -> Outcome<Self>;
     fn port(&self) -> u16;
@@ -60,7 +58,6 @@ pub(crate) struct Postgres(PostgresServer);
 
 impl Database for Postgres {
     type Connection = PgConnection;
-    const SOLO: f64 = 1.3;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {
@@ -142,7 +139,6 @@ pub(crate) type Mysql8 = Mysql<true>;
 
 impl<const EIGHT: bool> Database for Mysql<EIGHT> {
     type Connection = MySqlConnection;
-    const SOLO: f64 = 1.3;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {
