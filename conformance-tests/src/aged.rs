@@ -57,8 +57,9 @@ impl DistributedLock for Aged {
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
         let answers = self.inner.renew(tickets).await.into_iter();
         let age = |answer| match answer {
-            Ok(Renewal::Renewed { since }) => Ok(Renewal::Renewed {
+            Ok(Renewal::Renewed { since, ttl }) => Ok(Renewal::Renewed {
                 since: since.map(|since| self.older(since)),
+                ttl,
             }),
             other => other,
         };

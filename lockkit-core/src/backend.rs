@@ -43,7 +43,8 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
 
     /// Tries to take the lock for `ticket` in one server step.
     ///
-    /// - A ticket that already holds is granted again with the same token and a lease that starts anew.
+    /// - A ticket that already holds is granted again with the same token and a lease that starts anew
+    ///   and is never shorter than before.
     /// - A ticket that enqueues takes a place in the queue, or keeps the place it has: the repeated
     ///   attempt is the heartbeat of that place.
     /// - A ticket that does not enqueue leaves nothing behind when the lock is held.
@@ -63,6 +64,8 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError>;
 
     /// Starts the lease of each ticket anew, with that ticket's `ttl`; never creates a hold. INV-5.
+    ///
+    /// Never makes a lease shorter than it is, however late or doubled the request arrives.
     ///
     /// Answers one result for each ticket, in order. A ticket that cannot be answered must not keep
     /// the others waiting longer than one request. At most 500 go into one request.
@@ -229,8 +232,14 @@ impl Attempt {
     /// The lock is held, and nothing more is known.
     #[must_use]
     pub const fn held() -> Self {
+        Self::held_for(None)
+    }
+
+    /// The lock is held, and may become free by itself after `retry_after`.
+    #[must_use]
+    pub const fn held_for(retry_after: Option<Duration>) -> Self {
         Self::Held {
-            retry_after: None,
+            retry_after,
             ahead: None,
         }
     }
@@ -240,13 +249,24 @@ impl Attempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Renewal {
-    /// The lease starts anew.
+    /// The lease stands.
     Renewed {
         /// As in [`Grant::since`].
         since: Option<Moment>,
+        /// The lease stands for at least this long from `since` on. Less than the ticket asked for
+        /// where the store cannot change the length of a lease.
+        ttl: Duration,
     },
     /// The ticket does not hold. Definite.
     NotHeld,
+}
+
+impl Renewal {
+    /// A renewal whose lease of `ttl` was set by the request that it answers.
+    #[must_use]
+    pub const fn renewed(ttl: Duration) -> Self {
+        Self::Renewed { since: None, ttl }
+    }
 }
 
 /// The answer to a release.

@@ -88,6 +88,14 @@ impl Core {
         }
     }
 
+    /// The length of a lease that the store has set to `set` for a client that asked for `asked`.
+    pub(crate) fn believed_ttl(&self, set: Duration, asked: Duration) -> Duration {
+        match self.capabilities.ttl_of {
+            TtlOf::PerHold => set.min(asked),
+            TtlOf::PerSession => set,
+        }
+    }
+
     /// Whether the window of a grant that counts from `since` is still open. A grant that is older
     /// is attempted again and never believed. INV-2.
     pub(crate) fn believes(&self, grant: &Grant, since: Moment) -> bool {

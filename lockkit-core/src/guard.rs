@@ -203,6 +203,11 @@ impl Guard {
         .await;
         let failed = || BackendError::timeout(core.store.backend(), "renew", core.timeout);
         match answer.map_err(|_| failed())?.pop() {
+            Some(Ok(Renewal::Renewed { ttl: set, .. })) if per_hold && set < ttl => {
+                hold.extended(sent, set)?;
+                let what = format!("a lease of {ttl:?}: the store has set {set:?}");
+                Err(Error::Unsupported { what })
+            }
             Some(Ok(Renewal::Renewed { .. })) => hold.extended(sent, ttl),
             Some(Ok(Renewal::NotHeld)) => {
                 hold.lose(LossReason::Superseded);

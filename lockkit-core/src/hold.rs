@@ -316,7 +316,6 @@ impl Hold {
             return;
         }
         let per_hold = self.core.capabilities.ttl_of == TtlOf::PerHold;
-        let ttl = if per_hold { ttl } else { state.ttl };
         state.deadline = state.deadline.max(since + window(ttl));
         let on = !state.leaked || state.guards > 0 || !per_hold;
         if on && (matches!(self.lease, Lease::Renewed { .. }) || !per_hold) {

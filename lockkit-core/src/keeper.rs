@@ -269,10 +269,11 @@ async fn renew(batch: Vec<Renewing>) {
     for (renewing, answer) in batch.into_iter().zip(answers) {
         let hold = renewing.hold;
         match answer {
-            Ok(Renewal::Renewed { since }) => {
+            Ok(Renewal::Renewed { since, ttl }) => {
                 hold.suspect.store(false, Ordering::Relaxed);
                 let since = since.filter(|_| !core.broken.is(Mutant::LeaseAgeIgnored));
-                hold.renewed(since.unwrap_or(sent), sent, renewing.ticket.ttl);
+                let ttl = core.believed_ttl(ttl, renewing.ticket.ttl);
+                hold.renewed(since.unwrap_or(sent), sent, ttl);
             }
             Ok(Renewal::NotHeld) => hold.lose(LossReason::Superseded),
             Err(_) => again(&hold, renewing.ticket.ttl),

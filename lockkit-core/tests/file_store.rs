@@ -68,7 +68,7 @@ async fn token(store: &FileStore, ticket: &Ticket) -> Option<FencingToken> {
 async fn renewed(store: &FileStore, ticket: &Ticket) -> bool {
     let answers = store.renew(std::slice::from_ref(ticket)).await;
     assert_eq!(answers.len(), 1);
-    matches!(answers[0], Ok(Renewal::Renewed { since: None }))
+    matches!(answers[0], Ok(Renewal::Renewed { since: None, .. }))
 }
 
 fn source(error: &BackendError) -> String {

@@ -10,7 +10,7 @@ mod watch;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockkit_core::backend::{Ticket, Tombstones, Wake};
+use lockkit_core::backend::{Renewal, Ticket, Tombstones, Wake};
 use lockkit_core::clock::Moment;
 use lockkit_core::{HolderId, LossReason};
 use tokio::sync::Notify;
@@ -272,13 +272,16 @@ impl Desk {
         }
     }
 
-    /// A hold was confirmed: since when its lease counts; `None` if it does not stand.
-    pub(crate) fn renewed(&self, holder: HolderId) -> Option<Option<Moment>> {
+    /// A hold was confirmed: the lease that it stands on; `None` if it does not stand.
+    pub(crate) fn renewed(&self, holder: HolderId) -> Option<Renewal> {
         let mut state = self.lock();
         let place = state.tickets.get_mut(&holder)?;
         let stands = place.at.held && place.lost.is_none() && place.at.session.lives();
         place.at.told = place.at.session.base();
-        stands.then(|| place.at.session.since())
+        stands.then(|| Renewal::Renewed {
+            since: place.at.session.since(),
+            ttl: place.at.session.ttl(),
+        })
     }
 
     /// A session has ended, and with it all that stands on it.

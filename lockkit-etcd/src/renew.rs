@@ -42,9 +42,7 @@ impl EtcdStore {
             if let Some(answer) = lease.and_then(|lease| answers.get(&lease)) {
                 answer.clone()?;
             }
-            Ok(desk
-                .renewed(ticket.holder)
-                .map_or(Renewal::NotHeld, |since| Renewal::Renewed { since }))
+            Ok(desk.renewed(ticket.holder).unwrap_or(Renewal::NotHeld))
         };
         tickets.iter().zip(of_ticket).map(renewal).collect()
     }

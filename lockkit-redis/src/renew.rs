@@ -30,9 +30,9 @@ impl RedisStore {
         for (chunk, answer) in chunks.iter().zip(answers) {
             match answer.unwrap_or_else(|| Err(unreadable("renew"))) {
                 Ok(renewed) if renewed.len() == chunk.len() => {
-                    results.extend(renewed.into_iter().map(|renewed| {
+                    results.extend(chunk.iter().zip(renewed).map(|(ticket, renewed)| {
                         Ok(if renewed {
-                            Renewal::Renewed { since: None }
+                            Renewal::renewed(ticket.ttl)
                         } else {
                             Renewal::NotHeld
                         })

@@ -104,7 +104,10 @@ impl Inner {
                 _ => session.client().sync("/").await.is_ok(),
             };
             answers.push(Ok(if there {
-                Renewal::Renewed { since: Some(sent) }
+                Renewal::Renewed {
+                    since: Some(sent),
+                    ttl: session.lease(),
+                }
             } else {
                 Renewal::NotHeld
             }));

@@ -57,6 +57,7 @@ impl Inner {
             answers.push(stat.map(|stat| match stat {
                 Some(stat) if stat.ephemeral_owner == session.id() => Renewal::Renewed {
                     since: Some(session.since()),
+                    ttl: session.lease(),
                 },
                 _ => Renewal::NotHeld,
             }));

@@ -207,8 +207,8 @@ impl DistributedLock for FileStore {
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let answer = |ticket| match self.still_holds(ticket) {
-            Ok(Some(_)) => Ok(Renewal::Renewed { since: None }),
+        let answer = |ticket: &Ticket| match self.still_holds(ticket) {
+            Ok(Some(_)) => Ok(Renewal::renewed(ticket.ttl)),
             Ok(None) => Ok(Renewal::NotHeld),
             Err(problem) => Err(problem.during("renew")),
         };

@@ -120,6 +120,15 @@ impl Books {
         }
     }
 
+    /// The length of a lease that was asked for: its own, or that of its session.
+    pub(super) fn lease_of(&self, ttl: Duration) -> Duration {
+        if self.in_sessions() {
+            self.rules.max_ttl
+        } else {
+            ttl
+        }
+    }
+
     /// The words of a grant on `session`, or on a lease of `ttl` of its own.
     pub(super) fn grant(&self, token: FencingToken, session: Session, ttl: Duration) -> Grant {
         match self.alive.get(&session) {

@@ -227,6 +227,7 @@ impl Entry {
                 hold.provisional = false;
                 Renewal::Renewed {
                     since: books.last_keep_alive(hold.session),
+                    ttl: books.lease_of(ticket.ttl),
                 }
             }
             _ => {

@@ -85,10 +85,7 @@ async fn waiters_are_granted_in_their_order() {
         "a window and not the whole lease"
     );
     let renewed = store.renew(&[second.clone(), third.clone()]).await;
-    assert_eq!(
-        *renewed[0].as_ref().unwrap(),
-        Renewal::Renewed { since: None }
-    );
+    assert_eq!(*renewed[0].as_ref().unwrap(), Renewal::renewed(second.ttl));
     assert_eq!(*renewed[1].as_ref().unwrap(), Renewal::NotHeld);
     let left: u64 = server.cli(&["PTTL", "a"]).parse().unwrap();
     assert!(left > 29_000, "{left}");

@@ -207,13 +207,13 @@ impl Pins {
         let shortest = tickets.iter().map(|ticket| ticket.ttl).min();
         let end = Instant::now() + shortest.unwrap_or_default() / 12;
         let mut answers = Vec::with_capacity(tickets.len());
-        for reply in asked {
+        for (ticket, reply) in tickets.iter().zip(asked) {
             let Some(mut reply) = reply else {
                 answers.push(Ok(Renewal::NotHeld));
                 continue;
             };
             answers.push(match timeout_at(end, &mut reply).await {
-                Ok(Ok(true)) => Ok(Renewal::Renewed { since: None }),
+                Ok(Ok(true)) => Ok(Renewal::renewed(ticket.ttl)),
                 Ok(Ok(false) | Err(_)) => Ok(Renewal::NotHeld),
                 Err(_) => {
                     let text = "the session of the pin does not answer";

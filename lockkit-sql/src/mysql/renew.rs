@@ -68,7 +68,7 @@ impl Mysql {
             .with(&Values::of(ticket), SPELLING);
         let answers = self.ask_by("renew", Use::Renewal, &renew).await?;
         if answers.iter().any(|answer| answer.changed > 0) {
-            return Ok(Renewal::Renewed { since: None });
+            return Ok(Renewal::renewed(ticket.ttl));
         }
         let look = self.statements.look_again(ticket);
         let answers = self.ask_by("renew", Use::Renewal, &look).await?;
@@ -91,7 +91,8 @@ impl Mysql {
         }
         let mut result = match answered {
             Ok(answers) if answers.iter().map(|it| it.changed).sum::<u64>() == all => {
-                Ok(vec![Ok(Renewal::Renewed { since: None }); tickets.len()])
+                let renewed = |ticket: &&Ticket| Ok(Renewal::renewed(ticket.ttl));
+                Ok(tickets.iter().map(renewed).collect())
             }
             Ok(_) => Err(None),
             Err(error) => Err(Some(error)),
@@ -121,7 +122,7 @@ fn told_apart(tickets: &[&Ticket], answers: &[message::Answer]) -> Vec<Renewed> 
         .filter_map(|row| Some((message::text(row, 0)?, message::truth(row, 1))))
         .collect();
     let answer = |ticket: &&Ticket| match stand.get(&ticket.holder.to_string()) {
-        Some(true) => Ok(Renewal::Renewed { since: None }),
+        Some(true) => Ok(Renewal::renewed(ticket.ttl)),
         Some(false) => Err(ERRORS.skipped("renew")),
         None => Ok(Renewal::NotHeld),
     };

@@ -256,11 +256,11 @@ impl Pins {
         let limit = tickets.first().map_or(SILENCE, |ticket| ticket.ttl / 8);
         let end = tokio::time::Instant::now() + limit;
         let mut answers = Vec::with_capacity(tickets.len());
-        for ping in pings {
+        for (ticket, ping) in tickets.iter().zip(pings) {
             answers.push(match ping {
                 None => Ok(Renewal::NotHeld),
                 Some(ping) => match tokio::time::timeout_at(end, ping).await {
-                    Ok(Ok(Ok(_))) => Ok(Renewal::Renewed { since: None }),
+                    Ok(Ok(Ok(_))) => Ok(Renewal::renewed(ticket.ttl)),
                     // With its connection the hold has ended, whatever became of the request.
                     Ok(Ok(Err(_)) | Err(_)) => Ok(Renewal::NotHeld),
                     Err(_) => Err(BackendError::timeout(ERRORS.backend, "renew", limit)),

@@ -174,11 +174,12 @@ impl Postgres {
             let number = row.try_get::<i32, _>(0).ok();
             let number = number.and_then(|n| usize::try_from(n).ok());
             let said = (row.try_get(1), row.try_get(2));
-            let Some(answer) = number.and_then(|n| answers.get_mut(n)) else {
+            let slot = number.and_then(|n| Some((answers.get_mut(n)?, tickets.get(n)?)));
+            let Some((answer, ticket)) = slot else {
                 continue;
             };
             *answer = match said {
-                (Ok(true), Ok(_)) => Ok(Renewal::Renewed { since: None }),
+                (Ok(true), Ok(_)) => Ok(Renewal::renewed(ticket.ttl)),
                 (Ok(false), Ok(false)) => Ok(Renewal::NotHeld),
                 (Ok(false), Ok(true)) => Err(ERRORS.skipped("renew")),
                 _ => continue,

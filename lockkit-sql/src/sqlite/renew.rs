@@ -85,7 +85,7 @@ impl Sqlite {
         let renewed: HashSet<String> = holders.collect();
         let answer = |ticket: &Ticket| {
             Ok(if renewed.contains(&ticket.holder.to_string()) {
-                Renewal::Renewed { since: None }
+                Renewal::renewed(ticket.ttl)
             } else {
                 Renewal::NotHeld
             })
@@ -99,7 +99,7 @@ impl Sqlite {
         Ok(if rows.is_empty() {
             Renewal::NotHeld
         } else {
-            Renewal::Renewed { since: None }
+            Renewal::renewed(ticket.ttl)
         })
     }
 }

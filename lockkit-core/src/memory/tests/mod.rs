@@ -249,7 +249,7 @@ fn a_pushed_grant_lasts_one_window_and_an_answer_makes_it_whole() {
 
 impl Bench {
     fn renewed(&mut self, n: u64) {
-        assert_eq!(self.renew(n), Renewal::Renewed { since: None });
+        assert_eq!(self.renew(n), Renewal::renewed(TTL));
     }
 
     fn granted_again(&mut self, n: u64) {
@@ -413,7 +413,11 @@ fn a_session_carries_its_holds_and_places() {
     bench.ahead(3);
     bench.sleep(secs(5));
     let now = bench.now;
-    assert_eq!(bench.renew(1), Renewal::Renewed { since: Some(now) });
+    let renewed = Renewal::Renewed {
+        since: Some(now),
+        ttl: secs(10),
+    };
+    assert_eq!(bench.renew(1), renewed);
     bench.watch(2, 2);
     // The second session has been silent for ten seconds, the third for six.
     bench.sleep(secs(1));
