@@ -69,6 +69,8 @@ impl Default for Options {
 pub struct SqlStoreBuilder<D: Dialect> {
     source: Source<D::Driver>,
     options: Options,
+    /// Host, port, database and TLS, for `Debug`.
+    server: String,
     /// Of the certificates that the URL names.
     files: Vec<String>,
     dialect: PhantomData<fn() -> D>,
@@ -83,6 +85,7 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         Self {
             source,
             options,
+            server: String::new(),
             files: Vec::new(),
             dialect: PhantomData,
         }
@@ -93,6 +96,13 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn needing(mut self, files: Vec<String>) -> Self {
         self.files = files;
+        self
+    }
+
+    /// Where the URL leads, without user and password.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn at(mut self, server: String) -> Self {
+        self.server = server;
         self
     }
 
@@ -183,11 +193,12 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     }
 }
 
-/// Shows neither server nor user nor password. INV-14.
+/// Shows neither user nor password. INV-14.
 impl<D: Dialect> fmt::Debug for SqlStoreBuilder<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlStoreBuilder")
             .field("backend", &D::BACKEND)
+            .field("server", &self.server)
             .field("options", &self.options)
             .finish_non_exhaustive()
     }

@@ -2,6 +2,17 @@
 
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 
+/// The names that libpq and the clients of MySQL give to our options.
+const ALIASES: [(&str, &str); 7] = [
+    ("ssl-mode", "sslmode"),
+    ("sslrootcert", "ca"),
+    ("ssl-ca", "ca"),
+    ("sslcert", "cert"),
+    ("ssl-cert", "cert"),
+    ("sslkey", "key"),
+    ("ssl-key", "key"),
+];
+
 const DISABLE: usize = 0;
 const PREFER: usize = 1;
 const REQUIRE: usize = 2;
@@ -14,6 +25,15 @@ const MODES: [(&str, usize); 5] = [
     ("require", REQUIRE),
     ("verify-ca", VERIFY_CA),
     ("verify-full", VERIFY_FULL),
+];
+/// The words of MySQL, and the one of libpq for which the driver has no step of its own.
+const OTHER_MODES: [(&str, usize); 6] = [
+    ("allow", PREFER),
+    ("disabled", DISABLE),
+    ("preferred", PREFER),
+    ("required", REQUIRE),
+    ("verify_ca", VERIFY_CA),
+    ("verify_identity", VERIFY_FULL),
 ];
 
 /// The options, with the driver's word for how strict it is.
@@ -34,14 +54,22 @@ impl<M> Tls<M> {
 }
 
 /// Takes them. `words` are the driver's for `disable`, `prefer`, `require`, `verify-ca` and
-/// `verify-full`.
-pub(crate) fn take<M: Copy>(url: &mut StoreUrl, words: [M; 5]) -> Result<Tls<M>, InvalidUrl> {
-    let asked = url.options.choice("sslmode", &MODES)?;
+/// `verify-full`; `verified` says that another option asks for a server that is verified.
+pub(crate) fn take<M: Copy>(
+    url: &mut StoreUrl,
+    words: [M; 5],
+    verified: bool,
+) -> Result<Tls<M>, InvalidUrl> {
+    for (alias, name) in ALIASES {
+        url.options.alias(alias, name)?;
+    }
+    let asked = mode(url)?;
     let ca = url.options.text("ca");
     let identity = url.options.identity()?;
     let certificates = ca.is_some() || identity.is_some();
     let mode = match asked {
-        // Who says whom to trust wants to know whom it speaks to.
+        _ if verified => VERIFY_FULL,
+        // A URL that names certificates asks for a server that is verified.
         Some(mode) if ca.is_some() && mode < VERIFY_CA || certificates && mode < REQUIRE => {
             let why = "the URL has certificates, and this looks at none: write `verify-full`";
             return Err(InvalidUrl::bad_value("sslmode", MODES[mode].0, why));
@@ -58,7 +86,22 @@ pub(crate) fn take<M: Copy>(url: &mut StoreUrl, words: [M; 5]) -> Result<Tls<M>,
         });
     }
     let mode = words[mode];
+    // The word of libpq for the public authorities, which are trusted in any case.
+    let ca = ca.filter(|ca| ca != "system");
     Ok(Tls { mode, ca, identity })
+}
+
+fn mode(url: &mut StoreUrl) -> Result<Option<usize>, InvalidUrl> {
+    let Some(text) = url.options.text("sslmode") else {
+        return Ok(None);
+    };
+    let word = text.to_ascii_lowercase();
+    let mut modes = MODES.iter().chain(&OTHER_MODES);
+    let found = modes.find(|(known, _)| *known == word);
+    found.map(|(_, mode)| Some(*mode)).ok_or_else(|| {
+        let expected = "write `disable`, `prefer`, `require`, `verify-ca` or `verify-full`";
+        InvalidUrl::bad_value("sslmode", &text, expected)
+    })
 }
 
 #[cfg(test)]
@@ -67,7 +110,7 @@ mod tests {
 
     fn read(options: &str) -> Result<Tls<&'static str>, InvalidUrl> {
         let mut url = format!("postgres://db/app?{options}").parse()?;
-        take(&mut url, MODES.map(|(word, _)| word))
+        take(&mut url, MODES.map(|(word, _)| word), false)
     }
 
     #[test]
@@ -81,6 +124,13 @@ mod tests {
         assert_eq!(mode("ca=/ca.pem&sslmode=verify-ca"), Ok("verify-ca"));
         assert_eq!(mode("cert=/me.pem&key=/me.key"), Ok("verify-full"));
         assert_eq!(mode("cert=/c&key=/k&sslmode=require"), Ok("require"));
+        assert_eq!(mode("sslrootcert=system"), Ok("verify-full"));
+        assert_eq!(mode("ssl-mode=VERIFY_IDENTITY"), Ok("verify-full"));
+        assert_eq!(mode("sslmode=allow"), Ok("prefer"));
+        let identity = read("sslrootcert=/ca&sslcert=/c&sslkey=/k")
+            .unwrap()
+            .identity;
+        assert_eq!(identity, Some(("/c".to_owned(), "/k".to_owned())));
         let identity = read("ca=/ca&cert=/c&key=/k").unwrap().identity;
         assert_eq!(identity, Some(("/c".to_owned(), "/k".to_owned())));
     }
@@ -92,6 +142,7 @@ mod tests {
             "ca=/ca.pem&sslmode=prefer",
             "ca=/ca.pem&sslmode=disable",
             "cert=/me.pem&key=/me.key&sslmode=prefer",
+            "sslrootcert=system&sslmode=require",
             "cert=/me.pem",
             "key=/me.key",
         ] {

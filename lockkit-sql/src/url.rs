@@ -1,5 +1,8 @@
 //! The options in a URL that every database has.
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use std::time::Duration;
+
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 
 use crate::config::Options;
@@ -41,8 +44,7 @@ pub(crate) fn common(url: &mut StoreUrl, mut options: Options) -> Result<Options
 /// Takes what the databases with a server have.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn server(url: &mut StoreUrl, options: &mut Options) -> Result<(), InvalidUrl> {
-    let timeout = url.options.positive_duration("connect_timeout")?;
-    options.connect_timeout = timeout.unwrap_or(options.connect_timeout);
+    options.connect_timeout = connect_timeout(url)?.unwrap_or(options.connect_timeout);
     match url.options.number("connections")? {
         Some(0) => {
             let why = "there must be at least one";
@@ -53,6 +55,36 @@ pub(crate) fn server(url: &mut StoreUrl, options: &mut Options) -> Result<(), In
     }
     options.pin = url.options.flag("pin")?.unwrap_or(options.pin);
     Ok(())
+}
+
+/// A duration or, as in libpq, a number of seconds.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn connect_timeout(url: &mut StoreUrl) -> Result<Option<Duration>, InvalidUrl> {
+    const NAME: &str = "connect_timeout";
+    let seconds = url.options.text(NAME).and_then(|text| text.parse().ok());
+    match seconds.filter(|seconds| *seconds > 0) {
+        Some(seconds) => Ok(Some(Duration::from_secs(seconds))),
+        None => url.options.positive_duration(NAME),
+    }
+}
+
+/// Takes the path of a Unix socket: the value of `option`, or a host such as `%2Frun%2Fpostgresql`.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn socket(
+    url: &mut StoreUrl,
+    option: &'static str,
+) -> Result<Option<String>, InvalidUrl> {
+    match url.options.text(option) {
+        Some(path) if path.starts_with('/') => Ok(Some(path)),
+        Some(other) => {
+            let expected = "write the path of a socket here, and a host before the database";
+            Err(InvalidUrl::bad_value(option, &other, expected))
+        }
+        None => Ok(match url.hosts() {
+            [host] if host.name().starts_with('/') => Some(host.name().to_owned()),
+            _ => None,
+        }),
+    }
 }
 
 /// Takes how waiters are woken.

@@ -37,6 +37,26 @@ pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     Ok(Duration::from_micros(micros))
 }
 
+/// Writes a duration as [`parse_duration`] reads it, in the largest unit of which it is a whole number;
+/// what is shorter than a microsecond is left out.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::url::format_duration;
+///
+/// assert_eq!(format_duration(Duration::from_secs(86_400)), "1d");
+/// assert_eq!(format_duration(Duration::from_millis(1_500)), "1500ms");
+/// ```
+#[must_use]
+pub fn format_duration(duration: Duration) -> String {
+    let micros = duration.as_micros();
+    let whole = |(_, unit): &&(&str, u64)| micros.is_multiple_of(u128::from(*unit));
+    let largest = UNITS.iter().rev().find(whole);
+    let (name, unit) = largest.filter(|_| micros > 0).unwrap_or(&("s", 1_000_000));
+    format!("{}{name}", micros / u128::from(*unit))
+}
+
 /// Says that a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write a whole number and its unit: `250us`, `500ms`, `30s`, `5m`, `1h` or `7d`")]
@@ -46,6 +66,15 @@ pub struct InvalidDuration;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_what_it_reads() {
+        for text in ["250us", "1500ms", "2s", "90m", "23h", "7d", "0s"] {
+            assert_eq!(format_duration(parse_duration(text).unwrap()), text);
+        }
+        assert_eq!(format_duration(Duration::from_secs(86_400 * 1000)), "1000d");
+        assert_eq!(format_duration(Duration::from_nanos(1)), "0s");
+    }
 
     #[test]
     fn reads_every_unit_and_nothing_else() {

@@ -21,7 +21,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use client::ClientOptions;
-pub use duration::{InvalidDuration, parse_duration};
+pub use duration::{InvalidDuration, format_duration, parse_duration};
 pub use invalid::InvalidUrl;
 pub use options::Options;
 
@@ -85,7 +85,9 @@ impl fmt::Display for Host {
 }
 
 impl StoreUrl {
-    /// What stands before the first `:`, in lowercase.
+    /// What stands before the first `:`, in lowercase, and by one name for each store: `postgres` for
+    /// `postgresql`, `mysql` for `mariadb`, `redis`, `rediss` and `redis+unix` for `valkey`, `valkeys`
+    /// and `unix`.
     #[must_use]
     pub fn scheme(&self) -> &str {
         &self.scheme

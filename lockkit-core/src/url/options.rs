@@ -76,6 +76,23 @@ impl Options {
         })
     }
 
+    /// Accepts another name of an option: what the URL gives as `alias` is taken as `name`.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::Repeated`] if both are given.
+    pub fn alias(&mut self, alias: &str, name: &'static str) -> Result<(), InvalidUrl> {
+        let has = |wanted: &str| self.entries.iter().position(|entry| entry.name == wanted);
+        let Some(index) = has(alias) else {
+            return Ok(());
+        };
+        if has(name).is_some() {
+            let option = name.to_owned();
+            return Err(InvalidUrl::Repeated { option });
+        }
+        name.clone_into(&mut self.entries[index].name);
+        Ok(())
+    }
+
     /// Takes an option as it is. The way for secrets: no error repeats the value.
     pub fn text(&mut self, name: &'static str) -> Option<String> {
         if !self.known.contains(&name) {

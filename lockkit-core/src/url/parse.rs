@@ -4,12 +4,21 @@ use super::invalid::InvalidUrl;
 use super::options::Options;
 use super::{Host, StoreUrl, percent};
 
+/// Other names of a scheme, as hosting providers and other clients print them.
+const ALIASES: [(&str, &str); 5] = [
+    ("mariadb", "mysql"),
+    ("postgresql", "postgres"),
+    ("unix", "redis+unix"),
+    ("valkey", "redis"),
+    ("valkeys", "rediss"),
+];
+
 pub(super) fn parse(text: &str) -> Result<StoreUrl, InvalidUrl> {
     let (scheme, rest) = text.split_once(':').ok_or(InvalidUrl::NoScheme)?;
     if !is_scheme(scheme) {
         return Err(InvalidUrl::NoScheme);
     }
-    let scheme = scheme.to_ascii_lowercase();
+    let scheme = canonical(scheme.to_ascii_lowercase());
     if rest.contains('#') {
         return Err(InvalidUrl::Fragment);
     }
@@ -61,6 +70,11 @@ fn is_scheme(text: &str) -> bool {
         && text
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+}
+
+fn canonical(scheme: String) -> String {
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == scheme);
+    alias.map_or(scheme, |(_, name)| (*name).to_owned())
 }
 
 /// What stands between `//` and the next `/`, if there is a `//`, and the rest.

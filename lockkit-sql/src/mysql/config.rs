@@ -21,6 +21,7 @@ impl From<sqlx::MySqlPool> for Source<sqlx::MySql> {
 }
 
 const PORT: u16 = 3306;
+const SHAPE: &str = "has one host and a database: write `mysql://user:password@db:3306/app`";
 
 impl SqlStoreBuilder<Mysql> {
     /// Reads `mysql://`, whose client options were taken before.
@@ -37,6 +38,10 @@ impl SqlStoreBuilder<Mysql> {
     /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS (feature `tls`); the first three believe any server, `verify-ca` any that has a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
     /// | `ca=/path.pem` | certificates to trust, beside those of the public authorities that the driver brings along | none |
     /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key, for servers that ask for one | none |
+    /// | `socket=/run/mysqld/mysqld.sock` | the server's socket, in place of a host; so does a host that is written `%2Frun%2F..` | none |
+    ///
+    /// The names of MySQL's own clients work too: `ssl-mode` with `REQUIRED` `VERIFY_IDENTITY` and so on,
+    /// `ssl-ca`, `ssl-cert`, `ssl-key`, `unix_socket`.
     ///
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
@@ -51,22 +56,25 @@ impl SqlStoreBuilder<Mysql> {
             MySqlSslMode::VerifyCa,
             MySqlSslMode::VerifyIdentity,
         ];
-        let tls = tls::take(url, modes)?;
+        let tls = tls::take(url, modes, false)?;
+        url.options.alias("unix_socket", "socket")?;
+        let socket = url::socket(url, "socket")?;
         url.options.finish()?;
         let database = url.path().trim_start_matches('/').to_owned();
-        let expected = "has one host and a database: write `mysql://user:password@db:3306/app`";
-        url.expect(!database.is_empty() && !database.contains('/'), expected)?;
-        let [host] = url.hosts() else {
-            return Err(InvalidUrl::Shape {
-                scheme: url.scheme().to_owned(),
-                expected,
-            });
+        url.expect(!database.is_empty() && !database.contains('/'), SHAPE)?;
+        let server = match (socket, url.hosts()) {
+            (Some(path), [] | [_]) => MySqlConnectOptions::new().socket(path),
+            (None, [host]) => MySqlConnectOptions::new()
+                .host(host.name())
+                .port(host.port().unwrap_or(PORT)),
+            _ => {
+                return Err(InvalidUrl::Shape {
+                    scheme: url.scheme().to_owned(),
+                    expected: SHAPE,
+                });
+            }
         };
-        let mut server = MySqlConnectOptions::new()
-            .host(host.name())
-            .port(host.port().unwrap_or(PORT))
-            .ssl_mode(tls.mode)
-            .database(&database);
+        let mut server = server.ssl_mode(tls.mode).database(&database);
         if let Some(user) = url.user() {
             server = server.username(user);
         }
@@ -80,8 +88,18 @@ impl SqlStoreBuilder<Mysql> {
         if let Some((cert, key)) = tls.identity {
             server = server.ssl_client_cert(cert).ssl_client_key(key);
         }
-        Ok(Self::with(server.into(), options).needing(files))
+        let shown = shown(&server);
+        Ok(Self::with(server.into(), options).needing(files).at(shown))
     }
+}
+
+/// Where it leads, without user and password. INV-14.
+fn shown(server: &MySqlConnectOptions) -> String {
+    let socket = server.get_socket().map(|path| path.display().to_string());
+    let place = socket.unwrap_or_else(|| format!("{}:{}", server.get_host(), server.get_port()));
+    let database = server.get_database().unwrap_or_default();
+    let mode = server.get_ssl_mode();
+    format!("{place}/{database} {mode:?}")
 }
 
 #[cfg(test)]
@@ -117,6 +135,7 @@ mod tests {
             "mysql://db/app?sslmode=maybe",
             "mysql://db/app?connections=0",
             "mysql://db/app?table=a;b",
+            "mysql://db/app?socket=relative",
         ] {
             assert!(read(text).is_err(), "{text}");
         }

@@ -1,6 +1,6 @@
 //! Where the server is, and the options in a URL.
 
-use lockkit_core::url::{InvalidUrl, StoreUrl};
+use lockkit_core::url::{Host, InvalidUrl, StoreUrl};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::Postgres;
@@ -21,6 +21,7 @@ impl From<sqlx::PgPool> for Source<sqlx::Postgres> {
     }
 }
 
+const PORT: u16 = 5432;
 const SHAPE: &str =
     "has one host and perhaps a database: write `postgres://user:password@host:5432/database`";
 
@@ -41,6 +42,13 @@ impl SqlStoreBuilder<Postgres> {
     /// | `ca=/path.pem` | certificates to trust, beside those of the public authorities that the driver brings along | none |
     /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key, for servers that ask for one | none |
     /// | `application_name=app` | what the server shows | `lockkit` |
+    /// | `options=-c search_path=app` | settings of each session, as in libpq: `-c name=value` or `--name=value` | none |
+    /// | `host=/run/postgresql` | the directory of the server's socket, in place of a host; so does a host that is written `%2Frun%2Fpostgresql` | none |
+    ///
+    /// libpq's names of options work too: `sslrootcert` (a path, or `system` for the public authorities),
+    /// `sslcert`, `sslkey`, and `connect_timeout` as a number of seconds. With `channel_binding=require` the
+    /// server's certificate is verified (`verify-full`), for the driver binds no channels. A user, a
+    /// password or a database that the URL leaves out comes from libpq's variables, such as `PGUSER`.
     ///
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
@@ -50,8 +58,18 @@ impl SqlStoreBuilder<Postgres> {
         url::wake(url, &mut options)?;
         options.prepare = url.options.flag("prepare")?.unwrap_or(options.prepare);
         let (server, files) = server(url)?;
-        Ok(Self::with(server.into(), options).needing(files))
+        let shown = shown(&server);
+        Ok(Self::with(server.into(), options).needing(files).at(shown))
     }
+}
+
+/// Where it leads, without user and password. INV-14.
+fn shown(server: &PgConnectOptions) -> String {
+    let socket = server.get_socket().map(|path| path.display().to_string());
+    let host = socket.as_deref().unwrap_or_else(|| server.get_host());
+    let database = server.get_database().unwrap_or_default();
+    let (port, mode) = (server.get_port(), server.get_ssl_mode());
+    format!("{host}:{port}/{database} {mode:?}")
 }
 
 /// The server, and the files that it needs.
@@ -63,18 +81,27 @@ fn server(url: &mut StoreUrl) -> Result<(PgConnectOptions, Vec<String>), Invalid
         PgSslMode::VerifyCa,
         PgSslMode::VerifyFull,
     ];
-    let tls = tls::take(url, modes)?;
+    let bindings = [("disable", false), ("prefer", false), ("require", true)];
+    let bound = url.options.choice("channel_binding", &bindings)?;
+    let tls = tls::take(url, modes, bound.unwrap_or(false))?;
     let files = tls.files();
     let name = url.options.text("application_name");
+    let settings = settings(url)?;
+    let socket = url::socket(url, "host")?;
     url.options.finish()?;
-    // Not from the environment: what a URL means must not depend on it.
     let mut server = PgConnectOptions::new_without_pgpass()
         .application_name(name.as_deref().unwrap_or("lockkit"));
-    let [host] = url.hosts() else {
-        url.expect(false, SHAPE)?;
-        return Ok((server, files));
+    server = match (socket, url.hosts()) {
+        (Some(path), [] | [_]) => {
+            let port = url.hosts().first().and_then(Host::port);
+            server.socket(path).port(port.unwrap_or(PORT))
+        }
+        (None, [host]) => server.host(host.name()).port(host.port().unwrap_or(PORT)),
+        _ => {
+            url.expect(false, SHAPE)?;
+            server
+        }
     };
-    server = server.host(host.name()).port(host.port().unwrap_or(5432));
     if let Some(user) = url.user() {
         server = server.username(user);
     }
@@ -93,7 +120,35 @@ fn server(url: &mut StoreUrl) -> Result<(PgConnectOptions, Vec<String>), Invalid
     if let Some((cert, key)) = tls.identity {
         server = server.ssl_client_cert(cert).ssl_client_key(key);
     }
+    if !settings.is_empty() {
+        server = server.options(settings);
+    }
     Ok((server, files))
+}
+
+/// Takes the settings of sessions, which libpq writes as arguments of the server's command line. A
+/// blank inside a value has a backslash before it.
+fn settings(url: &mut StoreUrl) -> Result<Vec<(String, String)>, InvalidUrl> {
+    const NAME: &str = "options";
+    const BLANK: &str = "\0";
+    let text = url.options.text(NAME).unwrap_or_default();
+    let wrong = || {
+        let expected = "write settings as `-c search_path=app`, with `%20` for a blank";
+        InvalidUrl::bad_value(NAME, &text, expected)
+    };
+    let marked = text.replace("\\ ", BLANK);
+    let mut words = marked.split_whitespace();
+    let mut settings = Vec::new();
+    while let Some(word) = words.next() {
+        let setting = match word {
+            "-c" => words.next(),
+            _ => word.strip_prefix("--").or_else(|| word.strip_prefix("-c")),
+        };
+        let setting = setting.and_then(|setting| setting.split_once('='));
+        let (name, value) = setting.ok_or_else(wrong)?;
+        settings.push((name.replace('-', "_"), value.replace(BLANK, " ")));
+    }
+    Ok(settings)
 }
 
 #[cfg(test)]
@@ -132,6 +187,34 @@ mod tests {
     }
 
     #[test]
+    fn options_of_libpq_are_understood() {
+        let server = |text: &str| server(&mut text.parse().unwrap()).unwrap().0;
+        let socket = server("postgres://%2Frun%2Fpostgresql:5433/shop");
+        assert_eq!(socket.get_socket(), Some(&"/run/postgresql".into()));
+        assert_eq!(
+            (socket.get_port(), socket.get_database()),
+            (5433, Some("shop"))
+        );
+        let socket = server("postgres://app@/shop?host=/run/postgresql");
+        assert_eq!(socket.get_socket(), Some(&"/run/postgresql".into()));
+        let set = server("postgres://h/?options=-c%20search_path=a\\%20b%20--lock-timeout=5s");
+        assert_eq!(
+            set.get_options(),
+            Some("-c search_path=a\\ b -c lock_timeout=5s")
+        );
+        let timeout = read("postgres://h/?connect_timeout=10").unwrap();
+        assert!(format!("{timeout:?}").contains("connect_timeout: 10s"));
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn bound_channels_ask_for_a_verified_server() {
+        let url = "postgres://h/db?sslmode=require&channel_binding=require";
+        let (server, _) = server(&mut url.parse().unwrap()).unwrap();
+        assert!(matches!(server.get_ssl_mode(), PgSslMode::VerifyFull));
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused() {
         for text in [
             "postgres:",
@@ -144,6 +227,10 @@ mod tests {
             "postgres://h/?sslmode=maybe",
             "postgres://h/?schema=drop",
             "postgres://h/?prepare=perhaps",
+            "postgres://h/?host=other",
+            "postgres://h/?options=endpoint%3Dx",
+            "postgres://h/?ca=/a&sslrootcert=/b",
+            "postgres:///db",
         ] {
             assert!(read(text).is_err(), "{text}");
         }
