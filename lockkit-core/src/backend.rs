@@ -20,7 +20,8 @@ pub use crate::tombstones::Tombstones;
 /// A service that grants named, fenced, reentrant leases. This is what a store implements.
 ///
 /// Despite its name it stands for a whole store and not for one lock: what a user locks is a
-/// [`Lock`](crate::Lock), made by a [`LockClient`](crate::LockClient) over one of these.
+/// [`Lock`](crate::Lock), made by a [`LockClient`](crate::LockClient) over one of these. A program that
+/// only uses locks does not need this trait.
 ///
 /// # Behavior
 /// - Every step is idempotent by ticket: the client repeats any of them after a lost reply.
@@ -281,6 +282,7 @@ pub enum Release {
 
 /// What an operator sees of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct LockState {
     /// Its name.

@@ -55,12 +55,12 @@ impl LockClient {
         LockClientBuilder::new(store)
     }
 
-    /// The lock called `name`. Nothing is sent.
+    /// The lock called `name`: a text, or a [`LockName`]. Nothing is sent.
     ///
     /// # Errors
     /// - [`Error::InvalidName`](crate::Error::InvalidName) if the text cannot name a lock.
-    pub fn lock(&self, name: impl Into<Arc<str>>) -> Result<Lock> {
-        let name = LockName::new(name)?;
+    pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock> {
+        let name = LockName::new(name.as_ref())?;
         Ok(Lock::new(
             Arc::clone(&self.core),
             name,

@@ -24,6 +24,7 @@ use crate::reaper::{Before, Job, Outstanding, Reaper, Retired};
 use crate::runtime::Runtime;
 use crate::sync::lock;
 use crate::table::{Key, Table};
+use crate::url::format_duration;
 use crate::waiter::jitter;
 
 /// What all handles and guards of a client share.
@@ -188,16 +189,20 @@ impl Core {
         let ttl = lease.ttl();
         // Where the session's lease counts, the client alone ends a fixed lease, at any later time.
         let bounded = ttl_of == TtlOf::PerHold || matches!(lease, Lease::Renewed { .. });
+        let wish = format!("the lease cannot be {}", format_duration(ttl));
+        let store = self.store.backend();
         let what = if ttl < min || (bounded && ttl > max) {
-            format!(
-                "a lease of {ttl:?}: the {} store does {min:?} to {max:?}",
-                self.store.backend()
-            )
+            let (min, max) = (format_duration(min), format_duration(max));
+            if ttl_of == TtlOf::PerSession && min == max {
+                format!(
+                    "{wish}: in the {store} store all holds of a client have the lease of its session, {max}; open the store with another one, as `ttl=5s` in its URL"
+                )
+            } else {
+                format!("{wish}: the {store} store can do {min} to {max}")
+            }
         } else if !step.is_zero() && bounded && !ttl.as_nanos().is_multiple_of(step.as_nanos()) {
-            format!(
-                "a lease of {ttl:?}: the {} store does multiples of {step:?}",
-                self.store.backend()
-            )
+            let step = format_duration(step);
+            format!("{wish}: the {store} store can do multiples of {step}")
         } else {
             return Ok(());
         };

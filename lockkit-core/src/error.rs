@@ -16,11 +16,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// A lock that is busy in [`try_acquire`](crate::Lock::try_acquire) is `Ok(None)` and not an error.
 /// No message holds a password or a whole URL. INV-14.
+///
+/// Each message is one line and names its cause, so that `{error}` is enough for a log. `source()` is
+/// therefore always `None`, and nothing is printed twice; the chain of a failed request begins at its
+/// [`BackendError`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The wait limit passed while others held the lock. Try later.
-    #[error("lock `{name}` was still held by others after {waited:?}")]
+    #[error("lock `{name}` was still held by others after {waited:.1?}")]
     Timeout {
         /// The lock.
         name: LockName,
@@ -43,6 +47,12 @@ pub enum Error {
         /// What it cannot do, and what it can.
         what: String,
     },
+    /// An option that no store could honour. Change it.
+    #[error("{what}")]
+    InvalidOption {
+        /// What is wrong, and what to write.
+        what: String,
+    },
     /// The text cannot name a lock. Change it.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
@@ -52,9 +62,9 @@ pub enum Error {
     /// The [`Owner`](crate::Owner) belongs to another client. Make one with this client.
     #[error("the owner belongs to another client: make it with the client whose lock it re-enters")]
     ForeignOwner,
-    /// The store failed. Look at the source.
-    #[error("the lock store failed")]
-    Backend(#[from] BackendError),
+    /// The store failed. Look at the cause, and at [`BackendError::outcome`].
+    #[error("{}", .0.with_causes())]
+    Backend(BackendError),
     /// The client was shut down, or the runtime that it was made in has stopped.
     #[error("the lock client is shut down")]
     Shutdown,
@@ -65,8 +75,16 @@ pub enum Error {
     NoRuntime,
 }
 
+impl From<BackendError> for Error {
+    fn from(error: BackendError) -> Self {
+        Self::Backend(error)
+    }
+}
+
 /// Says why a hold ended without a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum LossReason {
     /// The lease ran out before a renewal was confirmed, or a fixed lease came to its end.
@@ -110,6 +128,9 @@ impl fmt::Display for Outcome {
 
 /// A request to a store that failed.
 ///
+/// Its message is its own level, `attempt of the redis store failed`; `source()` leads to the causes.
+/// The message of [`Error::Backend`] has them all.
+///
 /// Cloning counts a reference: one error may answer many tickets.
 #[derive(Clone, Debug)]
 pub struct BackendError {
@@ -146,6 +167,22 @@ impl BackendError {
         )
     }
 
+    /// The message and those of all causes, in one line.
+    fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = self.source();
+        while let Some(cause) = next {
+            let message = cause.to_string();
+            // A driver's error may repeat its own source.
+            if !text.ends_with(&message) {
+                text.push_str(": ");
+                text.push_str(&message);
+            }
+            next = cause.source();
+        }
+        text
+    }
+
     /// The store's name, as [`DistributedLock::backend`](crate::backend::DistributedLock::backend) gives it.
     #[must_use]
     pub const fn backend(&self) -> &'static str {
@@ -167,16 +204,47 @@ impl BackendError {
 
 impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} of the {} store failed; {}",
-            self.operation, self.backend, self.outcome
-        )
+        write!(f, "{} of the {} store failed", self.operation, self.backend)
     }
 }
 
 impl StdError for BackendError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&*self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("connection refused (127.0.0.1:6379)")]
+    struct Refused(#[source] std::io::Error);
+
+    #[test]
+    fn a_failed_request_names_its_cause_in_one_line_and_once() {
+        let cause = Refused(std::io::Error::other("os error 111"));
+        let failed = BackendError::new("redis", "attempt", Outcome::Unavailable, cause);
+        assert!(failed.source().unwrap().is::<Refused>());
+        let error = Error::from(failed);
+        assert_eq!(
+            error.to_string(),
+            "attempt of the redis store failed: connection refused (127.0.0.1:6379): os error 111"
+        );
+        assert!(error.source().is_none());
+
+        let timeout = BackendError::timeout("etcd", "renew", Duration::from_secs(2));
+        let expected = "renew of the etcd store failed: no answer within 2s";
+        assert_eq!(Error::from(timeout).to_string(), expected);
+    }
+
+    #[test]
+    fn a_timeout_is_told_in_round_figures() {
+        let name = LockName::new("a").unwrap();
+        let waited = Duration::from_micros(3_000_752);
+        let error = Error::Timeout { name, waited };
+        let expected = "lock `a` was still held by others after 3.0s";
+        assert_eq!(error.to_string(), expected);
     }
 }

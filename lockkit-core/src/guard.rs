@@ -94,7 +94,7 @@ impl Guard {
 
     /// How many guards this hold has.
     #[must_use]
-    pub fn holds(&self) -> u32 {
+    pub fn guard_count(&self) -> u32 {
         self.hold().guards()
     }
 
@@ -126,7 +126,8 @@ impl Guard {
     /// Runs `work` and drops it at its next await if the lock is lost.
     ///
     /// # Errors
-    /// - [`Error::Lost`] if the lock was lost before the work ended.
+    /// - [`Error::Lost`] if the lock was lost before the work ended. The work may have been done, in part
+    ///   or, if the lease ended during its last step, in whole: a caller that repeats it must be able to.
     ///
     /// # Cancel safety
     /// As cancel safe as `work`.

@@ -61,4 +61,5 @@ pub use lease::{Lease, queue_window, recheck, window};
 pub use lock::Lock;
 pub use name::{InvalidName, LockName};
 pub use owner::Owner;
-pub use token::FencingToken;
+pub use token::{FencingToken, InvalidToken};
+pub use waiter::backoff;

@@ -1,6 +1,7 @@
 //! Names of locks. How a store writes a name into its own key space is that store's affair.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// Names a lock: any UTF-8 text of 1 to 512 bytes without a NUL byte.
@@ -11,6 +12,9 @@ use std::sync::Arc;
 /// # Cost
 /// Cloning counts a reference; nothing is copied.
 ///
+/// # Units and shapes
+/// With the feature `serde` it is a text, which is checked when it is read.
+///
 /// # Examples
 /// ```
 /// use lockkit_core::LockName;
@@ -20,6 +24,8 @@ use std::sync::Arc;
 /// # Ok::<(), lockkit_core::InvalidName>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "String", into = "String"))]
 pub struct LockName(Arc<str>);
 
 impl LockName {
@@ -60,6 +66,36 @@ impl fmt::Display for LockName {
 impl AsRef<str> for LockName {
     fn as_ref(&self) -> &str {
         &self.0
+    }
+}
+
+impl FromStr for LockName {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<&str> for LockName {
+    type Error = InvalidName;
+
+    fn try_from(text: &str) -> Result<Self, InvalidName> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for LockName {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        Self::new(text)
+    }
+}
+
+impl From<LockName> for String {
+    fn from(name: LockName) -> Self {
+        name.as_str().to_owned()
     }
 }
 

@@ -62,6 +62,13 @@ pub(crate) fn retry_delay(errors: u32, jitter: f64) -> Duration {
     spread(grown, jitter)
 }
 
+/// The pause after the `errors`th failure in a row, counted from 0: from 20 ms it doubles to a second, and
+/// is spread over its upper half.
+#[must_use]
+pub fn backoff(errors: u32) -> Duration {
+    retry_delay(errors, jitter(&mut Rng::new()))
+}
+
 /// A random number in `-1.0..=1.0`.
 pub(crate) fn jitter(random: &mut Rng) -> f64 {
     random.f64().mul_add(2.0, -1.0)

@@ -177,3 +177,18 @@ async fn scope_runs_work_under_the_lock_and_is_send() {
     client.drain().await;
     assert!(client.list("").await.unwrap().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_can_be_tried_and_its_wait_limited() {
+    let (store, client) = setup();
+    let lock = client.lock("a").unwrap();
+    assert_eq!(lock.try_scope(async |_| 1).await.unwrap(), Some(1));
+    assert_eq!(lock.scope_timeout(S, async |_| 2).await.unwrap(), 2);
+    let held = lock.acquire().await.unwrap();
+    assert_eq!(lock.try_scope(async |_| 3).await.unwrap(), None);
+    let late = lock.scope_timeout(S, async |_| 4).await.unwrap_err();
+    assert!(matches!(late, Error::Timeout { .. }), "{late:?}");
+    held.release().await.unwrap();
+    client.drain().await;
+    assert!(store.is_empty());
+}

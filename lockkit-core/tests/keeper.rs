@@ -82,7 +82,7 @@ fn faulty() -> (MemoryStore, Faults, LockClient) {
     (store, faults, client)
 }
 
-async fn take(client: &LockClient, name: impl Into<Arc<str>>) -> Guard {
+async fn take(client: &LockClient, name: impl AsRef<str>) -> Guard {
     let lock = client
         .lock(name)
         .unwrap()

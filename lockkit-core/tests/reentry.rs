@@ -20,7 +20,7 @@ async fn guards_of_one_hold_share_its_token_and_free_it_together() {
     let first = lock.acquire().await.unwrap();
     let second = first.reenter().unwrap();
     let third = second.reenter().unwrap();
-    assert_eq!((first.token(), first.holds()), (third.token(), 3));
+    assert_eq!((first.token(), first.guard_count()), (third.token(), 3));
     first.release().await.unwrap();
     drop(second);
     assert!(lock.try_acquire().await.unwrap().is_none());
@@ -58,7 +58,7 @@ async fn an_owner_reenters_and_another_waits() {
             .await
             .unwrap()
             .unwrap()
-            .holds(),
+            .guard_count(),
         3
     );
     assert!(
@@ -75,7 +75,7 @@ async fn an_owner_reenters_and_another_waits() {
     again.release().await.unwrap();
     client.drain().await;
     let next = lock.with_owner(&mine).unwrap().acquire().await.unwrap();
-    assert_eq!(next.holds(), 1);
+    assert_eq!(next.guard_count(), 1);
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn two_acquires_of_one_owner_at_once_share_one_hold() {
     let lock = client.lock("a").unwrap().with_owner(&owner).unwrap();
     let (first, second) = tokio::join!(lock.acquire(), lock.acquire());
     let (first, second) = (first.unwrap(), second.unwrap());
-    assert_eq!((first.token(), second.holds()), (second.token(), 2));
+    assert_eq!((first.token(), second.guard_count()), (second.token(), 2));
 }
 
 #[tokio::test]

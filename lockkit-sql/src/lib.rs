@@ -53,4 +53,6 @@ pub use postgres::{Postgres, PostgresStore};
 pub use schema::{Schema, ddl};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteStore};
+/// The driver, whose pools, options and transactions stand in signatures here.
+pub use sqlx;
 pub use table::{InvalidTable, Table};

@@ -46,10 +46,13 @@ pub use connect::{Connect, builder, connect};
 pub use lockkit_core::file;
 pub use lockkit_core::{
     BackendError, Capabilities, ClientId, DistributedLock, EndsBy, Error, FencingToken, Guard,
-    HolderId, InvalidHolderId, InvalidName, Lease, Lock, LockClient, LockClientBuilder, LockName,
-    LossReason, Modes, Outcome, Owner, PollRange, Queueing, Result, TtlOf, Waiting,
+    HolderId, InvalidHolderId, InvalidName, InvalidToken, Lease, Lock, LockClient,
+    LockClientBuilder, LockName, LossReason, Modes, Outcome, Owner, PollRange, Queueing, Result,
+    TtlOf, Waiting,
 };
 pub use lockkit_core::{backend, clock, memory, url, wrap};
+#[cfg(feature = "etcd")]
+pub use lockkit_etcd as etcd;
 #[cfg(feature = "redis")]
 pub use lockkit_redis as redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]

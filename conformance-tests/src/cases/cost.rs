@@ -164,7 +164,7 @@ async fn checks_and_losses_are_no_call(ctx: &Ctx) -> Outcome {
     let guard = client.lock(ctx.name())?.acquire().await?;
     for _ in 0..1000 {
         guard.check()?;
-        drop((guard.remaining(), guard.lost(), guard.holds()));
+        drop((guard.remaining(), guard.lost(), guard.guard_count()));
     }
     let calls = faults.calls(Operation::Attempt) + faults.calls(Operation::Inspect);
     ensure(calls == 1, format!("{calls} calls"))

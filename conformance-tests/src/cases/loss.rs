@@ -294,7 +294,7 @@ async fn next_hold_after_a_loss_is_a_new_one(ctx: &Ctx) -> Outcome {
     let new = soon(lock.acquire()).await??;
     ensure(new.token() > old.token(), "the token did not grow")?;
     ensure(new.holder() != old.holder(), "the same hold again")?;
-    ensure(new.holds() == 1, "the old guard counts")?;
+    ensure(new.guard_count() == 1, "the old guard counts")?;
     ensure(old.check().is_err(), "the old guard stands again")?;
     drop(old);
     new.check()?;

@@ -30,7 +30,10 @@ async fn guard_is_reentered(ctx: &Ctx) -> Outcome {
     let inner = outer.reenter()?;
     ensure(inner.token() == outer.token(), "the token changed")?;
     ensure(inner.holder() == outer.holder(), "another hold")?;
-    ensure(outer.holds() == 2, format!("{} holds", outer.holds()))?;
+    ensure(
+        outer.guard_count() == 2,
+        format!("{} holds", outer.guard_count()),
+    )?;
     drop(outer);
     inner.check()?;
     ensure(b.try_acquire().await?.is_none(), "freed too early")?;
@@ -54,8 +57,8 @@ async fn owner_reenters_with_the_same_token(ctx: &Ctx) -> Outcome {
         let inner = soon(lock.acquire()).await??;
         ensure(inner.token() == outer.token(), "the token changed")?;
         ensure(
-            inner.holds() == 2,
-            format!("{} holds at {depth}", inner.holds()),
+            inner.guard_count() == 2,
+            format!("{} holds at {depth}", inner.guard_count()),
         )?;
         inner.release().await?;
     }
@@ -76,7 +79,10 @@ async fn owner_reenters_by_try_and_timeout(ctx: &Ctx) -> Outcome {
         tried.token() == outer.token() && timed.token() == outer.token(),
         "the token changed",
     )?;
-    ensure(outer.holds() == 3, format!("{} holds", outer.holds()))
+    ensure(
+        outer.guard_count() == 3,
+        format!("{} holds", outer.guard_count()),
+    )
 }
 
 /// Another owner of the same client waits.
@@ -158,7 +164,10 @@ async fn two_tasks_of_one_owner_share_the_hold(ctx: &Ctx) -> Outcome {
         let (first, second) = (acquire(&lock), acquire(&lock));
         let (first, second) = (first.soon().await??, second.soon().await??);
         ensure(first.token() == second.token(), "two holds of one owner")?;
-        ensure(first.holds() == 2, format!("{} holds", first.holds()))?;
+        ensure(
+            first.guard_count() == 2,
+            format!("{} holds", first.guard_count()),
+        )?;
         first.release().await?;
         second.check()?;
         second.release().await?;
@@ -175,5 +184,8 @@ async fn owner_acquires_anew_after_release(ctx: &Ctx) -> Outcome {
     first.release().await?;
     let second = lock.acquire().await?;
     ensure(second.token() > token, "the token did not grow")?;
-    ensure(second.holds() == 1, format!("{} holds", second.holds()))
+    ensure(
+        second.guard_count() == 1,
+        format!("{} holds", second.guard_count()),
+    )
 }
