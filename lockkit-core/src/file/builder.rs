@@ -1,6 +1,7 @@
 //! Options of the file store, and the check of its directory.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -65,7 +66,10 @@ impl FileStoreBuilder {
     fn prepare(self) -> Result<FileStore, Problem> {
         // Made absolute now: a later change of the working directory must not split the locks.
         let dir = std::path::absolute(&self.dir).map_err(|error| Problem::io(&self.dir, error))?;
-        make_directory(&dir).map_err(|error| Problem::io(&dir, error))?;
+        make_directory(&dir).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Problem::NotADirectory(dir.clone()),
+            _ => Problem::io(&dir, error),
+        })?;
         if !self.allow_network_fs {
             network::refuse(&dir)?;
         }
@@ -73,7 +77,7 @@ impl FileStoreBuilder {
     }
 }
 
-fn make_directory(dir: &Path) -> std::io::Result<()> {
+fn make_directory(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -124,18 +124,20 @@ impl FileStore {
     /// Ends the hold of `ticket`.
     pub(super) fn give_back(&self, ticket: &Ticket) -> Result<Release, Problem> {
         let path = self.path(&ticket.name);
-        let hold = {
-            let mut tickets = lock(&self.tickets);
-            tickets.tombstones.insert(ticket.holder);
-            tickets.held.remove(&ticket.holder)
+        lock(&self.tickets).tombstones.insert(ticket.holder);
+        // While the hold still stands: what fails here has had no effect, and is repeated.
+        let in_place = match self.held_by(ticket) {
+            Some((_, inode)) if self.rules.compares => Inode::at(&path)? == Some(inode),
+            _ => true,
         };
+        let hold = lock(&self.tickets).held.remove(&ticket.holder);
         let Some(hold) = hold.filter(Hold::is_ours) else {
             if !self.rules.checks_owner {
                 self.replace(&ticket.name)?;
             }
             return Ok(Release::NotHeld);
         };
-        if self.rules.compares && !hold.place.is_at(&path)? {
+        if !in_place {
             return Ok(Release::NotHeld);
         }
         // Who held it is a help for the eyes of an operator: the release succeeds without it.
@@ -234,6 +236,30 @@ mod tests {
         drop(store);
         assert!(scratch.store().take(&ticket()).await.unwrap().is_some());
         drop(copy);
+    }
+
+    /// A directory that cannot be looked into for a moment must not make a clean release a loss.
+    #[tokio::test]
+    async fn a_release_that_fails_has_no_effect_and_can_be_repeated() {
+        let scratch = Scratch::new();
+        let dir = scratch.path("locks");
+        let store = FileStore::new(&dir).unwrap();
+        let ours = ticket();
+        assert!(store.take(&ours).await.unwrap().is_some());
+        std::fs::rename(&dir, scratch.path("away")).unwrap();
+        std::fs::write(&dir, "").unwrap();
+        assert!(store.give_back(&ours).is_err());
+        std::fs::remove_file(&dir).unwrap();
+        std::fs::rename(scratch.path("away"), &dir).unwrap();
+        assert_eq!(
+            store.still_holds(&ours).unwrap(),
+            Some(token(&store, &ours))
+        );
+        assert_eq!(store.give_back(&ours).unwrap(), Release::Released);
+    }
+
+    fn token(store: &FileStore, ticket: &Ticket) -> FencingToken {
+        lock(&store.tickets).held[&ticket.holder].token
     }
 
     #[tokio::test]

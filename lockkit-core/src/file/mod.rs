@@ -29,7 +29,9 @@
 //! # flock(1)
 //! `flock /var/lib/lockkit/nightly.lock ./job.sh` works beside this store. In a shell script open the
 //! file with `9>>`, not `9>`, which empties it: the token would then hang on the clock alone. A lock that
-//! `flock --shared` holds is refused to attempts, but [`inspect`] shows it as free.
+//! `flock --shared` holds is refused to attempts, but [`inspect`] shows it as free. To look at a lock is to
+//! share it for an instant: `flock --nonblock` may find it taken just then, so give it `--timeout 1` where
+//! something lists or watches the locks.
 //!
 //! # Source
 //! `flock(2)` as [`std::fs::File::try_lock`] takes it. Unlike PID files, nothing is removed
@@ -161,6 +163,19 @@ impl FileStore {
         Ok(holder.map(|(_, pid)| pid))
     }
 
+    /// The entries of the directory that are named like lock files and cannot be read as such: a
+    /// directory, a link, a file that this user may not read or that another program wrote.
+    /// [`list`](DistributedLock::list) and [`purge`](Self::purge) pass over them.
+    ///
+    /// # Errors
+    /// As [`list`](DistributedLock::list).
+    pub async fn unreadable(&self) -> Result<Vec<PathBuf>, BackendError> {
+        let survey = self.survey("").await;
+        survey
+            .map(|(_, odd)| odd)
+            .map_err(|problem| problem.during("list"))
+    }
+
     /// Removes the files of locks that nobody has taken or released for `older_than`, and answers
     /// how many. A name's next token is larger all the same, by the clock.
     ///
@@ -236,8 +251,9 @@ impl DistributedLock for FileStore {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        self.list_held(prefix)
-            .await
+        let survey = self.survey(prefix).await;
+        survey
+            .map(|(held, _)| held)
             .map_err(|problem| problem.during("list"))
     }
 

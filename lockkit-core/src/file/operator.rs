@@ -2,8 +2,8 @@
 
 use std::fs::{self, File, ReadDir, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, fchown};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::FileStore;
@@ -13,6 +13,7 @@ use super::place::{Place, Seizure};
 use super::problem::Problem;
 use super::record::{self, Content};
 use crate::backend::LockState;
+use crate::error::Outcome;
 use crate::name::LockName;
 use crate::token::FencingToken;
 
@@ -108,7 +109,8 @@ impl FileStore {
         Ok(Some(state(name, &before)))
     }
 
-    /// Makes an empty file outside of all names, with the permissions of `old`.
+    /// Makes an empty file outside of all names, with the owner, group and permissions of `old`: whoever
+    /// could lock the one can lock the other.
     fn fresh_like(&self, old: &Place, path: &Path) -> Result<Place, Problem> {
         let fresh = self.dir.join(FRESH);
         // A breaker that crashed has left it.
@@ -119,26 +121,48 @@ impl FileStore {
             _ => {}
         }
         let place = Place::create(&fresh)?.ok_or_else(|| Problem::Breaking(self.dir.clone()))?;
-        let mode = old.file.metadata().map(|metadata| metadata.permissions());
-        mode.and_then(|mode| place.file.set_permissions(mode))
-            .map_err(|error| Problem::io(path, error))?;
+        let at_path = |error| Problem::io(path, error);
+        let wanted = old.file.metadata().map_err(at_path)?;
+        let made = place.file.metadata().map_err(at_path)?;
+        let (uid, gid) = (wanted.uid(), wanted.gid());
+        if (made.uid(), made.gid()) != (uid, gid)
+            && let Err(source) = fchown(&place.file, Some(uid), Some(gid))
+        {
+            let _ = fs::remove_file(&fresh);
+            let path = path.to_owned();
+            return Err(Problem::Owner {
+                path,
+                uid,
+                gid,
+                source,
+            });
+        }
+        let mode = wanted.permissions();
+        place.file.set_permissions(mode).map_err(at_path)?;
         Ok(place)
     }
 
-    /// The locks that are held and begin with `prefix`, by name.
-    pub(super) async fn list_held(&self, prefix: &str) -> Result<Vec<LockState>, Problem> {
+    /// The locks that are held and begin with `prefix`, by name; and the entries that are named like
+    /// lock files and cannot be read as such.
+    pub(super) async fn survey(
+        &self,
+        prefix: &str,
+    ) -> Result<(Vec<LockState>, Vec<PathBuf>), Problem> {
         let mut states = Vec::new();
         let mut files = self.files()?;
         while let Some(name) = self.next_lock(&mut files).await? {
             if !name.as_str().starts_with(prefix) {
                 continue;
             }
-            if let Some(content) = self.look(&name).await? {
-                states.push(state(&name, &content));
+            match self.look(&name).await {
+                Ok(Some(content)) => states.push(state(&name, &content)),
+                Ok(None) => {}
+                Err(problem) => files.pass_over(self.path(&name), problem)?,
             }
         }
         states.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(states)
+        files.odd.sort();
+        Ok((states, files.odd))
     }
 
     /// Removes the files of locks that are free and were not written for `older_than`.
@@ -149,7 +173,11 @@ impl FileStore {
             let path = self.path(&name);
             if is_old(&path, older_than)? {
                 let turn = self.turn().await?;
-                removed += u64::from(remove_free(&path)?);
+                match Place::open_existing(&path) {
+                    Ok(Some(place)) => removed += u64::from(remove_free(&place, &path)?),
+                    Ok(None) => {}
+                    Err(problem) => files.pass_over(path, problem)?,
+                }
                 drop(turn);
             }
         }
@@ -158,12 +186,16 @@ impl FileStore {
 
     fn files(&self) -> Result<Files, Problem> {
         let entries = fs::read_dir(&self.dir).map_err(|error| Problem::io(&self.dir, error))?;
-        Ok(Files { entries, count: 0 })
+        Ok(Files {
+            entries,
+            count: 0,
+            odd: Vec::new(),
+        })
     }
 
     /// The next file of the directory that is a lock of ours.
     async fn next_lock(&self, files: &mut Files) -> Result<Option<LockName>, Problem> {
-        for entry in files.entries.by_ref() {
+        while let Some(entry) = files.entries.next() {
             let entry = entry.map_err(|error| Problem::io(&self.dir, error))?;
             files.count += 1;
             if files.count.is_multiple_of(BATCH) {
@@ -172,7 +204,13 @@ impl FileStore {
             let file_name = entry.file_name();
             let name = match file_name.to_str().and_then(names::decode) {
                 Some(Decoded::Name(name)) => Some(name),
-                Some(Decoded::Cut) => name_inside(&entry.path())?,
+                Some(Decoded::Cut) => match name_inside(&entry.path()) {
+                    Ok(name) => name,
+                    Err(problem) => {
+                        files.pass_over(entry.path(), problem)?;
+                        continue;
+                    }
+                },
                 None => None,
             };
             // A file that claims a name which belongs elsewhere is not that name's lock.
@@ -190,6 +228,20 @@ impl FileStore {
 struct Files {
     entries: ReadDir,
     count: usize,
+    /// What cannot be read as a lock file.
+    odd: Vec<PathBuf>,
+}
+
+impl Files {
+    /// Goes on without an entry that will not become readable by itself: a directory, a link, a file of
+    /// another user or of another program. It must not hide all the others.
+    fn pass_over(&mut self, path: PathBuf, problem: Problem) -> Result<(), Problem> {
+        if problem.outcome() != Outcome::Rejected {
+            return Err(problem);
+        }
+        self.odd.push(path);
+        Ok(())
+    }
 }
 
 /// The name in a lock file; `None` if it has none or has just gone.
@@ -203,10 +255,7 @@ fn name_inside(path: &Path) -> Result<Option<String>, Problem> {
 
 /// Removes a file if its lock is free. Whoever has opened it finds, once it has the lock, that the
 /// file is not at its path any more. Needs the turn, or the file removed might be another one.
-fn remove_free(path: &Path) -> Result<bool, Problem> {
-    let Some(place) = Place::open_existing(path)? else {
-        return Ok(false);
-    };
+fn remove_free(place: &Place, path: &Path) -> Result<bool, Problem> {
     if place.seize(path)? != Seizure::Taken || !place.is_at(path)? {
         return Ok(false);
     }
@@ -227,5 +276,93 @@ fn is_old(path: &Path, older_than: Duration) -> Result<bool, Problem> {
         Ok(_) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(Problem::io(path, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+
+    use super::*;
+    use crate::backend::{DistributedLock as _, Ticket};
+    use crate::file::scratch::Scratch;
+    use crate::holder::{ClientId, HolderId};
+
+    /// A user who is not the one that runs the tests.
+    const NOBODY: u32 = 65_534;
+
+    fn name(text: &str) -> LockName {
+        LockName::new(text).unwrap()
+    }
+
+    async fn hold(store: &FileStore, text: &str) -> Ticket {
+        let holder = HolderId::new(ClientId::random(), 1);
+        let ticket = Ticket::new(name(text), holder, Duration::from_secs(30));
+        assert!(store.take(&ticket).await.unwrap().is_some());
+        ticket
+    }
+
+    /// Says nothing where the tests do not run as root: nobody else can give a file away.
+    #[tokio::test]
+    async fn a_broken_lock_keeps_its_owner_group_and_mode() {
+        let scratch = Scratch::new();
+        let store = scratch.store();
+        let path = store.path(&name("nightly"));
+        hold(&store, "nightly").await;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        if chown(&path, Some(NOBODY), Some(NOBODY)).is_err() {
+            return;
+        }
+        assert!(store.break_lock(&name("nightly")).await.unwrap().is_some());
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), (NOBODY, NOBODY));
+        assert_eq!(metadata.mode() & 0o777, 0o640);
+    }
+
+    /// As above; the thread that breaks is not root any more.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_break_that_would_change_the_owner_is_refused() {
+        let scratch = Scratch::new();
+        let store = scratch.store();
+        let path = store.path(&name("nightly"));
+        let ticket = hold(&store, "nightly").await;
+        for path in [store.dir(), &*path] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let broken = std::thread::scope(|scope| {
+            let breaker = scope.spawn(|| {
+                let nobody = rustix::process::Uid::from_raw(NOBODY);
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).ok()?;
+                let mut runtime = tokio::runtime::Builder::new_current_thread();
+                let runtime = runtime.enable_all().build().unwrap();
+                Some(runtime.block_on(store.break_lock(&name("nightly"))))
+            });
+            breaker.join().unwrap()
+        });
+        let Some(broken) = broken else { return };
+        let error = broken.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Rejected);
+        let said = crate::Error::from(error).to_string();
+        assert!(said.contains("user 0"), "{said}");
+        assert!(store.still_holds(&ticket).unwrap().is_some());
+        assert!(!store.dir().join(FRESH).exists());
+    }
+
+    #[tokio::test]
+    async fn odd_entries_hide_no_lock() {
+        let scratch = Scratch::new();
+        let store = scratch.store();
+        let (kept, gone) = (hold(&store, "kept").await, hold(&store, "gone").await);
+        store.give_back(&gone).unwrap();
+        fs::create_dir(scratch.path("directory.lock")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", scratch.path("link.lock")).unwrap();
+        let odd = ["directory.lock", "link.lock"].map(|name| scratch.path(name));
+        let listed = store.list("").await.unwrap();
+        let names: Vec<_> = listed.iter().map(|state| state.name.as_str()).collect();
+        assert_eq!(names, ["kept"]);
+        assert_eq!(store.unreadable().await.unwrap(), odd);
+        assert_eq!(store.purge(Duration::ZERO).await.unwrap(), 1);
+        store.give_back(&kept).unwrap();
     }
 }

@@ -17,6 +17,18 @@ pub(super) enum Problem {
     Foreign(PathBuf),
     #[error("`{}` is not a regular file: remove it, or use another directory", .0.display())]
     NotAFile(PathBuf),
+    #[error("`{}` is not a directory: name another one", .0.display())]
+    NotADirectory(PathBuf),
+    #[error(
+        "`{}` belongs to user {uid} and group {gid}, to whom this process may not give its new file ({source}): break the lock as that user or as root",
+        path.display()
+    )]
+    Owner {
+        path: PathBuf,
+        uid: u32,
+        gid: u32,
+        source: io::Error,
+    },
     #[error(
         "`{}` is the lock file of another name with the same hash: give one of the two locks another name",
         .0.display()
@@ -54,6 +66,8 @@ impl Problem {
             Self::Replaced(_) | Self::Breaking(_) => Outcome::Unavailable,
             Self::Foreign(_)
             | Self::NotAFile(_)
+            | Self::NotADirectory(_)
+            | Self::Owner { .. }
             | Self::OtherName(_)
             | Self::LastToken(_)
             | Self::NetworkFs { .. }
