@@ -11,6 +11,9 @@ use tokio::runtime::Handle;
 
 use crate::stores;
 
+/// As the client's.
+const OUTAGE: Duration = Duration::from_secs(30);
+
 /// Opens the store that a URL names and makes a client for it.
 ///
 /// | URL | store |
@@ -28,7 +31,7 @@ use crate::stores;
 /// | `ttl=30s` | the lease, renewed until the release | 30 s, or the nearest that the store can do |
 /// | `prefix=app:` | stands before every name, so that applications share a store without meeting | none |
 /// | `timeout=2s` | the longest that one request may take | 2 s |
-/// | `outage=30s` | how long an acquire without a limit puts up with a failing store | 30 s |
+/// | `outage=30s` | how long opening, and an acquire without a limit, put up with a store that cannot be reached | 30 s |
 /// | `max_hold=1h` | the longest hold | none |
 /// | `poll=5ms..200ms` | `file:` `sqlite:` the pauses of waiters between two looks | as shown |
 /// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:` as its [own page](https://docs.rs/lockkit-redis) says | `fifo`, `push` |
@@ -43,7 +46,8 @@ use crate::stores;
 /// # Errors
 /// - [`Error::InvalidUrl`](crate::Error::InvalidUrl) if the URL does not lead to a store of this build; it says what to write.
 /// - [`Error::Unsupported`](crate::Error::Unsupported) if the store cannot honour the lease.
-/// - [`Error::Backend`](crate::Error::Backend) if the store cannot be opened.
+/// - [`Error::Backend`](crate::Error::Backend) if the store refuses this client, or its server could not
+///   be reached for the time of `outage` ([`Connect::wait`] sets another time).
 /// - [`Error::NoRuntime`](crate::Error::NoRuntime) if it is called outside a Tokio runtime.
 ///
 /// # Cancel safety
@@ -86,6 +90,7 @@ pub fn builder(url: impl AsRef<str>) -> Connect {
         max_hold: None,
         timeout: None,
         outage: None,
+        wait: None,
         clock: None,
         runtime: None,
     }
@@ -102,6 +107,7 @@ pub struct Connect {
     max_hold: Option<Duration>,
     timeout: Option<Duration>,
     outage: Option<Duration>,
+    wait: Option<Duration>,
     clock: Option<Arc<dyn Clock>>,
     runtime: Option<Handle>,
 }
@@ -137,6 +143,14 @@ impl Connect {
         self
     }
 
+    /// How long [`connect`](Self::connect) tries again while the server cannot be reached; the time of
+    /// `outage` if not set, and zero for one attempt. An attempt takes at most the store's
+    /// `connect_timeout`.
+    pub const fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
     /// The clock of deadlines, and of the leases of `memory:`.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -161,7 +175,9 @@ impl Connect {
         let options = ClientOptions::take(&mut url.options)?;
         let lease = self.lease.or(options.ttl.map(Lease::renewed));
         let ttl = lease.map(Lease::ttl);
-        let store = Box::pin(stores::open(url, self.clock.as_ref(), ttl)).await?;
+        let outage = self.outage.or(options.outage);
+        let wait = self.wait.or(outage).unwrap_or(OUTAGE);
+        let store = stores::open_within(&url, self.clock.as_ref(), ttl, wait).await?;
         let store = prefixed(store, self.prefix.or(options.prefix))?;
 
         let mut client = LockClient::builder_arc(store);
@@ -174,7 +190,7 @@ impl Connect {
         if let Some(timeout) = self.timeout.or(options.timeout) {
             client = client.timeout(timeout);
         }
-        if let Some(outage) = self.outage.or(options.outage) {
+        if let Some(outage) = outage {
             client = client.outage(outage);
         }
         if let Some(clock) = self.clock {

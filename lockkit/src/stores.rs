@@ -6,7 +6,8 @@ use std::time::Duration;
 use lockkit_core::clock::Clock;
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::url::{InvalidUrl, StoreUrl};
-use lockkit_core::{DistributedLock, Result};
+use lockkit_core::{DistributedLock, Error, Outcome, Result, backoff};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Every scheme of the grammar and the Cargo feature that brings its store; `None` for those that
 /// are always there.
@@ -28,8 +29,40 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
     ("mysql", Some("mysql")),
 ];
 
+/// Stores without a server: they open at once or not at all.
+const EMBEDDED: &[&str] = &["memory", "file", "sqlite"];
+
 /// The schemes that no feature serves yet.
 const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
+
+/// Opens the store, and tries again for `wait` while its server cannot be reached.
+pub(crate) async fn open_within(
+    url: &StoreUrl,
+    clock: Option<&Arc<dyn Clock>>,
+    ttl: Option<Duration>,
+    wait: Duration,
+) -> Result<Arc<dyn DistributedLock>> {
+    let began = Instant::now();
+    let mut failed = match Box::pin(open(url.clone(), clock, ttl)).await {
+        Err(Error::Backend(error)) if !EMBEDDED.contains(&url.scheme()) => error,
+        ended => return ended,
+    };
+    let again = async {
+        let mut failures = 0;
+        while failed.outcome() != Outcome::Rejected {
+            sleep(backoff(failures)).await;
+            match Box::pin(open(url.clone(), clock, ttl)).await {
+                Err(Error::Backend(error)) => failed = error,
+                ended => return Some(ended),
+            }
+            failures += 1;
+        }
+        None
+    };
+    // The first attempt ended by itself, the others end with the wait.
+    let ended = timeout(wait.saturating_sub(began.elapsed()), again).await;
+    ended.ok().flatten().unwrap_or(Err(failed.into()))
+}
 
 /// Opens the store of a URL whose client options were taken. Reports the options that nobody took
 /// before it opens anything. `ttl` is the lease that the client will ask for: where the lease is the
@@ -52,7 +85,7 @@ const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
     not(feature = "zk"),
     expect(unused_variables, reason = "only sessions need it")
 )]
-pub(crate) async fn open(
+async fn open(
     mut url: StoreUrl,
     clock: Option<&Arc<dyn Clock>>,
     ttl: Option<Duration>,
@@ -90,7 +123,8 @@ fn absent(scheme: &str) -> InvalidUrl {
             feature,
         },
         _ => {
-            let known: Vec<&str> = SCHEMES.iter().map(|(scheme, _)| *scheme).collect();
+            let known = SCHEMES.iter().map(|(scheme, _)| *scheme);
+            let known: Vec<&str> = known.filter(|known| !NOT_YET.contains(known)).collect();
             InvalidUrl::unknown_scheme(scheme, &known)
         }
     }
@@ -118,6 +152,10 @@ fn file(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
     url.expect(
         url.is_bare() && !url.path().is_empty(),
         "has a directory and no host: write `file:/var/lib/lockkit`, or `file:locks` for a directory inside the working directory",
+    )?;
+    url.expect(
+        !url.path().starts_with('~'),
+        "has a path that no shell reads: write the home directory itself for `~`",
     )?;
     let mut builder = lockkit_core::file::FileStore::builder(url.path());
     if let Some(poll) = poll {

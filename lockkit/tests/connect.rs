@@ -8,7 +8,7 @@ use std::time::Duration;
 use lockkit::clock::ManualClock;
 use lockkit::memory::MemoryStore;
 use lockkit::url::InvalidUrl;
-use lockkit::{Error, Lease, LockClient};
+use lockkit::{Error, Lease, LockClient, LockName};
 
 async fn connect(url: &str) -> LockClient {
     lockkit::connect(url).await.unwrap()
@@ -56,6 +56,11 @@ const CASES: &[(&str, &str)] = &[
         "reddis://h",
         "no store has the scheme `reddis` (did you mean `redis`?)",
     ),
+    (
+        "postgress://h",
+        "(did you mean `postgres`?): the schemes are `memory`, `file`, `sqlite`, `redis`, `rediss`, `redis+unix`, `etcd`, `etcds`, `zk`, `zks`, `postgres`, `mysql`",
+    ),
+    ("file:~/locks", "write the home directory itself for `~`"),
     ("flie:/x", "(did you mean `file`?)"),
     #[cfg(not(feature = "etcd"))]
     (
@@ -137,6 +142,16 @@ async fn every_wrong_url_is_an_error_that_says_what_to_do() {
         let shown = format!("{message} {error:?} {:?}", lockkit::builder(url));
         assert!(!shown.contains("hunter2"), "{url}: {shown}");
     }
+}
+
+#[tokio::test]
+async fn a_lease_that_the_store_cannot_do_is_told_in_the_units_of_urls() {
+    let error = error("memory:?ttl=1000d").await.to_string();
+    let expected = "the lease cannot be 1000d: the memory store can do 100ms to 1d";
+    assert_eq!(error, expected);
+    let client = connect("memory:").await;
+    let zero = client.lock("a").unwrap().with_max_hold(Duration::ZERO);
+    assert!(matches!(zero, Err(Error::InvalidOption { .. })), "{zero:?}");
 }
 
 #[tokio::test]
@@ -231,6 +246,23 @@ async fn a_clock_moves_the_memory_store_too() {
 }
 
 #[tokio::test]
+async fn a_lock_is_named_by_any_text() {
+    let client = connect("memory:").await;
+    let name: LockName = "orders/42".parse().unwrap();
+    let text = String::from(name.clone());
+    let guard = client.lock("orders/42").unwrap().acquire().await.unwrap();
+    for lock in [
+        client.lock(&text),
+        client.lock(&name),
+        client.lock(name.clone()),
+        client.lock(text.clone()),
+    ] {
+        assert!(lock.unwrap().try_acquire().await.unwrap().is_none());
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_longest_hold_comes_from_the_url() {
     let client = connect("memory:?max_hold=100ms").await;
     let guard = client.lock("a").unwrap().acquire().await.unwrap();
@@ -298,7 +330,16 @@ mod file {
 
     #[tokio::test]
     async fn a_directory_that_cannot_be_made_is_an_error_of_the_store() {
-        let error = error("file:/dev/null/locks").await;
-        assert!(matches!(error, Error::Backend(_)), "{error:?}");
+        for (url, expected) in [
+            (
+                "file:/dev/null/locks",
+                "open of the file store failed: `/dev/null/locks`: Not a directory",
+            ),
+            ("file:/dev/null", "`/dev/null` is not a directory"),
+        ] {
+            let error = error(url).await;
+            assert!(matches!(error, Error::Backend(_)), "{error:?}");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
     }
 }

@@ -17,6 +17,8 @@ mod data;
 #[cfg(unix)]
 mod network;
 #[cfg(unix)]
+mod opening;
+#[cfg(unix)]
 mod proxies;
 #[cfg(unix)]
 mod stalls;
@@ -43,6 +45,9 @@ fn main() -> ExitCode {
             .trial(connections::flushed_scripts_are_not_noticed)
             .trial(connections::nothing_is_left_but_tokens)
             .trial(connections::who_waits_no_more_hears_no_more)
+            .trial(opening::opening_rides_out_a_server_that_starts_later)
+            .trial(opening::opening_gives_up_when_its_wait_is_over)
+            .trial(opening::opening_ends_at_once_where_the_server_refuses)
             .trial(stalls::a_short_pause_costs_no_hold)
             .trial(stalls::a_long_pause_ends_the_hold_before_another_begins)
             .trial(stalls::a_short_freeze_costs_no_hold)
