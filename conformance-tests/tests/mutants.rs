@@ -50,7 +50,6 @@ enum In {
     PostgresPin,
     MariaDb,
     Zk,
-    EtcdHold,
 }
 
 use Broken::{Client, Etcd, File, Memory, Redis, Sql, Zk};
@@ -113,10 +112,9 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Etcd(EtcdMutant::GhostKept), In::Etcd, "etcd::key_of_a_late_request_is_deleted"),
     (Etcd(EtcdMutant::ReleasedTicketForgotten), In::Etcd, "ambiguity::late_attempt_of_a_released_ticket_is_no_ghost"),
     (Etcd(EtcdMutant::GrantInMidRevision), In::Etcd, "queue::session_takes_a_hold_and_a_waiter_at_once"),
-    (Etcd(EtcdMutant::WaiterTakenForHolder), In::Etcd, "queue::who_gives_up_in_a_crowd_lets_nobody_in"),
     (Etcd(EtcdMutant::LeaseAgeIgnored), In::Etcd, "etcd::old_session_counts_from_its_last_beat"),
     (Etcd(EtcdMutant::ReleaseWithoutOwnerCheck), In::Etcd, "exclusion::a_strangers_release_changes_nothing"),
-    (Etcd(EtcdMutant::WakeUpLost), In::EtcdHold, "waiting::release_wakes_the_waiter_at_once"),
+    (Etcd(EtcdMutant::WakeUpLost), In::Etcd, "etcd::release_wakes_the_waiter"),
     (Etcd(EtcdMutant::TryLeavesQueueEntry), In::Etcd, "exclusion::try_leaves_nothing_behind"),
     (Etcd(EtcdMutant::NamesNotEncoded), In::Etcd, "names::names_within_names_stay_apart"),
     (Etcd(EtcdMutant::FenceNotCompared), In::Etcd, "etcd::work_of_a_broken_hold_is_refused"),
@@ -243,7 +241,6 @@ fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
         In::Redis => setup_with!(RedisSetup::fair(), Redis, broken),
         In::RedisBarging => setup_with!(RedisSetup::barging(), Redis, broken),
         In::Etcd => setup_with!(EtcdSetup::single(), Etcd, broken),
-        In::EtcdHold => setup_with!(EtcdSetup::lease_per_hold(), Etcd, broken),
         In::Zk => setup_with!(ZkSetup::one(), Zk, broken),
         In::Sqlite => setup_with!(SqliteSetup::new(), Sql, broken),
         In::Postgres => setup_with!(PostgresSetup::leases(), Sql, broken),
@@ -316,10 +313,11 @@ mod etcd {
     use std::time::Duration;
 
     use conformance_tests::proxy::Direction;
-    use conformance_tests::task::within;
+    use conformance_tests::task::{acquire, within};
     use conformance_tests::{Case, Ctx, Failure, Outcome, ensure};
     use etcd_client::{Client, PutOptions, Txn, TxnOp};
     use lockkit_core::backend::Attempt;
+    use lockkit_core::{Lease, Lock};
     use lockkit_etcd::{EtcdStore, Fenced, FencedError};
 
     use super::inner;
@@ -329,6 +327,7 @@ mod etcd {
             Case::new(key_of_a_late_request_is_deleted),
             Case::new(old_session_counts_from_its_last_beat),
             Case::new(work_of_a_broken_hold_is_refused),
+            Case::new(release_wakes_the_waiter),
         ]
     }
 
@@ -355,6 +354,23 @@ mod etcd {
             .await?;
         other.check()?;
         Ok(())
+    }
+
+    /// Long before it would look again.
+    async fn release_wakes_the_waiter(ctx: &Ctx) -> Outcome {
+        let name = ctx.name();
+        let lease = Lease::renewed(Duration::from_secs(30));
+        let long = async || -> Outcome<Lock> {
+            let lock = ctx.client().await?.lock(name.as_str())?;
+            Ok(lock.with_lease(lease)?)
+        };
+        let (one, other) = (long().await?, long().await?);
+        let guard = one.acquire().await?;
+        let waiter = acquire(&other);
+        ctx.queued(&one, 1).await?;
+        guard.release().await?;
+        let woken = within(Duration::from_secs(2), waiter.soon()).await???;
+        Ok(woken.release().await?)
     }
 
     async fn old_session_counts_from_its_last_beat(ctx: &Ctx) -> Outcome {

@@ -79,12 +79,7 @@ impl Core {
             sent
         };
         match grant.since {
-            Some(since)
-                if self.capabilities.ttl_of == TtlOf::PerSession
-                    && !self.broken.is(Mutant::LeaseAgeIgnored) =>
-            {
-                since
-            }
+            Some(since) if !self.broken.is(Mutant::LeaseAgeIgnored) => since,
             _ => sent,
         }
     }

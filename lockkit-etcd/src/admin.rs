@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget};
+use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
 use lockkit_core::backend::LockState;
 use lockkit_core::{BackendError, LockName, Outcome};
 
@@ -23,11 +23,17 @@ const LOOKS: usize = 5;
 impl EtcdStore {
     /// Asks whether a server answers this user: each of them, if the first do not, and one once more.
     pub(crate) async fn greet(&self) -> Result<(), BackendError> {
-        let directory = self.layout().beginning("");
-        let options = GetOptions::new().with_prefix().with_count_only();
+        let root = self.layout().beginning("");
+        // Without a prefix there are no keys that the user must be allowed to read.
+        let keys = (!root.is_empty()).then(|| {
+            let count = GetOptions::new().with_prefix().with_count_only();
+            TxnOp::get(root, Some(count))
+        });
+        let txn = Txn::new().and_then(Vec::from_iter(keys));
         let mut left = self.link().servers();
         loop {
-            match self.get("connect", &*directory, options.clone()).await {
+            let answer = self.txn("connect", &txn).await;
+            match answer.map_err(|failed| failed.into_error("connect")) {
                 Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
                 answer => return answer.map(drop),
             }
@@ -160,7 +166,7 @@ impl EtcdStore {
                 .await
                 .map_err(|failed| failed.into_error(operation));
             match answer {
-                Err(error) if error.outcome() == Outcome::Indeterminate && left > 0 => left -= 1,
+                Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
                 answer => return answer,
             }
         }

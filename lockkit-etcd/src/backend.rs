@@ -11,7 +11,7 @@ use lockkit_core::{BackendError, Capabilities, LockName, LossReason, Outcome};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::config::{EtcdStoreBuilder, LeaseOf, ROOT};
+use crate::config::{EtcdStoreBuilder, ROOT};
 use crate::desk::{Desk, Found, Refused, Standing, token};
 use crate::error::{BACKEND, Failed, fault, unreadable};
 use crate::keys::{Layout, Names};
@@ -64,7 +64,7 @@ struct Inner {
 pub struct Counts {
     /// Tickets that hold, wait, or whose fate is not known yet.
     pub tickets: usize,
-    /// Locks whose keys are watched; for at most five seconds after the last who needed it.
+    /// Locks whose keys are watched; for five seconds after the last ticket that needed it.
     pub watches: usize,
 }
 
@@ -89,11 +89,10 @@ impl EtcdStore {
             (None, Names::Raw) => "",
         };
         let layout = Layout::new(root, names);
-        let (clock, of_hold) = (Arc::clone(&config.clock), config.lease_of == LeaseOf::Hold);
+        let clock = Arc::clone(&config.clock);
         let link = Arc::new(Link::new(config));
-        let marks = names == Names::Encoded && !of_hold;
-        let desk = Arc::new(Desk::new(broken, token_base, marks));
-        let sessions = Sessions::new(&link, &desk, clock, runtime.clone(), of_hold, broken);
+        let desk = Arc::new(Desk::new(broken, token_base));
+        let sessions = Sessions::new(&link, &desk, clock, runtime.clone(), broken);
         let (open, closing) = oneshot::channel();
         let watcher = Watcher {
             link: Arc::clone(&link),
@@ -180,14 +179,8 @@ impl EtcdStore {
             ..
         } = &*self.inner;
         if let Some(at) = desk.standing(ticket.holder) {
-            if at.created.is_some() && self.inner.rules.ttl_of == lockkit_core::TtlOf::PerHold {
-                // The repeated attempt is the heartbeat of its lease.
-                at.session.beat().await?;
-            }
-            if at.session.lives() {
-                at.session.touch();
-                return Ok(at);
-            }
+            at.session.touch();
+            return Ok(at);
         }
         let directory = layout.directory(&ticket.name);
         for _ in 0..SESSIONS {
@@ -212,7 +205,7 @@ impl EtcdStore {
         let desk = &self.inner.desk;
         let enqueue = ticket.enqueue || self.inner.broken.is(EtcdMutant::TryLeavesQueueEntry);
         let txn = if at.created.is_some() {
-            steps::look(at)
+            steps::look(at, desk.nearest(ticket.holder))
         } else if !enqueue {
             steps::try_once(at, ticket)
         } else {
@@ -238,7 +231,10 @@ impl EtcdStore {
             Err(Failed::Other(error)) if error.outcome() == Outcome::Indeterminate => {
                 return tried;
             }
-            Err(_) => Found::Nothing,
+            Err(_) => {
+                desk.failed(ticket.holder);
+                return tried;
+            }
         };
         desk.answered(ticket.holder, found);
         tried
@@ -246,24 +242,10 @@ impl EtcdStore {
 
     /// Deletes the key of a ticket. Answers whether it was a hold until then.
     async fn leave(&self, at: &Standing) -> Result<bool, Failed> {
-        let held = at.held || self.inner.broken.is(EtcdMutant::WaiterTakenForHolder);
-        let Some(created) = at.created.filter(|_| held) else {
+        let Some(created) = at.created.filter(|_| at.held) else {
             let answer = self.txn("release", &steps::leave(at)).await?;
             return Ok(steps::held(at, &answer));
         };
-        if let Some(mark) = self.inner.desk.mark(at) {
-            let txn = steps::end_marked(at, created, mark);
-            match self.txn("release", &txn).await {
-                Ok(answer) => return Ok(steps::ended_marked(&answer, created)),
-                // A lease that has ended has taken its keys with it.
-                Err(Failed::LeaseGone) => return Ok(false),
-                Err(Failed::Other(error)) if error.outcome() == Outcome::Indeterminate => {
-                    return Err(Failed::Other(error));
-                }
-                // A server without room, which takes no mark, deletes all the same.
-                Err(Failed::Other(_)) => {}
-            }
-        }
         let link = &self.inner.link;
         let deleted = link.ask("release", link.request_timeout(), |client| {
             let key = at.key.as_bytes().to_vec();
@@ -272,28 +254,14 @@ impl EtcdStore {
         Ok(steps::ended(&deleted.await?, created))
     }
 
-    fn read_attempt(
-        &self,
-        ticket: &Ticket,
-        at: &Standing,
-        tried: &Tried,
-    ) -> Result<Attempt, BackendError> {
+    fn read_attempt(&self, at: &Standing, tried: &Tried) -> Result<Attempt, BackendError> {
         match tried.created {
             Some(created) if tried.first => {
                 let token = token(created, self.inner.token_base);
                 let token = token.ok_or_else(|| unreadable("attempt"))?;
                 Ok(Attempt::Granted(at.session.grant(token)))
             }
-            _ => {
-                let mut held = Attempt::held();
-                if let Attempt::Held { ahead, .. } = &mut held {
-                    let listed = tried.listed.as_ref();
-                    let new = listed.and_then(|listed| u32::try_from(listed.all - 1).ok());
-                    let known = || self.inner.desk.ahead(ticket.holder);
-                    *ahead = new.or_else(known);
-                }
-                Ok(held)
-            }
+            _ => Ok(Attempt::held()),
         }
     }
 }
@@ -309,7 +277,6 @@ impl fmt::Debug for EtcdStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdStore")
             .field("layout", &self.inner.layout)
-            .field("ttl_of", &self.inner.rules.ttl_of)
             .finish_non_exhaustive()
     }
 }
@@ -333,7 +300,7 @@ impl DistributedLock for EtcdStore {
                     let desk = &self.inner.desk;
                     desk.lose(ticket.holder, &at.key, LossReason::Superseded);
                 }
-                Ok(tried) => return self.read_attempt(ticket, &at, &tried),
+                Ok(tried) => return self.read_attempt(&at, &tried),
                 Err(Failed::LeaseGone) => {
                     at.session.end();
                     self.inner.desk.session_ended(at.session.lease());
@@ -374,12 +341,7 @@ impl DistributedLock for EtcdStore {
             // Before it is written: what is given up here may delete the key later.
             desk.writing(ticket.holder);
             let held = self.leave(&at).await;
-            let held = held.map_err(|failed| failed.into_error("release"));
-            let open = |error: &BackendError| error.outcome() == Outcome::Indeterminate;
-            if !held.as_ref().is_err_and(open) {
-                desk.settled(ticket.holder);
-            }
-            if held? {
+            if held.map_err(|failed| failed.into_error("release"))? {
                 released = Release::Released;
             }
         }

@@ -13,17 +13,9 @@ use crate::keys::Names;
 
 pub(crate) const PORT: u16 = 2379;
 pub(crate) const ROOT: &str = "lockkit";
-
-/// Whose lease a hold stands on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LeaseOf {
-    /// All holds of a store object with the same ttl share the lease of a session: acquiring costs
-    /// one request. They are lost together.
-    Session,
-    /// Each hold has its own: acquiring costs two requests, one after the other.
-    Hold,
-}
+/// A waiter is pushed what concerns it, and its session keeps its place: its looks only bound what a
+/// lost event costs.
+const RECHECK: Duration = Duration::from_secs(15);
 
 /// The options of an [`EtcdStore`].
 ///
@@ -54,13 +46,14 @@ pub struct EtcdStoreBuilder {
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
     pub(crate) user: Option<(String, String)>,
     pub(crate) names: Names,
-    pub(crate) lease_of: LeaseOf,
     pub(crate) token_base: u64,
     pub(crate) recheck: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) broken: crate::mutant::Broken,
+    #[cfg(feature = "mutants")]
+    pub(crate) obstacle: crate::mutant::Obstacle,
 }
 
 impl EtcdStoreBuilder {
@@ -73,13 +66,14 @@ impl EtcdStoreBuilder {
             identity: None,
             user: None,
             names: Names::Encoded,
-            lease_of: LeaseOf::Session,
             token_base: 0,
-            recheck: Capabilities::new().recheck,
+            recheck: RECHECK,
             connect_timeout: Duration::from_secs(1),
             request_timeout: Duration::from_secs(1),
             clock: Arc::new(BootClock::default()),
             broken: crate::mutant::Broken::default(),
+            #[cfg(feature = "mutants")]
+            obstacle: crate::mutant::Obstacle::default(),
         }
     }
 
@@ -130,12 +124,6 @@ impl EtcdStoreBuilder {
         self
     }
 
-    /// Whose lease a hold stands on.
-    pub const fn lease_of(mut self, lease_of: LeaseOf) -> Self {
-        self.lease_of = lease_of;
-        self
-    }
-
     /// Is added to every token, so that tokens grow on when locks move here from another store.
     pub const fn token_base(mut self, base: u64) -> Self {
         self.token_base = base;
@@ -173,6 +161,17 @@ impl EtcdStoreBuilder {
         self
     }
 
+    /// Calls `obstacle` before each request is written and after it was answered, to test how the store
+    /// bears failures.
+    #[cfg(feature = "mutants")]
+    pub fn obstacle(
+        mut self,
+        obstacle: impl Fn(&'static str, crate::When) -> crate::Obstructed + Send + Sync + 'static,
+    ) -> Self {
+        self.obstacle = crate::mutant::Obstacle(Some(Arc::new(obstacle)));
+        self
+    }
+
     /// Connects to the first server that answers.
     ///
     /// # Errors
@@ -187,16 +186,12 @@ impl EtcdStoreBuilder {
     /// What the store will be able to do.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
-        let (ttl_of, ends_by) = match self.lease_of {
-            LeaseOf::Session => (TtlOf::PerSession, EndsBy::Session),
-            LeaseOf::Hold => (TtlOf::PerHold, EndsBy::Lease),
-        };
         Capabilities::new()
             // What the server does with its default election timeout; shorter ones it would lengthen.
             .with_ttl_range(Duration::from_secs(2), Duration::from_secs(86_400))
             .with_ttl_step(Duration::from_secs(1))
-            .with_ttl_of(ttl_of)
-            .with_ends_by(ends_by)
+            .with_ttl_of(TtlOf::PerSession)
+            .with_ends_by(EndsBy::Session)
             .with_queueing(Queueing::Fifo)
             .with_waiting(Waiting::Push)
             .with_tells_loss(true)
@@ -212,7 +207,6 @@ impl fmt::Debug for EtcdStoreBuilder {
             .field("root", &self.root)
             .field("tls", &self.tls)
             .field("names", &self.names)
-            .field("lease_of", &self.lease_of)
             .finish_non_exhaustive()
     }
 }

@@ -14,19 +14,11 @@ const REMEMBERED: usize = 1024;
 /// More than so many keys are a crowd: those who stand behind it hear of its nearest keys alone.
 pub(crate) const CROWD: i64 = 10;
 
-/// Keys are gone since a revision.
+/// A key that is gone since a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
-    pub(crate) which: Which,
+    pub(crate) key: Arc<str>,
     pub(crate) revision: i64,
-}
-
-/// Which keys are gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
-    One(Arc<str>),
-    /// All that were created until a revision: the hold of the last of them has ended.
-    Until(i64),
 }
 
 /// A key, and the revision at which it was created.
@@ -49,10 +41,7 @@ impl Listed {
 
     /// Those that were created before `created`, perhaps with others before them.
     pub(crate) fn before(&self, created: i64) -> Before {
-        Before {
-            more: !self.is_complete(),
-            ..Before::of(created, &self.last)
-        }
+        Before::of(created, &self.last, !self.is_complete())
     }
 }
 
@@ -65,11 +54,11 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// Those of `keys` that were created before `created`.
-    pub(crate) fn of(created: i64, keys: &[Key]) -> Self {
+    /// Those of `keys` that were created before `created`, and whether there are `more` before these.
+    pub(crate) fn of(created: i64, keys: &[Key], more: bool) -> Self {
         let before = keys.iter().filter(|(_, other)| *other < created);
         let keys = before.cloned().collect();
-        Self { keys, more: false }
+        Self { keys, more }
     }
 
     /// Whether these are all.
@@ -77,24 +66,21 @@ impl Before {
         !self.more
     }
 
-    /// Keys are gone, unless they have come back since: a client that uses its key again would be taken
-    /// out by the deletion of its former key. Tells whether some of these were among them.
+    /// A key is gone, unless it has come back since: a client that uses its key again would be taken
+    /// out by the deletion of its former key. Tells whether it was one of these.
     pub(crate) fn remove(&mut self, gone: &Gone) -> bool {
-        let all = self.keys.len();
-        match &gone.which {
-            Which::One(key) => {
-                let there = self.keys.get(key);
-                if there.is_some_and(|at| *at < gone.revision) {
-                    self.keys.remove(key);
-                }
-            }
-            Which::Until(until) => {
-                let reaches = self.keys.values().any(|at| at <= until);
-                self.more &= !reaches;
-                self.keys.retain(|_, at| *at > *until);
-            }
+        let there = self.keys.get(&gone.key);
+        let removed = there.is_some_and(|at| *at < gone.revision);
+        if removed {
+            self.keys.remove(&gone.key);
         }
-        self.keys.len() < all
+        removed
+    }
+
+    /// The last one, and the revision that created it.
+    pub(crate) fn last(&self) -> Option<Key> {
+        let last = self.keys.iter().max_by_key(|(_, created)| **created);
+        last.map(|(key, created)| (Arc::clone(key), *created))
     }
 
     /// The last ones: so many at most.
@@ -103,10 +89,6 @@ impl Before {
         keys.sort_unstable_by_key(|(_, created)| Reverse(**created));
         keys.truncate(most);
         keys.into_iter().map(|(key, _)| Arc::clone(key)).collect()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.keys.len()
     }
 
     /// Whether there are more of them than so many, as far as is known.
@@ -161,21 +143,21 @@ mod tests {
     use super::*;
 
     fn gone(key: &str, revision: i64) -> Gone {
-        let which = Which::One(key.into());
-        Gone { which, revision }
+        let key = key.into();
+        Gone { key, revision }
     }
 
     #[test]
     fn only_what_was_created_before_counts() {
         let keys = [("b".into(), 7), ("a".into(), 3), ("c".into(), 10)];
-        assert!(Before::of(3, &keys).is_empty());
-        let mut before = Before::of(10, &keys);
-        assert_eq!(before.len(), 2);
+        assert!(Before::of(3, &keys, false).is_empty());
+        let mut before = Before::of(10, &keys, false);
+        assert_eq!(before.last(), Some(("b".into(), 7)));
         assert_eq!(before.nearest(1), ["b".into()]);
         assert_eq!(before.nearest(3), ["b".into(), "a".into()]);
         assert!(before.remove(&gone("b", 11)));
         assert!(!before.remove(&gone("stranger", 12)));
-        assert_eq!(before.len(), 1);
+        assert_eq!(before.last(), Some(("a".into(), 3)));
         assert!(before.remove(&gone("a", 13)));
         assert!(before.is_empty());
         let last = keys.to_vec();
@@ -193,29 +175,10 @@ mod tests {
     #[test]
     fn a_key_that_came_back_is_not_taken_for_gone() {
         // Go's client uses its key again: it went at 4 and came back at 8.
-        let mut before = Before::of(9, &[("go".into(), 8)]);
-        assert!(!before.remove(&gone("go", 4)));
-        assert_eq!(before.len(), 1);
+        let mut before = Before::of(9, &[("go".into(), 8)], false);
+        assert!(!before.remove(&gone("go", 4)) && !before.is_empty());
         assert!(before.remove(&gone("go", 12)));
         assert!(before.is_empty());
-    }
-
-    #[test]
-    fn who_held_had_nobody_before_him() {
-        let until = |created| Gone {
-            which: Which::Until(created),
-            revision: 20,
-        };
-        let listed = Listed {
-            all: 5,
-            last: vec![("c".into(), 12), ("b".into(), 9), ("a".into(), 7)],
-        };
-        let mut before = listed.before(12);
-        // An older hold says nothing of those that were not listed.
-        assert!(!before.remove(&until(6)) && !before.is_complete() && before.len() == 2);
-        assert!(before.remove(&until(7)) && before.is_complete());
-        assert_eq!(before.nearest(3), ["b".into()]);
-        assert!(before.remove(&until(9)) && before.is_empty());
     }
 
     #[test]

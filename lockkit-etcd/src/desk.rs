@@ -16,12 +16,13 @@ use lockkit_core::{HolderId, LossReason};
 use tokio::sync::Notify;
 
 use self::place::Place;
+pub(crate) use self::near::NEEDED;
 pub(crate) use self::verdict::token;
 use self::view::View;
 pub(crate) use self::views::{Asking, Reading};
 pub(crate) use self::watch::EtcdWatch;
-use crate::contenders::Listed;
-use crate::keys::{contender, mark, number};
+use crate::contenders::{Key, Listed};
+use crate::keys::{contender, number};
 use crate::mutant::{Broken, EtcdMutant};
 use crate::session::{Session, Shared};
 
@@ -35,8 +36,6 @@ pub(crate) struct Desk {
     broken: Broken,
     /// What is added to a revision to make it a token.
     token_base: u64,
-    /// Whether holds that end before a crowd leave a mark.
-    marks: bool,
     /// Rings when a lock is to be watched.
     pub(crate) wanted: Notify,
 }
@@ -66,19 +65,16 @@ pub(crate) struct Standing {
     /// The revision of its key, if an answer or an event has told it.
     pub(crate) created: Option<i64>,
     pub(crate) held: bool,
-    /// Whether it stood in a crowd when its key was created: there may be one behind it.
-    pub(crate) crowded: bool,
     /// Until when its holder was told that the lease is confirmed.
     pub(crate) told: Moment,
 }
 
 impl Desk {
-    pub(crate) fn new(broken: Broken, token_base: u64, marks: bool) -> Self {
+    pub(crate) fn new(broken: Broken, token_base: u64) -> Self {
         Self {
             state: Mutex::default(),
             broken,
             token_base,
-            marks,
             wanted: Notify::new(),
         }
     }
@@ -93,12 +89,6 @@ impl Desk {
         let place = state.tickets.get(&holder)?;
         let stands = place.lost.is_none() && place.at.session.lives();
         stands.then(|| place.at.clone())
-    }
-
-    /// The mark that a hold is to leave when it ends, if it is to leave one.
-    pub(crate) fn mark(&self, at: &Standing) -> Option<String> {
-        let crowded = self.marks && at.crowded;
-        crowded.then(|| mark(&at.key)).flatten()
     }
 
     /// Whether the store knows the ticket, be its session alive or not.
@@ -132,7 +122,6 @@ impl Desk {
             number,
             created: None,
             held: false,
-            crowded: false,
             told: session.base(),
         };
         match state.tickets.get_mut(&ticket.holder) {
@@ -155,8 +144,8 @@ impl Desk {
         }
     }
 
-    /// It was answered, or is known to have had no effect. A mere try that found the lock held is
-    /// forgotten, if nothing of it can still arrive.
+    /// It was answered. A mere try that found the lock held is forgotten, if nothing of it can still
+    /// arrive.
     pub(crate) fn answered(&self, holder: HolderId, found: Found<'_>) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -196,16 +185,23 @@ impl Desk {
         }
     }
 
-    /// A request to delete the key was answered, or is known to have had no effect.
-    pub(crate) fn settled(&self, holder: HolderId) {
-        if let Some(place) = self.lock().tickets.get_mut(&holder) {
-            place.unanswered = place.unanswered.saturating_sub(1);
+    /// It failed without an effect, as the server says. Who hears so does not release a ticket that was
+    /// never answered: it is forgotten, unless an earlier request of it may still arrive. Its number is
+    /// never used again, so that its key would be found and deleted if there was one all the same.
+    pub(crate) fn failed(&self, holder: HolderId) {
+        let mut state = self.lock();
+        let place = state.tickets.get(&holder);
+        if place.is_some_and(|place| place.at.created.is_none() && place.unanswered <= 1) {
+            state.remove(holder);
         }
     }
 
-    /// Forgets a ticket for good: its key is gone.
+    /// Forgets a ticket for good: its key is gone, as the answer to the last request says.
     pub(crate) fn released(&self, holder: HolderId) {
         let mut state = self.lock();
+        if let Some(place) = state.tickets.get_mut(&holder) {
+            place.unanswered = place.unanswered.saturating_sub(1);
+        }
         state.remove(holder);
         state.tombstones.insert(holder);
     }
@@ -221,13 +217,11 @@ impl Desk {
         (state.tickets.len(), state.views.len())
     }
 
-    /// How many stand before a ticket, as far as the watch of its lock knows.
-    pub(crate) fn ahead(&self, holder: HolderId) -> Option<u32> {
+    /// The key right before that of a ticket, as far as is known.
+    pub(crate) fn nearest(&self, holder: HolderId) -> Option<Key> {
         let state = self.lock();
         let place = state.tickets.get(&holder)?;
-        let view = state.views.get(&place.at.directory)?;
-        let before = place.before.as_ref().filter(|_| view.tells_all())?;
-        u32::try_from(before.len()).ok()
+        place.before.as_ref().or(place.listed.as_ref())?.last()
     }
 
     /// The holds of a session.
@@ -279,7 +273,7 @@ impl Desk {
         let stands = place.at.held && place.lost.is_none() && place.at.session.lives();
         place.at.told = place.at.session.base();
         stands.then(|| Renewal::Renewed {
-            since: place.at.session.since(),
+            since: Some(place.at.session.since()),
             ttl: place.at.session.ttl(),
         })
     }

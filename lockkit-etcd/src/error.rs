@@ -9,11 +9,10 @@ use tonic::{Code, ConnectError, Status};
 pub(crate) const BACKEND: &str = "etcd";
 
 /// What the server says when it has not carried out a request, in a state that passes.
-const PASSING: [&str; 8] = [
+const PASSING: [&str; 7] = [
     "no leader",
     "not capable",
     "too many requests",
-    "database space exceeded",
     "learner",
     "unhealthy cluster",
     "revision in header is old",
@@ -42,12 +41,19 @@ pub(crate) struct Verdict {
     pub(crate) stale_token: bool,
 }
 
+/// Those that only read: whatever became of them, they had no effect.
+const READING: [&str; 4] = ["connect", "inspect", "list", "watch"];
+
 /// An error in our words or the server's, without anything that could be a secret. INV-14.
 pub(crate) fn fault(
     operation: &'static str,
     outcome: Outcome,
     why: impl Into<String>,
 ) -> BackendError {
+    let outcome = match outcome {
+        Outcome::Indeterminate if READING.contains(&operation) => Outcome::Unavailable,
+        outcome => outcome,
+    };
     BackendError::new(BACKEND, operation, outcome, why.into())
 }
 
@@ -56,9 +62,14 @@ pub(crate) fn unreadable(operation: &'static str) -> BackendError {
     fault(operation, Outcome::Indeterminate, why)
 }
 
-/// An error of the client library, or of the server.
-pub(crate) fn of(operation: &'static str, error: &Error) -> BackendError {
-    fault(operation, judge(error).outcome, text(error))
+/// An error of the client library, or of the server at `place`.
+pub(crate) fn of(operation: &'static str, error: &Error, place: &str) -> BackendError {
+    let verdict = judge(error);
+    let mut text = text(error);
+    if verdict.change {
+        text = format!("{text} ({place})");
+    }
+    fault(operation, verdict.outcome, text)
 }
 
 impl Failed {
@@ -127,13 +138,16 @@ fn of_status(status: &Status, unknown: Verdict) -> Verdict {
             ..unknown
         };
     }
+    // A server that is full says so of what it has carried out, too; an answer may be too long to be read.
+    if status.message().contains("database space exceeded") || status.code() == Code::OutOfRange {
+        return unknown;
+    }
     match status.code() {
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists
         | Code::PermissionDenied
         | Code::FailedPrecondition
-        | Code::OutOfRange
         | Code::Unimplemented
         | Code::Unauthenticated => Verdict {
             outcome: Outcome::Rejected,
@@ -164,8 +178,8 @@ fn text(error: &Error) -> String {
     match error {
         Error::GRpcStatus(status) if status.message().is_empty() => status.code().to_string(),
         Error::GRpcStatus(status) => {
-            let mut text = status.message().to_owned();
             // The outermost error often says no more than "transport error".
+            let mut text = status.message().to_owned();
             let mut source = StdError::source(status);
             while let Some(error) = source {
                 let more = error.to_string();
@@ -193,10 +207,6 @@ mod tests {
         for (code, text) in [
             (Code::Unavailable, "etcdserver: no leader"),
             (Code::ResourceExhausted, "etcdserver: too many requests"),
-            (
-                Code::ResourceExhausted,
-                "etcdserver: mvcc: database space exceeded",
-            ),
             (
                 Code::InvalidArgument,
                 "etcdserver: revision of auth store is old: auth: revision in header is old",
@@ -233,6 +243,14 @@ mod tests {
             (Code::Unavailable, "etcdserver: server stopped"),
             (Code::Unknown, "h2 protocol error: broken pipe"),
             (Code::Cancelled, "operation was canceled"),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+            ),
+            (
+                Code::OutOfRange,
+                "Error, decoded message length too large: found 5000000 bytes",
+            ),
         ] {
             let verdict = server(code, text);
             assert_eq!(verdict.outcome, Outcome::Indeterminate, "{text}");

@@ -72,16 +72,6 @@ pub(crate) fn contender(directory: &str, lease: i64, number: u64) -> String {
     format!("{directory}{lease:x}-{number}")
 }
 
-/// What is put when the hold of a key ends before a crowd: the revision that had created the key.
-///
-/// It stands apart from the lock, on the same lease; `None` for a key that is not ours. An encoded name
-/// never ends with `%`.
-pub(crate) fn mark(key: &str) -> Option<String> {
-    let (lock, contender) = key.rsplit_once('/')?;
-    let (lease, number) = contender.split_once('-')?;
-    Some(format!("{lock}%/{lease}.{number}"))
-}
-
 /// All but the number of a key: its lock, and its lease.
 pub(crate) fn lease(key: &str) -> &str {
     key.rsplit_once('-').map_or(key, |(lease, _)| lease)

@@ -17,13 +17,12 @@ mod sessions;
 mod steps;
 mod url;
 mod watcher;
-mod wire;
 
 pub use etcd_client;
 
 pub use backend::{Counts, EtcdStore};
-pub use config::{EtcdStoreBuilder, LeaseOf};
+pub use config::EtcdStoreBuilder;
 pub use fenced::{Fenced, FencedError};
 pub use keys::Names;
 #[cfg(feature = "mutants")]
-pub use mutant::EtcdMutant;
+pub use mutant::{EtcdMutant, Obstructed, When};

@@ -16,8 +16,9 @@ use tokio::time::{Instant, timeout};
 use tonic::transport::Endpoint;
 
 use crate::config::{EtcdStoreBuilder, PORT};
-use crate::error::{BACKEND, Failed, Verdict, fault, judge, of};
-use crate::wire;
+use crate::error::{Failed, Verdict, fault, judge, of};
+#[cfg(feature = "mutants")]
+use crate::mutant::When;
 
 /// Servers close connections that are pinged more often than every five seconds.
 const PING: Duration = Duration::from_secs(6);
@@ -132,7 +133,12 @@ impl Link {
                     Ok(opened) => opened.clone(),
                     Err(server) => self.open(*server).await?,
                 };
-                Ok((request(Arc::clone(&opened.client)).await?, opened))
+                #[cfg(feature = "mutants")]
+                self.config.obstacle.meet(operation, When::Before).await?;
+                let answer = request(Arc::clone(&opened.client)).await?;
+                #[cfg(feature = "mutants")]
+                self.config.obstacle.meet(operation, When::After).await?;
+                Ok((answer, opened))
             };
             let (error, verdict) = match timeout(limit, asked).await {
                 Ok(Ok((answer, opened))) => {
@@ -141,7 +147,7 @@ impl Link {
                 }
                 Ok(Err(error)) => {
                     let verdict = judge(&error);
-                    (of(operation, &error), verdict)
+                    (of(operation, &error, self.place(&opened)), verdict)
                 }
                 Err(_) => {
                     // If others were answered of late the connection is sound, and the server slow.
@@ -149,9 +155,8 @@ impl Link {
                     if opened.as_ref().map_or(limit, Opened::silence) >= limit / 2 {
                         self.give_up(&opened);
                     }
-                    return Err(Failed::Other(BackendError::timeout(
-                        BACKEND, operation, limit,
-                    )));
+                    let why = format!("no answer from {} within {limit:?}", self.place(&opened));
+                    return Err(Failed::Other(fault(operation, Outcome::Indeterminate, why)));
                 }
             };
             let Verdict {
@@ -175,6 +180,12 @@ impl Link {
         }
     }
 
+    /// The host and port of a server.
+    fn place(&self, opened: &Result<Opened, usize>) -> &str {
+        let server = opened.as_ref().map_or_else(|server| *server, |opened| opened.server);
+        self.config.endpoints.get(server).map_or("", String::as_str)
+    }
+
     /// The connection that is in use, or the server that has none yet.
     fn current(&self) -> Result<Opened, usize> {
         let state = self.lock();
@@ -191,7 +202,7 @@ impl Link {
                 let opened = timeout(limit, self.open(server)).await;
                 let failed = match opened {
                     Ok(Ok(opened)) => return Ok(opened),
-                    Ok(Err(error)) => of("connect", &error),
+                    Ok(Err(error)) => of("connect", &error, self.place(&Err(server))),
                     Err(_) => fault("connect", Outcome::Unavailable, "no answer in time"),
                 };
                 self.give_up(&Err(server));
@@ -210,7 +221,7 @@ impl Link {
             .http2_keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
             .keep_alive_while_idle(true);
-        let channel = wire::channel(&with_tls(endpoint, &self.config)?);
+        let channel = with_tls(endpoint, &self.config)?.connect_lazy();
         let options = Some(options(&self.config));
         let client = Box::pin(Client::from_channel(Channel::Tonic(channel), options)).await?;
         let mut state = self.lock();

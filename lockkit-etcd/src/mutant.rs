@@ -15,8 +15,6 @@ pub enum EtcdMutant {
     ReleasedTicketForgotten,
     /// A waiter decides in the middle of the events of one revision.
     GrantInMidRevision,
-    /// A waiter that gives up before a crowd leaves the mark of a hold.
-    WaiterTakenForHolder,
     /// A lease counts from the attempt, however long ago the session was confirmed.
     LeaseAgeIgnored,
     /// A release ends the hold on its name, whoever has it.
@@ -40,7 +38,6 @@ impl EtcdMutant {
         Self::GhostKept,
         Self::ReleasedTicketForgotten,
         Self::GrantInMidRevision,
-        Self::WaiterTakenForHolder,
         Self::LeaseAgeIgnored,
         Self::ReleaseWithoutOwnerCheck,
         Self::WakeUpLost,
@@ -58,7 +55,6 @@ pub(crate) enum EtcdMutant {
     GhostKept,
     ReleasedTicketForgotten,
     GrantInMidRevision,
-    WaiterTakenForHolder,
     LeaseAgeIgnored,
     ReleaseWithoutOwnerCheck,
     WakeUpLost,
@@ -89,5 +85,45 @@ impl Broken {
     #[expect(clippy::unused_self, reason = "nothing is broken without the feature")]
     pub(crate) const fn is(self, _: EtcdMutant) -> bool {
         false
+    }
+}
+
+/// The moment at which an obstacle meets a request.
+#[cfg(feature = "mutants")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// It is about to be written.
+    Before,
+    /// It was carried out and answered.
+    After,
+}
+
+/// What becomes of a request: it goes on, or the gRPC status with this code and message takes the place
+/// of its answer.
+#[cfg(feature = "mutants")]
+pub type Obstructed =
+    std::pin::Pin<Box<dyn Future<Output = Result<(), (i32, &'static str)>> + Send>>;
+
+#[cfg(feature = "mutants")]
+type Obstruct = dyn Fn(&'static str, When) -> Obstructed + Send + Sync;
+
+/// What tests put in the way of requests.
+#[cfg(feature = "mutants")]
+#[derive(Clone, Default)]
+pub(crate) struct Obstacle(pub(crate) Option<std::sync::Arc<Obstruct>>);
+
+#[cfg(feature = "mutants")]
+impl Obstacle {
+    pub(crate) async fn meet(
+        &self,
+        operation: &'static str,
+        when: When,
+    ) -> Result<(), etcd_client::Error> {
+        match &self.0 {
+            Some(obstruct) => obstruct(operation, when)
+                .await
+                .map_err(|(code, why)| tonic::Status::new(code.into(), why).into()),
+            None => Ok(()),
+        }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! A keep-alive that is answered proves that the lease lives, and not that a key is still there:
 //! whoever may write can delete one. It says nothing either about a key that a late request has put
-//! there after its ticket was released, which such a lease would keep for ever. So each beat asks for
-//! the keys of the lease as well: a hold whose key is missing is lost, a key that no ticket claims is
-//! deleted.
+//! there after its ticket was released, which such a lease would keep for ever. So a beat asks for the
+//! keys of the lease as well, where there are holds, or a key may have been put late: a hold whose key
+//! is missing is lost, a key that no ticket claims is deleted.
 
 mod heart;
 
@@ -35,8 +35,6 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
     asks: mpsc::UnboundedSender<Answer>,
     link: Arc<Link>,
-    /// Whether the lease is that of one hold.
-    of_hold: bool,
 }
 
 /// For how much of a lease beats go on after an attempt or a renewal. A client that hangs loses its
@@ -57,7 +55,6 @@ const KEYS_BEFORE_LEASE: Duration = Duration::from_millis(20);
 /// What a session is made of.
 pub(crate) struct Plan {
     pub(crate) ttl: Duration,
-    pub(crate) of_hold: bool,
     /// Counts from the attempt and not from the last beat: a mutant.
     pub(crate) ageless: bool,
     pub(crate) link: Arc<Link>,
@@ -87,6 +84,9 @@ struct State {
     /// Numbers whose keys are gone for certain. They are used again: the server looks at each key that
     /// was ever below a lock, also at those that are gone, until its history is compacted.
     free: BTreeSet<u64>,
+    /// Whether a ticket has left whose key may still be put, or be there: the keys are looked at, although
+    /// none of them is a hold.
+    doubtful: bool,
     idle_since: Instant,
     /// Until then beats go on by themselves.
     active_until: Instant,
@@ -131,6 +131,7 @@ impl Session {
                 bytes: 0,
                 numbers: 0,
                 free: BTreeSet::new(),
+                doubtful: false,
                 idle_since: Instant::now(),
                 active_until: Instant::now() + plan.ttl / ACTIVE,
             }),
@@ -140,7 +141,8 @@ impl Session {
             shared: Arc::clone(&shared),
             link: Arc::clone(&plan.link),
             desk: plan.desk,
-            of_hold: plan.of_hold,
+            runtime: plan.runtime.clone(),
+            sweeping: None,
         };
         // Detached: it ends with the session.
         drop(plan.runtime.spawn(task.run(asked)));
@@ -148,7 +150,6 @@ impl Session {
             shared,
             asks,
             link: plan.link,
-            of_hold: plan.of_hold,
         }))
     }
 
@@ -160,12 +161,12 @@ impl Session {
         self.shared.ttl
     }
 
-    /// When the lease was last confirmed; `None` where it is the hold's own, whose client knows.
-    pub(crate) fn since(&self) -> Option<Moment> {
+    /// From when on its holds count: when the lease was last confirmed.
+    pub(crate) fn since(&self) -> Moment {
         if self.shared.ageless {
-            return Some(self.shared.clock.now());
+            return self.shared.clock.now();
         }
-        (!self.of_hold).then(|| self.shared.lock().base)
+        self.base()
     }
 
     pub(crate) fn lives(&self) -> bool {
@@ -199,17 +200,12 @@ impl Session {
         let mut state = self.shared.lock();
         if gone {
             state.free.insert(number);
+        } else {
+            state.doubtful = true;
         }
         state.tickets = state.tickets.saturating_sub(1);
         state.bytes = state.bytes.saturating_sub(bytes);
         state.idle_since = Instant::now();
-        let unused = state.tickets == 0 && self.of_hold;
-        drop(state);
-        if unused {
-            // Its task finds that nobody needs it.
-            let (answer, _) = oneshot::channel();
-            drop(self.asks.send(answer));
-        }
     }
 
     /// Asks whether the lease has ended; no, if the server does not say so within `limit`. A server takes
@@ -313,6 +309,12 @@ impl Shared {
     /// Whether the key with this number is gone, and waits to be used again.
     pub(crate) fn is_free(&self, number: u64) -> bool {
         self.lock().free.contains(&number)
+    }
+
+    /// The lease was confirmed by a request that was written at `sent`.
+    fn confirmed(&self, sent: Moment) {
+        let mut state = self.lock();
+        state.base = state.base.max(sent);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

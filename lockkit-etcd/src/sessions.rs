@@ -1,4 +1,4 @@
-//! The sessions of a store: one for all holds with the same ttl, or one for each hold.
+//! The sessions of a store: one for all holds with the same ttl.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,13 @@ use crate::link::Link;
 use crate::mutant::{Broken, EtcdMutant};
 use crate::session::{Plan, Session};
 
-/// Makes sessions, and keeps those that are shared.
+/// Makes and keeps sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     link: Arc<Link>,
     desk: Arc<Desk>,
     clock: Arc<dyn Clock>,
     runtime: Handle,
-    of_hold: bool,
     broken: Broken,
     /// The newest of each ttl.
     shared: Mutex<HashMap<Duration, Arc<Session>>>,
@@ -34,7 +33,6 @@ impl Sessions {
         desk: &Arc<Desk>,
         clock: Arc<dyn Clock>,
         runtime: Handle,
-        of_hold: bool,
         broken: Broken,
     ) -> Self {
         Self {
@@ -42,7 +40,6 @@ impl Sessions {
             desk: Arc::clone(desk),
             clock,
             runtime,
-            of_hold,
             broken,
             shared: Mutex::default(),
             making: tokio::sync::Mutex::const_new(()),
@@ -51,9 +48,6 @@ impl Sessions {
 
     /// A session for a new key.
     pub(crate) async fn take(&self, ttl: Duration) -> Result<Arc<Session>, BackendError> {
-        if self.of_hold {
-            return Box::pin(self.make(ttl)).await;
-        }
         if let Some(session) = self.shared(ttl)
             && session.is_fresh().await
         {
@@ -74,7 +68,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// The shared sessions.
+    /// The newest session of each ttl.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.values().map(Arc::clone).collect()
@@ -89,7 +83,6 @@ impl Sessions {
     async fn make(&self, ttl: Duration) -> Result<Arc<Session>, BackendError> {
         Session::begin(Plan {
             ttl,
-            of_hold: self.of_hold,
             ageless: self.broken.is(EtcdMutant::LeaseAgeIgnored),
             link: Arc::clone(&self.link),
             desk: Arc::clone(&self.desk),

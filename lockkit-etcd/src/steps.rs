@@ -33,8 +33,17 @@ pub(crate) fn queue(at: &Standing, ticket: &Ticket, most: i64) -> Txn {
 
 /// Looks whether the place that an answer has told of is kept, and whether it is the first. A key that
 /// is gone is never put again: others may have come in between who are not known to stand before it.
-pub(crate) fn look(at: &Standing) -> Txn {
-    Txn::new().and_then([own(at), first(&at.directory)])
+///
+/// While the `nearest` key before it is there it is not the first, and the server need not sort all.
+pub(crate) fn look(at: &Standing, nearest: Option<Key>) -> Txn {
+    let all = [own(at), first(&at.directory)];
+    match nearest {
+        Some((key, created)) => Txn::new()
+            .when([Compare::create_revision(&*key, CompareOp::Equal, created)])
+            .and_then([own(at)])
+            .or_else(all),
+        None => Txn::new().and_then(all),
+    }
 }
 
 /// A mere try: the key is put if there is no other, so that nothing stays where the lock is held.
@@ -56,14 +65,6 @@ pub(crate) fn leave(at: &Standing) -> Txn {
 /// there, so that who has held once need not be compared with the others again.
 pub(crate) fn end() -> DeleteOptions {
     DeleteOptions::new().with_prev_key()
-}
-
-/// As [`end`], before a crowd: leaves a mark that it was a hold, so that who hears of it need not ask
-/// whether others are left who stood before it. What the mark says stays true, also if the key was gone.
-pub(crate) fn end_marked(at: &Standing, created: i64, mark: String) -> Txn {
-    let lease = PutOptions::new().with_lease(at.session.lease());
-    let mark = TxnOp::put(mark, created.to_string(), Some(lease));
-    Txn::new().and_then([mark, TxnOp::delete(&*at.key, Some(end()))])
 }
 
 /// Carries out the caller's work if the key is the one that was created at a revision.
@@ -113,11 +114,14 @@ pub(crate) fn tried(at: &Standing, answer: &TxnResponse) -> Option<Tried> {
                 listed: None,
             })
         }
-        [TxnOpResponse::Get(own), first] => Some(Tried {
-            created: own.kvs().first().map(KeyValue::create_revision),
-            first: first_key(first).is_some_and(|kv| kv.key() == at.key.as_bytes()),
-            listed: None,
-        }),
+        [TxnOpResponse::Get(own), first @ ..] => {
+            let first = first.first().and_then(first_key);
+            Some(Tried {
+                created: own.kvs().first().map(KeyValue::create_revision),
+                first: first.is_some_and(|kv| kv.key() == at.key.as_bytes()),
+                listed: None,
+            })
+        }
         _ => None,
     }
 }
@@ -127,15 +131,6 @@ pub(crate) fn held(at: &Standing, answer: &TxnResponse) -> bool {
     let operations = answer.op_responses();
     let first = operations.first().and_then(first_key);
     answer.succeeded() && first.is_some_and(|kv| kv.key() == at.key.as_bytes())
-}
-
-/// Reads the answer to [`end_marked`], as [`ended`].
-pub(crate) fn ended_marked(answer: &TxnResponse, created: i64) -> bool {
-    let answers = answer.op_responses();
-    answers.iter().any(|answer| match answer {
-        TxnOpResponse::Delete(deleted) => ended(deleted, created),
-        _ => false,
-    })
 }
 
 /// Reads the answer to a deletion with [`end`]: whether the key was the one that was created then.

@@ -2,7 +2,7 @@
 
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 
-use crate::config::{EtcdStoreBuilder, LeaseOf, PORT};
+use crate::config::{EtcdStoreBuilder, PORT};
 use crate::keys::Names;
 
 impl EtcdStoreBuilder {
@@ -12,9 +12,8 @@ impl EtcdStoreBuilder {
     /// | option | meaning | default |
     /// |---|---|---|
     /// | `names=encoded` `raw` | how names become keys; `raw` shares locks with `etcdctl lock` | `encoded` |
-    /// | `lease=session` `hold` | one lease for all holds of the client with the same `ttl`, or one for each | `session` |
     /// | `token_base=0` | is added to every token | `0` |
-    /// | `recheck=3s` | a waiter looks at least so often, whatever it was told | as shown |
+    /// | `recheck=15s` | a waiter looks at least so often, whatever it was told | as shown |
     /// | `connect_timeout=1s` | the longest that connecting to one server may take | as shown |
     /// | `request_timeout=1s` | after this time without an answer another server is asked | as shown |
     /// | `ca=/path.pem` | `etcds:` the certificates to trust instead of the system's | none |
@@ -68,8 +67,6 @@ impl EtcdStoreBuilder {
         let options = &mut url.options;
         let names = [("encoded", Names::Encoded), ("raw", Names::Raw)];
         self.names = options.choice("names", &names)?.unwrap_or(self.names);
-        let leases = [("session", LeaseOf::Session), ("hold", LeaseOf::Hold)];
-        self.lease_of = options.choice("lease", &leases)?.unwrap_or(self.lease_of);
         self.token_base = options.number("token_base")?.unwrap_or(self.token_base);
         for (name, field) in [
             ("recheck", &mut self.recheck),
@@ -86,8 +83,6 @@ impl EtcdStoreBuilder {
 mod tests {
     use std::time::Duration;
 
-    use lockkit_core::{EndsBy, TtlOf};
-
     use super::*;
 
     fn read(text: &str) -> Result<EtcdStoreBuilder, InvalidUrl> {
@@ -102,7 +97,7 @@ mod tests {
         assert_eq!((plain.root, plain.tls), (None, false));
 
         let full = read(
-            "etcds://us3r:s3cret@a:1,b,[::1]:3/app/locks?names=raw&lease=hold&token_base=9&recheck=1s\
+            "etcds://us3r:s3cret@a:1,b,[::1]:3/app/locks?names=raw&token_base=9&recheck=1s\
              &connect_timeout=2s&request_timeout=3s&ca=/ca.pem&cert=/c.pem&key=/k.pem",
         )
         .unwrap();
@@ -112,8 +107,6 @@ mod tests {
         assert_eq!((full.tls, full.ca.clone()), (true, Some("/ca.pem".into())));
         assert_eq!(full.identity, Some(("/c.pem".into(), "/k.pem".into())));
         assert_eq!((full.names, full.token_base), (Names::Raw, 9));
-        assert_eq!(full.capabilities().ttl_of, TtlOf::PerHold);
-        assert_eq!(full.capabilities().ends_by, EndsBy::Lease);
         assert_eq!(full.recheck, Duration::from_secs(1));
         assert_eq!(full.connect_timeout, Duration::from_secs(2));
         assert_eq!(full.request_timeout, Duration::from_secs(3));
@@ -128,7 +121,7 @@ mod tests {
             "etcd:///locks",
             "etcd://user@h",
             "etcd://h/?names=maybe",
-            "etcd://h/?lease=none",
+            "etcd://h/?lease=hold",
             "etcd://h/?recheck=0s",
             "etcd://h/?token_base=-1",
             "etcd://h/?ca=/x",

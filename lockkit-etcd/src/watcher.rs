@@ -2,25 +2,29 @@
 //!
 //! A watch is opened without a revision to start from: one from the past is served from a loop that
 //! runs ten times in a second. The keys are read once the server says that the watch is open. Only
-//! deletions are told, and the marks of holds that have ended: see [`contenders`](crate::contenders).
+//! deletions are told: see [`contenders`](crate::contenders).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    EventType, GetOptions, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse,
+    EventType, GetOptions, SortOrder, SortTarget, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse,
     WatchResponseStream,
 };
 use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::contenders::{Gone, Which};
-use crate::desk::{Asking, Desk, Reading};
+use crate::contenders::Gone;
+use crate::desk::{Asking, Desk, NEEDED, Reading};
 use crate::link::{Link, Opened};
 use crate::steps;
 
 const TICK: Duration = Duration::from_millis(500);
+/// The pause after a stream or a read that failed; it doubles with each, up to the longest one.
 const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A stream that lasted so long was sound.
+const SOUND: Duration = Duration::from_secs(1);
 
 /// Hears the events of keys.
 pub(crate) struct Watcher {
@@ -32,14 +36,19 @@ pub(crate) struct Watcher {
 impl Watcher {
     /// Ends only when it is dropped.
     pub(crate) async fn run(self) {
+        let mut pause = PAUSE;
         loop {
             while !self.desk.has_views() {
                 self.desk.wanted.notified().await;
             }
+            let began = Instant::now();
             self.listen().await;
             self.desk.closed(None);
             self.desk.wanted.notify_one();
-            sleep(PAUSE).await;
+            if began.elapsed() >= SOUND {
+                pause = PAUSE;
+            }
+            rest(&mut pause).await;
         }
     }
 
@@ -141,12 +150,11 @@ impl Watcher {
         // Without fragments one response has all events of a revision.
         let gone = response.events().iter().filter_map(|event| {
             let kv = event.kv()?;
-            let which = match event.event_type() {
-                EventType::Delete => Which::One(kv.key_str().ok()?.into()),
-                EventType::Put => Which::Until(kv.value_str().ok()?.parse().ok()?),
-            };
-            let revision = kv.mod_revision();
-            Some(Gone { which, revision })
+            (event.event_type() == EventType::Delete).then_some(())?;
+            Some(Gone {
+                key: kv.key_str().ok()?.into(),
+                revision: kv.mod_revision(),
+            })
         });
         self.desk.deleted(watch, gone.collect());
     }
@@ -167,13 +175,8 @@ fn range(asking: &Asking) -> &[u8] {
 }
 
 fn options(asking: &Asking) -> WatchOptions {
-    let other = if asking.mark {
-        WatchFilterType::NoDelete
-    } else {
-        WatchFilterType::NoPut
-    };
     let options = WatchOptions::new().with_watch_id(asking.watch);
-    let options = options.with_filters([other]);
+    let options = options.with_filters([WatchFilterType::NoPut]);
     match asking.key {
         Some(_) => options,
         None => options.with_prefix(),
@@ -188,17 +191,28 @@ async fn ask(sender: &mut WatchRequestSender, wanted: &[Asking]) -> Option<()> {
     Some(())
 }
 
+/// Pauses, and for longer the next time; spread, so that clients do not return together.
+async fn rest(pause: &mut Duration) {
+    sleep(pause.mul_f64(0.75 + fastrand::f64() / 4.0)).await;
+    *pause = (*pause * 2).min(LONGEST_PAUSE);
+}
+
 /// Reads the keys of a lock whose events come. What one server knows will do for who waits alone behind
 /// many, if it knows what was told: nothing is ever created before a key that is there.
 async fn read(link: Arc<Link>, desk: Arc<Desk>, reading: Reading) {
-    let mut alone = reading.until.is_some();
+    let (mut alone, mut pause) = (reading.until.is_some(), PAUSE);
     while desk.is_reading(&reading) {
         let answer = link
             .ask("watch", link.request_timeout(), |client| {
                 let key = reading.directory.as_bytes().to_vec();
                 let options = GetOptions::new().with_prefix().with_keys_only();
-                // No bound is written as 0.
-                let options = options.with_max_create_revision(reading.until.unwrap_or(0));
+                let options = match reading.until {
+                    Some(until) => options
+                        .with_max_create_revision(until)
+                        .with_sort(SortTarget::Create, SortOrder::Descend)
+                        .with_limit(NEEDED),
+                    None => options,
+                };
                 let options = if alone {
                     options.with_serializable()
                 } else {
@@ -213,10 +227,10 @@ async fn read(link: Arc<Link>, desk: Arc<Desk>, reading: Reading) {
                 if std::mem::take(&mut alone) && revision < reading.least {
                     continue;
                 }
-                desk.read(&reading, revision, &steps::keys(&answer));
+                desk.read(&reading, revision, &steps::keys(&answer), answer.more());
                 return;
             }
-            Err(_) => sleep(PAUSE).await,
+            Err(_) => rest(&mut pause).await,
         }
     }
 }

@@ -204,6 +204,20 @@ impl EtcdCluster {
     }
 }
 
+impl EtcdCluster {
+    /// A client of the first member that authenticates as a user.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it is refused.
+    pub async fn client_of(&self, user: &str, password: &str) -> Outcome<Client> {
+        let options = ConnectOptions::new()
+            .with_timeout(LIMIT)
+            .with_user(user, password);
+        let place = format!("127.0.0.1:{}", self.ports()[0]);
+        Ok(Client::connect([place], Some(options)).await?)
+    }
+}
+
 impl Member {
     async fn ready(&self) -> Outcome {
         let mut last = String::new();

@@ -1,4 +1,4 @@
-//! The store in etcd: one server, a lease for each hold, three servers, other versions.
+//! The store in etcd: one server, three servers, other versions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::{DeleteOptions, GetOptions};
 use lockkit_core::{Capabilities, DistributedLock, LockName};
-use lockkit_etcd::{EtcdStore, EtcdStoreBuilder, LeaseOf};
+use lockkit_etcd::{EtcdStore, EtcdStoreBuilder};
 use tokio::sync::OnceCell;
 
 use crate::case::Case;
@@ -36,7 +36,6 @@ const OF_THE_SERVER: &[&str] = &[
 pub struct EtcdSetup {
     name: &'static str,
     members: usize,
-    lease_of: LeaseOf,
     /// The server, where it is not the system's.
     version: Option<EtcdVersion>,
     /// For the cases that break nothing.
@@ -51,7 +50,6 @@ impl EtcdSetup {
         Self {
             name,
             members,
-            lease_of: LeaseOf::Session,
             version: None,
             shared: OnceCell::new(),
             sites: AtomicU32::new(0),
@@ -74,15 +72,6 @@ impl EtcdSetup {
         Self::new("etcd", 1)
     }
 
-    /// One server, and a lease for each hold: `etcd-hold`.
-    #[must_use]
-    pub fn lease_per_hold() -> Self {
-        Self {
-            lease_of: LeaseOf::Hold,
-            ..Self::new("etcd-hold", 1)
-        }
-    }
-
     /// Three servers: `etcd3`.
     #[must_use]
     pub fn cluster() -> Self {
@@ -99,7 +88,7 @@ impl EtcdSetup {
     }
 
     fn builder(&self) -> EtcdStoreBuilder {
-        let builder = EtcdStore::builder().lease_of(self.lease_of);
+        let builder = EtcdStore::builder();
         #[cfg(feature = "mutants")]
         let builder = match self.mutant {
             Some(mutant) => builder.mutant(mutant),
@@ -148,17 +137,9 @@ impl Setup for EtcdSetup {
             Hook::Restart,
             Hook::Freeze,
         ];
-        match (self.members, self.lease_of) {
+        match self.members {
             // The client would turn to another member than the one behind the proxy.
-            (2.., _) => &all[1..],
-            (_, LeaseOf::Hold) => &[
-                Hook::Proxy,
-                Hook::Url,
-                Hook::Wipe,
-                Hook::Residue,
-                Hook::Restart,
-                Hook::Freeze,
-            ],
+            2.. => &all[1..],
             _ => all,
         }
     }
@@ -171,15 +152,8 @@ impl Setup for EtcdSetup {
     }
 
     fn skips(&self, case: &Case) -> Option<String> {
-        if self.lease_of == LeaseOf::Hold
-            && case.name() == "queue::dead_waiter_keeps_a_grant_briefly"
-        {
-            return Some("a place in the queue has the lease that the hold would have".to_owned());
-        }
-        let plain =
-            self.version.is_none() && self.members == 1 && self.lease_of == LeaseOf::Session;
-        let of_leases = self.lease_of == LeaseOf::Hold && case.module() == "lease";
-        let skip = !plain && !of_leases && !OF_THE_SERVER.contains(&case.module());
+        let plain = self.version.is_none() && self.members == 1;
+        let skip = !plain && !OF_THE_SERVER.contains(&case.module());
         skip.then(|| "any server will do; `etcd` runs it".to_owned())
     }
 
@@ -193,10 +167,6 @@ impl Setup for EtcdSetup {
             cluster: self.cluster_for(alone).await?,
             root: format!("site{number}"),
             builder: self.builder(),
-            query: match self.lease_of {
-                LeaseOf::Hold => "?lease=hold",
-                _ => "",
-            },
         }))
     }
 }
@@ -206,7 +176,6 @@ struct EtcdSite {
     cluster: Arc<EtcdCluster>,
     root: String,
     builder: EtcdStoreBuilder,
-    query: &'static str,
 }
 
 impl EtcdSite {
@@ -227,7 +196,7 @@ impl Site for EtcdSite {
 
     fn url(&self) -> Option<String> {
         let endpoints = self.cluster.endpoints();
-        Some(format!("etcd://{endpoints}/{}{}", self.root, self.query))
+        Some(format!("etcd://{endpoints}/{}", self.root))
     }
 
     async fn wipe(&self) -> Outcome {

@@ -57,8 +57,6 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         #[cfg(unix)]
         Box::new(EtcdSetup::single()),
         #[cfg(unix)]
-        Box::new(EtcdSetup::lease_per_hold()),
-        #[cfg(unix)]
         Box::new(EtcdSetup::cluster()),
         Box::new(SqliteSetup::new()),
         #[cfg(unix)]

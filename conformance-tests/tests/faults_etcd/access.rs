@@ -6,6 +6,7 @@ use conformance_tests::servers::{EtcdCluster, EtcdCommand};
 use conformance_tests::{Outcome, ensure};
 use etcd_client::Permission;
 use lockkit_core::{Error, Outcome as Effect};
+use lockkit_etcd::Names;
 use tokio::time::sleep;
 
 use crate::world::{LONG, builder, client_of};
@@ -85,4 +86,22 @@ pub(crate) async fn a_token_that_has_ended_is_made_anew() -> Outcome {
     sleep(Duration::from_secs(4)).await;
     lock.acquire().await?.release().await?;
     Ok(())
+}
+
+/// Names as they are, with nothing before them: the store has no prefix that it may read.
+pub(crate) async fn a_user_of_one_lock_needs_no_more_than_its_keys() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    guarded(&cluster).await?;
+    let mut asker = cluster.client_of("root", PASSWORD).await?;
+    let below = Permission::read_write("mylock/").with_prefix();
+    asker.role_grant_permission("locks", below).await?;
+    let raw = || builder(&cluster.ports()).names(Names::Raw);
+    let store = raw().user("app", PASSWORD).connect().await?;
+    let client = client_of(&store, LONG)?;
+    client.lock("mylock")?.acquire().await?.release().await?;
+    let other = client.lock("other")?.acquire().await;
+    let rejected = |error: &Error| matches!(error, Error::Backend(error) if error.outcome() == Effect::Rejected);
+    ensure(other.as_ref().is_err_and(rejected), format!("{other:?}"))?;
+    let wrong = raw().user("app", "wrong").connect().await;
+    ensure(wrong.is_err(), "a wrong password connects")
 }

@@ -12,8 +12,7 @@ use lockkit_core::{ClientId, HolderId, LockName, LossReason};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{
-    LONG, SOON, TTL, builder, client, client_of, contenders, everything, keys, lease, loss_of,
-    store,
+    LONG, SOON, TTL, builder, client, client_of, contenders, keys, lease, loss_of, store,
 };
 
 /// What a loss may take to be told: 100 ms, two round trips, and what a busy machine adds.
@@ -259,29 +258,8 @@ pub(crate) async fn nothing_is_left_in_the_end() -> Outcome {
         Ok(asker.leases().await?.leases().is_empty())
     })
     .await?;
-    let left = everything(&mut asker).await?;
+    let left = keys(&mut asker).await?;
     ensure(left.is_empty(), format!("left: {left:?}"))
-}
-
-/// Each deletion would be told to all who ever waited, while one client goes on alone.
-pub(crate) async fn who_waits_no_more_hears_no_more() -> Outcome {
-    let cluster = EtcdCluster::of(1).await?;
-    let (gone, going) = (store(&cluster).await?, store(&cluster).await?);
-    let waited = client_of(&gone, TTL)?.lock("jobs")?;
-    let lock = client_of(&going, TTL)?.lock("jobs")?;
-    let guard = lock.acquire().await?;
-    let waiter = acquire(&waited);
-    contenders(&mut cluster.client().await?, 2).await?;
-    guard.release().await?;
-    waiter.soon().await??.release().await?;
-    ensure(gone.counts().watches == 1, "it was not watched")?;
-    let start = Instant::now();
-    for _ in 0..40 {
-        lock.acquire().await?.release().await?;
-    }
-    until("it is not watched", async || Ok(gone.counts().watches == 0)).await?;
-    let took = start.elapsed();
-    ensure(took < Duration::from_secs(4), format!("after {took:?}"))
 }
 
 /// A hold on a session counts from the request that confirmed it last, and not from the answer to its

@@ -7,9 +7,9 @@ use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::LockClient;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::{LONG, SOON, builder, client, client_of, keys};
+use crate::world::{LONG, SOON, builder, client, client_of, contenders, keys};
 
 async fn behind(proxy: &Proxy) -> Outcome<LockClient> {
     let store = builder(&[proxy.addr().port()]).connect().await?;
@@ -105,4 +105,25 @@ pub(crate) async fn acquires_that_are_dropped_leave_nothing_behind_cut_connectio
     guard.release().await?;
     within(SOON, waiter.soon()).await???.release().await?;
     Ok(())
+}
+
+/// While no stream lasts, they are opened ever more slowly: many clients would else keep a server busy
+/// that just begins.
+pub(crate) async fn streams_that_end_at_once_are_reopened_ever_more_slowly() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let proxy = proxy(&cluster).await?;
+    let held = client(&cluster, LONG).await?.lock("jobs")?.acquire().await?;
+    let waiting = behind(&proxy).await?.lock("jobs")?;
+    let waiter = acquire(&waiting);
+    contenders(&mut cluster.client().await?, 2).await?;
+    let before = proxy.counts().connections;
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        proxy.reset();
+        sleep(Duration::from_millis(5)).await;
+    }
+    let tried = proxy.counts().connections - before;
+    held.release().await?;
+    within(SOON, waiter.soon()).await???.release().await?;
+    ensure(tried <= 30, format!("{tried} connections within 4 s"))
 }

@@ -54,13 +54,6 @@ pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
 
 /// The keys of all who hold or wait, the oldest first.
 pub(crate) async fn keys(asker: &mut Client) -> Outcome<Vec<String>> {
-    let mut keys = everything(asker).await?;
-    keys.retain(|key| !is_mark(key));
-    Ok(keys)
-}
-
-/// All keys, the oldest first.
-pub(crate) async fn everything(asker: &mut Client) -> Outcome<Vec<String>> {
     let options = GetOptions::new().with_prefix().with_keys_only();
     let found = asker.get("lockkit/", Some(options)).await?;
     let mut keys = Vec::new();
@@ -69,11 +62,6 @@ pub(crate) async fn everything(asker: &mut Client) -> Outcome<Vec<String>> {
     }
     keys.sort();
     Ok(keys.into_iter().map(|(_, key)| key).collect())
-}
-
-/// Whether a key is that of a mark that a hold has left.
-pub(crate) fn is_mark(key: &str) -> bool {
-    key.contains("%/")
 }
 
 /// Waits until so many hold and wait together, and answers their keys.

@@ -1,13 +1,8 @@
-//! Watches on single keys, for one who stands behind many.
+//! Watches on single keys, for a waiter that stands behind many.
 //!
-//! The watch of a lock tells each deletion to everybody who waits: twice as many who wait are twice as
-//! much work for each hand-off. Behind a crowd, a waiter hears of the one right before it alone, and of
-//! the mark that the second one leaves if it ends a hold: before who held there was nobody, so that the
-//! end of the nearest is the grant. Where the second one goes without a mark, the waiter looks who is
-//! left when the nearest goes.
-//!
-//! Where nobody leaves marks, a waiter hears of the three right before it. When the farthest goes, it
-//! looks who is left, which is known long before the nearest goes.
+//! The watch of a lock reports each deletion to every waiter: twice as many waiters are twice as much
+//! work for each hand-off. Behind a crowd, a waiter watches its own key and the three right before it.
+//! When the farthest of these goes, it reads which keys are left, long before the nearest one goes.
 //!
 //! Those who wait again and again meet the same neighbours, whose keys are used again: their watches
 //! stay open.
@@ -15,29 +10,27 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::contenders::{Before, CROWD, Gone, Which};
-use crate::keys::{lease, mark};
+use crate::contenders::{Before, CROWD, Gone};
+use crate::keys::lease;
 
-/// With no more keys than so many, the watch is on the lock again, and holds leave no marks.
+/// With no more keys than so many, the watch is on the lock again.
 const FEW: i64 = CROWD - 2;
-/// So many of those right before one are watched, if they leave no marks.
+/// So many of those right before one are watched.
 const NEAREST: usize = 3;
 /// The own key and those that are watched.
-pub(super) const NEEDED: i64 = 4;
+pub(crate) const NEEDED: i64 = 4;
 /// So many watches stay open, those that were needed last.
 const OPEN: usize = 5;
 /// A watch that was not needed for so many times tells what nobody wants to know.
 const UNNEEDED: u64 = 2;
 
 /// The watches on single keys of a lock, for one who waits.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Near {
-    /// Whether holds that end leave a mark.
-    marks: bool,
     watches: HashMap<Arc<str>, Watch>,
-    /// What is to be watched: the marks and the keys, with its own, of the one who waits.
+    /// What is to be watched: these and its own.
     aimed: Vec<Arc<str>>,
-    /// Those right before it whose ends are told.
+    /// Those right before the waiter.
     nearest: Vec<Arc<str>>,
     /// Whether there are others before these, or may be.
     rest: bool,
@@ -47,8 +40,6 @@ pub(super) struct Near {
 
 #[derive(Debug)]
 struct Watch {
-    /// Whether the key is that of a mark.
-    mark: bool,
     number: i64,
     state: State,
     used: u64,
@@ -81,17 +72,6 @@ pub(super) const fn is_crowd(all: i64, near: bool) -> bool {
 }
 
 impl Near {
-    pub(super) fn new(marks: bool) -> Self {
-        Self {
-            marks,
-            watches: HashMap::new(),
-            aimed: Vec::new(),
-            nearest: Vec::new(),
-            rest: false,
-            uses: 0,
-        }
-    }
-
     /// Watches a key and those right before it, as they were at a revision. Watches that are not needed
     /// any more go to `ended`.
     pub(super) fn aim(
@@ -102,23 +82,15 @@ impl Near {
         ended: &mut Vec<i64>,
     ) -> Aim {
         self.nearest = before.map_or_else(Vec::new, |before| before.nearest(NEAREST));
-        let mut aimed: Vec<(Arc<str>, bool)> = Vec::new();
-        if self.marks {
-            let left = self.nearest.get(1).and_then(|second| mark(second));
-            aimed.extend(left.map(|left| (left.into(), true)));
-            self.nearest.truncate(1);
-        }
         self.rest = before.is_none_or(|before| before.is_more_than(self.nearest.len()));
         if self.nearest.iter().any(|key| lease(key) == lease(own)) {
             return Aim::SameLease;
         }
-        let keys = self.nearest.iter().chain([own]);
-        aimed.extend(keys.map(|key| (Arc::clone(key), false)));
+        self.aimed = self.nearest.iter().chain([own]).map(Arc::clone).collect();
         self.uses += 1;
         let mut told = true;
-        for (key, mark) in &aimed {
+        for key in &self.aimed {
             let watch = self.watches.entry(Arc::clone(key)).or_insert(Watch {
-                mark: *mark,
                 number: 0,
                 state: State::Wanted,
                 used: 0,
@@ -126,7 +98,6 @@ impl Near {
             watch.used = self.uses;
             told &= matches!(watch.state, State::Open(since) if since <= revision);
         }
-        self.aimed = aimed.into_iter().map(|(key, _)| key).collect();
         self.end_unneeded(ended);
         match told {
             true => Aim::Told,
@@ -158,15 +129,15 @@ impl Near {
 
     /// Whether the end of a key means that others may be gone of whom nothing is told.
     pub(super) fn is_nearest(&self, gone: &Gone) -> bool {
-        self.rest && matches!(&gone.which, Which::One(key) if self.nearest.contains(key))
+        self.rest && self.nearest.contains(&gone.key)
     }
 
-    /// Asks for the watches that are not open, with new numbers. The `number` of one is told its key,
-    /// whether that is a mark's, and its former number.
-    pub(super) fn ask(&mut self, mut number: impl FnMut(&Arc<str>, bool, i64) -> i64) {
+    /// Asks for the watches that are not open, with new numbers. `number` gets the key and its former
+    /// number.
+    pub(super) fn ask(&mut self, mut number: impl FnMut(&Arc<str>, i64) -> i64) {
         for (key, watch) in &mut self.watches {
             if watch.state == State::Wanted {
-                watch.number = number(key, watch.mark, watch.number);
+                watch.number = number(key, watch.number);
                 watch.state = State::Asked;
             }
         }
@@ -215,14 +186,13 @@ mod tests {
 
     fn before(keys: &[(&str, i64)]) -> Before {
         let keys: Vec<_> = keys.iter().map(|(key, at)| ((*key).into(), *at)).collect();
-        Before::of(i64::MAX, &keys)
+        Before::of(i64::MAX, &keys, false)
     }
 
     /// Asks for what is wanted; the numbers go on from `next`.
     fn asked(near: &mut Near, next: &mut i64) -> Vec<String> {
         let mut asked = Vec::new();
-        near.ask(|key, mark, _| {
-            assert_eq!(mark, key.contains('%'));
+        near.ask(|key, _| {
             asked.push(key.to_string());
             *next += 1;
             *next
@@ -233,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_nearest_and_the_own_key_are_watched_and_stay_so() {
-        let (mut near, mut ended, mut next) = (Near::new(false), Vec::new(), 0);
+        let (mut near, mut ended, mut next) = (Near::default(), Vec::new(), 0);
         let own: Arc<str> = "a/9-1".into();
         let crowd = before(&[("a/1-1", 3), ("a/2-1", 4), ("a/3-1", 5), ("a/4-1", 6)]);
         let aim = near.aim(&own, Some(&crowd), 7, &mut ended);
@@ -267,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_is_needed_no_more_ends_after_a_while() {
-        let (mut near, mut ended, mut next) = (Near::new(false), Vec::new(), 0);
+        let (mut near, mut ended, mut next) = (Near::default(), Vec::new(), 0);
         let own: Arc<str> = "a/9-1".into();
         for other in 10..20 {
             let key = format!("a/{other}-1");
@@ -282,27 +252,9 @@ mod tests {
 
     #[test]
     fn keys_that_end_together_are_watched_together() {
-        for marks in [false, true] {
-            let (mut near, mut ended) = (Near::new(marks), Vec::new());
-            let crowd = before(&[("a/1-1", 4), ("a/9-3", 5)]);
-            let aim = near.aim(&"a/9-1".into(), Some(&crowd), 7, &mut ended);
-            assert_eq!(aim, Aim::SameLease);
-        }
-    }
-
-    #[test]
-    fn the_mark_of_the_second_is_watched_and_the_end_of_the_nearest() {
-        let (mut near, mut ended, mut next) = (Near::new(true), Vec::new(), 0);
-        let own: Arc<str> = "a/9-1".into();
-        let crowd = before(&[("a/1-1", 3), ("a/2-1", 4), ("a/3-1", 5)]);
-        assert_eq!(near.aim(&own, Some(&crowd), 7, &mut ended), Aim::Unopened);
-        assert_eq!(asked(&mut near, &mut next), ["a%/2.1", "a/3-1", "a/9-1"]);
-        let gone = |which| Gone { which, revision: 9 };
-        assert!(near.is_nearest(&gone(Which::One("a/3-1".into()))));
-        assert!(!near.is_nearest(&gone(Which::Until(4))));
-        // A key that is not ours leaves no mark.
-        let crowd = before(&[("a/1", 3), ("a/3-1", 5)]);
-        near.aim(&own, Some(&crowd), 7, &mut ended);
-        assert_eq!(near.aimed, ["a/3-1".into(), own]);
+        let (mut near, mut ended) = (Near::default(), Vec::new());
+        let crowd = before(&[("a/1-1", 4), ("a/9-3", 5)]);
+        let aim = near.aim(&"a/9-1".into(), Some(&crowd), 7, &mut ended);
+        assert_eq!(aim, Aim::SameLease);
     }
 }

@@ -6,14 +6,14 @@ use lockkit_core::LossReason;
 use tokio::sync::Notify;
 
 use super::Standing;
-use super::near::is_crowd;
 use crate::contenders::{Before, Listed};
 
 /// What is known of a ticket.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) at: Standing,
-    /// Requests that may still create the key, or delete it.
+    /// Requests without an answer, which may still create the key or delete it. Those that failed
+    /// count, whatever their error says.
     pub(super) unanswered: u32,
     /// It was found to hold, and nobody was told.
     pub(super) granted: bool,
@@ -59,7 +59,6 @@ impl Place {
     /// The keys at the revision that created its own.
     pub(super) fn list(&mut self, listed: &Listed) {
         self.all = listed.all;
-        self.at.crowded = is_crowd(listed.all, true);
         self.listed = self.at.created.map(|created| listed.before(created));
     }
 

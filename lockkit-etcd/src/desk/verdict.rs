@@ -4,35 +4,30 @@ use lockkit_core::backend::{Grant, Wake};
 use lockkit_core::{FencingToken, LossReason};
 
 use super::place::Place;
-use crate::contenders::{Before, Gone, Key, Which};
+use crate::contenders::{Before, Gone, Key};
 use crate::mutant::{Broken, EtcdMutant};
 
 impl Place {
-    /// Keys of its lock are gone. Nothing is decided on it before all that went with the same revision
+    /// A key of its lock is gone. Nothing is decided on it before all that went with the same revision
     /// are known: a lease that ends takes the key of a holder and that of a waiter of the same client
-    /// in one. Tells whether one stood before its own.
+    /// in one. Tells whether it stood before its own.
     pub(super) fn deleted(&mut self, gone: &Gone, broken: Broken) -> bool {
-        match &gone.which {
-            Which::One(key) if *key == self.at.key => {
-                // Nobody else ever has this key.
-                if self.at.created.is_some_and(|at| at < gone.revision) {
-                    self.vanish(broken);
-                }
-                return false;
+        if gone.key == self.at.key {
+            // Nobody else ever has this key.
+            if self.at.created.is_some_and(|at| at < gone.revision) {
+                self.vanish(broken);
             }
-            // Of what came later. Its own key is told of by itself.
-            Which::Until(until) if self.at.created.is_none_or(|at| at <= *until) => return false,
-            _ => {}
+            return false;
         }
         let before = self.before.as_mut();
         before.is_some_and(|before| before.remove(gone))
     }
 
-    /// The keys of its lock were read at a revision.
+    /// The keys of its lock were read at a revision; there may be `more` before these.
     ///
     /// Before an answer has told when its own key was created, one of that name may be the former one:
     /// keys are used again.
-    pub(super) fn read(&mut self, revision: i64, keys: &[Key], broken: Broken) {
+    pub(super) fn read(&mut self, revision: i64, keys: &[Key], more: bool, broken: Broken) {
         let Some(created) = self.at.created.filter(|created| *created <= revision) else {
             // It comes with an answer that is under way, and that lists the others.
             return;
@@ -40,7 +35,7 @@ impl Place {
         let own = keys.iter().find(|(key, _)| *key == self.at.key);
         let there = own.is_some_and(|(_, at)| *at == created);
         if there || broken.is(EtcdMutant::GrantToExpiredLease) {
-            self.before = Some(Before::of(created, keys));
+            self.before = Some(Before::of(created, keys, more));
             self.listed = None;
         }
         if !there {
@@ -99,10 +94,6 @@ pub(crate) fn token(created: i64, base: u64) -> Option<FencingToken> {
 impl crate::session::Session {
     /// A grant on the lease of this session.
     pub(crate) fn grant(&self, token: FencingToken) -> Grant {
-        let grant = Grant::new(token, self.ttl());
-        match self.since() {
-            Some(since) => grant.with_since(since),
-            None => grant,
-        }
+        Grant::new(token, self.ttl()).with_since(self.since())
     }
 }

@@ -15,21 +15,13 @@ use crate::mutant::{Broken, EtcdMutant};
 /// How long a lock is watched after its last waiter here.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// So many deletions may be told in that time: where others go on, each would cost the server and this
-/// process some time for nothing.
-const UNHEEDED: usize = 16;
-
 /// What is known of the keys of one lock.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) scope: Scope,
     pub(super) phase: Phase,
     pub(super) watchers: HashSet<HolderId>,
-    /// Whether holds that end before a crowd leave a mark.
-    marks: bool,
     idle_since: Instant,
-    /// How many deletions were told since, with nobody here who waits.
-    unheeded: usize,
 }
 
 /// Which deletions are told.
@@ -60,14 +52,12 @@ pub(super) enum Phase {
 pub(super) struct Lacking;
 
 impl View {
-    pub(super) fn new(marks: bool) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             scope: Scope::All(0),
             phase: Phase::Wanted,
             watchers: HashSet::new(),
-            marks,
             idle_since: Instant::now(),
-            unheeded: 0,
         }
     }
 
@@ -78,12 +68,11 @@ impl View {
         // A holder is content with whatever tells of its own key.
         let crowd = is_crowd(place.all, near) || (near && place.at.held);
         match self.watchers.is_empty() && crowd {
-            true if !near => self.change(Scope::Near(Near::new(self.marks)), ended),
+            true if !near => self.change(Scope::Near(Near::default()), ended),
             false if near => self.change(Scope::All(0), ended),
             _ => {}
         }
         self.watchers.insert(holder);
-        self.unheeded = 0;
     }
 
     pub(super) fn leave(&mut self, holder: HolderId) {
@@ -91,17 +80,9 @@ impl View {
         self.idle_since = Instant::now();
     }
 
-    /// So many deletions were told.
-    pub(super) fn count(&mut self, told: usize) {
-        if self.watchers.is_empty() {
-            self.unheeded = self.unheeded.saturating_add(told);
-        }
-    }
-
     /// Whether nobody has needed it for a while.
     pub(super) fn is_idle(&self) -> bool {
-        let long = self.idle_since.elapsed() >= LINGER || self.unheeded >= UNHEEDED;
-        self.watchers.is_empty() && long
+        self.watchers.is_empty() && self.idle_since.elapsed() >= LINGER
     }
 
     fn change(&mut self, scope: Scope, ended: &mut Vec<i64>) {

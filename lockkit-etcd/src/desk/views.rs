@@ -20,8 +20,6 @@ pub(crate) struct Asking {
     pub(crate) watch: i64,
     pub(crate) directory: Arc<str>,
     pub(crate) key: Option<Arc<str>>,
-    /// Whether the key is that of a mark: what is put there is told, and not what is deleted.
-    pub(crate) mark: bool,
 }
 
 /// A lock whose keys are to be read.
@@ -50,7 +48,7 @@ impl Desk {
         place.bell = Some(Arc::clone(&bell));
         let directory = Arc::clone(&place.at.directory);
         let view = views.entry(Arc::clone(&directory));
-        let view = view.or_insert_with(|| View::new(self.marks));
+        let view = view.or_insert_with(View::new);
         view.enter(ticket.holder, place, ended);
         let lacks = view
             .settle(ticket.holder, place, ended, self.broken)
@@ -110,13 +108,12 @@ impl Desk {
                 continue;
             }
             view.phase = Phase::Asked;
-            let mut number = |key: Option<&Arc<str>>, mark: bool, former: i64| {
+            let mut number = |key: Option<&Arc<str>>, former: i64| {
                 *numbers += 1;
                 let asking = Asking {
                     watch: *numbers,
                     directory: Arc::clone(directory),
                     key: key.cloned(),
-                    mark,
                 };
                 watched.remove(&former);
                 watched.insert(*numbers, asking.clone());
@@ -124,8 +121,8 @@ impl Desk {
                 *numbers
             };
             match &mut view.scope {
-                Scope::All(watch) => *watch = number(None, false, *watch),
-                Scope::Near(near) => near.ask(|key, mark, former| number(Some(key), mark, former)),
+                Scope::All(watch) => *watch = number(None, *watch),
+                Scope::Near(near) => near.ask(|key, former| number(Some(key), former)),
             }
         }
         wanted
@@ -217,8 +214,8 @@ impl Desk {
         views.iter_mut().filter_map(reading).collect()
     }
 
-    /// The keys were read at a revision.
-    pub(crate) fn read(&self, reading: &Reading, revision: i64, keys: &[Key]) {
+    /// The keys were read at a revision; there may be `more`, which were created before these.
+    pub(crate) fn read(&self, reading: &Reading, revision: i64, keys: &[Key], more: bool) {
         let mut state = self.lock();
         let State {
             tickets,
@@ -251,7 +248,7 @@ impl Desk {
                 lacks = true;
                 continue;
             }
-            place.read(revision, keys, self.broken);
+            place.read(revision, keys, more, self.broken);
             let before = place.before.as_ref();
             if before.is_some() && view.aim(place, before, revision, ended).is_err() {
                 place.before = None;
@@ -291,7 +288,6 @@ impl Desk {
         let Some((_, view)) = view_of(watched, views, watch) else {
             return;
         };
-        view.count(all.len());
         match &mut view.phase {
             Phase::Unread(kept) | Phase::Reading(kept, _) => kept.extend(all),
             Phase::Known(_) if self.broken.is(EtcdMutant::WakeUpLost) => {}

@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use etcd_client::{GetOptions, LeaseTimeToLiveOptions, Txn, TxnOp, TxnOpResponse};
 use lockkit_core::LossReason;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Answer, BEAT, PAGE, Phase, RETRY, Shared};
@@ -19,11 +20,13 @@ pub(super) struct Heart {
     pub(super) shared: Arc<Shared>,
     pub(super) link: Arc<Link>,
     pub(super) desk: Arc<Desk>,
-    pub(super) of_hold: bool,
+    pub(super) runtime: Handle,
+    /// Deletes keys that no ticket claims.
+    pub(super) sweeping: Option<JoinHandle<()>>,
 }
 
 impl Heart {
-    pub(super) async fn run(self, mut asked: mpsc::UnboundedReceiver<Answer>) {
+    pub(super) async fn run(mut self, mut asked: mpsc::UnboundedReceiver<Answer>) {
         let mut next = Instant::now() + self.shared.ttl / BEAT;
         loop {
             let mut askers = Vec::new();
@@ -48,8 +51,7 @@ impl Heart {
             }
             next = Instant::now() + self.shared.ttl / BEAT;
             let active = self.shared.lock().active_until > Instant::now();
-            // The lease of one hold is prolonged by its own renewals and attempts alone.
-            if askers.is_empty() && (self.of_hold || !active) {
+            if askers.is_empty() && !active {
                 continue;
             }
             let (outcome, unclaimed) = match self.beat().await {
@@ -71,7 +73,7 @@ impl Heart {
             if self.shared.lock().phase == Phase::Ended {
                 return;
             }
-            self.delete(unclaimed).await;
+            self.sweep(unclaimed);
         }
         let (lease, limit) = (self.shared.lease, self.link.request_timeout());
         // If this fails, the lease ends by itself.
@@ -84,19 +86,15 @@ impl Heart {
     /// Whether nobody has needed the session for a while; then nobody gets it any more.
     fn is_unused(&self) -> bool {
         let mut state = self.shared.lock();
-        let rest = if self.of_hold {
-            Duration::ZERO
-        } else {
-            self.shared.ttl
-        };
-        if state.tickets == 0 && state.idle_since + rest <= Instant::now() {
+        if state.tickets == 0 && state.idle_since + self.shared.ttl <= Instant::now() {
             state.phase = Phase::Closing;
             return true;
         }
         false
     }
 
-    /// One keep-alive and one look at the keys. Answers the keys that no ticket claims.
+    /// One keep-alive, and one look at the keys where there are holds, or there is doubt. Answers the keys
+    /// that no ticket claims.
     async fn beat(&self) -> Result<Vec<Vec<u8>>, Failed> {
         let lease = self.shared.lease;
         let limit = self.link.request_timeout().min(self.shared.ttl / 4);
@@ -113,8 +111,17 @@ impl Heart {
                 .time_to_live(lease, Some(options))
                 .await
         });
-        let (kept, looked) = tokio::join!(kept, looked);
-        let looked = looked?;
+        let looks = !held.is_empty() || self.shared.lock().doubtful;
+        let (kept, looked) = if looks {
+            tokio::join!(kept, async { looked.await.map(Some) })
+        } else {
+            (kept.await, Ok(None))
+        };
+        let Some(looked) = looked? else {
+            kept?;
+            self.shared.confirmed(sent);
+            return Ok(Vec::new());
+        };
         // Whole seconds are told: less than one that is left is a zero, and only what is gone is less.
         if looked.ttl() < 0 {
             return Err(Failed::LeaseGone);
@@ -133,9 +140,7 @@ impl Heart {
                 }
             }
         }
-        let mut state = self.shared.lock();
-        state.base = state.base.max(sent);
-        drop(state);
+        self.shared.confirmed(sent);
         Ok(self.desk.unclaimed(&self.shared, lease, looked.keys()))
     }
 
@@ -158,16 +163,27 @@ impl Heart {
             .collect())
     }
 
-    /// Deletes keys that late requests have put there.
-    async fn delete(&self, keys: Vec<Vec<u8>>) {
-        for key in keys {
-            let limit = self.link.request_timeout();
-            let deleted = self.link.ask("release", limit, |client| {
-                let key = key.clone();
-                async move { client.kv_client().delete(key, None).await }
-            });
-            // What is not deleted now is found by the next beat.
-            drop(deleted.await);
+    /// Deletes keys that late requests have put there, in a task of its own: no beat waits for it.
+    fn sweep(&mut self, keys: Vec<Vec<u8>>) {
+        let busy = |task: &JoinHandle<()>| !task.is_finished();
+        if keys.is_empty() || self.sweeping.as_ref().is_some_and(busy) {
+            return;
         }
+        let link = Arc::clone(&self.link);
+        self.sweeping = Some(self.runtime.spawn(async move {
+            for page in keys.chunks(PAGE) {
+                let deletions: Vec<TxnOp> = page
+                    .iter()
+                    .map(|key| TxnOp::delete(key.clone(), None))
+                    .collect();
+                let txn = Txn::new().and_then(deletions);
+                let deleted = link.ask("sweep", link.request_timeout(), |client| {
+                    let txn = txn.clone();
+                    async move { client.kv_client().txn(txn).await }
+                });
+                // What is not deleted now is found by a later beat.
+                drop(deleted.await);
+            }
+        }));
     }
 }

@@ -1,0 +1,66 @@
+//! What many who wait cost the server.
+
+use std::time::Duration;
+
+use conformance_tests::servers::{EtcdCluster, EtcdCommand};
+use conformance_tests::task::acquire;
+use conformance_tests::{Failure, Outcome, ensure};
+use etcd_client::GetOptions;
+use tokio::time::{Instant, sleep};
+
+use crate::world::client;
+
+/// How much of a core, while nobody gives the lock back.
+const MOST: f64 = 0.1;
+const WAITERS: usize = 2_000;
+/// In which time all begin to wait.
+const START: Duration = Duration::from_secs(60);
+/// How long it is watched: longer than a waiter pauses between two looks.
+const SPAN: Duration = Duration::from_secs(20);
+
+/// The processor time that a process has had, in ticks of a hundredth of a second.
+fn ticks(pid: u32) -> Outcome<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, fields) = stat
+        .rsplit_once(')')
+        .ok_or_else(|| Failure::new("no fields"))?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let field = |at: usize| -> Outcome<u32> {
+        let field = fields.get(at).ok_or_else(|| Failure::new("no field"))?;
+        Ok(field.parse()?)
+    };
+    Ok(field(11)? + field(12)?)
+}
+
+/// Each has a store, a session and a connection of its own, as processes have.
+pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
+    let cluster = EtcdCluster::start(&EtcdCommand::system(), 1).await?;
+    let mut asker = cluster.client().await?;
+    let lease = Duration::from_secs(30);
+    let held = client(&cluster, lease).await?.lock("jobs")?.acquire().await?;
+    let mut waiters = Vec::new();
+    for _ in 0..WAITERS {
+        waiters.push(acquire(&client(&cluster, lease).await?.lock("jobs")?));
+    }
+    let all = || Some(GetOptions::new().with_prefix().with_count_only());
+    let end = Instant::now() + START;
+    while usize::try_from(asker.get("lockkit/jobs/", all()).await?.count()) != Ok(WAITERS + 1) {
+        ensure(Instant::now() < end, "not all stand in the queue")?;
+        sleep(Duration::from_millis(100)).await;
+    }
+    // What it takes to begin is over.
+    sleep(Duration::from_secs(5)).await;
+    let pid = cluster.process(0).pid();
+    let pid = pid.ok_or_else(|| Failure::new("the server has no process"))?;
+    let (start, before) = (Instant::now(), ticks(pid)?);
+    sleep(SPAN).await;
+    let used = f64::from(ticks(pid)? - before) / 100.0;
+    let share = used / start.elapsed().as_secs_f64();
+    println!("{WAITERS} waiters: the server uses {:.1} % of a core", share * 100.0);
+    held.check()?;
+    held.release().await?;
+    // The first one is served, in spite of the others.
+    let guard = waiters.swap_remove(0).soon().await??;
+    guard.check()?;
+    ensure(share <= MOST, format!("{:.1} % of a core", share * 100.0))
+}

@@ -1,0 +1,371 @@
+//! Requests that fail, one after the other, in each step of the contract.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use conformance_tests::servers::EtcdCluster;
+use conformance_tests::task::{until, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use etcd_client::{Client, PutOptions};
+use lockkit_core::backend::{Attempt, DistributedLock as _, Ticket};
+use lockkit_core::{BackendError, ClientId, HolderId, LockName, Outcome as Effect};
+use lockkit_etcd::{EtcdStore, When};
+use tokio::time::{Instant, sleep};
+
+use crate::world::{LONG, SOON, TTL, builder, client, client_of, keys, lease};
+
+/// What a server or a connection may say in place of an answer, with its code in gRPC.
+type Status = (i32, &'static str);
+
+/// What is said only of a request that had no effect.
+const NO_EFFECT: [Status; 4] = [
+    (7, "etcdserver: permission denied"),
+    (14, "etcdserver: no leader"),
+    (8, "etcdserver: too many requests"),
+    (3, "etcdserver: request is too large"),
+];
+
+/// What may be said of a request that was carried out.
+const UNKNOWN: [Status; 4] = [
+    (8, "etcdserver: mvcc: database space exceeded"),
+    (14, "etcdserver: request timed out"),
+    (2, "transport error: connection reset"),
+    (11, "Error, decoded message length too large"),
+];
+
+/// Every failure with every moment at which it may come.
+fn failures() -> Vec<(Status, When)> {
+    let before = NO_EFFECT.iter().chain(&UNKNOWN);
+    let before = before.map(|status| (*status, When::Before));
+    let after = UNKNOWN.iter().map(|status| (*status, When::After));
+    before.chain(after).collect()
+}
+
+/// Counts requests from when it is armed, and lets one of them fail.
+#[derive(Default)]
+struct Fault {
+    /// How many requests are left until it strikes; 0 where it is not armed.
+    left: AtomicUsize,
+    struck: AtomicUsize,
+}
+
+impl Fault {
+    fn strikes(&self) -> bool {
+        let left = self
+            .left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                left.checked_sub(1)
+            });
+        let strikes = left == Ok(1);
+        self.struck
+            .fetch_add(usize::from(strikes), Ordering::SeqCst);
+        strikes
+    }
+}
+
+/// The calls of the contract, each in the states in which it sends different requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    FirstAttempt,
+    Attempt,
+    AttemptBehind,
+    Look,
+    FirstTry,
+    Try,
+    TryBehind,
+    Watch,
+    Renew,
+    ReleaseHold,
+    ReleaseWaiter,
+    Inspect,
+    List,
+    Break,
+}
+
+const STEPS: [Step; 14] = [
+    Step::FirstAttempt,
+    Step::Attempt,
+    Step::AttemptBehind,
+    Step::Look,
+    Step::FirstTry,
+    Step::Try,
+    Step::TryBehind,
+    Step::Watch,
+    Step::Renew,
+    Step::ReleaseHold,
+    Step::ReleaseWaiter,
+    Step::Inspect,
+    Step::List,
+    Step::Break,
+];
+
+impl Step {
+    /// The client forgets a ticket whose first attempt had no effect, and never releases it.
+    fn is_first_attempt(self) -> bool {
+        use Step::{Attempt, AttemptBehind, FirstAttempt, FirstTry, Try, TryBehind};
+        matches!(
+            self,
+            FirstAttempt | Attempt | AttemptBehind | FirstTry | Try | TryBehind
+        )
+    }
+
+    fn enqueues(self) -> bool {
+        !matches!(self, Self::FirstTry | Self::Try | Self::TryBehind)
+    }
+
+    /// Whether another client holds the lock meanwhile.
+    fn is_behind(self) -> bool {
+        use Step::{AttemptBehind, Look, ReleaseWaiter, TryBehind, Watch};
+        matches!(self, AttemptBehind | Look | TryBehind | Watch | ReleaseWaiter)
+    }
+
+    async fn run(self, store: &EtcdStore, ticket: &Ticket) -> Result<(), BackendError> {
+        match self {
+            Self::Watch => {
+                let mut watch = store.watch(ticket).await?;
+                // It has nothing to tell: what it reads, it reads meanwhile.
+                let told = within(Duration::from_millis(100), watch.changed()).await;
+                told.map_or(Ok(()), |told| told.map(drop))
+            }
+            Self::Renew => {
+                let mut renewed = store.renew(std::slice::from_ref(ticket)).await;
+                renewed.pop().map_or(Ok(()), |renewed| renewed.map(drop))
+            }
+            Self::ReleaseHold | Self::ReleaseWaiter => store.release(ticket).await.map(drop),
+            Self::Inspect => store.inspect(&ticket.name).await.map(drop),
+            Self::List => store.list(ticket.name.as_str()).await.map(drop),
+            Self::Break => store.break_lock(&ticket.name).await.map(drop),
+            _ => store.attempt(ticket).await.map(drop),
+        }
+    }
+}
+
+fn ticket(name: &str, ttl: Duration) -> Outcome<Ticket> {
+    let holder = HolderId::new(ClientId::random(), 1);
+    Ok(Ticket::new(LockName::new(name)?, holder, ttl))
+}
+
+async fn release(store: &EtcdStore, ticket: &Ticket) -> Outcome {
+    let mut last = Ok(());
+    for _ in 0..10 {
+        match store.release(ticket).await {
+            Ok(_) => return Ok(()),
+            Err(error) => last = Err(error.into()),
+        }
+    }
+    last
+}
+
+/// The request with the number `at` fails in a step. Tells whether there was one.
+async fn fails(
+    cluster: &EtcdCluster,
+    asker: &mut Client,
+    other: &EtcdStore,
+    name: &str,
+    (step, at, status, when): (Step, usize, Status, When),
+) -> Outcome<bool> {
+    let fault = Arc::new(Fault::default());
+    let armed = Arc::clone(&fault);
+    let store = builder(&cluster.ports())
+        .obstacle(move |_, now| {
+            let strikes = now == when && armed.strikes();
+            Box::pin(async move { if strikes { Err(status) } else { Ok(()) } })
+        })
+        .connect()
+        .await?;
+    // Whatever is left on its session stays for as long as this does.
+    let kept = client_of(&store, TTL)?;
+    let kept = match step {
+        Step::FirstAttempt | Step::FirstTry => None,
+        _ => Some(kept.lock(format!("kept-{name}"))?.acquire().await?),
+    };
+    let holder = ticket(name, LONG)?;
+    if step.is_behind() {
+        other.attempt(&holder).await?;
+    }
+    let ticket = ticket(name, TTL)?.with_enqueue(step.enqueues());
+    if !step.is_first_attempt() {
+        store.attempt(&ticket).await?;
+    }
+    fault.left.store(at, Ordering::SeqCst);
+    let answer = step.run(&store, &ticket).await;
+    fault.left.store(0, Ordering::SeqCst);
+    let struck = fault.struck.load(Ordering::SeqCst) > 0;
+    let forgotten = step.is_first_attempt()
+        && answer
+            .as_ref()
+            .is_err_and(|error| error.outcome() != Effect::Indeterminate);
+    if !forgotten {
+        release(&store, &ticket).await?;
+    }
+    if step.is_behind() {
+        other.release(&holder).await?;
+    }
+    // The one after it: whatever is left of the step keeps it out for a ttl at most.
+    let next = self::ticket(name, LONG)?;
+    let end = Instant::now() + TTL + Duration::from_secs(1);
+    while !matches!(other.attempt(&next).await?, Attempt::Granted(_)) {
+        if Instant::now() > end {
+            let all = keys(asker).await?;
+            let failure = Failure::new(format!(
+                "{step:?}: request {at}, {when:?}: {status:?}: {answer:?} keeps others out: {all:?}"
+            ));
+            return Err(failure);
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    other.release(&next).await?;
+    // Nor does anything wait behind it.
+    until("nothing is left", async || {
+        let all = keys(asker).await?;
+        Ok(!all.iter().any(|key| key.contains(&format!("/{name}/"))))
+    })
+    .await?;
+    if let Some(kept) = kept {
+        within(SOON, kept.release()).await??;
+    }
+    ensure(
+        store.counts().tickets == 0,
+        format!("{step:?}: {status:?}: a ticket is kept"),
+    )?;
+    Ok(struck)
+}
+
+/// Whatever request of a step fails, and whatever is said of it: the outcome is that of the whole step.
+pub(crate) async fn no_failure_within_a_step_keeps_others_out() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let other = builder(&cluster.ports()).connect().await?;
+    let mut met = BTreeSet::new();
+    for (number, (status, when)) in failures().into_iter().enumerate() {
+        for step in STEPS {
+            for at in 1.. {
+                let name = format!("{step:?}-{number}-{at}");
+                let failing = (step, at, status, when);
+                if !fails(&cluster, &mut asker, &other, &name, failing).await? {
+                    break;
+                }
+                met.insert((format!("{step:?}"), at));
+            }
+        }
+    }
+    // Each of them has at least one.
+    ensure(
+        met.iter().filter(|(_, at)| *at == 1).count() >= STEPS.len() - 1,
+        format!("{met:?}"),
+    )
+}
+
+/// A release that was carried out is no loss, whatever the server says of it.
+pub(crate) async fn a_release_that_was_carried_out_is_no_loss() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    for status in UNKNOWN {
+        let fault = Arc::new(Fault::default());
+        let armed = Arc::clone(&fault);
+        let store = builder(&cluster.ports())
+            .obstacle(move |operation, now| {
+                let strikes = operation == "release" && now == When::After && armed.strikes();
+                Box::pin(async move { if strikes { Err(status) } else { Ok(()) } })
+            })
+            .connect()
+            .await?;
+        let guard = client_of(&store, LONG)?.lock("jobs")?.acquire().await?;
+        fault.left.store(1, Ordering::SeqCst);
+        within(SOON, guard.release()).await??;
+        ensure(fault.struck.load(Ordering::SeqCst) == 1, "it did not fail")?;
+    }
+    Ok(())
+}
+
+/// Deletions take long where a disk is slow, and keep-alives do not: those never wait for these.
+pub(crate) async fn slow_deletions_of_late_keys_delay_no_keep_alive() -> Outcome {
+    const GHOSTS: usize = 8;
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let store = builder(&cluster.ports())
+        .obstacle(|operation, now| {
+            let slow = now == When::Before && ["release", "sweep"].contains(&operation);
+            Box::pin(async move {
+                if slow {
+                    sleep(Duration::from_millis(950)).await;
+                }
+                Ok(())
+            })
+        })
+        .connect()
+        .await?;
+    let guard = client_of(&store, TTL)?.lock("kept")?.acquire().await?;
+    let lease = lease(&store)?;
+    for number in 0..GHOSTS {
+        let options = PutOptions::new().with_lease(lease);
+        let ghost = format!("lockkit/ghost{number}/{lease:x}-99999{number}");
+        asker.put(ghost, "late", Some(options)).await?;
+    }
+    // No loss within the time that one deletion after the other would take.
+    let lost = within(TTL * 3, guard.lost()).await;
+    ensure(lost.is_err(), format!("{lost:?}"))?;
+    until("the late keys are deleted", async || {
+        Ok(keys(&mut asker).await?.len() == 1)
+    })
+    .await?;
+    guard.release().await?;
+    Ok(())
+}
+
+/// The client ends a fixed lease, not the session: it may be extended beyond the session's own.
+pub(crate) async fn an_extension_beyond_the_session_keeps_others_out() -> Outcome {
+    const EXTENDED: Duration = Duration::from_secs(8);
+    let cluster = EtcdCluster::of(1).await?;
+    let one = client(&cluster, TTL).await?.lock("jobs")?;
+    let other = client(&cluster, TTL).await?.lock("jobs")?;
+    let guard = one
+        .with_lease(lockkit_core::Lease::fixed(TTL))?
+        .acquire()
+        .await?;
+    sleep(TTL / 4).await;
+    let start = Instant::now();
+    guard.extend(EXTENDED).await?;
+    let next = within(EXTENDED + SOON, other.acquire()).await??;
+    let kept = start.elapsed();
+    ensure(guard.check().is_err(), "two hold at once")?;
+    ensure(
+        kept > EXTENDED.mul_f64(0.98) && kept < EXTENDED + TTL * 2,
+        format!("others were kept out for {kept:?}"),
+    )?;
+    next.release().await?;
+    Ok(())
+}
+
+/// Each length of a lease has a session of its own, and a renewal says the session's.
+pub(crate) async fn a_renewal_says_the_lease_of_its_own_session() -> Outcome {
+    use lockkit_core::backend::Renewal;
+
+    let cluster = EtcdCluster::of(1).await?;
+    let store = builder(&cluster.ports()).connect().await?;
+    let (short, long) = (ticket("short", TTL)?, ticket("long", LONG)?);
+    let mut holds = Vec::new();
+    for ticket in [short, long] {
+        let granted = store.attempt(&ticket).await?;
+        let Attempt::Granted(grant) = granted else {
+            return Err(Failure::new(format!("{granted:?}")));
+        };
+        ensure(grant.ttl == ticket.ttl, format!("{grant:?}"))?;
+        ensure(grant.since.is_some(), "a grant has no age")?;
+        // Whatever length is asked for, the session keeps its own.
+        holds.push(ticket.with_ttl(LONG * 10));
+    }
+    ensure(store.leases().len() == 2, "they share a lease")?;
+    let renewed = store.renew(&holds).await;
+    for (renewed, session) in renewed.into_iter().zip([TTL, LONG]) {
+        match renewed? {
+            Renewal::Renewed {
+                since: Some(_),
+                ttl,
+            } if ttl == session => {}
+            other => return Err(Failure::new(format!("{other:?}, not {session:?}"))),
+        }
+    }
+    Ok(())
+}
