@@ -23,6 +23,9 @@ use crate::reaper::{Reaper, Reaping};
 use crate::runtime::Runtime;
 use crate::table::Table;
 
+/// What is longer is cut to this, so that no sum of times overflows: thirty years.
+const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 /// Options of a [`LockClient`].
 #[derive(Debug)]
 #[must_use]
@@ -72,7 +75,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// The longest that one request to the store may take. By default 2 seconds.
+    /// The longest that one request to the store may take. By default 2 seconds; not zero.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -106,31 +109,42 @@ impl LockClientBuilder {
     /// Makes the client and starts its tasks.
     ///
     /// # Errors
-    /// - [`Error::NoRuntime`] if there is no runtime.
+    /// - [`Error::NoRuntime`] if there is no runtime, or its time is not enabled.
     /// - [`Error::Unsupported`] if the store cannot honour the lease.
+    /// - [`Error::InvalidOption`] if the request timeout is zero.
     pub fn build(self) -> Result<LockClient> {
         let handle = match self.runtime {
             Some(handle) => handle,
             None => Handle::try_current().map_err(|_| Error::NoRuntime)?,
         };
+        if !has_time(&handle) {
+            return Err(Error::NoRuntime);
+        }
+        if self.timeout.is_zero() {
+            let what = "a request timeout of zero: no store could answer in time".into();
+            return Err(Error::InvalidOption { what });
+        }
+        let timeout = self.timeout.min(LONGEST);
         let capabilities = self.store.capabilities();
-        let (reaper, jobs) = Reaper::new();
+        let runtime = Runtime::new(handle);
         let mut random = self.seed.map_or_else(Rng::new, Rng::with_seed);
+        let (store, clock) = (Arc::clone(&self.store), Arc::clone(&self.clock));
+        let reaping = Reaping::new(store, clock, timeout, random.fork());
         let core = Arc::new(Core {
             id: ClientId::random(),
             lease: self
                 .lease
                 .unwrap_or_else(|| nearest(Lease::default(), &capabilities)),
             max_hold: self.max_hold.filter(|limit| !limit.is_zero()),
-            timeout: self.timeout,
-            outage: self.outage,
+            timeout,
+            outage: self.outage.min(LONGEST),
             clock: self.clock,
-            runtime: Runtime::new(handle),
             keeper: Arc::new(Keeper::new()),
-            reaper,
+            reaper: Reaper::new(reaping, runtime.clone()),
+            runtime,
             table: Table::default(),
             owners: Arc::default(),
-            random: Mutex::new(random.fork()),
+            random: Mutex::new(random),
             ids: AtomicU64::new(0),
             tickets: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -139,19 +153,18 @@ impl LockClientBuilder {
             capabilities,
         });
         core.can_lease(core.lease)?;
-        let reaping = Reaping {
-            store: Arc::clone(&core.store),
-            clock: Arc::clone(&core.clock),
-            timeout: core.timeout,
-            random: Mutex::new(random),
-        };
-        drop(core.runtime.spawn(reaping.run(jobs)));
         drop(
             core.runtime
                 .spawn(Arc::clone(&core.keeper).run(Arc::clone(&core.clock))),
         );
         Ok(LockClient { core })
     }
+}
+
+/// Whether timers work in a runtime. Tokio gives no other way to ask.
+fn has_time(runtime: &Handle) -> bool {
+    let _entered = runtime.enter();
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
 
 /// A renewed lease that the store can do.

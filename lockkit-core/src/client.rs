@@ -17,8 +17,12 @@ use crate::owner::Owner;
 
 /// The client of one store. Cheap to clone; all clones share one keeper and one reaper.
 ///
-/// Made inside a Tokio runtime, whose tasks renew and release; it may be used from other runtimes
-/// too. When that runtime stops, every hold is lost at once.
+/// Made inside a Tokio runtime, which carries out all requests to the store. It may be used from other
+/// runtimes too, which may end or stand still at any moment. When its own runtime stops, every hold is
+/// lost at once.
+///
+/// A client belongs to one process: after a `fork` or when a snapshot of a process is started twice,
+/// make a new one in each. Two copies would have one identity, and the store would take them for one.
 ///
 /// # Examples
 /// ```
@@ -101,8 +105,9 @@ impl LockClient {
     /// # Errors
     /// - [`Error::Backend`](crate::Error::Backend) if the store did not answer.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        let prefix = prefix.to_owned();
         self.core
-            .request("list", self.core.store.list(prefix))
+            .request("list", |store| async move { store.list(&prefix).await })
             .await
     }
 
@@ -114,7 +119,8 @@ impl LockClient {
     }
 
     /// Closes the client: refuses new acquires and fails those that wait; after `grace` ends what is
-    /// still held, with [`LossReason::Shutdown`]; releases everything and stops its tasks.
+    /// still held, with [`LossReason::Shutdown`]; releases everything and stops its tasks. It does not
+    /// wait for holds that were leaked.
     ///
     /// # Errors
     /// - [`Error::Backend`](crate::Error::Backend) if releases were not answered within one request timeout. Their leases

@@ -12,15 +12,14 @@ use tokio::time::timeout;
 use crate::backend::{DistributedLock, Grant, Ticket};
 use crate::capability::{Capabilities, EndsBy, TtlOf};
 use crate::clock::{Clock, Moment};
-use crate::error::{BackendError, Error, LossReason, Result};
+use crate::error::{BackendError, Error, LossReason, Outcome, Result};
 use crate::hold::Hold;
 use crate::holder::{ClientId, HolderId};
 use crate::keeper::Keeper;
 use crate::lease::{Lease, window};
-use crate::lent::Borrowed;
 use crate::mutants::{Broken, Mutant};
 use crate::owner::Owners;
-use crate::reaper::{Before, Job, Outstanding, Reaper, Retired};
+use crate::reaper::{Before, Outstanding, Reaper, Retired};
 use crate::runtime::Runtime;
 use crate::sync::lock;
 use crate::table::{Key, Table};
@@ -114,12 +113,12 @@ impl Core {
         let ends = self
             .lease_ends_it()
             .then(|| self.clock.now() + ticket.ttl + ticket.ttl / 100 + self.timeout);
-        self.reaper.submit(Job::Release(Retired {
+        self.reaper.submit(Retired {
             ticket,
             before,
             ends,
             outstanding,
-        }));
+        });
     }
 
     /// Whether the store ends a hold by itself when nobody renews it.
@@ -140,10 +139,7 @@ impl Core {
     /// Begins to close the client, or goes on with it.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        let lent = self.table.close(|| self.reaper.outstanding());
-        for driver in lent.iter().filter_map(Borrowed::take) {
-            driver.spawn();
-        }
+        self.table.close(|| self.reaper.outstanding());
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -155,21 +151,32 @@ impl Core {
         jitter(&mut lock(&self.random))
     }
 
-    /// Bounds a request that no other policy bounds.
-    pub(crate) async fn request<T>(
+    /// Carries out a request on the client's runtime that no other policy bounds.
+    pub(crate) async fn request<T, F>(
         &self,
         operation: &'static str,
-        request: impl Future<Output = Result<T, BackendError>>,
-    ) -> Result<T> {
+        request: impl FnOnce(Arc<dyn DistributedLock>) -> F,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, BackendError>> + Send + 'static,
+    {
         if Handle::try_current().is_err() {
             return Err(Error::NoRuntime);
         }
-        match timeout(self.timeout, request).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => {
-                Err(BackendError::timeout(self.store.backend(), operation, self.timeout).into())
-            }
-        }
+        let (backend, limit) = (self.store.backend(), self.timeout);
+        let request = request(Arc::clone(&self.store));
+        let bounded = async move {
+            let answer = timeout(limit, request).await;
+            answer.unwrap_or_else(|_| Err(BackendError::timeout(backend, operation, limit)))
+        };
+        Ok(self.runtime.run(bounded).await??)
+    }
+
+    /// What a grant says that came too late to be believed.
+    pub(crate) fn late_grant(&self) -> BackendError {
+        let why = "the grant came when its lease was almost over";
+        BackendError::new(self.store.backend(), "attempt", Outcome::Indeterminate, why)
     }
 
     /// Checks a lease against what the store can do.

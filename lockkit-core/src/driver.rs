@@ -1,13 +1,11 @@
 //! Waits at the store for one local queue, with one ticket at a time, and serves those in it.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use crate::attempt::{AttemptFuture, attempt};
 use crate::backend::{Attempt, Grant, Ticket, Wake, Watch};
@@ -18,26 +16,14 @@ use crate::error::{BackendError, Error, Outcome};
 use crate::guard::Guard;
 use crate::lease::recheck;
 use crate::mutants::Mutant;
-use crate::runtime::Runtime;
-use crate::table::Key;
+use crate::table::{Key, Waiter};
 use crate::waiter::{Look, pause, retry_delay};
 
-/// Where a ticket stands when a driver takes it over.
+/// An attempt that a driver takes over.
 pub(crate) struct Progress {
     pub(crate) ticket: Ticket,
     pub(crate) sent: Moment,
-    pub(crate) step: Step,
-}
-
-pub(crate) enum Step {
-    InFlight(AttemptFuture),
-    Answered(Result<Attempt, BackendError>),
-}
-
-/// Serves one local queue until nobody waits in it.
-pub(crate) struct Driver {
-    runtime: Runtime,
-    service: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub(crate) attempt: AttemptFuture,
 }
 
 /// The local queue that a driver serves.
@@ -49,7 +35,7 @@ struct Line {
 
 /// How the service with one ticket ended.
 enum Served {
-    /// Its grant went to a waiter, or its place was lost: the next waiter needs a new ticket.
+    /// Its grant went to a waiter, or was refused: the next waiter needs a new ticket.
     Next,
     /// Nobody waits any more.
     Done,
@@ -65,8 +51,12 @@ enum Event {
 /// One ticket at the store.
 struct Seat {
     ticket: Ticket,
-    /// When the last acknowledged attempt was written. A pushed grant counts from there.
-    acknowledged: Option<Moment>,
+    /// From when on a pushed grant counts. INV-2. At first the moment at which the first attempt was
+    /// written, for a grant that was not read yet may be as old; then that of the last acknowledged
+    /// attempt before which all wake-ups had been read.
+    since: Option<Moment>,
+    /// Whether all wake-ups had been read when the last attempt was written.
+    all_read: bool,
     /// Whether the store may know the ticket.
     known: bool,
     watch: Option<Box<dyn Watch>>,
@@ -75,30 +65,16 @@ struct Seat {
     failing_since: Option<Instant>,
 }
 
-impl Driver {
-    /// Goes on with a ticket that was attempted for the queue, or begins with a new one.
-    pub(crate) fn new(core: Arc<Core>, key: Key, progress: Option<Progress>) -> Self {
-        let runtime = core.runtime.clone();
-        let line = Line {
-            core,
-            key,
-            done: false,
-        };
-        Self {
-            runtime,
-            service: Box::pin(line.run(progress)),
-        }
-    }
-
-    /// Ready when nobody waits any more.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.service.as_mut().poll(context)
-    }
-
-    pub(crate) fn spawn(self) {
-        // Detached: it ends when nobody waits.
-        drop(self.runtime.spawn(self.service));
-    }
+/// Serves one local queue until nobody waits in it, in a task of the client's runtime: goes on with
+/// an attempt for the queue, or begins with a new ticket.
+pub(crate) fn start(core: &Arc<Core>, key: &Key, progress: Option<Progress>) {
+    let line = Line {
+        core: Arc::clone(core),
+        key: key.clone(),
+        done: false,
+    };
+    // Detached: it ends when nobody waits.
+    drop(core.runtime.spawn(line.run(progress)));
 }
 
 impl Line {
@@ -116,33 +92,37 @@ impl Line {
 
     /// Gets the lock once for the queue.
     async fn serve(&self, progress: Option<Progress>, woken: &Notify) -> Served {
-        let progress = progress.unwrap_or_else(|| self.begin());
-        let mut seat = Seat::new(progress.ticket);
-        let (mut sent, mut step) = (progress.sent, progress.step);
+        let Progress {
+            ticket,
+            mut sent,
+            mut attempt,
+        } = progress.unwrap_or_else(|| self.ask(self.core.ticket(&self.key, true)));
+        let mut seat = Seat::new(ticket);
         loop {
-            let answer = match step {
-                Step::InFlight(attempt) => attempt.await,
-                Step::Answered(answer) => answer,
-            };
-            let pause = match self.settle(&mut seat, answer, sent) {
+            let answer = attempt.await;
+            let mut pause = match self.settle(&mut seat, answer, sent) {
                 Settled::Served(served) => return served,
                 Settled::Pause(pause) => Instant::now() + pause,
             };
-            if self.leave_if_idle(&mut seat) {
+            if self.leave_if_idle(&seat) {
                 return Served::Done;
             }
             self.open_watch(&mut seat).await;
+            seat.all_read = false;
             loop {
                 match self.wait(&mut seat, woken, pause).await {
-                    Event::Again => break,
-                    Event::Woken if self.leave_if_idle(&mut seat) => return Served::Done,
+                    Event::Again => {
+                        seat.all_read = seat.watch.is_some();
+                        break;
+                    }
+                    Event::Woken if self.leave_if_idle(&seat) => return Served::Done,
                     Event::Woken => {}
                     Event::Wake(Ok(Wake::Retry)) => {
                         seat.looks = 0;
                         break;
                     }
                     Event::Wake(Ok(Wake::Granted(grant))) => {
-                        let since = grant.since.or(seat.acknowledged);
+                        let since = grant.since.or(seat.since);
                         match since.and_then(|since| self.deliver(&mut seat, grant, since)) {
                             Some(served) => return served,
                             // The grant is too old to be believed; the attempt will tell.
@@ -151,27 +131,21 @@ impl Line {
                     }
                     Event::Wake(Ok(Wake::Lost(_))) => {
                         self.core.release_later(seat.ticket.clone());
-                        return if self.close_if_idle() {
-                            Served::Done
-                        } else {
-                            Served::Next
-                        };
+                        pause = Instant::now() + self.backoff(&mut seat);
+                        seat.begin_anew(self.core.ticket(&self.key, true));
                     }
                     Event::Wake(Err(_)) => seat.watch = None,
                 }
             }
-            sent = self.core.clock.now();
-            step = Step::InFlight(attempt(&self.core, &seat.ticket));
+            Progress { sent, attempt, .. } = self.ask(seat.ticket.clone());
         }
     }
 
-    fn begin(&self) -> Progress {
-        let ticket = self.core.ticket(&self.key, true);
-        let step = Step::InFlight(attempt(&self.core, &ticket));
+    fn ask(&self, ticket: Ticket) -> Progress {
         Progress {
-            ticket,
             sent: self.core.clock.now(),
-            step,
+            attempt: attempt(&self.core, &ticket),
+            ticket,
         }
     }
 
@@ -182,29 +156,29 @@ impl Line {
         answer: Result<Attempt, BackendError>,
         sent: Moment,
     ) -> Settled {
-        let jitter = self.core.jitter();
+        seat.since.get_or_insert(sent);
         match answer {
             Ok(Attempt::Granted(grant)) => {
-                seat.answered(sent);
-                self.core.table.note_failure(&self.key, None);
                 let since = self.core.since(&grant, sent);
                 match self.deliver(seat, grant, since) {
                     Some(served) => Settled::Served(served),
-                    None => {
-                        seat.errors += 1;
-                        Settled::Pause(retry_delay(seat.errors, jitter))
-                    }
+                    None => self.failed(seat, self.core.late_grant()),
                 }
             }
             Ok(held @ Attempt::Held { .. }) => {
                 seat.answered(sent);
-                seat.errors = 0;
-                self.core.table.note_failure(&self.key, None);
+                let now = Instant::now();
+                self.fail(|waiter| {
+                    waiter.is_late(now).then(|| Error::Timeout {
+                        name: self.key.name.clone(),
+                        waited: now.saturating_duration_since(waiter.joined),
+                    })
+                });
                 let woken = seat.watch.is_some() || self.core.capabilities.waiting == Waiting::Push;
                 let look = Look {
                     looks: seat.looks,
                     woken,
-                    jitter,
+                    jitter: self.core.jitter(),
                 };
                 seat.looks += 1;
                 if self.core.broken.is(Mutant::NoRecheck) {
@@ -218,9 +192,7 @@ impl Line {
 
     fn failed(&self, seat: &mut Seat, error: BackendError) -> Settled {
         if error.outcome() == Outcome::Rejected {
-            self.core
-                .table
-                .fail(&self.key, &Error::Backend(error), |_| true);
+            self.fail(|_| Some(error.clone().into()));
             if seat.known {
                 self.core.release_later(seat.ticket.clone());
             }
@@ -233,15 +205,26 @@ impl Line {
         seat.known |= error.outcome() == Outcome::Indeterminate;
         let (now, outage) = (Instant::now(), self.core.outage);
         let since = *seat.failing_since.get_or_insert(now);
-        self.core.table.note_failure(&self.key, Some(error.clone()));
-        self.core
-            .table
-            .fail(&self.key, &Error::Backend(error), |waiter| {
-                !waiter.bounded && now.saturating_duration_since(since.max(waiter.joined)) >= outage
-            });
+        self.fail(|waiter| {
+            let out = now.saturating_duration_since(since.max(waiter.joined)) >= outage;
+            let gives_up = waiter.is_late(now) || (waiter.deadline.is_none() && out);
+            gives_up.then(|| error.clone().into())
+        });
+        let pause = self.backoff(seat);
+        Settled::Pause(pause.min(recheck(&self.core.capabilities, seat.ticket.ttl)))
+    }
+
+    /// How long to wait before the next attempt after a failure.
+    fn backoff(&self, seat: &mut Seat) -> Duration {
         let pause = retry_delay(seat.errors, self.core.jitter());
         seat.errors += 1;
-        Settled::Pause(pause.min(recheck(&self.core.capabilities, seat.ticket.ttl)))
+        pause
+    }
+
+    /// Tells waiters why they wait in vain.
+    fn fail(&self, error: impl Fn(&Waiter) -> Option<Error>) {
+        let table = &self.core.table;
+        table.fail(&self.key, error, || self.core.reaper.outstanding());
     }
 
     /// Gives the lock to the first waiter that is still there. `None` if the window has closed.
@@ -288,7 +271,7 @@ impl Line {
     }
 
     /// Withdraws the ticket and ends the queue if nobody waits or the client closes.
-    fn leave_if_idle(&self, seat: &mut Seat) -> bool {
+    fn leave_if_idle(&self, seat: &Seat) -> bool {
         let core = &self.core;
         self.fail_if_closing();
         let Ok(leaving) = core.table.close_if_idle(&self.key) else {
@@ -305,7 +288,7 @@ impl Line {
     /// Nobody of a client that closes is given anything.
     fn fail_if_closing(&self) {
         if self.core.is_closing() {
-            self.core.table.fail(&self.key, &Error::Shutdown, |_| true);
+            self.fail(|_| Some(Error::Shutdown));
         }
     }
 
@@ -320,16 +303,24 @@ impl Line {
         }
         if capabilities.waiting == Waiting::Push || capabilities.tells_loss {
             // Without a watch the waiter polls, and tries to open one again at its next look.
-            let opening = timeout(self.core.timeout, self.core.store.watch(&seat.ticket));
+            let limit = self.until(Instant::now() + self.core.timeout);
+            let opening = timeout_at(limit, self.core.store.watch(&seat.ticket));
             seat.watch = opening.await.ok().and_then(Result::ok);
         }
     }
 
+    /// A moment, or the first deadline of a waiter if that is earlier: the store is asked once more
+    /// then, so that who gives up knows why.
+    fn until(&self, moment: Instant) -> Instant {
+        let deadline = self.core.table.first_deadline(&self.key);
+        deadline.map_or(moment, |deadline| moment.min(deadline))
+    }
+
     async fn wait(&self, seat: &mut Seat, woken: &Notify, until: Instant) -> Event {
-        let until = match (&seat.watch, self.core.capabilities.waiting) {
+        let until = self.until(match (&seat.watch, self.core.capabilities.waiting) {
             (None, Waiting::Push) => until.min(Instant::now() + self.core.capabilities.poll.max),
             _ => until,
-        };
+        });
         let wake = async {
             match &mut seat.watch {
                 Some(watch) => watch.changed().await,
@@ -363,7 +354,8 @@ impl Seat {
     const fn new(ticket: Ticket) -> Self {
         Self {
             ticket,
-            acknowledged: None,
+            since: None,
+            all_read: false,
             known: false,
             watch: None,
             looks: 0,
@@ -372,9 +364,25 @@ impl Seat {
         }
     }
 
+    /// The store has said that others hold.
     fn answered(&mut self, sent: Moment) {
+        // Not with the first answer, or a store that loses every place would be asked without a pause.
+        if self.known {
+            self.errors = 0;
+        }
         self.known = true;
-        self.acknowledged = Some(sent);
+        if self.all_read {
+            self.since = Some(sent);
+        }
         self.failing_since = None;
+    }
+
+    /// Goes on with another ticket, after the place of this one was lost.
+    fn begin_anew(&mut self, ticket: Ticket) {
+        self.ticket = ticket;
+        self.since = None;
+        self.known = false;
+        self.watch = None;
+        self.looks = 0;
     }
 }

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::time::timeout;
-
-use crate::backend::{Grant, Renewal, Ticket, Watch};
+use crate::backend::{DistributedLock, Grant, Renewal, Ticket, Watch};
 use crate::capability::TtlOf;
 use crate::clock::Moment;
 use crate::core::Core;
@@ -197,13 +195,11 @@ impl Guard {
             hold.ticket.clone()
         };
         let sent = core.clock.now();
-        let answer = timeout(
-            core.timeout,
-            core.store.renew(std::slice::from_ref(&ticket)),
-        )
-        .await;
+        let renew =
+            |store: Arc<dyn DistributedLock>| async move { Ok(store.renew(&[ticket]).await) };
+        let mut answers = core.request("renew", renew).await?;
         let failed = || BackendError::timeout(core.store.backend(), "renew", core.timeout);
-        match answer.map_err(|_| failed())?.pop() {
+        match answers.pop() {
             Some(Ok(Renewal::Renewed { ttl: set, .. })) if per_hold && set < ttl => {
                 hold.extended(sent, set)?;
                 let what = format!("a lease of {ttl:?}: the store has set {set:?}");
@@ -263,7 +259,7 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// Hands the ticket of the last guard to the reaper. Never blocks, spawns or panics. INV-8.
+    /// Hands the ticket of the last guard to the reaper. Never blocks or panics. INV-8.
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
         match hold.drop_guard() {

@@ -178,7 +178,7 @@ impl Hold {
             task.abort();
         }
         self.core.keeper.remove(self);
-        self.core.table.hold_ended(&self.ticket.name);
+        self.core.table.hold_ended(&self.ticket.name, ending.left);
         if let Some(owner) = self.owner {
             self.core.owners.forget(&self.ticket.name, owner, self);
         }
@@ -239,6 +239,7 @@ impl Hold {
             state.stop_renewing(self);
             let event = state.next_event();
             drop(state);
+            self.core.table.hold_left();
             self.core.keeper.put(self, event);
             return Ok(Last::No);
         }

@@ -28,7 +28,6 @@ mod hold;
 mod holder;
 mod keeper;
 mod lease;
-mod lent;
 mod lock;
 pub mod memory;
 #[cfg(feature = "mutants")]

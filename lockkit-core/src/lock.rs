@@ -116,8 +116,8 @@ impl Lock {
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves neither a hold nor a place in the queue behind; both
-    /// are given up in the background. Keep polling it while it waits: a place that nobody looks after
-    /// may be lost, and is taken anew, behind the others, when the future is polled again.
+    /// are given up in the background. Keep polling it until then: other tasks of this client may wait
+    /// for the answer to its first request, and a lock that was granted is held.
     ///
     /// # Cost
     /// One round trip when the lock is free, none when the owner holds it.
@@ -127,8 +127,11 @@ impl Lock {
 
     /// Waits for the lock, but not longer than `limit`.
     ///
+    /// When the time is up the store is asked once more, which takes a round trip, or at most one
+    /// request timeout of a store that does not answer.
+    ///
     /// # Errors
-    /// - [`Error::Timeout`] if others held it all the time.
+    /// - [`Error::Timeout`] if others held it all the time and still do.
     /// - [`Error::Backend`] if the store refused the request, or was failing when the time was up.
     /// - [`Error::Shutdown`] and [`Error::NoRuntime`] as in [`acquire`](Self::acquire).
     ///
@@ -290,8 +293,9 @@ impl Lock {
     /// # Errors
     /// - [`Error::Backend`] if the store did not answer.
     pub async fn inspect(&self) -> Result<Option<LockState>> {
+        let name = self.name.clone();
         self.core
-            .request("inspect", self.core.store.inspect(&self.name))
+            .request("inspect", |store| async move { store.inspect(&name).await })
             .await
     }
 
@@ -303,8 +307,11 @@ impl Lock {
     /// # Errors
     /// - [`Error::Backend`] if the store did not answer.
     pub async fn break_lock(&self) -> Result<Option<LockState>> {
+        let name = self.name.clone();
         self.core
-            .request("break_lock", self.core.store.break_lock(&self.name))
+            .request("break_lock", |store| async move {
+                store.break_lock(&name).await
+            })
             .await
     }
 

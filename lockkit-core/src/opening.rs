@@ -9,13 +9,11 @@ use crate::attempt::{AttemptFuture, attempt};
 use crate::backend::{Attempt, Ticket};
 use crate::clock::Moment;
 use crate::core::Core;
-use crate::driver::{Driver, Progress, Step};
-use crate::error::{Error, Outcome, Result};
+use crate::driver::{self, Progress};
+use crate::error::{BackendError, Error, Outcome, Result};
 use crate::guard::Guard;
-use crate::lent::Lent;
 use crate::mutants::Mutant;
-use crate::reaper::Job;
-use crate::table::{Key, Turn, Waiter, Wish};
+use crate::table::{Key, Waiter, Wish};
 
 /// A caller that waits for a lock.
 pub(crate) struct Caller {
@@ -29,21 +27,21 @@ pub(crate) struct Caller {
 impl Caller {
     /// Waits for the lock, behind the other callers of this client.
     pub(crate) async fn acquire(self) -> Result<Guard> {
+        // A caller on another runtime may end or stand still at any moment: it only waits.
+        let attempts = self.core.runtime.is_current();
         let mut place = None;
-        let turn = self.core.table.enter(&self.key, || {
+        let first = self.core.table.enter(&self.key, attempts, || {
             let (waiter, behind) = self.waiter();
             place = Some(behind);
             waiter
         });
-        match (turn, place) {
-            (Turn::Behind(lent), Some(place)) => {
-                if let Some(driver) = lent.take() {
-                    driver.spawn();
-                }
-                self.wait(place).await
-            }
-            _ => self.open().await,
+        let Some(place) = place else {
+            return self.open().await;
+        };
+        if first {
+            driver::start(&self.core, &self.key, None);
         }
+        self.wait(place).await
     }
 
     /// Attempts for the queue.
@@ -58,12 +56,7 @@ impl Caller {
             attempt: Some(attempt(&self.core, &ticket)),
             ticket,
         };
-        let answer = tokio::select! {
-            biased;
-            answer = opening.answer() => answer,
-            // No time to wait at all is a try: the attempt itself may take as long as a request.
-            () = until(self.deadline.filter(|end| *end > self.began)) => return Err(self.too_late()),
-        };
+        let answer = opening.answer().await;
         let (ticket, sent) = (opening.ticket.clone(), opening.sent);
         drop(opening);
         match answer {
@@ -74,7 +67,7 @@ impl Caller {
                 let others = self.core.table.first_got_it(&self.key);
                 let guard = Guard::begin(&self.core, ticket, grant, since, self.wish, None);
                 if others {
-                    Driver::new(Arc::clone(&self.core), self.key.clone(), None).spawn();
+                    driver::start(&self.core, &self.key, None);
                 }
                 if self.core.is_closing() {
                     return Err(Error::Shutdown);
@@ -84,27 +77,21 @@ impl Caller {
             Err(error) if error.outcome() == Outcome::Rejected => {
                 // Others who came meanwhile find out for themselves.
                 if self.core.table.close_if_idle(&self.key).is_err() {
-                    Driver::new(Arc::clone(&self.core), self.key.clone(), None).spawn();
+                    driver::start(&self.core, &self.key, None);
                 }
                 Err(Error::Backend(error))
             }
             answer => {
                 drop(attempting);
-                let (waiter, mut place) = self.waiter();
-                let step = Step::Answered(answer);
-                let progress = Progress { ticket, sent, step };
-                let driver = Driver::new(Arc::clone(&self.core), self.key.clone(), Some(progress));
-                let lent = Lent::new(driver);
-                let alone = self
-                    .core
-                    .table
-                    .first_must_wait(&self.key, waiter, lent.to_others());
-                // The timers of another runtime may end before the client does.
-                if alone && self.core.runtime.is_current() {
-                    place.lent = Some(lent);
-                } else if let Some(driver) = lent.take() {
-                    driver.spawn();
-                }
+                let (waiter, place) = self.waiter();
+                self.core.table.first_must_wait(&self.key, waiter);
+                let attempt: AttemptFuture = Box::pin(async { answer });
+                let progress = Progress {
+                    ticket,
+                    sent,
+                    attempt,
+                };
+                driver::start(&self.core, &self.key, Some(progress));
                 self.wait(place).await
             }
         }
@@ -116,50 +103,34 @@ impl Caller {
         let waiter = Waiter {
             id,
             joined: self.began,
-            bounded: self.deadline.is_some(),
+            deadline: self.deadline,
             wish: self.wish,
             reply,
         };
-        (
-            waiter,
-            Place {
-                core: Arc::clone(&self.core),
-                key: self.key.clone(),
-                id,
-                receiver,
-                lent: None,
-            },
-        )
+        let place = Place {
+            core: Arc::clone(&self.core),
+            key: self.key.clone(),
+            id,
+            receiver,
+        };
+        (waiter, place)
     }
 
+    /// Waits for the driver's answer. It keeps the deadline; what is counted here is that of a
+    /// client whose runtime stands still.
     async fn wait(self, mut place: Place) -> Result<Guard> {
-        let (receiver, lent) = (&mut place.receiver, &place.lent);
-        let drive = async {
-            match lent {
-                Some(lent) => lent.drive(&self.core.reaper).await,
-                None => std::future::pending().await,
-            }
-        };
+        let limit = self.core.timeout;
+        let end = self.deadline.and_then(|end| end.checked_add(limit));
         tokio::select! {
             biased;
-            answer = &mut *receiver => answer.unwrap_or(Err(Error::Shutdown)),
-            never = drive => match never {},
-            () = until(self.deadline) => {
-                receiver.close();
+            answer = &mut place.receiver => answer.unwrap_or(Err(Error::Shutdown)),
+            () = until(end) => {
+                place.receiver.close();
                 // It may have come in this very moment.
-                receiver.try_recv().unwrap_or_else(|_| Err(self.too_late()))
+                place.receiver.try_recv().unwrap_or_else(|_| {
+                    Err(BackendError::timeout(self.core.store.backend(), "attempt", limit).into())
+                })
             }
-        }
-    }
-
-    /// What a caller hears whose deadline passed: that others held the lock, or that the store failed.
-    fn too_late(&self) -> Error {
-        match self.core.table.failure(&self.key) {
-            Some(failure) => Error::Backend(failure),
-            None => Error::Timeout {
-                name: self.key.name.clone(),
-                waited: self.began.elapsed(),
-            },
         }
     }
 }
@@ -178,8 +149,6 @@ struct Place {
     key: Key,
     id: u64,
     receiver: oneshot::Receiver<Result<Guard>>,
-    /// The driver, while it waits alone.
-    lent: Option<Lent>,
 }
 
 impl Drop for Place {
@@ -187,10 +156,6 @@ impl Drop for Place {
         self.core
             .table
             .leave(&self.key, self.id, || self.core.reaper.outstanding());
-        // It withdraws the ticket, or serves those who have come meanwhile.
-        if let Some(driver) = self.lent.take().and_then(|lent| lent.take()) {
-            self.core.reaper.submit(Job::Drive(driver));
-        }
     }
 }
 
@@ -205,7 +170,7 @@ struct Opening {
 }
 
 impl Opening {
-    async fn answer(&mut self) -> Result<Attempt, crate::BackendError> {
+    async fn answer(&mut self) -> Result<Attempt, BackendError> {
         let answer = match &mut self.attempt {
             Some(attempt) => attempt.await,
             None => std::future::pending().await,
@@ -230,9 +195,8 @@ impl Drop for Opening {
         let progress = Progress {
             ticket: self.ticket.clone(),
             sent: self.sent,
-            step: Step::InFlight(attempt),
+            attempt,
         };
-        let driver = Driver::new(Arc::clone(&self.core), self.key.clone(), Some(progress));
-        self.core.reaper.submit(Job::Drive(driver));
+        driver::start(&self.core, &self.key, Some(progress));
     }
 }

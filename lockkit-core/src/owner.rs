@@ -96,6 +96,10 @@ impl Claim {
     pub(crate) fn held(mut self, hold: &Arc<Hold>) {
         lock(&self.owners.0).insert(self.key.clone(), Slot::Held(Arc::downgrade(hold)));
         self.held = true;
+        // A hold that ended before it stood here has not been forgotten.
+        if hold.check().is_err() {
+            self.owners.forget(&self.key.0, self.key.1, hold);
+        }
     }
 }
 
@@ -105,5 +109,24 @@ impl Drop for Claim {
             lock(&self.owners.0).remove(&self.key);
         }
         self.done.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LockClient, LossReason, memory::MemoryStore};
+
+    #[tokio::test]
+    async fn a_hold_that_ended_at_once_leaves_nothing() {
+        let client = LockClient::new(MemoryStore::new()).unwrap();
+        let guard = client.lock("a").unwrap().acquire().await.unwrap();
+        let owners = &client.core.owners;
+        let Entry::Claimed(claim) = owners.enter(guard.name(), 1) else {
+            panic!("nobody holds")
+        };
+        guard.hold().lose(LossReason::Expired);
+        claim.held(guard.hold());
+        assert!(lock(&owners.0).is_empty());
     }
 }

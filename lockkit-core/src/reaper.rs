@@ -1,35 +1,29 @@
 //! Releases what nobody holds any more, in the background: tickets of dropped guards, of lost holds
 //! and of cancelled acquires.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
-use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use crate::backend::{DistributedLock, Ticket};
 use crate::clock::{Clock, Moment};
-use crate::driver::Driver;
+use crate::error::Outcome;
+use crate::runtime::Runtime;
 use crate::sync::lock;
 use crate::waiter::{jitter, retry_delay};
 
-/// At most this many releases are in flight at once.
+/// At most this many requests are in flight at once.
 const IN_FLIGHT: usize = 256;
+/// So much more seldom a release is repeated that the store has refused for good.
+const SELDOM: u32 = 30;
 
 /// Carries on a request whose caller has gone; answers whether the ticket is still to be released.
 pub(crate) type Before = Pin<Box<dyn Future<Output = bool> + Send>>;
-
-pub(crate) enum Job {
-    /// Release a ticket, after what is still in flight for it.
-    Release(Retired),
-    /// Go on with a local queue whose first caller has gone.
-    Drive(Driver),
-}
 
 /// A ticket that is to be released.
 pub(crate) struct Retired {
@@ -41,19 +35,10 @@ pub(crate) struct Retired {
     pub(crate) outstanding: Outstanding,
 }
 
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Release(retired) => f.debug_tuple("Release").field(&retired.ticket).finish(),
-            Self::Drive(_) => f.write_str("Drive"),
-        }
-    }
-}
-
 /// The client's end of the reaper.
-#[derive(Debug)]
 pub(crate) struct Reaper {
-    jobs: mpsc::UnboundedSender<Job>,
+    reaping: Arc<Reaping>,
+    runtime: Runtime,
     pending: Arc<Pending>,
     /// What may still bring a hold of which nothing is outstanding yet.
     attempts: Arc<Pending>,
@@ -97,16 +82,13 @@ impl Drop for Outstanding {
 }
 
 impl Reaper {
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Job>) {
-        let (jobs, receiver) = mpsc::unbounded_channel();
-        (
-            Self {
-                jobs,
-                pending: Arc::default(),
-                attempts: Arc::default(),
-            },
-            receiver,
-        )
+    pub(crate) fn new(reaping: Reaping, runtime: Runtime) -> Self {
+        Self {
+            reaping: Arc::new(reaping),
+            runtime,
+            pending: Arc::default(),
+            attempts: Arc::default(),
+        }
     }
 
     pub(crate) fn outstanding(&self) -> Outstanding {
@@ -118,15 +100,14 @@ impl Reaper {
         Pending::add(&self.attempts)
     }
 
-    /// Hands a job over. Never blocks, spawns or panics (INV-8); without a runtime the job is
-    /// dropped, and the lease ends what it would have released.
-    pub(crate) fn submit(&self, job: Job) {
-        let _ = self.jobs.send(job);
-    }
-
-    /// Whether its task has ended with the client's runtime.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.jobs.is_closed()
+    /// Releases a ticket in a task of the client's runtime. Never blocks or panics (INV-8); where that
+    /// runtime has stopped, the lease ends what would have been released.
+    pub(crate) fn submit(&self, retired: Retired) {
+        // Detached: it ends when the store answers, or the lease has ended.
+        drop(
+            self.runtime
+                .spawn(Arc::clone(&self.reaping).release(retired)),
+        );
     }
 
     /// Waits until nothing is outstanding.
@@ -141,57 +122,65 @@ impl Reaper {
     }
 }
 
-/// What the reaper's task needs; not the client, which ends when its last handle and guard are gone.
+/// What a release needs; not the client, which ends when its last handle and guard are gone.
 pub(crate) struct Reaping {
     pub(crate) store: Arc<dyn DistributedLock>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) timeout: Duration,
     pub(crate) random: Mutex<Rng>,
+    turns: Semaphore,
 }
 
 impl Reaping {
-    fn jitter(&self) -> f64 {
-        jitter(&mut lock(&self.random))
-    }
-
-    /// The reaper's task: ends when the client is gone and everything is released.
-    pub(crate) async fn run(self, mut jobs: mpsc::UnboundedReceiver<Job>) {
-        let this = Arc::new(self);
-        let mut releases = JoinSet::new();
-        while let Some(job) = jobs.recv().await {
-            match job {
-                Job::Drive(driver) => driver.spawn(),
-                Job::Release(retired) => {
-                    while releases.len() >= IN_FLIGHT {
-                        releases.join_next().await;
-                    }
-                    while releases.try_join_next().is_some() {}
-                    let this = Arc::clone(&this);
-                    releases.spawn(async move {
-                        let _outstanding = retired.outstanding;
-                        this.release(&retired.ticket, retired.before, retired.ends)
-                            .await;
-                    });
-                }
-            }
+    pub(crate) const fn new(
+        store: Arc<dyn DistributedLock>,
+        clock: Arc<dyn Clock>,
+        timeout: Duration,
+        random: Rng,
+    ) -> Self {
+        Self {
+            store,
+            clock,
+            timeout,
+            random: Mutex::new(random),
+            turns: Semaphore::const_new(IN_FLIGHT),
         }
-        while releases.join_next().await.is_some() {}
     }
 
     /// Repeats the release until the store answers, or the lease has ended.
-    async fn release(&self, ticket: &Ticket, before: Option<Before>, ends: Option<Moment>) {
-        if let Some(before) = before
+    async fn release(self: Arc<Self>, retired: Retired) {
+        let _outstanding = retired.outstanding;
+        if let Some(before) = retired.before
             && !before.await
         {
             return;
         }
         let mut errors = 0;
-        while ends.is_none_or(|ends| self.clock.now() < ends) {
-            if let Ok(Ok(_)) = timeout(self.timeout, self.store.release(ticket)).await {
-                return;
+        while retired.ends.is_none_or(|ends| self.clock.now() < ends) {
+            let error = match self.ask(&retired.ticket).await {
+                Ok(()) => return,
+                Err(outcome) => outcome,
+            };
+            let mut pause = retry_delay(errors, jitter(&mut lock(&self.random)));
+            if error == Outcome::Rejected {
+                pause *= SELDOM;
             }
-            sleep(retry_delay(errors, self.jitter())).await;
+            if let Some(ends) = retired.ends {
+                pause = pause.min(ends.since(self.clock.now()));
+            }
+            sleep(pause).await;
             errors += 1;
+        }
+    }
+
+    /// Asks once, when it has its turn, which it keeps for this request only.
+    async fn ask(&self, ticket: &Ticket) -> Result<(), Outcome> {
+        // Never closed.
+        let _turn = self.turns.acquire().await;
+        match timeout(self.timeout, self.store.release(ticket)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.outcome()),
+            Err(_) => Err(Outcome::Indeterminate),
         }
     }
 }

@@ -37,7 +37,12 @@ impl Releasing {
         }
     }
 
-    pub(crate) async fn finish(mut self, hold: &Arc<Hold>) -> Result<()> {
+    pub(crate) async fn finish(self, hold: &Arc<Hold>) -> Result<()> {
+        let (runtime, hold) = (self.core.runtime.clone(), Arc::clone(hold));
+        runtime.run(async move { self.ask(&hold).await }).await?
+    }
+
+    async fn ask(mut self, hold: &Hold) -> Result<()> {
         let answer = match &mut self.steps {
             Some(steps) => steps.await,
             None => return Ok(()),

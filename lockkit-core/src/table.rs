@@ -4,7 +4,6 @@
 //! many they are; behind it they stand in a local queue, first come, first served.
 
 use std::collections::{HashMap, VecDeque};
-use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,10 +11,9 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::backend::Mode;
-use crate::error::{BackendError, Error, Result};
+use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::lease::Lease;
-use crate::lent::Borrowed;
 use crate::name::LockName;
 use crate::reaper::Outstanding;
 use crate::sync::lock;
@@ -41,10 +39,16 @@ pub(crate) struct Wish {
 pub(crate) struct Waiter {
     pub(crate) id: u64,
     pub(crate) joined: Instant,
-    /// Whether it has a deadline of its own; without one it gives up after an outage.
-    pub(crate) bounded: bool,
+    /// Without one it gives up after an outage.
+    pub(crate) deadline: Option<Instant>,
     pub(crate) wish: Wish,
     pub(crate) reply: oneshot::Sender<Result<Guard>>,
+}
+
+impl Waiter {
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
 }
 
 #[derive(Debug)]
@@ -52,15 +56,12 @@ struct Queue {
     mode: Mode,
     ttl: Duration,
     waiters: VecDeque<Waiter>,
-    /// Tells the driver that nobody waits any more, or that the client closes.
+    /// Tells the driver that nobody waits any more, that another deadline came in, or that the
+    /// client closes.
     wake: Arc<Notify>,
-    /// The last failure of the store, for waiters whose deadline passes during an outage.
-    failure: Option<BackendError>,
     /// Counts the withdrawal of a queue that everybody has left, or is to leave, as unfinished work of
     /// the client.
     leaving: Option<Outstanding>,
-    /// The driver, if the caller that waits alone has it.
-    lent: Borrowed,
 }
 
 #[derive(Debug, Default)]
@@ -72,38 +73,34 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: Mutex<HashMap<LockName, Entry>>,
-    /// How many holds all entries have.
+    /// How many holds there are that were not left to their leases.
     holds: watch::Sender<usize>,
 }
 
-/// How a caller enters a queue.
-pub(crate) enum Turn {
-    /// Nobody of this client waits: the caller attempts by itself, for the queue.
-    First,
-    /// It stands behind others, whose driver must not depend on one of them.
-    Behind(Borrowed),
-}
-
 impl Table {
-    /// Joins the queue of `key`; `waiter` is asked for only if the caller stands behind others.
-    pub(crate) fn enter(&self, key: &Key, waiter: impl FnOnce() -> Waiter) -> Turn {
+    /// Joins the queue of `key`; answers whether the caller is the first. One that `attempts` by
+    /// itself, for the queue, is no `waiter` then.
+    pub(crate) fn enter(&self, key: &Key, attempts: bool, waiter: impl FnOnce() -> Waiter) -> bool {
         let mut entries = lock(&self.entries);
         let entry = entries.entry(key.name.clone()).or_default();
         if let Some(queue) = entry.queue(key) {
-            queue.waiters.push_back(waiter());
+            let waiter = waiter();
+            if waiter.deadline.is_some() {
+                queue.wake.notify_one();
+            }
+            queue.waiters.push_back(waiter);
             queue.leaving = None;
-            return Turn::Behind(mem::take(&mut queue.lent));
+            return false;
         }
+        let waiters = (!attempts).then(waiter).into_iter().collect();
         entry.queues.push(Queue {
             mode: key.mode,
             ttl: key.ttl,
-            waiters: VecDeque::new(),
+            waiters,
             wake: Arc::new(Notify::new()),
-            failure: None,
             leaving: None,
-            lent: Borrowed::default(),
         });
-        Turn::First
+        true
     }
 
     /// Whether any task of this client holds or waits for `name`. A queue that everybody has left
@@ -121,7 +118,14 @@ impl Table {
         self.holds.send_modify(|holds| *holds += 1);
     }
 
-    pub(crate) fn hold_ended(&self, name: &LockName) {
+    /// Nobody gives this hold back: its lease ends it.
+    pub(crate) fn hold_left(&self) {
+        self.holds
+            .send_modify(|holds| *holds = holds.saturating_sub(1));
+    }
+
+    /// `left`: to its lease, some time ago.
+    pub(crate) fn hold_ended(&self, name: &LockName, left: bool) {
         let mut entries = lock(&self.entries);
         if let Some(entry) = entries.get_mut(name) {
             entry.holds = entry.holds.saturating_sub(1);
@@ -130,11 +134,12 @@ impl Table {
             }
         }
         drop(entries);
-        self.holds
-            .send_modify(|holds| *holds = holds.saturating_sub(1));
+        if !left {
+            self.hold_left();
+        }
     }
 
-    /// Waits until this client holds nothing.
+    /// Waits until this client holds nothing but what was left to its lease.
     pub(crate) async fn nothing_held(&self) {
         // It fails only without a sender, and that is in `self`.
         let _ = self.holds.subscribe().wait_for(|holds| *holds == 0).await;
@@ -159,14 +164,8 @@ impl Table {
     }
 
     /// The caller that attempted for the queue must wait after all, before those who came later.
-    /// Answers whether it waits alone; the driver is lent to it then.
-    pub(crate) fn first_must_wait(&self, key: &Key, waiter: Waiter, lent: Borrowed) -> bool {
-        let waits = self.with(key, |queue| {
-            queue.waiters.push_front(waiter);
-            queue.lent = lent;
-            queue.waiters.len() == 1
-        });
-        waits.unwrap_or(false)
+    pub(crate) fn first_must_wait(&self, key: &Key, waiter: Waiter) {
+        self.with(key, |queue| queue.waiters.push_front(waiter));
     }
 
     /// The caller that attempted for the queue has gone; if nobody stands behind it, `leaving`
@@ -230,28 +229,42 @@ impl Table {
         drop(queue);
     }
 
-    /// Answers `error` to the waiters that `gives_up` chooses.
-    pub(crate) fn fail(&self, key: &Key, error: &Error, gives_up: impl Fn(&Waiter) -> bool) {
-        let failed: VecDeque<_> = self
-            .with(key, |queue| {
-                let (failed, kept) = queue.waiters.drain(..).partition(|waiter| gives_up(waiter));
-                queue.waiters = kept;
-                failed
-            })
-            .unwrap_or_default();
-        for waiter in failed {
+    /// Answers an error to the waiters for which there is one. If nobody is left, `leaving` counts
+    /// until the ticket of the queue is withdrawn.
+    pub(crate) fn fail(
+        &self,
+        key: &Key,
+        error: impl Fn(&Waiter) -> Option<Error>,
+        leaving: impl FnOnce() -> Outstanding,
+    ) {
+        let mut failed = Vec::new();
+        self.with(key, |queue| {
+            for waiter in std::mem::take(&mut queue.waiters) {
+                match error(&waiter) {
+                    Some(error) => failed.push((waiter.reply, error)),
+                    None => queue.waiters.push_back(waiter),
+                }
+            }
+            if queue.waiters.is_empty() && !failed.is_empty() {
+                queue.leaving.get_or_insert_with(leaving);
+            }
+        });
+        for (reply, error) in failed {
             // A receiver that has gone does not need the error.
-            let _ = waiter.reply.send(Err(error.clone()));
+            let _ = reply.send(Err(error));
         }
     }
 
-    /// Notes, or forgets, the last failure of the store.
-    pub(crate) fn note_failure(&self, key: &Key, failure: Option<BackendError>) {
-        self.with(key, |queue| queue.failure = failure);
-    }
-
-    pub(crate) fn failure(&self, key: &Key) -> Option<BackendError> {
-        self.with(key, |queue| queue.failure.clone()).flatten()
+    /// When the first of the waiters gives up.
+    pub(crate) fn first_deadline(&self, key: &Key) -> Option<Instant> {
+        let first = |queue: &mut Queue| {
+            queue
+                .waiters
+                .iter()
+                .filter_map(|waiter| waiter.deadline)
+                .min()
+        };
+        self.with(key, first).flatten()
     }
 
     /// What wakes the driver of a queue.
@@ -259,18 +272,13 @@ impl Table {
         self.with(key, |queue| Arc::clone(&queue.wake))
     }
 
-    /// Wakes every driver: the client closes. What they withdraw counts as unfinished work. Answers
-    /// those that are lent, whose callers may not poll them.
-    pub(crate) fn close(&self, leaving: impl Fn() -> Outstanding) -> Vec<Borrowed> {
+    /// Wakes every driver: the client closes. What they withdraw counts as unfinished work.
+    pub(crate) fn close(&self, leaving: impl Fn() -> Outstanding) {
         let mut entries = lock(&self.entries);
-        let queues = entries.values_mut().flat_map(|entry| &mut entry.queues);
-        queues
-            .map(|queue| {
-                queue.leaving.get_or_insert_with(&leaving);
-                queue.wake.notify_one();
-                mem::take(&mut queue.lent)
-            })
-            .collect()
+        for queue in entries.values_mut().flat_map(|entry| &mut entry.queues) {
+            queue.leaving.get_or_insert_with(&leaving);
+            queue.wake.notify_one();
+        }
     }
 
     fn with<T>(&self, key: &Key, act: impl FnOnce(&mut Queue) -> T) -> Option<T> {

@@ -6,8 +6,9 @@ use crate::holder::{ClientId, HolderId};
 
 /// Of so many clients the tickets are remembered; the one that was idle longest is forgotten.
 const CLIENTS: usize = 1024;
-/// So many tickets of a client may stand between released ones: neighbours melt together, and a client
-/// that has released all its tickets costs one range, however many there were.
+/// So many ranges of released tickets are kept of a client. Neighbours melt together, so a client that
+/// has released all its tickets costs one. A try that found the lock held leaves a gap, for it is not
+/// released: at worst this is 2 MB for a client.
 const RANGES: usize = 65_536;
 
 /// The tickets that were released, in the memory of a store: a late attempt of one must not become a

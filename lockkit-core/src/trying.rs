@@ -39,7 +39,15 @@ impl Trying {
     }
 
     /// Asks until the store answers, for as long as one request may take.
-    pub(crate) async fn finish(mut self, wish: Wish) -> Result<Option<Guard>> {
+    pub(crate) async fn finish(self, wish: Wish) -> Result<Option<Guard>> {
+        let runtime = self.core.runtime.clone();
+        // A task may go on without its caller; `drain` waits for it then, and for its guard.
+        let outstanding = (!runtime.is_current()).then(|| self.core.reaper.outstanding());
+        let request = async move { (self.ask(wish).await, outstanding) };
+        runtime.run(request).await?.0
+    }
+
+    async fn ask(mut self, wish: Wish) -> Result<Option<Guard>> {
         let give_up = Instant::now() + self.core.timeout;
         let mut errors = 0;
         loop {
@@ -49,7 +57,7 @@ impl Trying {
                 Ok(Attempt::Granted(grant)) => match self.begin(grant, sent, wish) {
                     Some(_) if self.core.is_closing() => return Err(Error::Shutdown),
                     Some(guard) => return Ok(Some(guard)),
-                    None => self.stale(),
+                    None => self.core.late_grant(),
                 },
                 Err(error) => error,
             };
@@ -90,16 +98,6 @@ impl Trying {
             wish,
             None,
         ))
-    }
-
-    fn stale(&self) -> BackendError {
-        let why = "the grant came when its lease was almost over";
-        BackendError::new(
-            self.core.store.backend(),
-            "attempt",
-            Outcome::Indeterminate,
-            why,
-        )
     }
 }
 

@@ -192,3 +192,66 @@ async fn a_scope_can_be_tried_and_its_wait_limited() {
     client.drain().await;
     assert!(store.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn limits_without_an_end_are_very_long_ones() {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let client = LockClient::builder(store.connect())
+        .clock(clock)
+        .timeout(Duration::MAX)
+        .outage(Duration::MAX)
+        .build()
+        .unwrap();
+    let lock = client.lock("a").unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let guard = lock.acquire_timeout(Duration::MAX).await.unwrap();
+    let other = client.lock("b").unwrap().try_acquire().await.unwrap();
+    drop(other.expect("it is free"));
+    assert!(matches!(
+        lock.acquire_timeout(S).await,
+        Err(Error::Timeout { .. })
+    ));
+    drop(guard);
+    client.shutdown(S).await.unwrap();
+    assert!(store.is_empty());
+}
+
+#[tokio::test]
+async fn a_request_timeout_of_zero_is_refused() {
+    let builder = LockClient::builder(MemoryStore::new());
+    let refused = builder.timeout(Duration::ZERO).build();
+    assert!(
+        matches!(refused, Err(Error::InvalidOption { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_runtime_without_time_is_none() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let builder = LockClient::builder(MemoryStore::new());
+    let refused = builder.runtime(runtime.handle().clone()).build();
+    assert!(matches!(refused, Err(Error::NoRuntime)), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_holds_that_were_leaked() {
+    let (_, client) = setup();
+    client.lock("a").unwrap().acquire().await.unwrap().leak();
+    let kept = client.lock("b").unwrap().acquire().await.unwrap();
+    let again = kept.reenter().unwrap();
+    again.leak();
+    let began = Instant::now();
+    let release = async {
+        sleep(S).await;
+        kept.release().await.unwrap();
+    };
+    let (closed, ()) = tokio::join!(client.shutdown(20 * S), release);
+    closed.unwrap();
+    // It waits for the guard, and for nothing after it.
+    let waited = began.elapsed();
+    assert!(waited >= S && waited < 2 * S, "{waited:?}");
+}

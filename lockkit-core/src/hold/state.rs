@@ -60,6 +60,8 @@ impl std::fmt::Debug for Watching {
 pub(super) struct Ending {
     pub(super) phase: Phase,
     pub(super) leaked: bool,
+    /// The last guard was leaked before.
+    pub(super) left: bool,
     pub(super) watching: Watching,
 }
 
@@ -92,6 +94,7 @@ impl State {
         Ending {
             phase,
             leaked: self.leaked,
+            left: self.leaked && self.guards == 0,
             watching: std::mem::replace(&mut self.watching, Watching::No),
         }
     }

@@ -21,7 +21,7 @@
 //!   for a name that nobody uses, and a wipe leaves it. It lives as long as the process, so do not
 //!   compare it with tokens of an earlier one.
 //! - A released ticket leaves a tombstone, so that its late attempt is refused. They are kept as
-//!   ranges of numbers, 1024 for each of the 1024 clients that released last.
+//!   ranges of numbers, 65 536 for each of the 1024 clients that released last.
 
 mod books;
 mod builder;

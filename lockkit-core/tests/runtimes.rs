@@ -1,0 +1,210 @@
+//! A client on one runtime and a caller on another, which may end or stand still at any moment.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::pin::{Pin, pin};
+use std::sync::{Arc, mpsc};
+use std::task::Poll;
+use std::time::Duration;
+
+use lockkit_core::memory::MemoryStore;
+use lockkit_core::wrap::{Fault, Faults, Faulty, Operation, Rule};
+use lockkit_core::{Error, Guard, Lock, LockClient, Outcome};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+const MS: Duration = Duration::from_millis(1);
+const SOON: Duration = Duration::from_secs(5);
+
+struct Stage {
+    /// The client's runtime.
+    home: Runtime,
+    store: MemoryStore,
+    faults: Faults,
+    client: LockClient,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let home = Runtime::new().unwrap();
+        let store = MemoryStore::new();
+        let faulty = Faulty::new(Arc::new(store.connect()), 1);
+        let faults = faulty.faults();
+        let client = LockClient::builder(faulty)
+            .runtime(home.handle().clone())
+            .timeout(100 * MS)
+            .outage(300 * MS)
+            .build()
+            .unwrap();
+        Self {
+            home,
+            store,
+            faults,
+            client,
+        }
+    }
+
+    fn lock(&self) -> Lock {
+        self.client.lock("a").unwrap()
+    }
+
+    fn acquire(&self) -> Guard {
+        self.home.block_on(self.lock().acquire()).unwrap()
+    }
+
+    /// The next request of this kind takes a while on its way to the store, or back.
+    fn slow(&self, operation: Operation, reply: bool) {
+        let (min, max) = (50 * MS, 50 * MS);
+        let fault = match reply {
+            true => Fault::SlowReply { min, max },
+            false => Fault::Delay { min, max },
+        };
+        self.faults.inject(Rule::new(fault).on(operation).times(1));
+    }
+
+    /// Everything that was dropped is released, soon.
+    fn nothing_is_left(&self) {
+        let drained = async { timeout(SOON, self.client.drain()).await };
+        self.home.block_on(drained).expect("drain() ends");
+        assert!(self.store.is_empty(), "{:?}", self.store.counts());
+    }
+
+    /// A second task of the client's runtime that waits behind the first.
+    fn second(&self) -> tokio::task::JoinHandle<Result<Guard, Error>> {
+        let (waits, waiting) = mpsc::channel();
+        let lock = self.lock();
+        let second = self.home.spawn(async move {
+            let mut acquire = Box::pin(lock.acquire());
+            begins(acquire.as_mut()).await;
+            waits.send(()).unwrap();
+            acquire.await
+        });
+        waiting.recv().unwrap();
+        second
+    }
+}
+
+/// Polls a call once, which is not enough.
+async fn begins<F: Future>(mut call: Pin<&mut F>) {
+    let pending =
+        std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
+    assert!(pending.await, "it has ended at once");
+}
+
+fn elsewhere() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
+}
+
+#[test]
+fn an_acquire_dropped_with_its_runtime_leaves_the_others_in_line() {
+    let stage = Stage::new();
+    stage.slow(Operation::Attempt, false);
+    let elsewhere = elsewhere();
+    let lock = stage.lock();
+    let mut first = Box::pin(lock.acquire());
+    elsewhere.block_on(begins(first.as_mut()));
+    let second = stage.second();
+    drop(first);
+    drop(elsewhere);
+    let second = stage.home.block_on(async { timeout(SOON, second).await });
+    drop(second.expect("the second is served").unwrap().unwrap());
+    stage.nothing_is_left();
+}
+
+#[test]
+fn a_runtime_that_stands_still_holds_up_nobody() {
+    let stage = Stage::new();
+    let elsewhere = elsewhere();
+    let lock = stage.lock();
+    stage.faults.black_hole();
+    let mut first = Box::pin(lock.acquire());
+    elsewhere.block_on(begins(first.as_mut()));
+    let second = stage.second();
+    let second = stage.home.block_on(async { timeout(SOON, second).await });
+    let second = second.expect("the outage counts").unwrap();
+    assert!(matches!(second, Err(Error::Backend(_))), "{second:?}");
+    stage.faults.heal();
+    // Nobody polls it; it is only dropped.
+    drop(first);
+    stage.nothing_is_left();
+}
+
+#[test]
+fn a_caller_that_goes_on_after_a_pause_has_the_lock() {
+    let stage = Stage::new();
+    let elsewhere = elsewhere();
+    let lock = stage.lock();
+    let mut first = Box::pin(lock.acquire());
+    elsewhere.block_on(begins(first.as_mut()));
+    let guard = elsewhere.block_on(async { timeout(SOON, first).await.unwrap().unwrap() });
+    elsewhere.block_on(guard.release()).unwrap();
+    assert!(stage.store.is_empty());
+}
+
+#[test]
+fn a_try_dropped_with_its_runtime_leaves_nothing() {
+    let stage = Stage::new();
+    stage.slow(Operation::Attempt, true);
+    let elsewhere = elsewhere();
+    elsewhere.block_on(async { begins(pin!(stage.lock().try_acquire())).await });
+    drop(elsewhere);
+    stage.nothing_is_left();
+}
+
+#[test]
+fn a_release_dropped_with_its_runtime_goes_on() {
+    let stage = Stage::new();
+    let guard = stage.acquire();
+    stage.slow(Operation::Release, false);
+    let elsewhere = elsewhere();
+    elsewhere.block_on(async { begins(pin!(guard.release())).await });
+    drop(elsewhere);
+    stage.nothing_is_left();
+}
+
+#[test]
+fn a_release_on_a_runtime_that_stands_still_goes_on() {
+    let stage = Stage::new();
+    let guard = stage.acquire();
+    let hang = Rule::new(Fault::Hang).on(Operation::Release);
+    stage.faults.inject(hang.times(1));
+    let elsewhere = elsewhere();
+    let mut release = Box::pin(guard.release());
+    elsewhere.block_on(begins(release.as_mut()));
+    stage.nothing_is_left();
+    // It learns that its own request had no answer in time.
+    let answer = elsewhere.block_on(release);
+    assert!(matches!(answer, Err(Error::Backend(_))), "{answer:?}");
+}
+
+#[test]
+fn requests_of_another_runtime_are_answered() {
+    let stage = Stage::new();
+    let elsewhere = elsewhere();
+    elsewhere.block_on(async {
+        let guard = stage.lock().try_acquire().await.unwrap().unwrap();
+        assert!(stage.lock().try_acquire().await.unwrap().is_none());
+        assert_eq!(stage.client.list("").await.unwrap().len(), 1);
+        let broken = stage.lock().break_lock().await.unwrap().unwrap();
+        assert_eq!(broken.token, Some(guard.token()));
+        assert!(stage.lock().inspect().await.unwrap().is_none());
+        stage
+            .faults
+            .inject(Rule::new(Fault::Fail(Outcome::Rejected)));
+        assert!(stage.lock().inspect().await.is_err());
+        stage.faults.heal();
+        stage.client.shutdown(Duration::ZERO).await.unwrap();
+    });
+}
+
+#[test]
+fn requests_after_the_clients_runtime_has_stopped_say_so() {
+    let Stage { home, client, .. } = Stage::new();
+    drop(home);
+    let lock = client.lock("a").unwrap();
+    elsewhere().block_on(async {
+        assert!(matches!(lock.try_acquire().await, Err(Error::Shutdown)));
+        assert!(matches!(lock.acquire().await, Err(Error::Shutdown)));
+        assert!(matches!(lock.inspect().await, Err(Error::Shutdown)));
+    });
+}
