@@ -62,7 +62,6 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Client(Mutant::LeaseAgeIgnored), In::Sessions, "lease::age_of_the_session_counts"),
     (Client(Mutant::LossNotSticky), In::Memory, "loss::loss_is_sticky"),
     (Client(Mutant::CheckByFlag), In::Memory, "loss::check_reads_the_clock"),
-    (Client(Mutant::RenewalBlocksDeadline), In::Memory, "loss::deadline_fires_while_renewals_hang"),
     (Client(Mutant::RenewalNotRetried), In::Memory, "lease::passing_errors_are_retried"),
     (Client(Mutant::OneBadRenewalStopsAll), In::Memory, "lease::one_bad_lock_does_not_stop_others"),
     (Client(Mutant::NoRecheck), In::Memory, "waiting::served_when_wake_ups_are_lost_on_the_way"),

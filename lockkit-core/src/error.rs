@@ -28,7 +28,7 @@ pub enum Error {
         waited: Duration,
     },
     /// The hold ended without a release. Stop writing.
-    #[error("lock `{name}` (token {token}) was lost: {reason}")]
+    #[error("lock `{name}` (token {token}) was lost: {reason}{}", last_failure(.source.as_ref()))]
     Lost {
         /// The lock.
         name: LockName,
@@ -36,6 +36,8 @@ pub enum Error {
         token: FencingToken,
         /// Why.
         reason: LossReason,
+        /// Why the last renewal failed, if that is how the lease came to its end.
+        source: Option<BackendError>,
     },
     /// The store cannot do this. Change the option or the store.
     #[error("{what}")]
@@ -63,6 +65,12 @@ pub enum Error {
         "a lock client needs a Tokio runtime with time enabled: make it inside one, or give the builder a handle"
     )]
     NoRuntime,
+}
+
+fn last_failure(failure: Option<&BackendError>) -> String {
+    failure.map_or_else(String::new, |error| {
+        format!("; the last renewal failed: {error}")
+    })
 }
 
 /// Says why a hold ended without a release.

@@ -33,6 +33,7 @@ pub(crate) struct Key {
 pub(crate) struct Wish {
     pub(crate) lease: Lease,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) owner: Option<u64>,
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lockkit_core::clock::{ManualClock, TokioClock};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{Error, Lease, Lock, LockClient, LossReason};
+use lockkit_core::{DistributedLock, Error, Lease, Lock, LockClient, LossReason};
 use tokio::time::{Instant, sleep};
 
 use crate::stage::{S, setup};
@@ -237,4 +237,36 @@ fn stop(runtime: tokio::runtime::Runtime) {
     let answer =
         elsewhere.block_on(async { tokio::time::timeout(S, waiting.acquire()).await.unwrap() });
     assert!(matches!(answer, Err(Error::Shutdown)), "{answer:?}");
+}
+
+/// Nobody drives the client's runtime any more; who waits for the loss is on another.
+#[test]
+fn a_runtime_that_stands_still_delays_no_loss() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let still = builder.enable_all().build().unwrap();
+    let client = LockClient::builder(MemoryStore::new())
+        .runtime(still.handle().clone())
+        .build()
+        .unwrap();
+    let lock = with_ttl(&client, Lease::renewed(Duration::from_millis(300)));
+    let guard = still.block_on(lock.acquire()).unwrap();
+    let elsewhere = tokio::runtime::Runtime::new().unwrap();
+    let lost = elsewhere.block_on(async { tokio::time::timeout(S, guard.lost()).await });
+    assert_eq!(lost, Ok(LossReason::Expired));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_loss_does_not_keep_the_client() {
+    let store: Arc<dyn DistributedLock> = Arc::new(MemoryStore::new());
+    let client = LockClient::builder_arc(Arc::clone(&store)).build().unwrap();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = tokio::spawn(guard.lost());
+    tokio::task::yield_now().await;
+    guard.release().await.unwrap();
+    drop(client);
+    // The tasks of the client end when nobody has it any more, and let go of the store.
+    sleep(2 * S).await;
+    assert_eq!(Arc::strong_count(&store), 1);
+    assert!(!waiting.is_finished(), "it was released and not lost");
+    waiting.abort();
 }
