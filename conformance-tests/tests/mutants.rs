@@ -88,6 +88,7 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Memory(StoreMutant::TokenOfLastHolderRepeated), In::Barging, "fencing::token_grows_over_release"),
     (Memory(StoreMutant::TryLeavesQueueEntry), In::Memory, "exclusion::try_leaves_nothing_behind"),
     (Memory(StoreMutant::GrantToExpiredSession), In::Sessions, "queue::waiter_of_an_ended_session_is_passed_over"),
+    (Memory(StoreMutant::LeaseShortened), In::Memory, "lease::no_request_shortens_a_lease"),
     (File(FileMutant::NoInodeCompare), In::File, "admin::broken_holder_learns_of_it"),
     (File(FileMutant::BareCounter), In::File, "fencing::token_grows_over_wipe"),
     (File(FileMutant::ReleaseOfAnybody), In::File, "exclusion::a_strangers_release_changes_nothing"),

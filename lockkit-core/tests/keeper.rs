@@ -240,3 +240,16 @@ async fn many_holds_outlive_a_silence_that_is_shorter_than_their_lease() {
         "{asked} requests: the batches did not come together again"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_is_tried_many_times_within_a_short_lease() {
+    let (_, faults, client) = faulty();
+    let lock = client.lock("a").unwrap();
+    let lock = lock.with_lease(Lease::renewed(TTL / 10)).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    faults.inject(Rule::new(Fault::Fail(Outcome::Unavailable)).on(Operation::Renew));
+    guard.lost().await;
+    let asked = faults.calls(Operation::Renew);
+    // From a third of the lease on, every twentieth of it.
+    assert!((12..=15).contains(&asked), "{asked} renewals");
+}

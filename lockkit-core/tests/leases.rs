@@ -238,3 +238,65 @@ async fn memory_store_never_shortens_a_lease() {
     sleep(2 * S).await;
     assert!(stage.is_free().await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn fixed_lease_is_never_renewed_by_itself() {
+    let leases = Stage::leases();
+    let guard = leases.fixed(5 * S).await;
+    leases.holds_for(&guard, 5 * S).await;
+    assert_eq!(leases.faults.calls(Operation::Renew), 0);
+    // On a session it is, where the session is not known to last as long.
+    let sessions = Stage::sessions(60 * S);
+    sleep(S).await;
+    let guard = sessions.fixed(60 * S).await;
+    sessions.faults.reset_counts();
+    sleep(30 * S).await;
+    guard.check().unwrap();
+    assert_eq!(sessions.faults.calls(Operation::Renew), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn extension_that_is_not_needed_asks_nothing() {
+    let stage = Stage::leases();
+    let guard = stage.fixed(60 * S).await;
+    guard.extend(30 * S).await.unwrap();
+    sleep(30 * S).await;
+    guard.extend(29 * S).await.unwrap();
+    assert_eq!(stage.faults.calls(Operation::Renew), 0);
+    guard.extend(31 * S).await.unwrap();
+    assert_eq!(stage.faults.calls(Operation::Renew), 1);
+    stage.holds_for(&guard, 31 * S).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaked_grant_that_was_pushed_keeps_its_whole_lease() {
+    let stage = Stage::leases();
+    let began = Instant::now();
+    stage.pushed(30 * S).await.leak();
+    let next = stage.other.lock("a").unwrap().acquire().await.unwrap();
+    // It waited for two seconds; one per cent is for the clocks.
+    let kept = began.elapsed() - 2 * S;
+    assert!(kept >= 29 * S && kept <= 31 * S, "{kept:?}");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaked_hold_is_renewed_no_more_and_delays_no_shutdown() {
+    let stage = Stage::leases();
+    let lock = stage.client.lock("a").unwrap();
+    let lock = lock.with_lease(Lease::renewed(6 * S)).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let again = guard.reenter().unwrap();
+    guard.leak();
+    sleep(20 * S).await;
+    again.check().unwrap();
+    drop(again);
+    stage.faults.reset_counts();
+    let began = Instant::now();
+    stage.client.shutdown(60 * S).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert!(!stage.is_free().await, "its lease ends it");
+    sleep(6 * S).await;
+    assert!(stage.is_free().await);
+    assert_eq!(stage.faults.calls(Operation::Renew), 0);
+}

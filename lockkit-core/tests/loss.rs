@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lockkit_core::clock::{ManualClock, TokioClock};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{DistributedLock, Error, Lease, Lock, LockClient, LossReason};
+use lockkit_core::{DistributedLock, Error, Lease, Lock, LockClient, LossReason, window};
 use tokio::time::{Instant, sleep};
 
 use crate::stage::{S, setup};
@@ -204,6 +204,42 @@ async fn check_knows_of_a_suspend_before_any_timer() {
     let began = Instant::now();
     assert_eq!(second.lost().await, LossReason::Expired);
     assert!(began.elapsed() < Duration::from_millis(1500));
+}
+
+#[tokio::test]
+async fn a_hold_stands_until_its_window_ends_and_not_at_its_end() {
+    let clock = Arc::new(ManualClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let client = LockClient::builder(store.connect())
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let guard = with_ttl(&client, Lease::fixed(30 * S))
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(guard.remaining(), window(30 * S));
+    let instant = Duration::from_nanos(1);
+    clock.advance(window(30 * S).saturating_sub(instant));
+    guard.check().unwrap();
+    assert_eq!(guard.remaining(), instant);
+    clock.advance(instant);
+    assert!(guard.check().is_err());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_keeps_a_lost_guard_gets_a_new_hold() {
+    let (_, client) = setup();
+    let lock = with_ttl(&client, Lease::fixed(S))
+        .with_owner(&client.owner())
+        .unwrap();
+    let lost = lock.acquire().await.unwrap();
+    lost.lost().await;
+    let next = lock.acquire().await.unwrap();
+    assert!(next.token() > lost.token());
+    next.check().unwrap();
+    lost.check().unwrap_err();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::clock::TokioClock;
+use lockkit_core::clock::{ManualClock, TokioClock};
 use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
 use lockkit_core::wrap::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::{DistributedLock, Error, Lease, Lock, LockClient, LossReason, Outcome};
@@ -210,4 +210,19 @@ async fn client_that_is_dropped_keeps_the_lock_all_the_same() {
     drop(guard);
     other.drain().await;
     assert!(store.is_empty());
+}
+
+#[tokio::test]
+async fn hold_that_ends_at_its_shortest_time_is_released_at_once() {
+    let clock = Arc::new(ManualClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let client = LockClient::builder(store.connect()).clock(clock.clone());
+    let client = client.build().unwrap();
+    for (lived, held) in [(5 * S, 0), (5 * S - Duration::from_nanos(1), 1)] {
+        let lock = client.lock("a").unwrap().with_min_hold(5 * S);
+        let guard = lock.acquire().await.unwrap();
+        clock.advance(lived);
+        guard.release().await.unwrap();
+        assert_eq!(store.counts().holds, held);
+    }
 }

@@ -31,6 +31,17 @@ struct Hold {
     provisional: bool,
 }
 
+impl Hold {
+    /// Begins the lease anew, but makes it no shorter than it is.
+    fn prolong(&mut self, ttl: Duration, now: Moment, books: &Books) {
+        let end = books.lease_end(now, ttl);
+        if end > self.until || books.broken(StoreMutant::LeaseShortened) {
+            self.until = end;
+        }
+        self.provisional = false;
+    }
+}
+
 /// The ticket was released before: it is never granted any more.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WasReleased;
@@ -102,8 +113,7 @@ impl Entry {
         if books.broken(StoreMutant::TokenRaisedOnRepeat) {
             hold.token = books.next_token();
         }
-        hold.until = hold.until.max(books.lease_end(now, ticket.ttl));
-        hold.provisional = false;
+        hold.prolong(ticket.ttl, now, books);
         Some(books.grant(hold.token, hold.session, ticket.ttl))
     }
 
@@ -219,8 +229,7 @@ impl Entry {
         }
         match &mut self.hold {
             Some(hold) if hold.holder == ticket.holder => {
-                hold.until = hold.until.max(books.lease_end(now, ticket.ttl));
-                hold.provisional = false;
+                hold.prolong(ticket.ttl, now, books);
                 Renewal::Renewed {
                     since: books.last_keep_alive(hold.session),
                     ttl: books.lease_of(ticket.ttl),
