@@ -113,14 +113,16 @@ impl LockClient {
 
     /// Waits until everything that was dropped is released at the store.
     ///
-    /// It takes as long as the store takes to answer, at most until the leases have ended.
+    /// It takes as long as the store takes to answer, at most until the leases have ended. A hold with
+    /// a [shortest hold time](crate::Lock::with_min_hold) is finished when its lease lasts until then;
+    /// where the lock ends with its session or its process, when that time has passed.
     pub async fn drain(&self) {
         self.core.reaper.idle().await;
     }
 
     /// Closes the client: refuses new acquires and fails those that wait; after `grace` ends what is
-    /// still held, with [`LossReason::Shutdown`]; releases everything and stops its tasks. It does not
-    /// wait for holds that were leaked.
+    /// still held, with [`LossReason::Shutdown`]; releases everything and stops its tasks. The grace is
+    /// for what [`drain`](Self::drain) waits for, too, but not for holds that were leaked.
     ///
     /// # Errors
     /// - [`Error::Backend`](crate::Error::Backend) if releases were not answered within one request timeout. Their leases
@@ -132,7 +134,11 @@ impl LockClient {
         let core = &self.core;
         core.close();
         // What is still held after the grace is lost now.
-        let _ = timeout(grace, core.table.nothing_held()).await;
+        let finished = async {
+            core.table.nothing_held().await;
+            core.reaper.idle().await;
+        };
+        let _ = timeout(grace, finished).await;
         core.keeper.stop(LossReason::Shutdown);
         timeout(core.timeout, core.reaper.settled())
             .await

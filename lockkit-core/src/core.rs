@@ -83,14 +83,6 @@ impl Core {
         }
     }
 
-    /// The length of a lease that the store has set to `set` for a client that asked for `asked`.
-    pub(crate) fn believed_ttl(&self, set: Duration, asked: Duration) -> Duration {
-        match self.capabilities.ttl_of {
-            TtlOf::PerHold => set.min(asked),
-            TtlOf::PerSession => set,
-        }
-    }
-
     /// Whether the window of a grant that counts from `since` is still open. A grant that is older
     /// is attempted again and never believed. INV-2.
     pub(crate) fn believes(&self, grant: &Grant, since: Moment) -> bool {
@@ -219,9 +211,19 @@ impl Core {
         }
     }
 
+    /// Leaves a trace of a renewal that failed; those that fail after it leave none.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn note_failed_renewal(&self, hold: &Hold, error: &BackendError) {
+        tracing::warn!(lock = %hold.ticket.name, token = %hold.token, %error, "renewal failed");
+    }
+
     #[cfg(not(feature = "tracing"))]
     #[expect(clippy::unused_self, reason = "the feature `tracing` reports it")]
     pub(crate) const fn note_loss(&self, _: &Hold, _: LossReason) {}
+
+    #[cfg(not(feature = "tracing"))]
+    #[expect(clippy::unused_self, reason = "the feature `tracing` reports it")]
+    pub(crate) const fn note_failed_renewal(&self, _: &Hold, _: &BackendError) {}
 }
 
 impl Drop for Core {

@@ -17,9 +17,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A lock that is busy in [`try_acquire`](crate::Lock::try_acquire) is `Ok(None)` and not an error.
 /// No message holds a password or a whole URL. INV-14.
 ///
-/// Each message is one line and names its cause, so that `{error}` is enough for a log. `source()` is
-/// therefore always `None`, and nothing is printed twice; the chain of a failed request begins at its
-/// [`BackendError`].
+/// Each message is one line and names its causes, so that `{error}` is enough for a log. `source()` leads
+/// to the [`BackendError`] and its causes for programs that look at them; who prints the chain as well
+/// prints those twice.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -32,7 +32,7 @@ pub enum Error {
         waited: Duration,
     },
     /// The hold ended without a release. Stop writing.
-    #[error("lock `{name}` (token {token}) was lost: {reason}")]
+    #[error("lock `{name}` (token {token}) was lost: {reason}{}", last_failure(.source.as_ref()))]
     Lost {
         /// The lock.
         name: LockName,
@@ -40,6 +40,8 @@ pub enum Error {
         token: FencingToken,
         /// Why.
         reason: LossReason,
+        /// Why the last renewal failed, if that is how the lease came to its end.
+        source: Option<BackendError>,
     },
     /// The store cannot do this. Change the option or the store.
     #[error("{what}")]
@@ -64,7 +66,7 @@ pub enum Error {
     ForeignOwner,
     /// The store failed. Look at the cause, and at [`BackendError::outcome`].
     #[error("{}", .0.with_causes())]
-    Backend(BackendError),
+    Backend(#[source] BackendError),
     /// The client was shut down, or the runtime that it was made in has stopped.
     #[error("the lock client is shut down")]
     Shutdown,
@@ -79,6 +81,12 @@ impl From<BackendError> for Error {
     fn from(error: BackendError) -> Self {
         Self::Backend(error)
     }
+}
+
+fn last_failure(failure: Option<&BackendError>) -> String {
+    failure.map_or_else(String::new, |error| {
+        format!("; the last renewal failed: {}", error.with_causes())
+    })
 }
 
 /// Says why a hold ended without a release.
@@ -232,7 +240,7 @@ mod tests {
             error.to_string(),
             "attempt of the redis store failed: connection refused (127.0.0.1:6379): os error 111"
         );
-        assert!(error.source().is_none());
+        assert!(error.source().unwrap().is::<BackendError>());
 
         let timeout = BackendError::timeout("etcd", "renew", Duration::from_secs(2));
         let expected = "renew of the etcd store failed: no answer within 2s";

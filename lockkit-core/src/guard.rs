@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::backend::{DistributedLock, Grant, Renewal, Ticket, Watch};
-use crate::capability::TtlOf;
+use crate::backend::{DistributedLock, Grant, Ticket, Watch};
 use crate::clock::Moment;
 use crate::core::Core;
 use crate::error::{BackendError, Error, LossReason, Result};
@@ -110,13 +109,16 @@ impl Guard {
         self.hold().check()
     }
 
-    /// Waits until the lock is lost; for ever if it is released.
+    /// Waits until the lock is lost; for ever if it is released: select it against the work, or end a
+    /// task that waits for it.
     ///
     /// It is ready no later than the first moment at which the store may grant the lock to another,
-    /// also while the store does not answer. After a suspend of the machine it takes up to a second.
+    /// also while the store does not answer or the client's runtime stands still. After a suspend of the
+    /// machine it takes up to a second.
     ///
     /// # Cancel safety
-    /// Cancel safe. The future borrows nothing and may outlive the guard.
+    /// Cancel safe. The future borrows nothing and may outlive the guard; once the lock is released it
+    /// keeps nothing of the client.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + use<> {
         Arc::clone(self.hold()).lost()
     }
@@ -163,10 +165,14 @@ impl Guard {
 
     /// Prolongs a fixed lease, so that it ends `ttl` from now, but never sooner than before.
     ///
+    /// Where the store sets a shorter lease, because it is a session's or cannot be changed, the client
+    /// renews it until then.
+    ///
     /// # Errors
     /// - [`Error::Unsupported`] if the lease is renewed by the client, or the store cannot do `ttl`.
     /// - [`Error::Lost`] if the hold was lost.
-    /// - [`Error::Backend`] if the store did not answer; the lease may have been prolonged.
+    /// - [`Error::Backend`] if the store did not answer. The client goes on asking for the longer lease
+    ///   for as long as the hold stands.
     ///
     /// # Cancel safety
     /// Cancel safe; the lease may have been prolonged at the store without the guard knowing.
@@ -176,43 +182,24 @@ impl Guard {
     pub async fn extend(&self, ttl: Duration) -> Result<()> {
         let hold = self.hold();
         let core = &hold.core;
-        if !matches!(hold.lease(), Lease::Fixed { .. }) {
-            let what =
-                "a renewed lease needs no extension: the client prolongs it while a guard lives"
-                    .into();
-            return Err(Error::Unsupported { what });
-        }
         core.can_lease(Lease::fixed(ttl))?;
-        hold.check()?;
-        if hold.remaining() >= ttl {
+        let Some((ticket, sent)) = hold.promise(ttl)? else {
             return Ok(());
-        }
-        // A session's lease has its own length; there the client alone ends a fixed lease.
-        let per_hold = core.capabilities.ttl_of == TtlOf::PerHold;
-        let ticket = if per_hold {
-            hold.ticket.clone().with_ttl(ttl)
-        } else {
-            hold.ticket.clone()
         };
-        let sent = core.clock.now();
-        let renew =
-            |store: Arc<dyn DistributedLock>| async move { Ok(store.renew(&[ticket]).await) };
-        let mut answers = core.request("renew", renew).await?;
-        let failed = || BackendError::timeout(core.store.backend(), "renew", core.timeout);
-        match answers.pop() {
-            Some(Ok(Renewal::Renewed { ttl: set, .. })) if per_hold && set < ttl => {
-                hold.extended(sent, set)?;
-                let what = format!("a lease of {ttl:?}: the store has set {set:?}");
-                Err(Error::Unsupported { what })
+        let (asked, limit) = (ticket.ttl, core.timeout);
+        let renew = move |store: Arc<dyn DistributedLock>| async move {
+            let answer = store.renew(&[ticket]).await.pop();
+            answer.unwrap_or_else(|| Err(BackendError::timeout(store.backend(), "renew", limit)))
+        };
+        match core.request("renew", renew).await {
+            Ok(renewal) => hold.answered(sent, asked, Ok(renewal)),
+            Err(Error::Backend(error)) => {
+                hold.answered(sent, asked, Err(error.clone()));
+                return Err(error.into());
             }
-            Some(Ok(Renewal::Renewed { .. })) => hold.extended(sent, ttl),
-            Some(Ok(Renewal::NotHeld)) => {
-                hold.lose(LossReason::Superseded);
-                hold.check()
-            }
-            Some(Err(error)) => Err(error.into()),
-            None => Err(failed().into()),
+            Err(error) => return Err(error),
         }
+        hold.check()
     }
 
     /// Releases the lock and tells whether it was held until then.
@@ -266,7 +253,7 @@ impl Drop for Guard {
             Ok(Last::Release(_)) if hold.core.broken.is(Mutant::DropSpawns) => {
                 hold.core.release_by_spawning(&hold.ticket)
             }
-            Ok(Last::Release(_)) => hold.core.release_later(hold.ticket.clone()),
+            Ok(Last::Release(_)) => hold.core.release_later(hold.to_release()),
             Ok(Last::No) => {}
             Err(_) => hold.release_if_kept(),
         }

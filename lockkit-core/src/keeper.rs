@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-use crate::backend::{Renewal, Ticket, Wake, Watch};
+use crate::backend::{Ticket, Wake, Watch};
 use crate::clock::{Clock, Moment};
-use crate::error::LossReason;
+use crate::error::{BackendError, LossReason};
 use crate::hold::{Due, Hold};
 use crate::lease::renewal_timeout;
 use crate::mutants::Mutant;
@@ -83,6 +83,10 @@ impl Keeper {
         drop(schedule);
         if wake {
             self.changed.notify_one();
+        }
+        // It may have ended, and been forgotten, before it came in here.
+        if hold.has_ended() {
+            self.remove(hold);
         }
     }
 
@@ -252,13 +256,15 @@ async fn renew(batch: Vec<Renewing>) {
         .map(|renewing| renewing.ticket.clone())
         .collect();
     let mut limit = renewal_timeout(first.ticket.ttl, core.timeout);
-    if core.broken.is(Mutant::OneBadRenewalStopsAll)
-        || core.broken.is(Mutant::RenewalBlocksDeadline)
-    {
+    if core.broken.is(Mutant::OneBadRenewalStopsAll) {
         limit = Duration::from_secs(86_400);
     }
     let sent = core.clock.now();
     let Ok(answers) = timeout(limit, core.store.renew(&tickets)).await else {
+        let error = BackendError::timeout(core.store.backend(), "renew", limit);
+        for renewing in &batch {
+            renewing.hold.failed(error.clone());
+        }
         return split(batch);
     };
     let sent = if core.broken.is(Mutant::WindowFromReply) {
@@ -267,17 +273,7 @@ async fn renew(batch: Vec<Renewing>) {
         sent
     };
     for (renewing, answer) in batch.into_iter().zip(answers) {
-        let hold = renewing.hold;
-        match answer {
-            Ok(Renewal::Renewed { since, ttl }) => {
-                hold.suspect.store(false, Ordering::Relaxed);
-                let since = since.filter(|_| !core.broken.is(Mutant::LeaseAgeIgnored));
-                let ttl = core.believed_ttl(ttl, renewing.ticket.ttl);
-                hold.renewed(since.unwrap_or(sent), sent, ttl);
-            }
-            Ok(Renewal::NotHeld) => hold.lose(LossReason::Superseded),
-            Err(_) => again(&hold, renewing.ticket.ttl),
-        }
+        renewing.hold.answered(sent, renewing.ticket.ttl, answer);
     }
 }
 
@@ -285,7 +281,7 @@ async fn renew(batch: Vec<Renewing>) {
 fn split(mut batch: Vec<Renewing>) {
     if let [alone] = batch.as_slice() {
         alone.hold.suspect.store(true, Ordering::Relaxed);
-        again(&alone.hold, alone.ticket.ttl);
+        alone.hold.renew_again(alone.ticket.ttl);
         return;
     }
     let part = batch.len().div_ceil(SPLIT);
@@ -293,13 +289,6 @@ fn split(mut batch: Vec<Renewing>) {
         let rest = batch.split_off(part.min(batch.len()));
         start(std::mem::replace(&mut batch, rest), true);
     }
-}
-
-/// Tries a renewal again after a pause that leaves room for several more before the deadline.
-fn again(hold: &Arc<Hold>, ttl: Duration) {
-    let core = &hold.core;
-    let pause = retry_delay(2, core.jitter()).min(ttl / 20);
-    hold.renew_again(core.clock.now() + pause);
 }
 
 /// Hears of the loss of a hold from the store, on the watch that its waiting left or on a new one.

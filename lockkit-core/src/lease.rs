@@ -64,6 +64,15 @@ pub fn window(ttl: Duration) -> Duration {
     ttl.saturating_sub((ttl / 100).max(Duration::from_millis(10)))
 }
 
+/// The shortest lease of which a client believes in at least `time`, among those that the store does.
+pub(crate) fn lease_for(time: Duration, capabilities: &Capabilities) -> Duration {
+    let nanos = time.as_nanos();
+    let lease = (nanos * 100).div_ceil(99).max(nanos + 10_000_000);
+    let whole = lease.next_multiple_of(capabilities.ttl_step.as_nanos().max(1));
+    let lease = u64::try_from(whole).map_or(Duration::MAX, Duration::from_nanos);
+    lease.max(capabilities.min_ttl).min(capabilities.max_ttl)
+}
+
 /// How often a waiter repeats its attempt, which is also the heartbeat of its place in the queue.
 #[must_use]
 pub fn recheck(capabilities: &Capabilities, ttl: Duration) -> Duration {
@@ -109,6 +118,20 @@ mod tests {
         assert_eq!(window(ms(30_000)), ms(29_700));
         assert_eq!(window(ms(500)), ms(490));
         assert_eq!(window(ms(5)), ms(0));
+    }
+
+    #[test]
+    fn a_lease_covers_the_time_that_it_is_asked_for() {
+        let can = Capabilities::new().with_ttl_range(ms(100), ms(60_000));
+        for lease in [ms(100), ms(999), ms(1_000), ms(1_001), ms(30_000)] {
+            assert_eq!(lease_for(window(lease), &can), lease);
+        }
+        let odd = Duration::from_nanos(29_700_000_001);
+        assert_eq!(lease_for(odd, &can), ms(30_001), "rounded up to the step");
+        let whole = can.with_ttl_step(ms(1_000));
+        assert_eq!(lease_for(ms(1_500), &whole), ms(2_000));
+        assert_eq!(lease_for(ms(5), &can), ms(100));
+        assert_eq!(lease_for(ms(70_000), &can), ms(60_000));
     }
 
     #[test]

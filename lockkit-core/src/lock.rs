@@ -44,6 +44,7 @@ pub struct Lock {
     name: LockName,
     lease: Lease,
     max_hold: Option<Duration>,
+    min_hold: Option<Duration>,
     owner: Option<u64>,
 }
 
@@ -59,6 +60,7 @@ impl Lock {
             name,
             lease,
             max_hold,
+            min_hold: None,
             owner: None,
         }
     }
@@ -104,6 +106,25 @@ impl Lock {
         }
         self.max_hold = Some(limit);
         Ok(self)
+    }
+
+    /// Keeps the lock for at least `least` from its grant on, also where its last guard ends sooner.
+    ///
+    /// "Never two at once" is not "only once": a job that takes a second, started on two hosts whose
+    /// clocks differ by two, runs twice. A hold that is kept for longer than the clocks differ keeps the
+    /// second one away.
+    ///
+    /// The end of the last guard then asks the store for a lease of the rest and leaves the release to
+    /// the background: [`release`](Guard::release) returns at once. The process may end as soon as
+    /// [`drain`](crate::LockClient::drain) returns. On a store whose locks end with the session or the
+    /// process, nothing lasts longer than the process: there `drain` waits until the time has passed,
+    /// and [`shutdown`](crate::LockClient::shutdown) until its grace is over.
+    ///
+    /// A hold that is lost is not kept: neither after a crash, which the lease ends, nor where a fixed
+    /// lease or [`with_max_hold`](Self::with_max_hold) ends sooner.
+    pub const fn with_min_hold(mut self, least: Duration) -> Self {
+        self.min_hold = Some(least);
+        self
     }
 
     /// Waits for the lock, for as long as it takes.
@@ -365,6 +386,7 @@ impl Lock {
         Wish {
             lease: self.lease,
             max_hold: self.max_hold,
+            min_hold: self.min_hold,
             owner: self.owner,
         }
     }

@@ -18,8 +18,6 @@ pub enum Mutant {
     LossNotSticky,
     /// `check()` looks at the flag that a timer sets and not at the clock.
     CheckByFlag,
-    /// The deadline is not looked at while a renewal is in flight, which may be for ever.
-    RenewalBlocksDeadline,
     /// A renewal that failed is not tried again.
     RenewalNotRetried,
     /// The answer to a batch of renewals is waited for without limit, so one bad lock stops all.
@@ -49,12 +47,11 @@ pub enum Mutant {
 #[cfg(feature = "mutants")]
 impl Mutant {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 16] = [
         Self::WindowFromReply,
         Self::LeaseAgeIgnored,
         Self::LossNotSticky,
         Self::CheckByFlag,
-        Self::RenewalBlocksDeadline,
         Self::RenewalNotRetried,
         Self::OneBadRenewalStopsAll,
         Self::NoRecheck,

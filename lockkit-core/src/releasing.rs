@@ -31,7 +31,7 @@ impl Releasing {
         let steps: Steps = Box::pin(release(Arc::clone(&core), hold.ticket.clone(), until));
         Self {
             core,
-            ticket: hold.ticket.clone(),
+            ticket: hold.to_release(),
             steps: Some(steps),
             outstanding,
         }
@@ -54,6 +54,7 @@ impl Releasing {
                 name: hold.ticket.name.clone(),
                 token: hold.token,
                 reason: LossReason::Superseded,
+                source: None,
             }),
             Err(error) => {
                 self.core.release_later(self.ticket.clone());

@@ -31,6 +31,7 @@ pub(crate) struct Key {
 pub(crate) struct Wish {
     pub(crate) lease: Lease,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) owner: Option<u64>,
 }
 
@@ -118,14 +119,8 @@ impl Table {
         self.holds.send_modify(|holds| *holds += 1);
     }
 
-    /// Nobody gives this hold back: its lease ends it.
-    pub(crate) fn hold_left(&self) {
-        self.holds
-            .send_modify(|holds| *holds = holds.saturating_sub(1));
-    }
-
-    /// `left`: to its lease, some time ago.
-    pub(crate) fn hold_ended(&self, name: &LockName, left: bool) {
+    /// A hold has ended for those who had its guards.
+    pub(crate) fn hold_ended(&self, name: &LockName) {
         let mut entries = lock(&self.entries);
         if let Some(entry) = entries.get_mut(name) {
             entry.holds = entry.holds.saturating_sub(1);
@@ -134,9 +129,8 @@ impl Table {
             }
         }
         drop(entries);
-        if !left {
-            self.hold_left();
-        }
+        self.holds
+            .send_modify(|holds| *holds = holds.saturating_sub(1));
     }
 
     /// Waits until this client holds nothing but what was left to its lease.

@@ -34,7 +34,8 @@ pub(crate) fn pause(
     held: &Attempt,
     look: Look,
 ) -> Duration {
-    let limit = recheck(capabilities, ttl);
+    // Waiters that were woken together do not look in step for ever.
+    let limit = recheck(capabilities, ttl).mul_f64(0.95 + look.jitter / 20.0);
     let hint = match held {
         Attempt::Held {
             retry_after: Some(hint),
@@ -109,16 +110,26 @@ mod tests {
             pause(&push, ms(600), &Attempt::held(), look(0, true)),
             ms(200)
         );
-        let hint = Attempt::Held {
-            retry_after: Some(ms(120)),
-            ahead: None,
-        };
+        let hint = Attempt::held_for(Some(ms(120)));
         assert_eq!(pause(&push, TTL, &hint, look(0, true)), ms(120));
-        let now = Attempt::Held {
-            retry_after: Some(Duration::ZERO),
-            ahead: None,
-        };
+        let now = Attempt::held_for(Some(Duration::ZERO));
         assert_eq!(pause(&push, TTL, &now, look(0, true)), SHORTEST_HINT);
+    }
+
+    #[test]
+    fn looks_of_pushed_waiters_are_spread_over_a_tenth() {
+        let push = Capabilities::new().with_waiting(Waiting::Push);
+        let at = |jitter| {
+            let look = Look {
+                looks: 0,
+                woken: true,
+                jitter,
+            };
+            pause(&push, TTL, &Attempt::held(), look)
+        };
+        assert_eq!(at(1.0), ms(3_000), "never later than the recheck");
+        assert_eq!(at(0.0), ms(2_850));
+        assert_eq!(at(-1.0), ms(2_700));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Renewal in batches: what one bad lock does to the others, and what a silent store does to all.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use lockkit_core::clock::TokioClock;
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::wrap::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::{
-    BackendError, Capabilities, DistributedLock, Guard, Lease, LockClient, LockName, LossReason,
-    Outcome,
+    BackendError, Capabilities, DistributedLock, Error, Guard, Lease, LockClient, LockName,
+    LossReason, Outcome,
 };
 use tokio::time::{Instant, sleep};
 
@@ -149,6 +149,36 @@ async fn a_store_that_falls_silent_loses_its_holds_in_time() {
     );
 }
 
+/// The error of a loss says in one line what was in the way of the renewals.
+#[tokio::test(start_paused = true)]
+async fn a_loss_says_why_its_renewals_failed() {
+    let (_, faults, client) = faulty();
+    let silent = take(&client, "a").await;
+    faults.black_hole();
+    silent.lost().await;
+    let text = silent.check().unwrap_err().to_string();
+    assert!(text.contains("the last renewal failed: renew of"), "{text}");
+    faults.heal();
+    let guard = take(&client, "b").await;
+    faults.inject(Rule::new(Fault::Fail(Outcome::Unavailable)).on(Operation::Renew));
+    guard.lost().await;
+    let lost = guard.release().await.unwrap_err();
+    let Error::Lost { source, .. } = lost else {
+        panic!("{lost}");
+    };
+    assert_eq!(source.unwrap().outcome(), Outcome::Unavailable);
+    faults.heal();
+    // A failure that a later renewal made good, and a loss that has another cause, name none.
+    let guard = take(&client, "c").await;
+    faults.inject(Rule::new(Fault::Fail(Outcome::Unavailable)).on(Operation::Renew));
+    faults.struck(1).await;
+    client.lock("c").unwrap().break_lock().await.unwrap();
+    faults.heal();
+    assert_eq!(guard.lost().await, LossReason::Superseded);
+    let text = guard.check().unwrap_err().to_string();
+    assert!(!text.contains("renewal failed"), "{text}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn renewals_that_fail_are_tried_until_the_deadline() {
     let (_, faults, client) = faulty();
@@ -209,4 +239,17 @@ async fn many_holds_outlive_a_silence_that_is_shorter_than_their_lease() {
         asked < 1_300,
         "{asked} requests: the batches did not come together again"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_is_tried_many_times_within_a_short_lease() {
+    let (_, faults, client) = faulty();
+    let lock = client.lock("a").unwrap();
+    let lock = lock.with_lease(Lease::renewed(TTL / 10)).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    faults.inject(Rule::new(Fault::Fail(Outcome::Unavailable)).on(Operation::Renew));
+    guard.lost().await;
+    let asked = faults.calls(Operation::Renew);
+    // From a third of the lease on, every twentieth of it.
+    assert!((12..=15).contains(&asked), "{asked} renewals");
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lockkit_core::clock::{ManualClock, TokioClock};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{Error, Lease, Lock, LockClient, LossReason};
+use lockkit_core::{DistributedLock, Error, Lease, Lock, LockClient, LossReason, window};
 use tokio::time::{Instant, sleep};
 
 use crate::stage::{S, setup};
@@ -206,6 +206,42 @@ async fn check_knows_of_a_suspend_before_any_timer() {
     assert!(began.elapsed() < Duration::from_millis(1500));
 }
 
+#[tokio::test]
+async fn a_hold_stands_until_its_window_ends_and_not_at_its_end() {
+    let clock = Arc::new(ManualClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let client = LockClient::builder(store.connect())
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let guard = with_ttl(&client, Lease::fixed(30 * S))
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(guard.remaining(), window(30 * S));
+    let instant = Duration::from_nanos(1);
+    clock.advance(window(30 * S).saturating_sub(instant));
+    guard.check().unwrap();
+    assert_eq!(guard.remaining(), instant);
+    clock.advance(instant);
+    assert!(guard.check().is_err());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_keeps_a_lost_guard_gets_a_new_hold() {
+    let (_, client) = setup();
+    let lock = with_ttl(&client, Lease::fixed(S))
+        .with_owner(&client.owner())
+        .unwrap();
+    let lost = lock.acquire().await.unwrap();
+    lost.lost().await;
+    let next = lock.acquire().await.unwrap();
+    assert!(next.token() > lost.token());
+    next.check().unwrap();
+    lost.check().unwrap_err();
+}
+
 #[test]
 fn a_stopped_runtime_loses_the_holds() {
     stop(tokio::runtime::Runtime::new().unwrap());
@@ -237,4 +273,36 @@ fn stop(runtime: tokio::runtime::Runtime) {
     let answer =
         elsewhere.block_on(async { tokio::time::timeout(S, waiting.acquire()).await.unwrap() });
     assert!(matches!(answer, Err(Error::Shutdown)), "{answer:?}");
+}
+
+/// Nobody drives the client's runtime any more; who waits for the loss is on another.
+#[test]
+fn a_runtime_that_stands_still_delays_no_loss() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let still = builder.enable_all().build().unwrap();
+    let client = LockClient::builder(MemoryStore::new())
+        .runtime(still.handle().clone())
+        .build()
+        .unwrap();
+    let lock = with_ttl(&client, Lease::renewed(Duration::from_millis(300)));
+    let guard = still.block_on(lock.acquire()).unwrap();
+    let elsewhere = tokio::runtime::Runtime::new().unwrap();
+    let lost = elsewhere.block_on(async { tokio::time::timeout(S, guard.lost()).await });
+    assert_eq!(lost, Ok(LossReason::Expired));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_loss_does_not_keep_the_client() {
+    let store: Arc<dyn DistributedLock> = Arc::new(MemoryStore::new());
+    let client = LockClient::builder_arc(Arc::clone(&store)).build().unwrap();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = tokio::spawn(guard.lost());
+    tokio::task::yield_now().await;
+    guard.release().await.unwrap();
+    drop(client);
+    // The tasks of the client end when nobody has it any more, and let go of the store.
+    sleep(2 * S).await;
+    assert_eq!(Arc::strong_count(&store), 1);
+    assert!(!waiting.is_finished(), "it was released and not lost");
+    waiting.abort();
 }

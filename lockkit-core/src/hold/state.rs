@@ -1,34 +1,38 @@
 //! What a hold knows of itself, and the arithmetic of its end.
 
-use std::time::Duration;
-
 use tokio::task::AbortHandle;
 
-use super::Hold;
 use crate::backend::Watch;
-use crate::capability::TtlOf;
 use crate::clock::Moment;
-use crate::core::Core;
-use crate::error::LossReason;
-use crate::lease::window;
+use crate::error::{BackendError, LossReason};
+use crate::lease::{Lease, window};
+use crate::reaper::Outstanding;
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) phase: Phase,
+    pub(super) lease: Lease,
     /// Guards that live.
     pub(super) guards: u32,
     /// A guard was leaked: the lease ends the hold, not the last guard.
     pub(super) leaked: bool,
     /// Until when the store's lease is believed in. INV-2. Only moves forward.
     pub(super) deadline: Moment,
-    /// The end of a fixed lease, which renewals do not move.
-    pub(super) fixed_end: Option<Moment>,
+    /// Until when the hold is to stand. Every renewal asks for all of it, and the client itself ends
+    /// the hold then. Raised before a renewal that asks for more is written. Only moves forward.
+    pub(super) promised: Moment,
     /// The end that `max_hold` sets.
     pub(super) cap: Option<Moment>,
-    /// The lease that renewals ask for.
-    pub(super) ttl: Duration,
-    /// `None` while a renewal is in flight, and for leases that are not renewed.
+    /// Before this moment the last guard does not end the hold.
+    pub(super) least: Option<Moment>,
+    /// The last guard has gone, and the client releases the lock at this moment.
+    pub(super) kept: Option<Moment>,
+    /// Counts as unfinished work of the client until the lock stays held without it.
+    pub(super) unfinished: Option<Outstanding>,
+    /// `None` while a renewal is in flight, and where none is needed.
     pub(super) next_renewal: Option<Moment>,
+    /// Why the last renewal failed; `None` once one succeeds.
+    pub(super) failure: Option<BackendError>,
     pub(super) watching: Watching,
 }
 
@@ -59,18 +63,16 @@ impl std::fmt::Debug for Watching {
 /// What is left to do when a hold has ended.
 pub(super) struct Ending {
     pub(super) phase: Phase,
-    pub(super) leaked: bool,
-    /// The last guard was leaked before.
-    pub(super) left: bool,
+    pub(super) kept: bool,
     pub(super) watching: Watching,
+    /// Ends after the release was handed over.
+    pub(super) unfinished: Option<Outstanding>,
 }
 
 impl State {
     /// The first moment at which the hold no longer stands, and why.
     pub(super) fn limit(&self) -> (Moment, LossReason) {
-        let lease = self
-            .fixed_end
-            .map_or(self.deadline, |end| end.min(self.deadline));
+        let lease = self.deadline.min(self.promised);
         match self.cap {
             Some(cap) if cap < lease => (cap, LossReason::MaxHold),
             _ => (lease, LossReason::Expired),
@@ -79,8 +81,8 @@ impl State {
 
     pub(super) fn next_event(&self) -> Moment {
         let mut event = self.limit().0;
-        if let Some(renewal) = self.next_renewal {
-            event = event.min(renewal);
+        for other in [self.next_renewal, self.kept].into_iter().flatten() {
+            event = event.min(other);
         }
         if let Watching::From(from, _) = self.watching {
             event = event.min(from);
@@ -93,31 +95,40 @@ impl State {
         self.next_renewal = None;
         Ending {
             phase,
-            leaked: self.leaked,
-            left: self.leaked && self.guards == 0,
+            kept: self.kept.is_some(),
             watching: std::mem::replace(&mut self.watching, Watching::No),
+            unfinished: self.unfinished.take(),
         }
     }
 
-    /// The lease that a renewal asks for: all of it, or what is left of a fixed one.
-    pub(super) fn renewal_ttl(&self, now: Moment, core: &Core) -> Duration {
-        match self.fixed_end {
-            Some(end) if core.capabilities.ttl_of == TtlOf::PerHold => {
-                let margin = self.ttl.saturating_sub(window(self.ttl));
-                (end.since(now) + margin).clamp(core.capabilities.min_ttl.min(self.ttl), self.ttl)
-            }
-            _ => self.ttl,
+    /// Promises another lease from `now` on, if it is renewed for as long as a guard lives.
+    pub(super) fn prolong(&mut self, now: Moment) {
+        if let Lease::Renewed { ttl } = self.lease
+            && self.kept.is_none()
+        {
+            self.promised = self.promised.max(now + window(ttl));
         }
     }
 
-    pub(super) fn stop_renewing(&mut self, hold: &Hold) {
-        if hold.core.capabilities.ttl_of == TtlOf::PerHold {
-            self.next_renewal = None;
-        } else if self.fixed_end.is_none() {
-            // The session lives on, so the client ends the hold; it keeps it until then, because what
-            // is believed of a session may be less than the lease.
-            self.fixed_end = Some(hold.core.clock.now() + window(hold.lease.ttl()));
-        }
+    /// Whether the store must be asked for more: for another lease, or for what is promised already.
+    pub(super) fn needs_renewal(&self) -> bool {
+        let renewed = matches!(self.lease, Lease::Renewed { .. }) && self.kept.is_none();
+        self.phase == Phase::Held && (renewed || self.deadline < self.promised)
+    }
+
+    /// What the end of the last guard means: whether the client keeps the lock for some time more.
+    pub(super) fn keeps(&mut self, now: Moment) -> bool {
+        let until = if self.leaked {
+            Some(self.promised)
+        } else {
+            self.least.filter(|least| now < *least)
+        };
+        let Some(until) = until else { return false };
+        self.kept = Some(until);
+        self.promised = self.promised.max(until);
+        // A lease of the rest is asked for at once, so that the process may end.
+        self.next_renewal = self.needs_renewal().then_some(now);
+        true
     }
 }
 

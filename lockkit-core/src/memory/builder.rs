@@ -8,6 +8,9 @@ use super::{MemoryStore, Shared};
 use crate::capability::{Capabilities, EndsBy, PollRange, Queueing, TtlOf, Waiting};
 use crate::clock::{BootClock, Clock};
 
+/// A session is the heartbeat of all its places: their waiters look rarely.
+const SESSION_RECHECK: Duration = Duration::from_secs(15);
+
 /// Makes a [`MemoryStore`] that behaves like the kind of store a test wants.
 ///
 /// # Examples
@@ -65,7 +68,8 @@ impl MemoryStoreBuilder {
         self
     }
 
-    /// Sets the longest time between two attempts of a waiter: three seconds if not set.
+    /// Sets the longest time between two attempts of a waiter: three seconds if not set, or fifteen with
+    /// [`sessions`](Self::sessions).
     pub fn recheck(mut self, recheck: Duration) -> Self {
         self.rules = self.rules.with_recheck(recheck);
         self
@@ -86,6 +90,7 @@ impl MemoryStoreBuilder {
             .with_ttl_range(ttl, ttl)
             .with_ttl_of(TtlOf::PerSession)
             .with_ends_by(EndsBy::Session)
+            .with_recheck(SESSION_RECHECK)
             .with_tells_loss(true);
         self
     }

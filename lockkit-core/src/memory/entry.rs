@@ -31,6 +31,17 @@ struct Hold {
     provisional: bool,
 }
 
+impl Hold {
+    /// Begins the lease anew, but makes it no shorter than it is.
+    fn prolong(&mut self, ttl: Duration, now: Moment, books: &Books) {
+        let end = books.lease_end(now, ttl);
+        if end > self.until || books.broken(StoreMutant::LeaseShortened) {
+            self.until = end;
+        }
+        self.provisional = false;
+    }
+}
+
 /// The ticket was released before: it is never granted any more.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WasReleased;
@@ -50,7 +61,7 @@ impl Entry {
 
     /// Whether the ticket holds or waits.
     pub(super) fn knows(&self, holder: HolderId) -> bool {
-        self.is_held_by(holder) || self.queue.place(holder).is_some()
+        self.is_held_by(holder) || self.queue.has(holder)
     }
 
     fn is_held_by(&self, holder: HolderId) -> bool {
@@ -87,10 +98,10 @@ impl Entry {
         if ticket.enqueue || books.broken(StoreMutant::TryLeavesQueueEntry) {
             self.enqueue(ticket, session, now, books);
         }
-        Ok(self.held(ticket.holder, now, books))
+        Ok(self.held(now, books))
     }
 
-    /// A holder asks again: its lease begins anew, its token stays. INV-5, INV-6.
+    /// A holder asks again: its lease begins anew, but never becomes shorter, and its token stays. INV-5, INV-6.
     fn repeat(&mut self, ticket: &Ticket, now: Moment, books: &mut Books) -> Option<Grant> {
         let hold = self.hold.as_mut()?;
         if hold.holder != ticket.holder {
@@ -102,8 +113,7 @@ impl Entry {
         if books.broken(StoreMutant::TokenRaisedOnRepeat) {
             hold.token = books.next_token();
         }
-        hold.until = books.lease_end(now, ticket.ttl);
-        hold.provisional = false;
+        hold.prolong(ticket.ttl, now, books);
         Some(books.grant(hold.token, hold.session, ticket.ttl))
     }
 
@@ -137,13 +147,9 @@ impl Entry {
         }
     }
 
-    fn held(&self, holder: HolderId, now: Moment, books: &Books) -> Attempt {
-        let ahead = self.queue.place(holder).filter(|_| !books.barging());
+    fn held(&self, now: Moment, books: &Books) -> Attempt {
         let hold = self.hold.as_ref().filter(|_| !books.in_sessions());
-        Attempt::Held {
-            retry_after: hold.map(|hold| hold.until.since(now)),
-            ahead: ahead.and_then(|place| u32::try_from(place).ok()),
-        }
+        Attempt::held_for(hold.map(|hold| hold.until.since(now)))
     }
 
     /// Ends a hold whose lease has ended. Whoever touches the lock next does this first.
@@ -223,8 +229,7 @@ impl Entry {
         }
         match &mut self.hold {
             Some(hold) if hold.holder == ticket.holder => {
-                hold.until = books.lease_end(now, ticket.ttl);
-                hold.provisional = false;
+                hold.prolong(ticket.ttl, now, books);
                 Renewal::Renewed {
                     since: books.last_keep_alive(hold.session),
                     ttl: books.lease_of(ticket.ttl),

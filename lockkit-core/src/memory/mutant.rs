@@ -36,6 +36,8 @@ pub enum StoreMutant {
     TokenOfLastHolderRepeated,
     /// A mere try takes a place in the queue.
     TryLeavesQueueEntry,
+    /// A renewal or a repeated attempt that asks for less makes the lease shorter.
+    LeaseShortened,
     /// The waiters of a session that ended keep their places and are granted the lock.
     GrantToExpiredSession,
 }
@@ -43,7 +45,7 @@ pub enum StoreMutant {
 #[cfg(feature = "mutants")]
 impl StoreMutant {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::ReleaseWithoutOwnerCheck,
         Self::RenewalRecreates,
         Self::WakeUpLost,
@@ -57,6 +59,7 @@ impl StoreMutant {
         Self::GhostAfterRelease,
         Self::TokenOfLastHolderRepeated,
         Self::TryLeavesQueueEntry,
+        Self::LeaseShortened,
         Self::GrantToExpiredSession,
     ];
 }

@@ -33,10 +33,8 @@ impl Queue {
         self.waiters.len()
     }
 
-    /// How many stand before `holder`, if it stands here.
-    pub(super) fn place(&self, holder: HolderId) -> Option<usize> {
-        let mut waiters = self.waiters.iter();
-        waiters.position(|waiter| waiter.holder == holder)
+    pub(super) fn has(&self, holder: HolderId) -> bool {
+        self.holders().any(|waits| waits == holder)
     }
 
     /// Whether nobody else stands before `holder`.

@@ -65,10 +65,19 @@ impl Bench {
         }
     }
 
-    fn ahead(&mut self, n: u64) -> Option<u32> {
-        match self.attempt(n) {
-            Attempt::Held { ahead, .. } => ahead,
-            Attempt::Granted(grant) => panic!("{n} is granted: {grant:?}"),
+    fn waits(&mut self, n: u64) {
+        if let Attempt::Granted(grant) = self.attempt(n) {
+            panic!("{n} is granted: {grant:?}");
+        }
+    }
+
+    /// One after the other gets the lock from the one before it, and gives it back.
+    fn served(&mut self, from: u64, order: &[u64]) {
+        let mut holder = from;
+        for &next in order {
+            self.release(holder);
+            assert_eq!(self.holder(), Some(next));
+            holder = next;
         }
     }
 
@@ -165,11 +174,7 @@ fn a_try_leaves_nothing_behind() {
     bench.granted(1);
     let ticket = bench.ticket(2).with_enqueue(false);
     let answer = bench.state.attempt(&ticket, 2, bench.now);
-    let held = Attempt::Held {
-        retry_after: Some(TTL),
-        ahead: None,
-    };
-    assert_eq!(answer, Ok(held));
+    assert_eq!(answer, Ok(Attempt::held_for(Some(TTL))));
     assert_eq!(bench.state.counts(bench.now), (1, 0, 0));
 }
 
@@ -177,10 +182,10 @@ fn a_try_leaves_nothing_behind() {
 fn a_release_makes_the_first_living_waiter_the_holder() {
     let mut bench = Bench::fifo();
     let first = bench.granted(1);
-    assert_eq!(bench.ahead(2), Some(0));
+    bench.waits(2);
     bench.sleep(secs(5));
-    assert_eq!(bench.ahead(3), Some(1));
-    assert_eq!(bench.ahead(4), Some(2));
+    bench.waits(3);
+    bench.waits(4);
     bench.sleep(secs(4));
     // The second has been silent for its window.
     bench.release(1);
@@ -192,21 +197,23 @@ fn a_release_makes_the_first_living_waiter_the_holder() {
     assert_eq!(grant.ttl, WINDOW);
     assert_eq!(bench.told(2), None);
     // It comes back, to a new place at the end.
-    assert_eq!(bench.ahead(2), Some(1));
+    bench.waits(2);
+    bench.served(3, &[4, 2]);
 }
 
 #[test]
 fn a_place_lives_by_its_heartbeat() {
     let mut bench = Bench::fifo();
     bench.granted(1);
-    bench.ahead(2);
-    bench.ahead(3);
+    bench.waits(2);
+    bench.waits(3);
     for _ in 0..4 {
         bench.sleep(secs(6));
         bench.renew(1);
-        assert_eq!(bench.ahead(3), Some(1));
-        assert_eq!(bench.ahead(2), Some(0));
+        bench.waits(3);
+        bench.waits(2);
     }
+    bench.served(1, &[2, 3]);
 }
 
 #[test]
@@ -214,13 +221,14 @@ fn a_silent_waiter_keeps_its_place_until_its_turn_comes() {
     let mut bench = Bench::fifo();
     bench.granted(1);
     for n in [2, 3, 4] {
-        bench.ahead(n);
+        bench.waits(n);
     }
     bench.sleep(secs(5));
-    bench.ahead(2);
+    bench.waits(2);
     bench.sleep(WINDOW - secs(5));
-    assert_eq!(bench.ahead(4), Some(2));
-    assert_eq!(bench.ahead(3), Some(1));
+    bench.waits(4);
+    bench.waits(3);
+    bench.served(1, &[2, 3, 4]);
 }
 
 #[test]
@@ -228,8 +236,8 @@ fn a_pushed_grant_lasts_one_window_and_an_answer_makes_it_whole() {
     for answer in [Bench::renewed, Bench::granted_again] {
         let mut bench = Bench::fifo();
         bench.granted(1);
-        bench.ahead(2);
-        bench.ahead(3);
+        bench.waits(2);
+        bench.waits(3);
         bench.release(1);
         bench.sleep(WINDOW - secs(1));
         answer(&mut bench, 2);
@@ -238,10 +246,10 @@ fn a_pushed_grant_lasts_one_window_and_an_answer_makes_it_whole() {
     }
     let mut bench = Bench::fifo();
     bench.granted(1);
-    bench.ahead(2);
+    bench.waits(2);
     bench.release(1);
     bench.sleep(secs(4));
-    bench.ahead(3);
+    bench.waits(3);
     bench.sleep(WINDOW - secs(4));
     assert_eq!(bench.renew(2), Renewal::NotHeld);
     assert_eq!(bench.holder(), Some(3));
@@ -261,8 +269,8 @@ impl Bench {
 fn a_withdrawn_grant_passes_to_the_next() {
     let mut bench = Bench::fifo();
     bench.granted(1);
-    bench.ahead(2);
-    bench.ahead(3);
+    bench.waits(2);
+    bench.waits(3);
     bench.release(1);
     assert_eq!(bench.release(2), Release::Released);
     assert!(matches!(bench.told(3), Some(Wake::Granted(_))));
@@ -274,15 +282,15 @@ fn a_newcomer_never_overtakes_and_a_heartbeat_finds_the_expired_lock() {
     let mut bench = Bench::fifo();
     bench.granted(1);
     bench.sleep(TTL - secs(2));
-    bench.ahead(2);
+    bench.waits(2);
     bench.sleep(secs(2));
-    assert_eq!(bench.ahead(3), Some(0));
+    bench.waits(3);
     assert_eq!(bench.holder(), Some(2));
 
     let mut bench = Bench::fifo();
     bench.granted(1);
     bench.sleep(TTL - secs(2));
-    bench.ahead(2);
+    bench.waits(2);
     bench.sleep(secs(2));
     assert_eq!(bench.granted(2).ttl, TTL);
 }
@@ -301,7 +309,7 @@ fn a_renewal_never_creates_a_hold() {
 fn a_late_attempt_of_a_released_ticket_is_refused() {
     let mut bench = Bench::fifo();
     bench.granted(1);
-    bench.ahead(2);
+    bench.waits(2);
     bench.release(2);
     bench.release(1);
     for n in [1, 2] {
@@ -316,7 +324,7 @@ fn a_late_attempt_of_a_released_ticket_is_refused() {
 fn wake_ups_are_kept_until_the_watch_opens() {
     let mut bench = Bench::fifo();
     bench.granted(1);
-    bench.ahead(2);
+    bench.waits(2);
     bench.release(1);
     assert!(matches!(bench.watch(2, 2), Some(Wake::Granted(_))));
     // A ticket that the store does not know may have missed anything.
@@ -328,7 +336,7 @@ fn with_every_push_lost_a_heartbeat_finds_the_grant() {
     let mut bench = Bench::fifo();
     bench.state.books.inboxes.losing = true;
     bench.granted(1);
-    bench.ahead(2);
+    bench.waits(2);
     bench.release(1);
     assert_eq!(bench.told(2), None);
     bench.granted(2);
@@ -338,7 +346,7 @@ fn with_every_push_lost_a_heartbeat_finds_the_grant() {
 fn hints_do_not_pile_up() {
     let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Push));
     bench.granted(1);
-    bench.ahead(2);
+    bench.waits(2);
     for n in 1..10 {
         bench.release(2 * n - 1);
         bench.granted(2 * n + 1);
@@ -351,8 +359,8 @@ fn hints_do_not_pile_up() {
 fn racing_waiters_are_all_woken_and_the_first_takes_it() {
     let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Push));
     bench.granted(1);
-    assert_eq!(bench.ahead(2), None);
-    assert_eq!(bench.ahead(3), None);
+    bench.waits(2);
+    bench.waits(3);
     bench.release(1);
     assert_eq!(bench.told(2), Some(Wake::Retry));
     assert_eq!(bench.told(3), Some(Wake::Retry));
@@ -360,9 +368,9 @@ fn racing_waiters_are_all_woken_and_the_first_takes_it() {
     bench.release(4);
     bench.granted(3);
     assert_eq!(bench.look().unwrap().waiters, Some(1));
-    bench.ahead(5);
+    bench.waits(5);
     bench.sleep(secs(5));
-    bench.ahead(2);
+    bench.waits(2);
     bench.sleep(WINDOW - secs(5));
     assert_eq!(bench.look().unwrap().waiters, Some(1));
     bench.release(2);
@@ -374,15 +382,15 @@ fn racing_waiters_are_all_woken_and_the_first_takes_it() {
 fn a_polled_queue_keeps_its_order_without_wake_ups() {
     let mut bench = Bench::new(rules(Queueing::Fifo, Waiting::Poll));
     bench.granted(1);
-    bench.ahead(2);
-    bench.ahead(3);
+    bench.waits(2);
+    bench.waits(3);
     bench.release(1);
-    assert_eq!(bench.ahead(3), Some(1));
+    bench.waits(3);
     bench.granted(2);
     assert_eq!(bench.told(2), None);
     let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Poll));
     bench.granted(1);
-    assert_eq!(bench.ahead(2), None);
+    bench.waits(2);
     assert_eq!(bench.look().unwrap().waiters, None);
     assert_eq!(bench.state.counts(bench.now), (1, 0, 0));
 }
@@ -393,7 +401,7 @@ fn a_break_ends_the_hold_and_passes_on() {
     assert_eq!(bench.state.break_lock(&name(), bench.now), None);
     let first = bench.granted(1);
     bench.watch(1, 1);
-    bench.ahead(2);
+    bench.waits(2);
     let was = bench.state.break_lock(&name(), bench.now).unwrap();
     assert_eq!(was.token, Some(first.token));
     assert_eq!(was.waiters, Some(1));
@@ -408,9 +416,9 @@ fn a_session_carries_its_holds_and_places() {
     let grant = bench.granted(1);
     assert_eq!((grant.since, grant.ttl), (Some(start), secs(10)));
     bench.watch(1, 1);
-    bench.ahead(2);
+    bench.waits(2);
     bench.sleep(secs(4));
-    bench.ahead(3);
+    bench.waits(3);
     bench.sleep(secs(5));
     let now = bench.now;
     let renewed = Renewal::Renewed {
@@ -434,8 +442,8 @@ fn a_session_carries_its_holds_and_places() {
 fn an_expired_session_frees_what_it_held() {
     let mut bench = Bench::sessions(secs(10));
     bench.granted(1);
-    bench.ahead(2);
-    bench.ahead(3);
+    bench.waits(2);
+    bench.waits(3);
     bench.state.end_session(2, bench.now);
     assert_eq!(
         bench.watch(2, 2),
@@ -460,7 +468,7 @@ fn a_wipe_is_told_where_losses_are_told() {
     assert_eq!(bench.told(1), Some(Wake::Lost(LossReason::Superseded)));
     let mut bench = Bench::fifo();
     bench.granted(1);
-    bench.ahead(2);
+    bench.waits(2);
     bench.state.wipe();
     assert_eq!(bench.state.counts(bench.now), (0, 0, 0));
     bench.granted(2);

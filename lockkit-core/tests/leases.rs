@@ -1,0 +1,302 @@
+//! Leases: what is promised to the user is what every renewal asks for, and the store never shortens.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::backend::{Attempt, DistributedLock, Ticket};
+use lockkit_core::clock::TokioClock;
+use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
+use lockkit_core::wrap::{Fault, Faults, Faulty, Operation, Rule};
+use lockkit_core::{ClientId, Guard, HolderId, Lease, LockClient, LockName};
+use tokio::time::{Instant, sleep, timeout};
+
+const S: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+/// A store, a client whose requests can be disturbed, and another client.
+struct Stage {
+    store: MemoryStore,
+    faults: Faults,
+    client: LockClient,
+    other: LockClient,
+}
+
+fn stage(builder: MemoryStoreBuilder) -> Stage {
+    let clock = Arc::new(TokioClock::new());
+    let store = builder.clock(clock.clone()).build();
+    let faulty = Faulty::new(Arc::new(store.connect()), 1);
+    let faults = faulty.faults();
+    let client = |store: Arc<dyn DistributedLock>| {
+        LockClient::builder_arc(store)
+            .clock(clock.clone())
+            .seed(1)
+            .build()
+            .unwrap()
+    };
+    Stage {
+        faults,
+        client: client(Arc::new(faulty)),
+        other: client(Arc::new(store.connect())),
+        store,
+    }
+}
+
+impl Stage {
+    fn leases() -> Self {
+        stage(MemoryStore::builder())
+    }
+
+    fn sessions(ttl: Duration) -> Self {
+        stage(MemoryStore::builder().sessions(ttl))
+    }
+
+    async fn fixed(&self, ttl: Duration) -> Guard {
+        let lock = self.client.lock("a").unwrap();
+        let lock = lock.with_lease(Lease::fixed(ttl)).unwrap();
+        lock.acquire().await.unwrap()
+    }
+
+    /// A guard with a fixed lease that waited, so that its grant was pushed with a short lease.
+    async fn pushed(&self, ttl: Duration) -> Guard {
+        let held = self.other.lock("a").unwrap().acquire().await.unwrap();
+        let lock = self.client.lock("a").unwrap();
+        let lock = lock.with_lease(Lease::fixed(ttl)).unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        sleep(2 * S).await;
+        held.release().await.unwrap();
+        waiting.await.unwrap()
+    }
+
+    /// Whether the other client gets the lock.
+    async fn is_free(&self) -> bool {
+        let lock = self.other.lock("a").unwrap();
+        lock.try_acquire().await.unwrap().is_some()
+    }
+
+    /// The guard holds for `time`, nobody else does, and soon after the time both end.
+    async fn holds_for(&self, guard: &Guard, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() + S < end {
+            guard.check().unwrap();
+            assert!(!self.is_free().await, "two hold at once");
+            sleep(S / 2).await;
+        }
+        sleep(S * 3 / 2).await;
+        assert!(guard.check().is_err(), "holds for too long");
+        self.client.drain().await;
+        assert!(self.is_free().await, "held after the guard has ended");
+    }
+}
+
+fn slow(reply: Duration) -> Rule {
+    let slow = Fault::SlowReply {
+        min: reply,
+        max: reply,
+    };
+    Rule::new(slow).on(Operation::Renew)
+}
+
+#[tokio::test(start_paused = true)]
+async fn extension_of_a_pushed_grant_survives_its_first_renewal() {
+    let stage = Stage::leases();
+    let guard = stage.pushed(30 * S).await;
+    sleep(S / 2).await;
+    guard.extend(120 * S).await.unwrap();
+    stage.holds_for(&guard, 119 * S).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn longer_of_two_overlapping_extensions_wins() {
+    for sessions in [false, true] {
+        let stage = if sessions {
+            Stage::sessions(5 * S)
+        } else {
+            Stage::leases()
+        };
+        let guard = stage.fixed(5 * S).await;
+        stage.faults.inject(slow(50 * MS));
+        let (long, short) = tokio::join!(guard.extend(60 * S), guard.extend(10 * S));
+        long.unwrap();
+        short.unwrap();
+        stage.holds_for(&guard, 60 * S).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_extension_shortens_nothing() {
+    let stage = Stage::leases();
+    let guard = stage.fixed(5 * S).await;
+    let late = Fault::Late {
+        min: 2 * S,
+        max: 2 * S,
+    };
+    let late = Rule::new(late).on(Operation::Renew).times(1);
+    stage.faults.inject(late);
+    guard.extend(10 * S).await.unwrap_err();
+    guard.extend(60 * S).await.unwrap();
+    stage.faults.settled().await;
+    stage.holds_for(&guard, 58 * S).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn extension_whose_reply_is_lost_is_asked_for_again() {
+    for sessions in [false, true] {
+        let stage = if sessions {
+            Stage::sessions(5 * S)
+        } else {
+            Stage::leases()
+        };
+        let guard = stage.fixed(5 * S).await;
+        let lost = Rule::new(Fault::DropReply).on(Operation::Renew).times(1);
+        stage.faults.inject(lost);
+        guard.extend(60 * S).await.unwrap_err();
+        stage.holds_for(&guard, 60 * S).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelled_extension_leaves_no_two_holders() {
+    let stage = Stage::leases();
+    let guard = stage.fixed(5 * S).await;
+    stage.faults.inject(slow(S));
+    timeout(S / 2, guard.extend(20 * S)).await.unwrap_err();
+    for _ in 0..60 {
+        sleep(S / 2).await;
+        assert!(
+            guard.check().is_err() || !stage.is_free().await,
+            "two hold at once"
+        );
+    }
+    assert!(guard.check().is_err());
+    assert!(stage.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fixed_lease_on_an_old_session_lasts_as_long_as_it_says() {
+    let stage = Stage::sessions(10 * S);
+    drop(stage.fixed(10 * S).await);
+    // Not so old that the next acquire confirms it.
+    sleep(2_400 * MS).await;
+    let guard = stage.fixed(10 * S).await;
+    stage.holds_for(&guard, 10 * S).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn fixed_lease_outlasts_a_shorter_session() {
+    let stage = Stage::sessions(10 * S);
+    let guard = stage.fixed(60 * S).await;
+    stage.holds_for(&guard, 60 * S).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_of_an_extended_lease_is_tried_until_it_ends() {
+    let stage = Stage::leases();
+    let guard = stage.fixed(S).await;
+    guard.extend(3600 * S).await.unwrap();
+    stage.faults.outage();
+    drop(guard);
+    sleep(20 * S).await;
+    stage.faults.heal();
+    timeout(10 * S, stage.client.drain()).await.unwrap();
+    assert!(stage.store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_of_a_lease_whose_extension_went_unanswered_is_tried_until_it_ends() {
+    let stage = Stage::leases();
+    let guard = stage.fixed(S).await;
+    let lost = Rule::new(Fault::DropReply).on(Operation::Renew).times(1);
+    stage.faults.inject(lost);
+    guard.extend(3600 * S).await.unwrap_err();
+    stage.faults.outage();
+    drop(guard);
+    sleep(20 * S).await;
+    stage.faults.heal();
+    timeout(10 * S, stage.client.drain()).await.unwrap();
+    assert!(stage.store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_store_never_shortens_a_lease() {
+    let stage = Stage::leases();
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new("a").unwrap(), holder, 60 * S);
+    let short = ticket.clone().with_ttl(S);
+    assert!(matches!(
+        stage.store.attempt(&ticket).await.unwrap(),
+        Attempt::Granted(_)
+    ));
+    stage.store.attempt(&short).await.unwrap();
+    sleep(30 * S).await;
+    assert!(!stage.is_free().await, "an attempt shortened it");
+    for answer in stage.store.renew(std::slice::from_ref(&short)).await {
+        answer.unwrap();
+    }
+    sleep(29 * S).await;
+    assert!(!stage.is_free().await, "a renewal shortened it");
+    sleep(2 * S).await;
+    assert!(stage.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fixed_lease_is_never_renewed_by_itself() {
+    let leases = Stage::leases();
+    let guard = leases.fixed(5 * S).await;
+    leases.holds_for(&guard, 5 * S).await;
+    assert_eq!(leases.faults.calls(Operation::Renew), 0);
+    // On a session it is, where the session is not known to last as long.
+    let sessions = Stage::sessions(60 * S);
+    sleep(S).await;
+    let guard = sessions.fixed(60 * S).await;
+    sessions.faults.reset_counts();
+    sleep(30 * S).await;
+    guard.check().unwrap();
+    assert_eq!(sessions.faults.calls(Operation::Renew), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn extension_that_is_not_needed_asks_nothing() {
+    let stage = Stage::leases();
+    let guard = stage.fixed(60 * S).await;
+    guard.extend(30 * S).await.unwrap();
+    sleep(30 * S).await;
+    guard.extend(29 * S).await.unwrap();
+    assert_eq!(stage.faults.calls(Operation::Renew), 0);
+    guard.extend(31 * S).await.unwrap();
+    assert_eq!(stage.faults.calls(Operation::Renew), 1);
+    stage.holds_for(&guard, 31 * S).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaked_grant_that_was_pushed_keeps_its_whole_lease() {
+    let stage = Stage::leases();
+    let began = Instant::now();
+    stage.pushed(30 * S).await.leak();
+    let next = stage.other.lock("a").unwrap().acquire().await.unwrap();
+    // It waited for two seconds; one per cent is for the clocks.
+    let kept = began.elapsed() - 2 * S;
+    assert!(kept >= 29 * S && kept <= 31 * S, "{kept:?}");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaked_hold_is_renewed_no_more_and_delays_no_shutdown() {
+    let stage = Stage::leases();
+    let lock = stage.client.lock("a").unwrap();
+    let lock = lock.with_lease(Lease::renewed(6 * S)).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let again = guard.reenter().unwrap();
+    guard.leak();
+    sleep(20 * S).await;
+    again.check().unwrap();
+    drop(again);
+    stage.faults.reset_counts();
+    let began = Instant::now();
+    stage.client.shutdown(60 * S).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert!(!stage.is_free().await, "its lease ends it");
+    sleep(6 * S).await;
+    assert!(stage.is_free().await);
+    assert_eq!(stage.faults.calls(Operation::Renew), 0);
+}

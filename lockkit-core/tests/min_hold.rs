@@ -1,0 +1,228 @@
+//! Locks that are kept for some time after their last guard, on the memory store with paused time.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::clock::{ManualClock, TokioClock};
+use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
+use lockkit_core::wrap::{Fault, Faults, Faulty, Operation, Rule};
+use lockkit_core::{DistributedLock, Error, Lease, Lock, LockClient, LossReason, Outcome};
+use tokio::time::{Instant, sleep, timeout};
+
+const S: Duration = Duration::from_secs(1);
+
+struct Stage {
+    store: MemoryStore,
+    faults: Faults,
+    client: LockClient,
+    other: LockClient,
+    began: Instant,
+}
+
+fn stage(builder: MemoryStoreBuilder) -> Stage {
+    let clock = Arc::new(TokioClock::new());
+    let store = builder.clock(clock.clone()).build();
+    let faulty = Faulty::new(Arc::new(store.connect()), 1);
+    let faults = faulty.faults();
+    let client = |store: Arc<dyn DistributedLock>| {
+        let client = LockClient::builder_arc(store).clock(clock.clone()).seed(1);
+        client.build().unwrap()
+    };
+    Stage {
+        faults,
+        client: client(Arc::new(faulty)),
+        other: client(Arc::new(store.connect())),
+        store,
+        began: Instant::now(),
+    }
+}
+
+impl Stage {
+    fn lock(&self, lease: Lease, least: Duration) -> Lock {
+        let lock = self.client.lock("a").unwrap().with_lease(lease).unwrap();
+        lock.with_min_hold(least)
+    }
+
+    /// How long after the beginning the other client gets the lock.
+    async fn freed(&self) -> Duration {
+        let lock = self.other.lock("a").unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
+        self.began.elapsed()
+    }
+}
+
+fn near(time: Duration, expected: Duration) {
+    let late = time.saturating_sub(expected);
+    assert!(
+        time >= expected && late < Duration::from_millis(300),
+        "{time:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn lock_is_kept_until_the_shortest_hold_time_has_passed() {
+    for dropped in [false, true] {
+        for lease in [Lease::renewed(9 * S), Lease::renewed(300 * S)] {
+            let stage = stage(MemoryStore::builder());
+            let lock = stage.lock(lease, 50 * S);
+            let guard = lock.acquire().await.unwrap();
+            sleep(S).await;
+            if dropped {
+                drop(guard);
+            } else {
+                guard.release().await.unwrap();
+            }
+            assert_eq!(stage.began.elapsed(), S, "the release waits for nothing");
+            assert!(lock.try_acquire().await.unwrap().is_none());
+            near(stage.freed().await, 50 * S);
+            assert!(stage.store.is_empty());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hold_that_lasts_longer_is_released_at_once() {
+    let stage = stage(MemoryStore::builder());
+    let guard = stage.lock(Lease::default(), 5 * S).acquire().await.unwrap();
+    sleep(6 * S).await;
+    guard.release().await.unwrap();
+    near(stage.freed().await, 6 * S);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_guards_still_have_the_lock() {
+    let stage = stage(MemoryStore::builder());
+    let owner = stage.client.owner();
+    let lock = stage.lock(Lease::renewed(9 * S), 5 * S);
+    let lock = lock.with_owner(&owner).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let again = lock.acquire().await.unwrap();
+    guard.release().await.unwrap();
+    sleep(20 * S).await;
+    again.check().unwrap();
+    again.release().await.unwrap();
+    near(stage.freed().await, 20 * S);
+    // A hold that nobody has any more is not entered again.
+    let guard = lock.acquire().await.unwrap();
+    let (token, began) = (guard.token(), Instant::now());
+    drop(guard);
+    let next = lock.acquire().await.unwrap();
+    assert!(next.token() > token);
+    near(began.elapsed(), 5 * S);
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_that_ends_leaves_a_lease_of_the_rest() {
+    for shut_down in [false, true] {
+        let stage = stage(MemoryStore::builder());
+        let lock = stage.lock(Lease::renewed(9 * S), 50 * S);
+        let guard = lock.acquire().await.unwrap();
+        sleep(S).await;
+        guard.release().await.unwrap();
+        if shut_down {
+            stage.client.shutdown(30 * S).await.unwrap();
+        } else {
+            stage.client.drain().await;
+        }
+        assert_eq!(stage.began.elapsed(), S, "it waits for an answer only");
+        // Nothing of the client reaches the store any more.
+        stage.faults.black_hole();
+        let freed = stage.freed().await;
+        assert!(freed >= 50 * S && freed <= 53 * S + S / 2, "{freed:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_that_ends_shortens_no_lease_that_is_longer() {
+    let stage = stage(MemoryStore::builder());
+    let guard = stage.lock(Lease::renewed(60 * S), 5 * S);
+    guard.acquire().await.unwrap().release().await.unwrap();
+    stage.faults.reset_counts();
+    stage.client.shutdown(S).await.unwrap();
+    assert_eq!(stage.faults.calls(Operation::Renew), 0, "nothing is needed");
+    let freed = stage.freed().await;
+    assert!(freed >= 60 * S && freed <= 64 * S, "{freed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_waits_until_the_store_has_taken_the_rest() {
+    let stage = stage(MemoryStore::builder());
+    let lock = stage.lock(Lease::renewed(9 * S), 50 * S);
+    let guard = lock.acquire().await.unwrap();
+    let fail = Rule::new(Fault::Fail(Outcome::Unavailable)).on(Operation::Renew);
+    stage.faults.inject(fail);
+    drop(guard);
+    assert!(timeout(2 * S, stage.client.drain()).await.is_err());
+    stage.faults.heal();
+    timeout(S, stage.client.drain()).await.unwrap();
+    near(stage.freed().await, 50 * S);
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_store_is_drained_when_the_time_has_passed() {
+    let stage = stage(MemoryStore::builder().sessions(10 * S));
+    let lock = stage.lock(Lease::renewed(10 * S), 50 * S);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    stage.client.drain().await;
+    near(stage.began.elapsed(), 50 * S);
+    near(stage.freed().await, 50 * S);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_on_a_session_store_waits_for_its_grace() {
+    for (grace, expected) in [(20 * S, 20 * S), (80 * S, 50 * S)] {
+        let stage = stage(MemoryStore::builder().sessions(10 * S));
+        let lock = stage.lock(Lease::renewed(10 * S), 50 * S);
+        lock.acquire().await.unwrap().release().await.unwrap();
+        stage.client.shutdown(grace).await.unwrap();
+        near(stage.began.elapsed(), expected);
+        near(stage.freed().await, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_hold_is_not_kept() {
+    let stage = stage(MemoryStore::builder());
+    let lock = stage.lock(Lease::fixed(5 * S), 50 * S);
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+    assert!(stage.freed().await < 6 * S);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_is_dropped_keeps_the_lock_all_the_same() {
+    let stage = stage(MemoryStore::builder());
+    let lock = stage.lock(Lease::renewed(9 * S), 50 * S);
+    drop(lock.acquire().await.unwrap());
+    drop(lock);
+    let Stage {
+        store,
+        client,
+        other,
+        began,
+        ..
+    } = stage;
+    drop(client);
+    let guard = other.lock("a").unwrap().acquire().await.unwrap();
+    near(began.elapsed(), 50 * S);
+    drop(guard);
+    other.drain().await;
+    assert!(store.is_empty());
+}
+
+#[tokio::test]
+async fn hold_that_ends_at_its_shortest_time_is_released_at_once() {
+    let clock = Arc::new(ManualClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let client = LockClient::builder(store.connect()).clock(clock.clone());
+    let client = client.build().unwrap();
+    for (lived, held) in [(5 * S, 0), (5 * S - Duration::from_nanos(1), 1)] {
+        let lock = client.lock("a").unwrap().with_min_hold(5 * S);
+        let guard = lock.acquire().await.unwrap();
+        clock.advance(lived);
+        guard.release().await.unwrap();
+        assert_eq!(store.counts().holds, held);
+    }
+}
