@@ -88,13 +88,13 @@ impl fmt::Display for Failure {
 
 /// The messages of an error and its sources, joined by `: `.
 ///
-/// A source that the message before it already ends with is not said twice.
+/// A source that the messages before it already name is not said twice.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {
         let message = source.to_string();
-        if !text.ends_with(&message) {
+        if !text.contains(&message) {
             text.push_str(": ");
             text.push_str(&message);
         }
