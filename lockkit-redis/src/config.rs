@@ -116,7 +116,7 @@ impl RedisStoreBuilder {
             recheck: defaults.recheck,
             token_ttl: TokenTtl::After(WEEK),
             connect_timeout: Duration::from_secs(2),
-            response_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(4),
             #[cfg(feature = "mutants")]
             mutant: None,
         }

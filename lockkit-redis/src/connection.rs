@@ -27,7 +27,8 @@ use crate::scripts::Step;
 const IDLE_CHECK: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A connection that ends sooner counts as failed; one to a demoted primary is not left sooner.
+/// A connection that ends sooner, and answered nothing, counts as failed. One to a demoted primary is
+/// not left sooner.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The store's end of the connection. Dropping it closes everything.
@@ -263,9 +264,11 @@ impl Shared {
                         self.token_ttl.store(0, Ordering::Relaxed);
                     }
                     let settled = Instant::now() + SETTLED;
+                    let answered = self.answered.load(Ordering::Relaxed);
                     self.serve(opened, settled).await;
                     self.desk.closed();
-                    if Instant::now() >= settled {
+                    let useful = self.answered.load(Ordering::Relaxed) != answered;
+                    if useful || Instant::now() >= settled {
                         pause = Duration::ZERO;
                     }
                     if pause.is_zero() {
@@ -303,11 +306,11 @@ impl Shared {
 
     /// Looks after a connection until it ends. Dropping its parts fails all that was asked on it.
     async fn serve(&self, mut opened: Opened, settled: Instant) {
-        let connection = opened.connection.clone();
         if !matches!(opened.source, Source::None) {
             self.desk.opened(&opened.channels);
         }
-        self.state.send_replace(State::Up(connection.clone()));
+        self.state
+            .send_replace(State::Up(opened.connection.clone()));
         let patience = self.config.response_timeout / 2;
         let mut check = interval(patience.max(Duration::from_millis(10)));
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);

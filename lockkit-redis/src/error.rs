@@ -111,9 +111,10 @@ fn outcome(error: &RedisError) -> Outcome {
 }
 
 fn of_server(error: &RedisError) -> Outcome {
-    let full = error
-        .detail()
-        .is_some_and(|detail| detail.contains("max number of clients"));
+    let full = error.code() == Some("ERR")
+        && error
+            .detail()
+            .is_some_and(|detail| detail.contains("max number of clients"));
     if full || PASSING.iter().any(|code| says(error, code)) {
         return Outcome::Unavailable;
     }
@@ -153,10 +154,12 @@ fn text(error: &RedisError) -> String {
 
 /// `connection refused` for `Connection refused (os error 111)`.
 fn of_system(text: &str) -> String {
-    match text.split_once(" (os error") {
-        Some((text, _)) => text[..1].to_lowercase() + &text[1..],
-        None => text.to_owned(),
-    }
+    let Some((text, _)) = text.split_once(" (os error") else {
+        return text.to_owned();
+    };
+    let mut letters = text.chars();
+    let first = letters.next().into_iter().flat_map(char::to_lowercase);
+    first.chain(letters).collect()
 }
 
 #[cfg(test)]

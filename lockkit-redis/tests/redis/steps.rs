@@ -427,7 +427,10 @@ async fn operators_see_locks_and_nothing_else() {
             .collect()
     };
     assert_eq!(names("").await, ["a/1", "a/{x}*", "lockkit_x"]);
+    let before = server.calls("scan");
     assert_eq!(names("a/").await, ["a/1", "a/{x}*"]);
+    // The database is looked through once for locks and once for queues.
+    assert_eq!(server.calls("scan") - before, 2);
     assert_eq!(names("a/{x}*").await, ["a/{x}*"]);
     assert_eq!(names("a/?").await, Vec::<String>::new());
     assert_eq!(names("lock").await, ["lockkit_x"]);
