@@ -95,6 +95,7 @@ const TABLE: &[(Broken, In, &str)] = &[
     (File(FileMutant::UnlinkOnRelease), In::File, "file::waiting_program_gets_the_lock_that_others_ask_for"),
     (Redis(RedisMutant::ReleaseWithoutOwnerCheck), In::Redis, "exclusion::a_strangers_release_changes_nothing"),
     (Redis(RedisMutant::RenewalRecreates), In::Redis, "loss::renewal_never_makes_a_hold"),
+    (Redis(RedisMutant::RenewalShortens), In::Redis, "redis::late_renewal_shortens_no_lease"),
     (Redis(RedisMutant::WakeUpLost), In::Redis, "waiting::release_wakes_the_waiter_at_once"),
     (Redis(RedisMutant::RecheckFindsNothing), In::Redis, "waiting::served_when_the_store_loses_wake_ups"),
     (Redis(RedisMutant::BareCounter), In::Redis, "fencing::token_grows_over_wipe"),
@@ -187,7 +188,7 @@ fn trial((broken, place, case): (Broken, In, &'static str)) -> Trial {
 
 /// A case of the suite, or one that only one store can be asked.
 fn find(name: &str) -> Option<Case> {
-    let special = [file::cases(), etcd::cases(), sql::cases()];
+    let special = [file::cases(), redis::cases(), etcd::cases(), sql::cases()];
     let mut all = cases::all()
         .into_iter()
         .chain(special.into_iter().flatten());
@@ -304,6 +305,30 @@ mod file {
         ensure(waiting.try_lock().is_ok(), "the program is not let in")?;
         let taken = lock.try_acquire().await?;
         ensure(taken.is_none(), "both have the lock")
+    }
+}
+
+/// What only a store can be asked whose leases each have a length of their own.
+mod redis {
+    use conformance_tests::{Case, Ctx, Outcome, ensure};
+
+    pub(super) fn cases() -> Vec<Case> {
+        vec![Case::new(late_renewal_shortens_no_lease)]
+    }
+
+    async fn late_renewal_shortens_no_lease(ctx: &Ctx) -> Outcome {
+        let (name, store) = (ctx.name(), ctx.store().await?);
+        let ticket = ctx.ticket(&name)?;
+        store.attempt(&ticket).await?;
+        let longer = ticket.clone().with_ttl(ctx.ttl() * 10);
+        for ticket in [longer, ticket.clone()] {
+            for answer in store.renew(&[ticket]).await {
+                answer?;
+            }
+        }
+        let left = store.inspect(&ticket.name).await?;
+        let left = left.and_then(|state| state.remaining).unwrap_or_default();
+        ensure(left > ctx.ttl() * 2, format!("{left:?} are left"))
     }
 }
 

@@ -147,11 +147,10 @@ async fn scan(
     connection: &mut MultiplexedConnection,
     prefix: &str,
 ) -> Result<Option<BTreeSet<LockName>>, RedisError> {
-    let (locks, queues) = keys::patterns(prefix);
+    let (locks, queue) = keys::patterns(prefix);
     let locks = locks.iter().map(|it| (it, "hash", NAME_OF_LOCK));
-    let queues = queues.iter().map(|it| (it, "list", NAME_OF_QUEUE));
     let mut names = BTreeSet::new();
-    for (pattern, kind, name_of) in locks.chain(queues) {
+    for (pattern, kind, name_of) in locks.chain([(&queue, "list", NAME_OF_QUEUE)]) {
         let mut cursor = "0".to_owned();
         loop {
             let mut command = Cmd::new();

@@ -159,20 +159,10 @@ impl RedisStore {
                 Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
             }
             Some(0) => {
-                let ahead = number(2).and_then(|place| u32::try_from(place).ok());
                 let left = number(1).and_then(|left| u64::try_from(left).ok());
-                let mut held = Attempt::held();
-                if let Attempt::Held {
-                    retry_after,
-                    ahead: place,
-                } = &mut held
-                {
-                    // Also for those who are not first: all before them may have died since. Where
-                    // holders live, a lease has more left than a waiter ever waits.
-                    *retry_after = left.map(Duration::from_millis);
-                    *place = ahead.filter(|_| self.inner.rules.queueing == Queueing::Fifo);
-                }
-                Ok(held)
+                // Also for those who are not first: all before them may have died since. Where
+                // holders live, a lease has more left than a waiter ever waits.
+                Ok(Attempt::held_for(left.map(Duration::from_millis)))
             }
             Some(-1) => {
                 let why = "the ticket was released before";
@@ -192,7 +182,8 @@ pub(crate) fn millis(duration: Duration) -> String {
 }
 
 pub(crate) fn wrong_type(operation: &'static str, name: &LockName, kind: &str) -> BackendError {
-    let why = format!("the key of lock `{name}` is a {kind} of somebody else: it is left alone");
+    let key = keys::lock(name);
+    let why = format!("the key `{key}` is a {kind} and no lock: it is left alone");
     fault(operation, Outcome::Rejected, why)
 }
 

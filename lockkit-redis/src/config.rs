@@ -20,6 +20,16 @@ pub(crate) enum Address {
     Unix(PathBuf),
 }
 
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
 /// Which protocol is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -36,7 +46,7 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenTtl {
-    /// For so long, or a day less, after its last use, but at least two days; for ever where the
+    /// For so long after its last use, but at least two days; for ever where the
     /// server evicts keys with an end first.
     After(Duration),
     /// For ever: for names that are shared with Redisson's `RFencedLock`.
@@ -106,7 +116,7 @@ impl RedisStoreBuilder {
             recheck: defaults.recheck,
             token_ttl: TokenTtl::After(WEEK),
             connect_timeout: Duration::from_secs(2),
-            response_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(4),
             #[cfg(feature = "mutants")]
             mutant: None,
         }

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use lockkit_core::{BackendError, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::config::{RedisStoreBuilder, TokenTtl};
-use crate::error::{fault, is_no_script, of_request};
+use crate::error::{fault, is_demoted, is_no_script, of_request_to};
 use crate::handshake::{self, Opened, Source, open};
 use crate::notify::Desk;
 use crate::scripts::Step;
@@ -26,6 +27,9 @@ use crate::scripts::Step;
 const IDLE_CHECK: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A connection that ends sooner, and answered nothing, counts as failed. One to a demoted primary is
+/// not left sooner.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// The store's end of the connection. Dropping it closes everything.
 #[derive(Debug)]
@@ -42,6 +46,8 @@ struct Shared {
     desk: Arc<Desk>,
     /// Rings when a request was given up.
     suspicion: Notify,
+    /// Rings when the server says that it is not the primary.
+    demoted: Notify,
     /// Requests under way.
     asked: AtomicU64,
     /// Requests answered so far.
@@ -75,6 +81,7 @@ impl Link {
             state: watch::Sender::new(State::Connecting),
             desk,
             suspicion: Notify::new(),
+            demoted: Notify::new(),
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             token_ttl: AtomicU64::new(token_ttl),
@@ -131,7 +138,7 @@ impl Link {
         let limit = config.connect_timeout;
         let opening = timeout(limit, handshake::plain(config, &self.shared.desk)).await;
         opening
-            .unwrap_or_else(|_| Err(too_slow(limit)))
+            .unwrap_or_else(|_| Err(self.shared.too_slow()))
             .map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 
@@ -142,7 +149,11 @@ impl Link {
         command: &Cmd,
     ) -> Result<Value, BackendError> {
         let answer = self.ask(operation, command).await?;
-        answer.map_err(|error| of_request(operation, &error))
+        answer.map_err(|error| self.failure(operation, &error))
+    }
+
+    fn failure(&self, operation: &'static str, error: &RedisError) -> BackendError {
+        of_request_to(&self.shared.config.address, operation, error)
     }
 
     /// Carries out a step.
@@ -159,7 +170,7 @@ impl Link {
             Err(error) if is_no_script(&error) => {
                 self.send(step.name(), &step.by_text(keys, arguments)).await
             }
-            answer => answer.map_err(|error| of_request(step.name(), &error)),
+            answer => answer.map_err(|error| self.failure(step.name(), &error)),
         }
     }
 
@@ -172,7 +183,7 @@ impl Link {
         let asking = Asking::new(&self.shared);
         let answer = connection.send_packed_command(command).await;
         asking.answered(&answer);
-        Ok(answer.and_then(Value::extract_error))
+        Ok(self.shared.look_at(answer.and_then(Value::extract_error)))
     }
 
     /// Sends several commands in one go; one answer for each.
@@ -190,8 +201,9 @@ impl Link {
         let asking = Asking::new(&self.shared);
         let answers = connection.send_packed_commands(&pipeline, 0, count).await;
         asking.answered(&answers);
-        let answers = answers.map_err(|error| of_request(operation, &error))?;
-        Ok(answers.into_iter().map(Value::extract_error).collect())
+        let answers = answers.map_err(|error| self.failure(operation, &error))?;
+        let look = |answer: Value| self.shared.look_at(answer.extract_error());
+        Ok(answers.into_iter().map(look).collect())
     }
 }
 
@@ -240,47 +252,83 @@ impl Drop for Ends {
 impl Shared {
     /// Makes connections, one after the other, for ever.
     async fn run(&self) {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = Duration::ZERO;
         let mut resp3_worked = false;
         loop {
             let limit = self.config.connect_timeout;
             let opening = timeout(limit, open(&self.config, &self.desk, resp3_worked)).await;
-            match opening.unwrap_or_else(|_| Err(too_slow(limit))) {
+            let (outcome, why) = match opening.unwrap_or_else(|_| Err(self.too_slow())) {
                 Ok(opened) => {
-                    pause = FIRST_PAUSE;
                     resp3_worked |= matches!(opened.source, Source::Same);
                     if opened.volatile {
                         self.token_ttl.store(0, Ordering::Relaxed);
                     }
-                    self.serve(opened).await;
+                    let settled = Instant::now() + SETTLED;
+                    let answered = self.answered.load(Ordering::Relaxed);
+                    self.serve(opened, settled).await;
                     self.desk.closed();
-                    self.state.send_replace(State::Connecting);
+                    let useful = self.answered.load(Ordering::Relaxed) != answered;
+                    if useful || Instant::now() >= settled {
+                        pause = Duration::ZERO;
+                    }
+                    if pause.is_zero() {
+                        // At once, and then with pauses.
+                        pause = FIRST_PAUSE;
+                        self.state.send_replace(State::Connecting);
+                        continue;
+                    }
+                    let why = "the connection ended as soon as it was ready";
+                    let why = format!("{why} ({})", self.config.address);
+                    (Outcome::Unavailable, why)
                 }
-                Err((outcome, why)) => {
-                    self.state.send_replace(State::Down(outcome, why.into()));
-                    sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-            }
+                Err(failure) => failure,
+            };
+            self.state.send_replace(State::Down(outcome, why.into()));
+            pause = pause.max(FIRST_PAUSE);
+            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
+    /// Notices a server that was demoted and ends none of its connections.
+    fn look_at(&self, answer: Result<Value, RedisError>) -> Result<Value, RedisError> {
+        if answer.as_ref().is_err_and(is_demoted) {
+            self.demoted.notify_one();
+        }
+        answer
+    }
+
+    fn too_slow(&self) -> (Outcome, String) {
+        let (limit, address) = (self.config.connect_timeout, &self.config.address);
+        let why = format!("no connection within {limit:?} ({address})");
+        (Outcome::Unavailable, why)
+    }
+
     /// Looks after a connection until it ends. Dropping its parts fails all that was asked on it.
-    async fn serve(&self, mut opened: Opened) {
-        let connection = opened.connection.clone();
+    async fn serve(&self, mut opened: Opened, settled: Instant) {
         if !matches!(opened.source, Source::None) {
             self.desk.opened(&opened.channels);
         }
-        self.state.send_replace(State::Up(connection.clone()));
+        self.state
+            .send_replace(State::Up(opened.connection.clone()));
         let patience = self.config.response_timeout / 2;
         let mut check = interval(patience.max(Duration::from_millis(10)));
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = self.answered.load(Ordering::Relaxed);
         let mut idle = Duration::ZERO;
+        // Of the server before.
+        self.demoted.notified().now_or_never();
+        let mut demoted = false;
         loop {
             tokio::select! {
                 biased;
                 () = opened.ended() => return,
+                // The name may lead to the new primary by now.
+                () = sleep_until(settled), if demoted => return,
+                () = self.demoted.notified(), if !demoted => {
+                    demoted = true;
+                    continue;
+                }
                 () = self.suspicion.notified() => {}
                 () = self.desk.wanted.notified() => {
                     let wanted = self.desk.take_wanted();
@@ -346,11 +394,4 @@ impl Shared {
             Err(_) => false,
         }
     }
-}
-
-fn too_slow(limit: Duration) -> (Outcome, String) {
-    (
-        Outcome::Unavailable,
-        format!("no connection within {limit:?}"),
-    )
 }

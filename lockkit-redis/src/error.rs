@@ -1,6 +1,7 @@
 //! What an error of the server or of the connection says about the effect of a request.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -35,9 +36,29 @@ pub(crate) fn fault(
     BackendError::new(BACKEND, operation, outcome, why.into())
 }
 
+/// What a server says that is not, or no longer, the primary.
+const DEMOTED: [&str; 2] = ["READONLY", "MASTERDOWN"];
+
+/// Why a node of a cluster is refused.
+pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads keys over servers: \
+                                  locks need one server";
+
 /// What became of a request that was written, or that may have been.
 pub(crate) fn of_request(operation: &'static str, error: &RedisError) -> BackendError {
     fault(operation, outcome(error), text(error))
+}
+
+/// The same, for a connection that led to `address`.
+pub(crate) fn of_request_to(
+    address: impl fmt::Display,
+    operation: &'static str,
+    error: &RedisError,
+) -> BackendError {
+    if error.is_io_error() {
+        let why = format!("{} ({address})", text(error));
+        return fault(operation, outcome(error), why);
+    }
+    of_request(operation, error)
 }
 
 /// Why no connection could be made. Nothing was requested.
@@ -48,22 +69,29 @@ pub(crate) fn of_connecting(error: &RedisError) -> (Outcome, String) {
         Outcome::Indeterminate => Outcome::Unavailable,
         known => known,
     };
-    let mut text = text(error);
-    if error.is_connection_dropped() {
-        text.push_str(BEFORE_READY);
-    }
-    (outcome, text)
+    (outcome, text(error))
 }
 
-/// What a proxy does with every command that it does not know.
-const BEFORE_READY: &str = " before the connection was ready; a proxy that knows no messages needs \
-                            `wake=poll`, and no user and no number of a database if it knows none";
-
-fn is_invalid(error: &RedisError) -> bool {
+fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
     // The library shows its source behind the pointer that it shares it with.
     let shared = StdError::source(error).and_then(|source| source.downcast_ref::<Shared>());
     let source = shared.and_then(|shared| shared.downcast_ref::<io::Error>());
-    source.is_some_and(|source| source.kind() == io::ErrorKind::InvalidData)
+    source.map(io::Error::kind)
+}
+
+fn is_invalid(error: &RedisError) -> bool {
+    io_kind(error) == Some(io::ErrorKind::InvalidData)
+}
+
+/// Whether a connection that stood has ended.
+pub(crate) fn is_cut_off(error: &RedisError) -> bool {
+    let never_stood = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+    error.is_connection_dropped() && !io_kind(error).is_some_and(|it| never_stood.contains(&it))
+}
+
+/// Whether the connection leads to a server that is not the primary.
+pub(crate) fn is_demoted(error: &RedisError) -> bool {
+    DEMOTED.iter().any(|code| says(error, code))
 }
 
 pub(crate) fn is_no_script(error: &RedisError) -> bool {
@@ -83,24 +111,37 @@ fn outcome(error: &RedisError) -> Outcome {
 }
 
 fn of_server(error: &RedisError) -> Outcome {
-    let code = error.code().unwrap_or("ERR");
-    let detail = error.detail().unwrap_or("");
-    // Redis 6 wraps what a script's command answered into a text of its own.
-    let wrapped = |code: &str| detail.contains(&format!("-{code} "));
-    if PASSING.contains(&code) || (code == "ERR" && PASSING.iter().any(|code| wrapped(code))) {
-        return Outcome::Unavailable;
-    }
-    if code == "ERR" && detail.contains("max number of clients") {
+    let full = error.code() == Some("ERR")
+        && error
+            .detail()
+            .is_some_and(|detail| detail.contains("max number of clients"));
+    if full || PASSING.iter().any(|code| says(error, code)) {
         return Outcome::Unavailable;
     }
     Outcome::Rejected
 }
 
+/// Whether the server answered with this code.
+fn says(error: &RedisError, code: &str) -> bool {
+    // Redis 6 wraps what a script's command answered into a text of its own.
+    let wrapped = || {
+        error
+            .detail()
+            .is_some_and(|it| it.contains(&format!("-{code} ")))
+    };
+    match error.code() {
+        Some("ERR") => wrapped(),
+        Some(said) => said == code,
+        None => false,
+    }
+}
+
 fn text(error: &RedisError) -> String {
     let mut text = match (error.code(), error.detail()) {
+        (Some("MOVED"), Some(detail)) => format!("MOVED {detail}: {CLUSTER}"),
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
-        (None, _) => error.to_string(),
+        (None, _) => of_system(&error.to_string()),
     };
     // Old servers and proxies repeat the arguments of a command that they do not know: of AUTH too.
     for mark in [", with args", " with args"] {
@@ -109,6 +150,16 @@ fn text(error: &RedisError) -> String {
         }
     }
     text
+}
+
+/// `connection refused` for `Connection refused (os error 111)`.
+fn of_system(text: &str) -> String {
+    let Some((text, _)) = text.split_once(" (os error") else {
+        return text.to_owned();
+    };
+    let mut letters = text.chars();
+    let first = letters.next().into_iter().flat_map(char::to_lowercase);
+    first.chain(letters).collect()
 }
 
 #[cfg(test)]
@@ -152,6 +203,34 @@ mod tests {
         ] {
             assert_eq!(outcome(&server(line)), Outcome::Rejected, "{line}");
         }
+    }
+
+    #[test]
+    fn a_server_that_is_not_the_primary_is_known() {
+        for (line, expected) in [
+            (
+                "READONLY You can't write against a read only replica.",
+                true,
+            ),
+            ("MASTERDOWN Link with MASTER is down", true),
+            (
+                "ERR Error running script: @user_script:9: -READONLY You can't write",
+                true,
+            ),
+            ("LOADING Redis is loading the dataset in memory", false),
+            ("ERR no READONLY here", false),
+        ] {
+            assert_eq!(is_demoted(&server(line)), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_named() {
+        let text = text(&server("MOVED 866 10.0.0.7:6379"));
+        assert!(
+            text.contains("10.0.0.7:6379") && text.contains("Cluster"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Work in Redis that is carried out only while a hold stands, in one step of the server.
 
 use lockkit_core::backend::Ticket;
-use lockkit_core::{BackendError, FencingToken, Guard, LockClient};
+use lockkit_core::{BackendError, FencingToken, Guard, LockClient, Outcome};
 use tokio::time::timeout;
 
 use crate::backend::RedisStore;
-use crate::error::BACKEND;
+use crate::error::{BACKEND, fault};
 use crate::keys;
 use crate::reply::Reply;
 use crate::scripts::{GUARD, Step};
@@ -124,7 +124,8 @@ impl<'a> Fenced<'a> {
     ///
     /// # Errors
     /// - [`FencedError::Fenced`] if the hold has ended; nothing was done.
-    /// - [`FencedError::Backend`] if the server failed or the script did.
+    /// - [`FencedError::Backend`] if the server failed or the script did. Where the script may have
+    ///   written before, the outcome is [`Indeterminate`](Outcome::Indeterminate).
     ///
     /// # Cancel safety
     /// Dropped, it may still be carried out, if the hold stands then.
@@ -149,7 +150,7 @@ impl<'a> Fenced<'a> {
         match asked.map_err(|_| BackendError::timeout(BACKEND, "guarded work", limit))? {
             Ok(value) => Ok(value.into()),
             Err(error) if is_fenced(&error) => Err(FencedError::Fenced),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(of_script(error).into()),
         }
     }
 
@@ -181,7 +182,22 @@ impl<'a> Fenced<'a> {
     }
 }
 
-fn is_fenced(error: &BackendError) -> bool {
+fn text(error: &BackendError) -> String {
     let source = std::error::Error::source(error);
-    source.is_some_and(|source| source.to_string().contains(FENCED))
+    source.map(ToString::to_string).unwrap_or_default()
+}
+
+fn is_fenced(error: &BackendError) -> bool {
+    text(error).starts_with(FENCED)
+}
+
+/// What a script wrote before it failed stays written.
+fn of_script(error: BackendError) -> BackendError {
+    let text = text(&error);
+    // No script can say this of itself: it may not call `EVAL`.
+    let never_ran = text.starts_with("NOPERM ") && text.contains("'eval");
+    if error.outcome() == Outcome::Rejected && !never_ran {
+        return fault("guarded work", Outcome::Indeterminate, text);
+    }
+    error
 }

@@ -6,15 +6,15 @@ use futures_util::StreamExt as _;
 use lockkit_core::{Outcome, Waiting};
 use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
 use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, Msg, ProtocolVersion, PushInfo, RedisConnectionInfo,
+    AsyncConnectionConfig, ErrorKind, Msg, ProtocolVersion, PushInfo, RedisConnectionInfo,
     RedisError, Value,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::config::{Protocol, RedisStoreBuilder, TokenTtl};
+use crate::config::{Protocol, RedisStoreBuilder};
 use crate::connection::Ends;
-use crate::error::of_connecting;
+use crate::error::{CLUSTER, is_cut_off, of_connecting};
 use crate::notify::Desk;
 use crate::stream;
 
@@ -27,6 +27,7 @@ pub(crate) struct Opened {
     pub(crate) channels: Vec<String>,
     /// Whether the server evicts keys with an end first.
     pub(crate) volatile: bool,
+    clustered: bool,
     driver: JoinHandle<()>,
     _driver: Ends,
 }
@@ -99,32 +100,43 @@ impl Opened {
         }
     }
 
-    /// Subscribes those that may be, and answers them: one that is forbidden does not take the others
-    /// with it.
+    /// Subscribes those that may be, and returns them: one that is forbidden does not take the others
+    /// with it. Halves are tried as long as few are refused.
     pub(crate) async fn subscribe_allowed(
         &mut self,
         channels: &[String],
     ) -> Result<Vec<String>, RedisError> {
-        if channels.is_empty() {
-            return Ok(Vec::new());
-        }
-        match self.subscribe(channels).await {
-            Ok(()) => return Ok(channels.to_vec()),
-            Err(error) if error.is_io_error() => return Err(error),
-            Err(_) if channels.len() == 1 => return Ok(Vec::new()),
-            Err(_) => {}
-        }
         let (mut allowed, mut refused) = (Vec::new(), 0);
-        for channel in channels {
-            match self.subscribe(std::slice::from_ref(channel)).await {
-                Ok(()) => allowed.push(channel.clone()),
+        let mut parts = vec![channels];
+        while let Some(part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            match self.subscribe(part).await {
+                Ok(()) => allowed.extend_from_slice(part),
                 Err(error) if error.is_io_error() => return Err(error),
-                // A trip each: where so many are forbidden, the rest are not worth it.
+                // Some trips each: where so many are forbidden, the rest are not worth it.
                 Err(_) if refused == 8 => break,
-                Err(_) => refused += 1,
+                Err(_) if part.len() == 1 => refused += 1,
+                Err(_) => parts.extend(<[_; 2]>::from(part.split_at(part.len() / 2))),
             }
         }
         Ok(allowed)
+    }
+
+    /// It may be forbidden to ask.
+    async fn ask_what_it_is(&mut self) {
+        let mut commands = redis::pipe();
+        commands
+            .cmd("INFO")
+            .arg("memory")
+            .cmd("INFO")
+            .arg("cluster");
+        let answers = commands.query_async(&mut self.connection).await;
+        let (memory, cluster): (String, String) = answers.unwrap_or_default();
+        // A token key with an end would be the first to go.
+        self.volatile = memory.contains("maxmemory_policy:volatile-");
+        self.clustered = cluster.contains("cluster_enabled:1");
     }
 
     pub(crate) async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
@@ -152,15 +164,40 @@ pub(crate) async fn open(
         Protocol::Auto | Protocol::Resp3 => ProtocolVersion::RESP3,
     };
     let may_fall_back = config.protocol == Protocol::Auto && !resp3_only;
-    match speak(config, desk, first).await {
+    let opened = match speak(config, desk, first).await {
         Err(error)
             if first == ProtocolVersion::RESP3 && may_fall_back && knows_no_hello(&error) =>
         {
             speak(config, desk, ProtocolVersion::RESP2).await
         }
         answer => answer,
+    };
+    let opened = opened.map_err(|error| failure(config, &error))?;
+    if opened.clustered {
+        let why = format!("{CLUSTER} ({})", config.address);
+        return Err((Outcome::Rejected, why));
     }
-    .map_err(|error| of_connecting(&error))
+    Ok(opened)
+}
+
+/// What a proxy does with every command that it does not know.
+const CUT_OFF: &str = " before the connection was ready; a proxy that knows no messages needs \
+                       `wake=poll`, and no user and no number of a database if it knows none";
+const USER_ALONE: &str = ": there is a user and no password; where there are no users write \
+                          `redis://:password@host`";
+const NOBODY: &str = ": there is neither user nor password; write `redis://:password@host` or \
+                      `redis://user:password@host`";
+
+/// Says where a connection led that could not be made, and what helps.
+fn failure(config: &RedisStoreBuilder, error: &RedisError) -> Failure {
+    let (outcome, text) = of_connecting(error);
+    let hint = match (&config.user, &config.password) {
+        _ if is_cut_off(error) => CUT_OFF,
+        (Some(_), None) if error.code() == Some("NOAUTH") => USER_ALONE,
+        (None, None) if error.code() == Some("NOAUTH") => NOBODY,
+        _ => "",
+    };
+    (outcome, format!("{text} ({}){hint}", config.address))
 }
 
 /// Makes a connection without messages, in the plain old protocol.
@@ -168,7 +205,7 @@ pub(crate) async fn plain(config: &RedisStoreBuilder, desk: &Arc<Desk>) -> Resul
     let mut config = config.clone();
     config.waiting = Waiting::Poll;
     let opened = speak(&config, desk, ProtocolVersion::RESP2).await;
-    opened.map_err(|error| of_connecting(&error))
+    opened.map_err(|error| failure(&config, &error))
 }
 
 /// Old servers and some proxies refuse HELLO, or hang up.
@@ -233,6 +270,7 @@ async fn speak(
         source: Source::None,
         channels: Vec::new(),
         volatile: false,
+        clustered: false,
         _driver: Ends(driver.abort_handle()),
         driver,
     };
@@ -248,9 +286,7 @@ async fn speak(
     opened.subscribe(std::slice::from_ref(&own)).await?;
     opened.channels = opened.subscribe_allowed(&locks).await?;
     opened.channels.push(own);
-    if config.token_ttl != TokenTtl::Never {
-        opened.volatile = evicts_volatile(&mut opened.connection).await;
-    }
+    opened.ask_what_it_is().await;
     Ok(opened)
 }
 
@@ -281,12 +317,4 @@ fn deliver(desk: &Desk, message: Option<Msg>) {
             message.get_payload_bytes(),
         );
     }
-}
-
-/// A token key with an end would be the first to go. May be forbidden to ask.
-async fn evicts_volatile(connection: &mut MultiplexedConnection) -> bool {
-    let mut command = Cmd::new();
-    command.arg("INFO").arg("memory");
-    let answer: Result<String, _> = command.query_async(connection).await;
-    answer.is_ok_and(|info| info.contains("maxmemory_policy:volatile-"))
 }

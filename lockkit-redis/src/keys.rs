@@ -92,15 +92,20 @@ pub(crate) fn name_of_queue(key: &str) -> Option<LockName> {
     name_of_lock(lock)
 }
 
-/// Patterns of `SCAN` for the locks, and for the queues, of the names that begin with `prefix`.
-pub(crate) fn patterns(prefix: &str) -> (Vec<String>, Vec<String>) {
+/// Patterns of `SCAN` for the locks, and for the queues, of the names that begin with `prefix`. They
+/// match too much rather than too little: each costs a look at the whole database.
+pub(crate) fn patterns(prefix: &str) -> (Vec<String>, String) {
+    let escaped = RESERVED.iter().any(|it| prefix.starts_with(it));
+    let perhaps = !prefix.is_empty() && RESERVED.iter().any(|it| it.starts_with(prefix));
     let prefix = escape_glob(prefix);
-    let locks = vec![format!("{prefix}*"), format!("{ESCAPE}{prefix}*")];
-    let queues = locks
-        .iter()
-        .flat_map(|lock| [format!("{QUEUE}:{{{lock}"), format!("{QUEUE}.raw:{lock}")])
-        .collect();
-    (locks, queues)
+    let mut locks = Vec::new();
+    if !escaped {
+        locks.push(format!("{prefix}*"));
+    }
+    if escaped || perhaps {
+        locks.push(format!("{ESCAPE}{prefix}*"));
+    }
+    (locks, format!("{QUEUE}*{prefix}*"))
 }
 
 /// The channel of one store object, on which its waiters hear of their grants.

@@ -10,6 +10,8 @@ pub enum RedisMutant {
     ReleaseWithoutOwnerCheck,
     /// A renewal that finds the lock free makes a hold.
     RenewalRecreates,
+    /// A late renewal for a shorter lease shortens it.
+    RenewalShortens,
     /// A lock that becomes free is passed to nobody.
     WakeUpLost,
     /// A repeated attempt does not see that its ticket was granted the lock.
@@ -41,6 +43,7 @@ impl RedisMutant {
     pub const ALL: &[Self] = &[
         Self::ReleaseWithoutOwnerCheck,
         Self::RenewalRecreates,
+        Self::RenewalShortens,
         Self::WakeUpLost,
         Self::RecheckFindsNothing,
         Self::BareCounter,
@@ -68,10 +71,11 @@ impl RedisMutant {
                  redis.call('PEXPIRE', lock, ARGV[2 * i + 1])
                  answers[i] = 1",
             ),
+            Self::RenewalShortens => ("if redis.call('PTTL', lock) < ttl then", "if true then"),
             Self::WakeUpLost => ("pcall(grant, first, window, beat, channel)", "local _"),
             Self::RecheckFindsNothing => (
-                "if type(own) == 'string' then\n  redis.call('PEXPIRE'",
-                "if type(own) == 'string' then\n  if true then return {0, -1, 0} end\n  redis.call('PEXPIRE'",
+                "if type(own) == 'string' then\n",
+                "if type(own) == 'string' then\n  if true then return {0, -1} end\n",
             ),
             Self::BareCounter => ("local token = now()", "local token = 1"),
             Self::TokenOfLastHolderRepeated => {

@@ -1,7 +1,7 @@
 //! Renewals: many holds in few requests.
 
-use lockkit_core::BackendError;
 use lockkit_core::backend::{Renewal, Ticket};
+use lockkit_core::{BackendError, Outcome};
 
 use crate::backend::{RedisStore, millis};
 use crate::error::{is_no_script, of_request};
@@ -12,9 +12,33 @@ use crate::reply::{Reply, unreadable};
 const CHUNK: usize = 500;
 
 impl RedisStore {
-    /// Renews all of them, in chunks that go out together; one answer for each, in order.
+    /// Renews all of them; one answer for each, in order.
     pub(crate) async fn renew_all(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let chunks: Vec<&[Ticket]> = tickets.chunks(CHUNK).collect();
+        let mut results = self.renew_by(CHUNK, tickets).await;
+        // One that is refused refuses the others in its chunk.
+        let rejected = |result: &Result<_, BackendError>| {
+            let error = result.as_ref().err();
+            error.is_some_and(|error| error.outcome() == Outcome::Rejected)
+        };
+        let refused: Vec<usize> = (0..results.len())
+            .filter(|&at| rejected(&results[at]))
+            .collect();
+        if refused.len() > 1 {
+            let again: Vec<Ticket> = refused.iter().map(|&at| tickets[at].clone()).collect();
+            for (at, answer) in refused.into_iter().zip(self.renew_by(1, &again).await) {
+                results[at] = answer;
+            }
+        }
+        results
+    }
+
+    /// Renews them in chunks that go out together.
+    async fn renew_by(
+        &self,
+        chunk: usize,
+        tickets: &[Ticket],
+    ) -> Vec<Result<Renewal, BackendError>> {
+        let chunks: Vec<&[Ticket]> = tickets.chunks(chunk).collect();
         let mut answers = self.renew_chunks(&chunks, false).await;
         let unknown: Vec<usize> = (0..chunks.len())
             .filter(|&at| answers.get(at).is_some_and(Option::is_none))

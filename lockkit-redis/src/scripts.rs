@@ -108,6 +108,7 @@ impl Steps {
 
 const ACQUIRE: &str = concat!(
     include_str!("scripts/queue.lua"),
+    include_str!("scripts/kind.lua"),
     include_str!("scripts/acquire.lua")
 );
 const RELEASE: &str = concat!(
@@ -116,11 +117,13 @@ const RELEASE: &str = concat!(
 );
 const INSPECT: &str = concat!(
     include_str!("scripts/queue.lua"),
+    include_str!("scripts/kind.lua"),
     include_str!("scripts/describe.lua"),
     include_str!("scripts/inspect.lua")
 );
 const BREAK: &str = concat!(
     include_str!("scripts/queue.lua"),
+    include_str!("scripts/kind.lua"),
     include_str!("scripts/describe.lua"),
     include_str!("scripts/break.lua")
 );

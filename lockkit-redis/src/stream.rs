@@ -38,7 +38,13 @@ pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
 
 #[cfg(feature = "tls")]
 async fn tls(config: &RedisStoreBuilder, host: &str, socket: TcpStream) -> io::Result<Stream> {
-    crate::tls::wrap(config, host, socket).await
+    let wrapped = crate::tls::wrap(config, host, socket).await;
+    wrapped.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::other("the server ended the TLS handshake: does this port speak TLS?")
+        }
+        _ => error,
+    })
 }
 
 #[cfg(not(feature = "tls"))]

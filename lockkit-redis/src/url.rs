@@ -17,7 +17,7 @@ impl RedisStoreBuilder {
     /// | `protocol=auto` `resp2` `resp3` | the protocol; with `wake=poll` always RESP2 | `auto` |
     /// | `token_ttl=7d` `never` | how long an unused token is kept | `7d` |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
-    /// | `response_timeout=2s` | after half of it without any answer a connection is replaced | as shown |
+    /// | `response_timeout=4s` | after half of it without any answer a connection is replaced | as shown |
     /// | `ca=/path.pem` | `rediss:` the certificates to trust instead of the system's | none |
     /// | `cert=/path.pem` `key=/path.pem` | `rediss:` the certificate of this client and its key, for a server that asks for one | none |
     /// | `db=3` | `redis+unix:` the number of the database | `0` |
@@ -138,7 +138,7 @@ mod tests {
     fn every_part_of_a_url_arrives() {
         let all = read(
             "redis://app:p%40ss@h:7000/3?queue=barging&poll=1ms..2ms&recheck=1s&protocol=resp2\
-             &token_ttl=never&connect_timeout=3s&response_timeout=4s",
+             &token_ttl=never&connect_timeout=3s&response_timeout=5s",
         )
         .unwrap();
         let address = Address::Tcp {
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(all.protocol, Protocol::Resp2);
         assert_eq!(all.token_ttl, TokenTtl::Never);
         assert_eq!(all.connect_timeout, Duration::from_secs(3));
-        assert_eq!(all.response_timeout, Duration::from_secs(4));
+        assert_eq!(all.response_timeout, Duration::from_secs(5));
 
         let poll = read("rediss://h/?wake=poll&ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap();
         assert_eq!(poll.identity, Some(("/c.pem".into(), "/k.pem".into())));

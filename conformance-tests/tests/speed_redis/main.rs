@@ -24,6 +24,8 @@ mod holds;
 mod peers;
 #[cfg(unix)]
 mod solo;
+#[cfg(unix)]
+mod waiting;
 
 #[cfg(unix)]
 fn main() -> ExitCode {
@@ -44,5 +46,6 @@ fn main() -> ExitCode {
             .trial(crowd::tasks_of_one_client_hand_over_as_clients_do)
             .trial(crowd::many_locks_of_one_client_share_its_connection)
             .trial(holds::twenty_thousand_holds_are_kept_with_little_work)
+            .trial(waiting::two_thousand_waiters_cost_the_server_little)
     })
 }

@@ -8,15 +8,16 @@
 -- ARGV[6] the number of this attempt, which grows
 -- ARGV[7] its channel; empty if it hears nothing
 -- returns {1, token}          it holds
---         {0, ms or -1, n}    held by others, for so long at most; n waiters before it, -1 if not queued
+--         {0, ms or -1}       held by others, for so long at most
 --         {-1}                the ticket was released before
 --         {-2, type}          the key is none of a lock
 local TTL, ENQUEUE, WINDOW, BEAT, CHANNEL = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
 -- 1. A repeated attempt, or a grant whose message was lost: the lease begins anew, the token stays.
+--    A late attempt makes no lease shorter.
 local own = redis.pcall('HGET', LOCK, ME)
 if type(own) == 'string' then
-  redis.call('PEXPIRE', LOCK, TTL)
+  if redis.call('PTTL', LOCK) < tonumber(TTL) then redis.call('PEXPIRE', LOCK, TTL) end
   leave(ME)
   return {1, own}
 end
@@ -33,26 +34,30 @@ end
 -- 4. Free: for me if nobody stands before me, else for the one who does. A newcomer never overtakes.
 local left = redis.call('PTTL', LOCK)
 if left == -2 then
-  local first, window, beat, channel = head()
+  local first, window, beat, channel = head(ME)
   if not first or first == ME then
-    local token = take(ME, TTL)
+    -- Nothing fails behind a hold.
     if first then leave(ME) end
-    return {1, token}
+    return {1, take(ME, TTL)}
   end
   grant(first, window, beat, channel)
   left = redis.call('PTTL', LOCK)
+elseif left == -1 and kind() == 'hash' then
+  -- Locks end. This hash belongs to an application, and would never become free.
+  return {-2, 'hash'}
 end
 
 -- 5. Held: the place is taken, or kept, with a new heartbeat.
-if ENQUEUE == '0' or (ENQUEUE == '2' and not head()) then return {0, left, -1} end
+if ENQUEUE == '0' or (ENQUEUE == '2' and not head(ME)) then return {0, left} end
+-- Where one half of the queue is lost, as by eviction, all take their places anew.
+if redis.call('EXISTS', QUEUE, WAITERS) == 1 then redis.call('DEL', QUEUE, WAITERS) end
 local deadline = string.format('%.0f', now() + WINDOW * 1000)
 local waiting = table.concat({deadline, WINDOW, TTL, BEAT, CHANNEL}, ' ')
-local place = redis.call('HSET', WAITERS, ME, waiting) == 0 and redis.call('LPOS', QUEUE, ME)
-if not place then place = redis.call('RPUSH', QUEUE, ME) - 1 end
--- The queue outlives its last heartbeat by a minute or less; it never ends before somebody's window.
+if redis.call('HSET', WAITERS, ME, waiting) == 1 then redis.call('RPUSH', QUEUE, ME) end
+-- The queue outlives its last heartbeat by about a minute, and never ends before a window in it does.
 local keep = WINDOW + 1000
-if place == 0 or redis.call('PTTL', WAITERS) < keep then
+if redis.call('PTTL', WAITERS) < keep then
   redis.call('PEXPIRE', QUEUE, keep + 60000)
   redis.call('PEXPIRE', WAITERS, keep + 60000)
 end
-return {0, left, place}
+return {0, left}

@@ -13,8 +13,8 @@ if found ~= 'lock' and found ~= 'none' then return before end
 if found == 'lock' then redis.call('DEL', LOCK) end
 
 -- 2. As after a release.
-local first, window, beat, channel = head()
-if first then
+local ok, first, window, beat, channel = pcall(head)
+if ok and first then
   pcall(grant, first, window, beat, channel)
 elseif found == 'lock' then
   redis.pcall('PUBLISH', CHANNEL, '0')

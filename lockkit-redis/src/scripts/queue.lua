@@ -9,8 +9,6 @@
 -- ARGV[2] the ticket; empty for break
 local LOCK, TOKEN, QUEUE, WAITERS, TOMBSTONE = unpack(KEYS)
 local TOKEN_TTL, ME = tonumber(ARGV[1]), ARGV[2]
--- In microseconds.
-local DAY = 86400000000
 
 local clock
 -- The server's clock in microseconds, read once: a step happens at one moment.
@@ -35,19 +33,19 @@ local function take(ticket, ttl)
     assert(token < 9007199254740992, 'lockkit: the token key holds too large a number')
   end
   local text = string.format('%.0f', token)
-  if TOKEN_TTL == 0 then
-    redis.call('SET', TOKEN, text)
-  elseif last and math.floor(last / DAY) == math.floor(now() / DAY) then
-    -- Its end was set anew by the first grant of this day.
-    redis.call('SET', TOKEN, text, 'KEEPTTL')
-  elseif last and redis.call('PTTL', TOKEN) == -1 then
-    -- A token without an end was made by somebody else, or for ever; it stays so.
+  -- A token without an end was made by another program, or for ever; it stays so.
+  if TOKEN_TTL == 0 or last and redis.call('PTTL', TOKEN) == -1 then
     redis.call('SET', TOKEN, text)
   else
     redis.call('SET', TOKEN, text, 'PX', TOKEN_TTL)
   end
   redis.call('HSET', LOCK, ticket, text)
-  redis.call('PEXPIRE', LOCK, ttl)
+  local ends = redis.pcall('PEXPIRE', LOCK, ttl)
+  if type(ends) == 'table' then
+    -- A hold that never ends must not stay behind.
+    redis.call('DEL', LOCK)
+    error(ends['err'])
+  end
   return text
 end
 
@@ -58,14 +56,14 @@ local function leave(ticket)
 end
 
 -- The first waiter with a heartbeat, and what is known of it: window, beat, channel. Drops the dead
--- before it. The ticket that asks lives, however late it is.
-local function head()
+-- before it. `asker` lives, however late its heartbeat is.
+local function head(asker)
   while true do
     local ticket = redis.call('LINDEX', QUEUE, '0')
     if not ticket then return nil end
     local waiter = redis.call('HGET', WAITERS, ticket) or ''
     local deadline, window, beat, channel = string.match(waiter, '^(%d+) (%d+) %d+ (%d+) (.*)$')
-    if ticket == ME or deadline and tonumber(deadline) >= now() then
+    if ticket == asker or deadline and tonumber(deadline) >= now() then
       return ticket, window, beat, channel
     end
     leave(ticket)

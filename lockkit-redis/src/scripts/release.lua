@@ -12,13 +12,15 @@ local held = type(redis.pcall('HGET', LOCK, ME)) == 'string'
 if held then redis.call('DEL', LOCK) end
 
 -- 2. An attempt that is still on its way must not become a hold that nobody knows.
-if REFUSE ~= '0' then redis.call('SET', TOMBSTONE, '', 'PX', REFUSE) end
+--    After a hold has ended, nothing in this step may fail any more.
+local call = held and redis.pcall or redis.call
+if REFUSE ~= '0' then call('SET', TOMBSTONE, '', 'PX', REFUSE) end
 
 -- 3. The next waiter becomes the holder in this step. It may fail where memory is short: the lock is
 --    free then, and the waiters find it with their heartbeats. A holder has no place in the queue.
 if not held then leave(ME) end
-local first, window, beat, channel = head()
-if first then
+local ok, first, window, beat, channel = pcall(head)
+if ok and first then
   if held or redis.call('EXISTS', LOCK) == 0 then pcall(grant, first, window, beat, channel) end
 elseif held then
   redis.pcall('PUBLISH', CHANNEL, '0')

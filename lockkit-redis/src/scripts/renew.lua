@@ -1,4 +1,4 @@
--- Starts the leases of several holds anew. Never makes a hold.
+-- Starts the leases of several holds anew. Never makes a hold, and no lease shorter than it is.
 --
 -- KEYS[2i-1] the i-th lock, KEYS[2i] its token
 -- ARGV[1]    how long a token is kept, in ms; 0: for ever
@@ -9,7 +9,8 @@ local answers = {}
 for i = 1, #KEYS / 2 do
   local lock, token = KEYS[2 * i - 1], KEYS[2 * i]
   if type(redis.pcall('HGET', lock, ARGV[2 * i])) == 'string' then
-    redis.call('PEXPIRE', lock, ARGV[2 * i + 1])
+    local ttl = tonumber(ARGV[2 * i + 1])
+    if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end
     -- The token must outlive the longest hold. A token without an end stays so.
     if keep > 0 then
       local left = redis.call('PTTL', token)

@@ -1,12 +1,15 @@
 //! What the store does when its connection ends, goes silent or refuses.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::server::Server;
-use lockkit_core::backend::{Attempt, DistributedLock, Ticket, Wake};
+use crate::replies::{Fate, Way};
+use crate::server::{Server, free_port};
+use lockkit_core::backend::{Attempt, DistributedLock, Renewal, Ticket, Wake};
 use lockkit_core::{ClientId, HolderId, LockClient, LockName, Outcome, PollRange, Waiting};
 use lockkit_redis::{Command, Fenced, FencedError, Protocol, RedisStore, Reply, Script};
+use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 
 pub(crate) fn ticket(lock: &str) -> Ticket {
@@ -316,4 +319,184 @@ async fn guarded_work_is_done_while_the_hold_stands() {
     let refused = fenced.commands(&[Command::new("DEL").arg("left")]).await;
     assert!(matches!(refused, Err(FencedError::Fenced)), "{refused:?}");
     assert_eq!(server.cli(&["GET", "left"]), "3");
+}
+
+fn why(error: &lockkit_core::BackendError) -> String {
+    std::error::Error::source(error).unwrap().to_string()
+}
+
+#[tokio::test]
+async fn a_primary_that_was_demoted_is_left() {
+    let (old, new) = (Server::start(&[]).await, Server::start(&[]).await);
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let way = Way::to(old.port).await;
+        let store = RedisStore::builder().tcp("127.0.0.1", way.port);
+        let store = store.protocol(protocol).connect().await.unwrap();
+        let client = LockClient::new(store).unwrap();
+        drop(client.lock("before").unwrap().acquire().await.unwrap());
+        old.cli(&["REPLICAOF", "127.0.0.1", &new.port.to_string()]);
+        way.server.store(new.port, Ordering::Relaxed);
+        let lock = client.lock("after").unwrap();
+        let guard = timeout(Duration::from_secs(5), lock.acquire()).await;
+        let guard = guard.expect("it stays with the old primary").unwrap();
+        assert_eq!(new.cli(&["EXISTS", "after"]), "1");
+        guard.release().await.unwrap();
+        old.cli(&["REPLICAOF", "NO", "ONE"]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stays_read_only_is_dialled_once_a_second() {
+    let server = Server::start(&[]).await;
+    let way = Way::to(server.port).await;
+    let store = RedisStore::builder().tcp("127.0.0.1", way.port);
+    let store = store.connect().await.unwrap();
+    server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    let (began, span) = (Instant::now(), Duration::from_millis(2500));
+    while began.elapsed() < span {
+        store.attempt(&ticket("a")).await.unwrap_err();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let connections = way.connections.load(Ordering::Relaxed);
+    assert!((2..=4).contains(&connections), "{connections} connections");
+}
+
+#[tokio::test]
+async fn connections_that_end_at_once_are_made_again_with_pauses() {
+    let server = Server::start(&[]).await;
+    let ends = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&ends);
+    // The last request of a handshake.
+    let way = Way::with(server.port, move |request| {
+        let last = request.windows(4).any(|word| word == b"INFO");
+        if last && seen.load(Ordering::Relaxed) {
+            Fate::Last
+        } else {
+            Fate::Passes
+        }
+    });
+    let way = way.await;
+    let store = RedisStore::builder().tcp("127.0.0.1", way.port);
+    let store = store.connect().await.unwrap();
+    ends.store(true, Ordering::Relaxed);
+    server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let connections = way.connections.load(Ordering::Relaxed);
+    assert!((3..=12).contains(&connections), "{connections} connections");
+    ends.store(false, Ordering::Relaxed);
+    assert!(is_granted(&attempt(&store, &ticket("a")).await));
+}
+
+#[tokio::test]
+async fn errors_of_a_connection_say_where_it_led() {
+    let refused = free_port();
+    let error = RedisStore::builder().tcp("127.0.0.1", refused);
+    let error = error.connect().await.unwrap_err();
+    let expected = format!("connection refused (127.0.0.1:{refused})");
+    assert_eq!(why(&error), expected);
+
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let error = RedisStore::builder().tcp("127.0.0.1", address.port());
+    let error = error.connect_timeout(Duration::from_millis(200));
+    let error = error.connect().await.unwrap_err();
+    assert_eq!(
+        why(&error),
+        format!("no connection within 200ms ({address})")
+    );
+
+    // Hangs up in the handshake, as proxies do.
+    let hangs_up = tokio::runtime::Handle::current().spawn(async move {
+        loop {
+            let (mut socket, _) = silent.accept().await.unwrap();
+            let _ = tokio::io::AsyncReadExt::read(&mut socket, &mut [0; 1024]).await;
+        }
+    });
+    let error = RedisStore::builder().tcp("127.0.0.1", address.port());
+    let error = error.connect().await.unwrap_err();
+    assert!(
+        why(&error).contains(&address.to_string()),
+        "{}",
+        why(&error)
+    );
+    assert!(why(&error).contains("wake=poll"), "{}", why(&error));
+    hangs_up.abort();
+
+    // In the middle of everything.
+    let server = Server::start(&[]).await;
+    let way = Way::with(server.port, |request| {
+        if request.windows(4).any(|word| word == b"EVAL") {
+            Fate::CutBefore
+        } else {
+            Fate::Passes
+        }
+    });
+    let way = way.await;
+    let store = RedisStore::builder().tcp("127.0.0.1", way.port);
+    let store = store.connect().await.unwrap();
+    let error = store.attempt(&ticket("a")).await.unwrap_err();
+    let address = format!("127.0.0.1:{}", way.port);
+    assert!(why(&error).contains(&address), "{}", why(&error));
+}
+
+#[tokio::test]
+async fn a_missing_password_is_explained() {
+    let server = Server::start(&[]).await;
+    server.cli(&["CONFIG", "SET", "requirepass", "sesam"]);
+    let host = format!("127.0.0.1:{}", server.port);
+    for (url, wrong) in [
+        (format!("redis://sesam@{host}"), "a user and no password"),
+        (format!("redis://{host}"), "neither user nor password"),
+    ] {
+        let mut parsed = url.parse().unwrap();
+        let builder = lockkit_redis::RedisStoreBuilder::from_url(&mut parsed).unwrap();
+        let error = builder.connect().await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Rejected);
+        let why = why(&error);
+        assert!(why.contains("redis://:password@"), "{why}");
+        assert!(why.contains(wrong) && !why.contains("sesam"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_is_refused_when_it_is_connected() {
+    let server = Server::start(&["--cluster-enabled", "yes"]).await;
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let error = server.builder().protocol(protocol).connect().await;
+        let error = error.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Rejected);
+        assert!(why(&error).contains("Cluster"), "{}", why(&error));
+    }
+}
+
+/// As behind a proxy that spreads keys over servers: two locks in one step are refused.
+#[tokio::test]
+async fn one_refused_lock_refuses_no_other_renewal() {
+    let server = Server::start(&["--cluster-enabled", "yes"]).await;
+    assert_eq!(
+        server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]),
+        "OK"
+    );
+    while !server
+        .cli(&["CLUSTER", "INFO"])
+        .contains("cluster_state:ok")
+    {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let pauses = PollRange::new(Duration::from_millis(5), Duration::from_millis(20));
+    let store = server.builder().poll(pauses).connect().await.unwrap();
+    let tickets: Vec<Ticket> = (0..20).map(|n| ticket(&format!("lock-{n}"))).collect();
+    for ticket in &tickets {
+        assert!(is_granted(&attempt(&store, ticket).await));
+    }
+    server.cli(&["DEL", "lock-7"]);
+    let answers = store.renew(&tickets).await;
+    for (number, answer) in answers.into_iter().enumerate() {
+        let expected = if number == 7 {
+            Renewal::NotHeld
+        } else {
+            Renewal::renewed(tickets[number].ttl)
+        };
+        assert_eq!(answer.unwrap(), expected, "{number}");
+    }
 }

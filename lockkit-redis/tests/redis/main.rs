@@ -8,6 +8,8 @@
 
 mod connection;
 mod interop;
+mod outcomes;
+mod replies;
 mod rights;
 mod server;
 mod steps;

@@ -110,3 +110,45 @@ async fn a_forbidden_channel_keeps_no_connection_from_being_made() {
         store.release(&waiter).await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn one_forbidden_channel_of_many_costs_few_requests() {
+    const CHANNELS: usize = 500;
+    let server = Server::start(&[]).await;
+    let rights = "~* resetchannels &lockkit_client:* &redisson_lock__channel:{ok/* +@all";
+    user(
+        &server,
+        &rights.split(' ').map(str::to_owned).collect::<Vec<_>>(),
+    );
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let store = open(&server, protocol).await;
+        let mut watches = Vec::new();
+        for number in 0..=CHANNELS {
+            let name = if number == 77 {
+                "no/77".into()
+            } else {
+                format!("ok/{number}")
+            };
+            let ticket = ticket(&name);
+            store.attempt(&ticket).await.unwrap();
+            watches.push(store.watch(&ticket).await.unwrap());
+        }
+        let heard = async || {
+            let all = || server.cli(&["PUBSUB", "CHANNELS", "redisson_lock__channel:*"]);
+            while all().lines().count() < CHANNELS {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(5), heard()).await.unwrap();
+        let before = server.calls("subscribe");
+        server.cli(&["CLIENT", "KILL", "USER", "app"]);
+        while server.calls("subscribe") == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        timeout(Duration::from_secs(5), heard()).await.unwrap();
+        let asked = server.calls("subscribe") - before;
+        assert!(asked <= 40, "{asked} requests");
+        drop(watches);
+        server.cli(&["FLUSHALL"]);
+    }
+}

@@ -24,11 +24,10 @@ async fn granted(store: &RedisStore, ticket: &Ticket) -> Grant {
     }
 }
 
-async fn ahead(store: &RedisStore, ticket: &Ticket) -> Option<u32> {
-    match store.attempt(ticket).await.unwrap() {
-        Attempt::Held { ahead, .. } => ahead,
-        granted => panic!("{granted:?}"),
-    }
+/// Attempts a lock that is held.
+async fn queued(store: &RedisStore, ticket: &Ticket) {
+    let answer = store.attempt(ticket).await.unwrap();
+    assert!(matches!(answer, Attempt::Held { .. }), "{answer:?}");
 }
 
 async fn wake(store: &RedisStore, ticket: &Ticket) -> Wake {
@@ -70,10 +69,13 @@ async fn waiters_are_granted_in_their_order() {
     let store = server.open().await;
     let (holder, second, third) = (ticket("a"), ticket("a"), ticket("a"));
     let first = granted(&store, &holder).await;
-    assert_eq!(ahead(&store, &second).await, Some(0));
-    assert_eq!(ahead(&store, &third).await, Some(1));
-    assert_eq!(ahead(&store, &second).await, Some(0), "a place is kept");
-    assert_eq!(ahead(&store, &ticket("a").with_enqueue(false)).await, None);
+    queued(&store, &second).await;
+    queued(&store, &third).await;
+    queued(&store, &second).await;
+    queued(&store, &ticket("a").with_enqueue(false)).await;
+    let order = [&second, &third].map(|ticket| ticket.holder.to_string());
+    let queue = server.cli(&["LRANGE", "lockkit_queue:{a}", "0", "-1"]);
+    assert_eq!(queue, order.join("\n"), "a place is kept");
     store.release(&holder).await.unwrap();
     let Wake::Granted(grant) = wake(&store, &second).await else {
         panic!()
@@ -111,8 +113,8 @@ async fn a_repeated_attempt_keeps_token_and_place() {
     assert_eq!(granted(&store, &holder).await, first);
     // Whoever leaves the head passes the lock on.
     let (head, tail) = (ticket("a"), ticket("a"));
-    ahead(&store, &head).await;
-    ahead(&store, &tail).await;
+    queued(&store, &head).await;
+    queued(&store, &tail).await;
     server.cli(&["DEL", "a"]);
     assert_eq!(store.release(&head).await.unwrap(), Release::NotHeld);
     let Wake::Granted(_) = wake(&store, &tail).await else {
@@ -126,9 +128,9 @@ async fn a_newcomer_finds_a_free_lock_for_the_one_who_stands_first() {
     let store = server.open().await;
     let (holder, first) = (ticket("a"), ticket("a"));
     granted(&store, &holder).await;
-    ahead(&store, &first).await;
+    queued(&store, &first).await;
     server.cli(&["DEL", "a"]);
-    assert_eq!(ahead(&store, &ticket("a").with_enqueue(false)).await, None);
+    queued(&store, &ticket("a").with_enqueue(false)).await;
     let Wake::Granted(_) = wake(&store, &first).await else {
         panic!()
     };
@@ -144,8 +146,8 @@ async fn a_dead_waiter_costs_one_window() {
         ticket("a"),
     );
     granted(&store, &holder).await;
-    ahead(&store, &dead).await;
-    assert_eq!(ahead(&store, &alive).await, Some(1));
+    queued(&store, &dead).await;
+    queued(&store, &alive).await;
     tokio::time::sleep(Duration::from_millis(350)).await;
     store.release(&holder).await.unwrap();
     let Wake::Granted(_) = wake(&store, &alive).await else {
@@ -205,6 +207,125 @@ async fn tokens_grow_over_everything() {
 }
 
 #[tokio::test]
+async fn a_late_request_for_a_shorter_lease_shortens_nothing() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let short = ticket("a");
+    let long = short.clone().with_ttl(TTL * 2);
+    granted(&store, &short).await;
+    let renewed = |ticket: &Ticket| Renewal::renewed(ticket.ttl);
+    let answer = store.renew(std::slice::from_ref(&long)).await;
+    assert_eq!(*answer[0].as_ref().unwrap(), renewed(&long));
+    let left = || -> i64 { server.cli(&["PTTL", "a"]).parse().unwrap() };
+    let answer = store.renew(std::slice::from_ref(&short)).await;
+    assert_eq!(*answer[0].as_ref().unwrap(), renewed(&short));
+    assert!(left() > 55_000, "renewed to {}", left());
+    granted(&store, &short).await;
+    assert!(left() > 55_000, "attempted again: {}", left());
+    // A lease that somebody has made endless ends again.
+    server.cli(&["PERSIST", "a"]);
+    store.renew(std::slice::from_ref(&short)).await;
+    assert!((1..=30_000).contains(&left()), "{}", left());
+    server.cli(&["PERSIST", "a"]);
+    granted(&store, &long).await;
+    assert!((30_001..=60_000).contains(&left()), "{}", left());
+}
+
+#[tokio::test]
+async fn an_attempt_after_a_pushed_grant_makes_its_lease_whole() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let (holder, waiter) = (ticket("a"), ticket("a"));
+    granted(&store, &holder).await;
+    queued(&store, &waiter).await;
+    store.release(&holder).await.unwrap();
+    let left = || -> i64 { server.cli(&["PTTL", "a"]).parse().unwrap() };
+    assert!((1..=9_000).contains(&left()), "{}", left());
+    granted(&store, &waiter).await;
+    assert!(left() > 29_000, "{}", left());
+}
+
+#[tokio::test]
+async fn a_queue_lasts_as_long_as_its_longest_place() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let patient = server.builder().recheck(Duration::from_secs(100));
+    let patient = patient.connect().await.unwrap();
+    let (holder, first) = (ticket("a"), ticket("a"));
+    let second = ticket("a").with_ttl(Duration::from_secs(300));
+    granted(&store, &holder).await;
+    queued(&store, &first).await;
+    queued(&patient, &second).await;
+    queued(&store, &first).await;
+    for key in ["lockkit_queue:{a}", "lockkit_wait:{a}"] {
+        let left: i64 = server.cli(&["PTTL", key]).parse().unwrap();
+        assert!(left > 300_000, "{key} ends in {left} ms");
+    }
+}
+
+#[tokio::test]
+async fn waiters_whose_queue_was_deleted_queue_again() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    for lost in ["lockkit_queue:{a}", "lockkit_wait:{a}"] {
+        let (holder, one, other) = (ticket("a"), ticket("a"), ticket("a"));
+        granted(&store, &holder).await;
+        queued(&store, &one).await;
+        queued(&store, &other).await;
+        server.cli(&["DEL", lost]);
+        queued(&store, &other).await;
+        queued(&store, &one).await;
+        let newcomer = ticket("a");
+        queued(&store, &newcomer).await;
+        let order = [&other, &one, &newcomer].map(|ticket| ticket.holder.to_string());
+        let queue = server.cli(&["LRANGE", "lockkit_queue:{a}", "0", "-1"]);
+        assert_eq!(queue, order.join("\n"), "{lost}");
+        store.release(&holder).await.unwrap();
+        for ticket in [other, one, newcomer] {
+            store.release(&ticket).await.unwrap();
+        }
+        assert_eq!(server.keys(), ["redisson_lock_token:{a}"], "{lost}");
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_key_in_place_of_the_queue_stops_no_release() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    for breaks in [false, true] {
+        let holder = ticket("a");
+        granted(&store, &holder).await;
+        server.cli(&["SET", "lockkit_queue:{a}", "x"]);
+        if breaks {
+            assert!(store.break_lock(&name("a")).await.unwrap().is_some());
+        } else {
+            assert_eq!(store.release(&holder).await.unwrap(), Release::Released);
+        }
+        assert_eq!(server.cli(&["EXISTS", "a"]), "0");
+        server.cli(&["DEL", "lockkit_queue:{a}"]);
+    }
+}
+
+#[tokio::test]
+async fn a_hash_of_the_application_is_refused_by_its_name() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    server.cli(&["HSET", "user:42", "name", "x"]);
+    for enqueue in [false, true] {
+        let ticket = ticket("user:42").with_enqueue(enqueue);
+        let refused = store.attempt(&ticket).await.unwrap_err();
+        assert_eq!(refused.outcome(), Outcome::Rejected);
+        let why = std::error::Error::source(&refused).unwrap().to_string();
+        assert!(why.contains("`user:42`") && why.contains("hash"), "{why}");
+    }
+    assert_eq!(server.keys(), ["user:42"]);
+    // What has the fields of a lock is one, and who has it may still end it.
+    let other = format!("{}:52", ClientId::random());
+    server.cli(&["HSET", "java", &other, "1"]);
+    queued(&store, &ticket("java")).await;
+}
+
+#[tokio::test]
 async fn renewals_never_make_a_hold() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
@@ -257,7 +378,8 @@ async fn foreign_keys_are_left_alone() {
         &format!("{}:1", ClientId::random()),
         "1",
     ]);
-    assert_eq!(ahead(&store, &ticket("rw")).await, Some(0));
+    server.cli(&["PEXPIRE", "rw", "20000"]);
+    queued(&store, &ticket("rw")).await;
     server.cli(&["RPUSH", "list", "x"]);
     let refused = store.attempt(&ticket("list")).await.unwrap_err();
     assert_eq!(refused.outcome(), Outcome::Rejected);
@@ -286,7 +408,7 @@ async fn operators_see_locks_and_nothing_else() {
     let token = granted(&store, &one).await.token;
     granted(&store, &odd).await;
     granted(&store, &reserved).await;
-    ahead(&store, &ticket("a/1")).await;
+    queued(&store, &ticket("a/1")).await;
     server.cli(&["SET", "a/string", "x"]);
     server.cli(&["HSET", "a/hash", "field", "x"]);
     let state = store.inspect(&name("a/1")).await.unwrap().unwrap();
@@ -305,7 +427,10 @@ async fn operators_see_locks_and_nothing_else() {
             .collect()
     };
     assert_eq!(names("").await, ["a/1", "a/{x}*", "lockkit_x"]);
+    let before = server.calls("scan");
     assert_eq!(names("a/").await, ["a/1", "a/{x}*"]);
+    // The database is looked through once for locks and once for queues.
+    assert_eq!(server.calls("scan") - before, 2);
     assert_eq!(names("a/{x}*").await, ["a/{x}*"]);
     assert_eq!(names("a/?").await, Vec::<String>::new());
     assert_eq!(names("lock").await, ["lockkit_x"]);
@@ -326,10 +451,10 @@ async fn those_who_barge_queue_only_behind_a_queue() {
         .unwrap();
     let (holder, first, second) = (ticket("a"), ticket("a"), ticket("a"));
     granted(&barging, &holder).await;
-    ahead(&barging, &first).await;
+    queued(&barging, &first).await;
     assert_eq!(server.cli(&["EXISTS", "lockkit_queue:{a}"]), "0");
-    ahead(&fair, &second).await;
-    ahead(&barging, &first).await;
+    queued(&fair, &second).await;
+    queued(&barging, &first).await;
     assert_eq!(server.cli(&["LLEN", "lockkit_queue:{a}"]), "2");
     fair.release(&second).await.unwrap();
     barging.release(&holder).await.unwrap();

@@ -1,0 +1,255 @@
+//! What an error says about the effect of a step is true, wherever the step fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockkit_core::backend::{Attempt, DistributedLock, Ticket};
+use lockkit_core::{BackendError, Outcome};
+use lockkit_redis::{Command, Fenced, FencedError, Protocol, RedisStore, Script};
+use tokio::time::{sleep, timeout};
+
+use crate::connection::ticket;
+use crate::replies::{Fate, Way};
+use crate::server::Server;
+
+/// Long enough for what a case does before its lease ends.
+const TTL: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Attempt,
+    AttemptAgain,
+    AttemptBehindAHolder,
+    AttemptAtTheHead,
+    Renewal,
+    Release,
+    ReleaseBesideAWaiter,
+    Withdrawal,
+    Break,
+}
+
+const STEPS: [Step; 9] = [
+    Step::Attempt,
+    Step::AttemptAgain,
+    Step::AttemptBehindAHolder,
+    Step::AttemptAtTheHead,
+    Step::Renewal,
+    Step::Release,
+    Step::ReleaseBesideAWaiter,
+    Step::Withdrawal,
+    Step::Break,
+];
+
+/// One step in a world of its own.
+struct World {
+    lock: String,
+    /// Through which the step fails.
+    store: RedisStore,
+    healthy: RedisStore,
+    subject: Ticket,
+    other: Ticket,
+}
+
+impl World {
+    /// What the step finds.
+    async fn prepare(&self, step: Step, server: &Server) {
+        let (healthy, subject, other) = (&self.healthy, &self.subject, &self.other);
+        let asked: &[&Ticket] = match step {
+            Step::Attempt => &[],
+            Step::AttemptAgain | Step::Renewal | Step::Release | Step::Break => &[subject],
+            Step::AttemptBehindAHolder => &[other],
+            Step::ReleaseBesideAWaiter => &[subject, other],
+            Step::Withdrawal | Step::AttemptAtTheHead => &[other, subject],
+        };
+        for ticket in asked {
+            healthy.attempt(ticket).await.unwrap();
+        }
+        if step == Step::AttemptAtTheHead {
+            server.cli(&["DEL", &self.lock]);
+        }
+    }
+
+    async fn carry_out(&self, step: Step) -> Result<(), BackendError> {
+        let (store, subject) = (&self.store, &self.subject);
+        match step {
+            Step::Renewal => {
+                let answers = store.renew(std::slice::from_ref(subject)).await;
+                answers.into_iter().next().unwrap().map(drop)
+            }
+            Step::Release | Step::ReleaseBesideAWaiter | Step::Withdrawal => {
+                store.release(subject).await.map(drop)
+            }
+            Step::Break => store.break_lock(&subject.name).await.map(drop),
+            _ => store.attempt(subject).await.map(drop),
+        }
+    }
+
+    /// Who holds, as the server has it.
+    async fn holds(&self, ticket: &Ticket) -> bool {
+        let state = self.healthy.inspect(&ticket.name).await.unwrap();
+        let holders = state.map(|state| state.holders).unwrap_or_default();
+        holders.contains(&ticket.holder.to_string())
+    }
+
+    /// Somebody else gets the lock, and a moment later than a lease at most.
+    async fn another_is_granted(&self, case: &str) {
+        self.healthy.release(&self.other).await.unwrap();
+        let newcomer = ticket(&self.lock).with_ttl(TTL);
+        let granted = async {
+            while !matches!(
+                self.healthy.attempt(&newcomer).await.unwrap(),
+                Attempt::Granted(_)
+            ) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let answer = timeout(TTL + Duration::from_millis(500), granted).await;
+        assert!(answer.is_ok(), "{case}: nobody else gets the lock");
+    }
+}
+
+/// Request `number` of the step meets each fate: before it is written, or after it was carried out.
+#[tokio::test]
+async fn a_step_whose_request_fails_blocks_nobody() {
+    const FATES: [Fate; 10] = [
+        Fate::Refused("-READONLY You can't write against a read only replica.\r\n"),
+        Fate::Refused("-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
+        Fate::Refused("-NOPERM this user has no permissions to run the 'evalsha' command\r\n"),
+        Fate::Refused("-ERR something else\r\n"),
+        Fate::CutBefore,
+        Fate::Answered("-READONLY You can't write against a read only replica.\r\n"),
+        Fate::Answered("-NOPERM this user has no permissions to run the 'evalsha' command\r\n"),
+        Fate::Answered("-ERR something else\r\n"),
+        Fate::Answered("+what is that\r\n"),
+        Fate::CutAfter,
+    ];
+    let server = Server::start(&[]).await;
+    for step in STEPS {
+        // The second is sent when the server does not know the script.
+        let cases = [0, 1].into_iter().flat_map(|number| {
+            let fates = FATES.iter().enumerate();
+            fates.map(move |(at, fate)| (number, at, *fate))
+        });
+        let server = &server;
+        join_all(cases.map(async |(number, at, fate)| {
+            let armed = Arc::new(AtomicUsize::new(usize::MAX));
+            let seen = Arc::clone(&armed);
+            let way = Way::with(server.port, move |request| {
+                if !request.windows(4).any(|word| word == b"EVAL") {
+                    return Fate::Passes;
+                }
+                match seen.fetch_sub(1, Ordering::Relaxed) {
+                    0 => fate,
+                    1 => Fate::Refused("-NOSCRIPT No matching script.\r\n"),
+                    _ => Fate::Passes,
+                }
+            });
+            let way = way.await;
+            let lock = format!("{step:?}/{number}/{at}");
+            let store = RedisStore::builder().tcp("127.0.0.1", way.port);
+            let world = World {
+                store: store.protocol(Protocol::Resp2).connect().await.unwrap(),
+                healthy: server.open().await,
+                subject: ticket(&lock).with_ttl(TTL),
+                other: ticket(&lock).with_ttl(TTL),
+                lock,
+            };
+            world.prepare(step, server).await;
+            let case = format!("{step:?}, request {number}: {fate:?}");
+            armed.store(number, Ordering::Relaxed);
+            let Err(error) = world.carry_out(step).await else {
+                panic!("{case}: no error");
+            };
+            if error.outcome() == Outcome::Indeterminate {
+                // Which the client repeats, or withdraws.
+                world.healthy.release(&world.subject).await.unwrap();
+            }
+            world.another_is_granted(&case).await;
+        }))
+        .await;
+    }
+}
+
+/// Each command of each step is forbidden once, so that the step fails there.
+#[tokio::test]
+async fn a_step_that_fails_at_any_of_its_commands_says_what_it_has_done() {
+    const COMMANDS: &str = "get set del exists type time hget hset hdel hexists pexpire pttl lindex \
+                            lrem rpush publish hlen hkeys hvals evalsha";
+    let server = Server::start(&[]).await;
+    for command in COMMANDS.split_whitespace() {
+        let rights = format!("ACL SETUSER no-{command} on >s3cret ~* &* +@all -{command}");
+        let rights: Vec<&str> = rights.split(' ').collect();
+        assert_eq!(server.cli(&rights), "OK");
+    }
+    let mut failed = 0;
+    for step in STEPS {
+        let server = &server;
+        let errors = join_all(COMMANDS.split_whitespace().map(async |command| {
+            let lock = format!("{step:?}/{command}");
+            let store = server.builder().user(format!("no-{command}"));
+            let world = World {
+                store: store.password("s3cret").connect().await.unwrap(),
+                healthy: server.open().await,
+                subject: ticket(&lock).with_ttl(TTL),
+                other: ticket(&lock).with_ttl(TTL),
+                lock,
+            };
+            world.prepare(step, server).await;
+            let held = world.holds(&world.subject).await;
+            let case = format!("{step:?} without {command}");
+            let answer = world.carry_out(step).await;
+            match &answer {
+                Ok(()) => {}
+                Err(error) if error.outcome() == Outcome::Indeterminate => {
+                    world.healthy.release(&world.subject).await.unwrap();
+                }
+                Err(error) => {
+                    let holds = world.holds(&world.subject).await;
+                    assert_eq!(holds, held, "{case}: {error:?}");
+                }
+            }
+            if answer.is_err() || step == Step::Release {
+                world.another_is_granted(&case).await;
+            }
+            usize::from(answer.is_err())
+        }));
+        failed += errors.await.into_iter().sum::<usize>();
+    }
+    assert!(failed > 40, "only {failed} cases failed");
+}
+
+#[tokio::test]
+async fn guarded_work_that_fails_half_way_may_have_been_done() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let ticket = ticket("stock");
+    let Attempt::Granted(grant) = store.attempt(&ticket).await.unwrap() else {
+        panic!()
+    };
+    server.cli(&["RPUSH", "list", "x"]);
+    let outcome = |answer: Result<_, FencedError>| match answer {
+        Err(FencedError::Backend(error)) => error.outcome(),
+        other => panic!("{other:?}"),
+    };
+    let fenced = Fenced::new(&store, ticket.clone(), grant.token);
+    let half = [
+        Command::new("SET").arg("a").arg("1"),
+        Command::new("INCR").arg("list"),
+    ];
+    let answer = fenced.commands(&half).await.map(drop);
+    assert_eq!(outcome(answer), Outcome::Indeterminate);
+    assert_eq!(server.cli(&["GET", "a"]), "1");
+    // What a script says itself may come after its writes, whatever it is.
+    for text in ["NOPERM no", "LATE LOCKKITFENCED", "ERR no"] {
+        let script = format!("redis.call('INCR', KEYS[1]) return redis.error_reply('{text}')");
+        let answer = fenced.script(&Script::new(&script), &["a"], &[]).await;
+        assert_eq!(outcome(answer.map(drop)), Outcome::Indeterminate, "{text}");
+    }
+    assert_eq!(server.cli(&["GET", "a"]), "4");
+    // A user who may not run it at all has changed nothing.
+    server.cli(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
+    let answer = fenced.commands(&half).await.map(drop);
+    assert_eq!(outcome(answer), Outcome::Rejected);
+}
