@@ -42,6 +42,8 @@ pub struct Options {
     pub pin: bool,
     /// Whether sessions keep statements ready.
     pub prepare: bool,
+    /// Whether a file may be on a network file system. SQLite only.
+    pub allow_network_fs: bool,
     /// A promise that is broken on purpose.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::SqlMutant>,
@@ -58,6 +60,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(2),
             pin: false,
             prepare: true,
+            allow_network_fs: false,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -147,6 +150,13 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     /// the store goes on without. Not with SQLite, which has no sessions.
     pub const fn prepare(mut self, prepare: bool) -> Self {
         self.options.prepare = prepare;
+        self
+    }
+
+    /// Opens a file of SQLite on a network file system too, where machines may not see each other's
+    /// locks and can destroy the file.
+    pub const fn allow_network_fs(mut self, allow: bool) -> Self {
+        self.options.allow_network_fs = allow;
         self
     }
 

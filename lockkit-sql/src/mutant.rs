@@ -8,6 +8,8 @@ pub enum SqlMutant {
     ReleaseWithoutOwnerCheck,
     /// A renewal that finds the lease ended sets it anew.
     RenewalRecreates,
+    /// A renewal that asks for less makes a lease shorter.
+    RenewalShortens,
     /// A renewal waits for a row that somebody has locked.
     RenewalWaits,
     /// The token is a bare counter.
@@ -31,6 +33,7 @@ impl SqlMutant {
     pub const ALL: &[Self] = &[
         Self::ReleaseWithoutOwnerCheck,
         Self::RenewalRecreates,
+        Self::RenewalShortens,
         Self::RenewalWaits,
         Self::BareCounter,
         Self::TokenOfLastHolderRepeated,

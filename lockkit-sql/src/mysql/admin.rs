@@ -23,7 +23,7 @@ impl Mysql {
     ) -> Result<(), BackendError> {
         let mut quoted = String::new();
         push_bytes(&mut quoted, holder.as_bytes(), SPELLING);
-        let values = Values::new().name(name).text("holder", quoted);
+        let values = Values::new().name(name).text("holder", quoted.clone());
         let end = self.statements.break_lock.with(&values, SPELLING);
         // A session needs a moment to roll back.
         let mut pause = Duration::from_millis(1);
@@ -40,7 +40,7 @@ impl Mysql {
                 return Ok(());
             }
             if pinned {
-                self.kill(operation, name).await?;
+                self.kill(operation, &quoted).await?;
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
@@ -48,16 +48,14 @@ impl Mysql {
         Err(ERRORS.skipped(operation))
     }
 
-    async fn kill(&self, operation: &'static str, name: &LockName) -> Result<(), BackendError> {
-        let look = self.statements.look(Which::Name(name));
+    /// Kills the session that has the pin's user lock, if there is one.
+    async fn kill(&self, operation: &'static str, holder: &str) -> Result<(), BackendError> {
+        let look = format!("SELECT IS_USED_LOCK(CONVERT({holder} USING utf8mb4))");
         let answers = self.ask(operation, &look).await?;
         let row = answers.first().and_then(|answer| answer.rows.first());
-        let Some(session) = row.and_then(|row| message::number(row, 4)) else {
+        let Some(session) = row.and_then(|row| message::number(row, 0)) else {
             return Ok(());
         };
-        if session == 0 {
-            return Ok(());
-        }
         match self.ask(operation, &format!("KILL {session}")).await {
             // It has ended by itself.
             Err(error) if code(&error) == Some("1094") => Ok(()),

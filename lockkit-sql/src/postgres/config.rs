@@ -10,15 +10,13 @@ use crate::{tls, url};
 
 impl From<PgConnectOptions> for Source<sqlx::Postgres> {
     fn from(options: PgConnectOptions) -> Self {
-        // A pooler refuses parameters that it does not know, and no statement needs this one.
-        Self::Own(Box::new(options.extra_float_digits(None)))
+        Self::new(options)
     }
 }
 
-impl From<sqlx::PgPool> for Source<sqlx::Postgres> {
-    fn from(pool: sqlx::PgPool) -> Self {
-        Self::Application(pool)
-    }
+/// A pooler refuses parameters that it does not know, and no statement needs this one.
+pub(super) fn plain(options: PgConnectOptions) -> PgConnectOptions {
+    options.extra_float_digits(None)
 }
 
 const SHAPE: &str =
@@ -67,33 +65,49 @@ fn server(url: &mut StoreUrl) -> Result<(PgConnectOptions, Vec<String>), Invalid
     let files = tls.files();
     let name = url.options.text("application_name");
     url.options.finish()?;
-    // Not from the environment: what a URL means must not depend on it.
-    let mut server = PgConnectOptions::new_without_pgpass()
-        .application_name(name.as_deref().unwrap_or("lockkit"));
     let [host] = url.hosts() else {
         url.expect(false, SHAPE)?;
-        return Ok((server, files));
+        return Err(InvalidUrl::Shape {
+            scheme: url.scheme().to_owned(),
+            expected: SHAPE,
+        });
     };
-    server = server.host(host.name()).port(host.port().unwrap_or(5432));
-    if let Some(user) = url.user() {
-        server = server.username(user);
-    }
-    if let Some(password) = url.password() {
-        server = server.password(password);
-    }
     let database = url.path().trim_matches('/');
     url.expect(!database.contains('/'), SHAPE)?;
-    if !database.is_empty() {
-        server = server.database(database);
-    }
-    server = server.ssl_mode(tls.mode);
-    if let Some(ca) = tls.ca {
-        server = server.ssl_root_cert(ca);
-    }
+    let user = url.user().unwrap_or("postgres");
+    // All that the driver would read from the environment: what a URL means must not depend on it.
+    let mut server = PgConnectOptions::new_without_pgpass()
+        .application_name(name.as_deref().unwrap_or("lockkit"))
+        .host(host.name())
+        .port(host.port().unwrap_or(5432))
+        .username(user)
+        .password(url.password().unwrap_or_default())
+        // The server's own choice where none is named.
+        .database(if database.is_empty() { user } else { database })
+        .ssl_mode(tls.mode);
+    server = match tls.ca {
+        Some(ca) => server.ssl_root_cert(ca),
+        None => server.ssl_root_cert_from_pem(Vec::new()),
+    };
+    let identified = tls.identity.is_some();
     if let Some((cert, key)) = tls.identity {
         server = server.ssl_client_cert(cert).ssl_client_key(key);
     }
+    expect_unset("PGOPTIONS")?;
+    if !identified {
+        expect_unset("PGSSLCERT")?;
+        expect_unset("PGSSLKEY")?;
+    }
     Ok((server, files))
+}
+
+/// The driver reads this variable, and cannot be told to forget it.
+fn expect_unset(variable: &str) -> Result<(), InvalidUrl> {
+    if std::env::var_os(variable).is_none() {
+        return Ok(());
+    }
+    let why = "what a URL means must not depend on the environment: unset it for this program";
+    Err(InvalidUrl::bad_value("postgres", variable, why))
 }
 
 #[cfg(test)]
@@ -118,6 +132,9 @@ mod tests {
         assert_eq!(server.get_username(), "app");
         assert_eq!(server.get_database(), Some("shop"));
         assert_eq!(server.get_application_name(), Some("x"));
+        let (plain, _) = super::server(&mut "postgres://h".parse().unwrap()).unwrap();
+        assert_eq!(plain.get_username(), "postgres");
+        assert_eq!(plain.get_database(), Some("postgres"));
 
         let builder = read(
             "postgres://h/?table=app.locks&poll=1ms..2ms&wake=poll&pin=true&connections=3&schema=check\
@@ -146,6 +163,48 @@ mod tests {
             "postgres://h/?prepare=perhaps",
         ] {
             assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    /// Run again by [`the_environment_changes_no_url`], with variables that the driver reads.
+    #[test]
+    #[ignore = "run by another test, in a process of its own"]
+    fn reads_nothing_from_the_environment() {
+        let url = std::env::var("LOCKKIT_TEST_URL").unwrap();
+        let answer = match server(&mut url.parse().unwrap()) {
+            Ok((server, _)) => format!("{server:?}"),
+            Err(error) => error.to_string(),
+        };
+        println!("<{}>", answer.escape_default());
+    }
+
+    #[test]
+    fn the_environment_changes_no_url() {
+        let read = |variables: &[(&str, &str)]| {
+            let program = std::env::current_exe().unwrap();
+            let mut child = std::process::Command::new(program);
+            let name = "postgres::config::tests::reads_nothing_from_the_environment";
+            child.args([name, "--exact", "--ignored", "--nocapture"]);
+            child.env("LOCKKIT_TEST_URL", "postgres://h/?sslmode=disable");
+            let child = child.envs(variables.iter().copied()).output().unwrap();
+            let said = String::from_utf8(child.stdout).unwrap();
+            let (_, said) = said.split_once('<').unwrap();
+            said.split_once('>').unwrap().0.to_owned()
+        };
+        let set = [
+            ("PGHOST", "elsewhere"),
+            ("PGPORT", "7"),
+            ("PGUSER", "somebody"),
+            ("PGPASSWORD", "s3cret"),
+            ("PGDATABASE", "another"),
+            ("PGAPPNAME", "x"),
+            ("PGSSLMODE", "require"),
+            ("PGSSLROOTCERT", "/no/such.pem"),
+        ];
+        assert_eq!(read(&set), read(&[]));
+        for variable in ["PGOPTIONS", "PGSSLCERT", "PGSSLKEY"] {
+            let said = read(&[(variable, "-c search_path=other")]);
+            assert!(said.contains(variable), "{said}");
         }
     }
 
