@@ -47,6 +47,9 @@ pub struct Options {
     /// A promise that is broken on purpose.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::SqlMutant>,
+    /// Requests that fail.
+    #[cfg(feature = "mutants")]
+    pub faults: crate::SqlFaults,
 }
 
 impl Default for Options {
@@ -63,6 +66,8 @@ impl Default for Options {
             allow_network_fs: false,
             #[cfg(feature = "mutants")]
             mutant: None,
+            #[cfg(feature = "mutants")]
+            faults: crate::SqlFaults::default(),
         }
     }
 }
@@ -164,6 +169,13 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     #[cfg(feature = "mutants")]
     pub const fn mutant(mut self, mutant: crate::SqlMutant) -> Self {
         self.options.mutant = Some(mutant);
+        self
+    }
+
+    /// Lets requests fail, to test what becomes of their steps.
+    #[cfg(feature = "mutants")]
+    pub fn faults(mut self, faults: crate::SqlFaults) -> Self {
+        self.options.faults = faults;
         self
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Pool<D: Database> {
     #[cfg(feature = "postgres")]
     mark: Mutex<Option<(Marking<D>, Arc<str>)>>,
     errors: Errors,
+    #[cfg(feature = "mutants")]
+    faults: crate::SqlFaults,
     connect_timeout: Duration,
     idle: Mutex<VecDeque<Idle<D>>>,
     /// When a server took no writes.
@@ -107,6 +109,8 @@ impl<D: Database> Pool<D> {
             #[cfg(feature = "postgres")]
             mark: Mutex::default(),
             errors,
+            #[cfg(feature = "mutants")]
+            faults: options.faults.clone(),
             connect_timeout: options.connect_timeout,
             idle: Mutex::default(),
             left: Mutex::default(),
@@ -120,6 +124,18 @@ impl<D: Database> Pool<D> {
     pub(crate) fn mark(self, marking: Marking<D>, mark: Arc<str>) -> Self {
         *lock(&self.mark) = Some((marking, mark));
         self
+    }
+
+    /// Carries out a request. Every one passes here, so that each can be made to fail.
+    pub(crate) async fn request<T>(
+        &self,
+        operation: &'static str,
+        request: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        #[cfg(feature = "mutants")]
+        return self.faults.pass(self.errors, operation, request).await;
+        #[cfg(not(feature = "mutants"))]
+        request.await
     }
 
     /// How to connect now.

@@ -30,6 +30,8 @@ mod secure;
 mod server;
 #[cfg(unix)]
 mod sessions;
+#[cfg(all(unix, feature = "mutants"))]
+mod steps;
 #[cfg(unix)]
 mod tables;
 #[cfg(unix)]
@@ -49,7 +51,10 @@ fn main() -> ExitCode {
         let clocks = Ground::new(clock, on_a_clock)
             .trial(clock::tokens_grow_when_the_clock_goes_back::<D>)
             .trial(clock::a_clock_that_jumps_ahead_fences_the_holder::<D>);
-        Ground::new(name, D::missing())
+        let ground = Ground::new(name, D::missing());
+        #[cfg(feature = "mutants")]
+        let ground = ground.trial(steps::a_step_tells_the_truth_whichever_request_fails::<D>);
+        ground
             .trial(sessions::killed_sessions_lose_neither_leases_nor_waiters::<D>)
             .trial(sessions::a_killed_pin_is_a_loss_at_once::<D>)
             .trial(sessions::the_lock_of_a_killed_process_is_free_at_once::<D>)

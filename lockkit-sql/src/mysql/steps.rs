@@ -106,7 +106,10 @@ impl Mysql {
     ) -> Result<Vec<Answer>, BackendError> {
         let pool = Arc::clone(&self.pool);
         let room = pool.has_room(by);
-        let request = async move { send(&pool, operation, by, message).await };
+        let request = async move {
+            let sent = send(&pool, operation, by, message);
+            pool.request(operation, sent).await
+        };
         match self.carrier.carry(room, request).await {
             Some(answer) => answer,
             None => Err(ERRORS.unreadable(operation)),

@@ -73,7 +73,7 @@ struct Pin {
 /// What became of a release.
 #[derive(Debug)]
 pub(super) enum Unpinned {
-    Answered(Result<Release, BackendError>),
+    Answered(Release),
     /// The connection has gone; this transaction may have been committed before, which is the release.
     Unanswered(BackendError, i64),
     /// There was no hold that stood.
@@ -104,7 +104,7 @@ enum Order {
 
 impl Session {
     /// Sends a message. A caller that is dropped before the answer has the connection closed.
-    pub(super) async fn ask(&self, operation: &'static str, text: String) -> Answer {
+    async fn ask(&self, operation: &'static str, text: String) -> Answer {
         let answered = self.asked(operation, text, false).await?;
         // What was not carried out before the end never will be.
         answered.await.unwrap_or_else(|_| Err(gone(operation)))
@@ -185,6 +185,16 @@ impl Pins {
         // Detached: it ends with its connection, or with whoever gives it orders.
         drop(self.runtime.spawn(serving));
         Ok(Session { orders })
+    }
+
+    /// Sends a message on a session of a pin.
+    pub(super) async fn ask(
+        &self,
+        session: &Session,
+        operation: &'static str,
+        text: String,
+    ) -> Answer {
+        self.pool.request(operation, session.ask(operation, text)).await
     }
 
     fn rested(&self) -> Option<Session> {
@@ -305,20 +315,20 @@ impl Pins {
         let Some(pin) = pin.filter(|pin| pin.session.is_alive()) else {
             return Unpinned::Gone;
         };
-        match pin.session.ask("release", text).await {
+        match self.ask(&pin.session, "release", text).await {
             Ok(rows) => {
                 self.rest(pin.session, false);
-                Unpinned::Answered(Ok(if rows.is_empty() {
+                Unpinned::Answered(if rows.is_empty() {
                     Release::NotHeld
                 } else {
                     Release::Released
-                }))
+                })
             }
-            Err(error) if was_ended(&error) => Unpinned::Gone,
-            Err(error) if error.outcome() == Outcome::Indeterminate => {
+            Err(error) if error.outcome() == Outcome::Indeterminate && !was_ended(&error) => {
                 Unpinned::Unanswered(error, pin.transaction)
             }
-            Err(error) => Unpinned::Answered(Err(error)),
+            // It was not committed, and ends with its session.
+            Err(_) => Unpinned::Gone,
         }
     }
 }

@@ -338,7 +338,6 @@ mod tests {
             statements.ensure(&name),
             statements.columns(),
             statements.places(),
-            statements.create(),
         ] {
             assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
             assert!(!text.contains("now()"), "{text}");

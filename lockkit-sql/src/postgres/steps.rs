@@ -62,7 +62,10 @@ impl Postgres {
     ) -> Result<Vec<PgRow>, BackendError> {
         let (pool, statements) = (Arc::clone(&self.pool), Arc::clone(&self.statements));
         let (room, message) = (pool.has_room(by), message.into());
-        let request = async move { ask(&pool, &statements, operation, by, message).await };
+        let request = async move {
+            let asked = ask(&pool, &statements, operation, by, message);
+            pool.request(operation, asked).await
+        };
         match self.carrier.carry(room, request).await {
             Some(answer) => answer,
             None => Err(unreadable(operation)),

@@ -29,6 +29,8 @@ pub(super) struct OpenFile {
     /// Whether a file that is not there is made, if the source says so.
     creates: bool,
     allow_network: bool,
+    #[cfg(feature = "mutants")]
+    faults: crate::SqlFaults,
     open: Mutex<Option<Open>>,
 }
 
@@ -88,6 +90,8 @@ impl OpenFile {
             source,
             creates: options.schema == Schema::Create,
             allow_network: options.allow_network_fs,
+            #[cfg(feature = "mutants")]
+            faults: options.faults.clone(),
             open: Mutex::new(None),
         }
     }
@@ -120,9 +124,23 @@ impl OpenFile {
         }
     }
 
+    /// Every request passes here, so that each can be made to fail.
+    pub(super) async fn request(
+        &self,
+        operation: &'static str,
+        statement: Arc<str>,
+        values: Vec<Value>,
+    ) -> Result<Answer, BackendError> {
+        let request = self.run(operation, statement, values);
+        #[cfg(feature = "mutants")]
+        return self.faults.pass(ERRORS, operation, request).await;
+        #[cfg(not(feature = "mutants"))]
+        request.await
+    }
+
     /// Carries out one statement, on the file that has the name now: one that was deleted and made anew
     /// has the locks of everybody who came later.
-    pub(super) async fn run(
+    async fn run(
         &self,
         operation: &'static str,
         statement: Arc<str>,

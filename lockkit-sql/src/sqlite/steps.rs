@@ -66,7 +66,7 @@ impl Sqlite {
     ) -> Result<Answer, BackendError> {
         let (file, statement) = (Arc::clone(&self.file), Arc::clone(statement));
         let (room, values) = (file.is_free(), values.into());
-        let run = async move { file.run(operation, statement, values).await };
+        let run = async move { file.request(operation, statement, values).await };
         match self.carrier.carry(room, run).await {
             Some(answer) => answer,
             None => Err(ERRORS.unreadable(operation)),
