@@ -141,6 +141,9 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Sql(SqlMutant::TokenOfLastHolderRepeated), In::MariaDb, "fencing::token_grows_over_release"),
     (Sql(SqlMutant::TokenRaisedOnRepeat), In::MariaDb, "fencing::repeated_attempt_keeps_the_token"),
     (Sql(SqlMutant::LeaseNeverEnds), In::MariaDb, "lease::store_ends_a_lease_that_nobody_renews"),
+    (Sql(SqlMutant::RenewalShortens), In::Sqlite, "sql::no_renewal_shortens_a_lease"),
+    (Sql(SqlMutant::RenewalShortens), In::Postgres, "sql::no_renewal_shortens_a_lease"),
+    (Sql(SqlMutant::RenewalShortens), In::MariaDb, "sql::no_renewal_shortens_a_lease"),
     (Sql(SqlMutant::PrefixIsPattern), In::Sqlite, "admin::list_keeps_to_its_prefix"),
     (Zk(ZkMutant::SequenceAsToken), In::Zk, "fencing::token_grows_over_wipe"),
     (Zk(ZkMutant::CancelledAcquireLeavesNode), In::Zk, "residue::nothing_left_after_giving_up"),
@@ -430,6 +433,7 @@ mod sql {
 
     use conformance_tests::task::spawn;
     use conformance_tests::{Case, Ctx, Failure, Outcome, ensure};
+    use lockkit_core::backend::Renewal;
     use lockkit_core::url::StoreUrl;
     use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
     use sqlx::postgres::PgConnectOptions;
@@ -437,7 +441,10 @@ mod sql {
     use tokio::time::sleep;
 
     pub(super) fn cases() -> Vec<Case> {
-        vec![Case::new(locked_row_stops_no_other_renewal)]
+        vec![
+            Case::new(locked_row_stops_no_other_renewal),
+            Case::new(no_renewal_shortens_a_lease),
+        ]
     }
 
     /// Locks a row as a stranger does, for so long.
@@ -471,6 +478,22 @@ mod sql {
             sqlx::raw_sql("rollback").execute(&mut connection).await?;
         }
         Ok(())
+    }
+
+    /// Asked for less, a store goes on with what it has.
+    async fn no_renewal_shortens_a_lease(ctx: &Ctx) -> Outcome {
+        let store = ctx.store().await?;
+        let ticket = ctx.ticket(&ctx.name())?;
+        let long = ticket.clone().with_ttl(ctx.ttl() * 20);
+        store.attempt(&long).await?;
+        for answer in store.renew(std::slice::from_ref(&ticket)).await {
+            ensure(matches!(answer?, Renewal::Renewed { .. }), "not renewed")?;
+        }
+        let state = store.inspect(&ticket.name).await?;
+        let left = state.and_then(|state| state.remaining);
+        let kept = left.is_some_and(|left| left > ctx.ttl() * 10);
+        store.release(&ticket).await?;
+        ensure(kept, format!("{left:?} left of {:?}", long.ttl))
     }
 
     async fn locked_row_stops_no_other_renewal(ctx: &Ctx) -> Outcome {

@@ -42,9 +42,14 @@ pub struct Options {
     pub pin: bool,
     /// Whether sessions keep statements ready.
     pub prepare: bool,
+    /// Whether a file may be on a network file system. SQLite only.
+    pub allow_network_fs: bool,
     /// A promise that is broken on purpose.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::SqlMutant>,
+    /// Requests that fail.
+    #[cfg(feature = "mutants")]
+    pub faults: crate::SqlFaults,
 }
 
 impl Default for Options {
@@ -58,8 +63,11 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(2),
             pin: false,
             prepare: true,
+            allow_network_fs: false,
             #[cfg(feature = "mutants")]
             mutant: None,
+            #[cfg(feature = "mutants")]
+            faults: crate::SqlFaults::default(),
         }
     }
 }
@@ -160,10 +168,24 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
+    /// Opens a file of SQLite on a network file system too, where machines may not see each other's
+    /// locks and can destroy the file.
+    pub const fn allow_network_fs(mut self, allow: bool) -> Self {
+        self.options.allow_network_fs = allow;
+        self
+    }
+
     /// Breaks a promise on purpose, to test the conformance suite.
     #[cfg(feature = "mutants")]
     pub const fn mutant(mut self, mutant: crate::SqlMutant) -> Self {
         self.options.mutant = Some(mutant);
+        self
+    }
+
+    /// Lets requests fail, to test what becomes of their steps.
+    #[cfg(feature = "mutants")]
+    pub fn faults(mut self, faults: crate::SqlFaults) -> Self {
+        self.options.faults = faults;
         self
     }
 

@@ -17,22 +17,47 @@ pub trait Dialect: Steps {}
 
 impl<S: Steps> Dialect for S {}
 
-/// Where connections come from.
-#[non_exhaustive]
-pub enum Source<D: Database> {
-    /// Connections of the store's own, so that nothing that the application does with its pool holds
-    /// up a renewal.
-    Own(Box<<D::Connection as sqlx::Connection>::Options>),
-    /// The application's pool. A pool that is exhausted delays renewals, and in the end loses holds.
-    Application(sqlx::Pool<D>),
+pub(crate) type Connecting<D> = <<D as Database>::Connection as sqlx::Connection>::Options;
+
+/// Where a store connects to: options of the driver, or those of the application's pool.
+///
+/// The connections are the store's own, also beside a pool: so nothing that the application does with
+/// its pool holds up a renewal, and no session of the application's is changed. The pool's options are
+/// read anew for each connection, so that a password which was changed there is used
+/// (`Pool::set_connect_options`); its hooks, such as `after_connect`, are not called.
+pub struct Source<D: Database>(Origin<D>);
+
+enum Origin<D: Database> {
+    Options(Box<Connecting<D>>),
+    Pool(sqlx::Pool<D>),
+}
+
+impl<D: Database> Source<D> {
+    pub(crate) fn new(options: Connecting<D>) -> Self {
+        Self(Origin::Options(Box::new(options)))
+    }
+
+    /// How to connect now.
+    pub(crate) fn options(&self) -> Connecting<D> {
+        match &self.0 {
+            Origin::Options(options) => (**options).clone(),
+            Origin::Pool(pool) => (*pool.connect_options()).clone(),
+        }
+    }
+}
+
+impl<D: Database> From<sqlx::Pool<D>> for Source<D> {
+    fn from(pool: sqlx::Pool<D>) -> Self {
+        Self(Origin::Pool(pool))
+    }
 }
 
 /// Shows no more than which it is: the options hold a password. INV-14.
 impl<D: Database> Debug for Source<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Own(_) => "Own",
-            Self::Application(_) => "Application",
+        f.write_str(match self.0 {
+            Origin::Options(_) => "Options",
+            Origin::Pool(_) => "Pool",
         })
     }
 }

@@ -84,6 +84,26 @@ impl fmt::Display for SqlFault {
 
 impl StdError for SqlFault {}
 
+/// What is wrong, where the source of an error is one of this crate's.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn problem_of(error: &BackendError) -> Option<Problem> {
+    let fault = error.source().and_then(|source| source.downcast_ref());
+    fault.map(SqlFault::problem)
+}
+
+/// The error of a step of which something was carried out before.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn unclear(error: BackendError) -> BackendError {
+    let fault = error.source().and_then(|source| source.downcast_ref());
+    match fault {
+        Some(fault) => {
+            let fault = SqlFault::clone(fault);
+            BackendError::new(error.backend(), error.operation(), Outcome::Indeterminate, fault)
+        }
+        None => error,
+    }
+}
+
 /// When the error came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -163,13 +183,7 @@ impl Errors {
                     (Phase::Connecting, Outcome::Indeterminate) => Outcome::Unavailable,
                     (_, outcome) => outcome,
                 };
-                // Servers repeat the user in it, and some of them more. INV-14.
-                let text = if phase == Phase::Connecting && problem == Problem::Permission {
-                    "the server refuses this user, password or database".to_owned()
-                } else {
-                    error.message().to_owned()
-                };
-                (problem, outcome, code, text)
+                (problem, outcome, code, error.message().to_owned())
             }
             // While connecting, bytes that make no sense are a certificate that is not trusted.
             sqlx::Error::Io(error)

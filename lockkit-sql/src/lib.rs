@@ -45,7 +45,7 @@ pub use dialect::{Dialect, Source};
 pub use error::{Problem, SqlFault};
 pub use guarded::{GuardedError, Inside, StillHeld, TxLock};
 #[cfg(feature = "mutants")]
-pub use mutant::SqlMutant;
+pub use mutant::{SqlFailure, SqlFaults, SqlMutant};
 #[cfg(feature = "mysql")]
 pub use mysql::{Mysql, MysqlStore};
 #[cfg(feature = "postgres")]

@@ -1,4 +1,4 @@
-//! Connections of the store's own, or the application's.
+//! Connections of the store's own.
 //!
 //! A request whose caller has gone, or that failed on the way, leaves its connection in the middle of
 //! an answer: such a connection is closed and never used again. One that answered is used again
@@ -12,39 +12,46 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lockkit_core::{BackendError, Outcome};
-use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, Database};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use crate::config::Options;
-use crate::dialect::Source;
-use crate::error::{Errors, Phase, Problem};
+use crate::dialect::{Connecting, Source};
+use crate::error::{Errors, Phase, Problem, problem_of};
 
 /// A connection that was idle for longer is closed rather than used: servers and networks forget.
 const IDLE: Duration = Duration::from_secs(300);
 
-type Connecting<D> = <<D as Database>::Connection as sqlx::Connection>::Options;
+/// No connection is used for longer, nor a quarter less: a name may lead to another server by then.
+const OLDEST: Duration = Duration::from_secs(30 * 60);
 
-/// Where the connections of a store come from.
-#[derive(Debug)]
-pub(crate) enum Pool<D: Database> {
-    Own(Own<D>),
-    Application(sqlx::Pool<D>, Errors),
-}
+/// So long after a server took no writes none is dialled: where the name leads may change.
+const LEFT: Duration = Duration::from_secs(1);
 
 /// Connections of the store's own.
-pub(crate) struct Own<D: Database> {
-    options: Connecting<D>,
-    /// Options that leave a mark in the session, and the mark. Taken away once they were refused.
-    marked: Mutex<Option<(Box<Connecting<D>>, Way)>>,
+pub(crate) struct Pool<D: Database> {
+    source: Source<D>,
+    /// What the store changes in its options.
+    change: fn(Connecting<D>) -> Connecting<D>,
+    /// Leaves a mark in the session, and the mark. Taken away once it was refused.
+    #[cfg(feature = "postgres")]
+    mark: Mutex<Option<(Marking<D>, Arc<str>)>>,
     errors: Errors,
+    #[cfg(feature = "mutants")]
+    faults: crate::SqlFaults,
     connect_timeout: Duration,
     idle: Mutex<VecDeque<Idle<D>>>,
+    /// When a server took no writes.
+    left: Mutex<Option<Instant>>,
     steps: Semaphore,
     /// Renewals do not stand behind whoever waits for a connection.
     renewals: Semaphore,
 }
+
+/// Adds the mark to the options of a connection.
+#[cfg(feature = "postgres")]
+type Marking<D> = fn(Connecting<D>, &str) -> Connecting<D>;
 
 struct Idle<D: Database> {
     session: Session<D>,
@@ -55,6 +62,8 @@ struct Idle<D: Database> {
 struct Session<D: Database> {
     connection: D::Connection,
     way: Way,
+    /// It is closed rather than used from then on.
+    ends: Instant,
 }
 
 /// How a session is spoken to.
@@ -62,9 +71,9 @@ struct Session<D: Database> {
 pub(crate) enum Way {
     /// Statements go as text, and leave nothing behind.
     Text,
-    /// It was told to wait for a row that somebody has locked for a second at most.
+    /// Its settings were sent.
     #[cfg(feature = "mysql")]
-    Brief,
+    Ready,
     /// It was opened with a mark, which it knows if nothing stands between it and here.
     #[cfg(feature = "postgres")]
     Marked(Arc<str>),
@@ -82,88 +91,87 @@ pub(crate) enum Use {
 
 /// A connection in use. Dropped without [`put_back`](Self::put_back) it is closed.
 pub(crate) struct Taken<'p, D: Database> {
-    place: Place<'p, D>,
-}
-
-enum Place<'p, D: Database> {
-    Own {
-        pool: &'p Own<D>,
-        session: Session<D>,
-        _permit: SemaphorePermit<'p>,
-    },
-    Application(PoolConnection<D>),
-    /// It was given back.
-    Empty,
+    pool: &'p Pool<D>,
+    session: Session<D>,
+    _permit: SemaphorePermit<'p>,
 }
 
 impl<D: Database> Pool<D> {
-    pub(crate) fn new(source: Source<D>, options: &Options, errors: Errors) -> Self {
-        match source {
-            Source::Own(server) => Self::Own(Own {
-                options: *server,
-                marked: Mutex::default(),
-                errors,
-                connect_timeout: options.connect_timeout,
-                idle: Mutex::default(),
-                steps: Semaphore::new(options.connections.max(1)),
-                renewals: Semaphore::new(1),
-            }),
-            Source::Application(pool) => Self::Application(pool, errors),
+    pub(crate) fn new(
+        source: Source<D>,
+        change: fn(Connecting<D>) -> Connecting<D>,
+        options: &Options,
+        errors: Errors,
+    ) -> Self {
+        Self {
+            source,
+            change,
+            #[cfg(feature = "postgres")]
+            mark: Mutex::default(),
+            errors,
+            #[cfg(feature = "mutants")]
+            faults: options.faults.clone(),
+            connect_timeout: options.connect_timeout,
+            idle: Mutex::default(),
+            left: Mutex::default(),
+            steps: Semaphore::new(options.connections.max(1)),
+            renewals: Semaphore::new(1),
         }
     }
 
-    /// Takes a connection, or makes one.
-    pub(crate) async fn take(
+    /// Opens connections with a mark in their sessions.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn mark(self, marking: Marking<D>, mark: Arc<str>) -> Self {
+        *lock(&self.mark) = Some((marking, mark));
+        self
+    }
+
+    /// Carries out a request. Every one passes here, so that each can be made to fail.
+    pub(crate) async fn request<T>(
         &self,
         operation: &'static str,
-        by: Use,
-    ) -> Result<Taken<'_, D>, BackendError> {
-        match self {
-            Self::Own(own) => own.take(operation, by).await,
-            Self::Application(pool, errors) => match Box::pin(pool.acquire()).await {
-                Ok(connection) => Ok(Taken {
-                    place: Place::Application(connection),
-                }),
-                Err(error) => Err(errors.of(operation, Phase::Connecting, &error)),
-            },
-        }
+        request: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        #[cfg(feature = "mutants")]
+        return self.faults.pass(self.errors, operation, request).await;
+        #[cfg(not(feature = "mutants"))]
+        request.await
     }
 
-    /// Opens connections of its own with options that leave a mark in their sessions.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn mark(self, options: Connecting<D>, mark: Arc<str>) -> Self {
-        if let Self::Own(own) = &self {
-            *own.marked() = Some((Box::new(options), Way::Marked(mark)));
-        }
-        self
+    /// How to connect now.
+    pub(crate) fn options(&self) -> Connecting<D> {
+        (self.change)(self.source.options())
     }
 
     /// Whether nobody would have to wait for a connection, as far as is known without asking.
     pub(crate) fn has_room(&self, by: Use) -> bool {
-        match self {
-            Self::Own(own) => own.permits(by).available_permits() > 0,
-            Self::Application(..) => false,
-        }
+        self.permits(by).available_permits() > 0
     }
 
     /// Forgets the idle connections: one has just been found dead, and the others are likely to be.
     pub(crate) fn distrust(&self) {
-        if let Self::Own(own) = self {
-            own.idle().clear();
+        lock(&self.idle).clear();
+    }
+
+    /// Leaves a server that takes no writes: its name may lead to the primary by now.
+    pub(crate) fn leave(&self) {
+        self.distrust();
+        *lock(&self.left) = Some(Instant::now());
+    }
+
+    /// Whether a server may be dialled, which was not left a moment ago.
+    pub(crate) fn may_dial(&self, operation: &'static str) -> Result<(), BackendError> {
+        let left = *lock(&self.left);
+        if left.is_none_or(|left| left.elapsed() >= LEFT) {
+            return Ok(());
         }
+        let text = "the server took no writes less than a second ago";
+        let (problem, outcome) = (Problem::ReadOnly, Outcome::Unavailable);
+        Err(self.errors.fault(operation, problem, outcome, text))
     }
 
     pub(crate) fn idle(&self) -> usize {
-        match self {
-            Self::Own(own) => own.idle().len(),
-            Self::Application(pool, _) => pool.num_idle(),
-        }
-    }
-}
-
-impl<D: Database> Own<D> {
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle<D>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.idle).len()
     }
 
     const fn permits(&self, by: Use) -> &Semaphore {
@@ -173,7 +181,12 @@ impl<D: Database> Own<D> {
         }
     }
 
-    async fn take(&self, operation: &'static str, by: Use) -> Result<Taken<'_, D>, BackendError> {
+    /// Takes a connection, or makes one.
+    pub(crate) async fn take(
+        &self,
+        operation: &'static str,
+        by: Use,
+    ) -> Result<Taken<'_, D>, BackendError> {
         let closed = |_| {
             let text = "the store is closed";
             self.errors
@@ -185,46 +198,37 @@ impl<D: Database> Own<D> {
             None => Box::pin(self.connect(operation)).await?,
         };
         Ok(Taken {
-            place: Place::Own {
-                pool: self,
-                session,
-                _permit: permit,
-            },
+            pool: self,
+            session,
+            _permit: permit,
         })
     }
 
     /// The connection that was used last: the others may rest until they are closed.
     fn rested(&self) -> Option<Session<D>> {
-        let mut idle = self.idle();
-        while idle
-            .front()
-            .is_some_and(|oldest| oldest.since.elapsed() > IDLE)
-        {
-            idle.pop_front();
-        }
+        let (mut idle, now) = (lock(&self.idle), Instant::now());
+        idle.retain(|it| it.since + IDLE > now && it.session.ends > now);
         Some(idle.pop_back()?.session)
     }
 
     async fn connect(&self, operation: &'static str) -> Result<Session<D>, BackendError> {
-        let marked = self.marked().clone();
-        if let Some((options, way)) = marked {
-            match self.dial(operation, &options).await? {
-                Ok(connection) => return Ok(Session { connection, way }),
-                // A pooler that takes no such option.
-                Err(error) if refuses_options(&error) => *self.marked() = None,
-                Err(error) => return Err(self.errors.of(operation, Phase::Connecting, &error)),
+        self.may_dial(operation)?;
+        let of = |error| self.errors.of(operation, Phase::Connecting, &error);
+        #[cfg(feature = "postgres")]
+        {
+            let marked = lock(&self.mark).clone();
+            if let Some((marking, mark)) = marked {
+                let options = marking(self.options(), &mark);
+                match self.dial(operation, &options).await? {
+                    Ok(connection) => return Ok(Session::new(connection, Way::Marked(mark))),
+                    // A pooler that takes no such option.
+                    Err(error) if refuses_options(&error) => *lock(&self.mark) = None,
+                    Err(error) => return Err(of(error)),
+                }
             }
         }
-        let dialled = self.dial(operation, &self.options).await?;
-        let of = |error| self.errors.of(operation, Phase::Connecting, &error);
-        Ok(Session {
-            connection: dialled.map_err(of)?,
-            way: Way::Text,
-        })
-    }
-
-    fn marked(&self) -> MutexGuard<'_, Option<(Box<Connecting<D>>, Way)>> {
-        self.marked.lock().unwrap_or_else(PoisonError::into_inner)
+        let dialled = self.dial(operation, &self.options()).await?;
+        Ok(Session::new(dialled.map_err(of)?, Way::Text))
     }
 
     async fn dial(
@@ -245,6 +249,7 @@ impl<D: Database> Own<D> {
 
 /// Whether a server, or what stands before it, may have refused a connection for its options alone:
 /// neither for who connects nor for want of room.
+#[cfg(feature = "postgres")]
 fn refuses_options(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else {
         return false;
@@ -255,43 +260,55 @@ fn refuses_options(error: &sqlx::Error) -> bool {
         .any(|class| code.starts_with(class))
 }
 
-impl<D: Database> Taken<'_, D> {
-    /// The connection, and how its session is spoken to, if that can be known: it is not the
-    /// application's.
-    pub(crate) fn parts(&mut self) -> Option<(&mut D::Connection, Option<&mut Way>)> {
-        match &mut self.place {
-            Place::Own { session, .. } => Some((&mut session.connection, Some(&mut session.way))),
-            Place::Application(connection) => Some((connection, None)),
-            Place::Empty => None,
+impl<D: Database> Session<D> {
+    fn new(connection: D::Connection, way: Way) -> Self {
+        let age = OLDEST.mul_f64(0.75 + fastrand::f64() / 4.0);
+        Self {
+            connection,
+            way,
+            ends: Instant::now() + age,
         }
+    }
+}
+
+impl<D: Database> Taken<'_, D> {
+    /// The connection, and how its session is spoken to.
+    pub(crate) const fn parts(&mut self) -> (&mut D::Connection, &mut Way) {
+        (&mut self.session.connection, &mut self.session.way)
     }
 
     /// Gives a connection back that has answered to the end.
-    pub(crate) fn put_back(mut self) {
-        match std::mem::replace(&mut self.place, Place::Empty) {
-            Place::Own { pool, session, .. } => pool.idle().push_back(Idle {
-                session,
-                since: Instant::now(),
-            }),
-            Place::Application(connection) => drop(connection),
-            Place::Empty => {}
+    pub(crate) fn put_back(self) {
+        lock(&self.pool.idle).push_back(Idle {
+            session: self.session,
+            since: Instant::now(),
+        });
+    }
+
+    /// After an error: gives the connection back, or closes it, as the error says.
+    pub(crate) fn failed(self, error: &sqlx::Error, told: &BackendError) {
+        let pool = self.pool;
+        if problem_of(told) == Some(Problem::ReadOnly) {
+            drop(self);
+            pool.leave();
+        } else if matches!(error, sqlx::Error::Database(_))
+            && told.outcome() != Outcome::Indeterminate
+        {
+            self.put_back();
+        } else {
+            // Lost, or ended by the server.
+            drop(self);
+            pool.distrust();
         }
     }
 }
 
-impl<D: Database> Drop for Taken<'_, D> {
-    fn drop(&mut self) {
-        match std::mem::replace(&mut self.place, Place::Empty) {
-            // The application's pool makes another one.
-            Place::Application(connection) => drop(connection.detach()),
-            // Closed with the socket.
-            Place::Own { .. } | Place::Empty => {}
-        }
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<D: Database> fmt::Debug for Own<D> {
+impl<D: Database> fmt::Debug for Pool<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Own").finish_non_exhaustive()
+        f.debug_struct("Pool").finish_non_exhaustive()
     }
 }

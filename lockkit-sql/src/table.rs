@@ -45,11 +45,23 @@ impl Table {
         &self.name
     }
 
+    /// The same table with the schema in which the server has found it, whatever its name is.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn within(&self, schema: String) -> Self {
+        Self {
+            schema: Some(schema),
+            name: self.name.clone(),
+        }
+    }
+
     /// The name with its schema, each in quotes of `quote`.
     pub(crate) fn quoted(&self, quote: char) -> String {
         let name = format!("{quote}{}{quote}", self.name);
         match &self.schema {
-            Some(schema) => format!("{quote}{schema}{quote}.{name}"),
+            Some(schema) => {
+                let schema = schema.replace(quote, &format!("{quote}{quote}"));
+                format!("{quote}{schema}{quote}.{name}")
+            }
             None => name,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange};
-use lockkit_sql::{PostgresStore, SqlStoreBuilder, Wake};
+use lockkit_sql::{PostgresStore, SqlStoreBuilder, Table, Wake};
 use sqlx::postgres::PgConnectOptions;
 use tokio::sync::OnceCell;
 
@@ -141,13 +141,13 @@ fn user(number: u32) -> String {
 }
 
 impl Kind {
-    fn builder(self, user: &str, port: u16) -> SqlStoreBuilder<lockkit_sql::Postgres> {
+    fn builder(self, user: &str, table: Table, port: u16) -> SqlStoreBuilder<lockkit_sql::Postgres> {
         let server = PgConnectOptions::new_without_pgpass()
             .host("127.0.0.1")
             .port(port)
             .username(user)
             .database("postgres");
-        let builder = PostgresStore::builder(server);
+        let builder = PostgresStore::builder(server).table(table);
         match self {
             Self::Lease | Self::Newer => builder,
             Self::Pin => builder.pin(true),
@@ -158,8 +158,8 @@ impl Kind {
     fn query(self) -> &'static str {
         match self {
             Self::Lease | Self::Newer => "",
-            Self::Pin => "?pin=true",
-            Self::Pooler => "?wake=poll&poll=5ms..100ms",
+            Self::Pin => "&pin=true",
+            Self::Pooler => "&wake=poll&poll=5ms..100ms",
         }
     }
 }
@@ -181,7 +181,7 @@ impl Setup for PostgresSetup {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.kind.builder("", 0).capabilities()
+        self.kind.builder("", Table::default(), 0).capabilities()
     }
 
     fn hooks(&self) -> &[Hook] {
@@ -252,7 +252,9 @@ struct PostgresSite {
 
 impl PostgresSite {
     async fn open_at(&self, port: u16) -> Outcome<Arc<dyn DistributedLock>> {
-        let builder = self.kind.builder(&self.user, port);
+        // One database has the tables of all sites.
+        let table = format!("{}.lockkit_locks", self.user).parse()?;
+        let builder = self.kind.builder(&self.user, table, port);
         #[cfg(feature = "mutants")]
         let builder = match self.mutant {
             Some(mutant) => builder.mutant(mutant),
@@ -271,7 +273,7 @@ impl Site for PostgresSite {
     fn url(&self) -> Option<String> {
         let (user, port, query) = (&self.user, self.place.port(), self.kind.query());
         Some(format!(
-            "postgres://{user}@127.0.0.1:{port}/postgres{query}"
+            "postgres://{user}@127.0.0.1:{port}/postgres?table={user}.lockkit_locks{query}"
         ))
     }
 

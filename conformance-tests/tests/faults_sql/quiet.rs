@@ -1,13 +1,12 @@
-//! What must not be noticed: by the server's log, by strict settings, by the application's sessions,
-//! by an administrator who grants little.
+//! What must not be noticed: by the server's log, by strict settings, by an administrator who grants
+//! little.
 
-use conformance_tests::task::spawn;
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::url::StoreUrl;
 use lockkit_core::{Lease, Lock, LockClient};
-use lockkit_sql::{Source, SqlStore};
+use lockkit_sql::SqlStore;
 
-use crate::world::{Database, LONG, Section, TTL, WAYS, client, only_rows_left};
+use crate::world::{Database, LONG, Section, WAYS, client, only_rows_left};
 
 /// Eight clients, half of them pinned, on one name and on names that nobody has used.
 pub(crate) async fn contention_is_no_error_of_the_server<D: Database>() -> Outcome {
@@ -37,7 +36,7 @@ pub(crate) async fn strict_isolation_is_borne<D: Database>() -> Outcome {
     let mut of = Vec::new();
     for number in 0..6 {
         let client = if number % 3 == 0 {
-            let pool = Source::Application(server.pool(4).await?);
+            let pool = server.pool(4).await?;
             let store = SqlStore::<D::Dialect>::builder(pool).connect().await?;
             LockClient::builder(store)
                 .lease(Lease::renewed(LONG))
@@ -48,42 +47,6 @@ pub(crate) async fn strict_isolation_is_borne<D: Database>() -> Outcome {
         of.push(client.lock("jobs")?);
     }
     Section::default().share(&of, 10).await?;
-    only_rows_left(&server).await
-}
-
-pub(crate) async fn sessions_of_the_application_keep_their_settings<D: Database>() -> Outcome {
-    let server = D::start().await?;
-    for pin in [false, true] {
-        let pool = server.odd_pool().await?;
-        let before = D::settings(&pool).await?;
-        let store = SqlStore::<D::Dialect>::builder(Source::Application(pool.clone()));
-        let store = store.pin(pin).connect().await?;
-        let client = LockClient::builder(store).lease(Lease::renewed(TTL));
-        let client = client.timeout(std::time::Duration::from_secs(5)).build()?;
-        let other = crate::world::client(&server, "lease", LONG).await?;
-        let of = [
-            client.lock("jobs")?,
-            client.lock("jobs")?,
-            other.lock("jobs")?,
-        ];
-        let section = Section::default();
-        let work = spawn({
-            let (section, of) = (section.clone(), of.clone());
-            async move { section.share(&of, 5).await }
-        });
-        work.soon().await??;
-        let guard = of[0].acquire().await?;
-        ensure(of[2].try_acquire().await?.is_none(), "two hold at once")?;
-        tokio::time::sleep(TTL).await;
-        guard.check()?;
-        guard.release().await?;
-        client.list("").await?;
-        client.drain().await;
-        // The connection that hears of wake-ups is one of the pool's.
-        drop((client, of));
-        let after = D::settings(&pool).await?;
-        ensure(before == after, format!("{before:?}\n{after:?}"))?;
-    }
     only_rows_left(&server).await
 }
 

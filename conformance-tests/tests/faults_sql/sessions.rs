@@ -6,14 +6,14 @@ use conformance_tests::proxy::{Direction, Flow, Proxy};
 use conformance_tests::taker::Taker;
 use conformance_tests::task::{acquire, soon, spawn, until, within};
 use conformance_tests::{Outcome, ensure};
-use lockkit_core::LockClient;
-
-use lockkit_sql::PostgresStore;
+use lockkit_core::{Lease, LockClient, PollRange};
+use lockkit_sql::{MysqlStore, PostgresStore};
+use sqlx::ConnectOptions as _;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use crate::world::{
-    Database, LONG, Postgres, SOON, Section, TTL, WAYS, client, locks, loss_of, only_rows_left,
+    Database, LONG, Maria, Postgres, SOON, Section, TTL, WAYS, client, locks, loss_of, only_rows_left,
     taker,
 };
 
@@ -174,4 +174,161 @@ pub(crate) async fn nothing_is_left_but_rows<D: Database>() -> Outcome {
         Ok(tasks.num_alive_tasks() <= before)
     })
     .await
+}
+
+/// A network that has forgotten the connection that listens, and tells neither side.
+pub(crate) async fn wake_ups_come_back_after_a_silent_cut() -> Outcome {
+    let server = Postgres::start().await?;
+    let way = Proxy::start(([127, 0, 0, 1], server.options().get_port()).into()).await?;
+    let open = async |port| -> Outcome<_> {
+        let builder = PostgresStore::builder(server.options().port(port));
+        let store = builder.poll(PollRange::new(LONG, LONG)).connect().await?;
+        let client = LockClient::builder(store).lease(Lease::renewed(LONG * 6));
+        Ok(client.build()?.lock("jobs")?)
+    };
+    let mine = open(server.options().get_port()).await?;
+    let other = open(way.addr().port()).await?;
+    let guard = mine.acquire().await?;
+    let mut waiter = Box::pin(other.acquire());
+    let early = within(Duration::from_secs(1), &mut waiter).await;
+    way.flow(Direction::Reply, Flow::Discard);
+    guard.release().await?;
+    let told = within(Duration::from_millis(300), &mut waiter).await;
+    ensure(early.is_err() && told.is_err(), "nothing was cut off")?;
+    way.heal();
+    let guard = within(Duration::from_secs(30), waiter).await??;
+    guard.release().await?;
+    only_rows_left(&server).await
+}
+
+/// A server that begins a transaction with each statement and leaves it open: no row stays locked.
+pub(crate) async fn a_server_without_autocommit_keeps_no_row_locked() -> Outcome {
+    let server = Maria::start().await?;
+    server.run("set global init_connect = 'set autocommit = 0'").await?;
+    for way in WAYS {
+        let of = locks(&server, way, LONG, 4).await?;
+        Section::default().share(&of, 5).await?;
+    }
+    let mine = client(&server, "lease", TTL).await?;
+    let mut guards = Vec::new();
+    // So many that they are renewed by one statement.
+    for number in 0..8 {
+        guards.push(mine.lock(format!("kept/{number}"))?.acquire().await?);
+    }
+    sleep(TTL * 2).await;
+    for guard in guards {
+        guard.check()?;
+        guard.release().await?;
+    }
+    only_rows_left(&server).await
+}
+
+/// A proxy that answers the protocol's pings by itself, as ProxySQL does: the server hears nothing of
+/// them, and ends a session that is silent for longer than a lease.
+pub(crate) async fn a_pin_lives_behind_a_proxy_that_answers_pings() -> Outcome {
+    let server = Maria::start().await?;
+    let port = pings::answer(server.options().get_port()).await?;
+    let store = MysqlStore::builder(server.options().port(port)).pin(true);
+    let mine = LockClient::builder(store.connect().await?).lease(Lease::renewed(TTL));
+    let guard = mine.build()?.lock("jobs")?.acquire().await?;
+    let other = client(&server, "lease", TTL).await?.lock("jobs")?;
+    for _ in 0..6 {
+        sleep(TTL / 2).await;
+        ensure(other.try_acquire().await?.is_none(), "two hold at once")?;
+        guard.check()?;
+    }
+    guard.release().await?;
+    only_rows_left(&server).await
+}
+
+/// The number in the row is that of another session by now: it lives on.
+pub(crate) async fn breaking_a_pin_ends_no_strangers_session() -> Outcome {
+    let server = Maria::start().await?;
+    let lock = client(&server, "pin", LONG).await?.lock("jobs")?;
+    let guard = lock.acquire().await?;
+    let mut stranger = server.options().connect().await?;
+    let number: u64 = sqlx::query_scalar("select connection_id()")
+        .fetch_one(&mut stranger)
+        .await?;
+    server.kill_pins().await?;
+    soon(guard.lost()).await?;
+    drop(guard);
+    let renamed = format!(
+        "update app.lockkit_locks set holder = 'x:1', pinned = {number}, expires_at = 1"
+    );
+    server.run(&renamed).await?;
+    // It keeps the row locked, so that the hold looks alive.
+    let locking = "begin; select 1 from lockkit_locks for update";
+    sqlx::raw_sql(locking).execute(&mut stranger).await?;
+    let broken = client(&server, "lease", LONG).await?.lock("jobs")?.break_lock().await;
+    ensure(broken.is_err(), format!("{broken:?}"))?;
+    sqlx::raw_sql("rollback").execute(&mut stranger).await?;
+    server.run("update app.lockkit_locks set holder = null, pinned = 0").await
+}
+
+/// A proxy of MySQL's protocol.
+mod pings {
+    use std::io;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+    use tokio::net::{TcpListener, TcpStream};
+
+    const PING: u8 = 14;
+    const OK: [u8; 11] = [7, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
+
+    /// Passes everything on but pings, which it answers; says on which port.
+    pub(super) async fn answer(server: u16) -> io::Result<u16> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let port = listener.local_addr()?.port();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let behind = TcpStream::connect(("127.0.0.1", server)).await;
+                if let Ok(behind) = behind {
+                    tokio::spawn(pass(client, behind));
+                }
+            }
+        });
+        Ok(port)
+    }
+
+    async fn pass(client: TcpStream, server: TcpStream) -> io::Result<()> {
+        let (mut requests, mut replies) = client.into_split();
+        let (mut answers, mut behind) = server.into_split();
+        let (sender, mut pongs) = tokio::sync::mpsc::channel::<()>(8);
+        let back = async move {
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                tokio::select! {
+                    read = answers.read(&mut buffer) => match read? {
+                        0 => return io::Result::Ok(()),
+                        n => replies.write_all(&buffer[..n]).await?,
+                    },
+                    Some(()) = pongs.recv() => replies.write_all(&OK).await?,
+                }
+            }
+        };
+        let there = async move {
+            loop {
+                let mut head = [0; 4];
+                requests.read_exact(&mut head).await?;
+                let length = u64::from(u32::from_le_bytes([head[0], head[1], head[2], 0]));
+                if length == 1 {
+                    let command = requests.read_u8().await?;
+                    if command == PING {
+                        let _ = sender.send(()).await;
+                        continue;
+                    }
+                    behind.write_all(&head).await?;
+                    behind.write_u8(command).await?;
+                    continue;
+                }
+                behind.write_all(&head).await?;
+                copy(&mut (&mut requests).take(length), &mut behind).await?;
+            }
+        };
+        tokio::select! {
+            ended = back => ended,
+            ended = there => ended,
+        }
+    }
 }

@@ -71,14 +71,9 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
 
     /// A pool of the application, of so many connections.
     async fn pool(&self, most: u32) -> Outcome<Pool<Self::Driver>> {
-        self.pool_waiting(most, SOON).await
-    }
-
-    /// The same, which makes nobody wait for one of them longer than this.
-    async fn pool_waiting(&self, most: u32, limit: Duration) -> Outcome<Pool<Self::Driver>> {
         let pool = PoolOptions::new()
             .max_connections(most)
-            .acquire_timeout(limit);
+            .acquire_timeout(SOON);
         Ok(pool.connect_with(self.options()).await?)
     }
 
@@ -96,18 +91,16 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
         transaction: &mut Transaction<'_, Self::Driver>,
     ) -> Result<(), GuardedError>;
 
-    /// What a program may have set on the sessions of its pool: one text for each of them.
-    async fn settings(pool: &Pool<Self::Driver>) -> Outcome<Vec<String>>;
-    /// A pool with settings of its own.
-    async fn odd_pool(&self) -> Outcome<Pool<Self::Driver>>;
-
     /// Locks the row of a name for this time, as somebody else would.
     fn row_lock(name: &str, span: Duration) -> String;
     /// Statements that make all of `app`'s later sessions so.
     const IMPATIENT: &'static str;
     const KILLS_THE_IDLE: &'static str;
     const STRICT: &'static str;
-    const READ_ONLY: [&'static str; 2];
+    /// The same, each with what ends it again.
+    const READ_ONLY: &'static [[&'static str; 2]];
+    /// Takes the right from `app` to make a table.
+    const NO_TABLES: &'static str;
     /// What the documents say that a user needs, and a user without more.
     const RIGHTS: &'static str;
 }
@@ -198,30 +191,6 @@ impl Database for Postgres {
         client.still_held(guard, transaction).await
     }
 
-    async fn settings(pool: &Pool<Self::Driver>) -> Outcome<Vec<String>> {
-        let sql = "select array_agg(name || '=' || setting order by name)::text from pg_settings \
-                   where source = 'session' or name ~ 'timeout$|isolation|read_only|search_path'";
-        let mut all = Vec::new();
-        for mut connection in every_connection(pool).await? {
-            all.push(sqlx::query_scalar(sql).fetch_one(&mut *connection).await?);
-        }
-        Ok(all)
-    }
-
-    async fn odd_pool(&self) -> Outcome<Pool<Self::Driver>> {
-        let options = self.options().options([
-            ("statement_timeout", "54321"),
-            ("lock_timeout", "4321"),
-            ("idle_in_transaction_session_timeout", "7654"),
-            ("default_transaction_isolation", "repeatable read"),
-        ]);
-        Ok(PoolOptions::new()
-            .min_connections(3)
-            .max_connections(3)
-            .connect_with(options)
-            .await?)
-    }
-
     fn row_lock(name: &str, span: Duration) -> String {
         let seconds = span.as_secs_f64();
         format!(
@@ -236,10 +205,12 @@ impl Database for Postgres {
          alter role app set idle_in_transaction_session_timeout = '300ms'";
     const STRICT: &'static str =
         "alter role app set default_transaction_isolation = 'serializable'";
-    const READ_ONLY: [&'static str; 2] = [
+    const READ_ONLY: &'static [[&'static str; 2]] = &[[
         "alter role app set default_transaction_read_only = on",
         "alter role app set default_transaction_read_only = off",
-    ];
+    ]];
+    const NO_TABLES: &'static str = "alter schema app owner to postgres; \
+         grant usage on schema app to app";
     const RIGHTS: &'static str = "create role poor login; grant usage on schema app to poor; \
          alter role poor set search_path = app; \
          grant select, insert, update on app.lockkit_locks to poor";
@@ -346,27 +317,6 @@ impl Database for Maria {
         client.still_held(guard, transaction).await
     }
 
-    async fn settings(pool: &Pool<Self::Driver>) -> Outcome<Vec<String>> {
-        let sql = "select group_concat(variable_name, '=', variable_value order by variable_name) \
-                   from information_schema.session_variables where variable_name regexp \
-                   'timeout|isolation|read_only|autocommit|sql_mode|time_zone|max_statement_time'";
-        let mut all = Vec::new();
-        for mut connection in every_connection(pool).await? {
-            all.push(sqlx::query_scalar(sql).fetch_one(&mut *connection).await?);
-        }
-        Ok(all)
-    }
-
-    async fn odd_pool(&self) -> Outcome<Pool<Self::Driver>> {
-        let odd = "set session innodb_lock_wait_timeout = 17, wait_timeout = 1234, \
-                   tx_isolation = 'REPEATABLE-READ', time_zone = '+05:30', max_statement_time = 30";
-        let pool = PoolOptions::new().min_connections(3).max_connections(3);
-        let pool = pool.after_connect(move |connection: &mut sqlx::MySqlConnection, _| {
-            Box::pin(async move { sqlx::raw_sql(odd).execute(connection).await.map(drop) })
-        });
-        Ok(pool.connect_with(self.options()).await?)
-    }
-
     fn row_lock(name: &str, span: Duration) -> String {
         let seconds = span.as_secs_f64();
         format!(
@@ -381,21 +331,16 @@ impl Database for Maria {
     const KILLS_THE_IDLE: &'static str =
         "set global wait_timeout = 1; set global idle_transaction_timeout = 1";
     const STRICT: &'static str = "set global tx_isolation = 'SERIALIZABLE'";
-    const READ_ONLY: [&'static str; 2] =
-        ["set global read_only = on", "set global read_only = off"];
+    const READ_ONLY: &'static [[&'static str; 2]] = &[
+        ["set global read_only = on", "set global read_only = off"],
+        [
+            "set global init_connect = 'set session transaction read only'",
+            "set global init_connect = ''",
+        ],
+    ];
+    const NO_TABLES: &'static str = "revoke create on app.* from app@'127.0.0.1'";
     const RIGHTS: &'static str = "create user poor@'127.0.0.1' identified by 'secret'; \
          grant select, insert, update on app.lockkit_locks to poor@'127.0.0.1'";
-}
-
-/// All connections of a pool, as soon as nobody has one.
-async fn every_connection<D: sqlx::Database>(
-    pool: &Pool<D>,
-) -> Outcome<Vec<sqlx::pool::PoolConnection<D>>> {
-    let mut all = Vec::new();
-    for _ in 0..pool.options().get_max_connections() {
-        all.push(pool.acquire().await?);
-    }
-    Ok(all)
 }
 
 pub(crate) fn builder<D: Database>(server: &D, way: &str) -> SqlStoreBuilder<D::Dialect> {
@@ -442,7 +387,7 @@ pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
 /// No row is held any more.
 pub(crate) async fn only_rows_left<D: Database>(server: &D) -> Outcome {
     until("nothing is held", async || {
-        let sql = "select name from app.lockkit_locks where holder is not null and expires_at > 0";
+        let sql = "select name from app.lockkit_locks where holder is not null";
         Ok(server.ask(sql).await?.is_empty())
     })
     .await

@@ -53,6 +53,9 @@ mod rules;
 #[cfg(test)]
 mod scratch;
 
+#[doc(hidden)]
+pub use network::network_fs;
+
 use std::any::Any;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -16,6 +16,13 @@ pub(super) fn refuse(dir: &Path) -> Result<(), Problem> {
     }
 }
 
+/// The kind of network file system that a directory is on, as far as is known. For stores outside of
+/// this crate that lock files of one machine.
+#[must_use]
+pub fn network_fs(dir: &Path) -> Option<&'static str> {
+    kind_at(dir).ok().flatten()
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn kind_at(dir: &Path) -> Result<Option<&'static str>, Problem> {
     let stat = rustix::fs::statfs(dir).map_err(|error| Problem::io(dir, error.into()))?;

@@ -9,6 +9,7 @@ use super::session::code;
 use super::steps::Mysql;
 use super::{SPELLING, message};
 use crate::dialect::Which;
+use crate::error::unclear;
 use crate::statement::{Values, push_bytes};
 
 impl Mysql {
@@ -23,16 +24,19 @@ impl Mysql {
     ) -> Result<(), BackendError> {
         let mut quoted = String::new();
         push_bytes(&mut quoted, holder.as_bytes(), SPELLING);
-        let values = Values::new().name(name).text("holder", quoted);
+        let values = Values::new().name(name).text("holder", quoted.clone());
         let end = self.statements.break_lock.with(&values, SPELLING);
         // A session needs a moment to roll back.
-        let mut pause = Duration::from_millis(1);
+        let (mut pause, mut killed) = (Duration::from_millis(1), false);
+        let told = |error, killed| if killed { unclear(error) } else { error };
         for _ in 0..8 {
-            let answers = self.ask(operation, &end).await?;
+            let answers = self.ask(operation, &end).await;
+            let answers = answers.map_err(|error| told(error, killed))?;
             if answers.iter().any(|answer| answer.changed > 0) {
                 return Ok(());
             }
-            let still = self.rows(operation, Which::Name(name)).await?;
+            let still = self.rows(operation, Which::Name(name)).await;
+            let still = still.map_err(|error| told(error, killed))?;
             let still = still
                 .iter()
                 .any(|row| row.holder.as_deref() == Some(holder));
@@ -40,28 +44,27 @@ impl Mysql {
                 return Ok(());
             }
             if pinned {
-                self.kill(operation, name).await?;
+                let kill = self.kill(operation, &quoted).await;
+                killed |= kill.map_err(|error| told(error, killed))?;
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        Err(ERRORS.skipped(operation))
+        Err(told(ERRORS.skipped(operation), killed))
     }
 
-    async fn kill(&self, operation: &'static str, name: &LockName) -> Result<(), BackendError> {
-        let look = self.statements.look(Which::Name(name));
+    /// Kills the session that has the pin's user lock, if there is one; answers whether there was.
+    async fn kill(&self, operation: &'static str, holder: &str) -> Result<bool, BackendError> {
+        let look = format!("SELECT IS_USED_LOCK(CONVERT({holder} USING utf8mb4))");
         let answers = self.ask(operation, &look).await?;
         let row = answers.first().and_then(|answer| answer.rows.first());
-        let Some(session) = row.and_then(|row| message::number(row, 4)) else {
-            return Ok(());
+        let Some(session) = row.and_then(|row| message::number(row, 0)) else {
+            return Ok(false);
         };
-        if session == 0 {
-            return Ok(());
-        }
         match self.ask(operation, &format!("KILL {session}")).await {
             // It has ended by itself.
-            Err(error) if code(&error) == Some("1094") => Ok(()),
-            answered => answered.map(drop),
+            Err(error) if code(&error) == Some("1094") => Ok(true),
+            answered => answered.map(|_| true),
         }
     }
 }

@@ -10,13 +10,7 @@ use crate::{tls, url};
 
 impl From<MySqlConnectOptions> for Source<sqlx::MySql> {
     fn from(options: MySqlConnectOptions) -> Self {
-        Self::Own(Box::new(options))
-    }
-}
-
-impl From<sqlx::MySqlPool> for Source<sqlx::MySql> {
-    fn from(pool: sqlx::MySqlPool) -> Self {
-        Self::Application(pool)
+        Self::new(options)
     }
 }
 

@@ -5,10 +5,8 @@ use lockkit_core::backend::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, LockName};
 use sqlx::Transaction;
 
-use super::error::ERRORS;
 use super::message::{Answer, ask};
 use super::{Mysql, SPELLING};
-use crate::error::Phase;
 use crate::guarded::{GuardedError, Inside, StillHeld, still_held};
 use crate::statement::Values;
 
@@ -20,8 +18,6 @@ impl Inside for Mysql {
         token: FencingToken,
         transaction: &mut Transaction<'_, sqlx::MySql>,
     ) -> Result<bool, BackendError> {
-        // Its release is not to wait for the end of this transaction.
-        self.wanted(ticket);
         let values = Values::of(ticket).number("token", token.get().cast_signed());
         let text = self.statements.guard.with(&values, SPELLING);
         let answers = inside("guard", transaction, &text).await?;
@@ -34,8 +30,8 @@ impl Inside for Mysql {
         transaction: &mut Transaction<'_, sqlx::MySql>,
     ) -> Result<bool, BackendError> {
         let values = Values::new().name(name);
-        // Outside of the transaction: everybody would wait for the end of a row that it has made and
-        // nobody can see yet.
+        // On a connection of the store's own: everybody would wait for the end of a transaction that has
+        // made the row. And before the lock, which would lock the gap where there is none.
         let make = self.statements.make_row.with(&values, SPELLING);
         self.ask("lock", &make).await?;
         let text = self.statements.txlock.with(&values, SPELLING);
@@ -50,7 +46,7 @@ async fn inside(
     text: &str,
 ) -> Result<Vec<Answer>, BackendError> {
     let answers = ask(transaction, text).await;
-    answers.map_err(|error| ERRORS.of(operation, Phase::Asking, &error))
+    answers.map_err(|error| error.told(operation))
 }
 
 #[async_trait]

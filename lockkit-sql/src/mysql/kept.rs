@@ -7,14 +7,14 @@ use lockkit_core::backend::Ticket;
 use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use super::SPELLING;
-use super::message::{self, Answer};
+use super::message::{self, Answer, Unfinished};
 use super::session;
 use crate::pool::Way;
 use crate::statement::{Statement, Values, micros};
 
-/// Said once in a session, with its first message: with each statement (`SET STATEMENT .. FOR`) it would
-/// cost three hundredths of that.
-const BRIEF: &str = "SET innodb_lock_wait_timeout = 1;";
+/// Sent once in a session, with its first message. Without autocommit, which a server may have turned
+/// off, a row would stay locked until somebody commits.
+pub(super) const SETTINGS: &str = "SET autocommit = 1;";
 
 /// A statement as the server prepares it, and what belongs into its places, in their order.
 #[derive(Clone, Debug)]
@@ -81,26 +81,24 @@ impl Message {
     pub(super) async fn send(
         &self,
         connection: &mut MySqlConnection,
-        way: Option<&mut Way>,
-    ) -> Result<Vec<Answer>, sqlx::Error> {
-        let new = way.filter(|way| matches!(way, Way::Text));
-        let answers = match (self, &new) {
-            (Self::Text(text), None) => message::ask(connection, text).await?,
-            (Self::Text(text), Some(_)) => {
-                let mut answers = message::ask(connection, &[BRIEF, text].concat()).await?;
+        way: &mut Way,
+    ) -> Result<Vec<Answer>, Unfinished> {
+        let new = matches!(way, Way::Text);
+        let answers = match self {
+            Self::Text(text) if new => {
+                let mut answers = message::ask(connection, &[SETTINGS, text].concat()).await?;
                 answers.drain(..answers.len().min(1));
                 answers
             }
-            (Self::Kept(kept, ticket), _) => {
-                if new.is_some() {
-                    message::ask(connection, BRIEF).await?;
+            Self::Text(text) => message::ask(connection, text).await?,
+            Self::Kept(kept, ticket) => {
+                if new {
+                    message::ask(connection, SETTINGS).await?;
                 }
                 vec![kept.ask(connection, ticket).await?]
             }
         };
-        if let Some(way) = new {
-            *way = Way::Brief;
-        }
+        *way = Way::Ready;
         Ok(answers)
     }
 }

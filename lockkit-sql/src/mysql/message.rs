@@ -1,8 +1,12 @@
 //! Messages to the server: any number of statements in one, each with an answer of its own.
 
 use futures_util::TryStreamExt as _;
+use lockkit_core::BackendError;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Either, MySqlConnection, Row as _};
+
+use super::error::ERRORS;
+use crate::error::{Phase, unclear};
 
 /// What one statement answered.
 #[derive(Debug, Default)]
@@ -14,13 +18,52 @@ pub(super) struct Answer {
     pub(super) rows: Vec<MySqlRow>,
 }
 
+/// A message whose end was not reached.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    pub(super) error: sqlx::Error,
+    /// Whether a statement before the one that failed has changed rows.
+    changed: bool,
+}
+
+impl From<sqlx::Error> for Unfinished {
+    fn from(error: sqlx::Error) -> Self {
+        Self {
+            error,
+            changed: false,
+        }
+    }
+}
+
+impl Unfinished {
+    /// What became of the whole message.
+    pub(super) fn told(&self, operation: &'static str) -> BackendError {
+        let told = ERRORS.of(operation, Phase::Asking, &self.error);
+        if self.changed { unclear(told) } else { told }
+    }
+}
+
 /// Sends a message and reads all its answers, also those that nobody asks for: the connection can be
 /// used again only then.
 pub(super) async fn ask(
     connection: &mut MySqlConnection,
     message: &str,
-) -> Result<Vec<Answer>, sqlx::Error> {
+) -> Result<Vec<Answer>, Unfinished> {
     let mut answers = Vec::new();
+    match read(connection, message, &mut answers).await {
+        Ok(()) => Ok(answers),
+        Err(error) => Err(Unfinished {
+            error,
+            changed: answers.iter().any(|answer| answer.changed > 0),
+        }),
+    }
+}
+
+async fn read(
+    connection: &mut MySqlConnection,
+    message: &str,
+    answers: &mut Vec<Answer>,
+) -> Result<(), sqlx::Error> {
     let mut rows = Vec::new();
     let query = sqlx::raw_sql(AssertSqlSafe(message.to_owned()));
     let mut stream = query.fetch_many(connection);
@@ -34,7 +77,7 @@ pub(super) async fn ask(
             }),
         }
     }
-    Ok(answers)
+    Ok(())
 }
 
 /// A number of an answer in text, whatever its type.

@@ -1,7 +1,6 @@
 //! MySQL and MariaDB: rows that are locked for a moment by each step, or for as long as a hold lasts.
 
 mod admin;
-mod again;
 mod config;
 mod definition;
 mod error;
@@ -14,6 +13,7 @@ mod pin;
 mod pins;
 mod renew;
 mod seen;
+mod server;
 mod session;
 mod steps;
 mod texts;
@@ -32,24 +32,13 @@ pub type MysqlStore = SqlStore<Mysql>;
 
 const TABLE: &str = include_str!("../sql/mysql/table.sql");
 
-/// When a statement began, in a time that knows no summer. The beginning of that time is a literal of its
-/// type: a text would be read anew each time, which costs as much as a hundredth of an update.
-macro_rules! begun {
-    () => {
-        "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
-    };
-}
-
 const SPELLING: Spelling = Spelling {
     quote: '`',
     bytes: ("x'", "'"),
-    // When the statement began, and what has passed since then. The second part is a difference of local
-    // times: the remainder takes a change of summer time out.
-    clock: concat!(
-        "(",
-        begun!(),
-        " + GREATEST(0, MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)), 900000000)))"
-    ),
+    // When the statement began, in UTC, and what has passed since then. The second part is a difference
+    // of local times: the remainder takes a change of summer time out.
+    clock: "(TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) \
+            + GREATEST(0, MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)), 900000000)))",
 };
 
 /// The statements that make the table.
@@ -63,7 +52,6 @@ struct Statements {
     /// The same of a lease, for sessions that keep it.
     acquire_kept: Kept,
     release_kept: Kept,
-    again: Again,
     acquire: Statement,
     acquire_new: Statement,
     pin: Statement,
@@ -81,25 +69,13 @@ struct Statements {
     txlock: Statement,
 }
 
-/// What is sent for a lock that nobody else wants.
-#[derive(Debug)]
-struct Again {
-    acquire: Kept,
-    release: Kept,
-}
-
 impl Statements {
     /// `maria`: which make of server it is.
     fn new(table: &Table, maria: bool, change: impl Fn(&str) -> String) -> Self {
         let read = |file: &str| Statement::new(&words(&change(file), maria), table, SPELLING);
         let acquire = read(include_str!("../sql/mysql/acquire.sql"));
         let release = read(include_str!("../sql/mysql/release.sql"));
-        let again = |file: &str| Kept::new(&read(&file.replace("{begun}", begun!())));
         Self {
-            again: Again {
-                acquire: again(include_str!("../sql/mysql/acquire_again.sql")),
-                release: again(include_str!("../sql/mysql/release_again.sql")),
-            },
             acquire_kept: Kept::new(&acquire),
             release_kept: Kept::new(&release),
             acquire,

@@ -11,10 +11,14 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
         SqlMutant::RenewalRecreates => {
             let one = " AND holder = {holder} AND expires_at > {now}\n    LIMIT 1";
             let file = file.replace(one, "\n    LIMIT 1");
-            let set = "SET l.expires_at = {now} + {ttl}";
-            let file = file.replace(set, "SET l.holder = {holder}, l.expires_at = {now} + {ttl}");
+            let set = "SET l.expires_at = GREATEST(";
+            let file = file.replace(set, "SET l.holder = {holder}, l.expires_at = GREATEST(");
             return file.replace(" AND expires_at > @lockkit_now", "");
         }
+        SqlMutant::RenewalShortens => (
+            "SET l.expires_at = GREATEST(l.expires_at, {now} + {ttl})",
+            "SET l.expires_at = {now} + {ttl}",
+        ),
         SqlMutant::RenewalWaits => {
             let mut file = file.to_owned();
             for one in [

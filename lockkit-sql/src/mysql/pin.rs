@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lockkit_core::backend::Ticket;
-use sqlx::{Connection as _, MySqlConnection};
+use sqlx::MySqlConnection;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -15,6 +15,10 @@ use super::seen::released;
 
 /// How often the server is asked whether the session still lives, at the least.
 const BEAT: Duration = Duration::from_millis(250);
+
+/// Asks the session itself. A proxy answers the protocol's ping without it, and in the end the server
+/// ends a session that it has not heard of.
+const ALIVE: &str = "DO 1;";
 
 /// What becomes of a ticket that is pinned, or waits to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +30,9 @@ pub(super) enum Life {
 
 /// What the task is asked to do.
 pub(super) enum Order {
-    /// Starts the lease anew; answers whether the session lives.
-    Renew(Duration, oneshot::Sender<bool>),
+    /// Starts the lease anew, and makes it as long as this; answers how long it is, or nothing if the
+    /// session has ended.
+    Renew(Duration, oneshot::Sender<Option<Duration>>),
     /// Carries out this message, which ends the hold, and gives the connection back; and whether the
     /// row does not name the hold any more.
     Release(String, oneshot::Sender<(MySqlConnection, bool)>),
@@ -71,10 +76,10 @@ impl Pin {
             let lives = tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Renew(ttl, reply)) => {
-                        let lives = self.renew(ttl).await;
+                        let renewed = self.renew(ttl).await;
                         // Whoever asked may have gone.
-                        let _ = reply.send(lives);
-                        lives
+                        let _ = reply.send(renewed);
+                        renewed.is_some()
                     }
                     Some(Order::Release(message, reply)) => {
                         let answered = timeout_at(end, ask(&mut self.connection, &message)).await;
@@ -100,21 +105,26 @@ impl Pin {
     }
 
     async fn lives(&mut self, end: Instant) -> bool {
-        let answered = timeout_at(end, self.connection.ping()).await;
+        self.asked(ALIVE, end).await
+    }
+
+    async fn asked(&mut self, text: &str, end: Instant) -> bool {
+        let answered = timeout_at(end, ask(&mut self.connection, text)).await;
         answered.is_ok_and(|answered| answered.is_ok())
     }
 
-    async fn renew(&mut self, ttl: Duration) -> bool {
+    /// Never makes the lease shorter: a late renewal may ask for less than one before it.
+    async fn renew(&mut self, ttl: Duration) -> Option<Duration> {
         let (asked, end) = (Instant::now(), self.renewed + self.ttl);
-        let lives = if ttl == self.ttl {
+        let lives = if ttl <= self.ttl {
             self.lives(end).await
         } else {
-            let answered = timeout_at(end, ask(&mut self.connection, &silence(ttl))).await;
-            answered.is_ok_and(|answered| answered.is_ok())
+            self.asked(&silence(ttl), end).await
         };
-        if lives {
-            (self.ttl, self.renewed) = (ttl, asked);
+        if !lives {
+            return None;
         }
-        lives
+        (self.ttl, self.renewed) = (self.ttl.max(ttl), asked);
+        Some(self.ttl)
     }
 }

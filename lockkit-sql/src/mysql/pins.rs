@@ -2,27 +2,27 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::backend::{Attempt, Renewal, Ticket, Wake, Watch};
 use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
-use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection as _, MySqlConnection};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error::ERRORS;
-use super::message::{self, ask};
+use super::kept::SETTINGS;
+use super::message::{self, Unfinished, ask};
 use super::pin::{Life, Order, Pin, silence};
 use super::seen::{Seen, granted};
 use super::session::is_conflict;
 use super::{SPELLING, Statements};
 use crate::config::Options;
-use crate::dialect::Source;
-use crate::error::{Phase, Problem};
+use crate::error::{Phase, Problem, problem_of};
 use crate::looks;
+use crate::pool::Pool;
 use crate::statement::Values;
 
 /// So many connections are kept for the next pins.
@@ -30,7 +30,7 @@ const SPARE: usize = 4;
 
 /// The pins of one store.
 pub(super) struct Pins {
-    server: MySqlConnectOptions,
+    pool: Arc<Pool<sqlx::MySql>>,
     connect_timeout: Duration,
     places: Mutex<HashMap<HolderId, Place>>,
     spare: Mutex<Vec<MySqlConnection>>,
@@ -53,13 +53,9 @@ impl Default for Place {
 }
 
 impl Pins {
-    pub(super) fn new(source: &Source<sqlx::MySql>, options: &Options) -> Self {
-        let server = match source {
-            Source::Own(server) => (**server).clone(),
-            Source::Application(pool) => pool.connect_options().as_ref().clone(),
-        };
+    pub(super) fn new(pool: &Arc<Pool<sqlx::MySql>>, options: &Options) -> Self {
         Self {
-            server,
+            pool: Arc::clone(pool),
             connect_timeout: options.connect_timeout,
             places: Mutex::default(),
             spare: Mutex::default(),
@@ -95,7 +91,9 @@ impl Pins {
     }
 
     async fn connect(&self) -> Result<MySqlConnection, BackendError> {
-        let connecting = MySqlConnection::connect_with(&self.server);
+        self.pool.may_dial("attempt")?;
+        let options = self.pool.options();
+        let connecting = MySqlConnection::connect_with(&options);
         match timeout(self.connect_timeout, connecting).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(ERRORS.of("attempt", Phase::Connecting, &error)),
@@ -118,7 +116,7 @@ impl Pins {
         ticket: &Ticket,
     ) -> Result<Attempt, BackendError> {
         if let Some((orders, token)) = self.orders(ticket) {
-            if renew(&orders, ticket).await == Some(true) {
+            if order_renewal(&orders, ticket).await.ok().flatten().is_some() {
                 return granted(token, ticket);
             }
             self.places().remove(&ticket.holder);
@@ -138,11 +136,18 @@ impl Pins {
                     Some(pause) => sleep(pause).await,
                     None => return Ok(Attempt::held()),
                 },
-                Err(error) if !fresh && !matches!(error, sqlx::Error::Database(_)) => {
+                Err(error) if !fresh && !matches!(error.error, sqlx::Error::Database(_)) => {
                     self.connections().clear();
                 }
                 Err(error) if is_conflict(&error) && !repeated => repeated = true,
-                Err(error) => return Err(ERRORS.of("attempt", Phase::Asking, &error)),
+                Err(error) => {
+                    let told = error.told("attempt");
+                    if problem_of(&told) == Some(Problem::ReadOnly) {
+                        self.connections().clear();
+                        self.pool.leave();
+                    }
+                    return Err(told);
+                }
             }
         }
     }
@@ -153,8 +158,9 @@ impl Pins {
         mut connection: MySqlConnection,
         statements: &Statements,
         ticket: &Ticket,
-    ) -> Result<Tried, sqlx::Error> {
+    ) -> Result<Tried, Unfinished> {
         let message = [
+            SETTINGS.to_owned(),
             silence(ticket.ttl),
             statements.acquire(ticket, "CONNECTION_ID()", true),
             statements.pin.with(&Values::of(ticket), SPELLING),
@@ -199,7 +205,7 @@ impl Pins {
     }
 
     pub(super) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let asked: Vec<Option<oneshot::Receiver<bool>>> = tickets
+        let asked: Vec<Option<oneshot::Receiver<Option<Duration>>>> = tickets
             .iter()
             .map(|ticket| Some(order_renewal(&self.orders(ticket)?.0, ticket)))
             .collect();
@@ -207,14 +213,14 @@ impl Pins {
         let shortest = tickets.iter().map(|ticket| ticket.ttl).min();
         let end = Instant::now() + shortest.unwrap_or_default() / 12;
         let mut answers = Vec::with_capacity(tickets.len());
-        for (ticket, reply) in tickets.iter().zip(asked) {
+        for reply in asked {
             let Some(mut reply) = reply else {
                 answers.push(Ok(Renewal::NotHeld));
                 continue;
             };
             answers.push(match timeout_at(end, &mut reply).await {
-                Ok(Ok(true)) => Ok(Renewal::renewed(ticket.ttl)),
-                Ok(Ok(false) | Err(_)) => Ok(Renewal::NotHeld),
+                Ok(Ok(Some(ttl))) => Ok(Renewal::renewed(ttl)),
+                Ok(Ok(None) | Err(_)) => Ok(Renewal::NotHeld),
                 Err(_) => {
                     let text = "the session of the pin does not answer";
                     let problem = Problem::Connection;
@@ -230,7 +236,11 @@ impl Pins {
     pub(super) async fn release(&self, statements: &Statements, ticket: &Ticket) -> Option<bool> {
         let released = match self.orders(ticket) {
             Some((orders, _)) => {
-                let message = [&statements.release(ticket), "\nCOMMIT;"].concat();
+                let message = [
+                    statements.release(ticket),
+                    format!("\nCOMMIT; DO RELEASE_LOCK('{}');", ticket.holder),
+                ]
+                .concat();
                 let (reply, answer) = oneshot::channel();
                 // The task may have ended; then nobody answers.
                 let _ = orders.send(Order::Release(message, reply));
@@ -255,15 +265,11 @@ enum Tried {
 fn order_renewal(
     orders: &mpsc::UnboundedSender<Order>,
     ticket: &Ticket,
-) -> oneshot::Receiver<bool> {
+) -> oneshot::Receiver<Option<Duration>> {
     let (reply, answer) = oneshot::channel();
     // The task may have ended; then nobody answers.
     let _ = orders.send(Order::Renew(ticket.ttl, reply));
     answer
-}
-
-async fn renew(orders: &mpsc::UnboundedSender<Order>, ticket: &Ticket) -> Option<bool> {
-    order_renewal(orders, ticket).await.ok()
 }
 
 impl fmt::Debug for Pins {

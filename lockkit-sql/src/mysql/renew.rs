@@ -7,6 +7,7 @@ use lockkit_core::BackendError;
 use lockkit_core::backend::{Renewal, Ticket};
 
 use super::error::ERRORS;
+use super::kept::Message;
 use super::message::{self, ask};
 use super::seen::Seen;
 use super::session::{failed, is_conflict};
@@ -81,13 +82,11 @@ impl Mysql {
     async fn ask_renewal(&self, tickets: &[&Ticket]) -> Result<Vec<Renewed>, BackendError> {
         let all = u64::try_from(tickets.len()).unwrap_or(u64::MAX);
         let mut taken = self.pool.take("renew", Use::Renewal).await?;
-        let Some((connection, _)) = taken.parts() else {
-            return Err(ERRORS.unreadable("renew"));
-        };
-        let renew = self.statements.renew(tickets);
-        let mut answered = ask(connection, &renew).await;
+        let (connection, way) = taken.parts();
+        let renew = Message::Text(self.statements.renew(tickets));
+        let mut answered = renew.send(connection, way).await;
         if answered.as_ref().is_err_and(is_conflict) {
-            answered = ask(connection, &renew).await;
+            answered = renew.send(connection, way).await;
         }
         let mut result = match answered {
             Ok(answers) if answers.iter().map(|it| it.changed).sum::<u64>() == all => {
@@ -109,7 +108,7 @@ impl Mysql {
                 taken.put_back();
                 Ok(answers)
             }
-            Err(Some(error)) => Err(failed(&self.pool, "renew", taken, &error)),
+            Err(Some(error)) => Err(failed("renew", taken, &error)),
             Err(None) => Err(ERRORS.unreadable("renew")),
         }
     }

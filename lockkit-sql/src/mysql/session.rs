@@ -1,12 +1,10 @@
 //! Requests on connections of the pool, and what becomes of those that fail.
 
-use lockkit_core::{BackendError, Outcome};
+use lockkit_core::BackendError;
 
-use super::error::ERRORS;
 use super::kept::Message;
-use super::message::Answer;
+use super::message::{Answer, Unfinished};
 use crate::SqlFault;
-use crate::error::Phase;
 use crate::pool::{Pool, Taken, Use};
 
 /// Sends a message on a connection of the pool. What came back as a conflict of transactions is sent
@@ -20,9 +18,7 @@ pub(super) async fn send(
     let mut tries = 0;
     loop {
         let mut taken = pool.take(operation, by).await?;
-        let Some((connection, way)) = taken.parts() else {
-            return Err(ERRORS.unreadable(operation));
-        };
+        let (connection, way) = taken.parts();
         match message.send(connection, way).await {
             Ok(answers) => {
                 taken.put_back();
@@ -34,7 +30,7 @@ pub(super) async fn send(
                     taken.put_back();
                     continue;
                 }
-                return Err(failed(pool, operation, taken, &error));
+                return Err(failed(operation, taken, &error));
             }
         }
     }
@@ -43,33 +39,21 @@ pub(super) async fn send(
 /// What became of a request, and of its connection: after a statement that failed it can be used
 /// again, but not after its end.
 pub(super) fn failed(
-    pool: &Pool<sqlx::MySql>,
     operation: &'static str,
     taken: Taken<'_, sqlx::MySql>,
-    error: &sqlx::Error,
+    error: &Unfinished,
 ) -> BackendError {
-    let told = ERRORS.of(operation, Phase::Asking, error);
-    let of_the_statement = matches!(error, sqlx::Error::Database(_));
-    if of_the_statement && told.outcome() != Outcome::Indeterminate {
-        taken.put_back();
-    } else {
-        drop(taken);
-        pool.distrust();
-    }
+    let told = error.told(operation);
+    taken.failed(&error.error, &told);
     told
 }
 
 /// So often a conflict of transactions is answered by another try.
 const CONFLICTS: u32 = 5;
 
-/// Somebody had a row locked for longer than the statement waits.
-pub(super) fn is_locked(error: &BackendError) -> bool {
-    code(error) == Some("1205")
-}
-
 /// A deadlock, or a row that changed under a snapshot of the application's isolation.
-pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
-    let sqlx::Error::Database(error) = error else {
+pub(super) fn is_conflict(error: &Unfinished) -> bool {
+    let sqlx::Error::Database(error) = &error.error else {
         return false;
     };
     let error = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();

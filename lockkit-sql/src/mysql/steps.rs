@@ -1,5 +1,6 @@
 //! The steps of the contract.
 
+use std::convert::identity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,13 +10,13 @@ use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch}
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Queueing};
 use tokio::time::sleep;
 
-use super::again::Calm;
 use super::definition::definitions;
 use super::error::ERRORS;
 use super::kept::{Kept, Message, is_unprepared};
 use super::message::{self, Answer};
 use super::pins::Pins;
 use super::seen::{Seen, granted, released, taken};
+use super::server;
 use super::session::send;
 use super::{SPELLING, Statements, ddl};
 use crate::backend::Counts;
@@ -52,8 +53,8 @@ pub struct Mysql {
     pub(super) keeps: AtomicBool,
     pub(super) statements: Statements,
     pub(super) pins: Option<Pins>,
-    /// Names that have a row, for which shorter messages will do.
-    pub(super) known: Remembered<Calm>,
+    /// Names that have a row, for which a shorter message will do.
+    known: Remembered<()>,
 }
 
 impl Mysql {
@@ -105,7 +106,10 @@ impl Mysql {
     ) -> Result<Vec<Answer>, BackendError> {
         let pool = Arc::clone(&self.pool);
         let room = pool.has_room(by);
-        let request = async move { send(&pool, operation, by, message).await };
+        let request = async move {
+            let sent = send(&pool, operation, by, message);
+            pool.request(operation, sent).await
+        };
         match self.carrier.carry(room, request).await {
             Some(answer) => answer,
             None => Err(ERRORS.unreadable(operation)),
@@ -113,14 +117,7 @@ impl Mysql {
     }
 
     async fn attempt_lease(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        // A mere try waits for nobody.
-        if ticket.enqueue
-            && let Some(given) = self.acquire_again(ticket).await?
-        {
-            return Ok(given);
-        }
-        let known = self.known.get(&ticket.name);
-        let (mut whole, mut at_once) = (known.is_none(), true);
+        let mut whole = self.known.get(&ticket.name).is_none();
         let mut pauses = looks::pauses();
         loop {
             let answers = if whole {
@@ -133,11 +130,9 @@ impl Mysql {
                 self.ask_kept("attempt", kept, ticket, text).await?
             };
             if let Some(token) = taken(&answers) {
-                self.given(ticket, at_once);
+                self.known.set(&ticket.name, ());
                 return granted(token, ticket);
             }
-            at_once = false;
-            self.wanted(ticket);
             let look = self.statements.look_again(ticket);
             let seen = Seen::read(self.ask("attempt", &look).await?.first());
             whole = seen.is_none();
@@ -154,9 +149,6 @@ impl Mysql {
     }
 
     async fn release_lease(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        if self.release_again(ticket).await? {
-            return Ok(Release::Released);
-        }
         for _ in 0..2 {
             let kept = &self.statements.release_kept;
             let text = || self.statements.release(ticket);
@@ -212,13 +204,6 @@ impl Mysql {
             rows.retain(|row| !(row.pinned && gone.contains(&row.name)));
         }
         Ok(rows)
-    }
-
-    /// Which make of server it is, by what it reads.
-    async fn is_maria(&self) -> Result<bool, BackendError> {
-        let answers = self.ask("open", "SELECT 1 /*M!100600 + 1 */").await?;
-        let row = answers.first().and_then(|answer| answer.rows.first());
-        Ok(row.and_then(|row| message::number(row, 0)) == Some(2))
     }
 
     /// Makes the table if that is wished, and compares it.
@@ -285,15 +270,16 @@ impl Steps for Mysql {
             }
             file.to_owned()
         };
+        let pool = Arc::new(Pool::new(source, identity, &options, ERRORS));
         let mut this = Self {
-            pins: options.pin.then(|| Pins::new(&source, &options)),
+            pins: options.pin.then(|| Pins::new(&pool, &options)),
             statements: Statements::new(&options.table, false, change),
-            keeps: AtomicBool::new(options.prepare && matches!(source, Source::Own(_))),
-            pool: Arc::new(Pool::new(source, &options, ERRORS)),
+            keeps: AtomicBool::new(options.prepare),
+            pool,
             carrier: Arc::default(),
             known: Remembered::default(),
         };
-        if this.is_maria().await? {
+        if server::read(&this.ask("open", server::QUESTION).await?)? {
             this.statements = Statements::new(&options.table, true, change);
         }
         this.prepare(&options.table, options.schema).await?;

@@ -119,7 +119,8 @@ impl Postgres {
         let mut pauses = pauses(ticket);
         let mut text = self.statements.acquire_pinned(ticket, note, calm);
         loop {
-            let mut rows = session.ask("attempt", text).await?;
+            let asked = pins.ask(&session, "attempt", text).await;
+            let mut rows = asked.inspect_err(|error| pins.failed(error))?;
             let pinned = take_pin(&mut rows);
             if std::mem::take(&mut calm) {
                 if let Some((token, transaction)) = given(&rows)?.zip(pinned) {

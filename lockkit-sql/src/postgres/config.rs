@@ -10,15 +10,13 @@ use crate::{tls, url};
 
 impl From<PgConnectOptions> for Source<sqlx::Postgres> {
     fn from(options: PgConnectOptions) -> Self {
-        // A pooler refuses parameters that it does not know, and no statement needs this one.
-        Self::Own(Box::new(options.extra_float_digits(None)))
+        Self::new(options)
     }
 }
 
-impl From<sqlx::PgPool> for Source<sqlx::Postgres> {
-    fn from(pool: sqlx::PgPool) -> Self {
-        Self::Application(pool)
-    }
+/// A pooler refuses parameters that it does not know, and no statement needs this one.
+pub(super) fn plain(options: PgConnectOptions) -> PgConnectOptions {
+    options.extra_float_digits(None)
 }
 
 const PORT: u16 = 5432;
@@ -89,39 +87,46 @@ fn server(url: &mut StoreUrl) -> Result<(PgConnectOptions, Vec<String>), Invalid
     let settings = settings(url)?;
     let socket = url::socket(url, "host")?;
     url.options.finish()?;
-    let mut server = PgConnectOptions::new_without_pgpass()
-        .application_name(name.as_deref().unwrap_or("lockkit"));
-    server = match (socket, url.hosts()) {
-        (Some(path), [] | [_]) => {
-            let port = url.hosts().first().and_then(Host::port);
-            server.socket(path).port(port.unwrap_or(PORT))
-        }
-        (None, [host]) => server.host(host.name()).port(host.port().unwrap_or(PORT)),
+    let host = match (&socket, url.hosts()) {
+        (Some(_), []) => None,
+        (Some(_), [host]) | (None, [host]) => Some(host),
         _ => {
             url.expect(false, SHAPE)?;
-            server
+            None
         }
     };
-    if let Some(user) = url.user() {
-        server = server.username(user);
-    }
-    if let Some(password) = url.password() {
-        server = server.password(password);
-    }
     let database = url.path().trim_matches('/');
     url.expect(!database.contains('/'), SHAPE)?;
-    if !database.is_empty() {
-        server = server.database(database);
-    }
-    server = server.ssl_mode(tls.mode);
-    if let Some(ca) = tls.ca {
-        server = server.ssl_root_cert(ca);
-    }
+    let user = url.user().unwrap_or("postgres");
+    // All that the driver would read from the environment: what a URL means must not depend on it.
+    let mut server = PgConnectOptions::new_without_pgpass()
+        .application_name(name.as_deref().unwrap_or("lockkit"))
+        .port(host.and_then(Host::port).unwrap_or(PORT))
+        .username(user)
+        .password(url.password().unwrap_or_default())
+        // The server's own choice where none is named.
+        .database(if database.is_empty() { user } else { database })
+        .ssl_mode(tls.mode);
+    server = match (socket, host) {
+        (Some(path), _) => server.socket(path),
+        (None, Some(host)) => server.host(host.name()),
+        (None, None) => server,
+    };
+    server = match tls.ca {
+        Some(ca) => server.ssl_root_cert(ca),
+        None => server.ssl_root_cert_from_pem(Vec::new()),
+    };
+    let identified = tls.identity.is_some();
     if let Some((cert, key)) = tls.identity {
         server = server.ssl_client_cert(cert).ssl_client_key(key);
     }
+    expect_unset("PGOPTIONS")?;
     if !settings.is_empty() {
         server = server.options(settings);
+    }
+    if !identified {
+        expect_unset("PGSSLCERT")?;
+        expect_unset("PGSSLKEY")?;
     }
     Ok((server, files))
 }
@@ -151,6 +156,15 @@ fn settings(url: &mut StoreUrl) -> Result<Vec<(String, String)>, InvalidUrl> {
     Ok(settings)
 }
 
+/// The driver reads this variable, and cannot be told to forget it.
+fn expect_unset(variable: &str) -> Result<(), InvalidUrl> {
+    if std::env::var_os(variable).is_none() {
+        return Ok(());
+    }
+    let why = "what a URL means must not depend on the environment: unset it for this program";
+    Err(InvalidUrl::bad_value("postgres", variable, why))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -173,6 +187,9 @@ mod tests {
         assert_eq!(server.get_username(), "app");
         assert_eq!(server.get_database(), Some("shop"));
         assert_eq!(server.get_application_name(), Some("x"));
+        let (plain, _) = super::server(&mut "postgres://h".parse().unwrap()).unwrap();
+        assert_eq!(plain.get_username(), "postgres");
+        assert_eq!(plain.get_database(), Some("postgres"));
 
         let builder = read(
             "postgres://h/?table=app.locks&poll=1ms..2ms&wake=poll&pin=true&connections=3&schema=check\
@@ -233,6 +250,48 @@ mod tests {
             "postgres:///db",
         ] {
             assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    /// Run again by [`the_environment_changes_no_url`], with variables that the driver reads.
+    #[test]
+    #[ignore = "run by another test, in a process of its own"]
+    fn reads_nothing_from_the_environment() {
+        let url = std::env::var("LOCKKIT_TEST_URL").unwrap();
+        let answer = match server(&mut url.parse().unwrap()) {
+            Ok((server, _)) => format!("{server:?}"),
+            Err(error) => error.to_string(),
+        };
+        println!("<{}>", answer.escape_default());
+    }
+
+    #[test]
+    fn the_environment_changes_no_url() {
+        let read = |variables: &[(&str, &str)]| {
+            let program = std::env::current_exe().unwrap();
+            let mut child = std::process::Command::new(program);
+            let name = "postgres::config::tests::reads_nothing_from_the_environment";
+            child.args([name, "--exact", "--ignored", "--nocapture"]);
+            child.env("LOCKKIT_TEST_URL", "postgres://h/?sslmode=disable");
+            let child = child.envs(variables.iter().copied()).output().unwrap();
+            let said = String::from_utf8(child.stdout).unwrap();
+            let (_, said) = said.split_once('<').unwrap();
+            said.split_once('>').unwrap().0.to_owned()
+        };
+        let set = [
+            ("PGHOST", "elsewhere"),
+            ("PGPORT", "7"),
+            ("PGUSER", "somebody"),
+            ("PGPASSWORD", "s3cret"),
+            ("PGDATABASE", "another"),
+            ("PGAPPNAME", "x"),
+            ("PGSSLMODE", "require"),
+            ("PGSSLROOTCERT", "/no/such.pem"),
+        ];
+        assert_eq!(read(&set), read(&[]));
+        for variable in ["PGOPTIONS", "PGSSLCERT", "PGSSLKEY"] {
+            let said = read(&[(variable, "-c search_path=other")]);
+            assert!(said.contains(variable), "{said}");
         }
     }
 

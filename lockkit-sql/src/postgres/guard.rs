@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 use lockkit_core::backend::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, LockName};
-use sqlx::Transaction;
+use sqlx::{Row as _, Transaction};
 
 use super::Postgres;
-use super::session::{of, send};
+use super::session::{of, send, unreadable};
 use crate::guarded::{GuardedError, Inside, StillHeld, still_held};
 use crate::pool::Use;
 
@@ -29,13 +29,23 @@ impl Inside for Postgres {
         name: &LockName,
         transaction: &mut Transaction<'_, sqlx::Postgres>,
     ) -> Result<bool, BackendError> {
-        // Outside the transaction: a row that was made inside would keep others waiting for its end.
-        let text = self.statements().ensure(name);
-        self.ask("lock", Use::Step, text).await?;
-        let text = self.statements().txlock(name);
-        let rows = send(&mut **transaction, text).await;
-        let rows = rows.map_err(|error| of("lock", &error))?;
-        Ok(!rows.is_empty())
+        for _ in 0..2 {
+            let text = self.statements().txlock(name);
+            let rows = send(&mut **transaction, text).await;
+            let rows = rows.map_err(|error| of("lock", &error))?;
+            let row = rows.first().ok_or_else(|| unreadable("lock"))?;
+            let said = row.try_get(0).and_then(|taken| Ok((taken, row.try_get(1)?)));
+            match said.map_err(|_| unreadable("lock"))? {
+                (true, _) => return Ok(true),
+                (false, true) => return Ok(false),
+                // Made outside the transaction: others would wait for the end of one that made it.
+                (false, false) => {
+                    let text = self.statements().ensure(name);
+                    self.ask("lock", Use::Step, text).await?;
+                }
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -108,19 +108,17 @@ impl Kept {
     }
 }
 
-/// The options of connections whose sessions know a mark of their own, if they are the server's.
-pub(super) fn marked(options: &PgConnectOptions) -> (PgConnectOptions, Arc<str>) {
-    let mark = lockkit_core::ClientId::random().to_string();
-    (options.clone().options([(MARK, &mark)]), mark.into())
+/// The options of a connection whose session knows a mark, if it is the server's.
+pub(super) fn marked(options: PgConnectOptions, mark: &str) -> PgConnectOptions {
+    options.options([(MARK, mark)])
 }
 
 impl Message {
-    /// Sends it on a connection, in the way that its session allows: `None` if that is the
-    /// application's.
+    /// Sends it on a connection, in the way that its session allows.
     pub(super) async fn send(
         &self,
         connection: &mut PgConnection,
-        way: Option<&mut Way>,
+        way: &mut Way,
         statements: &Statements,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let step = match self {
@@ -128,14 +126,14 @@ impl Message {
             Self::Step(step) => step,
         };
         match way {
-            Some(Way::Direct(since)) => {
+            Way::Direct(since) => {
                 if since.elapsed() >= KEPT {
                     connection.clear_cached_statements().await?;
                     *since = Instant::now();
                 }
                 statements.kept(step.kind).ask(connection, step).await
             }
-            Some(way @ Way::Marked(_)) => {
+            Way::Marked(_) => {
                 let text = format!(
                     "SELECT current_setting('{MARK}', true); {}",
                     statements.plain(step)

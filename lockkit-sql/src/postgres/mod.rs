@@ -8,6 +8,7 @@ mod kept;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod notify;
+mod opening;
 mod pin;
 mod release;
 mod session;

@@ -10,15 +10,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::backend::{Attempt, Ticket, Wake, Watch};
 use lockkit_core::{BackendError, HolderId, LockName, LossReason, Outcome};
-use sqlx::PgPool;
 use sqlx::postgres::PgListener;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use super::pin::beside;
+use crate::pool::Pool;
+
 /// How long a connection is waited for, and a notification to oneself.
 const OPENING: Duration = Duration::from_secs(2);
+/// After so long without a notification the server is asked whether it is there.
+const QUIET: Duration = Duration::from_secs(20);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -174,10 +178,10 @@ impl Desk {
     }
 
     /// Listens from now on, if nobody does yet.
-    pub(super) fn listen(self: &Arc<Self>, pool: &PgPool) {
+    pub(super) fn listen(self: &Arc<Self>, pool: &Arc<Pool<sqlx::Postgres>>) {
         let mut state = self.lock();
         if state.listener.is_none() {
-            let listening = listen(Arc::clone(self), pool.clone());
+            let listening = listen(Arc::clone(self), Arc::clone(pool));
             state.listener = Some(Handle::current().spawn(listening).abort_handle());
         }
     }
@@ -206,15 +210,13 @@ impl State {
 }
 
 /// Keeps a connection that listens, for as long as the store lives.
-async fn listen(desk: Arc<Desk>, pool: PgPool) {
+async fn listen(desk: Arc<Desk>, pool: Arc<Pool<sqlx::Postgres>>) {
     let mut pause = SHORTEST_PAUSE;
     loop {
         if let Ok(Ok(mut listener)) = timeout(OPENING, open(&desk.channel, &pool)).await {
             desk.opened();
             pause = SHORTEST_PAUSE;
-            while let Ok(Some(notification)) = listener.try_recv().await {
-                desk.told(notification.payload());
-            }
+            hear(&desk, &mut listener).await;
             desk.closed();
         }
         sleep(pause.mul_f64(0.75 + fastrand::f64() / 4.0)).await;
@@ -222,12 +224,29 @@ async fn listen(desk: Arc<Desk>, pool: PgPool) {
     }
 }
 
+/// Passes notifications on until the connection ends, or nothing is heard any more: a network that has
+/// forgotten a connection tells neither side.
+async fn hear(desk: &Desk, listener: &mut PgListener) {
+    loop {
+        match timeout(QUIET, listener.try_recv()).await {
+            Ok(Ok(Some(notification))) => desk.told(notification.payload()),
+            Ok(Ok(None) | Err(_)) => return,
+            Err(_) => {
+                let asked = super::session::send(&mut *listener, "SELECT 1".to_owned());
+                if !matches!(timeout(OPENING, asked).await, Ok(Ok(_))) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
 /// Listens, and hears itself: a pooler in transaction mode would take the order and forget it.
-async fn open(channel: &str, pool: &PgPool) -> Result<PgListener, sqlx::Error> {
-    let mut listener = Box::pin(PgListener::connect_with(pool)).await?;
-    listener.eager_reconnect(false);
+async fn open(channel: &str, pool: &Pool<sqlx::Postgres>) -> Result<PgListener, sqlx::Error> {
+    let mut listener = beside(pool.options()).await?;
     listener.listen(channel).await?;
     let probe = format!("probe {}", fastrand::u64(..));
+    let channel = channel.replace('\'', "''");
     let text = format!("SELECT pg_notify('{channel}', '{probe}')");
     super::session::send(&mut listener, text).await?;
     loop {

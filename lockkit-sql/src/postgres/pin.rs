@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use lockkit_core::backend::{Release, Renewal, Ticket};
 use lockkit_core::{BackendError, FencingToken, HolderId, Outcome};
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgRow};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -18,26 +17,28 @@ use tokio::time::timeout;
 use super::error::ERRORS;
 use super::notify::Desk;
 use super::session::{of, send, unreadable};
-use crate::error::{Phase, Problem, SqlFault};
+use super::statements::Statements;
+use crate::error::{Phase, Problem, SqlFault, problem_of};
+use crate::pool::Pool;
 
-/// Connections that wait for their next hold; none of a pool that others need as well.
-pub(super) const IDLE: usize = 8;
+/// Connections that wait for their next hold.
+const IDLE: usize = 8;
 /// After this time without an answer a connection is given up.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// So many holds can be pinned by one store.
-pub(super) const PINS: u32 = 4096;
-
-/// Connections beside those of the steps. One that is given back is closed: whoever gives it back does
-/// not know what state it is in.
-pub(super) fn beside(server: &PgConnectOptions, most: u32) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(most)
+/// A connection beside those of the steps, on which notifications and its end are heard. Given back, it
+/// is closed: whoever gives it back does not know what state it is in.
+pub(super) async fn beside(server: PgConnectOptions) -> Result<PgListener, sqlx::Error> {
+    let alone = PgPoolOptions::new()
+        .max_connections(1)
         .max_lifetime(None)
         .idle_timeout(None)
         .test_before_acquire(false)
         .after_release(|_, _| Box::pin(async { Ok(false) }))
-        .connect_lazy_with(server.clone())
+        .connect_lazy_with(server);
+    let mut listener = Box::pin(PgListener::connect_with(&alone)).await?;
+    listener.eager_reconnect(false);
+    Ok(listener)
 }
 
 type Answer = Result<Vec<PgRow>, BackendError>;
@@ -45,11 +46,9 @@ type Answer = Result<Vec<PgRow>, BackendError>;
 /// The pinned holds of a store.
 #[derive(Debug)]
 pub(super) struct Pins {
-    pool: PgPool,
+    pool: Arc<Pool<sqlx::Postgres>>,
     desk: Arc<Desk>,
     runtime: Handle,
-    /// So many connections may wait for their next hold.
-    idle: usize,
     state: Mutex<State>,
 }
 
@@ -65,12 +64,16 @@ struct Pin {
     session: Session,
     /// What keeps the row locked.
     transaction: i64,
+    /// The longest lease that was asked for: no later request asks for less.
+    asked: Duration,
+    /// How long the server lets it be silent, which is the lease.
+    ttl: Duration,
 }
 
 /// What became of a release.
 #[derive(Debug)]
 pub(super) enum Unpinned {
-    Answered(Result<Release, BackendError>),
+    Answered(Release),
     /// The connection has gone; this transaction may have been committed before, which is the release.
     Unanswered(BackendError, i64),
     /// There was no hold that stood.
@@ -101,7 +104,7 @@ enum Order {
 
 impl Session {
     /// Sends a message. A caller that is dropped before the answer has the connection closed.
-    pub(super) async fn ask(&self, operation: &'static str, text: String) -> Answer {
+    async fn ask(&self, operation: &'static str, text: String) -> Answer {
         let answered = self.asked(operation, text, false).await?;
         // What was not carried out before the end never will be.
         answered.await.unwrap_or_else(|_| Err(gone(operation)))
@@ -149,12 +152,11 @@ fn was_ended(error: &BackendError) -> bool {
 }
 
 impl Pins {
-    pub(super) fn new(pool: PgPool, desk: Arc<Desk>, idle: usize) -> Self {
+    pub(super) fn new(pool: &Arc<Pool<sqlx::Postgres>>, desk: Arc<Desk>) -> Self {
         Self {
-            pool,
+            pool: Arc::clone(pool),
             desk,
             runtime: Handle::current(),
-            idle,
             state: Mutex::default(),
         }
     }
@@ -174,15 +176,25 @@ impl Pins {
                 return Ok(session);
             }
         }
-        let connecting = Box::pin(PgListener::connect_with(&self.pool)).await;
-        let mut listener =
+        self.pool.may_dial(operation)?;
+        let connecting = beside(self.pool.options()).await;
+        let listener =
             connecting.map_err(|error| ERRORS.of(operation, Phase::Connecting, &error))?;
-        listener.eager_reconnect(false);
         let (orders, received) = mpsc::channel(16);
         let serving = serve(listener, received, Arc::clone(&self.desk));
         // Detached: it ends with its connection, or with whoever gives it orders.
         drop(self.runtime.spawn(serving));
         Ok(Session { orders })
+    }
+
+    /// Sends a message on a session of a pin.
+    pub(super) async fn ask(
+        &self,
+        session: &Session,
+        operation: &'static str,
+        text: String,
+    ) -> Answer {
+        self.pool.request(operation, session.ask(operation, text)).await
     }
 
     fn rested(&self) -> Option<Session> {
@@ -196,7 +208,7 @@ impl Pins {
             session.tell(Order::Tell("ROLLBACK"));
         }
         let mut state = self.lock();
-        if state.idle.len() < self.idle {
+        if state.idle.len() < IDLE {
             state.idle.push(session);
         }
     }
@@ -214,6 +226,8 @@ impl Pins {
             token,
             session,
             transaction,
+            asked: ticket.ttl,
+            ttl: ticket.ttl,
         };
         self.lock().held.insert(ticket.holder, pin);
     }
@@ -234,23 +248,45 @@ impl Pins {
             .is_some_and(|pin| !pin.session.is_alive())
     }
 
-    /// Sends something on each connection, all at once, so that the server does not take it for dead.
+    /// After an attempt that failed: a server that takes no writes is left.
+    pub(super) fn failed(&self, error: &BackendError) {
+        if problem_of(error) == Some(Problem::ReadOnly) {
+            self.lock().idle.clear();
+            self.pool.leave();
+        }
+    }
+
+    /// The server has set this lease. Renewals may overlap: the longest stays.
+    fn lasts(&self, ticket: &Ticket, ttl: Duration) {
+        if let Some(pin) = self.lock().held.get_mut(&ticket.holder) {
+            pin.ttl = pin.ttl.max(ttl);
+        }
+    }
+
+    /// Whom to ask for a renewal, what, and the lease that stands when it is answered.
+    fn renewal(&self, ticket: &Ticket) -> Option<(mpsc::Sender<Order>, String, Duration)> {
+        let mut state = self.lock();
+        let pin = state.held.get_mut(&ticket.holder)?;
+        pin.asked = pin.asked.max(ticket.ttl);
+        let text = if pin.asked > pin.ttl {
+            Statements::silence(pin.asked)
+        } else {
+            "SELECT 1".to_owned()
+        };
+        Some((pin.session.orders.clone(), text, pin.asked))
+    }
+
+    /// Sends something on each connection, all at once, so that the server does not take it for dead. A
+    /// lease that is to be longer is made so, and none is made shorter.
     pub(super) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
         let mut pings = Vec::with_capacity(tickets.len());
         for ticket in tickets {
-            let orders = {
-                let state = self.lock();
-                state
-                    .held
-                    .get(&ticket.holder)
-                    .map(|pin| pin.session.orders.clone())
-            };
-            pings.push(match orders {
+            pings.push(match self.renewal(ticket) {
                 None => None,
-                Some(orders) => Session { orders }
-                    .asked("renew", "SELECT 1".to_owned(), true)
-                    .await
-                    .ok(),
+                Some((orders, text, ttl)) => {
+                    let asked = Session { orders }.asked("renew", text, true).await;
+                    asked.ok().map(|answer| (answer, ttl))
+                }
             });
         }
         let limit = tickets.first().map_or(SILENCE, |ticket| ticket.ttl / 8);
@@ -259,8 +295,11 @@ impl Pins {
         for (ticket, ping) in tickets.iter().zip(pings) {
             answers.push(match ping {
                 None => Ok(Renewal::NotHeld),
-                Some(ping) => match tokio::time::timeout_at(end, ping).await {
-                    Ok(Ok(Ok(_))) => Ok(Renewal::renewed(ticket.ttl)),
+                Some((ping, ttl)) => match tokio::time::timeout_at(end, ping).await {
+                    Ok(Ok(Ok(_))) => {
+                        self.lasts(ticket, ttl);
+                        Ok(Renewal::renewed(ttl))
+                    }
                     // With its connection the hold has ended, whatever became of the request.
                     Ok(Ok(Err(_)) | Err(_)) => Ok(Renewal::NotHeld),
                     Err(_) => Err(BackendError::timeout(ERRORS.backend, "renew", limit)),
@@ -276,20 +315,20 @@ impl Pins {
         let Some(pin) = pin.filter(|pin| pin.session.is_alive()) else {
             return Unpinned::Gone;
         };
-        match pin.session.ask("release", text).await {
+        match self.ask(&pin.session, "release", text).await {
             Ok(rows) => {
                 self.rest(pin.session, false);
-                Unpinned::Answered(Ok(if rows.is_empty() {
+                Unpinned::Answered(if rows.is_empty() {
                     Release::NotHeld
                 } else {
                     Release::Released
-                }))
+                })
             }
-            Err(error) if was_ended(&error) => Unpinned::Gone,
-            Err(error) if error.outcome() == Outcome::Indeterminate => {
+            Err(error) if error.outcome() == Outcome::Indeterminate && !was_ended(&error) => {
                 Unpinned::Unanswered(error, pin.transaction)
             }
-            Err(error) => Unpinned::Answered(Err(error)),
+            // It was not committed, and ends with its session.
+            Err(_) => Unpinned::Gone,
         }
     }
 }

@@ -26,7 +26,7 @@ impl Postgres {
             match pins.release(ticket, text).await {
                 Unpinned::Answered(answer) => {
                     self.desk.forget(ticket);
-                    return answer;
+                    return Ok(answer);
                 }
                 Unpinned::Unanswered(error, transaction) => {
                     match self.has_committed(transaction).await {

@@ -52,6 +52,7 @@ pub(super) struct Statements {
     txlock: Statement,
     ensure: Statement,
     columns: Statement,
+    places: Statement,
     pin: Statement,
     ended: Statement,
     #[cfg(feature = "mutants")]
@@ -59,8 +60,8 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    pub(super) fn new(options: &Options) -> Self {
-        let table = options.table.clone();
+    pub(super) fn new(options: &Options, table: &Table) -> Self {
+        let table = table.clone();
         let read = |file: &str| {
             #[cfg(feature = "mutants")]
             if let Some(mutant) = options.mutant {
@@ -69,7 +70,7 @@ impl Statements {
             }
             Statement::new(file, &table, SPELLING)
         };
-        let channel = format!("lockkit_{}", table.to_string().replace('.', "_"));
+        let channel = channel(&table);
         let acquire = read(include_str!("../sql/postgres/acquire.sql"));
         let acquire_new = read(include_str!("../sql/postgres/acquire_new.sql"));
         let release = read(include_str!("../sql/postgres/release.sql"));
@@ -95,6 +96,7 @@ impl Statements {
             txlock: read(include_str!("../sql/postgres/txlock.sql")),
             ensure: read(include_str!("../sql/postgres/ensure.sql")),
             columns: read(include_str!("../sql/postgres/columns.sql")),
+            places: read(include_str!("../sql/postgres/places.sql")),
             pin: read(include_str!("../sql/postgres/pin.sql")),
             ended: read(include_str!("../sql/postgres/ended.sql")),
             channel,
@@ -139,8 +141,7 @@ impl Statements {
             &self.acquire_new
         };
         let take = take.with(&taking(ticket, note, Some(PIN_LEASE)), SPELLING);
-        let idle = ticket.ttl.as_millis().max(1);
-        let values = Values::of(ticket).text("idle", idle.to_string());
+        let values = Values::of(ticket).text("idle", idle(ticket.ttl).to_string());
         let pin = self.pin.with(&values, SPELLING);
         let separate = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {take} COMMIT; {pin}");
         #[cfg(feature = "mutants")]
@@ -185,6 +186,12 @@ impl Statements {
     pub(super) fn break_ended(&self, ticket: &Ticket) -> String {
         let values = told(Values::of(ticket), &self.channel);
         self.break_ended.with(&values, SPELLING)
+    }
+
+    /// Lets the session of a pin be silent for so long.
+    pub(super) fn silence(ttl: Duration) -> String {
+        let idle = idle(ttl);
+        format!("SET LOCAL idle_in_transaction_session_timeout = {idle}")
     }
 
     /// Ends the hold of a ticket in the transaction that pins it.
@@ -233,17 +240,46 @@ impl Statements {
     }
 
     pub(super) fn columns(&self) -> String {
-        let relation = format!("'{}'", self.table.quoted('"'));
+        let relation = format!("'{}'", self.table.quoted('"').replace('\'', "''"));
         let values = Values::new().text("relation", relation);
         self.columns.with(&values, SPELLING)
     }
 
+    pub(super) fn places(&self) -> String {
+        let schema = match self.table.schema() {
+            Some(schema) => format!("'{schema}'"),
+            None => "null::text".to_owned(),
+        };
+        let values = Values::new().text("schema", schema);
+        self.places.with(&values, SPELLING)
+    }
+
     /// Makes the table. Two that make it at once would meet an error in the catalogue: they take turns.
+    /// Without `BEGIN`: the message is one transaction all the same, and ends with its error.
     pub(super) fn create(&self) -> String {
         let create = definition(TABLE, &self.table, SPELLING.quote);
         let turn = i64::from_be_bytes(*b"lockkit\0");
-        format!("BEGIN; SELECT pg_advisory_xact_lock({turn}); {create}\nCOMMIT;")
+        format!("SELECT pg_advisory_xact_lock({turn}); {create}")
     }
+}
+
+/// The milliseconds of silence after which the server ends a pin: not before its lease, which may be
+/// longer than the server can count.
+fn idle(ttl: Duration) -> i32 {
+    i32::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX).max(1)
+}
+
+/// Where releases in a table are told. A long name is hashed: the server takes 63 bytes.
+fn channel(table: &Table) -> String {
+    let channel = format!("lockkit_{table}");
+    if channel.len() < 64 {
+        return channel;
+    }
+    // FNV-1a: the same in every version of the client.
+    let hash = channel.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("lockkit_{hash:016x}")
 }
 
 /// How long a waiter's note is good for; none if it leaves none.
@@ -252,7 +288,7 @@ pub(super) const fn note(note: bool) -> i64 {
 }
 
 fn told<'a>(values: Values<'a>, channel: &str) -> Values<'a> {
-    values.text("channel", format!("'{channel}'"))
+    values.text("channel", format!("'{}'", channel.replace('\'', "''")))
 }
 
 fn taking(ticket: &Ticket, note: bool, pin: Option<i64>) -> Values<'_> {
@@ -273,7 +309,7 @@ mod tests {
     /// a way in.
     #[test]
     fn every_statement_is_whole() {
-        let statements = Statements::new(&Options::default());
+        let statements = Statements::new(&Options::default(), &Table::default());
         let name = LockName::new("a'; DROP TABLE x; --").unwrap();
         let holder = HolderId::new(ClientId::random(), 1);
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
@@ -301,6 +337,7 @@ mod tests {
             statements.txlock(&name),
             statements.ensure(&name),
             statements.columns(),
+            statements.places(),
         ] {
             assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
             assert!(!text.contains("now()"), "{text}");

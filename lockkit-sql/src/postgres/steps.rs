@@ -6,41 +6,30 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
-use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Waiting};
+use lockkit_core::{BackendError, Capabilities, LockName, Waiting};
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Row as _};
+use sqlx::Row as _;
 
 use super::acquire::Known;
+use super::config::plain;
 use super::error::ERRORS;
 use super::kept::{Kind, Message, Step, marked};
 use super::notify::Desk;
-use super::pin::{PINS, Pins, beside};
+use super::opening::table_of;
+use super::pin::Pins;
 use super::session::{is_conflict, is_unprepared, of, read, rejected, unreadable};
 use super::statements::Statements;
 use crate::backend::Counts;
 use crate::carry::Carrier;
 use crate::config::{Options, Wake};
 use crate::dialect::{Source, Steps, Which};
-use crate::error::Problem;
+use crate::error::{Problem, unclear};
 use crate::pool::{Pool, Use};
 use crate::remembered::Remembered;
 use crate::row::Row;
-use crate::schema::{Schema, misfit};
-use crate::table::Table;
 
 /// So many holds are renewed by one statement.
 const CHUNK: usize = 500;
-
-const COLUMNS: [(&str, &str); 8] = [
-    ("name", "bytea"),
-    ("holder", "text"),
-    ("token", "bigint"),
-    ("expires_at", "bigint"),
-    ("waiting_until", "bigint"),
-    ("pinned", "boolean"),
-    ("UNIQUE", "(name)"),
-    ("UNIQUE", "(name, token)"),
-];
 
 /// PostgreSQL.
 #[derive(Debug)]
@@ -49,8 +38,6 @@ pub struct Postgres {
     carrier: Arc<Carrier>,
     /// Whether sessions keep statements ready.
     keeps: AtomicBool,
-    /// Where the connection comes from that listens.
-    listening: PgPool,
     pub(super) statements: Arc<Statements>,
     pub(super) desk: Arc<Desk>,
     /// Names that have a row, and what was last seen of it.
@@ -75,7 +62,10 @@ impl Postgres {
     ) -> Result<Vec<PgRow>, BackendError> {
         let (pool, statements) = (Arc::clone(&self.pool), Arc::clone(&self.statements));
         let (room, message) = (pool.has_room(by), message.into());
-        let request = async move { ask(&pool, &statements, operation, by, message).await };
+        let request = async move {
+            let asked = ask(&pool, &statements, operation, by, message);
+            pool.request(operation, asked).await
+        };
         match self.carrier.carry(room, request).await {
             Some(answer) => answer,
             None => Err(unreadable(operation)),
@@ -107,43 +97,6 @@ impl Postgres {
         self.ask(operation, Use::Step, text).await
     }
 
-    /// Makes the table if that is wished, and compares it.
-    async fn prepare(&self, table: &Table, schema: Schema) -> Result<(), BackendError> {
-        let mut found = self.columns().await?;
-        if found.is_empty() && schema == Schema::Create {
-            let create = self.statements.create();
-            self.ask("open", Use::Step, create).await?;
-            found = self.columns().await?;
-        }
-        let keys = |wanted: &str| {
-            found
-                .iter()
-                .any(|(name, kind)| name == "UNIQUE" && kind == wanted)
-        };
-        let missing: Vec<(&str, &str)> = COLUMNS
-            .into_iter()
-            .filter(|(name, kind)| *name != "UNIQUE" || !keys(kind))
-            .collect();
-        let columns: Vec<(String, String)> = found
-            .iter()
-            .filter(|(name, _)| name != "UNIQUE")
-            .cloned()
-            .collect();
-        match misfit(table, &missing, &columns) {
-            None => Ok(()),
-            Some(text) => Err(rejected("open", Problem::Schema, &text)),
-        }
-    }
-
-    async fn columns(&self) -> Result<Vec<(String, String)>, BackendError> {
-        let rows = self
-            .ask("open", Use::Step, self.statements.columns())
-            .await?;
-        let column = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
-        let columns: Result<_, sqlx::Error> = rows.iter().map(column).collect();
-        columns.map_err(|_| unreadable("open"))
-    }
-
     /// Ends the session that has a row locked.
     async fn break_pin(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let text = self.statements.break_pin(name);
@@ -157,7 +110,8 @@ impl Postgres {
         if let Some(holder) = holder {
             let ticket = Ticket::new(name.clone(), holder, Duration::ZERO);
             let text = self.statements.break_ended(&ticket);
-            self.ask("break", Use::Step, text).await?;
+            // The session was told to end, whatever becomes of this.
+            self.ask("break", Use::Step, text).await.map_err(unclear)?;
         }
         Ok(state)
     }
@@ -190,7 +144,7 @@ impl Postgres {
 }
 
 /// Sends one message on a connection that is closed if it does not answer to the end.
-async fn ask(
+pub(super) async fn ask(
     pool: &Pool<sqlx::Postgres>,
     statements: &Statements,
     operation: &'static str,
@@ -200,9 +154,7 @@ async fn ask(
     let mut conflicts = 0;
     loop {
         let mut taken = pool.take(operation, by).await?;
-        let Some((connection, way)) = taken.parts() else {
-            return Err(unreadable(operation));
-        };
+        let (connection, way) = taken.parts();
         let error = match message.send(connection, way, statements).await {
             Ok(rows) => {
                 taken.put_back();
@@ -211,20 +163,15 @@ async fn ask(
             Err(error) => error,
         };
         let repeat = is_conflict(&error) && conflicts < 3;
-        let refused = matches!(error, sqlx::Error::Database(_));
-        let error = of(operation, &error);
-        if !refused || error.outcome() == Outcome::Indeterminate {
-            // Lost, or ended by the server.
-            drop(taken);
-            pool.distrust();
-        } else if is_unprepared(&error) {
+        let told = of(operation, &error);
+        if is_unprepared(&told) {
             // It does not keep what it was believed to.
             drop(taken);
         } else {
-            taken.put_back();
+            taken.failed(&error, &told);
         }
         if !repeat {
-            return Err(error);
+            return Err(told);
         }
         conflicts += 1;
     }
@@ -249,35 +196,29 @@ impl Steps for Postgres {
     }
 
     async fn open(source: Source<sqlx::Postgres>, options: Options) -> Result<Self, BackendError> {
-        let (listening, pinning, idle) = match &source {
-            Source::Own(server) => (beside(server, 1), beside(server, PINS), super::pin::IDLE),
-            Source::Application(pool) => (pool.clone(), pool.clone(), 0),
-        };
-        let statements = Arc::new(Statements::new(&options));
-        let marks = match &source {
-            Source::Own(server) if options.prepare => Some(marked(server)),
-            _ => None,
+        let mut pool = Pool::new(source, plain, &options, ERRORS);
+        if options.prepare {
+            let mark = lockkit_core::ClientId::random().to_string();
+            pool = pool.mark(marked, mark.into());
+        }
+        let pool = Arc::new(pool);
+        let statements = Statements::new(&options, &options.table);
+        let statements = match table_of(&pool, &statements, &options).await? {
+            Some(table) => Statements::new(&options, &table),
+            None => statements,
         };
         let desk = Arc::new(Desk::new(statements.channel.clone()));
-        let pins = options
-            .pin
-            .then(|| Pins::new(pinning, Arc::clone(&desk), idle));
-        let this = Self {
-            keeps: AtomicBool::new(marks.is_some()),
-            pool: Arc::new(match marks {
-                Some((server, mark)) => Pool::new(source, &options, ERRORS).mark(server, mark),
-                None => Pool::new(source, &options, ERRORS),
-            }),
+        let pins = options.pin.then(|| Pins::new(&pool, Arc::clone(&desk)));
+        Ok(Self {
+            keeps: AtomicBool::new(options.prepare),
+            pool,
             carrier: Arc::default(),
-            listening,
             desk,
-            statements,
+            statements: Arc::new(statements),
             known: Remembered::default(),
             push: options.wake == Wake::Push,
             pins,
-        };
-        this.prepare(&options.table, options.schema).await?;
-        Ok(this)
+        })
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
@@ -301,7 +242,7 @@ impl Steps for Postgres {
             return Err(rejected("watch", Problem::Refused, text));
         }
         if self.push {
-            self.desk.listen(&self.listening);
+            self.desk.listen(&self.pool);
         }
         let watch = self.desk.watch(ticket);
         // Lost before anybody watched.

@@ -17,13 +17,7 @@ const BUSY: Duration = Duration::from_millis(1500);
 
 impl From<SqliteConnectOptions> for Source<sqlx::Sqlite> {
     fn from(options: SqliteConnectOptions) -> Self {
-        Self::Own(Box::new(options))
-    }
-}
-
-impl From<sqlx::SqlitePool> for Source<sqlx::Sqlite> {
-    fn from(pool: sqlx::SqlitePool) -> Self {
-        Self::Application(pool)
+        Self::new(options)
     }
 }
 
@@ -49,14 +43,17 @@ impl SqlStoreBuilder<Sqlite> {
     /// | option | meaning | default |
     /// |---|---|---|
     /// | `table=app_locks` | the table | `lockkit_locks` |
-    /// | `schema=create` `check` | whether a table that is missing is made | `create` |
+    /// | `schema=create` `check` | whether a file or a table that is missing is made | `create` |
     /// | `poll=5ms..200ms` | the pauses of waiters between two looks | as shown |
+    /// | `allow_network_fs=true` | opens a file on a network file system too, which is refused | `false` |
     /// | `sync=normal` `full` | whether every grant is on the disk before it is answered; with `normal` a power cut can take the last ones back | `normal` |
     ///
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
-        let options = url::common(url, defaults())?;
+        let mut options = url::common(url, defaults())?;
+        let network = url.options.flag("allow_network_fs")?;
+        options.allow_network_fs = network.unwrap_or(options.allow_network_fs);
         let syncs = [
             ("normal", SqliteSynchronous::Normal),
             ("full", SqliteSynchronous::Full),

@@ -9,7 +9,7 @@ use sqlx::Transaction;
 
 use super::Sqlite;
 use super::error::ERRORS;
-use super::steps::{Value, run};
+use super::open::{Value, run};
 use crate::error::Phase;
 use crate::guarded::{GuardedError, Inside, StillHeld, still_held};
 

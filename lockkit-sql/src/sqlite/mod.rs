@@ -5,6 +5,7 @@ mod error;
 mod guard;
 #[cfg(feature = "mutants")]
 mod mutant;
+mod open;
 mod renew;
 mod steps;
 

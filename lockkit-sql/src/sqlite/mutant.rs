@@ -9,9 +9,10 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "WHERE l.name = ?1 AND ?2 <> '';",
         ),
         SqlMutant::RenewalRecreates => (
-            "SET expires_at = {now} + ?3\nWHERE l.name = ?1 AND l.holder = ?2 AND l.expires_at > {now}",
+            "SET expires_at = max(l.expires_at, {now} + ?3)\nWHERE l.name = ?1 AND l.holder = ?2 AND l.expires_at > {now}",
             "SET expires_at = {now} + ?3, holder = ?2\nWHERE l.name = ?1",
         ),
+        SqlMutant::RenewalShortens => ("max(l.expires_at, {now} + ?3)", "{now} + ?3"),
         SqlMutant::BareCounter => (
             "VALUES (?1, ?2, max({now}, ?4), {now} + ?3)",
             "VALUES (?1, ?2, min(1, ?4), {now} + ?3)",

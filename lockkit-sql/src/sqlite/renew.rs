@@ -8,7 +8,8 @@ use lockkit_core::backend::{Renewal, Ticket};
 use sqlx::Row as _;
 
 use super::SPELLING;
-use super::steps::{Sqlite, Value, lease};
+use super::open::Value;
+use super::steps::{Sqlite, lease};
 use crate::statement::{Statement, Values, micros};
 
 type Renewed = Result<Renewal, BackendError>;

@@ -4,30 +4,24 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use futures_util::TryStreamExt as _;
 use lockkit_core::backend::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, FencingToken, LockName, Outcome};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
-use sqlx::{
-    AssertSqlSafe, Connection as _, Either, Executor as _, Row as _, SqliteConnection, SqlitePool,
-};
-use tokio::sync::Mutex;
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
 
 use super::error::ERRORS;
+use super::open::{Answer, OpenFile, Value};
 use super::{SPELLING, Statements, TABLE};
 use crate::backend::Counts;
 use crate::carry::Carrier;
 use crate::config::Options;
 use crate::dialect::{Source, Steps, Which};
-use crate::error::{Phase, Problem};
+use crate::error::Problem;
 use crate::remembered::Remembered;
 use crate::row::{self, Row};
 use crate::schema::{Schema, definition, misfit};
 use crate::statement::micros;
 use crate::table::Table;
-
-/// Others may be making the same file their own at the same moment: so many times it is tried again.
-const OPENINGS: u32 = 20;
 
 const COLUMNS: [(&str, &str); 6] = [
     ("name", "BLOB"),
@@ -41,143 +35,11 @@ const COLUMNS: [(&str, &str); 6] = [
 /// SQLite: a file, for the processes of one machine.
 #[derive(Debug)]
 pub struct Sqlite {
-    connections: Connections,
+    file: Arc<OpenFile>,
+    carrier: Arc<Carrier>,
     statements: Statements,
     /// Names whose lock was given to this client the last time that it asked.
     calm: Remembered<()>,
-}
-
-/// One writer is all that a file can have; more connections would only wait for each other.
-#[derive(Debug)]
-enum Connections {
-    Own(Arc<Own>, Arc<Carrier>),
-    Application(SqlitePool),
-}
-
-#[derive(Debug)]
-struct Own {
-    options: Box<SqliteConnectOptions>,
-    open: Mutex<Option<SqliteConnection>>,
-}
-
-/// A value of a statement.
-#[derive(Clone, Debug)]
-pub(super) enum Value {
-    Bytes(Vec<u8>),
-    Text(String),
-    Number(i64),
-    Nothing,
-}
-
-impl Value {
-    pub(super) fn name(name: &LockName) -> Self {
-        Self::Bytes(name.as_str().as_bytes().to_vec())
-    }
-
-    pub(super) fn holder(ticket: &Ticket) -> Self {
-        Self::Text(ticket.holder.to_string())
-    }
-}
-
-/// What a statement answered.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    pub(super) rows: Vec<SqliteRow>,
-    /// How many rows it changed.
-    changed: u64,
-}
-
-impl Connections {
-    /// Carries out one statement to its end: its transaction ends only there. A caller that is not
-    /// polled does not keep the connection from others.
-    async fn run(
-        &self,
-        operation: &'static str,
-        statement: &Arc<str>,
-        values: Vec<Value>,
-    ) -> Result<Answer, BackendError> {
-        match self {
-            Self::Own(own, carrier) => {
-                let room = own.open.try_lock().is_ok();
-                let (own, statement) = (Arc::clone(own), Arc::clone(statement));
-                let run = async move { own.run(operation, statement, values).await };
-                match carrier.carry(room, run).await {
-                    Some(answer) => answer,
-                    None => Err(ERRORS.unreadable(operation)),
-                }
-            }
-            Self::Application(pool) => {
-                let connecting = |error| ERRORS.of(operation, Phase::Connecting, &error);
-                let mut connection = pool.acquire().await.map_err(connecting)?;
-                let answer = run(&mut connection, Arc::clone(statement), values).await;
-                answer.map_err(|error| ERRORS.of(operation, Phase::Asking, &error))
-            }
-        }
-    }
-}
-
-impl Own {
-    async fn run(
-        &self,
-        operation: &'static str,
-        statement: Arc<str>,
-        values: Vec<Value>,
-    ) -> Result<Answer, BackendError> {
-        let mut open = self.open.lock().await;
-        let connection = match open.take() {
-            Some(connection) => connection,
-            None => Box::pin(self.connect(operation)).await?,
-        };
-        let answer = run(open.insert(connection), statement, values).await;
-        if matches!(answer, Err(sqlx::Error::WorkerCrashed)) {
-            *open = None;
-        }
-        answer.map_err(|error| ERRORS.of(operation, Phase::Asking, &error))
-    }
-
-    async fn connect(&self, operation: &'static str) -> Result<SqliteConnection, BackendError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let error = match SqliteConnection::connect_with(&self.options).await {
-                Ok(connection) => return Ok(connection),
-                Err(error) => ERRORS.of(operation, Phase::Connecting, &error),
-            };
-            if tries == OPENINGS || error.outcome() == Outcome::Rejected {
-                return Err(error);
-            }
-            // Two processes that turn a new file into one with a log of writes meet an error at once,
-            // whatever the time limit for busy files.
-            let pause = fastrand::u64(5..50);
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-        }
-    }
-}
-
-/// Carries out one statement on a connection.
-pub(super) async fn run(
-    connection: &mut SqliteConnection,
-    statement: Arc<str>,
-    values: Vec<Value>,
-) -> Result<Answer, sqlx::Error> {
-    let mut query = sqlx::query(AssertSqlSafe(statement));
-    for value in values {
-        query = match value {
-            Value::Bytes(bytes) => query.bind(bytes),
-            Value::Text(text) => query.bind(text),
-            Value::Number(number) => query.bind(number),
-            Value::Nothing => query.bind(None::<Vec<u8>>),
-        };
-    }
-    let mut answer = Answer::default();
-    let mut stream = connection.fetch_many(query);
-    while let Some(item) = stream.try_next().await? {
-        match item {
-            Either::Left(done) => answer.changed += done.rows_affected(),
-            Either::Right(row) => answer.rows.push(row),
-        }
-    }
-    Ok(answer)
 }
 
 impl Sqlite {
@@ -194,14 +56,21 @@ impl Sqlite {
         Ok(self.ask(operation, statement, values).await?.rows)
     }
 
+    /// Carries out one statement to its end: its transaction ends only there. A caller that is not
+    /// polled does not keep the connection from others.
     async fn ask(
         &self,
         operation: &'static str,
         statement: &Arc<str>,
         values: impl Into<Vec<Value>>,
     ) -> Result<Answer, BackendError> {
-        let values = values.into();
-        self.connections.run(operation, statement, values).await
+        let (file, statement) = (Arc::clone(&self.file), Arc::clone(statement));
+        let (room, values) = (file.is_free(), values.into());
+        let run = async move { file.request(operation, statement, values).await };
+        match self.carrier.carry(room, run).await {
+            Some(answer) => answer,
+            None => Err(ERRORS.unreadable(operation)),
+        }
     }
 
     /// Makes the table if that is wished, and compares it.
@@ -306,13 +175,8 @@ impl Steps for Sqlite {
     }
 
     async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Self, BackendError> {
-        let connections = match source {
-            Source::Own(options) => {
-                let open = Mutex::new(None);
-                Connections::Own(Arc::new(Own { options, open }), Arc::default())
-            }
-            Source::Application(pool) => Connections::Application(pool),
-        };
+        let file = Arc::new(OpenFile::new(source, &options));
+        file.refuse_network()?;
         let change = |file: &str| {
             #[cfg(feature = "mutants")]
             if let Some(mutant) = options.mutant {
@@ -321,7 +185,8 @@ impl Steps for Sqlite {
             file.to_owned()
         };
         let this = Self {
-            connections,
+            file,
+            carrier: Arc::default(),
             statements: Statements::new(&options.table, change),
             calm: Remembered::default(),
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::Outcome;
-use lockkit_core::backend::{Attempt, DistributedLock as _, Release};
+use lockkit_core::backend::{Attempt, DistributedLock as _, Release, Renewal};
 use lockkit_sql::{Problem, SqliteStore};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
@@ -91,4 +91,23 @@ async fn a_writer_who_does_not_end_is_waited_for_no_longer_than_bearable() {
         store.attempt(&waiting).await.unwrap(),
         Attempt::Granted(_)
     ));
+}
+
+/// Who has the old file open would hold beside whoever has the new one.
+#[tokio::test]
+async fn a_file_that_was_deleted_holds_nothing() {
+    let place = Place::new();
+    let (mine, name) = (place.store().await, "a");
+    let held = ticket(name, TTL);
+    mine.attempt(&held).await.unwrap();
+    for end in ["", "-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{end}", place.file())).unwrap();
+    }
+    let other = place.store().await;
+    let next = other.attempt(&ticket(name, TTL)).await.unwrap();
+    assert!(matches!(next, Attempt::Granted(_)), "{next:?}");
+    let renewed = mine.renew(std::slice::from_ref(&held)).await.pop();
+    assert_eq!(renewed.unwrap().unwrap(), Renewal::NotHeld);
+    let again = mine.attempt(&held).await.unwrap();
+    assert!(matches!(again, Attempt::Held { .. }), "{again:?}");
 }

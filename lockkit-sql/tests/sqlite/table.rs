@@ -10,9 +10,19 @@ use crate::place::{Place, problem, ticket};
 
 const TTL: Duration = Duration::from_secs(30);
 
+/// Who only looks makes nothing: a wrong path is an error, and not a file of free locks.
+#[tokio::test]
+async fn a_file_that_is_not_there_is_not_made_by_a_look() {
+    let place = Place::new();
+    let missing = place.builder().schema(Schema::Check).connect().await;
+    assert_eq!(problem(&missing.unwrap_err()), Problem::Connection);
+    assert!(!std::path::Path::new(&place.file()).exists());
+}
+
 #[tokio::test]
 async fn the_printed_definition_is_the_one_that_is_checked() {
     let place = Place::new();
+    drop(place.connection().await);
     let missing = place.builder().schema(Schema::Check).connect().await;
     assert_eq!(problem(&missing.unwrap_err()), Problem::Schema);
 

@@ -8,8 +8,8 @@
 -- whole table. Each reads its own words, and takes the other's for a comment.
 -- To refuse to wait (`SET STATEMENT innodb_lock_wait_timeout = 0 FOR ..`) would be half the work, but
 -- each refusal is an error in the server's log.
--- A ticket that holds already keeps its token; every other grant has a larger one. The token comes
--- first: what is set later sees what was set before.
+-- A ticket that holds already keeps its token, and its lease if that is longer; every other grant has a
+-- larger token. The holder comes after both: what is set later sees what was set before.
 UPDATE
 /*!80001 (
     SELECT name FROM {table} FORCE INDEX (PRIMARY)
@@ -21,8 +21,8 @@ UPDATE
 /*!80001 ON l.name = free.name */
 SET l.token = LAST_INSERT_ID(
         IF(l.holder = {holder} AND l.expires_at > {now}, l.token, GREATEST(l.token + 1, {now}))),
+    l.expires_at = IF(l.holder = {holder}, GREATEST(l.expires_at, {now} + {ttl}), {now} + {ttl}),
     l.holder = {holder},
-    l.expires_at = {now} + {ttl},
     l.pinned = {pinned}
 /*M!100600 WHERE l.name = {name} AND l.name = (SELECT name FROM (
     SELECT name FROM {table} FORCE INDEX (PRIMARY)

@@ -2,11 +2,11 @@
 CREATE TABLE IF NOT EXISTS {table} (
     -- The name, byte for byte.
     name VARBINARY(512) NOT NULL PRIMARY KEY,
-    -- {client}:{n} of the hold, or of one that has ended; null when nobody holds.
+    -- {client}:{n} of the hold; null when nobody holds.
     holder VARBINARY(100),
     -- The fencing token of the hold, or of the last one. It outlives the hold.
     token BIGINT NOT NULL,
-    -- The end of the lease, 0 when it was given back; when nobody holds, of the last hold.
+    -- The end of the lease; when nobody holds, of the last hold.
     expires_at BIGINT NOT NULL,
     -- Somebody waits until then. Unused here: waiters poll.
     waiting_until BIGINT NOT NULL DEFAULT 0,

@@ -7,7 +7,7 @@ WITH taken AS (
     SET token = CASE WHEN l.holder = {holder} AND l.expires_at > {now} THEN l.token
                      ELSE greatest(l.token + 1, {now}) END,
         holder = {holder},
-        expires_at = {now} + {lease},
+        expires_at = greatest(CASE WHEN l.holder = {holder} THEN l.expires_at END, {now} + {lease}),
         pinned = {pinned}
     WHERE l.ctid = (
         SELECT f.ctid FROM {table} AS f

@@ -1,4 +1,4 @@
--- Starts leases anew that have not ended.
+-- Starts leases anew that have not ended, and makes none shorter.
 -- {rows}: number, name, ticket, lease of each. Answers for each its number, whether it was renewed and
 -- whether it holds: one that holds and was not renewed is locked by somebody, and is not waited for.
 WITH wanted (n, name, holder, ttl) AS (
@@ -11,7 +11,7 @@ WITH wanted (n, name, holder, ttl) AS (
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), renewed AS (
     UPDATE {table} AS l
-    SET expires_at = {now} + m.ttl
+    SET expires_at = greatest(l.expires_at, {now} + m.ttl)
     FROM mine AS m
     WHERE l.name = m.name
     RETURNING l.name

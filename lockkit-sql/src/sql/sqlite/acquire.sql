@@ -6,10 +6,11 @@
 INSERT INTO {table} AS l (name, holder, token, expires_at)
 VALUES (?1, ?2, max({now}, ?4), {now} + ?3)
 ON CONFLICT (name) DO UPDATE SET
-    -- A ticket that holds already keeps its token; every other grant has a larger one.
+    -- A ticket that holds already keeps its token, and its lease if that is longer; every other grant
+    -- has a larger token.
     token = CASE WHEN l.holder = ?2 AND l.expires_at > {now} THEN l.token
                  ELSE max(l.token + 1, {now}, ?4) END,
     holder = ?2,
-    expires_at = {now} + ?3
+    expires_at = max(CASE WHEN l.holder = ?2 THEN l.expires_at ELSE 0 END, {now} + ?3)
 WHERE l.holder IS NULL OR l.holder = ?2 OR l.expires_at <= {now}
 RETURNING token;

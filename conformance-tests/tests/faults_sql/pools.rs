@@ -1,0 +1,63 @@
+//! The application's pool: it says where the server is, and keeps its connections to itself.
+
+use conformance_tests::task::{soon, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::{Lease, LockClient};
+use lockkit_sql::{SqlStore, TxLock};
+
+use crate::world::{Database, LONG, Maria, SOON, client, only_rows_left};
+
+async fn on_pool<D: Database>(pool: &sqlx::Pool<D::Driver>) -> Outcome<LockClient> {
+    let store = SqlStore::<D::Dialect>::builder(pool.clone());
+    let client = LockClient::builder(store.connect().await?);
+    Ok(client.lease(Lease::renewed(LONG)).build()?)
+}
+
+/// Its only connection is in a transaction, which takes a lock: of a name never used, and of one that was.
+pub(crate) async fn locks_need_no_connection_of_the_pool<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let pool = server.pool(1).await?;
+    let mine = on_pool::<D>(&pool).await?;
+    for _ in 0..2 {
+        let mut transaction = pool.begin().await?;
+        let take = TxLock::<D::Dialect>::take(&mine, "jobs", &mut transaction);
+        let taken = within(SOON, take).await??;
+        ensure(taken.is_some(), "a free lock was refused")?;
+        let guard = within(SOON, mine.lock("other")?.acquire()).await??;
+        guard.release().await?;
+        transaction.commit().await?;
+    }
+    only_rows_left(&server).await
+}
+
+/// A user who may not make the table: the store cannot be opened, and the pool is as it was.
+pub(crate) async fn a_refused_table_leaves_the_pool_as_it_was<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    server.run(D::NO_TABLES).await?;
+    let pool = server.pool(1).await?;
+    let opened = soon(SqlStore::<D::Dialect>::builder(pool.clone()).connect()).await?;
+    let error = opened.err().ok_or_else(|| Failure::new("it was opened"))?;
+    let outcome = error.outcome();
+    ensure(
+        outcome == lockkit_core::Outcome::Rejected,
+        format!("{outcome:?}: {error:?}"),
+    )?;
+    let mut transaction = pool.begin().await?;
+    D::count(&mut transaction).await?;
+    Ok(transaction.commit().await?)
+}
+
+/// A password that was changed in the pool is used for the next connection.
+pub(crate) async fn a_changed_password_is_used() -> Outcome {
+    let server = Maria::start().await?;
+    let pool = server.pool(1).await?;
+    let lock = on_pool::<Maria>(&pool).await?.lock("jobs")?;
+    lock.acquire().await?.release().await?;
+    server.run("set password for app@'127.0.0.1' = password('changed')").await?;
+    pool.set_connect_options(server.options().password("changed"));
+    server.kill_sessions().await?;
+    within(SOON, lock.acquire()).await??.release().await?;
+    let denied = client(&server, "lease", LONG).await.err();
+    ensure(denied.is_some(), "the old password opens the server")?;
+    only_rows_left(&server).await
+}
