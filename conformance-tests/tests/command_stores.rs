@@ -11,7 +11,7 @@ fn main() -> ExitCode {
 #[cfg(unix)]
 fn main() -> ExitCode {
     use conformance_tests::Ground;
-    use conformance_tests::servers::{MysqlPrograms, PostgresPrograms, guardian};
+    use conformance_tests::servers::{MysqlPrograms, PostgresPrograms, ZkServer, guardian};
 
     if let Some(code) = guardian::serve() {
         return code;
@@ -21,8 +21,9 @@ fn main() -> ExitCode {
     let postgres = Ground::new("command-on-postgres", postgres).trial(databases::postgres);
     let mariadb = MysqlPrograms::mariadb().missing();
     let mariadb = Ground::new("command-on-mariadb", mariadb).trial(databases::mariadb);
+    let zk = Ground::new("command-on-zookeeper", ZkServer::missing()).trial(databases::zookeeper);
     // One after the other: each of them is as many processes at once as a machine bears.
-    sqlite.and(postgres).and(mariadb).run(1)
+    sqlite.and(postgres).and(mariadb).and(zk).run(1)
 }
 
 #[cfg(unix)]
@@ -30,7 +31,7 @@ mod databases {
     use std::process::Command;
 
     use conformance_tests::servers::{
-        MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
+        MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, ZkCommand, ZkServer,
     };
     use conformance_tests::{Failure, Outcome};
 
@@ -48,6 +49,26 @@ mod databases {
         server.run("create database command").await?;
         let port = server.port();
         tests_of_the_command(&format!("mysql://admin@127.0.0.1:{port}/command"))
+    }
+
+    /// A session has the lease that the command asks for, and a run inside itself is refused.
+    pub(crate) async fn zookeeper() -> Outcome {
+        let server = ZkServer::start(&ZkCommand::system()).await?;
+        let url = format!("zk://127.0.0.1:{}", server.port());
+        // Beside `deps`, where this program is.
+        let own = std::env::current_exe()?;
+        let lockkit = own.ancestors().nth(2).map(|built| built.join("lockkit"));
+        let lockkit =
+            lockkit.ok_or_else(|| Failure::new("the command is not where it is built"))?;
+        let inside = format!("{} run job -- true; echo $?", lockkit.display());
+        let run = Command::new(&lockkit)
+            .args(["run", "--ttl", "5s", "job", "--", "sh", "-c", &inside])
+            .env("LOCKKIT_URL", &url)
+            .output()?;
+        if run.status.success() && run.stdout == b"64\n" {
+            return Ok(());
+        }
+        Err(Failure::new(format!("the command on ZooKeeper: {run:?}")))
     }
 
     /// Runs the tests of the command on another store, with the cargo that built this program. The

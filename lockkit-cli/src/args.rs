@@ -7,6 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use lockkit::LockName;
+use lockkit::url::parse_duration;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -42,8 +43,8 @@ pub(crate) struct StoreArgs {
     ///
     /// Without it and without `LOCKKIT_URL`, the locks are files in `$XDG_STATE_HOME/lockkit`, which is
     /// `~/.local/state/lockkit`, or `/var/lib/lockkit` for root without a home: they hold between the
-    /// programs of one user on one machine. Give a password by `LOCKKIT_URL`, because other users
-    /// can see the arguments of a process.
+    /// programs of one user on one machine. An empty URL is refused. Give a password by `LOCKKIT_URL`,
+    /// or in a file that `LOCKKIT_URL_FILE` names, because other users can see the arguments of a process.
     #[arg(
         long,
         global = true,
@@ -69,7 +70,7 @@ pub(crate) enum Action {
     Break(BreakArgs),
     /// Prints the statements that make the table of an SQL store; connects to nothing.
     Schema(SchemaArgs),
-    /// Deletes what the store keeps of locks that nobody has used for long: rows with their tokens.
+    /// Deletes what the store keeps of locks that nobody has used for long: rows and files with tokens.
     Purge(PurgeArgs),
     /// Measures lock stores and compares them.
     #[cfg(feature = "bench")]
@@ -87,40 +88,64 @@ pub(crate) enum Action {
 }
 
 const RUN_HELP: &str = "\
-CMD runs in a process group of its own and finds LOCKKIT_NAME and LOCKKIT_TOKEN in its environment. \
-The token grows with every change of holder: send it along with every write, and refuse smaller ones.
+CMD leads a process group of its own and finds LOCKKIT_NAME and LOCKKIT_TOKEN in its environment. \
+The token grows with every change of holder: send it along with every write, and refuse smaller ones. \
+CMD finds LOCKKIT_URL empty if there is a password in it; --keep-url passes it on.
 
-Signals to `lockkit run` are passed on to the whole group, and the group gets the terminal.
+Signals to `lockkit run` are passed on to the group, and those that end programs to everything that \
+descends from CMD (on Linux). The group gets the terminal.
 
 When CMD ends, what it left running in its group gets SIGTERM, and SIGKILL after --kill-after, \
-before the lock is released; --leave lets it go on without the lock. What has moved to a group or \
-session of its own, as a daemon does, is always left alone.
+before the lock is released; --leave lets it go on without the lock. A daemon, which has a group or \
+session of its own, goes on without the lock, unless a signal ended CMD.
 
-When the lock is lost, the group gets SIGTERM, SIGKILL after --kill-after, and the exit code is 76. \
-When `lockkit run` is killed, even by SIGKILL, the group is killed with it. When it is stopped for \
-longer than the lease, the group is ended as well; a job that Ctrl-Z stopped as a whole is ended \
-when it is continued too late.";
+When the lock is lost, everything that descends from CMD gets SIGTERM, then SIGKILL, and the exit code \
+is 76. This begins --kill-after, but at most a third of the lease, before the lease ends, so that nothing \
+runs beyond it. Only `lockkit break` gives no warning: CMD may run beside the next holder until the next \
+renewal, in a third of the lease, and then for --kill-after. When `lockkit run` is killed, even by \
+SIGKILL, CMD and its descendants are killed with it; when it is stopped for too long, they are ended; a \
+job that Ctrl-Z stopped as a whole is ended when it is continued too late.
+
+Never two at once is not once: if the clock of a second host is late by some seconds and the job takes \
+less, it finds the lock free and runs the job again. --at-least 50s keeps the lock for so long.";
 
 /// `lockkit run`.
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_HELP)]
 pub(crate) struct RunArgs {
     /// Gives up with exit code 75 after this time, as in `10s` or `500ms`; without it, waits for ever.
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "no_wait")]
+    ///
+    /// A store that cannot be reached is tried again for as long; without --wait, for the `outage`
+    /// of the URL, 30s.
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Gives up with exit code 75 at once if the lock is held.
     #[arg(long, short = 'n')]
     pub(crate) no_wait: bool,
     /// The lease: how soon others get the lock when this machine dies or is cut off.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
-    /// The time from SIGTERM to SIGKILL when the lock is lost, and for what CMD left behind.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "5s")]
+    /// Keeps the lock for at least this time, also when CMD ends sooner.
+    ///
+    /// For jobs that several hosts start at the same time of day, and whose clocks differ. Where the
+    /// store ends holds by a lease, `lockkit run` ends with CMD and leaves the rest to the lease; else, and
+    /// for a rest shorter than the lease, it stays until then. A signal ends the stay.
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    pub(crate) at_least: Option<Duration>,
+    /// The time from SIGTERM to SIGKILL when the lock is lost, at most a third of the lease, and for what
+    /// CMD left behind.
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, default_value = "5s")]
     pub(crate) kill_after: Duration,
+    /// The exit code instead of 75, as that of flock(1).
+    #[arg(long, short = 'E', value_name = "CODE", default_value_t = 75)]
+    pub(crate) conflict_exit_code: u8,
+    /// Passes `LOCKKIT_URL` on to CMD although there is a password in it.
+    #[arg(long)]
+    pub(crate) keep_url: bool,
     /// Leaves alone what CMD leaves running in its process group: it goes on without the lock.
     #[arg(long)]
     pub(crate) leave: bool,
-    /// Says whom it waits for and which token it got, also where nobody is at the terminal.
+    /// Says whom it waits for, and which token of which store it got, also where nobody is at the terminal.
     #[arg(long, short = 'v', conflicts_with = "quiet")]
     pub(crate) verbose: bool,
     /// Says nothing while it waits and nothing when it gives up.
@@ -163,8 +188,8 @@ pub(crate) struct WatchArgs {
     /// Only names that begin with it.
     #[arg(default_value = "", hide_default_value = true, value_parser = prefix_parser())]
     pub(crate) prefix: String,
-    /// How often to look. A hold that is shorter may not be seen.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1s")]
+    /// How often to look, every 100ms at most. A hold that is shorter may not be seen.
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, default_value = "1s")]
     pub(crate) interval: Duration,
     #[command(flatten)]
     pub(crate) form: Form,
@@ -173,7 +198,9 @@ pub(crate) struct WatchArgs {
 /// `lockkit break`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 if a hold was ended, 1 if there was none, 64 if --yes is missing."
+    after_help = "The next one in the queue gets the lock at once, while the program of the broken hold may run on until \
+its holder notices: at the next renewal, in a third of the lease, 10s by default, and then for its --kill-after.\n\n\
+Exit codes: 0 if a hold was ended, 1 if there was none, 64 if --yes is missing."
 )]
 pub(crate) struct BreakArgs {
     /// The lock.
@@ -201,14 +228,14 @@ pub(crate) struct SchemaArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Tokens go on growing: the next one of a name is at least the store's clock in microseconds. \
-Redis forgets unused tokens by itself, etcd and ZooKeeper keep none, and the file store keeps its few bytes for ever.\n\n\
+Redis forgets unused tokens by itself; etcd and ZooKeeper keep none. Not for a directory whose files flock(1) locks too.\n\n\
 Exit codes: 0, 64 if the store keeps nothing that could be purged, 69 if it does not answer."
 )]
 pub(crate) struct PurgeArgs {
     /// The store; without it that of --url or `LOCKKIT_URL`.
     #[arg(value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Only what was not used for this time, as in `7d`; longer than any lease.
+    /// Only what was not used for this time, as in `7d`; in a database longer than any lease.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) older_than: Duration,
     #[command(flatten)]
@@ -290,9 +317,12 @@ pub(crate) struct Form {
     pub(crate) json: bool,
 }
 
+/// Reads a time as the URLs of stores have it.
 fn time(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it as in 500ms, 10s or 2m"))
+    if text.starts_with('-') {
+        return Err("a time must not be negative".to_owned());
+    }
+    parse_duration(text).map_err(|error| error.to_string())
 }
 
 fn name_parser() -> impl TypedValueParser<Value = LockName> {

@@ -12,9 +12,10 @@ use crate::clock::now;
 use crate::job::Job;
 use crate::link::{End, Order, Report};
 use crate::output::say;
+use crate::render::{plain, rounded};
 use crate::signals::Signals;
 
-/// How much longer than it should take the shim may need to end a group, until it is killed itself.
+/// How much longer than it should take the shim may need to end a program, until it is killed itself.
 const MARGIN: Duration = Duration::from_secs(6);
 
 /// How a program ran.
@@ -32,7 +33,7 @@ struct Attendance<'a> {
     guard: &'a Guard,
     job: Job,
     kill_after: Duration,
-    /// When to stop waiting for the shim to end a group whose lock is lost.
+    /// When to stop waiting for the shim to end a program whose lock is lost.
     give_up: Option<Instant>,
     /// A stop was asked of `lockkit run` and passed on; it stops once the program has.
     stopping: bool,
@@ -59,6 +60,7 @@ pub(crate) async fn attend(
     let end = loop {
         tokio::select! {
             report = here.job.report() => match report {
+                Some(Report::Started(pid)) => here.job.started(pid),
                 Some(Report::Stopped(signal)) => here.stopped(signal).await,
                 Some(Report::Overdue) => here.lose(),
                 Some(Report::Ended(end)) => break Some(end),
@@ -66,10 +68,11 @@ pub(crate) async fn attend(
             },
             signal = signals.next() => here.pass_on(signal),
             _ = &mut lost, if here.give_up.is_none() => here.lose(),
-            _ = lease.tick() => {
+            // A loss is told as such, and leaves the program time to clean up.
+            _ = lease.tick() => if guard.check().is_ok() {
                 let until = now() + guard.remaining();
                 here.job.order(Order::Lease(until));
-            }
+            },
             () = expired(here.give_up) => {
                 say("the program did not end in time, and the process that watches it did not kill it; \
                      it is killed now");
@@ -94,7 +97,7 @@ async fn expired(limit: Option<Instant>) {
 }
 
 impl Attendance<'_> {
-    /// The hold is gone: the group must end, by itself or not.
+    /// The hold is gone, or about to be: the program must end, by itself or not.
     fn lose(&mut self) {
         if self.give_up.is_some() {
             return;
@@ -103,7 +106,9 @@ impl Attendance<'_> {
         match self.guard.check() {
             Err(error) => say(format_args!("{error}; the program is being ended")),
             Ok(()) => say(format_args!(
-                "the lease of `{name}` was over while lockkit stood still; the program is being ended"
+                "the lease of `{}` was not renewed in time and ends in {}; the program is being ended",
+                plain(name),
+                rounded(self.guard.remaining())
             )),
         }
         self.job.order(Order::Lost);

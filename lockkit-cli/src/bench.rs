@@ -8,12 +8,22 @@ use lockkit_benches::report::Topic;
 use lockkit_benches::{Bench, Program, Report};
 use tokio::runtime::Runtime;
 
-use crate::args::{BenchArgs, Part};
+use crate::args::{BenchArgs, Part, StoreArgs};
 use crate::exit::{Code, Failure};
 use crate::output::{print, say};
 
 /// Measures and reports.
-pub(crate) fn bench(args: &BenchArgs) -> Result<Code, Failure> {
+pub(crate) fn bench(args: &BenchArgs, store: &StoreArgs) -> Result<Code, Failure> {
+    if store.url.is_some() && store.url != std::env::var("LOCKKIT_URL").ok() {
+        let text = "name the stores as arguments: `lockkit bench URL`; --url is not used here";
+        return Err(Failure::new(Code::Usage, text));
+    }
+    // Before minutes are spent on what then cannot be written.
+    let files = args.html.iter().chain(&args.json);
+    for file in files.filter(|file| *file != Path::new("-")) {
+        let opened = fs::OpenOptions::new().append(true).create(true).open(file);
+        opened.map_err(|error| unwritten(file, &error))?;
+    }
     let report = measure(args)?;
     if let Some(file) = &args.html {
         write(file, &report.to_page())?;
@@ -78,8 +88,10 @@ fn fault(error: lockkit_benches::Failure) -> Failure {
 }
 
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(file, text).map_err(|error| {
-        let file = file.display();
-        Failure::new(Code::System, format!("cannot write `{file}`: {error}"))
-    })
+    fs::write(file, text).map_err(|error| unwritten(file, &error))
+}
+
+fn unwritten(file: &Path, error: &std::io::Error) -> Failure {
+    let file = file.display();
+    Failure::new(Code::System, format!("cannot write `{file}`: {error}"))
 }

@@ -9,10 +9,14 @@ use std::process::Command;
 use rustix::process::getppid;
 
 use crate::exit::{Code, Failure};
+use crate::foreground::Terminal;
 use crate::signals;
 
 /// The hidden first argument that makes this binary turn into the program.
 pub(crate) const ARGUMENT: &str = "__exec";
+
+/// The argument that lets it take the foreground of the terminal.
+pub(crate) const FOREGROUND: &str = "1";
 
 /// What our own processes are called in a process list.
 pub(crate) const NAME: &str = "lockkit";
@@ -33,6 +37,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Failure {
     let Some(shim) = arguments.next().and_then(|pid| pid.to_str()?.parse().ok()) else {
         return usage();
     };
+    let foreground = arguments.next().is_some_and(|flag| flag == FOREGROUND);
     let Some(program) = arguments.next() else {
         return usage();
     };
@@ -40,6 +45,9 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Failure {
     // The shim may have died before the line above, and then nobody tells us.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(shim) {
         return Failure::new(Code::Software, "the shim is gone");
+    }
+    if foreground && let Some(terminal) = Terminal::open() {
+        terminal.take_back();
     }
     if let Err(error) = signals::unblock_all() {
         return Failure::from_error(Code::System, &error);

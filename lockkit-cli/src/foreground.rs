@@ -43,7 +43,7 @@ impl Terminal {
         tcsetpgrp(&self.device, group).is_ok()
     }
 
-    /// Takes the foreground back. `SIGTTOU` is blocked, so that the system lets a background
+    /// Takes the foreground for this process's own group. `SIGTTOU` is blocked, so that the system lets a background
     /// process do it.
     pub(crate) fn take_back(&self) {
         // It fails if the terminal has hung up, and then there is nothing to take.

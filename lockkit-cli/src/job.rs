@@ -1,7 +1,7 @@
 //! The running program as `lockkit run` sees it: the shim, the process group and the terminal.
 
 use std::io::{self, IsTerminal};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -10,28 +10,33 @@ use std::time::Duration;
 use lockkit::clock::Moment;
 use nix::sys::signal::Signal as Mask;
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, kill_process_group, waitpgid, waitpid,
+    Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, kill_process_group, waitpid,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
 use crate::clock::now;
 use crate::exec;
+use crate::family::{self, TELLS_DESCENDANTS};
 use crate::foreground::Terminal;
 use crate::link::{self, FRAME, Frame, Order, Report};
 use crate::plan::Plan;
 use crate::shim;
 use crate::signals::unblocked;
 
-/// How long a killed group may take to vanish.
+/// How long killed processes may take to vanish.
 const DEATH: Duration = Duration::from_secs(5);
 
-/// A program that runs. Dropping it kills the whole process group.
+/// A program that runs. Dropping it kills all its processes.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// The shim, which is also the number of the process group.
-    group: Pid,
+    shim: Pid,
+    /// The program's process group, once the shim has told its number.
+    group: Option<Pid>,
+    /// The children that this process had before: of a shell that became it.
+    strangers: Vec<Pid>,
     link: UnixStream,
     partial: Frame,
     filled: usize,
@@ -42,41 +47,47 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Starts the shim for a hold that is good `until` then, gives it the foreground if it is ours to give, and lets the program go.
+    /// Starts the shim for a hold that is good `until` then, and lets the program go. Where the lock is
+    /// a file, the shim keeps it open too.
     ///
-    /// The foreground is given at once where both standard input and output are the terminal. In a
-    /// pipeline our group has other members that may need it too; there the program gets it when it
-    /// asks, that is when a read of the terminal stops it.
+    /// The program takes the foreground at once where it is ours and both standard input and output
+    /// are the terminal. In a pipeline our group has other members that may need it too; there the
+    /// program gets it when it asks, that is when a read of the terminal stops it.
     pub(crate) fn start(
-        plan: &Plan,
-        environment: [(&str, String); 2],
+        mut plan: Plan,
+        environment: &[(&str, String)],
         until: Moment,
+        lock: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
         adopt_orphans();
+        let strangers = family::descendants(&[]);
+        let terminal = Terminal::open();
+        plan.foreground = io::stdin().is_terminal()
+            && io::stdout().is_terminal()
+            && terminal.as_ref().is_some_and(Terminal::is_home);
         let (near, far) = StdStream::pair()?;
         near.set_nonblocking(true)?;
         let shim = Command::new(exec::this_program()?)
             .arg0(exec::NAME)
             .arg(shim::ARGUMENT)
             .args(plan.arguments())
-            .envs(environment)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(std::os::fd::OwnedFd::from(far)))
             .process_group(0)
             .spawn()?;
         let sent = near.try_clone()?;
-        let mut job = Self {
-            group: Pid::from_child(&shim),
+        let job = Self {
+            shim: Pid::from_child(&shim),
+            group: None,
+            strangers: strangers.iter().map(|process| process.pid).collect(),
             link: UnixStream::from_std(near)?,
             partial: [0; FRAME],
             filled: 0,
-            terminal: Terminal::open(),
-            given: false,
+            terminal,
+            given: plan.foreground,
             over: false,
         };
-        if io::stdin().is_terminal() && io::stdout().is_terminal() {
-            job.give_terminal();
-        }
-        link::send_start(&sent, until, io::stdin().as_fd())?;
+        link::send_start(&sent, until, io::stdin().as_fd(), lock)?;
         Ok(job)
     }
 
@@ -95,12 +106,19 @@ impl Job {
         Report::decode(self.partial)
     }
 
-    /// Tells the shim. A shim that does not read any longer is dealt with by [`Self::settle`].
-    pub(crate) fn order(&self, order: Order) {
-        let _ = self.link.try_write(&order.encode());
+    /// The program has begun, and leads the process group of this number.
+    pub(crate) fn started(&mut self, pid: i32) {
+        self.group = Pid::from_raw(pid);
     }
 
-    /// Passes a signal on to the process group.
+    /// Tells the shim. A shim that does not read any longer is dealt with by [`Self::settle`].
+    pub(crate) fn order(&self, order: Order) {
+        // Not by `try_write` of Tokio, which refuses for as long as its own thread has not looked at
+        // the socket.
+        let _ = rustix::net::send(&self.link, &order.encode(), SendFlags::DONTWAIT);
+    }
+
+    /// Passes a signal on to the program.
     pub(crate) fn signal(&self, signal: Signal) {
         self.order(Order::Signal(signal.as_raw()));
     }
@@ -112,10 +130,10 @@ impl Job {
 
     /// Gives the program's group the foreground if our group has it, and says whether it got it.
     pub(crate) fn give_terminal(&mut self) -> bool {
-        if let Some(terminal) = &self.terminal
+        if let (Some(terminal), Some(group)) = (&self.terminal, self.group)
             && terminal.is_home()
         {
-            self.given = terminal.give(self.group);
+            self.given = terminal.give(group);
             return self.given;
         }
         false
@@ -147,15 +165,13 @@ impl Job {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        if !ended {
-            // The shim has not been collected yet, so that the number is that of our group.
-            let _ = kill_process_group(self.group, Signal::KILL);
+        if !ended && let Some(group) = self.group {
+            // The shim has died or has not collected the program, so that the number is still its.
+            family::signal_group(group, Signal::KILL);
         }
-        let group = self.group;
         let deadline = now() + DEATH;
         let mut pause = Duration::from_micros(100);
-        while is_child(waitpid(Some(group), WaitOptions::NOHANG))
-            || (!ended && is_child(waitpgid(group, WaitOptions::NOHANG)))
+        while is_child(waitpid(Some(self.shim), WaitOptions::NOHANG)) || (!ended && self.is_left())
         {
             if now() >= deadline {
                 break;
@@ -164,6 +180,21 @@ impl Job {
             pause = (pause * 2).min(Duration::from_millis(10));
         }
         self.take_terminal();
+    }
+}
+
+impl Job {
+    /// Kills what is left of the program, and says whether there was anything.
+    fn is_left(&self) -> bool {
+        if !TELLS_DESCENDANTS {
+            return self.group.is_some_and(family::has_members);
+        }
+        let left = family::descendants(&self.strangers);
+        for process in &left {
+            let _ = kill_process(process.pid, Signal::KILL);
+            let _ = waitpid(Some(process.pid), WaitOptions::NOHANG);
+        }
+        !left.is_empty()
     }
 }
 

@@ -24,13 +24,13 @@ pub(crate) type Frame = [u8; FRAME];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Run the program, with the file that comes along as its standard input. The hold is good
-    /// until then.
+    /// until then, and a second file that comes along is the lock itself.
     Start(Moment),
-    /// Send this signal to the program's process group.
+    /// Send this signal to the program: one that ends it to all its processes, another to its group.
     Signal(i32),
     /// The hold is good until then.
     Lease(Moment),
-    /// The hold is lost: end the process group.
+    /// The hold is lost: end all processes of the program.
     Lost,
 }
 
@@ -59,11 +59,13 @@ impl Order {
 /// What the shim tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
+    /// The program has begun as this process, which leads a process group.
+    Started(i32),
     /// This signal has stopped the program.
     Stopped(i32),
-    /// The lease ended without any word from `lockkit run`, and the shim ends the process group.
+    /// The lease is about to end without any word from `lockkit run`, and the shim ends the program.
     Overdue,
-    /// The program has ended, and so has its process group.
+    /// The program has ended, and so has what it left running.
     Ended(End),
 }
 
@@ -81,6 +83,7 @@ pub(crate) enum End {
 impl Report {
     pub(crate) fn encode(self) -> Frame {
         match self {
+            Self::Started(pid) => frame(b'p', pid.unsigned_abs().into()),
             Self::Stopped(number) => frame(b't', number.unsigned_abs().into()),
             Self::Overdue => frame(b'o', 0),
             Self::Ended(End::Exited(code)) => frame(b'e', code.into()),
@@ -93,6 +96,7 @@ impl Report {
         let (tag, number) = parse(frame);
         let signed = i32::try_from(number).ok();
         Some(match tag {
+            b'p' => Self::Started(signed?),
             b't' => Self::Stopped(signed?),
             b'o' => Self::Overdue,
             b'e' => Self::Ended(End::Exited(u8::try_from(number).ok()?)),
@@ -114,15 +118,16 @@ fn parse(frame: Frame) -> (u8, u64) {
     (tag, u64::from_le_bytes(number))
 }
 
-/// Sends [`Order::Start`] and `stdin` along with it.
+/// Sends [`Order::Start`] and files along with it: standard input, and the lock if it is a file.
 pub(crate) fn send_start(
     link: &UnixStream,
     until: Moment,
     stdin: BorrowedFd<'_>,
+    lock: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
     let frame = Order::Start(until).encode();
-    let fds = [stdin];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let fds: Vec<_> = std::iter::once(stdin).chain(lock).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));
     let sent = sendmsg(
@@ -138,10 +143,21 @@ pub(crate) fn send_start(
     }
 }
 
+/// What comes with [`Order::Start`].
+#[derive(Debug)]
+pub(crate) struct Start {
+    /// The hold is good until then.
+    pub(crate) until: Moment,
+    /// The program's standard input.
+    pub(crate) stdin: OwnedFd,
+    /// The lock, if it is a file: it is held for as long as this is open.
+    pub(crate) lock: Option<OwnedFd>,
+}
+
 /// Waits for [`Order::Start`]; `None` if `lockkit run` is gone.
-pub(crate) fn receive_start(link: &UnixStream) -> io::Result<Option<(Moment, OwnedFd)>> {
+pub(crate) fn receive_start(link: &UnixStream) -> io::Result<Option<Start>> {
     let mut frame = [0; FRAME];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = recvmsg(
         link.as_fd(),
@@ -152,13 +168,18 @@ pub(crate) fn receive_start(link: &UnixStream) -> io::Result<Option<(Moment, Own
     if received.bytes == 0 {
         return Ok(None);
     }
-    let stdin = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    match (Order::decode(frame), stdin) {
+    let mut files = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            files.extend(fds);
+        }
+    }
+    let mut files = files.into_iter();
+    match (Order::decode(frame), files.next()) {
         (Some(Order::Start(until)), Some(stdin)) if received.bytes == FRAME => {
-            Ok(Some((until, stdin)))
+            let lock = files.next();
+            close_on_exec(lock.as_ref())?;
+            Ok(Some(Start { until, stdin, lock }))
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
@@ -172,6 +193,14 @@ fn flags() -> RecvFlags {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn flags() -> RecvFlags {
     RecvFlags::empty()
+}
+
+/// Keeps the lock's file from the program, also where the system did not do it with the message.
+fn close_on_exec(file: Option<&OwnedFd>) -> io::Result<()> {
+    if let Some(file) = file {
+        rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    Ok(())
 }
 
 /// Reads the next order; `None` if `lockkit run` is gone.
@@ -202,6 +231,7 @@ mod tests {
             assert_eq!(Order::decode(order.encode()), Some(order));
         }
         let reports = [
+            Report::Started(4711),
             Report::Stopped(20),
             Report::Overdue,
             Report::Ended(End::Exited(255)),
@@ -215,19 +245,22 @@ mod tests {
     }
 
     #[test]
-    fn a_file_travels_with_the_start() {
+    fn files_travel_with_the_start() {
         let (near, far) = UnixStream::pair().unwrap();
         let (mut inside, outside) = UnixStream::pair().unwrap();
         let moment = Moment::from_nanos(7);
-        send_start(&near, moment, outside.as_fd()).unwrap();
+        send_start(&near, moment, outside.as_fd(), None).unwrap();
         drop(outside);
-        let (until, received) = receive_start(&far).unwrap().unwrap();
-        assert_eq!(until, moment);
-        let received = UnixStream::from(received);
+        let start = receive_start(&far).unwrap().unwrap();
+        assert_eq!(start.until, moment);
+        assert!(start.lock.is_none());
+        let received = UnixStream::from(start.stdin);
         (&received).write_all(b"x").unwrap();
         let mut byte = [0];
         inside.read_exact(&mut byte).unwrap();
         assert_eq!(byte, *b"x");
+        send_start(&near, moment, far.as_fd(), Some(far.as_fd())).unwrap();
+        assert!(receive_start(&far).unwrap().unwrap().lock.is_some());
         drop(near);
         assert!(receive_start(&far).unwrap().is_none());
     }

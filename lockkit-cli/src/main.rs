@@ -10,6 +10,7 @@ mod bench;
 mod clock;
 mod exec;
 mod exit;
+mod family;
 mod foreground;
 mod job;
 mod link;
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
         Some(first) if first == exec::ARGUMENT => Err(exec::run(arguments)),
         _ => match Cli::try_parse() {
             Ok(cli) => act(&cli),
-            Err(error) => Ok(output::explain(&error)),
+            Err(error) => Ok(output::explain(error)),
         },
     };
     outcome
@@ -61,7 +62,7 @@ fn act(cli: &Cli) -> Result<Code, Failure> {
         Action::Schema(args) => upkeep::schema(args, &cli.store),
         Action::Purge(args) => upkeep::purge(args, &cli.store),
         #[cfg(feature = "bench")]
-        Action::Bench(args) => bench::bench(args),
+        Action::Bench(args) => bench::bench(args, &cli.store),
         Action::Completions { shell } => pages::completions(*shell),
         Action::Man { command } => pages::man(command.as_deref()),
     }

@@ -3,7 +3,12 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
 use crate::exit::{Code, Failure};
+
+/// The longest argument that an error repeats.
+const LONG: usize = 80;
 
 /// Prints a line for the person who runs the command, on standard error.
 pub(crate) fn say(message: impl Display) {
@@ -31,19 +36,33 @@ pub(crate) fn print(text: &str) -> Result<bool, Failure> {
 }
 
 /// Prints what clap has to say: help and version are results, the rest is a usage error.
-pub(crate) fn explain(error: &clap::Error) -> Code {
-    if error.use_stderr() {
-        let text = if io::stderr().is_terminal() {
-            error.render().ansi().to_string()
-        } else {
-            error.render().to_string()
-        };
-        let _ = io::stderr().write_all(without_secrets(&text).as_bytes());
-        Code::Usage
-    } else {
+pub(crate) fn explain(mut error: clap::Error) -> Code {
+    if !error.use_stderr() {
         let _ = error.print();
-        Code::Own(0)
+        return Code::Own(0);
     }
+    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg] {
+        if let Some(ContextValue::String(value)) = error.get(kind)
+            && value.len() > LONG
+        {
+            let cut: String = value.chars().take(LONG / 2).collect();
+            error.insert(kind, ContextValue::String(format!("{cut}...")));
+        }
+    }
+    let text = if io::stderr().is_terminal() {
+        error.render().ansi().to_string()
+    } else {
+        error.render().to_string()
+    };
+    let _ = io::stderr().write_all(without_secrets(&text).as_bytes());
+    if let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+        && !argument.starts_with('-')
+        && std::env::args_os().any(|argument| argument == "run")
+    {
+        say("put `--` before the program: `lockkit run NAME -- CMD`");
+    }
+    Code::Usage
 }
 
 /// Asks a yes-or-no question, if a person is there to answer it.

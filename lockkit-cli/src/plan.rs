@@ -3,17 +3,18 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use rustix::process::Pid;
-
 /// What the shim is to do, as its arguments say it.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// From `SIGTERM` to `SIGKILL`.
+    /// From `SIGTERM` to `SIGKILL` for what the program left running.
     pub(crate) kill_after: Duration,
+    /// The same when the lock is lost. So long before the end of the lease the end of the program
+    /// begins.
+    pub(crate) notice: Duration,
     /// Whether what the program leaves running is left alone.
     pub(crate) leave: bool,
-    /// The process group of `lockkit run`.
-    pub(crate) home: Pid,
+    /// Whether the program's group gets the foreground of the terminal at once.
+    pub(crate) foreground: bool,
     /// The program and its arguments.
     pub(crate) command: Vec<OsString>,
 }
@@ -23,8 +24,9 @@ impl Plan {
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments = vec![
             self.kill_after.as_millis().to_string().into(),
+            self.notice.as_millis().to_string().into(),
             u8::from(self.leave).to_string().into(),
-            self.home.to_string().into(),
+            u8::from(self.foreground).to_string().into(),
         ];
         arguments.extend(self.command.iter().cloned());
         arguments
@@ -34,13 +36,15 @@ impl Plan {
     pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
         let mut number = || arguments.next()?.to_str()?.parse::<u64>().ok();
         let kill_after = Duration::from_millis(number()?);
+        let notice = Duration::from_millis(number()?);
         let leave = number()? != 0;
-        let home = Pid::from_raw(i32::try_from(number()?).ok()?)?;
+        let foreground = number()? != 0;
         let command: Vec<_> = arguments.collect();
         (!command.is_empty()).then_some(Self {
             kill_after,
+            notice,
             leave,
-            home,
+            foreground,
             command,
         })
     }
@@ -48,21 +52,20 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::getpgrp;
-
     use super::*;
 
     #[test]
     fn a_plan_comes_out_as_it_went_in() {
         let plan = Plan {
             kill_after: Duration::from_millis(1500),
+            notice: Duration::from_millis(500),
             leave: true,
-            home: getpgrp(),
+            foreground: false,
             command: vec!["sh".into(), "-c".into(), "exit 3".into()],
         };
         let parsed = Plan::parse(plan.arguments().into_iter()).unwrap();
         assert_eq!(parsed.arguments(), plan.arguments());
-        assert!(Plan::parse(["1".into(), "0".into(), "1".into()].into_iter()).is_none());
+        assert!(Plan::parse(["1", "0", "1", "0"].map(OsString::from).into_iter()).is_none());
         assert!(Plan::parse(std::iter::empty()).is_none());
     }
 }

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use crate::args::Form;
 
 /// How often `watch` looks at most.
-pub(crate) const SHORTEST_LOOK: Duration = Duration::from_millis(10);
+pub(crate) const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 
 /// A lock as JSON. The shape is described in the README and only ever grows.
-pub(crate) fn json(state: &LockState) -> Value {
+pub(crate) fn json(state: &LockState, store: &str) -> Value {
     json!({
+        "store": store,
         "name": state.name.as_str(),
         "held": !state.holders.is_empty(),
         "holders": state.holders,
@@ -37,13 +38,18 @@ pub(crate) fn line(value: &Value) -> String {
 pub(crate) fn plain(text: impl Display) -> String {
     let mut plain = String::new();
     for c in text.to_string().chars() {
-        if c.is_control() {
-            plain.extend(c.escape_default());
+        if c.is_control() || is_invisible(c) {
+            plain.extend(c.escape_unicode());
         } else {
             plain.push(c);
         }
     }
     plain
+}
+
+/// Whether a character has no form of its own and may change the order of what stands around it.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Who holds it, in words; empty if nobody does.
@@ -52,9 +58,9 @@ pub(crate) fn holders(state: &LockState) -> String {
     names.join(", ")
 }
 
-/// One lock in one sentence, without a full stop.
-pub(crate) fn sentence(state: &LockState) -> String {
-    let mut text = format!("`{}` is ", plain(&state.name));
+/// One lock in one sentence, without a full stop; `is` may be `was`.
+pub(crate) fn sentence(state: &LockState, is: &str) -> String {
+    let mut text = format!("`{}` {is} ", plain(&state.name));
     if state.holders.is_empty() {
         text.push_str("free");
     } else {
@@ -80,7 +86,7 @@ fn facts(state: &LockState) -> Vec<String> {
 }
 
 /// A time as people read it: whole seconds, or milliseconds below ten of them.
-fn rounded(time: Duration) -> String {
+pub(crate) fn rounded(time: Duration) -> String {
     let unit = if time < Duration::from_secs(10) {
         1_000_000
     } else {
@@ -92,10 +98,10 @@ fn rounded(time: Duration) -> String {
 }
 
 /// One lock over several lines.
-pub(crate) fn details(state: &LockState) -> String {
+pub(crate) fn details(state: &LockState, store: &str) -> String {
     let unknown = || "unknown".to_owned();
     let number = |n: Option<String>| n.unwrap_or_else(unknown);
-    let mut text = format!("name       {}\n", plain(&state.name));
+    let mut text = format!("store      {store}\nname       {}\n", plain(&state.name));
     if state.holders.is_empty() {
         text.push_str("holder     none\n");
     }
@@ -150,11 +156,12 @@ pub(crate) struct Change {
 
 impl Change {
     /// The change on a line of its own.
-    pub(crate) fn text(&self, form: Form) -> String {
+    pub(crate) fn text(&self, form: Form, store: &str, at: &str) -> String {
         if form.json {
-            line(&json!({ "event": self.event, "lock": json(&self.state) }))
+            let lock = json(&self.state, store);
+            line(&json!({ "at": at, "event": self.event, "lock": lock }))
         } else {
-            format!("{:7}  {}\n", self.event, sentence(&self.state))
+            format!("{at}  {:7}  {}\n", self.event, sentence(&self.state, "is"))
         }
     }
 }
@@ -214,13 +221,13 @@ mod tests {
     fn the_json_shape_is_frozen() {
         let state = held("a/b", "me:1", 1 << 52).with_remaining(Some(Duration::from_millis(1500)));
         assert_eq!(
-            json(&state).to_string(),
-            r#"{"held":true,"holders":["me:1"],"name":"a/b","remaining_ms":1500,"token":4503599627370496,"waiters":null}"#
+            json(&state, "memory:").to_string(),
+            r#"{"held":true,"holders":["me:1"],"name":"a/b","remaining_ms":1500,"store":"memory:","token":4503599627370496,"waiters":null}"#
         );
         let free = LockState::new(LockName::new("x").unwrap()).with_waiters(Some(2));
         assert_eq!(
-            json(&free).to_string(),
-            r#"{"held":false,"holders":[],"name":"x","remaining_ms":null,"token":null,"waiters":2}"#
+            json(&free, "memory:").to_string(),
+            r#"{"held":false,"holders":[],"name":"x","remaining_ms":null,"store":"memory:","token":null,"waiters":2}"#
         );
     }
 
@@ -245,10 +252,10 @@ mod tests {
 
     #[test]
     fn names_cannot_play_tricks_on_the_terminal() {
-        let state = held("a\n\x1b[2Jb", "me:1", 7);
+        let state = held("a\n\x1b[2Jb\u{202e}", "me:1", 7);
         assert_eq!(
-            sentence(&state),
-            "`a\\n\\u{1b}[2Jb` is held by me:1, token 7"
+            sentence(&state, "is"),
+            "`a\\u{a}\\u{1b}[2Jb\\u{202e}` is held by me:1, token 7"
         );
         assert_eq!(table(&[state]).lines().count(), 2);
     }

@@ -1,14 +1,16 @@
 //! `lockkit run`: acquire, run the program, release.
 
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::time::Duration;
 
+use lockkit::backend::{Renewal, Ticket};
 use lockkit::file::FileStore;
-use lockkit::{Error, Guard, Lease, Lock, LockClient};
+use lockkit::{ClientId, EndsBy, Error, Guard, HolderId, Lock, LockClient};
 use nix::sys::signal::Signal;
-use rustix::process::getpgrp;
+use tokio::time::{Instant, timeout};
 
 use crate::args::{RunArgs, StoreArgs};
 use crate::attend::{Ran, attend};
@@ -18,21 +20,33 @@ use crate::job::{Job, suspend};
 use crate::link::End;
 use crate::output::say;
 use crate::plan::Plan;
-use crate::render::{plain, sentence};
+use crate::render::{plain, rounded, sentence};
 use crate::signals::{self, Signals};
-use crate::store::{connect, failure, runtime};
+use crate::store::{Opening, Place, failure, has_password, runtime};
 
 /// How long a wait is too short to talk about.
 const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long the answer to a last renewal is awaited.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// Runs the program under the lock. To be called by the main thread before there is any other.
 pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
     let mut signals =
         Signals::listen().map_err(|error| Failure::from_error(Code::System, &error))?;
+    let place = Place::of(store)?;
+    if !args.quiet
+        && std::io::stderr().is_terminal()
+        && let Place::Embedded(dir) = &place
+    {
+        let dir = plain(dir.display());
+        say(format_args!("locks in `{dir}`, for this host alone"));
+    }
     let runtime = runtime()?;
+    let began = Instant::now();
     let client = runtime.block_on(async {
         tokio::select! {
-            client = connect(store) => client.map(Ok),
+            client = open(args, &place) => client.map(Ok),
             signal = interruption(&mut signals) => Ok(Err(signal)),
         }
     })?;
@@ -40,25 +54,58 @@ pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
         Ok(client) => client,
         Err(signal) => return Ok(Code::Signal(signal as i32)),
     };
+    let run = Run {
+        args,
+        label: place.label(),
+        client: &client,
+        limit: args.wait.map(|limit| limit.saturating_sub(began.elapsed())),
+    };
     // The program dies and the lock is released also when a fault unwinds through here.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        runtime.block_on(hold(args, &client, &mut signals))
+        runtime.block_on(run.hold(&mut signals))
     }));
-    let closed = runtime.block_on(async {
+    // What is still to be released is given up by nobody who would want to know, and its lease ends it.
+    let _ = runtime.block_on(async {
         tokio::select! {
             closed = client.shutdown(Duration::ZERO) => closed,
             _ = interruption(&mut signals) => Ok(()),
         }
     });
-    if let Err(error) = closed {
-        say(format_args!("{}; its lease will end it", chain(&error)));
-    }
     let (code, interrupted) = outcome
         .map_err(|_| Failure::new(Code::Software, "a fault in lockkit; the program was ended"))??;
     if interrupted {
         signals::die_of_interrupt();
     }
-    Ok(code)
+    Ok(match code {
+        Code::NotAcquired => Code::Own(args.conflict_exit_code),
+        code => code,
+    })
+}
+
+/// Whether somebody is there to be told what happens, or wishes to be.
+fn talks(args: &RunArgs) -> bool {
+    !args.quiet && (args.verbose || std::io::stderr().is_terminal())
+}
+
+/// Opens the store. One that cannot be reached is waited for like a lock that is held.
+async fn open(args: &RunArgs, place: &Place) -> Result<LockClient, Failure> {
+    let opening = Opening {
+        creates: true,
+        ttl: args.ttl,
+        patience: args.wait.or(args.no_wait.then_some(Duration::ZERO)),
+    };
+    let mut opened = pin!(place.open(opening));
+    let patience = async {
+        tokio::time::sleep(PATIENCE).await;
+        say(format_args!(
+            "cannot reach {} yet; goes on trying",
+            place.label()
+        ));
+    };
+    tokio::select! {
+        client = &mut opened => client,
+        () = patience, if talks(args) => opened.await,
+    }
 }
 
 /// A signal that asks `lockkit run` to give up what it waits for.
@@ -72,43 +119,206 @@ async fn interruption(signals: &mut Signals) -> Signal {
     }
 }
 
-/// Acquires, runs and releases. Also says whether Ctrl-C ended the program.
-async fn hold(
-    args: &RunArgs,
-    client: &LockClient,
-    signals: &mut Signals,
-) -> Result<(Code, bool), Failure> {
-    let mut lock = client
-        .lock(args.name.as_str())
-        .map_err(|error| failure(&error))?;
-    if let Some(ttl) = args.ttl {
-        lock = lock
-            .with_lease(Lease::renewed(ttl))
-            .map_err(|error| failure(&error))?;
+/// One run, whose store is open.
+struct Run<'a> {
+    args: &'a RunArgs,
+    /// The store in words.
+    label: String,
+    client: &'a LockClient,
+    /// What is left of `--wait`.
+    limit: Option<Duration>,
+}
+
+impl Run<'_> {
+    /// Acquires, runs and releases. Also says whether Ctrl-C ended the program.
+    async fn hold(&self, signals: &mut Signals) -> Result<(Code, bool), Failure> {
+        let args = self.args;
+        let lock = self.client.lock(args.name.as_str());
+        let lock = lock.map_err(|error| failure(&error))?;
+        if self.client.backend().backend() == "memory" && !args.quiet {
+            say("a `memory:` store is private to this one command: it keeps nobody else out");
+        }
+        let acquired = tokio::select! {
+            guard = self.acquire(&lock) => guard?,
+            signal = interruption(signals) => return Ok((Code::Signal(signal as i32), false)),
+        };
+        let Some(guard) = acquired else {
+            return Ok((Code::NotAcquired, false));
+        };
+        let kept = args.at_least.map(|least| Instant::now() + least);
+        if args.verbose {
+            let (name, label, token) = (plain(&args.name), &self.label, guard.token());
+            say(format_args!("holds `{name}` in {label} with token {token}"));
+        }
+        let ran = self.supervise(&guard, signals).await;
+        let lost = ran.as_ref().is_ok_and(|ran| ran.lost);
+        let guard = match kept {
+            Some(until) if !lost && ran.is_ok() => self.keep(guard, until, signals).await,
+            _ => Some(guard),
+        };
+        let stood = match guard {
+            Some(guard) => release(guard, signals, lost).await,
+            None => true,
+        };
+        let ran = ran?;
+        Ok((code(&ran, stood)?, ran.interrupted))
     }
-    if client.backend().backend() == "memory" && !args.quiet {
-        say("a `memory:` store is private to this one command: it keeps nobody else out");
+
+    async fn supervise(&self, guard: &Guard, signals: &mut Signals) -> Result<Ran, Failure> {
+        let args = self.args;
+        let mut environment = vec![
+            ("LOCKKIT_NAME", args.name.as_str().to_owned()),
+            ("LOCKKIT_TOKEN", guard.token().to_string()),
+        ];
+        // Empty and not removed: a `lockkit` in the program must not turn to files of this host.
+        if !args.keep_url && std::env::var("LOCKKIT_URL").is_ok_and(|url| has_password(&url)) {
+            environment.push(("LOCKKIT_URL", String::new()));
+        }
+        let plan = Plan {
+            kill_after: args.kill_after,
+            notice: args.kill_after.min(guard.ticket().ttl / 3),
+            leave: args.leave,
+            foreground: false,
+            command: args.command.clone(),
+        };
+        let lock = self.client.store::<FileStore>();
+        let lock = lock.and_then(|store| store.open_file(guard.holder()));
+        let until = now() + guard.remaining();
+        let job = Job::start(plan, &environment, until, lock.as_ref().map(AsFd::as_fd)).map_err(
+            |error| Failure::new(Code::System, format!("cannot start a process: {error}")),
+        )?;
+        Ok(attend(guard, job, signals, args.kill_after).await)
     }
-    let acquired = tokio::select! {
-        guard = acquire(args, client, &lock) => guard?,
-        signal = interruption(signals) => return Ok((Code::Signal(signal as i32), false)),
-    };
-    let Some(guard) = acquired else {
-        return Ok((Code::NotAcquired, false));
-    };
-    if args.verbose {
-        say(format_args!(
-            "holds `{}` with token {}",
-            plain(&args.name),
-            guard.token()
-        ));
+
+    /// Waits for the lock; `None` if it stayed with others.
+    async fn acquire(&self, lock: &Lock) -> Result<Option<Guard>, Failure> {
+        refuse_nested(lock).await?;
+        let mut attempt = pin!(self.attempt(lock));
+        let outcome = tokio::select! {
+            outcome = &mut attempt => outcome,
+            () = self.announce(lock), if talks(self.args) => attempt.await,
+        };
+        match outcome {
+            Ok(Some(guard)) => Ok(Some(guard)),
+            Ok(None) | Err(Error::Timeout { .. }) => {
+                // A store that does not answer now has not kept the lock from us for all this time.
+                let held = self.held(lock).await.map_err(|error| failure(&error))?;
+                if !self.args.quiet {
+                    say(format_args!("{held}; nothing was run"));
+                }
+                Ok(None)
+            }
+            Err(error) => Err(failure(&error)),
+        }
     }
-    let ran = supervise(args, &guard, signals).await;
-    let told = ran.as_ref().is_ok_and(|ran| ran.lost);
-    let kept = release(guard, signals, told).await;
-    let ran = ran?;
-    let code = match ran.end {
-        _ if ran.lost || !kept => Code::Lost,
+
+    async fn attempt(&self, lock: &Lock) -> lockkit::Result<Option<Guard>> {
+        match self.limit {
+            _ if self.args.no_wait => lock.try_acquire().await,
+            Some(limit) if limit.is_zero() => lock.try_acquire().await,
+            Some(limit) => lock.acquire_timeout(limit).await.map(Some),
+            None => lock.acquire().await.map(Some),
+        }
+    }
+
+    /// Says once for whom it waits.
+    async fn announce(&self, lock: &Lock) {
+        tokio::time::sleep(PATIENCE).await;
+        if let Ok(held) = self.held(lock).await {
+            say(format_args!("waits: {held}"));
+        }
+    }
+
+    /// Who has the lock, in words; with the number of the process where the store is of this machine.
+    async fn held(&self, lock: &Lock) -> lockkit::Result<String> {
+        let state = match lock.inspect().await? {
+            Some(state) if !state.holders.is_empty() => sentence(&state, "is"),
+            _ => return Ok(format!("`{}` is held by others", plain(lock.name()))),
+        };
+        let process = match self.client.store::<FileStore>() {
+            Some(store) => {
+                let ticket = Ticket::new(
+                    lock.name().clone(),
+                    HolderId::new(ClientId::random(), 0),
+                    Duration::ZERO,
+                );
+                let inside = self.client.backend().resolve(&ticket);
+                store.holder_pid(&inside.name).await.ok().flatten()
+            }
+            None => None,
+        };
+        Ok(match process {
+            Some(process) => format!("{state}, process {process}"),
+            None => state,
+        })
+    }
+
+    /// Keeps the lock until then, and returns the guard if there is still something to release.
+    ///
+    /// A lease that is longer than the rest cannot be made shorter: the command stays until then.
+    async fn keep(&self, guard: Guard, until: Instant, signals: &mut Signals) -> Option<Guard> {
+        let rest = until.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Some(guard);
+        }
+        if talks(self.args) {
+            let (name, rest) = (plain(&self.args.name), rounded(rest));
+            say(format_args!("keeps `{name}` for {rest} more"));
+        }
+        if rest > guard.remaining() && leave_to_lease(self.client, &guard, rest).await {
+            guard.leak();
+            return None;
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => {}
+            _ = guard.lost() => {}
+            _ = interruption(signals) => {}
+        }
+        Some(guard)
+    }
+}
+
+/// Makes the lease of a hold as long as `rest`, and says whether the store then keeps it without us.
+async fn leave_to_lease(client: &LockClient, guard: &Guard, rest: Duration) -> bool {
+    let can = client.backend().capabilities();
+    let step = can.ttl_step.as_millis().max(1);
+    let millis = rest.as_millis().next_multiple_of(step);
+    let rest = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+    // Losses are told where a hold hangs on a connection of ours too.
+    if can.ends_by != EndsBy::Lease || can.tells_loss || rest > can.max_ttl {
+        return false;
+    }
+    let ticket = [guard.ticket().clone().with_ttl(rest)];
+    let renewed = timeout(ANSWER, client.backend().renew(&ticket)).await;
+    let renewed = renewed.ok().and_then(|mut answers| answers.pop());
+    matches!(renewed, Some(Ok(Renewal::Renewed { ttl, .. })) if ttl >= rest)
+}
+
+/// Refuses to wait for a lock that is kept by the `lockkit run` which this one is a part of.
+async fn refuse_nested(lock: &Lock) -> Result<(), Failure> {
+    let inherited = |name| std::env::var(name).unwrap_or_default();
+    if inherited("LOCKKIT_NAME") != lock.name().as_str() {
+        return Ok(());
+    }
+    // The same token means the same store. One that does not answer is heard of in a moment.
+    let held = lock.inspect().await.ok().flatten();
+    let held = held.filter(|state| !state.holders.is_empty());
+    match held.and_then(|state| state.token) {
+        Some(token) if token.to_string() == inherited("LOCKKIT_TOKEN") => {
+            let name = plain(lock.name());
+            let text = format!(
+                "`{name}` is held by the `lockkit run` that runs this one: it would wait for itself"
+            );
+            Err(Failure::new(Code::Usage, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How the command ends after a program that ran; `stood` says that the hold did until then.
+fn code(ran: &Ran, stood: bool) -> Result<Code, Failure> {
+    Ok(match ran.end {
+        _ if ran.lost || !stood => Code::Lost,
         Some(End::Exited(code)) => Code::Own(code),
         Some(End::Killed(signal)) => Code::Signal(signal),
         Some(End::NotStarted(errno)) => {
@@ -120,82 +330,7 @@ async fn hold(
             say("the process between lockkit and the program was killed, and the program with it");
             Code::Signal(Signal::SIGKILL as i32)
         }
-    };
-    Ok((code, ran.interrupted))
-}
-
-async fn supervise(args: &RunArgs, guard: &Guard, signals: &mut Signals) -> Result<Ran, Failure> {
-    let environment = [
-        ("LOCKKIT_NAME", args.name.as_str().to_owned()),
-        ("LOCKKIT_TOKEN", guard.token().to_string()),
-    ];
-    let plan = Plan {
-        kill_after: args.kill_after,
-        leave: args.leave,
-        home: getpgrp(),
-        command: args.command.clone(),
-    };
-    let job = Job::start(&plan, environment, now() + guard.remaining())
-        .map_err(|error| Failure::new(Code::System, format!("cannot start a process: {error}")))?;
-    Ok(attend(guard, job, signals, args.kill_after).await)
-}
-
-/// Waits for the lock; `None` if it stayed with others.
-async fn acquire(
-    args: &RunArgs,
-    client: &LockClient,
-    lock: &Lock,
-) -> Result<Option<Guard>, Failure> {
-    let talks = !args.quiet && (args.verbose || std::io::stderr().is_terminal());
-    let mut attempt = pin!(attempt(args, lock));
-    let outcome = tokio::select! {
-        outcome = &mut attempt => outcome,
-        () = announce(client, lock), if talks => attempt.await,
-    };
-    match outcome {
-        Ok(Some(guard)) => Ok(Some(guard)),
-        Ok(None) | Err(Error::Timeout { .. }) => {
-            if !args.quiet {
-                say(format_args!(
-                    "{}; nothing was run",
-                    held(client, lock).await
-                ));
-            }
-            Ok(None)
-        }
-        Err(error) => Err(failure(&error)),
-    }
-}
-
-async fn attempt(args: &RunArgs, lock: &Lock) -> lockkit::Result<Option<Guard>> {
-    match args.wait {
-        _ if args.no_wait => lock.try_acquire().await,
-        Some(limit) if limit.is_zero() => lock.try_acquire().await,
-        Some(limit) => lock.acquire_timeout(limit).await.map(Some),
-        None => lock.acquire().await.map(Some),
-    }
-}
-
-/// Says once for whom it waits.
-async fn announce(client: &LockClient, lock: &Lock) {
-    tokio::time::sleep(PATIENCE).await;
-    say(format_args!("waits: {}", held(client, lock).await));
-}
-
-/// Who has the lock, in words; with the number of the process where the store is of this machine.
-async fn held(client: &LockClient, lock: &Lock) -> String {
-    let state = match lock.inspect().await {
-        Ok(Some(state)) if !state.holders.is_empty() => sentence(&state),
-        _ => return format!("`{}` is held by others", plain(lock.name())),
-    };
-    let process = match client.store::<FileStore>() {
-        Some(store) => store.holder_pid(lock.name()).await.ok().flatten(),
-        None => None,
-    };
-    match process {
-        Some(process) => format!("{state}, process {process}"),
-        None => state,
-    }
+    })
 }
 
 /// Releases, and says whether the hold stood until then; a loss only if it has not been `told` yet.

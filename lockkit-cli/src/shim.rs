@@ -1,9 +1,10 @@
 //! The shim: the program's parent, a process of its own between it and `lockkit run`.
 //!
-//! It leads the process group in which the program runs, and ends that group when `lockkit run` is
-//! gone (end of file on its socket), when the hold is lost, or when the lease ends without any word
-//! from `lockkit run`, which may be frozen. The program in turn is killed by the system when the
-//! shim dies. So neither `kill -9` nor `kill -STOP` of any one process leaves it running unlocked.
+//! The program leads a process group, and the shim has another one. It ends the program and all
+//! that descends from it when `lockkit run` is gone (end of file on its socket), when the hold is
+//! lost, or when the lease is about to end without any word from `lockkit run`, which may be frozen.
+//! The program in turn is killed by the system when the shim dies. So neither `kill -9` nor `kill
+//! -STOP` of any one process leaves it running unlocked.
 //!
 //! The socket is the shim's standard input; the program's own comes over it as a message.
 
@@ -18,23 +19,27 @@ use std::time::Duration;
 use lockkit::clock::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, kill_process_group, setpgid,
-    test_kill_process_group, wait,
-};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
 
 use crate::clock::now;
-use crate::exec::this_program;
+use crate::exec::{self, this_program};
 use crate::exit::{Code, Failure};
-use crate::link::{self, End, Order, Report};
+use crate::family::{TELLS_DESCENDANTS, has_members, signal_all, signal_group};
+use crate::link::{self, End, Order, Report, Start};
 use crate::plan::Plan;
 use crate::signals;
 
 /// The hidden first argument that makes this binary a shim.
 pub(crate) const ARGUMENT: &str = "__shim";
 
-/// How long the shim waits for a group that was sent `SIGKILL`.
+/// How long the shim waits for processes that were sent `SIGKILL`.
 const DEATH: Duration = Duration::from_secs(5);
+
+/// The pause between two looks whether processes have ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The signals that ask a program to end.
+const ENDS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP];
 
 /// Serves one program from start to end.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
@@ -46,18 +51,21 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failu
     let (children, wake) = UnixStream::pair().map_err(system)?;
     children.set_nonblocking(true).map_err(system)?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, wake).map_err(system)?;
-    let Some((until, stdin)) = link::receive_start(&link).map_err(|_| refuse())? else {
+    let Some(start) = link::receive_start(&link).map_err(|_| refuse())? else {
         return Ok(());
     };
-    match spawn(&plan.command, stdin) {
+    let Start { until, stdin, lock } = start;
+    match spawn(&plan, stdin) {
         Ok(command) => {
+            link::write_report(&link, Report::Started(command.as_raw_nonzero().get()));
             let shim = Shim {
                 link,
                 children,
-                group: getpgrp(),
                 command,
+                end: None,
                 deadline: until,
                 stopped: false,
+                ending: false,
                 kill_at: None,
                 plan,
             };
@@ -68,6 +76,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failu
             link::write_report(&link, Report::Ended(End::NotStarted(errno)));
         }
     }
+    // Until here, so that also after `kill -9` of `lockkit run` nobody gets the lock before the
+    // program is dead.
+    drop(lock);
     Ok(())
 }
 
@@ -90,13 +101,20 @@ fn adopt_orphans() {
 /// Starts the program by way of this binary, which arms the parent-death signal first.
 ///
 /// That signal is tied to the thread that forks: the shim has but this one.
-fn spawn(command: &[OsString], stdin: OwnedFd) -> io::Result<Pid> {
+fn spawn(plan: &Plan, stdin: OwnedFd) -> io::Result<Pid> {
+    let foreground = if plan.foreground {
+        exec::FOREGROUND
+    } else {
+        ""
+    };
     let child = Command::new(this_program()?)
-        .arg0(crate::exec::NAME)
-        .arg(crate::exec::ARGUMENT)
+        .arg0(exec::NAME)
+        .arg(exec::ARGUMENT)
         .arg(getpid().to_string())
-        .args(command)
+        .arg(foreground)
+        .args(&plan.command)
         .stdin(Stdio::from(stdin))
+        .process_group(0)
         .spawn()?;
     Ok(Pid::from_child(&child))
 }
@@ -105,10 +123,14 @@ fn spawn(command: &[OsString], stdin: OwnedFd) -> io::Result<Pid> {
 struct Shim {
     link: UnixStream,
     children: UnixStream,
-    group: Pid,
+    /// The program, which leads the process group of this number.
     command: Pid,
+    /// How the program has ended.
+    end: Option<End>,
     deadline: Moment,
     stopped: bool,
+    /// The program was told to end, and not only its group has to.
+    ending: bool,
     kill_at: Option<Moment>,
     plan: Plan,
 }
@@ -116,13 +138,15 @@ struct Shim {
 impl Shim {
     fn serve(mut self) {
         let end = loop {
-            if let Some(end) = self.reap() {
+            self.reap();
+            if let Some(end) = self.end {
                 break end;
             }
             self.keep_time();
             self.rest(self.until_next());
         };
         if !self.plan.leave || self.kill_at.is_some() {
+            self.ending |= matches!(end, End::Killed(_));
             self.sweep();
         }
         link::write_report(&self.link, Report::Ended(end));
@@ -154,43 +178,62 @@ impl Shim {
         match order {
             Order::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
-                    self.signal(signal);
+                    self.pass_on(signal);
                 }
             }
             Order::Start(until) | Order::Lease(until) => self.deadline = until,
-            Order::Lost => self.begin_end(),
+            Order::Lost => self.lose(),
         }
     }
 
-    /// `lockkit run` is gone, and with it the lock: nothing of the group may run any longer. The
-    /// signal ends the shim too, unless it has left the group already.
-    fn abandoned(&self) -> ! {
-        self.signal(Signal::KILL);
+    /// A signal that asks programs to end is for all of them, any other one for the group.
+    fn pass_on(&mut self, signal: Signal) {
+        self.ending |= ENDS.contains(&signal);
+        if ENDS.contains(&signal) {
+            signal_all(self.command, signal);
+        } else {
+            signal_group(self.command, signal);
+        }
+    }
+
+    /// `lockkit run` is gone, and with it the lock: nothing of the program may run any longer.
+    /// Returns to nobody, once nothing does.
+    fn abandoned(&mut self) -> ! {
+        self.ending = true;
+        let mut pause = LOOK;
+        while self.is_left() {
+            signal_all(self.command, Signal::KILL);
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
         std::process::exit(Code::Software.number().into());
     }
 
-    fn signal(&self, signal: Signal) {
-        // It fails if nobody is left in the group, or nobody whom we may signal.
-        let _ = kill_process_group(self.group, signal);
+    /// Whether something is left of what has to end. This process is the parent of every orphan:
+    /// without a child it has no descendant either.
+    fn is_left(&mut self) -> bool {
+        let has_children = self.reap();
+        if self.ending && TELLS_DESCENDANTS {
+            has_children
+        } else {
+            has_members(self.command)
+        }
     }
 
-    /// Collects children that ended; the program's own end is the answer.
-    fn reap(&mut self) -> Option<End> {
+    /// Collects children that ended, and says whether others are left.
+    fn reap(&mut self) -> bool {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         loop {
             match wait(options) {
-                Ok(Some((pid, status))) if pid == self.command => {
-                    if let Some(end) = self.changed(status) {
-                        return Some(end);
-                    }
-                }
+                Ok(Some((pid, status))) if pid == self.command => self.changed(status),
                 Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) | Err(_) => return None,
+                Ok(None) => return true,
+                Err(_) => return false,
             }
         }
     }
 
-    fn changed(&mut self, status: WaitStatus) -> Option<End> {
+    fn changed(&mut self, status: WaitStatus) {
         if let Some(signal) = status.stopping_signal() {
             self.stopped = true;
             link::write_report(&self.link, Report::Stopped(signal));
@@ -201,21 +244,20 @@ impl Shim {
             .exit_status()
             .and_then(|code| u8::try_from(code).ok());
         let killed = status.terminating_signal();
-        exited.map(End::Exited).or(killed.map(End::Killed))
+        self.end = exited.map(End::Exited).or(killed.map(End::Killed));
     }
 
-    /// Ends the group when the lease is over and `lockkit run` has not said a word: it would have,
-    /// unless something froze it. A stopped program does no harm and may wait.
+    /// Ends the program when its lease is about to end: `lockkit run` could not renew it, or
+    /// something froze it. A stopped program does no harm and may wait.
     fn keep_time(&mut self) {
         let moment = now();
-        if self.kill_at.is_none() && !self.stopped && self.deadline <= moment {
+        if self.kill_at.is_none() && !self.stopped && self.deadline <= moment + self.plan.notice {
             link::write_report(&self.link, Report::Overdue);
-            self.begin_end();
+            self.lose();
         }
         if self.kill_at.is_some_and(|at| at <= moment) {
-            self.leave_group();
-            self.signal(Signal::KILL);
-            self.kill_at = Some(moment + DEATH);
+            signal_all(self.command, Signal::KILL);
+            self.kill_at = Some(moment + LOOK);
         }
     }
 
@@ -223,47 +265,60 @@ impl Shim {
     /// suspended machine.
     fn until_next(&self) -> Option<Duration> {
         let next = match self.kill_at {
-            Some(at) => at,
+            Some(at) => at.since(now()),
             None if self.stopped => return None,
-            None => self.deadline,
+            None => {
+                let left = self.deadline.since(now());
+                left.saturating_sub(self.plan.notice)
+            }
         };
-        let limit = next.since(now()) + Duration::from_millis(1);
+        let limit = next + Duration::from_millis(1);
         Some(limit.min(Duration::from_secs(1)))
     }
 
-    /// Asks the group to end, and the stopped ones among it too.
-    fn begin_end(&mut self) {
-        if self.kill_at.is_none() {
-            self.signal(Signal::TERM);
-            self.signal(Signal::CONT);
-            self.kill_at = Some(now() + self.plan.kill_after);
+    /// The hold is lost, or about to be. `SIGKILL` comes before the end of its lease, unless that is
+    /// over already.
+    fn lose(&mut self) {
+        self.ending = true;
+        let end = now() + self.plan.notice;
+        self.begin_end(end.min(self.deadline));
+    }
+
+    /// Asks what has to end to do so, and the stopped ones among it too.
+    fn begin_end(&mut self, kill_at: Moment) {
+        if self.kill_at.is_some() {
+            return;
+        }
+        for signal in [Signal::TERM, Signal::CONT] {
+            self.signal(signal);
+        }
+        self.kill_at = Some(kill_at);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if self.ending {
+            signal_all(self.command, signal);
+        } else {
+            signal_group(self.command, signal);
         }
     }
 
-    /// Moves to the group of `lockkit run`. The number of the group stays taken, for it is that of
-    /// this process, so that no stranger is ever signalled.
-    fn leave_group(&self) {
-        // It fails if that group is gone: then so is `lockkit run`, and we may go with the rest.
-        let _ = setpgid(None, Some(self.plan.home));
-    }
-
-    /// Ends what the program left running in its group, and returns when nobody is left.
+    /// Ends what the program left running, and returns when nothing is left: of its group, or of all
+    /// that descends from it if it was told to end. The number of the group stays taken while it has
+    /// members.
     fn sweep(&mut self) {
-        self.leave_group();
-        let mut killed = false;
-        while test_kill_process_group(self.group) != Err(Errno::SRCH) {
-            self.begin_end();
+        let mut killed = None;
+        while self.is_left() {
             let moment = now();
+            self.begin_end(moment + self.plan.kill_after);
             if self.kill_at.is_some_and(|at| at <= moment) {
-                if killed {
+                if *killed.get_or_insert(moment) + DEATH <= moment {
                     return;
                 }
-                killed = true;
                 self.signal(Signal::KILL);
-                self.kill_at = Some(moment + DEATH);
+                self.kill_at = Some(moment + LOOK);
             }
-            self.rest(Some(Duration::from_millis(10)));
-            self.reap();
+            self.rest(Some(LOOK));
         }
     }
 }

@@ -10,19 +10,24 @@ use crate::exit::{Code, Failure};
 use crate::output::{ask, print, say};
 use crate::render;
 use crate::signals::Signals;
-use crate::store::{connect, failure, runtime};
+use crate::store::{failure, look, runtime};
+
+/// What the operator has to know about a hold that was ended under its holder.
+const OVERLAP: &str = "its holder may run on until its next renewal, for a third of its lease, \
+                       and then for its --kill-after\n";
 
 /// `lockkit status`.
 pub(crate) fn status(args: &StatusArgs, store: &StoreArgs) -> Result<Code, Failure> {
-    let state = runtime()?.block_on(async {
-        let client = connect(store).await?;
+    let (state, store) = runtime()?.block_on(async {
+        let (client, place) = look(store).await?;
         let lock = client.lock(args.name.as_str()).map_err(|e| failure(&e))?;
-        lock.inspect().await.map_err(|e| failure(&e))
+        let state = lock.inspect().await.map_err(|e| failure(&e))?;
+        Ok((state, place.label()))
     })?;
     let state = state.unwrap_or_else(|| LockState::new(args.name.clone()));
     print(&match args.form {
-        Form { json: true } => render::line(&render::json(&state)),
-        Form { json: false } => render::details(&state),
+        Form { json: true } => render::line(&render::json(&state, &store)),
+        Form { json: false } => render::details(&state, &store),
     })?;
     Ok(match state.holders.is_empty() {
         true => Code::Free,
@@ -32,13 +37,17 @@ pub(crate) fn status(args: &StatusArgs, store: &StoreArgs) -> Result<Code, Failu
 
 /// `lockkit list`.
 pub(crate) fn list(args: &ListArgs, store: &StoreArgs) -> Result<Code, Failure> {
-    let states = runtime()?.block_on(async {
-        let client = connect(store).await?;
-        client.list(&args.prefix).await.map_err(|e| failure(&e))
+    let (states, store) = runtime()?.block_on(async {
+        let (client, place) = look(store).await?;
+        let states = client.list(&args.prefix).await.map_err(|e| failure(&e))?;
+        Ok((states, place.label()))
     })?;
     let states: Vec<_> = by_name(states).into_values().collect();
     print(&match args.form {
-        Form { json: true } => render::line(&states.iter().map(render::json).collect()),
+        Form { json: true } => {
+            let json = |state| render::json(state, &store);
+            render::line(&states.iter().map(json).collect())
+        }
         Form { json: false } => render::table(&states),
     })?;
     Ok(Code::Own(0))
@@ -47,13 +56,13 @@ pub(crate) fn list(args: &ListArgs, store: &StoreArgs) -> Result<Code, Failure> 
 /// `lockkit break`.
 pub(crate) fn break_lock(args: &BreakArgs, store: &StoreArgs) -> Result<Code, Failure> {
     let runtime = runtime()?;
-    let client = runtime.block_on(connect(store))?;
+    let (client, place) = runtime.block_on(look(store))?;
     let lock = client.lock(args.name.as_str()).map_err(|e| failure(&e))?;
     if !args.yes {
         let state = runtime.block_on(lock.inspect()).map_err(|e| failure(&e))?;
         let what = match &state {
-            Some(state) if !state.holders.is_empty() => render::sentence(state),
-            _ => format!("`{}` is free", args.name),
+            Some(state) if !state.holders.is_empty() => render::sentence(state, "is"),
+            _ => format!("`{}` is free", render::plain(&args.name)),
         };
         match ask(&format!("{what}. End this hold?")) {
             Some(true) => {}
@@ -73,9 +82,10 @@ pub(crate) fn break_lock(args: &BreakArgs, store: &StoreArgs) -> Result<Code, Fa
     let state = broken.unwrap_or_else(|| LockState::new(args.name.clone()));
     print(&match (args.form, held) {
         (Form { json: true }, _) => {
-            render::line(&serde_json::json!({ "broken": held, "lock": render::json(&state) }))
+            let lock = render::json(&state, &place.label());
+            render::line(&serde_json::json!({ "broken": held, "lock": lock }))
         }
-        (_, true) => format!("broken: {}\n", render::sentence(&state)),
+        (_, true) => format!("broken: {}\n{OVERLAP}", render::sentence(&state, "was")),
         (_, false) => format!("`{}` was free\n", render::plain(&args.name)),
     })?;
     Ok(if held { Code::Own(0) } else { Code::Free })
@@ -106,7 +116,8 @@ async fn ending(signals: &mut Signals) {
 
 /// Prints changes until nobody reads them. A store that does not answer for a while is said once.
 async fn follow(args: &WatchArgs, store: &StoreArgs) -> Result<Code, Failure> {
-    let client = connect(store).await?;
+    let (client, place) = look(store).await?;
+    let store = place.label();
     let mut looks = tokio::time::interval(args.interval.max(render::SHORTEST_LOOK));
     let mut before: Option<BTreeMap<String, LockState>> = None;
     let mut failing = false;
@@ -123,16 +134,25 @@ async fn follow(args: &WatchArgs, store: &StoreArgs) -> Result<Code, Failure> {
             }
         };
         failing = false;
+        let at = time_of_day();
         let changes = render::changes(before.as_ref().unwrap_or(&BTreeMap::new()), &now);
         let text: String = changes
             .iter()
-            .map(|change| change.text(args.form))
+            .map(|change| change.text(args.form, &store, &at))
             .collect();
         if !text.is_empty() && !print(&text)? {
             return Ok(Code::Own(0));
         }
         before = Some(now);
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "for people, who compare it with their logs; nothing is decided by it"
+)]
+fn time_of_day() -> String {
+    humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string()
 }
 
 fn by_name(states: Vec<LockState>) -> BTreeMap<String, LockState> {

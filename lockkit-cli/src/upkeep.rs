@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use lockkit::LockClient;
+use lockkit::file::FileStore;
 use lockkit::url::StoreUrl;
 
 use crate::args::{PurgeArgs, SchemaArgs, StoreArgs};
 use crate::exit::{Code, Failure};
 use crate::output::print;
-use crate::store::{connect, failure, runtime};
+use crate::store::{Place, failure, look, runtime};
 
 /// `lockkit schema`.
 pub(crate) fn schema(args: &SchemaArgs, store: &StoreArgs) -> Result<Code, Failure> {
     let store = named(args.store.as_ref(), store);
-    let Some(url) = store.url.as_deref().filter(|url| !url.is_empty()) else {
+    let Place::Url(url) = Place::of(&store)? else {
         let text = "name the store: `lockkit schema postgres://db/`";
         return Err(Failure::new(Code::Usage, text));
     };
@@ -26,7 +27,7 @@ pub(crate) fn schema(args: &SchemaArgs, store: &StoreArgs) -> Result<Code, Failu
 pub(crate) fn purge(args: &PurgeArgs, store: &StoreArgs) -> Result<Code, Failure> {
     let store = named(args.store.as_ref(), store);
     let rows = runtime()?.block_on(async {
-        let client = connect(&store).await?;
+        let (client, _) = look(&store).await?;
         purged(&client, args.older_than).await
     })?;
     print(&if args.form.json {
@@ -59,6 +60,11 @@ fn ddl(_url: &StoreUrl) -> Result<String, Failure> {
 }
 
 async fn purged(client: &LockClient, older_than: Duration) -> Result<u64, Failure> {
+    // A file that is locked stays, however old it is.
+    if let Some(store) = client.store::<FileStore>() {
+        let purged = store.purge(older_than).await;
+        return purged.map_err(|error| failure(&lockkit::Error::Backend(error)));
+    }
     // Whoever holds longer without a renewal than this has lost the lock anyway.
     let longest = client.backend().capabilities().max_ttl;
     if older_than < longest {

@@ -1,6 +1,11 @@
 //! Several commands want one lock.
 
-use crate::stage::{Stage, eventually};
+use std::time::Duration;
+
+use lockkit::clock::{BootClock, Clock};
+use rustix::process::Signal;
+
+use crate::stage::{Running, Stage, eventually};
 
 const HOLD: &str = "echo $LOCKKIT_TOKEN; exec sleep 600";
 
@@ -87,4 +92,52 @@ fn no_two_run_at_once() {
         assert_eq!(one.code(), Some(0));
     }
     eventually("the lock is free", || stage.is_free("job"));
+}
+
+#[test]
+fn a_job_that_ends_sooner_keeps_its_lock() {
+    let stage = Stage::new();
+    let clock = BootClock::default();
+    let began = clock.now();
+    let mut running = stage.run(&["--at-least", "2s"], "job", "echo ran; exit 3");
+    assert_eq!(running.line(), "ran");
+    assert_eq!(stage.code(&["run", "-n", "job", "--", "true"]), Some(75));
+    assert_eq!(running.code(), Some(3));
+    let took = clock.now().since(began);
+    assert!(took >= Duration::from_secs(2), "{took:?}");
+    assert!(stage.is_free("job"));
+}
+
+#[test]
+fn a_signal_ends_the_stay_of_a_lock_whose_job_has_ended() {
+    let stage = Stage::new();
+    let mut command = stage.lockkit();
+    command.args(["run", "-v", "--at-least", "10m", "job", "--", "true"]);
+    let mut running = Running::start(command);
+    assert!(running.said_line().contains("holds"));
+    let said = running.said_line();
+    assert!(said.contains("keeps `job` for 9m 59s"), "{said}");
+    // Less than the lease is waited for; more than it, a database is left with.
+    if running.is_running() {
+        running.signal(Signal::TERM);
+    }
+    assert_eq!(running.code(), Some(0));
+    assert_eq!(stage.is_free("job"), stage.is_embedded());
+}
+
+#[test]
+fn the_process_that_holds_is_the_one_behind_the_prefix() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = |prefix: &str| format!("file:{}?prefix={prefix}", dir.path().display());
+    let [near, other] = ["a:", ""].map(|prefix| Stage::at(Some(url(prefix))));
+    let mut holder = near.run(&[], "job", HOLD);
+    holder.line();
+    let mut stranger = other.run(&[], "job", HOLD);
+    stranger.line();
+    let refused = near.call(&["run", "-n", "job", "--", "true"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        said.contains(&format!("process {};", holder.pid())),
+        "{said}"
+    );
 }

@@ -1,7 +1,16 @@
 //! Whatever dies, the program never goes on without the lock.
 
+#[cfg(target_os = "linux")]
+use std::time::Duration;
+
+#[cfg(target_os = "linux")]
+use lockkit::clock::{BootClock, Clock};
+#[cfg(target_os = "linux")]
+use rustix::process::Pid;
 use rustix::process::{Signal, kill_process};
 
+#[cfg(target_os = "linux")]
+use crate::stage::Running;
 use crate::stage::{Stage, eventually, gone, runs};
 
 /// Prints its own number and that of a child in the background.
@@ -105,4 +114,115 @@ fn a_daemon_with_a_session_of_its_own_is_left_alone() {
     assert_eq!(running.code(), Some(0));
     assert!(runs(daemon));
     kill_process(daemon, Signal::KILL).unwrap();
+}
+
+/// Programs that leave the process group in which they begin, or start one that does. Each prints the
+/// number of the program and that of the process that does its work.
+#[cfg(target_os = "linux")]
+const LEAVERS: [&str; 5] = [
+    "echo $$; exec timeout 600 sh -c 'echo $$; exec sleep 600'",
+    "echo $$; exec setsid -w sh -c 'echo $$; exec sleep 600'",
+    "echo $$; setsid -w sh -c 'echo $$; exec sleep 600'; exit 9",
+    // As `bash -i` does.
+    "echo $$; perl -e 'setpgrp; exec @ARGV' sh -c 'echo $$; exec sleep 600'; exit 9",
+    // A daemon whose parent is gone.
+    "echo $$; sh -c 'setsid sh -c \"echo \\$\\$; exec sleep 600\" &'; sleep 600; exit 9",
+];
+
+#[cfg(target_os = "linux")]
+fn started(stage: &Stage, script: &str) -> (Running, [Pid; 2]) {
+    let mut running = stage.run(&["--ttl", "2s"], "job", script);
+    let family = [running.line_pid(), running.line_pid()];
+    (running, family)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn kill_9_of_the_command_takes_what_has_left_the_group() {
+    let stage = Stage::new();
+    for script in LEAVERS {
+        let (mut running, family) = started(&stage, script);
+        running.signal(Signal::KILL);
+        running.wait();
+        gone(&family);
+        eventually("the lock is free", || stage.is_free("job"));
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn kill_9_of_the_shim_takes_what_has_left_the_group() {
+    let stage = Stage::new();
+    for script in LEAVERS {
+        let (mut running, family) = started(&stage, script);
+        kill_process(running.shim(), Signal::KILL).unwrap();
+        assert_eq!(running.code(), Some(137), "{script}");
+        assert!(!runs(family[0]) && !runs(family[1]), "{script}");
+        assert!(stage.is_free("job"));
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_lost_lock_ends_what_has_left_the_group() {
+    let stage = Stage::new();
+    let clock = BootClock::default();
+    for script in LEAVERS {
+        let (mut running, family) = started(&stage, script);
+        assert_eq!(stage.code(&["break", "job", "--yes"]), Some(0));
+        let broken = clock.now();
+        assert_eq!(running.code(), Some(76), "{script}");
+        let took = clock.now().since(broken);
+        assert!(!runs(family[0]) && !runs(family[1]), "{script}");
+        assert!(took < Duration::from_secs(2), "{script}: {took:?}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn sigterm_ends_what_has_left_the_group() {
+    let stage = Stage::new();
+    for script in LEAVERS {
+        let (mut running, family) = started(&stage, script);
+        running.signal(Signal::TERM);
+        assert_eq!(running.code(), Some(143), "{script}");
+        assert!(!runs(family[0]) && !runs(family[1]), "{script}");
+        assert!(stage.is_free("job"));
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_has_left_the_group_and_will_not_end_is_killed() {
+    let stage = Stage::new();
+    let script =
+        "echo $$; setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' & wait";
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut running = stage.run(&["--kill-after", "200ms"], "job", script);
+        let family = [running.line_pid(), running.line_pid()];
+        running.signal(signal);
+        assert_eq!(running.code(), Some(128 + signal.as_raw()));
+        assert!(!runs(family[0]) && !runs(family[1]));
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn children_that_the_command_had_before_are_left_alone() {
+    let stage = Stage::new();
+    // The shell becomes the command, and its background job is a child of it.
+    let mut command = stage.under("sleep 600 & echo $!; exec \"$0\" \"$@\"");
+    command.args(["run", "job", "--", "sh", "-c", "echo $$; exec sleep 600"]);
+    let mut running = Running::start(command);
+    let before = running.line_pid();
+    let program = running.line_pid();
+    let shim = running
+        .children()
+        .into_iter()
+        .find(|&pid| pid != before)
+        .unwrap();
+    kill_process(shim, Signal::KILL).unwrap();
+    assert_eq!(running.code(), Some(137));
+    assert!(runs(before) && !runs(program));
+    kill_process(before, Signal::KILL).unwrap();
 }

@@ -60,7 +60,7 @@ fn a_program_that_is_not_there_or_not_a_program_is_told_apart() {
 fn wrong_arguments_are_64_and_help_is_0() {
     let stage = Stage::new();
     let long = "x".repeat(513);
-    let wrong: [&[&str]; 11] = [
+    let wrong: [&[&str]; 14] = [
         &[],
         &["run"],
         &["run", "job"],
@@ -71,6 +71,9 @@ fn wrong_arguments_are_64_and_help_is_0() {
         &["run", "--wait", "1s", "--no-wait", "job", "--", "true"],
         &["run", "--url", "gopher://x", "job", "--", "true"],
         &["run", "--ttl", "0s", "job", "--", "true"],
+        &["run", "--wait", "5sec", "job", "--", "true"],
+        &["watch", "--interval", "-1s"],
+        &["bench", "--url", "memory:"],
         &["man", "nonsense"],
     ];
     for arguments in wrong {
@@ -110,6 +113,107 @@ fn a_store_that_is_not_there_is_69() {
         assert!(said.starts_with("lockkit: "), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
+}
+
+#[test]
+fn another_code_may_tell_a_lock_that_is_held() {
+    let stage = Stage::new();
+    let mut holder = stage.run(&[], "job", "echo ready; exec sleep 600");
+    holder.line();
+    for options in [
+        ["-n", "-E", "3"].as_slice(),
+        &["--wait", "50ms", "--conflict-exit-code", "3"],
+    ] {
+        assert_eq!(stage.run(options, "job", "true").code(), Some(3));
+    }
+    assert_eq!(
+        stage.code(&["run", "-E", "3", "other", "--", "true"]),
+        Some(0)
+    );
+}
+
+#[test]
+fn an_empty_url_is_64_and_never_the_files_of_this_host() {
+    let stage = Stage::new();
+    for arguments in [
+        ["run", "job", "--", "true"].as_slice(),
+        &["status", "job"],
+        &["list"],
+    ] {
+        let option = stage.call(&[&["--url", ""], arguments].concat());
+        let mut variable = stage.lockkit();
+        let variable = variable.env("LOCKKIT_URL", "").args(arguments).output();
+        for output in [option, variable.unwrap()] {
+            assert_eq!(output.status.code(), Some(64), "{output:?}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains("empty"), "{said}");
+        }
+    }
+    assert!(!stage.dir().join("lockkit").exists());
+}
+
+#[test]
+fn a_file_may_hold_the_url() {
+    let stage = Stage::new();
+    let [file, locks] = ["url", "locks"].map(|name| stage.dir().join(name));
+    let with_file = |code| {
+        let mut command = stage.lockkit();
+        command
+            .env_remove("LOCKKIT_URL")
+            .env("LOCKKIT_URL_FILE", &file);
+        let output = command.args(["run", "job", "--", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+    };
+    with_file(64);
+    fs::write(&file, "\n").unwrap();
+    with_file(64);
+    fs::write(&file, format!("file:{}\n", locks.display())).unwrap();
+    with_file(0);
+    assert!(locks.join("job.lock").exists());
+}
+
+#[test]
+fn the_program_does_not_find_the_password_of_the_url() {
+    let stage = Stage::new();
+    let url = format!("file:{}/locks", stage.dir().display());
+    let secret = "redis://:s3cret@127.0.0.1:1/";
+    let harmless = "redis://127.0.0.1:1/";
+    for (variable, options, found) in [
+        (secret, [].as_slice(), ""),
+        (secret, &["--keep-url"], secret),
+        (harmless, &[], harmless),
+    ] {
+        let mut command = stage.lockkit();
+        command.env("LOCKKIT_URL", variable);
+        command.args(["run", "--url", &url]).args(options);
+        let output = command
+            .args(["job", "--", "sh", "-c", "echo \"$LOCKKIT_URL\""])
+            .output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        assert_eq!(text.trim_end(), found);
+    }
+}
+
+#[test]
+fn a_run_inside_a_run_of_the_same_name_is_64() {
+    let stage = Stage::new();
+    let lockkit = env!("CARGO_BIN_EXE_lockkit");
+    let inside = |name: &str| {
+        stage.call(&[
+            "run", "job", "--", lockkit, "run", name, "--", "echo", "ran",
+        ])
+    };
+    let output = inside("job");
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("wait for itself"), "{said}");
+    assert_eq!(inside("other").stdout, b"ran\n");
+    // Another store may have the same name.
+    let url = format!("file:{}/another", stage.dir().display());
+    let output = stage.call(&[
+        "run", "job", "--", lockkit, "--url", &url, "run", "job", "--", "echo", "ran",
+    ]);
+    assert_eq!(output.stdout, b"ran\n");
 }
 
 #[test]

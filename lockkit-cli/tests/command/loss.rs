@@ -1,7 +1,11 @@
 //! The lock is lost while the program runs.
 
+#[cfg(target_os = "linux")]
+use rustix::process::Pid;
 use rustix::process::Signal;
 
+#[cfg(target_os = "linux")]
+use crate::stage::eventually;
 use crate::stage::{Stage, gone, runs};
 
 #[test]
@@ -56,4 +60,43 @@ fn a_command_that_stands_still_does_not_leave_the_program_unwatched() {
     running.signal(Signal::CONT);
     assert_eq!(running.code(), Some(76));
     assert!(stage.is_free("job"));
+}
+
+#[test]
+fn sigkill_comes_before_the_lease_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    // A store that ends holds by their lease alone.
+    let stage = Stage::at(Some(format!("sqlite:{}/locks.db", dir.path().display())));
+    let beside = dir.path().join("beside");
+    let script = format!(
+        "trap '' TERM; exec 9>{}; flock 9; echo ready; while :; do sleep 0.05; done",
+        beside.display()
+    );
+    let mut running = stage.run(&["--ttl", "3s", "--kill-after", "10s"], "job", &script);
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::STOP);
+    let script = format!("flock -n {} echo alone || echo overlap", beside.display());
+    let mut next = stage.run(&[], "job", &script);
+    assert_eq!(next.line(), "alone");
+    running.signal(Signal::CONT);
+    assert_eq!(running.code(), Some(76));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_file_stays_locked_until_the_program_of_a_killed_command_is_dead() {
+    let stage = Stage::at(None);
+    let mut running = stage.run(&[], "job", "echo $$; exec sleep 600");
+    let program = running.line_pid();
+    let has_the_lock_open = |pid: Pid| {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let mut files = files.map(|file| std::fs::read_link(file.unwrap().path()));
+        files.any(|file| file.is_ok_and(|file| file.ends_with("lockkit/job.lock")))
+    };
+    // The kernel keeps it while the process is there that kills the program.
+    assert!(has_the_lock_open(running.shim()) && !has_the_lock_open(program));
+    running.signal(Signal::KILL);
+    running.wait();
+    eventually("the lock is free", || stage.is_free("job"));
+    assert!(!runs(program));
 }

@@ -52,6 +52,10 @@ fn the_url_comes_from_the_argument_before_the_environment() {
         "{0} status job >/dev/null && {0} --url {two} status job >/dev/null || echo $?",
         env!("CARGO_BIN_EXE_lockkit")
     );
+    assert_eq!(
+        stage.code(&["--url", &two, "run", "job", "--", "true"]),
+        Some(0)
+    );
     let output = stage
         .lockkit()
         .env("LOCKKIT_URL", &one)
@@ -103,4 +107,59 @@ fn completions_and_manual_pages_come_out() {
         let page = String::from_utf8(output.stdout).unwrap();
         assert!(page.contains(&format!(".TH lockkit-{command} 1")), "{page}");
     }
+}
+
+#[test]
+fn wrong_arguments_are_told_how_to_be_right() {
+    let stage = Stage::new();
+    let long = "x".repeat(5000);
+    let cases: [(&[&str], &str); 5] = [
+        (&["run", "job", "./job.sh"], "put `--` before the program"),
+        (
+            &["run", "--wait", "-5s", "job", "--", "true"],
+            "must not be negative",
+        ),
+        (
+            &["run", "--ttl", "-1s", "job", "--", "true"],
+            "must not be negative",
+        ),
+        (&["run", "--wait", "5sec", "job", "--", "true"], "`30s`"),
+        (&["run", &long, "--", "true"], "xxx..."),
+    ];
+    for (arguments, hint) in cases {
+        let output = stage.call(arguments);
+        assert_eq!(output.status.code(), Some(64));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(hint) && said.len() < 600, "{said}");
+    }
+}
+
+#[test]
+fn verbose_and_status_name_the_store() {
+    let stage = Stage::new();
+    let url = format!("file:{}/locks", stage.dir().display());
+    let mut command = stage.lockkit();
+    command.args(["run", "-v", "--url", &url, "job", "--", "true"]);
+    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert!(
+        said.contains(&format!("holds `job` in {url} with token ")),
+        "{said}"
+    );
+    let status = stage.call(&["status", "--url", &format!("{url}?poll=1ms..2ms"), "job"]);
+    let text = String::from_utf8(status.stdout).unwrap();
+    assert!(text.starts_with(&format!("store      {url}\n")), "{text}");
+    let status = stage.call(&["status", "--url", &url, "--json", "job"]);
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["store"], url);
+}
+
+#[test]
+#[cfg(feature = "bench")]
+fn a_report_that_cannot_be_written_is_told_before_anything_is_measured() {
+    let stage = Stage::new();
+    let html = format!("{}/missing/report.html", stage.dir().display());
+    let store = format!("file:{}/locks", stage.dir().display());
+    let output = stage.call(&["bench", &store, "--html", &html]);
+    assert_eq!(output.status.code(), Some(71), "{output:?}");
+    assert!(!stage.dir().join("locks").exists());
 }

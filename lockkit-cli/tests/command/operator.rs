@@ -16,7 +16,7 @@ fn json(text: &[u8]) -> Value {
 
 #[test]
 fn status_tells_held_from_free() {
-    let stage = Stage::new();
+    let stage = Stage::used();
     assert_eq!(stage.code(&["status", "job"]), Some(1));
     let free = json(&stage.call(&["status", "job", "--json"]).stdout);
     assert_eq!(free["held"], false);
@@ -38,7 +38,7 @@ fn status_tells_held_from_free() {
 
 #[test]
 fn list_shows_what_begins_with_the_prefix() {
-    let stage = Stage::new();
+    let stage = Stage::used();
     assert_eq!(
         json(&stage.call(&["list", "--json"]).stdout),
         serde_json::json!([])
@@ -75,6 +75,7 @@ fn break_needs_a_yes() {
     assert!(!stage.is_free("job"));
 
     let broken = stage.call(&["break", "job", "--yes", "--json"]);
+    assert!(refused.stdout.is_empty());
     assert_eq!(broken.status.code(), Some(0), "{broken:?}");
     let broken = json(&broken.stdout);
     assert_eq!(broken["broken"], true);
@@ -85,7 +86,7 @@ fn break_needs_a_yes() {
 
 #[test]
 fn watch_prints_a_line_for_each_change_and_ends_on_a_signal() {
-    let stage = Stage::new();
+    let stage = Stage::used();
     let mut command = stage.lockkit();
     command.args(["watch", "job", "--json", "--interval", "20ms"]);
     let mut watch = Running::start(command);
@@ -95,6 +96,7 @@ fn watch_prints_a_line_for_each_change_and_ends_on_a_signal() {
     let token = holder.line();
     let event = json(watch.line().as_bytes());
     assert_eq!(event["event"], "held");
+    assert!(event["at"].is_string() && event["lock"]["store"].is_string());
     assert_eq!(event["lock"]["name"], "job/1");
     assert_eq!(event["lock"]["token"].to_string(), token);
     holder.signal(Signal::TERM);
@@ -121,7 +123,9 @@ fn watch_ends_quietly_when_nobody_reads() {
     drop(command);
     let mut line = String::new();
     BufReader::new(reader).read_line(&mut line).unwrap();
-    assert!(line.starts_with("held"), "{line}");
+    let (at, event) = line.split_once("  ").unwrap();
+    assert!(humantime::parse_rfc3339(at).is_ok(), "{line}");
+    assert!(event.starts_with("held"), "{line}");
     holder.signal(Signal::TERM);
     eventually("the watch ends", || watch.try_wait().unwrap().is_some());
     let output = watch.wait_with_output().unwrap();
@@ -168,4 +172,88 @@ fn purge_deletes_rows_and_refuses_what_has_none() {
         stage.code(&["purge", "memory:", "--older-than", "7d"]),
         Some(64)
     );
+}
+
+#[test]
+fn break_says_who_held_it_and_that_its_program_may_run_on() {
+    let stage = Stage::new();
+    let mut holder = stage.run(&["--ttl", "3s"], "job", HOLD);
+    holder.line();
+    let broken = stage.call(&["break", "job", "--yes"]);
+    let said = String::from_utf8(broken.stdout).unwrap();
+    assert!(said.starts_with("broken: `job` was held by "), "{said}");
+    assert!(said.contains("until its next renewal"), "{said}");
+    assert_eq!(holder.code(), Some(76));
+}
+
+#[test]
+fn looks_make_nothing_and_say_that_it_is_missing() {
+    let stage = Stage::new();
+    let looks: [&[&str]; 5] = [
+        &["status", "job"],
+        &["list"],
+        &["watch"],
+        &["break", "job", "--yes"],
+        &["purge", "--older-than", "7d"],
+    ];
+    let place = stage.dir().join("typo");
+    let urls = ["file", "sqlite"].map(|scheme| format!("{scheme}:{}", place.display()));
+    for look in looks {
+        // Of the store of these tests, nothing is there either.
+        assert_eq!(stage.code(look), Some(69), "{look:?}");
+        assert_eq!(stage.code(look), Some(69), "{look:?}");
+        for url in &urls {
+            let output = stage.call(&[&["--url", url], look].concat());
+            assert_eq!(output.status.code(), Some(69), "{output:?}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains("is not there"), "{said}");
+            assert!(!place.exists(), "{url} {look:?}");
+        }
+    }
+}
+
+#[test]
+fn a_path_that_cannot_be_a_store_is_a_wrong_argument() {
+    let stage = Stage::new();
+    let file = stage.dir().join("plain");
+    std::fs::write(&file, "").unwrap();
+    let urls = [
+        "file:~/locks".to_owned(),
+        "sqlite:~/locks.db".to_owned(),
+        format!("file:{}", file.display()),
+        format!("sqlite:{}", stage.dir().display()),
+    ];
+    for url in &urls {
+        for arguments in [["run", "job", "--", "true"].as_slice(), &["status", "job"]] {
+            let mut command = stage.lockkit();
+            command.current_dir(stage.dir());
+            let output = command.args(["--url", url]).args(arguments).output();
+            assert_eq!(
+                output.unwrap().status.code(),
+                Some(64),
+                "{url} {arguments:?}"
+            );
+        }
+    }
+    assert!(!stage.dir().join("~").exists());
+}
+
+#[test]
+fn purge_removes_files_that_nobody_holds() {
+    let stage = Stage::new();
+    let locks = stage.dir().join("locks");
+    let url = format!("file:{}", locks.display());
+    let mut command = stage.lockkit();
+    command.args(["run", "--url", &url, "held", "--", "sh", "-c", HOLD]);
+    let mut holder = Running::start(command);
+    holder.line();
+    for name in ["a", "b"] {
+        let code = stage.code(&["run", "--url", &url, name, "--", "true"]);
+        assert_eq!(code, Some(0));
+    }
+    eventually("the files are old enough", || {
+        stage.code(&["purge", &url, "--older-than", "1us"]) == Some(0)
+            && std::fs::read_dir(&locks).unwrap().count() == 1
+    });
+    assert!(locks.join("held.lock").exists());
 }

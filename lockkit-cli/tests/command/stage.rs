@@ -68,6 +68,8 @@ impl Stage {
     pub(crate) fn lead(&self, command: &mut Command) {
         command
             .env_remove("LOCKKIT_URL")
+            .env_remove("LOCKKIT_URL_FILE")
+            .env_remove("LOCKKIT_NAME")
             .env("XDG_STATE_HOME", self.dir())
             .stdin(Stdio::null());
         if let Some(url) = &self.url {
@@ -102,6 +104,13 @@ impl Stage {
             .args(options)
             .args([name, "--", "sh", "-c", script]);
         Running::start(command)
+    }
+
+    /// The store as it is after the first lock: looks make nothing that is missing.
+    pub(crate) fn used() -> Self {
+        let stage = Self::new();
+        assert!(stage.is_free("first"));
+        stage
     }
 
     /// Whether the lock is free at this moment.
@@ -176,17 +185,12 @@ impl Running {
 
     /// The one child of the command: the shim.
     pub(crate) fn shim(&self) -> Pid {
-        let own = self.pid().to_string();
-        let all = Command::new("ps")
-            .args(["-A", "-o", "pid=,ppid="])
-            .output()
-            .unwrap();
-        let all = String::from_utf8(all.stdout).unwrap();
-        let children = all.lines().filter_map(|line| {
-            let (pid, parent) = line.trim().split_once(char::is_whitespace)?;
-            (parent.trim() == own).then(|| pid.parse().unwrap())
-        });
-        Pid::from_raw(children.into_iter().next().unwrap()).unwrap()
+        self.children()[0]
+    }
+
+    /// The children of the command.
+    pub(crate) fn children(&self) -> Vec<Pid> {
+        children_of(self.pid())
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -258,4 +262,15 @@ pub(crate) fn gone(pids: &[Pid]) {
     for &pid in pids {
         eventually(&format!("process {pid} is gone"), || !runs(pid));
     }
+}
+
+/// The children of a process.
+pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
+    let all = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output();
+    let all = String::from_utf8(all.unwrap().stdout).unwrap();
+    let children = all.lines().filter_map(|line| {
+        let (child, parent) = line.trim().split_once(char::is_whitespace)?;
+        (parent.trim() == pid.to_string()).then(|| Pid::from_raw(child.parse().unwrap()).unwrap())
+    });
+    children.collect()
 }

@@ -5,9 +5,10 @@ use std::io::{Read, Write};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
+use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::stage::{Stage, eventually};
+use crate::stage::{Stage, eventually, runs};
 
 /// A terminal with a shell on it.
 struct Console {
@@ -68,11 +69,18 @@ impl Console {
 
     /// Waits until `text` is shown, and forgets what was shown until then.
     fn shows(&self, text: &str) {
+        self.until(text);
+    }
+
+    /// What is shown until `text` is; it is forgotten, and `text` as well.
+    fn until(&self, text: &str) -> String {
         let shown = || self.screen.lock().unwrap().find(text);
         for _ in 0..2000 {
             if let Some(at) = shown() {
-                self.screen.lock().unwrap().drain(..at + text.len());
-                return;
+                let mut screen = self.screen.lock().unwrap();
+                let before = screen[..at].to_owned();
+                screen.drain(..at + text.len());
+                return before;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
@@ -152,6 +160,50 @@ fn ctrl_c_ends_the_program_and_a_script_around_it() {
     console.enter("echo d\"o\"ne");
     console.shows("done");
     assert!(!console.screen.lock().unwrap().contains("went-on"));
+}
+
+#[test]
+fn ctrl_c_ends_a_program_that_has_left_the_group() {
+    let stage = Stage::new();
+    let mut console = Console::new(&stage);
+    for leaver in ["timeout 600", "setsid -w"] {
+        console.enter(&format!(
+            r#"$L run job -- {leaver} sh -c 'echo re"a"dy-$$.; exec sleep 600'"#
+        ));
+        console.shows("ready-");
+        let pid = console.until(".");
+        console.press(CTRL_C);
+        console.shows("> ");
+        console.enter("echo c\"o\"de $?");
+        console.shows("code 130");
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        assert!(!runs(pid), "{leaver}");
+        assert!(stage.is_free("job"));
+    }
+}
+
+#[test]
+fn a_program_under_timeout_reads_the_terminal() {
+    let stage = Stage::new();
+    let mut console = Console::new(&stage);
+    console.enter(r#"$L run job -- timeout 600 sh -c 'echo ask"ing"; read a; echo got-$a'"#);
+    console.shows("asking");
+    console.enter("blue");
+    console.shows("got-blue");
+}
+
+#[test]
+fn the_embedded_store_is_named_at_a_terminal() {
+    let stage = Stage::at(None);
+    let mut console = Console::new(&stage);
+    console.enter("$L run job -- echo r\"a\"n");
+    console.shows(&format!(
+        "locks in `{}/lockkit`, for this host alone",
+        stage.dir().display()
+    ));
+    console.shows("ran");
+    console.enter("$L run -q job -- echo qu\"i\"et");
+    assert!(!console.until("quiet").contains("this host alone"));
 }
 
 #[test]

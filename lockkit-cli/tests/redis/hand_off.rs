@@ -115,3 +115,24 @@ pub(crate) fn no_two_run_at_once() {
         "redisson_lock_token:{job}"
     );
 }
+
+pub(crate) fn a_job_that_ends_sooner_leaves_its_lock_to_a_lease() {
+    let world = World::new();
+    let clock = BootClock::default();
+    let least = TTL * 3;
+    let at_least = format!("{}ms", least.as_millis());
+    let options = ["--ttl", "2s", "--at-least", &at_least];
+    let mut job = world.stage.run(&options, "job", "echo ran; exit 3");
+    assert_eq!(job.line(), "ran");
+    let ran = clock.now();
+    assert_eq!(job.code(), Some(3));
+    let took = clock.now().since(ran);
+    assert!(took < TTL, "it stayed for {took:?}");
+    let mut next = world.run("echo ran");
+    assert_eq!(next.line(), "ran");
+    let kept = clock.now().since(ran);
+    println!("kept for {kept:?} of {least:?}");
+    // It began a moment before it said so.
+    assert!(kept + Duration::from_millis(500) >= least, "{kept:?}");
+    assert!(kept <= least + NOTICE, "{kept:?}");
+}

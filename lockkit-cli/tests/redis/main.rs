@@ -10,6 +10,7 @@
 )]
 
 mod hand_off;
+mod outage;
 mod server;
 #[path = "../command/stage.rs"]
 #[expect(dead_code, reason = "the tests on the embedded store need more of it")]
@@ -45,6 +46,26 @@ fn main() -> ExitCode {
             hand_off::the_token_grows_over_everything,
         ),
         trial("no_two_run_at_once", hand_off::no_two_run_at_once),
+        trial(
+            "a_server_that_is_away_at_the_start_is_waited_for",
+            outage::a_server_that_is_away_at_the_start_is_waited_for,
+        ),
+        trial(
+            "a_server_that_stays_away_is_69_when_the_wait_ends",
+            outage::a_server_that_stays_away_is_69_when_the_wait_ends,
+        ),
+        trial(
+            "a_wait_that_ends_while_the_server_is_dead_is_69_in_one_line",
+            outage::a_wait_that_ends_while_the_server_is_dead_is_69_in_one_line,
+        ),
+        trial(
+            "a_release_without_an_answer_is_told_once",
+            outage::a_release_without_an_answer_is_told_once,
+        ),
+        trial(
+            "a_job_that_ends_sooner_leaves_its_lock_to_a_lease",
+            hand_off::a_job_that_ends_sooner_leaves_its_lock_to_a_lease,
+        ),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -67,12 +67,30 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Ends it without warning and starts it again, without its data.
-    pub(crate) fn restart(&mut self) {
+    /// Ends it without warning.
+    pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+    }
+
+    /// Ends it without warning and starts it again, without its data.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        self.restart_killed();
+    }
+
+    /// Starts it again, without its data.
+    pub(crate) fn restart_killed(&mut self) {
         self.process = spawn(self.port, &self.directory);
         self.ready();
+    }
+
+    /// Waits until somebody stands in the queue of a lock.
+    pub(crate) fn queued(&self, name: &str) {
+        let queue = format!("lockkit_queue:{{{name}}}");
+        eventually("somebody stands in the queue", || {
+            self.ask(&["LLEN", &queue]) == "1"
+        });
     }
 
     pub(crate) fn ask(&self, words: &[&str]) -> String {

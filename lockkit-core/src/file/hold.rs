@@ -1,5 +1,6 @@
 //! Taking, keeping and giving back: what a ticket does to its file.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,6 +38,11 @@ impl Hold {
     /// Whether this process took it.
     fn is_ours(&self) -> bool {
         self.pid == std::process::id()
+    }
+
+    /// Another descriptor of the locked file.
+    pub(super) fn duplicate(&self) -> Option<File> {
+        self.place.file.try_clone().ok()
     }
 }
 
@@ -212,7 +218,7 @@ mod tests {
     }
 
     /// A second handle of the open file, as a child between `fork` and `exec` has it.
-    fn copy(store: &FileStore, ticket: &Ticket) -> std::fs::File {
+    fn copy(store: &FileStore, ticket: &Ticket) -> File {
         let tickets = lock(&store.tickets);
         tickets.held[&ticket.holder].place.file.try_clone().unwrap()
     }

@@ -75,6 +75,7 @@ use crate::capability::{Capabilities, EndsBy, PollRange};
 use crate::error::BackendError;
 use crate::holder::HolderId;
 use crate::name::LockName;
+use crate::sync::lock;
 use hold::Hold;
 use problem::Problem;
 use rules::Rules;
@@ -177,6 +178,15 @@ impl FileStore {
         survey
             .map(|(_, odd)| odd)
             .map_err(|problem| problem.during("list"))
+    }
+
+    /// A duplicate of the open file of a hold; `None` if this store has no such hold.
+    ///
+    /// The kernel keeps the lock until this is closed too, unless it is released or broken before. A
+    /// process that gets it keeps a hold from ending with this one.
+    #[must_use]
+    pub fn open_file(&self, holder: HolderId) -> Option<std::fs::File> {
+        lock(&self.tickets).held.get(&holder)?.duplicate()
     }
 
     /// Removes the files of locks that nobody has taken or released for `older_than`, and answers

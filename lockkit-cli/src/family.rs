@@ -1,0 +1,132 @@
+//! The processes of a program: its group, and on Linux everything that descends from it.
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+
+/// Whether this system tells which processes descend from this one, and makes it the parent of
+/// those that lose theirs.
+pub(crate) const TELLS_DESCENDANTS: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
+/// A process that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    /// Its process group.
+    group: Pid,
+    parent: Pid,
+}
+
+/// Sends a signal to the members of a group.
+pub(crate) fn signal_group(group: Pid, signal: Signal) {
+    // It fails if nobody is left in the group, or nobody whom we may signal.
+    let _ = kill_process_group(group, signal);
+}
+
+/// Whether a group has a member.
+pub(crate) fn has_members(group: Pid) -> bool {
+    test_kill_process_group(group) != Err(rustix::io::Errno::SRCH)
+}
+
+/// Sends a signal to the members of the group of `leader`, and to what has left it: every other
+/// descendant of this process, or where the system does not tell, the group that the leader has
+/// moved to. Each process gets it once.
+pub(crate) fn signal_all(leader: Pid, signal: Signal) {
+    signal_group(leader, signal);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    if let Ok(group) = rustix::process::getpgid(Some(leader))
+        && group != leader
+    {
+        signal_group(group, signal);
+    }
+    for process in descendants(&[]) {
+        if process.group != leader {
+            let _ = rustix::process::kill_process(process.pid, signal);
+        }
+    }
+}
+
+/// The descendants of this process that run, without `but` and theirs.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn descendants(but: &[Pid]) -> Vec<Process> {
+    let mut others = processes();
+    others.retain(|process| !but.contains(&process.pid));
+    let mut family = Vec::new();
+    let mut parents = vec![rustix::process::getpid()];
+    while let Some(parent) = parents.pop() {
+        let children = others.extract_if(.., |process| process.parent == parent);
+        for child in children {
+            parents.push(child.pid);
+            family.push(child);
+        }
+    }
+    family
+}
+
+/// None that is known.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn descendants(_but: &[Pid]) -> Vec<Process> {
+    Vec::new()
+}
+
+/// All processes but zombies. One that begins or ends meanwhile may be missing.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn processes() -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+    let numbers = names.filter_map(|name| name.to_str()?.parse::<i32>().ok());
+    let process = |number| {
+        let stat = std::fs::read(format!("/proc/{number}/stat")).ok()?;
+        parse(&String::from_utf8_lossy(&stat))
+    };
+    numbers.filter_map(process).collect()
+}
+
+/// Reads `pid (name) state parent group ..`; `None` for a zombie. The name may contain anything.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn parse(stat: &str) -> Option<Process> {
+    let (pid, rest) = stat.split_once(" (")?;
+    let (_, facts) = rest.rsplit_once(") ")?;
+    let mut facts = facts.split(' ');
+    let state = facts.next()?;
+    let number = |text: Option<&str>| Pid::from_raw(text?.parse().ok()?);
+    let (parent, group) = (number(facts.next())?, number(facts.next())?);
+    (!matches!(state, "Z" | "X")).then_some(Process {
+        pid: number(Some(pid))?,
+        group,
+        parent,
+    })
+}
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_process_whatever_its_name() {
+        let pid = |number| Pid::from_raw(number).unwrap();
+        let process = Process {
+            pid: pid(12),
+            group: pid(11),
+            parent: pid(10),
+        };
+        assert_eq!(parse("12 (a) Z 9 (b) S 10 11 7 0"), Some(process));
+        assert_eq!(parse("12 (sh) Z 10 11 7 0"), None);
+        assert_eq!(parse("12 (sh"), None);
+    }
+
+    #[test]
+    fn finds_a_child_and_spares_another() {
+        let mut children = [0; 2].map(|_| {
+            let mut sleep = std::process::Command::new("sleep");
+            sleep.arg("600").spawn().unwrap()
+        });
+        let [one, other] = [0, 1].map(|index| Pid::from_child(&children[index]));
+        let found: Vec<_> = descendants(&[other]).iter().map(|it| it.pid).collect();
+        assert!(found.contains(&one) && !found.contains(&other));
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
