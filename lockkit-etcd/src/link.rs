@@ -182,7 +182,9 @@ impl Link {
 
     /// The host and port of a server.
     fn place(&self, opened: &Result<Opened, usize>) -> &str {
-        let server = opened.as_ref().map_or_else(|server| *server, |opened| opened.server);
+        let server = opened
+            .as_ref()
+            .map_or_else(|server| *server, |opened| opened.server);
         self.config.endpoints.get(server).map_or("", String::as_str)
     }
 

@@ -37,7 +37,11 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     let cluster = EtcdCluster::start(&EtcdCommand::system(), 1).await?;
     let mut asker = cluster.client().await?;
     let lease = Duration::from_secs(30);
-    let held = client(&cluster, lease).await?.lock("jobs")?.acquire().await?;
+    let held = client(&cluster, lease)
+        .await?
+        .lock("jobs")?
+        .acquire()
+        .await?;
     let mut waiters = Vec::new();
     for _ in 0..WAITERS {
         waiters.push(acquire(&client(&cluster, lease).await?.lock("jobs")?));
@@ -56,7 +60,10 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     sleep(SPAN).await;
     let used = f64::from(ticks(pid)? - before) / 100.0;
     let share = used / start.elapsed().as_secs_f64();
-    println!("{WAITERS} waiters: the server uses {:.1} % of a core", share * 100.0);
+    println!(
+        "{WAITERS} waiters: the server uses {:.1} % of a core",
+        share * 100.0
+    );
     held.check()?;
     held.release().await?;
     // The first one is served, in spite of the others.

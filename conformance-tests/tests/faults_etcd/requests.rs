@@ -118,7 +118,10 @@ impl Step {
     /// Whether another client holds the lock meanwhile.
     fn is_behind(self) -> bool {
         use Step::{AttemptBehind, Look, ReleaseWaiter, TryBehind, Watch};
-        matches!(self, AttemptBehind | Look | TryBehind | Watch | ReleaseWaiter)
+        matches!(
+            self,
+            AttemptBehind | Look | TryBehind | Watch | ReleaseWaiter
+        )
     }
 
     async fn run(self, store: &EtcdStore, ticket: &Ticket) -> Result<(), BackendError> {

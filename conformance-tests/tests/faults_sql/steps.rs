@@ -88,7 +88,10 @@ impl Trial {
             ensure(step_failed, format!("{self:?}: {error:?}"))?;
             if error.outcome() != Told::Indeterminate {
                 let held = other.inspect(&name).await?.is_some();
-                ensure(held != attempted, format!("{self:?}: {error:?} had an effect"))?;
+                ensure(
+                    held != attempted,
+                    format!("{self:?}: {error:?} had an effect"),
+                )?;
             }
         }
         // As a client does, which leaves it out where nothing can be there.
