@@ -111,17 +111,12 @@ impl Lock {
     /// Keeps the lock for at least `least` from its grant on, also where its last guard ends sooner.
     ///
     /// "Never two at once" is not "only once": a job that takes a second, started on two hosts whose
-    /// clocks differ by two, runs twice. A hold that is kept for longer than the clocks differ keeps the
-    /// second one away.
+    /// clocks differ by two, runs twice. A hold that lasts longer than that keeps the second one away.
     ///
-    /// The end of the last guard then asks the store for a lease of the rest and leaves the release to
-    /// the background: [`release`](Guard::release) returns at once. The process may end as soon as
-    /// [`drain`](crate::LockClient::drain) returns. On a store whose locks end with the session or the
-    /// process, nothing lasts longer than the process: there `drain` waits until the time has passed,
-    /// and [`shutdown`](crate::LockClient::shutdown) until its grace is over.
-    ///
-    /// A hold that is lost is not kept: neither after a crash, which the lease ends, nor where a fixed
-    /// lease or [`with_max_hold`](Self::with_max_hold) ends sooner.
+    /// The end of the last guard asks the store for a lease of the rest; the release follows in the
+    /// background. The process may end when [`drain`](crate::LockClient::drain) returns. Where locks end
+    /// with the session or the process, `drain` waits until the time has passed. A hold that is lost is
+    /// not kept: after a crash, or where a fixed lease or a longest hold time ends sooner.
     pub const fn with_min_hold(mut self, least: Duration) -> Self {
         self.min_hold = Some(least);
         self

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lockkit_core::backend::{Attempt, Renewal};
 use lockkit_core::wrap::{Fault, Operation, Rule};
-use lockkit_core::{EndsBy, Error, Guard, Lease, Lock, LossReason, Outcome as Effect, window};
-use tokio::time::{Instant, sleep, timeout};
+use lockkit_core::{EndsBy, Lease, LossReason, Outcome as Effect, window};
+use tokio::time::{Instant, sleep};
 
 use crate::aged::Aged;
 use crate::case::{Case, Need};
@@ -18,17 +18,10 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(renewed_lease_outlives_its_ttl),
         Case::new(fixed_lease_ends_on_time),
         Case::new(fixed_lease_frees_the_lock_while_its_guard_is_kept),
-        Case::new(fixed_lease_is_extended),
-        Case::new(extend_never_shortens),
-        Case::new(extended_lease_lasts_at_the_store),
-        Case::new(longer_of_two_overlapping_extensions_wins),
-        Case::new(pushed_grant_is_extended_before_its_first_renewal),
-        Case::new(extension_that_is_cut_off_leaves_no_two_holders),
         Case::new(lock_is_kept_for_its_shortest_hold_time),
         Case::new(no_request_shortens_a_lease)
             .needs(Need::LeasePerHold)
             .needs(Need::StoreEndsLeases),
-        Case::new(renewed_lease_is_not_extended_by_hand),
         Case::new(passing_errors_are_retried),
         Case::new(one_bad_lock_does_not_stop_others),
         Case::new(window_counts_from_the_request),
@@ -85,135 +78,6 @@ async fn fixed_lease_frees_the_lock_while_its_guard_is_kept(ctx: &Ctx) -> Outcom
     Ok(())
 }
 
-/// A fixed lease that is extended lasts for the new time from then on.
-async fn fixed_lease_is_extended(ctx: &Ctx) -> Outcome {
-    let (a, b) = ctx.locks().await?;
-    let ttl = ctx.ttl();
-    let guard = a.with_lease(Lease::fixed(ttl))?.acquire().await?;
-    for _ in 0..3 {
-        sleep(ttl / 2).await;
-        soon(guard.extend(ttl)).await??;
-    }
-    guard.check()?;
-    ensure(b.try_acquire().await?.is_none(), "two hold at once")?;
-    let reason = soon(guard.lost()).await?;
-    ensure(reason == LossReason::Expired, format!("{reason:?}"))
-}
-
-/// Extending by less than what is left changes nothing.
-async fn extend_never_shortens(ctx: &Ctx) -> Outcome {
-    let (a, _) = ctx.locks().await?;
-    let long = a.with_lease(Lease::fixed(ctx.longest(ctx.ttl() * 4)))?;
-    let guard = long.acquire().await?;
-    let before = guard.remaining();
-    let start = Instant::now();
-    guard.extend(ctx.ttl()).await?;
-    let after = guard.remaining();
-    // Both looks are exact; between them only the time passed that it took.
-    ensure(
-        after + start.elapsed() + Duration::from_millis(50) >= before,
-        format!("{before:?} became {after:?}"),
-    )
-}
-
-/// An extension by several leases reaches the store: nobody else gets the lock before it ends.
-async fn extended_lease_lasts_at_the_store(ctx: &Ctx) -> Outcome {
-    let (a, b) = ctx.locks().await?;
-    let guard = a.with_lease(Lease::fixed(ctx.ttl()))?.acquire().await?;
-    guard.extend(ctx.longest(ctx.ttl() * 4)).await?;
-    holds_alone(&guard, &b, ctx.longest(ctx.ttl() * 4)).await
-}
-
-/// The guard stands until a little before `lease` ends, and nobody else gets the lock before it is
-/// lost.
-async fn holds_alone(guard: &Guard, other: &Lock, lease: Duration) -> Outcome {
-    let end = Instant::now() + lease * 3 / 4;
-    while Instant::now() < end {
-        guard.check()?;
-        ensure(other.try_acquire().await?.is_none(), "two hold at once")?;
-        sleep(lease / 40).await;
-    }
-    let next = soon(other.acquire()).await??;
-    ensure(guard.check().is_err(), "two hold at once")?;
-    next.release().await?;
-    Ok(())
-}
-
-/// Two extensions at once: the shorter one, whichever comes first, does not undo the longer one.
-async fn longer_of_two_overlapping_extensions_wins(ctx: &Ctx) -> Outcome {
-    let ttl = ctx.ttl();
-    let long = ctx.longest(ttl * 4);
-    for swapped in [false, true] {
-        let (store, faults) = ctx.faulty_store().await?;
-        let name = ctx.name();
-        let lock = ctx.builder(store).build()?.lock(name.as_str())?;
-        let guard = lock.with_lease(Lease::fixed(ttl))?.acquire().await?;
-        let slow = Fault::SlowReply {
-            min: ttl / 8,
-            max: ttl / 8,
-        };
-        faults.inject(Rule::new(slow).on(Operation::Renew));
-        let (first, second) = if swapped {
-            (ttl + ttl / 2, long)
-        } else {
-            (long, ttl + ttl / 2)
-        };
-        let (first, second) = tokio::join!(guard.extend(first), guard.extend(second));
-        first?;
-        second?;
-        faults.heal();
-        let other = ctx.client().await?.lock(name)?;
-        holds_alone(&guard, &other, long).await?;
-    }
-    Ok(())
-}
-
-/// A guard that waited extends its lease before its first renewal, which takes nothing of that away.
-async fn pushed_grant_is_extended_before_its_first_renewal(ctx: &Ctx) -> Outcome {
-    let ttl = ctx.ttl();
-    let (a, b) = ctx.locks().await?;
-    let held = b.acquire().await?;
-    let waiter = acquire(&a.with_lease(Lease::fixed(ttl))?);
-    ctx.queued(&b, 1).await?;
-    held.release().await?;
-    let guard = waiter.soon().await??;
-    let long = ctx.longest(ttl * 4);
-    guard.extend(long).await?;
-    holds_alone(&guard, &b, long).await
-}
-
-/// An extension whose caller or whose reply is gone: the guard never stands beside another.
-async fn extension_that_is_cut_off_leaves_no_two_holders(ctx: &Ctx) -> Outcome {
-    let ttl = ctx.ttl();
-    for cancelled in [false, true] {
-        let (client, faults) = ctx.faulty().await?;
-        let lock = client.lock(ctx.name())?.with_lease(Lease::fixed(ttl))?;
-        let other = ctx.client().await?.lock(lock.name().as_str())?;
-        let guard = lock.acquire().await?;
-        let fault = if cancelled {
-            Fault::Hang
-        } else {
-            Fault::DropReply
-        };
-        faults.inject(Rule::new(fault).on(Operation::Renew));
-        let extension = timeout(ttl / 4, guard.extend(ctx.longest(ttl * 2))).await;
-        ensure(
-            !matches!(extension, Ok(Ok(()))),
-            "extended without an answer",
-        )?;
-        faults.black_hole();
-        while guard.check().is_ok() {
-            let next = other.try_acquire().await?;
-            ensure(next.is_none() || guard.check().is_err(), "two hold at once")?;
-            sleep(ttl / 40).await;
-        }
-        // The release of what is lost gets through again.
-        faults.heal();
-        soon(other.acquire()).await??.release().await?;
-    }
-    Ok(())
-}
-
 /// A guard that ends sooner leaves the lock held until its shortest hold time has passed, also when
 /// nothing more of its client reaches the store, unless the session or the process ends with it.
 async fn lock_is_kept_for_its_shortest_hold_time(ctx: &Ctx) -> Outcome {
@@ -264,17 +128,6 @@ async fn no_request_shortens_a_lease(ctx: &Ctx) -> Outcome {
     ensure(held_at(7).await?, "a renewal shortened it")?;
     store.release(&long).await?;
     Ok(())
-}
-
-/// What the keeper renews, nobody extends.
-async fn renewed_lease_is_not_extended_by_hand(ctx: &Ctx) -> Outcome {
-    let (a, _) = ctx.locks().await?;
-    let guard = a.acquire().await?;
-    let error = guard.extend(ctx.ttl()).await.err();
-    ensure(
-        matches!(error, Some(Error::Unsupported { .. })),
-        format!("{error:?}"),
-    )
 }
 
 /// Renewals that fail for a passing reason are repeated, and nothing is lost.

@@ -7,6 +7,7 @@ mod capabilities;
 mod cost;
 mod crash;
 mod exclusion;
+mod extend;
 mod fencing;
 mod history;
 mod lease;
@@ -29,6 +30,7 @@ pub fn all() -> Vec<Case> {
         queue::cases(),
         cancel::cases(),
         lease::cases(),
+        extend::cases(),
         loss::cases(),
         reentry::cases(),
         fencing::cases(),
