@@ -11,6 +11,7 @@
 //! loss, reentry, cancellation and retry.
 
 #![warn(clippy::large_futures)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attempt;
 pub mod backend;
