@@ -22,9 +22,14 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// | `file:/var/lib/lockkit`, `file:locks` | a directory of this machine, absolute or inside the working directory |
 /// | `sqlite:/var/lib/locks.db`, `sqlite:locks.db` | a file of SQLite, absolute or inside the working directory (feature `sqlite`) |
 /// | `postgres://user:password@host:5432/database` | a table of PostgreSQL (feature `postgres`); its own TLS options with feature `tls` |
-/// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss:` with TLS (feature `tls`), `redis+unix:///path` on a socket |
-/// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks:` with TLS (feature `tls`) |
-/// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path stands before the locks' keys; `etcds:` with TLS (feature `tls`) |
+/// | `mysql://user:password@host:3306/database` | a table of MySQL or MariaDB (feature `mysql`); its own TLS options with feature `tls` |
+/// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss://` with TLS (feature `tls`), `redis+unix:///path` on a socket |
+/// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks://` with TLS (feature `tls`) |
+/// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path stands before the locks' keys; `etcds://` with TLS (feature `tls`) |
+///
+/// `postgresql://`, `mariadb://`, `valkey://`, `valkeys://` and `unix://` are other names of these, and the SQL
+/// stores know the options of libpq and of MySQL's clients (`sslrootcert`, `ssl-mode`, `options` and more), so
+/// that a URL works as a hosting provider prints it.
 ///
 /// | option | meaning | default |
 /// |---|---|---|
