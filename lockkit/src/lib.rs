@@ -33,6 +33,9 @@
 //!
 //! `rediss`, `etcds`, `zks` and the TLS options of the SQL stores need the feature `tls`.
 //!
+//! What only one kind of store can do, such as work that is carried out only while a hold stands, is in
+//! `lockkit::etcd`, `lockkit::redis`, `lockkit::sql` and `lockkit::zk`.
+//!
 //! The [`manual`] says more: how locks fail, how to fence a write, how to choose a store, how to come from
 //! another lock, and when not to use one.
 //!
