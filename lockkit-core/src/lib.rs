@@ -41,6 +41,7 @@ mod owner;
 mod reaper;
 mod releasing;
 mod runtime;
+mod scope;
 mod sync;
 mod table;
 mod token;
