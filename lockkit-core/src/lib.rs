@@ -11,6 +11,7 @@
 //! loss, reentry, cancellation and retry.
 
 #![warn(clippy::large_futures)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attempt;
 pub mod backend;
@@ -40,6 +41,7 @@ mod owner;
 mod reaper;
 mod releasing;
 mod runtime;
+mod scope;
 mod sync;
 mod table;
 mod token;

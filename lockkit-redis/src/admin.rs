@@ -35,7 +35,7 @@ impl RedisStore {
         let token_ttl = self.link().token_ttl().to_string();
         let answer = self
             .link()
-            .step(step, &keys.all(&keys.gone("")), &[&token_ttl, ""])
+            .step(step, &keys.all(&keys.gone("")), &[token_ttl.as_str(), ""])
             .await?;
         let found = read(step, name, &Reply::from(answer))?;
         let state = match found.kind.as_str() {

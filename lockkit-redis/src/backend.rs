@@ -135,7 +135,7 @@ impl RedisStore {
                 &self.inner.steps.acquire,
                 &keys.all(&keys.gone(&me)),
                 &[
-                    &link.token_ttl().to_string(),
+                    link.token_ttl().to_string().as_str(),
                     &me,
                     &millis(ticket.ttl),
                     enqueue,

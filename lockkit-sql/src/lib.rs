@@ -1,5 +1,6 @@
 #![doc = include_str!("../docs.md")]
 #![warn(clippy::large_futures)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(any(feature = "mysql", feature = "postgres")),
     allow(

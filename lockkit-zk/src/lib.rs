@@ -1,5 +1,6 @@
 #![doc = include_str!("../docs.md")]
 #![warn(clippy::large_futures)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admin;
 mod attempt;

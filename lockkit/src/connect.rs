@@ -22,9 +22,14 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// | `file:/var/lib/lockkit`, `file:locks` | a directory of this machine, absolute or inside the working directory |
 /// | `sqlite:/var/lib/locks.db`, `sqlite:locks.db` | a file of SQLite, absolute or inside the working directory (feature `sqlite`) |
 /// | `postgres://user:password@host:5432/database` | a table of PostgreSQL (feature `postgres`); its own TLS options with feature `tls` |
-/// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss:` with TLS (feature `tls`), `redis+unix:///path` on a socket |
-/// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks:` with TLS (feature `tls`) |
-/// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path stands before the locks' keys; `etcds:` with TLS (feature `tls`) |
+/// | `mysql://user:password@host:3306/database` | a table of MySQL or MariaDB (feature `mysql`); its own TLS options with feature `tls` |
+/// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss://` with TLS (feature `tls`), `redis+unix:///path` on a socket |
+/// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks://` with TLS (feature `tls`) |
+/// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path stands before the locks' keys; `etcds://` with TLS (feature `tls`) |
+///
+/// `postgresql://`, `mariadb://`, `valkey://`, `valkeys://` and `unix://` are other names of these, and the SQL
+/// stores know the options of libpq and of MySQL's clients (`sslrootcert`, `ssl-mode`, `options` and more), so
+/// that a URL works as a hosting provider prints it.
 ///
 /// | option | meaning | default |
 /// |---|---|---|
@@ -34,10 +39,10 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// | `outage=30s` | how long opening, and an acquire without a limit, put up with a store that cannot be reached | 30 s |
 /// | `max_hold=1h` | the longest hold | none |
 /// | `poll=5ms..200ms` | `file:` `sqlite:` the pauses of waiters between two looks | as shown |
-/// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:` as its [own page](https://docs.rs/lockkit-redis) says | `fifo`, `push` |
-/// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores: as their [own page](https://docs.rs/lockkit-sql) says | |
-/// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:` as its [own page](https://docs.rs/lockkit-zk) says; `ttl` is the session's | as shown first |
-/// | `names=encoded` `raw`, `lease=session` `hold`, `token_base=0` and more | `etcd:` as its [own page](https://docs.rs/lockkit-etcd) says | `encoded`, `session` |
+/// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:`, described in `lockkit::redis` | `fifo`, `push` |
+/// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores, described in `lockkit::sql` | |
+/// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:`, described in `lockkit::zk`; `ttl` is the session's | as shown first |
+/// | `names=encoded` `raw`, `lease=session` `hold`, `token_base=0` and more | `etcd:`, described in `lockkit::etcd` | `encoded`, `session` |
 /// | `allow_network_fs=true` | `file:` accepts a network file system, for one machine | `false` |
 ///
 /// Durations are whole numbers with a unit: `us`, `ms`, `s`, `m`, `h`, `d`. The path and the values of

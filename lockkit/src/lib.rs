@@ -23,11 +23,18 @@
 //! | URL | feature | for |
 //! |---|---|---|
 //! | `memory:` | none | tests; one process; private to the client that opened it |
-//! | `file:/var/lib/lockkit` | none | the processes of one machine; works together with `flock(1)` |
+//! | `file:/var/lib/lockkit` | none | the processes of one machine (Unix); works together with `flock(1)` |
 //! | `sqlite:locks.db` | `sqlite` | the processes of one machine, where SQL tools should see the locks |
 //! | `postgres://host/database` | `postgres` | a fleet with PostgreSQL; transactions of its own tables can depend on a hold |
-//! | `redis://host/` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
-//! | `zk://host1,host2,host3/` | `zk` | a fleet with a ZooKeeper ensemble; works together with Curator, go-zookeeper and kazoo |
+//! | `mysql://host/database` | `mysql` | a fleet with MySQL or MariaDB; the same |
+//! | `redis://host/`, `rediss://host/`, `redis+unix:///path` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
+//! | `etcd://host:2379/`, `etcds://host:2379/` | `etcd` | a fleet with an etcd cluster; works together with `etcdctl lock` and Go's `concurrency` |
+//! | `zk://host1,host2,host3/`, `zks://host/` | `zk` | a fleet with a ZooKeeper ensemble; works together with Curator, go-zookeeper and kazoo |
+//!
+//! `rediss`, `etcds`, `zks` and the TLS options of the SQL stores need the feature `tls`.
+//!
+//! What only one kind of store can do, such as work that is carried out only while a hold stands, is in
+//! `lockkit::etcd`, `lockkit::redis`, `lockkit::sql` and `lockkit::zk`.
 //!
 //! The [`manual`] says more: how locks fail, how to fence a write, how to choose a store, how to come from
 //! another lock, and when not to use one.
@@ -36,6 +43,7 @@
 //! [`DistributedLock`] and give it to [`LockClient::new`].
 
 #![warn(clippy::large_futures)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod connect;
 pub mod manual;
@@ -43,21 +51,28 @@ mod stores;
 
 pub use connect::{Connect, builder, connect};
 #[cfg(unix)]
+#[doc(inline)]
 pub use lockkit_core::file;
+#[doc(inline)]
 pub use lockkit_core::{
     BackendError, Capabilities, ClientId, DistributedLock, EndsBy, Error, FencingToken, Guard,
     HolderId, InvalidHolderId, InvalidName, InvalidToken, Lease, Lock, LockClient,
     LockClientBuilder, LockName, LossReason, Modes, Outcome, Owner, PollRange, Queueing, Result,
     TtlOf, Waiting,
 };
+#[doc(inline)]
 pub use lockkit_core::{backend, clock, memory, url, wrap};
 #[cfg(feature = "etcd")]
+#[doc(inline)]
 pub use lockkit_etcd as etcd;
 #[cfg(feature = "redis")]
+#[doc(inline)]
 pub use lockkit_redis as redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[doc(inline)]
 pub use lockkit_sql as sql;
 #[cfg(feature = "zk")]
+#[doc(inline)]
 pub use lockkit_zk as zk;
 
 /// The example of the README, compiled and run.

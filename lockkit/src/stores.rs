@@ -10,7 +10,7 @@ use lockkit_core::{DistributedLock, Error, Outcome, Result, backoff};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Every scheme of the grammar and the Cargo feature that brings its store; `None` for those that
-/// are always there.
+/// are always there. `cargo x tidy` looks for each of them in the tables of the documentation.
 const SCHEMES: &[(&str, Option<&str>)] = &[
     ("memory", None),
     ("file", None),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
-use crate::{api, fetch, setup, steps, tidy};
+use crate::{api, fetch, release, setup, steps, tidy};
 
 /// How a step ended that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,9 +41,24 @@ const STEPS: &[Step] = &[
         run: tidy::run,
     },
     Step {
+        name: "deny",
+        what: "licences and sources of the dependencies, by deny.toml",
+        run: release::deny,
+    },
+    Step {
+        name: "package",
+        what: "each crate packs, with licences and a readme",
+        run: release::package,
+    },
+    Step {
         name: "clippy",
         what: "no warnings: the workspace, and each crate alone",
         run: steps::clippy,
+    },
+    Step {
+        name: "msrv",
+        what: "the oldest compilers that the crates declare",
+        run: release::msrv,
     },
     Step {
         name: "docs",

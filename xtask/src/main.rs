@@ -9,6 +9,7 @@
 mod api;
 mod ci;
 mod fetch;
+mod release;
 mod setup;
 mod steps;
 mod tidy;

@@ -72,6 +72,16 @@ impl<'a> Crate<'a> {
         self.0.publish.as_ref().is_none_or(|list| !list.is_empty())
     }
 
+    /// The oldest compiler that it declares, as a toolchain is called: `1.89`.
+    pub(crate) fn rust_version(&self) -> Option<String> {
+        let version = self.0.rust_version.as_ref()?;
+        Some(format!("{}.{}", version.major, version.minor))
+    }
+
+    pub(crate) fn has_readme(&self) -> bool {
+        self.0.readme.is_some()
+    }
+
     /// Whether others build on it.
     pub(crate) fn is_public_library(&self) -> bool {
         self.is_published() && self.has(&TargetKind::Lib)

@@ -6,17 +6,26 @@
 use std::time::Duration;
 
 use lockkit::memory::MemoryStore;
-use lockkit::{Lock, LockClient};
+use lockkit::{Error, Lock, LockClient};
 use lockkit_examples::Outcome;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// Whoever has the lock does the work, until the hold is lost or there is no more to do; then it stands
-/// in line again. The loop never ends by itself.
+/// in line again. The loop ends with the client and with nothing else: when the store was away for longer
+/// than `outage`, `acquire` returns an error, and the task must outlive that too.
 async fn serve(name: &'static str, lock: Lock, done: mpsc::Sender<(&'static str, u64)>) -> Outcome {
     loop {
-        let guard = lock.acquire().await?;
+        let guard = match lock.acquire().await {
+            Ok(guard) => guard,
+            Err(Error::Shutdown) => return Ok(()),
+            Err(error) => {
+                println!("{name} waits: {error}");
+                sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
         let token = guard.token().get();
         // Dropped at the moment the hold is lost, between two awaits of the work.
         let work = guard.protect(work(name, token, &done)).await;

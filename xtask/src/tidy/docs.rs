@@ -20,10 +20,52 @@ pub(super) fn check(root: &Path, documents: &[File], sources: &[File]) -> Vec<Fi
         return found;
     };
     found.extend(check_complete(map, sources));
+    found.extend(check_schemes(sources));
     found.extend(check_cases(map, |case| {
         sources.iter().any(|file| holds_case(file, case))
     }));
     found
+}
+
+/// The schemes of the facade stand in this list.
+const SCHEMES: &str = "lockkit/src/stores.rs";
+/// The tables in which users look for a store.
+const TABLES: &[&str] = &["lockkit/src/lib.rs", "lockkit/src/connect.rs"];
+
+/// Every scheme that can be used stands in each table.
+fn check_schemes(sources: &[File]) -> Vec<Finding> {
+    let file = |path: &str| sources.iter().find(|file| file.path == path);
+    let text = file(SCHEMES).map_or("", |file| &file.text);
+    let list = |name: &str| {
+        let start = text.split(&format!("const {name}: ")).nth(1);
+        start.and_then(|rest| rest.split("];").next()).unwrap_or("")
+    };
+    let absent: Vec<_> = quoted(list("NOT_YET")).collect();
+    let schemes = list("SCHEMES")
+        .lines()
+        .filter_map(|line| quoted(line).next());
+    let schemes: Vec<_> = schemes.filter(|scheme| !absent.contains(scheme)).collect();
+    let mut found = Vec::new();
+    if schemes.is_empty() {
+        found.push(Finding::fault(SCHEMES, 1, "its schemes are not found"));
+    }
+    for table in TABLES.iter().filter_map(|path| file(path)) {
+        let rows = table.text.lines().filter(|line| line.contains("| `"));
+        let rows: Vec<_> = rows.collect();
+        for scheme in &schemes {
+            let named = format!("`{scheme}:");
+            if !rows.iter().any(|row| row.contains(&named)) {
+                let what = format!("no table names the scheme `{scheme}`");
+                found.push(Finding::fault(&table.path, 1, what));
+            }
+        }
+    }
+    found
+}
+
+/// The texts in double quotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('"').skip(1).step_by(2)
 }
 
 /// Every path in backticks and every relative link leads somewhere.
@@ -177,6 +219,28 @@ mod tests {
         };
         assert!(holds_case(&file, "names::emoji") && holds_case(&file, "emoji"));
         assert!(!holds_case(&file, "tokens::emoji") && !holds_case(&file, "names::emo"));
+    }
+
+    #[test]
+    fn a_scheme_that_a_table_leaves_out_is_found() {
+        let file = |path: &str, text: &str| File {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        };
+        let list = "const SCHEMES: &[(&str, Option<&str>)] = &[\n(\"zk\", Some(\"x\")),\n(\"old\", None),\n];\n\
+                    const NOT_YET: &[&str] = &[\"old\"];\n";
+        let sources = |table: &str| {
+            let full = "/// | `zk://host` | a store |\n";
+            [
+                file(SCHEMES, list),
+                file(TABLES[0], full),
+                file(TABLES[1], table),
+            ]
+        };
+        assert_eq!(check_schemes(&sources("/// | `x`, `zk://h` | it |\n")), []);
+        let expected = Finding::fault(TABLES[1], 1, "no table names the scheme `zk`");
+        assert_eq!(check_schemes(&sources("`zk://h` is a URL\n")), [expected]);
+        assert_eq!(check_schemes(&[]).len(), 1);
     }
 
     #[test]
