@@ -6,17 +6,25 @@
 use std::time::Duration;
 
 use lockkit::memory::MemoryStore;
-use lockkit::{Lock, LockClient};
+use lockkit::{Error, Lock, LockClient};
 use lockkit_examples::Outcome;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 
 /// Whoever has the lock does the work, until the hold is lost or there is no more to do; then it stands
-/// in line again. The loop never ends by itself.
+/// in line again. The loop ends with the client, and outlives a store that is away for hours.
 async fn serve(name: &'static str, lock: Lock, done: mpsc::Sender<(&'static str, u64)>) -> Outcome {
     loop {
-        let guard = lock.acquire().await?;
+        let guard = match lock.acquire().await {
+            Ok(guard) => guard,
+            Err(Error::Shutdown) => return Ok(()),
+            Err(error) => {
+                println!("{name} waits: {error}");
+                sleep(Duration::from_secs(5)).await;
+                continue;
+            }
+        };
         let token = guard.token().get();
         // Dropped at the moment the hold is lost, between two awaits of the work.
         let work = guard.protect(work(name, token, &done)).await;
@@ -32,7 +40,7 @@ async fn serve(name: &'static str, lock: Lock, done: mpsc::Sender<(&'static str,
 async fn work(name: &'static str, token: u64, done: &mpsc::Sender<(&'static str, u64)>) -> Outcome {
     for _ in 0..3 {
         done.send((name, token)).await?;
-        sleep_until(Instant::now() + Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
     }
     Ok(())
 }
