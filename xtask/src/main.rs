@@ -10,6 +10,7 @@ mod api;
 mod ci;
 mod fetch;
 mod release;
+mod mutants;
 mod setup;
 mod steps;
 mod tidy;
@@ -52,6 +53,13 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
+    /// Run the tests against broken variants of the product, which they must notice
+    Mutants {
+        /// Those that cargo-mutants makes of FILE, such as `hold/state`, or of all files of core that
+        /// decide; without this, those that were made by hand
+        #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "")]
+        made: Option<String>,
+    },
     /// Write the measured tables of the manual from the figures that measurements have left
     Tables,
     /// Check the rules of layout and that the documents name things that exist
@@ -82,6 +90,8 @@ fn run(task: &Task) -> Result<()> {
             }
             Ok(())
         }
+        Task::Mutants { made: Some(file) } => mutants::made(&workspace, file),
+        Task::Mutants { made: None } => mutants::by_hand(&workspace),
         Task::Tables => steps::tables(&workspace),
         Task::Tidy => tidy::run(&workspace).map(drop),
     }

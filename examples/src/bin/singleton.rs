@@ -41,7 +41,7 @@ async fn serve(name: &'static str, lock: Lock, done: mpsc::Sender<(&'static str,
 async fn work(name: &'static str, token: u64, done: &mpsc::Sender<(&'static str, u64)>) -> Outcome {
     for _ in 0..3 {
         done.send((name, token)).await?;
-        sleep_until(Instant::now() + Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
     }
     Ok(())
 }
