@@ -15,8 +15,8 @@ use lockkit_core::clock::Moment;
 use lockkit_core::{HolderId, LossReason};
 use tokio::sync::Notify;
 
-use self::place::Place;
 pub(crate) use self::near::NEEDED;
+use self::place::Place;
 pub(crate) use self::verdict::token;
 use self::view::View;
 pub(crate) use self::views::{Asking, Reading};

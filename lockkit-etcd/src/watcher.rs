@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    EventType, GetOptions, SortOrder, SortTarget, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse,
-    WatchResponseStream,
+    EventType, GetOptions, SortOrder, SortTarget, WatchFilterType, WatchOptions,
+    WatchRequestSender, WatchResponse, WatchResponseStream,
 };
 use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};

@@ -34,7 +34,7 @@ use crate::stores;
 /// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:` as its [own page](https://docs.rs/lockkit-redis) says | `fifo`, `push` |
 /// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores: as their [own page](https://docs.rs/lockkit-sql) says | |
 /// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:` as its [own page](https://docs.rs/lockkit-zk) says; `ttl` is the session's | as shown first |
-/// | `names=encoded` `raw`, `lease=session` `hold`, `token_base=0` and more | `etcd:` as its [own page](https://docs.rs/lockkit-etcd) says | `encoded`, `session` |
+/// | `names=encoded` `raw`, `token_base=0` and more | `etcd:` as its [own page](https://docs.rs/lockkit-etcd) says | `encoded` |
 /// | `allow_network_fs=true` | `file:` accepts a network file system, for one machine | `false` |
 ///
 /// Durations are whole numbers with a unit: `us`, `ms`, `s`, `m`, `h`, `d`. The path and the values of

@@ -112,7 +112,11 @@ pub(crate) async fn acquires_that_are_dropped_leave_nothing_behind_cut_connectio
 pub(crate) async fn streams_that_end_at_once_are_reopened_ever_more_slowly() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let proxy = proxy(&cluster).await?;
-    let held = client(&cluster, LONG).await?.lock("jobs")?.acquire().await?;
+    let held = client(&cluster, LONG)
+        .await?
+        .lock("jobs")?
+        .acquire()
+        .await?;
     let waiting = behind(&proxy).await?.lock("jobs")?;
     let waiter = acquire(&waiting);
     contenders(&mut cluster.client().await?, 2).await?;
