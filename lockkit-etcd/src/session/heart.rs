@@ -60,7 +60,7 @@ impl Heart {
             if askers.is_empty() && !active {
                 continue;
             }
-            let (outcome, unclaimed) = match self.beat().await {
+            let (outcome, unclaimed) = match Box::pin(self.beat()).await {
                 Ok(unclaimed) => (Ok(()), unclaimed),
                 Err(Failed::LeaseGone) => {
                     self.shared.lock().phase = Phase::Ended;
