@@ -179,7 +179,7 @@ impl EtcdStore {
             ..
         } = &*self.inner;
         if let Some(at) = desk.standing(ticket.holder) {
-            at.session.touch();
+            at.session.touch(at.created.is_none());
             return Ok(at);
         }
         let directory = layout.directory(&ticket.name);
@@ -187,7 +187,7 @@ impl EtcdStore {
             let session = sessions.take(ticket.ttl).await?;
             match desk.enter(ticket, &session, &directory) {
                 Ok(at) => {
-                    at.session.touch();
+                    at.session.touch(true);
                     return Ok(at);
                 }
                 Err(Refused::Ended) => {}

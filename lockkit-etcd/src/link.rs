@@ -20,8 +20,8 @@ use crate::error::{Failed, Verdict, fault, judge, of};
 #[cfg(feature = "mutants")]
 use crate::mutant::When;
 
-/// Servers close connections that are pinged more often than every five seconds.
-const PING: Duration = Duration::from_secs(6);
+/// For connections that are silent; whoever waits keeps a session alive on them, more often than this.
+const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(2);
 
 /// The store's end of the connections.

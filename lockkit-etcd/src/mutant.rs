@@ -91,6 +91,7 @@ impl Broken {
 /// The moment at which an obstacle meets a request.
 #[cfg(feature = "mutants")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum When {
     /// It is about to be written.
     Before,

@@ -42,6 +42,8 @@ pub(crate) struct Session {
 const ACTIVE: u32 = 2;
 /// How much of a lease is between two beats.
 const BEAT: u32 = 5;
+/// The same where nothing is held.
+const IDLE_BEAT: u32 = 2;
 /// How much of a lease is between a beat that failed and the next.
 const RETRY: u32 = 20;
 /// How much of a lease has passed when an attempt asks for a beat, so that grants are young.
@@ -143,6 +145,7 @@ impl Session {
             desk: plan.desk,
             runtime: plan.runtime.clone(),
             sweeping: None,
+            keeping: None,
         };
         // Detached: it ends with the session.
         drop(plan.runtime.spawn(task.run(asked)));
@@ -251,11 +254,11 @@ impl Session {
         age < self.shared.ttl / part
     }
 
-    /// An attempt stands on it: beats go on for a while, and one is asked for if the last one was some
-    /// time ago. Nobody waits for it.
-    pub(crate) fn touch(&self) {
+    /// An attempt stands on it: beats go on for a while. For a `new` key one is asked for if the last one
+    /// was some time ago; nobody waits for it.
+    pub(crate) fn touch(&self, new: bool) {
         self.shared.lock().active_until = Instant::now() + self.shared.ttl / ACTIVE;
-        if !self.confirmed_within(YOUNG) {
+        if new && !self.confirmed_within(YOUNG) {
             drop(self.ask());
         }
     }

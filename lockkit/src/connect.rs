@@ -42,7 +42,7 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:`, described in `lockkit::redis` | `fifo`, `push` |
 /// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores, described in `lockkit::sql` | |
 /// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:`, described in `lockkit::zk`; `ttl` is the session's | as shown first |
-/// | `names=encoded` `raw`, `lease=session` `hold`, `token_base=0` and more | `etcd:`, described in `lockkit::etcd` | `encoded`, `session` |
+/// | `names=encoded` `raw`, `token_base=0` and more | `etcd:`, described in `lockkit::etcd` | `encoded` |
 /// | `allow_network_fs=true` | `file:` accepts a network file system, for one machine | `false` |
 ///
 /// Durations are whole numbers with a unit: `us`, `ms`, `s`, `m`, `h`, `d`. The path and the values of

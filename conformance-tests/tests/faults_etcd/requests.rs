@@ -161,23 +161,49 @@ async fn release(store: &EtcdStore, ticket: &Ticket) -> Outcome {
     last
 }
 
+/// A store with a request that fails once the fault is armed.
+async fn failing(
+    cluster: &EtcdCluster,
+    fault: &Arc<Fault>,
+    (status, when): (Status, When),
+) -> Outcome<EtcdStore> {
+    let fault = Arc::clone(fault);
+    let store = builder(&cluster.ports()).obstacle(move |_, now| {
+        let strikes = now == when && fault.strikes();
+        Box::pin(async move { if strikes { Err(status) } else { Ok(()) } })
+    });
+    Ok(store.connect().await?)
+}
+
+/// Whatever is left of a step keeps others out for a ttl at most, and nothing waits behind it.
+async fn others_are_served(asker: &mut Client, other: &EtcdStore, name: &str) -> Outcome {
+    let next = ticket(name, LONG)?;
+    let end = Instant::now() + TTL + Duration::from_secs(1);
+    while !matches!(other.attempt(&next).await?, Attempt::Granted(_)) {
+        if Instant::now() > end {
+            let all = keys(asker).await?;
+            return Err(Failure::new(format!("others are kept out: {all:?}")));
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    other.release(&next).await?;
+    until("nothing is left", async || {
+        let all = keys(asker).await?;
+        Ok(!all.iter().any(|key| key.contains(&format!("/{name}/"))))
+    })
+    .await
+}
+
 /// The request with the number `at` fails in a step. Tells whether there was one.
 async fn fails(
     cluster: &EtcdCluster,
     asker: &mut Client,
     other: &EtcdStore,
     name: &str,
-    (step, at, status, when): (Step, usize, Status, When),
+    (step, at, failure): (Step, usize, (Status, When)),
 ) -> Outcome<bool> {
     let fault = Arc::new(Fault::default());
-    let armed = Arc::clone(&fault);
-    let store = builder(&cluster.ports())
-        .obstacle(move |_, now| {
-            let strikes = now == when && armed.strikes();
-            Box::pin(async move { if strikes { Err(status) } else { Ok(()) } })
-        })
-        .connect()
-        .await?;
+    let store = failing(cluster, &fault, failure).await?;
     // Whatever is left on its session stays for as long as this does.
     let kept = client_of(&store, TTL)?;
     let kept = match step {
@@ -206,32 +232,16 @@ async fn fails(
     if step.is_behind() {
         other.release(&holder).await?;
     }
-    // The one after it: whatever is left of the step keeps it out for a ttl at most.
-    let next = self::ticket(name, LONG)?;
-    let end = Instant::now() + TTL + Duration::from_secs(1);
-    while !matches!(other.attempt(&next).await?, Attempt::Granted(_)) {
-        if Instant::now() > end {
-            let all = keys(asker).await?;
-            let failure = Failure::new(format!(
-                "{step:?}: request {at}, {when:?}: {status:?}: {answer:?} keeps others out: {all:?}"
-            ));
-            return Err(failure);
-        }
-        sleep(Duration::from_millis(10)).await;
+    if let Err(failed) = others_are_served(asker, other, name).await {
+        let why = format!("{step:?}: request {at}: {failure:?}: {answer:?}: {failed}");
+        return Err(Failure::new(why));
     }
-    other.release(&next).await?;
-    // Nor does anything wait behind it.
-    until("nothing is left", async || {
-        let all = keys(asker).await?;
-        Ok(!all.iter().any(|key| key.contains(&format!("/{name}/"))))
-    })
-    .await?;
     if let Some(kept) = kept {
         within(SOON, kept.release()).await??;
     }
     ensure(
         store.counts().tickets == 0,
-        format!("{step:?}: {status:?}: a ticket is kept"),
+        format!("{step:?}: {failure:?}: a ticket is kept"),
     )?;
     Ok(struck)
 }
@@ -242,11 +252,11 @@ pub(crate) async fn no_failure_within_a_step_keeps_others_out() -> Outcome {
     let mut asker = cluster.client().await?;
     let other = builder(&cluster.ports()).connect().await?;
     let mut met = BTreeSet::new();
-    for (number, (status, when)) in failures().into_iter().enumerate() {
+    for (number, failure) in failures().into_iter().enumerate() {
         for step in STEPS {
             for at in 1.. {
                 let name = format!("{step:?}-{number}-{at}");
-                let failing = (step, at, status, when);
+                let failing = (step, at, failure);
                 if !fails(&cluster, &mut asker, &other, &name, failing).await? {
                     break;
                 }

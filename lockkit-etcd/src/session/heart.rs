@@ -2,15 +2,19 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use etcd_client::{GetOptions, LeaseTimeToLiveOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{
+    GetOptions, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions, Txn, TxnOp,
+    TxnOpResponse,
+};
 use lockkit_core::LossReason;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Answer, BEAT, PAGE, Phase, RETRY, Shared};
+use super::{Answer, BEAT, IDLE_BEAT, PAGE, Phase, RETRY, Shared};
 use crate::desk::Desk;
 use crate::error::Failed;
 use crate::link::Link;
@@ -23,6 +27,8 @@ pub(super) struct Heart {
     pub(super) runtime: Handle,
     /// Deletes keys that no ticket claims.
     pub(super) sweeping: Option<JoinHandle<()>>,
+    /// The stream of the last keep-alive: another one on it is cheaper for the server than a new stream.
+    pub(super) keeping: Option<(LeaseKeeper, LeaseKeepAliveStream)>,
 }
 
 impl Heart {
@@ -49,12 +55,12 @@ impl Heart {
             if self.is_unused() {
                 break;
             }
-            next = Instant::now() + self.shared.ttl / BEAT;
+            next = Instant::now() + self.shared.ttl / self.pace();
             let active = self.shared.lock().active_until > Instant::now();
             if askers.is_empty() && !active {
                 continue;
             }
-            let (outcome, unclaimed) = match self.beat().await {
+            let (outcome, unclaimed) = match Box::pin(self.beat()).await {
                 Ok(unclaimed) => (Ok(()), unclaimed),
                 Err(Failed::LeaseGone) => {
                     self.shared.lock().phase = Phase::Ended;
@@ -83,6 +89,14 @@ impl Heart {
         drop(revoked.await);
     }
 
+    /// How much of a lease is between two beats: more where nothing is held that could be lost.
+    fn pace(&self) -> u32 {
+        match self.desk.held(self.shared.lease).is_empty() {
+            true => IDLE_BEAT,
+            false => BEAT,
+        }
+    }
+
     /// Whether nobody has needed the session for a while; then nobody gets it any more.
     fn is_unused(&self) -> bool {
         let mut state = self.shared.lock();
@@ -95,23 +109,21 @@ impl Heart {
 
     /// One keep-alive, and one look at the keys where there are holds, or there is doubt. Answers the keys
     /// that no ticket claims.
-    async fn beat(&self) -> Result<Vec<Vec<u8>>, Failed> {
+    async fn beat(&mut self) -> Result<Vec<Vec<u8>>, Failed> {
         let lease = self.shared.lease;
         let limit = self.link.request_timeout().min(self.shared.ttl / 4);
         let held = self.desk.held(lease);
         let sent = self.shared.clock.now();
-        let kept = self.link.ask("renew", limit, |client| async move {
-            // The first message of the stream is the keep-alive; one that has ended is an error.
-            client.lease_client().keep_alive(lease).await.map(drop)
-        });
-        let looked = self.link.ask("renew", limit, |client| async move {
+        let looks = !held.is_empty() || self.shared.lock().doubtful;
+        let link = Arc::clone(&self.link);
+        let kept = self.keep_alive(limit);
+        let looked = link.ask("renew", limit, |client| async move {
             let options = LeaseTimeToLiveOptions::new().with_keys();
             client
                 .lease_client()
                 .time_to_live(lease, Some(options))
                 .await
         });
-        let looks = !held.is_empty() || self.shared.lock().doubtful;
         let (kept, looked) = if looks {
             tokio::join!(kept, async { looked.await.map(Some) })
         } else {
@@ -142,6 +154,30 @@ impl Heart {
         }
         self.shared.confirmed(sent);
         Ok(self.desk.unclaimed(&self.shared, lease, looked.keys()))
+    }
+
+    async fn keep_alive(&mut self, limit: Duration) -> Result<(), Failed> {
+        let lease = self.shared.lease;
+        if let Some((mut keeper, mut answers)) = self.keeping.take() {
+            let again = async {
+                keeper.keep_alive().await?;
+                answers.message().await
+            };
+            if let Ok(Ok(Some(answer))) = timeout(limit / 2, again).await {
+                if answer.ttl() <= 0 {
+                    return Err(Failed::LeaseGone);
+                }
+                self.keeping = Some((keeper, answers));
+                return Ok(());
+            }
+            // The stream has ended, or its connection is dead.
+        }
+        let opened = self.link.ask("renew", limit, |client| async move {
+            // The first message of the stream is a keep-alive; a lease that has ended is an error.
+            client.lease_client().keep_alive(lease).await
+        });
+        self.keeping = Some(opened.await?);
+        Ok(())
     }
 
     /// Whether each key is there.
