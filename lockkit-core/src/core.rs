@@ -188,7 +188,13 @@ impl Core {
         let ttl = lease.ttl();
         // Where the session's lease counts, the client alone ends a fixed lease, at any later time.
         let bounded = ttl_of == TtlOf::PerHold || matches!(lease, Lease::Renewed { .. });
-        let what = if ttl < min || (bounded && ttl > max) {
+        let what = if min == max && ttl != max && (ttl < min || bounded) {
+            format!(
+                "a lease of {ttl:?}: the session of the {} store lasts {max:?}; set `ttl=` in its URL, or the \
+                 lease before it is opened, within what its servers grant",
+                self.store.backend()
+            )
+        } else if ttl < min || (bounded && ttl > max) {
             format!(
                 "a lease of {ttl:?}: the {} store does {min:?} to {max:?}",
                 self.store.backend()

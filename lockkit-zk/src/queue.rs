@@ -9,8 +9,6 @@ use crate::keys;
 /// From this number on the numbers of a queue are no order: past the last one of 32 bits the server
 /// gives the same again and again, or goes on below zero.
 const CLIFF: i32 = i32::MAX - (1 << 20);
-/// From this number on a queue that is empty is removed with its node, so that the next begins at zero.
-pub(crate) const AGED: i32 = 1 << 30;
 
 /// Those who stand in the queue, in their order: the first holds the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
