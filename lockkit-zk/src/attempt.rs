@@ -1,5 +1,6 @@
 //! Taking a place in the queue of a lock, finding it again after a lost answer, and leaving it.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +11,8 @@ use zookeeper_client::{CreateMode, Error};
 
 use crate::backend::Inner;
 use crate::error::{fault, of_request, outcome};
-use crate::keys;
 use crate::places::{Node, Place, Turn};
-use crate::queue::{AGED, Queue};
+use crate::queue::Queue;
 use crate::session::{Session, options};
 
 /// After this time nothing is on its way any more.
@@ -36,7 +36,10 @@ impl Inner {
             return Err(released());
         }
         let known = self.places.of(ticket.holder);
-        let answer = self.attempt_in_turn(ticket, known).await;
+        let answer = match self.attempt_in_turn(ticket, known).await {
+            Err(error) => Err(self.of_step(ticket, error).await),
+            answer => answer,
+        };
         // What answers like these leave nothing behind, and the client forgets the ticket.
         let forgets = match &answer {
             Ok(Attempt::Held { .. }) => !ticket.enqueue,
@@ -47,6 +50,22 @@ impl Inner {
             self.places.leave(ticket.holder);
         }
         answer
+    }
+
+    /// The error of a step one of whose requests failed: while its node may stand, the step may have been
+    /// carried out, whatever that request was answered.
+    async fn of_step(&self, ticket: &Ticket, error: BackendError) -> BackendError {
+        let Some(place) = self.places.of(ticket.holder) else {
+            return error;
+        };
+        // What is refused for good is told at once, and then nothing may stand.
+        let refused = error.outcome() == Outcome::Rejected && place.node.is_some();
+        if refused && self.delete_own("attempt", &place).await.is_ok() {
+            self.places.put(ticket.holder, None);
+            return error;
+        }
+        let why = error.source().map(ToString::to_string);
+        fault("attempt", Outcome::Indeterminate, why.unwrap_or_default())
     }
 
     async fn attempt_in_turn(
@@ -67,6 +86,9 @@ impl Inner {
     }
 
     async fn take(&self, ticket: &Ticket, place: &mut Place) -> Result<Attempt, BackendError> {
+        if still_waits(place).await? {
+            return Ok(Attempt::held());
+        }
         let mut step = if place.node.is_some() || place.unsure {
             self.find_again(ticket, place).await?
         } else if ticket.enqueue {
@@ -75,7 +97,7 @@ impl Inner {
             // A try makes a node only where it seems to be the first.
             let queue = synced(place, "attempt").await?;
             if !queue.is_empty() {
-                return Ok(held(queue.nodes().len() - 1));
+                return Ok(Attempt::held());
             }
             Step::Absent
         };
@@ -97,13 +119,13 @@ impl Inner {
                 let (near, far) = queue.before(ahead);
                 place.before = Some((near.map(str::to_owned), far.map(str::to_owned)));
                 self.places.put(ticket.holder, Some(place.clone()));
-                Ok(held(ahead))
+                Ok(Attempt::held())
             }
-            (Some(ahead), _) => {
+            (Some(_), _) => {
                 // Somebody was faster. A try leaves nothing behind.
                 self.delete_own("attempt", place).await?;
                 self.places.forget(ticket.holder);
-                Ok(held(ahead))
+                Ok(Attempt::held())
             }
             (None, _) => Err(vanished()),
         }
@@ -128,8 +150,9 @@ impl Inner {
             self.places.put(ticket.holder, Some(place.clone()));
             return Ok(Step::Stands(queue));
         }
-        // The session's requests are carried out in order, and those of a lost connection not after
-        // those of the next one: nothing that was handed over before can still make that node.
+        if place.unsure {
+            self.look_again(place);
+        }
         *place = self.new_place(ticket, &place.session);
         Ok(Step::Absent)
     }
@@ -144,8 +167,7 @@ impl Inner {
         let (created, sent, children) = loop {
             // Before it is handed over, so that a caller who gives up now is not forgotten.
             place.unsure = true;
-            let known = self.places.put(ticket.holder, Some(place.clone()));
-            if !known || self.is_gone(ticket) {
+            if self.is_gone(ticket) || !self.places.put(ticket.holder, Some(place.clone())) {
                 return Err(released());
             }
             let sent = session.now();
@@ -153,17 +175,16 @@ impl Inner {
             let list = client.list_children(&place.dir);
             match create.await {
                 Ok(created) => break (created, sent, list),
-                Err(Error::NoNode) if makes < MAKES => {
-                    makes += 1;
-                    place.unsure = false;
-                    let done = session.make(&place.dir, self.access).await;
-                    done.map_err(|error| of_request("attempt", &error))?;
-                }
                 Err(error) => {
                     place.unsure = outcome(&error) == Outcome::Indeterminate;
                     self.places
                         .put(ticket.holder, place.unsure.then(|| place.clone()));
-                    return Err(of_request("attempt", &error));
+                    if error != Error::NoNode || makes == MAKES {
+                        return Err(of_request("attempt", &error));
+                    }
+                    makes += 1;
+                    let done = session.make(&place.dir, self.access).await;
+                    done.map_err(|error| of_request("attempt", &error))?;
                 }
             }
         };
@@ -222,7 +243,7 @@ impl Inner {
         })
     }
 
-    /// Looks once more, a while after a release that found no node, and deletes what no ticket claims.
+    /// Deletes, a while after a create without an answer was not found, the node that it made since.
     ///
     /// A server refuses what comes late on a connection that was replaced, but one that stalls between
     /// reading a request and queueing it can let the request pass those of the next connection. The
@@ -232,16 +253,16 @@ impl Inner {
         let session = Arc::downgrade(&place.session);
         let (dir, prefix) = (place.dir.clone(), place.prefix.clone());
         self.sessions.spawn(async move {
-            sleep(LATE).await;
-            let Some(session) = session.upgrade() else {
-                return;
-            };
-            let place = Place::new(session, dir, prefix);
-            if let Ok(queue) = synced(&place, "release").await
-                && let Some(node) = queue.find(&place.prefix)
-            {
-                let deleted = place.session.client().delete(&place.path(node), None);
-                drop(deleted.await);
+            loop {
+                sleep(LATE).await;
+                let session = session.upgrade().filter(|session| !session.has_ended());
+                let Some(session) = session else { return };
+                if delete_late(Place::new(session, dir.clone(), prefix.clone()))
+                    .await
+                    .is_ok()
+                {
+                    return;
+                }
             }
         });
     }
@@ -263,14 +284,6 @@ impl Inner {
             Err(error) => return Err(of_request(operation, &error)),
         };
         place.session.acknowledge(sent);
-        let number = place
-            .node
-            .as_ref()
-            .and_then(|node| keys::number(&node.name));
-        if number.is_some_and(|number| !(0..AGED).contains(&number)) {
-            // Fails while somebody stands in the queue. Nobody waits for the answer.
-            drop(client.delete(&place.dir, None));
-        }
         Ok(deleted)
     }
 
@@ -291,6 +304,19 @@ impl Inner {
     }
 }
 
+async fn delete_late(place: Place) -> Result<(), BackendError> {
+    place.session.connected("release").await?;
+    let queue = synced(&place, "release").await?;
+    let Some(node) = queue.find(&place.prefix) else {
+        return Ok(());
+    };
+    let deleted = place.session.client().delete(&place.path(node), None).await;
+    match deleted {
+        Ok(()) | Err(Error::NoNode) => Ok(()),
+        Err(error) => Err(of_request("release", &error)),
+    }
+}
+
 /// The queue as the leader knows it: whatever was handed over before is seen.
 async fn synced(place: &Place, operation: &'static str) -> Result<Queue, BackendError> {
     let session = &place.session;
@@ -304,12 +330,28 @@ async fn synced(place: &Place, operation: &'static str) -> Result<Queue, Backend
     Ok(queue.unwrap_or_default())
 }
 
-fn held(ahead: usize) -> Attempt {
-    let mut held = Attempt::held();
-    if let Attempt::Held { ahead: place, .. } = &mut held {
-        *place = u32::try_from(ahead).ok();
+/// Whether a waiter's node and the one before it are still there. Then nobody needs to list the queue,
+/// which is what many waiters cost.
+async fn still_waits(place: &Place) -> Result<bool, BackendError> {
+    let (false, Some(own), Some((Some(near), _))) =
+        (place.granted, place.own_path(), &place.before)
+    else {
+        return Ok(false);
+    };
+    let session = &place.session;
+    let client = session.client();
+    let sent = session.now();
+    let sync = client.sync("/");
+    let stats = [own, place.path(near)].map(|path| client.check_stat(&path));
+    let failed = |error| of_request("attempt", &error);
+    sync.await.map_err(failed)?;
+    session.acknowledge(sent);
+    for stat in stats {
+        if stat.await.map_err(failed)?.is_none() {
+            return Ok(false);
+        }
     }
-    held
+    Ok(true)
 }
 
 fn released() -> BackendError {

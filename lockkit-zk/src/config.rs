@@ -108,7 +108,7 @@ impl ZkStoreBuilder {
             names: Names::Encoded,
             dialect: Dialect::Curator,
             session: Duration::from_secs(30),
-            recheck: Duration::from_secs(3),
+            recheck: Duration::from_secs(15),
             token_base: 0,
             connect_timeout: Duration::from_secs(5),
             user: None,
@@ -156,7 +156,7 @@ impl ZkStoreBuilder {
 
     /// How long the session lasts without a sign of life, which is the lease of all holds. The
     /// ensemble may grant another time; [`capabilities`](lockkit_core::DistributedLock::capabilities)
-    /// of the store tell which. At least three ticks of the servers should fit in.
+    /// of the store tell which.
     pub const fn session(mut self, timeout: Duration) -> Self {
         self.session = timeout;
         self

@@ -171,6 +171,12 @@ pub(crate) fn number(node: &str) -> Option<i32> {
     }
 }
 
+/// Whether a node is that of a writer of Curator's `InterProcessReadWriteLock`. One that becomes a reader
+/// makes a node with its own number before it deletes this one.
+pub(crate) fn is_writer(node: &str) -> bool {
+    node.contains("__WRIT__")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

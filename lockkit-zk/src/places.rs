@@ -76,8 +76,8 @@ struct Books {
 struct Entry {
     /// `None` until a node is asked for.
     place: Option<Place>,
-    /// A watch whose owner has gone. Its parts at the server are taken away only after the node is:
-    /// then nothing of it is left there, and no request delays the release.
+    /// A watch that its owner has dropped. The requests that remove its parts at the server would stand
+    /// before that of the release, which costs a round trip; once the node is deleted there are none.
     parked: Option<Running>,
     turn: Arc<Turn>,
 }

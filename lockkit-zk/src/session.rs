@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
 use crate::config::{Access, ZkStoreBuilder};
-use crate::connect::connect;
+use crate::connect::{connect, most_between_pings, why_not};
 use crate::error::{fault, of_connecting, of_request};
 
 /// How long a request waits for the connection before it is answered that there is none.
@@ -31,6 +31,7 @@ pub(crate) struct Session {
     /// Without the chroot, to make the nodes that lead to it.
     whole: Client,
     clock: Arc<dyn Clock>,
+    lease: Duration,
     /// When the last acknowledged request was written that a follower cannot answer alone.
     acknowledged: Mutex<Moment>,
 }
@@ -40,10 +41,15 @@ impl Session {
     pub(crate) async fn begin(config: &ZkStoreBuilder) -> Result<Arc<Self>, (Outcome, String)> {
         let began = config.clock.now();
         let limit = config.connect_timeout;
-        let connected = timeout(limit, connect(config)).await;
-        let whole = connected
-            .map_err(|_| (Outcome::Unavailable, format!("no session within {limit:?}")))?
-            .map_err(|error| of_connecting(&error))?;
+        let whole = match timeout(limit, connect(config)).await {
+            Ok(Ok(client)) => client,
+            // The library does not tell what became of each member.
+            Err(_) | Ok(Err(Error::NoHosts | Error::Timeout | Error::ConnectionLoss)) => {
+                return Err((Outcome::Unavailable, why_not(config).await));
+            }
+            Ok(Err(error)) => return Err(of_connecting(&error)),
+        };
+        let lease = believed(whole.session_timeout(), config.session);
         let chroot = config.chroot.trim_end_matches('/');
         let client = if chroot.is_empty() {
             whole.clone()
@@ -55,6 +61,7 @@ impl Session {
             client,
             whole,
             clock: Arc::clone(&config.clock),
+            lease,
             // The leader has made the session after this.
             acknowledged: Mutex::new(began),
         }))
@@ -73,10 +80,9 @@ impl Session {
         self.client.session_timeout()
     }
 
-    /// How long a hold stands after the last acknowledged sign of life. A follower passes those on
-    /// with its next answer to the leader, up to a tick later, or never if it dies first.
-    pub(crate) fn lease(&self) -> Duration {
-        self.timeout() * 2 / 3
+    /// How long a hold stands after the last acknowledged sign of life was written.
+    pub(crate) const fn lease(&self) -> Duration {
+        self.lease
     }
 
     /// Whether it is over for good.
@@ -148,6 +154,14 @@ impl fmt::Debug for Session {
             .field(&self.client.session_id())
             .finish()
     }
+}
+
+/// What is left of a session when its last acknowledged sign of life is written. A follower passes signs
+/// of life on to the leader twice a tick, and never if it dies first: the leader may know of none since
+/// the library's ping before, from up to half a tick earlier. A session that was wished and granted lasts
+/// for two ticks at least.
+fn believed(granted: Duration, wished: Duration) -> Duration {
+    granted - granted / 4 - most_between_pings(granted, wished)
 }
 
 /// How nodes of a kind are made.
@@ -292,5 +306,34 @@ impl fmt::Debug for Sessions {
             .field("config", &self.config)
             .field("session", &self.present.borrow().session)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The leader may have heard nothing for half a tick and what the library lets pass between pings.
+    #[test]
+    fn a_hold_is_not_believed_in_past_what_the_leader_may_know() {
+        for (session, tick) in [
+            (4_000, 2_000),
+            (5_000, 2_000),
+            (6_000, 2_000),
+            (30_000, 15_000),
+        ] {
+            let [session, tick] = [session, tick].map(Duration::from_millis);
+            // The library's rule: a ping after three eighths of the silence, looked at every eighth.
+            let pings = (session / 5).max((session * 2 / 5).min(Duration::from_secs(2))) / 2;
+            let lease = believed(session, session);
+            assert!(
+                lease + tick / 2 + pings <= session,
+                "{lease:?} of {session:?}"
+            );
+            assert!(lease >= session / 2, "{lease:?} of {session:?}");
+        }
+        let wished = Duration::from_secs(3600);
+        let granted = Duration::from_secs(40);
+        assert_eq!(believed(granted, wished), Duration::from_secs(18));
     }
 }

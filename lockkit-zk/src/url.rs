@@ -13,7 +13,7 @@ impl ZkStoreBuilder {
     /// | `root=/locks` | the node below which the locks lie, inside the chroot | as shown |
     /// | `names=encoded` `raw` | whether `/` in a name is encoded, or makes a path as Curator's | `encoded` |
     /// | `dialect=curator` `kazoo` | whose names our nodes have | `curator` |
-    /// | `recheck=3s` | a waiter looks at least so often, whatever it was told | as shown |
+    /// | `recheck=15s` | a waiter looks at least so often, whatever it was told | as shown |
     /// | `token_base=1000` | is added to every token | `0` |
     /// | `connect_timeout=5s` | the longest that connecting may take | as shown |
     /// | `auth=digest` `sasl` | how the user of the URL proves who it is; `sasl` needs the feature `sasl` | `digest` |

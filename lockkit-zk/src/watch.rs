@@ -18,6 +18,7 @@ use zookeeper_client::{Client, EventType, StateWatcher, WatchedEvent};
 
 use crate::backend::Inner;
 use crate::error::{fault, of_request};
+use crate::keys;
 use crate::places::{Node, Place};
 use crate::queue::Queue;
 use crate::session::Session;
@@ -106,9 +107,10 @@ pub(crate) struct Sight {
 struct Before {
     node: String,
     gone: Event,
-    /// Whether it is our own session's: the end of the session takes both in one step, and which of
-    /// them is told first is chance.
-    kin: bool,
+    /// Whether its end is the grant, if nobody stood before it. The end of our session takes our node
+    /// and another of it in one step, and which of them is told first is chance. A writer of Curator's
+    /// may leave a reader's node with its number behind.
+    grants: bool,
 }
 
 /// What happened.
@@ -183,8 +185,8 @@ impl Sight {
             match self.event().await {
                 Seen::Own(event) => self.own_changed(&event).await,
                 Seen::Far => self.stale = true,
-                Seen::Near(event, kin) => {
-                    let deleted = event.event_type == EventType::NodeDeleted && !kin;
+                Seen::Near(event, grants) => {
+                    let deleted = event.event_type == EventType::NodeDeleted && grants;
                     // Between two polls both may have come, ours first.
                     self.poll_own().await;
                     self.stale |= self.was_disconnected().await;
@@ -208,7 +210,7 @@ impl Sight {
         let seen = select! {
             biased;
             event = async { match own { Some(own) => own.await, None => never().await } } => Seen::Own(event),
-            event = async { match near { Some(near) => ((&mut near.gone).await, near.kin), None => (never().await, false) } } => Seen::Near(event.0, event.1),
+            event = async { match near { Some(near) => ((&mut near.gone).await, near.grants), None => (never().await, false) } } => Seen::Near(event.0, event.1),
             _ = async { match far { Some(far) => (&mut far.gone).await, None => never().await } } => Seen::Far,
         };
         match &seen {
@@ -256,11 +258,8 @@ impl Sight {
     /// Lists the queue and watches the two nearest before us.
     async fn list(&mut self) -> Result<Option<Wake>, BackendError> {
         let inner = self.inner.upgrade().ok_or_else(closed)?;
-        if inner
-            .places
-            .of(self.holder)
-            .is_some_and(|place| place.granted)
-        {
+        let known = inner.places.of(self.holder);
+        if known.is_some_and(|place| place.granted) {
             // The client's own attempt found out.
             (self.near, self.far, self.stale) = (None, None, false);
             return Ok(None);
@@ -326,8 +325,8 @@ impl Sight {
                     let found = asked.await?;
                     self.stale |= found.is_none();
                     found.map(|(gone, owner)| {
-                        let kin = owner == session.id();
-                        Before { node, gone, kin }
+                        let grants = owner != session.id() && !keys::is_writer(&node);
+                        Before { node, gone, grants }
                     })
                 }
             };
@@ -336,7 +335,7 @@ impl Sight {
     }
 
     /// Nobody stands before us.
-    fn granted(&mut self) -> Option<Wake> {
+    fn granted(&self) -> Option<Wake> {
         let inner = self.inner.upgrade()?;
         // Released, or begun anew: whoever did so does not look here any more.
         let granted = inner.places.grant(self.holder, &self.node);

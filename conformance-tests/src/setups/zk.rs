@@ -17,7 +17,7 @@ use crate::proxy::Proxy;
 use crate::servers::{ZkCommand, ZkEnsemble, ZkServer};
 use crate::setup::{Hook, Setup, Site};
 
-/// Long enough for a busy machine to send several signs of life in two thirds of it.
+/// Long enough for a busy machine to send several signs of life in half of it.
 const SESSION: Duration = Duration::from_secs(5);
 
 /// The modules of cases that another version of the server could fail. The others try the client's

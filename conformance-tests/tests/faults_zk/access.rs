@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use conformance_tests::servers::free_port;
+use conformance_tests::task::spawn;
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::{Error, Lease, LockClient, Outcome as Effect};
-use lockkit_zk::{Access, Auth};
+use lockkit_zk::{Access, Auth, ZkStore};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
 
 use crate::world::{Plot, client};
 
@@ -69,4 +74,53 @@ pub(crate) async fn a_session_that_is_not_granted_is_an_error() -> Outcome {
         matches!(made, Err(Error::Unsupported { .. })),
         "a lease that the ensemble does not grant",
     )
+}
+
+/// As a command with `--ttl` does it: the session lasts as long as the lease that is set in code.
+pub(crate) async fn a_lease_set_in_code_reaches_the_session() -> Outcome {
+    let plot = Plot::new().await?;
+    let url = format!("zk://127.0.0.1:{}/?root={}", plot.port, plot.root);
+    let five = Duration::from_secs(5);
+    let client = lockkit::builder(&url).lease(Lease::renewed(five));
+    let client = client.connect().await?;
+    client.lock("jobs")?.acquire().await?.release().await?;
+    let later = lockkit::connect(&url).await?.lock("jobs")?;
+    let refused = later.with_lease(Lease::renewed(five));
+    let text = refused
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    ensure(text.contains("`ttl=`"), text)
+}
+
+/// A message names each member that was tried and what became of it.
+pub(crate) async fn an_ensemble_that_is_not_there_is_named_with_the_reason() -> Outcome {
+    let limit = Duration::from_secs(2);
+    let refused = free_port()?;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let foreign = listener.local_addr()?.port();
+    // As a server of another protocol.
+    let _other = spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            drop(socket.write_all(b"-ERR unknown command\r\n").await);
+        }
+    });
+    for (host, port, reason) in [
+        ("127.0.0.1", refused, "refused"),
+        ("no-such-host.invalid", 2181, "lookup"),
+        ("127.0.0.1", foreign, "gives no session"),
+    ] {
+        let builder = ZkStore::builder().host(host, port).connect_timeout(limit);
+        let began = Instant::now();
+        let error = builder.connect().await.err();
+        let error = error.ok_or_else(|| Failure::new("connected to nothing"))?;
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        let text = format!("{error}: {}", source.unwrap_or_default());
+        ensure(error.outcome() == Effect::Unavailable, text.clone())?;
+        let named = text.contains(&format!("{host}:{port}")) && text.contains(reason);
+        ensure(named, text)?;
+        let took = began.elapsed();
+        ensure(took < limit + Duration::from_secs(2), format!("{took:?}"))?;
+    }
+    Ok(())
 }

@@ -5,14 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use conformance_tests::servers::{ZkCommand, ZkServer};
-use conformance_tests::task::{acquire, until, within};
+use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::world::{LONG, Plot, SOON, client};
-
-/// From here on an empty queue is to be removed.
-const AGED: i32 = 1 << 30;
 
 /// A server on which the next place of the plot's queue has a number.
 async fn grown_to(next: i32) -> Outcome<(ZkServer, Plot)> {
@@ -86,46 +83,6 @@ fn adler32(bytes: &[u8]) -> u32 {
     (high << 16) | low
 }
 
-async fn number_at(plot: &Plot, place: usize) -> Outcome<i64> {
-    let queue = plot.queue().await?;
-    let node = queue.get(place);
-    let number = node.and_then(|node| node.rsplit_once("-lock-"));
-    let (_, number) = number.ok_or_else(|| Failure::new(format!("{queue:?}")))?;
-    Ok(number.parse()?)
-}
-
-/// Half way to the last number the queue goes as soon as it is empty; the next one begins at zero.
-pub(crate) async fn an_old_queue_is_replaced_when_it_is_empty() -> Outcome {
-    let (_server, plot) = grown_to(AGED - 1).await?;
-    let lock = client(plot.builder().session(LONG)).await?.lock("jobs")?;
-    let held = lock.acquire().await?;
-    ensure(
-        number_at(&plot, 0).await? == i64::from(AGED - 1),
-        "the server counts otherwise",
-    )?;
-    let other = client(plot.builder().session(LONG)).await?.lock("jobs")?;
-    let waiter = acquire(&other);
-    plot.queued(2).await?;
-    let old = number_at(&plot, 1).await?;
-    ensure(old >= i64::from(AGED), format!("the number {old}"))?;
-    let mut last = held.token();
-    held.release().await?;
-    let guard = within(SOON, waiter.soon()).await???;
-    ensure(guard.token() > last, "the token did not grow")?;
-    last = guard.token();
-    guard.release().await?;
-    until("the old queue is removed", async || {
-        Ok(plot.bare.check_stat(&plot.dir()).await?.is_none())
-    })
-    .await?;
-    let guard = lock.acquire().await?;
-    let young = number_at(&plot, 0).await?;
-    ensure(young == 0, format!("the number {young}"))?;
-    ensure(guard.token() > last, "the token did not grow")?;
-    guard.release().await?;
-    Ok(())
-}
-
 /// A queue that is never empty reaches the last number of 32 bits: who came first is served first.
 pub(crate) async fn past_the_last_number_who_came_first_is_served_first() -> Outcome {
     let (_server, plot) = grown_to(i32::MAX - 4).await?;
@@ -150,9 +107,5 @@ pub(crate) async fn past_the_last_number_who_came_first_is_served_first() -> Out
         last = guard.token();
         guard.release().await?;
     }
-    // Empty at last, it is removed.
-    until("the old queue is removed", async || {
-        Ok(plot.bare.check_stat(&plot.dir()).await?.is_none())
-    })
-    .await
+    Ok(())
 }

@@ -128,7 +128,7 @@ async fn aged(change: fn(ZkStoreBuilder) -> ZkStoreBuilder) -> Outcome {
         };
         // The create went there and back, and the list after it; a waiter was told on the way back.
         let age = if waits { way } else { way * 2 };
-        let most = window(TTL * 2 / 3).saturating_sub(age);
+        let most = window(TTL * 11 / 20).saturating_sub(age);
         let believed = guard.remaining();
         ensure(
             believed <= most,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use conformance_tests::task::{acquire, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{LockClient, LossReason};
+use lockkit_core::{Lease, LockClient, LossReason, window};
 use lockkit_zk::ZkStore;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::{LONG, Plot, SOON, client, loss_of};
+use crate::world::{LONG, Plot, SOON, TTL, client, loss_of};
 
 pub(crate) async fn an_ended_session_is_told_to_holder_and_waiter() -> Outcome {
     let plot = Plot::new().await?;
@@ -148,6 +148,30 @@ pub(crate) async fn a_deleted_parent_is_made_again() -> Outcome {
         guard.release().await?;
     }
     Ok(())
+}
+
+/// The session lasts on and so do its other holds; an extension moves the end, and never backwards.
+pub(crate) async fn a_fixed_lease_ends_by_the_client_alone() -> Outcome {
+    let plot = Plot::new().await?;
+    let (client, other) = (client(plot.builder()).await?, plot.lock().await?);
+    let kept = client.lock("kept")?.acquire().await?;
+    let fixed = client.lock("jobs")?.with_lease(Lease::fixed(TTL))?;
+    let guard = fixed.acquire().await?;
+    let waiter = acquire(&other);
+    plot.queued(2).await?;
+    let extended = Instant::now();
+    guard.extend(TTL * 2).await?;
+    guard.extend(TTL).await?;
+    let (reason, lost, guard) = within(TTL * 2 + SOON, loss_of(guard).soon()).await??;
+    ensure(reason == LossReason::Expired, format!("{reason:?}"))?;
+    let lasted = lost - extended;
+    let meant = window(TTL * 2)..TTL * 2 + Duration::from_secs(1);
+    ensure(meant.contains(&lasted), format!("it lasted {lasted:?}"))?;
+    ensure(guard.check().is_err(), "a lost guard passes its check")?;
+    within(SOON, waiter.soon()).await???.release().await?;
+    kept.check()?;
+    kept.release().await?;
+    plot.queued(0).await
 }
 
 /// Two hundred acquires that are dropped at random moments.

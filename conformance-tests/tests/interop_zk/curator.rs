@@ -131,3 +131,23 @@ pub(crate) async fn a_broken_hold_of_theirs_is_ours_next() -> Outcome {
     guard.release().await?;
     Ok(())
 }
+
+/// A writer of their read-write lock that becomes a reader makes a node with its own number, and deletes
+/// the first one then: who waited for the writer waits for the reader.
+pub(crate) async fn a_writer_that_becomes_a_reader_is_waited_for() -> Outcome {
+    let world = World::new().await?;
+    let (lock, path) = (world.lock(Dialect::Curator).await?, world.path());
+    let mut java = Curator::start(world.port, SESSION).await?;
+    java.expect(&format!("a write {path}"), "got").await?;
+    let mut waiter = acquire(&lock);
+    world.queued(2).await?;
+    // Long enough for the waiter to watch the writer.
+    waiter.waits_for(Duration::from_millis(300)).await?;
+    java.expect(&format!("a downgrade {path}"), "got").await?;
+    let both = waiter.waits_for(Duration::from_millis(500)).await;
+    both.map_err(|_| Failure::new("it reads, and the lock is ours"))?;
+    ensure(lock.try_acquire().await?.is_none(), "a try got in")?;
+    java.expect(&format!("a unread {path}"), "done").await?;
+    within(SOON, waiter.soon()).await???.release().await?;
+    world.queued(0).await
+}

@@ -31,7 +31,8 @@ fn main() -> ExitCode {
         .trial(curator::each_side_wakes_the_other_in_one_queue)
         .trial(curator::both_work_at_once_and_tokens_grow)
         .trial(curator::a_killed_program_frees_its_lock)
-        .trial(curator::a_broken_hold_of_theirs_is_ours_next);
+        .trial(curator::a_broken_hold_of_theirs_is_ours_next)
+        .trial(curator::a_writer_that_becomes_a_reader_is_waited_for);
     let kazoo = Ground::new("kazoo", missing(Kazoo::missing()))
         .trial(kazoo::its_nodes_are_respected)
         .trial(kazoo::it_respects_ours_if_it_is_told_to)

@@ -1,12 +1,17 @@
 //! Many clients, one lock.
 
+use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::figures::{bound, slow_way};
 use conformance_tests::foreign::Curator;
-use conformance_tests::task::within;
+use conformance_tests::servers::ZkServer;
+use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::Lock;
+use lockkit_core::{Lock, LockClient};
+use lockkit_zk::ZkStore;
+use tokio::time::sleep;
 
 use crate::solo::{client_at, start, trip};
 use conformance_tests::contention::{SPAN, compare, contend, float};
@@ -89,4 +94,58 @@ pub(crate) async fn eight_hand_over_faster_than_curator() -> Outcome {
     let ratio = ours / theirs;
     println!("eight, loopback: ours {ours:.0}/s, Curator {theirs:.0}/s, ratio {ratio:.2}");
     ensure(ratio >= bound(1.2, 0.3), format!("ratio {ratio:.2}"))
+}
+
+/// While nobody releases, the server has next to nothing to do for those who wait.
+pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
+    const WAITERS: usize = 2000;
+    const EACH: usize = 40;
+    const SPAN: Duration = Duration::from_secs(20);
+    let server = start().await?;
+    let bare = server.client().await?;
+    let _held = client_at(server.port())
+        .await?
+        .lock("many")?
+        .acquire()
+        .await?;
+    let mut waiters = Vec::new();
+    // Each session costs the server its pings, whether it waits or not: here are few of them.
+    for _ in 0..WAITERS / EACH {
+        let store = ZkStore::builder().host("127.0.0.1", server.port());
+        let store = Arc::new(store.connect().await?);
+        for _ in 0..EACH {
+            let client = LockClient::builder_arc(Arc::clone(&store) as _).build()?;
+            waiters.push(acquire(&client.lock("many")?));
+        }
+    }
+    until("all stand in the queue", async || {
+        Ok(bare.list_children("/locks/many").await?.len() > WAITERS)
+    })
+    .await?;
+    // The last of them have opened their watches.
+    sleep(Duration::from_secs(3)).await;
+    let before = processor_time(&server)?;
+    sleep(SPAN).await;
+    let spent = processor_time(&server)? - before;
+    let share = spent.as_secs_f64() / SPAN.as_secs_f64();
+    println!(
+        "{WAITERS} waiters: the server is busy for {:.1} % of a core",
+        share * 100.0
+    );
+    ensure(share <= 0.10, format!("{share:.3} of a core"))
+}
+
+/// The unit of times in `/proc`, in every build of Linux that is in use.
+const HERTZ: u64 = 100;
+
+/// How long a server was busy since it began.
+fn processor_time(server: &ZkServer) -> Outcome<Duration> {
+    let odd = || Failure::new("the system does not tell of the server's process");
+    let pid = server.process().pid().ok_or_else(odd)?;
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // After the name in brackets come eleven words that are not wanted here.
+    let (_, words) = text.rsplit_once(") ").ok_or_else(odd)?;
+    let ticks = words.split(' ').skip(11).take(2).map(str::parse::<u64>);
+    let ticks: u64 = ticks.collect::<Result<Vec<_>, _>>()?.iter().sum();
+    Ok(Duration::from_millis(ticks * 1000 / HERTZ))
 }

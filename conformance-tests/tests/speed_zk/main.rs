@@ -33,7 +33,8 @@ fn main() -> ExitCode {
         .trial(solo::a_cycle_is_three_round_trips)
         .trial(solo::a_cycle_costs_little_more_than_its_requests)
         .trial(crowd::eight_through_the_proxy_hand_over_in_one_trip)
-        .trial(crowd::eight_and_sixty_four_are_served_alike);
+        .trial(crowd::eight_and_sixty_four_are_served_alike)
+        .trial(crowd::two_thousand_waiters_cost_the_server_little);
     let missing = ZkServer::missing().or_else(Curator::missing);
     let beside = Ground::new("speed-of-zk-and-curator", missing)
         .trial(crowd::eight_hand_over_faster_than_curator);

@@ -10,6 +10,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.retry.RetryNTimes;
 
 /**
@@ -25,6 +26,7 @@ public final class Peer {
   private final int session;
   private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
   private final Map<String, InterProcessMutex> locks = new ConcurrentHashMap<>();
+  private final Map<String, InterProcessReadWriteLock> pairs = new ConcurrentHashMap<>();
 
   private Peer(String address, int session) throws Exception {
     this.address = address;
@@ -74,6 +76,8 @@ public final class Peer {
   private String obey(String[] words) throws Exception {
     InterProcessMutex lock =
         locks.computeIfAbsent(words[2], path -> new InterProcessMutex(client, path));
+    InterProcessReadWriteLock pair =
+        pairs.computeIfAbsent(words[2], path -> new InterProcessReadWriteLock(client, path));
     switch (words[1]) {
       case "lock": // milliseconds to wait; -1: for ever
         long wait = Long.parseLong(words[3]);
@@ -84,6 +88,16 @@ public final class Peer {
         return lock.acquire(wait, TimeUnit.MILLISECONDS) ? "got" : "missed";
       case "unlock":
         lock.release();
+        return "done";
+      case "write":
+        pair.writeLock().acquire();
+        return "got";
+      case "downgrade": // a writer becomes a reader
+        pair.readLock().acquire();
+        pair.writeLock().release();
+        return "got";
+      case "unread":
+        pair.readLock().release();
         return "done";
       case "held": // by this thread
         return String.valueOf(lock.isOwnedByCurrentThread());

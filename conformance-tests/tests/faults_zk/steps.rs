@@ -1,0 +1,244 @@
+//! Steps of several requests, one of which fails: what the step says of its effect is true.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use conformance_tests::task::{until, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::backend::{Attempt, Ticket};
+use lockkit_core::{
+    BackendError, ClientId, DistributedLock, Error, HolderId, LockClient, LockName,
+    Outcome as Effect,
+};
+use lockkit_zk::{Access, Auth, ZkStore};
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+
+use crate::wire::{Fault, Wire};
+use crate::world::{LONG, Plot, SOON, client};
+
+/// More requests than any step has.
+const MOST: usize = 8;
+
+/// Codes of refusals that never work, of some that pass, and of an error that says nothing.
+const FAULTS: [Fault; 8] = [
+    Fault::Refused(-102), // no rights
+    Fault::Refused(-125), // quota
+    Fault::Refused(-127), // throttled
+    Fault::Refused(-118), // session moved
+    Fault::Refused(-1),
+    Fault::Failed(-1),
+    Fault::CutBefore,
+    Fault::CutAfter,
+];
+
+/// What a store is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Acquires a name that nobody has used.
+    First,
+    Acquire,
+    Try,
+    TryHeld,
+    Queue,
+    /// A waiter repeats its attempt.
+    Again,
+    Watch,
+    Renew,
+    Release,
+    Leave,
+}
+
+const STEPS: [Step; 10] = [
+    Step::First,
+    Step::Acquire,
+    Step::Try,
+    Step::TryHeld,
+    Step::Queue,
+    Step::Again,
+    Step::Watch,
+    Step::Renew,
+    Step::Release,
+    Step::Leave,
+];
+
+impl Step {
+    const fn is_behind_a_holder(self) -> bool {
+        matches!(
+            self,
+            Self::TryHeld | Self::Queue | Self::Again | Self::Watch | Self::Leave
+        )
+    }
+
+    /// Whether the ticket was attempted before.
+    const fn is_known(self) -> bool {
+        matches!(
+            self,
+            Self::Again | Self::Watch | Self::Renew | Self::Release | Self::Leave
+        )
+    }
+}
+
+/// Who takes part in one run.
+struct Scene {
+    plot: Plot,
+    wire: Wire,
+    /// Behind the wire.
+    store: ZkStore,
+    other: LockClient,
+}
+
+pub(crate) async fn a_step_of_which_a_request_fails_says_what_became_of_it() -> Outcome {
+    let plot = Plot::new().await?;
+    let wire = Wire::start(plot.port).await?;
+    let behind = plot.builder_at(wire.port).session(LONG);
+    let scene = Scene {
+        store: behind.connect().await?,
+        other: client(plot.builder().session(LONG)).await?,
+        wire,
+        plot,
+    };
+    let mut failed = 0;
+    for step in STEPS {
+        for fault in FAULTS {
+            for skip in 0..MOST {
+                let what = |error: Failure| {
+                    Failure::new(format!("{step:?}, request {skip} {fault:?}: {error}"))
+                };
+                if !scene.run(step, skip, fault).await.map_err(what)? {
+                    break;
+                }
+                failed += 1;
+            }
+        }
+    }
+    ensure(failed > 150, format!("only {failed} requests failed"))
+}
+
+impl Scene {
+    /// Runs a step of which one request fails; whether the step has that many.
+    async fn run(&self, step: Step, skip: usize, fault: Fault) -> Outcome<bool> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("step-{number}");
+        let lock = self.other.lock(&*name)?;
+        if step != Step::First {
+            lock.acquire().await?.release().await?;
+        }
+        let holder = match step.is_behind_a_holder() {
+            true => Some(lock.acquire().await?),
+            false => None,
+        };
+        let holder_id = HolderId::new(ClientId::random(), number);
+        let ticket = Ticket::new(LockName::new(&*name)?, holder_id, LONG)
+            .with_enqueue(!matches!(step, Step::Try | Step::TryHeld));
+        if step.is_known() {
+            self.settled(|| self.store.attempt(&ticket)).await?;
+        }
+        self.wire.fail(skip, fault);
+        let answer = self.step(step, &ticket).await;
+        let reached = self.wire.heal();
+        let may_stand = match &answer {
+            Ok(stands) => *stands,
+            Err(error) => error.outcome() == Effect::Indeterminate,
+        };
+        // As a client does.
+        if may_stand || step.is_known() {
+            self.settled(|| self.store.release(&ticket)).await?;
+        }
+        if let Some(holder) = holder {
+            holder.release().await?;
+        }
+        let late = |_| Failure::new(format!("{answer:?}, and the lock is not free"));
+        let guard = within(SOON / 2, lock.acquire()).await.map_err(late)??;
+        guard.release().await?;
+        let dir = format!("{}/{name}", self.plot.root);
+        let left = self.plot.bare.list_children(&dir).await.unwrap_or_default();
+        ensure(left.is_empty(), format!("{answer:?} leaves {left:?}"))?;
+        let tickets = self.store.counts().tickets;
+        ensure(tickets == 0, format!("{answer:?}: {tickets} are kept"))?;
+        Ok(reached)
+    }
+
+    /// Whether the ticket may stand afterwards.
+    async fn step(&self, step: Step, ticket: &Ticket) -> Result<bool, BackendError> {
+        let store = &self.store;
+        match step {
+            Step::First | Step::Acquire | Step::Try | Step::TryHeld | Step::Queue | Step::Again => {
+                let answer = store.attempt(ticket).await?;
+                Ok(ticket.enqueue || matches!(answer, Attempt::Granted(_)))
+            }
+            Step::Watch => store.watch(ticket).await.map(|_| true),
+            Step::Renew => {
+                let answers = store.renew(std::slice::from_ref(ticket)).await;
+                answers
+                    .into_iter()
+                    .collect::<Result<Vec<_>, _>>()
+                    .map(|_| true)
+            }
+            Step::Release | Step::Leave => store.release(ticket).await.map(|_| true),
+        }
+    }
+
+    /// Repeats a request until it is answered.
+    async fn settled<T, F>(&self, mut request: impl FnMut() -> F) -> Outcome<T>
+    where
+        F: Future<Output = Result<T, BackendError>>,
+    {
+        let mut last = None;
+        until("the store answers", async || {
+            last = request().await.ok();
+            Ok(last.is_some())
+        })
+        .await?;
+        last.ok_or_else(|| Failure::new("no answer"))
+    }
+}
+
+/// Who may make nodes and delete them, but not list them, never holds: it hears so and leaves nothing.
+pub(crate) async fn a_user_who_may_not_list_leaves_no_node() -> Outcome {
+    let plot = Plot::new().await?;
+    let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    plot.bare.mkdir(&plot.root, &anyone).await?;
+    let acls = [
+        Acl::new(Permission::CREATE | Permission::DELETE, AuthId::anyone()),
+        Acl::new(Permission::ALL, AuthId::new("digest", OPERATOR)),
+    ];
+    let made = CreateMode::Persistent.with_acls(Acls::from(&acls[..]));
+    plot.bare.create(&plot.dir(), b"", &made).await?;
+    let limited = plot.lock().await?;
+    let operator = plot
+        .builder()
+        .user(Auth::Digest, "operator", "s3cret")
+        .access(Access::Anyone);
+    let operator = client(operator).await?.lock("jobs")?;
+    for _ in 0..2 {
+        let refused = within(Duration::from_secs(2), limited.acquire()).await?;
+        match refused {
+            Err(Error::Backend(error)) if error.outcome() == Effect::Rejected => {}
+            other => return Err(Failure::new(format!("{other:?}"))),
+        }
+        let guard = within(Duration::from_secs(1), operator.acquire()).await??;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// `operator:s3cret` as the scheme `digest` writes it.
+const OPERATOR: &str = "operator:nommUAxkr4guw6qRbJu3OYWorqo=";
+
+/// A create that was lost with its connection is carried out after all, when its ticket has another node.
+pub(crate) async fn a_create_that_comes_late_leaves_no_node() -> Outcome {
+    let plot = Plot::new().await?;
+    let wire = Wire::start(plot.port).await?;
+    let store = plot.builder_at(wire.port).session(LONG);
+    let lock = client(store).await?.lock("jobs")?;
+    lock.acquire().await?.release().await?;
+    wire.fail(0, Fault::Late);
+    let guard = lock.acquire().await?;
+    plot.queued(2).await?;
+    ensure(wire.heal(), "nothing came late")?;
+    plot.queued(1).await?;
+    guard.check()?;
+    guard.release().await?;
+    plot.queued(0).await
+}
