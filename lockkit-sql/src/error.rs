@@ -98,7 +98,12 @@ pub(crate) fn unclear(error: BackendError) -> BackendError {
     match fault {
         Some(fault) => {
             let fault = SqlFault::clone(fault);
-            BackendError::new(error.backend(), error.operation(), Outcome::Indeterminate, fault)
+            BackendError::new(
+                error.backend(),
+                error.operation(),
+                Outcome::Indeterminate,
+                fault,
+            )
         }
         None => error,
     }

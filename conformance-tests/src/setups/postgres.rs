@@ -141,7 +141,12 @@ fn user(number: u32) -> String {
 }
 
 impl Kind {
-    fn builder(self, user: &str, table: Table, port: u16) -> SqlStoreBuilder<lockkit_sql::Postgres> {
+    fn builder(
+        self,
+        user: &str,
+        table: Table,
+        port: u16,
+    ) -> SqlStoreBuilder<lockkit_sql::Postgres> {
         let server = PgConnectOptions::new_without_pgpass()
             .host("127.0.0.1")
             .port(port)

@@ -75,7 +75,9 @@ pub(crate) async fn a_lock_of_a_transaction_fences_whom_it_passes_over<D: Databa
     let mine = client(&server, "lease", LONG).await?;
     let other = client(&server, "lease", LONG).await?;
     let guard = mine.lock("jobs")?.acquire().await?;
-    server.run("update app.lockkit_locks set expires_at = 1").await?;
+    server
+        .run("update app.lockkit_locks set expires_at = 1")
+        .await?;
     let mut transaction = pool.begin().await?;
     let taken = TxLock::<D::Dialect>::take(&other, "jobs", &mut transaction).await?;
     ensure(taken.is_some(), "a lock whose lease has ended was refused")?;

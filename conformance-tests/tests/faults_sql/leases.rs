@@ -33,7 +33,10 @@ pub(crate) async fn no_request_makes_a_lease_shorter<D: Database>() -> Outcome {
     let again = store.attempt(&short[8]).await?;
     ensure(matches!(again, Attempt::Granted(_)), format!("{again:?}"))?;
     for ticket in &tickets {
-        let left = store.inspect(&ticket.name).await?.and_then(|it| it.remaining);
+        let left = store
+            .inspect(&ticket.name)
+            .await?
+            .and_then(|it| it.remaining);
         ensure(
             left.is_some_and(|left| left > LONG / 2),
             format!("{left:?} left for {}", ticket.name),
@@ -47,13 +50,17 @@ pub(crate) async fn no_request_makes_a_lease_shorter<D: Database>() -> Outcome {
 pub(crate) async fn an_extended_lease_lasts_as_long_as_was_said<D: Database>() -> Outcome {
     let server = D::start().await?;
     for way in WAYS {
-        let lock = client(&server, way, TTL).await?.lock(format!("jobs/{way}"))?;
+        let lock = client(&server, way, TTL)
+            .await?
+            .lock(format!("jobs/{way}"))?;
         let guard = lock.with_lease(Lease::fixed(TTL))?.acquire().await?;
         guard.extend(TTL * 4).await?;
         // Shorter: nothing changes.
         guard.extend(TTL).await?;
         sleep(TTL * 2).await;
-        let other = client(&server, way, TTL).await?.lock(format!("jobs/{way}"))?;
+        let other = client(&server, way, TTL)
+            .await?
+            .lock(format!("jobs/{way}"))?;
         ensure(other.try_acquire().await?.is_none(), "two hold at once")?;
         guard.check()?;
         ensure(guard.remaining() > Duration::ZERO, "nothing is left")?;

@@ -53,7 +53,9 @@ pub(crate) async fn a_changed_password_is_used() -> Outcome {
     let pool = server.pool(1).await?;
     let lock = on_pool::<Maria>(&pool).await?.lock("jobs")?;
     lock.acquire().await?.release().await?;
-    server.run("set password for app@'127.0.0.1' = password('changed')").await?;
+    server
+        .run("set password for app@'127.0.0.1' = password('changed')")
+        .await?;
     pool.set_connect_options(server.options().password("changed"));
     server.kill_sessions().await?;
     within(SOON, lock.acquire()).await??.release().await?;

@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use crate::world::{
-    Database, LONG, Maria, Postgres, SOON, Section, TTL, WAYS, client, locks, loss_of, only_rows_left,
-    taker,
+    Database, LONG, Maria, Postgres, SOON, Section, TTL, WAYS, client, locks, loss_of,
+    only_rows_left, taker,
 };
 
 pub(crate) async fn killed_sessions_lose_neither_leases_nor_waiters<D: Database>() -> Outcome {
@@ -204,7 +204,9 @@ pub(crate) async fn wake_ups_come_back_after_a_silent_cut() -> Outcome {
 /// A server that begins a transaction with each statement and leaves it open: no row stays locked.
 pub(crate) async fn a_server_without_autocommit_keeps_no_row_locked() -> Outcome {
     let server = Maria::start().await?;
-    server.run("set global init_connect = 'set autocommit = 0'").await?;
+    server
+        .run("set global init_connect = 'set autocommit = 0'")
+        .await?;
     for way in WAYS {
         let of = locks(&server, way, LONG, 4).await?;
         Section::default().share(&of, 5).await?;
@@ -253,17 +255,22 @@ pub(crate) async fn breaking_a_pin_ends_no_strangers_session() -> Outcome {
     server.kill_pins().await?;
     soon(guard.lost()).await?;
     drop(guard);
-    let renamed = format!(
-        "update app.lockkit_locks set holder = 'x:1', pinned = {number}, expires_at = 1"
-    );
+    let renamed =
+        format!("update app.lockkit_locks set holder = 'x:1', pinned = {number}, expires_at = 1");
     server.run(&renamed).await?;
     // It keeps the row locked, so that the hold looks alive.
     let locking = "begin; select 1 from lockkit_locks for update";
     sqlx::raw_sql(locking).execute(&mut stranger).await?;
-    let broken = client(&server, "lease", LONG).await?.lock("jobs")?.break_lock().await;
+    let broken = client(&server, "lease", LONG)
+        .await?
+        .lock("jobs")?
+        .break_lock()
+        .await;
     ensure(broken.is_err(), format!("{broken:?}"))?;
     sqlx::raw_sql("rollback").execute(&mut stranger).await?;
-    server.run("update app.lockkit_locks set holder = null, pinned = 0").await
+    server
+        .run("update app.lockkit_locks set holder = null, pinned = 0")
+        .await
 }
 
 /// A proxy of MySQL's protocol.

@@ -85,10 +85,14 @@ impl Trial {
         let step_failed = !faults.take();
         let attempted = matches!(self.step, Step::Attempt | Step::AttemptAgain);
         if let Err(error) = &answer {
-            ensure(step_failed, format!("{self:?}: {error:?}"))?;
+            // On a busy machine a pin may not answer in time either, which is indeterminate as well.
             if error.outcome() != Told::Indeterminate {
+                ensure(step_failed, format!("{self:?}: {error:?}"))?;
                 let held = other.inspect(&name).await?.is_some();
-                ensure(held != attempted, format!("{self:?}: {error:?} had an effect"))?;
+                ensure(
+                    held != attempted,
+                    format!("{self:?}: {error:?} had an effect"),
+                )?;
             }
         }
         // As a client does, which leaves it out where nothing can be there.

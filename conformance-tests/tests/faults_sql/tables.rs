@@ -41,7 +41,9 @@ pub(crate) async fn roles_that_share_a_database_share_a_table() -> Outcome {
     // One of its own is made where it is asked for.
     two().table("two.lockkit_locks".parse()?).connect().await?;
     two().connect().await?;
-    server.run("alter role two set search_path = two, app").await?;
+    server
+        .run("alter role two set search_path = two, app")
+        .await?;
     let said = refusal(two()).await;
     ensure(said.contains("`app`") && said.contains("`two`"), &said)?;
     guard.release().await?;
@@ -52,7 +54,9 @@ pub(crate) async fn roles_that_share_a_database_share_a_table() -> Outcome {
 pub(crate) async fn a_long_name_of_a_table_has_wake_ups() -> Outcome {
     let server = Postgres::start().await?;
     let (schema, table) = ("s".repeat(40), "t".repeat(40));
-    server.run(&format!("create schema {schema} authorization app")).await?;
+    server
+        .run(&format!("create schema {schema} authorization app"))
+        .await?;
     let open = async || -> Outcome<_> {
         let builder = server.builder().table(format!("{schema}.{table}").parse()?);
         let store = builder.poll(PollRange::new(LONG, LONG)).connect().await?;

@@ -116,7 +116,12 @@ impl Pins {
         ticket: &Ticket,
     ) -> Result<Attempt, BackendError> {
         if let Some((orders, token)) = self.orders(ticket) {
-            if order_renewal(&orders, ticket).await.ok().flatten().is_some() {
+            if order_renewal(&orders, ticket)
+                .await
+                .ok()
+                .flatten()
+                .is_some()
+            {
                 return granted(token, ticket);
             }
             self.places().remove(&ticket.holder);

@@ -35,10 +35,14 @@ fn refusal(version: &str, variables: &[(String, String)]) -> Option<&'static str
         found.map_or("", |(_, value)| value)
     };
     if version.contains("tidb") {
-        return Some("TiDB cannot keep locks here: its row locks and its clock are not those of MySQL");
+        return Some(
+            "TiDB cannot keep locks here: its row locks and its clock are not those of MySQL",
+        );
     }
     if version.contains("vitess") {
-        return Some("Vitess cannot keep locks here: what a session does may be spread over servers");
+        return Some(
+            "Vitess cannot keep locks here: what a session does may be spread over servers",
+        );
     }
     if set("wsrep_on").eq_ignore_ascii_case("on") {
         return Some(
@@ -72,13 +76,21 @@ mod tests {
             ("10.11.6-MariaDB", &[("wsrep_on", "OFF")][..], None),
             ("8.0.36", &[group, mode("ON")], None),
             // The plugin is there and no group.
-            ("8.0.36", &[("group_replication_group_name", ""), mode("OFF")], None),
+            (
+                "8.0.36",
+                &[("group_replication_group_name", ""), mode("OFF")],
+                None,
+            ),
             ("10.11.6-MariaDB", &[("wsrep_on", "ON")], Some("a")),
             ("8.0.36", &[group, mode("OFF")], Some("Group")),
             ("8.0.11-TiDB-v7.5.1", &[], Some("TiDB")),
             ("8.0.30-Vitess", &[], Some("Vitess")),
         ] {
-            assert_eq!(refused(version, variables), expected, "{version} {variables:?}");
+            assert_eq!(
+                refused(version, variables),
+                expected,
+                "{version} {variables:?}"
+            );
         }
     }
 }

@@ -34,7 +34,9 @@ impl Inside for Postgres {
             let rows = send(&mut **transaction, text).await;
             let rows = rows.map_err(|error| of("lock", &error))?;
             let row = rows.first().ok_or_else(|| unreadable("lock"))?;
-            let said = row.try_get(0).and_then(|taken| Ok((taken, row.try_get(1)?)));
+            let said = row
+                .try_get(0)
+                .and_then(|taken| Ok((taken, row.try_get(1)?)));
             match said.map_err(|_| unreadable("lock"))? {
                 (true, _) => return Ok(true),
                 (false, true) => return Ok(false),

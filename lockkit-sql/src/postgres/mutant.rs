@@ -12,10 +12,7 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "WHERE l.holder = w.holder AND l.expires_at > {now}",
             "WHERE w.holder <> ''",
         ),
-        SqlMutant::RenewalShortens => (
-            "greatest(l.expires_at, {now} + m.ttl)",
-            "{now} + m.ttl",
-        ),
+        SqlMutant::RenewalShortens => ("greatest(l.expires_at, {now} + m.ttl)", "{now} + m.ttl"),
         SqlMutant::RenewalWaits => ("UPDATE OF l SKIP LOCKED", "UPDATE OF l"),
         SqlMutant::BareCounter => (
             "SELECT {name}, {holder}, {now}, {now} + {lease}",

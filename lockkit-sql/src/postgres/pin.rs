@@ -194,7 +194,9 @@ impl Pins {
         operation: &'static str,
         text: String,
     ) -> Answer {
-        self.pool.request(operation, session.ask(operation, text)).await
+        self.pool
+            .request(operation, session.ask(operation, text))
+            .await
     }
 
     fn rested(&self) -> Option<Session> {

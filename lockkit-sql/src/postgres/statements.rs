@@ -266,7 +266,9 @@ impl Statements {
 /// The milliseconds of silence after which the server ends a pin: not before its lease, which may be
 /// longer than the server can count.
 fn idle(ttl: Duration) -> i32 {
-    i32::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX).max(1)
+    i32::try_from(ttl.as_nanos().div_ceil(1_000_000))
+        .unwrap_or(i32::MAX)
+        .max(1)
 }
 
 /// Where releases in a table are told. A long name is hashed: the server takes 63 bytes.
@@ -276,9 +278,11 @@ fn channel(table: &Table) -> String {
         return channel;
     }
     // FNV-1a: the same in every version of the client.
-    let hash = channel.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = channel
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     format!("lockkit_{hash:016x}")
 }
 

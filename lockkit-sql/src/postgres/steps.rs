@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Waiting};
-use sqlx::postgres::PgRow;
 use sqlx::Row as _;
+use sqlx::postgres::PgRow;
 
 use super::acquire::Known;
 use super::config::plain;
