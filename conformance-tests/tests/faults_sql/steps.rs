@@ -85,8 +85,9 @@ impl Trial {
         let step_failed = !faults.take();
         let attempted = matches!(self.step, Step::Attempt | Step::AttemptAgain);
         if let Err(error) = &answer {
-            ensure(step_failed, format!("{self:?}: {error:?}"))?;
+            // On a busy machine a pin may not answer in time either, which is indeterminate as well.
             if error.outcome() != Told::Indeterminate {
+                ensure(step_failed, format!("{self:?}: {error:?}"))?;
                 let held = other.inspect(&name).await?.is_some();
                 ensure(
                     held != attempted,

@@ -37,6 +37,9 @@ impl For {
 pub(crate) trait Database: Sized + 'static {
     type Connection: Updates;
 
+    /// A cycle of a lock alone takes at most so many times as long as two updates of a row.
+    const SOLO: f64;
+
     async fn start(kind: For) -> Outcome<Self>;
     fn port(&self) -> u16;
     async fn client_at(port: u16, pin: bool) -> Outcome<LockClient>;
@@ -58,6 +61,8 @@ pub(crate) struct Postgres(PostgresServer);
 
 impl Database for Postgres {
     type Connection = PgConnection;
+
+    const SOLO: f64 = 1.3;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {
@@ -139,6 +144,9 @@ pub(crate) type Mysql8 = Mysql<true>;
 
 impl<const EIGHT: bool> Database for Mysql<EIGHT> {
     type Connection = MySqlConnection;
+
+    /// To pass over a locked row the server needs a temporary table.
+    const SOLO: f64 = 1.6;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {

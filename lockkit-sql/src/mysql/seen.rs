@@ -47,13 +47,9 @@ impl Seen {
     }
 
     pub(super) fn attempt(&self) -> Attempt {
-        let mut held = Attempt::held();
-        if let Attempt::Held { retry_after, .. } = &mut held {
-            // The end of a pin is told by no clock.
-            let left = u64::try_from(self.left).ok().filter(|_| !self.pinned);
-            *retry_after = left.map(Duration::from_micros);
-        }
-        held
+        // The end of a pin is told by no clock.
+        let left = u64::try_from(self.left).ok().filter(|_| !self.pinned);
+        Attempt::held_for(left.map(Duration::from_micros))
     }
 }
 

@@ -104,17 +104,13 @@ impl Seen {
         if !last && !pinned && (!self.held || !told) {
             return Verdict::Again;
         }
-        let mut held = Attempt::held();
-        if let Attempt::Held { retry_after, .. } = &mut held {
-            *retry_after = match u64::try_from(self.left) {
-                _ if pinned => None,
-                // Nobody will tell: the row was locked, by a release perhaps.
-                _ if !told || !self.held => Some(MOMENT),
-                Ok(left) => Some(Duration::from_micros(left)),
-                Err(_) => Some(MOMENT),
-            };
-        }
-        Verdict::Answer(held)
+        Verdict::Answer(Attempt::held_for(match u64::try_from(self.left) {
+            _ if pinned => None,
+            // Nobody will tell: the row was locked, by a release perhaps.
+            _ if !told || !self.held => Some(MOMENT),
+            Ok(left) => Some(Duration::from_micros(left)),
+            Err(_) => Some(MOMENT),
+        }))
     }
 }
 

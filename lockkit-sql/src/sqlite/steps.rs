@@ -117,12 +117,8 @@ impl Sqlite {
             .run("attempt", &self.statements.look_again, values)
             .await?;
         let left = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok());
-        let mut held = Attempt::held();
-        if let Attempt::Held { retry_after, .. } = &mut held {
-            let left = left.map(|left| u64::try_from(left).unwrap_or(0));
-            *retry_after = Some(Duration::from_micros(left.unwrap_or(0)));
-        }
-        Ok(held)
+        let left = left.map_or(0, |left| u64::try_from(left).unwrap_or(0));
+        Ok(Attempt::held_for(Some(Duration::from_micros(left))))
     }
 }
 
