@@ -10,7 +10,7 @@ use lockkit::{Error, Lock, LockClient};
 use lockkit_examples::Outcome;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 /// Whoever has the lock does the work, until the hold is lost or there is no more to do; then it stands
 /// in line again. The loop ends with the client and with nothing else: when the store was away for longer
