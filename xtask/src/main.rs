@@ -9,8 +9,8 @@
 mod api;
 mod ci;
 mod fetch;
-mod release;
 mod mutants;
+mod release;
 mod setup;
 mod steps;
 mod tidy;
