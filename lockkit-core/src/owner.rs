@@ -118,6 +118,18 @@ mod tests {
     use crate::{LockClient, LossReason, memory::MemoryStore};
 
     #[tokio::test]
+    async fn what_has_ended_is_forgotten() {
+        let client = LockClient::new(MemoryStore::new()).unwrap();
+        let owner = client.owner();
+        let lock_a = client.lock("a").unwrap().with_owner(&owner).unwrap();
+        let guard = lock_a.acquire().await.unwrap();
+        assert_eq!(lock(&client.core.owners.0).len(), 1);
+        assert!(lock_a.acquire().await.is_ok());
+        guard.release().await.unwrap();
+        assert!(lock(&client.core.owners.0).is_empty());
+    }
+
+    #[tokio::test]
     async fn a_hold_that_ended_at_once_leaves_nothing() {
         let client = LockClient::new(MemoryStore::new()).unwrap();
         let guard = client.lock("a").unwrap().acquire().await.unwrap();

@@ -89,15 +89,28 @@ async fn a_wait_behind_another_ends_with_the_cause_too() {
     let (patient, lock) = (client.lock("a").unwrap(), client.lock("a").unwrap());
     let patient = tokio::spawn(async move { patient.acquire().await.map(drop) });
     sleep(100 * MS).await;
+    let began = Instant::now();
     let waiting = tokio::spawn(async move { lock.acquire_timeout(S).await });
     sleep(100 * MS).await;
     faults.outage();
     let answer = waiting.await.unwrap();
     assert!(matches!(answer, Err(Error::Backend(_))), "{answer:?}");
+    // The one before it would look again after three seconds.
+    assert!(began.elapsed() < 1100 * MS, "{:?}", began.elapsed());
     // Without a limit it waits for the recovery.
     sleep(10 * S).await;
     assert!(!patient.is_finished());
     patient.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn wake_ups_that_cannot_be_opened_prolong_no_wait() {
+    let (faults, client, _held) = held().await;
+    faults.inject(Rule::new(Fault::Hang).on(Operation::Watch));
+    let began = Instant::now();
+    let waited = client.lock("a").unwrap().acquire_timeout(S).await;
+    assert!(matches!(waited, Err(Error::Timeout { .. })), "{waited:?}");
+    assert!(began.elapsed() < 1100 * MS, "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,6 +145,48 @@ async fn an_outage_ends_a_wait_without_a_limit_and_not_earlier() {
     assert!(matches!(answer, Err(Error::Backend(_))), "{answer:?}");
     let waited = began.elapsed();
     assert!(waited >= 110 * S && waited <= 115 * S, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_begins_in_an_outage_rides_it_out_as_long_as_others() {
+    let (faults, client, _held) = held().await;
+    faults.outage();
+    let (first, second) = (client.lock("a").unwrap(), client.lock("a").unwrap());
+    let first = tokio::spawn(async move { first.acquire().await.map(drop) });
+    sleep(20 * S).await;
+    let second = tokio::spawn(async move { second.acquire().await.map(drop) });
+    sleep(15 * S).await;
+    assert!(first.is_finished() && !second.is_finished());
+    sleep(20 * S).await;
+    assert!(matches!(second.await.unwrap(), Err(Error::Backend(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_whose_grant_had_no_reply_leaves_nothing() {
+    let (store, faults, builder) = faulty(false);
+    let client = builder.build().unwrap();
+    let unanswered = Rule::new(Fault::DropReply).on(Operation::Attempt);
+    faults.inject(unanswered.times(1));
+    let unavailable = Rule::new(Fault::Fail(Outcome::Unavailable));
+    faults.inject(unavailable.on(Operation::Attempt));
+    let tried = client.lock("a").unwrap().try_acquire().await;
+    assert!(matches!(tried, Err(Error::Backend(_))), "{tried:?}");
+    client.drain().await;
+    assert!(store.is_empty(), "{:?}", store.counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_release_is_given_up_with_its_lease() {
+    let (_, faults, builder) = faulty(false);
+    let client = builder.lease(Lease::renewed(3 * S)).build().unwrap();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    faults.inject(Rule::new(Fault::Fail(Outcome::Rejected)).on(Operation::Release));
+    drop(guard);
+    let began = Instant::now();
+    client.drain().await;
+    // The lease, one request and one per cent.
+    let drained = began.elapsed();
+    assert!(drained >= 3 * S && drained < 5100 * MS, "{drained:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,36 +275,6 @@ async fn releases_that_hang_hold_up_no_waiter() {
     first.abort();
     let second = timeout(3 * S, second).await.expect("served");
     drop(second.unwrap().unwrap());
-}
-
-/// The wake-ups of a ticket are kept from its first attempt on, whether it was answered or not.
-#[tokio::test(start_paused = true)]
-async fn a_pushed_grant_that_was_read_too_late_is_not_believed() {
-    let (store, faults, builder) = faulty(false);
-    let client = builder.build().unwrap();
-    let other = LockClient::builder(store.connect())
-        .clock(Arc::new(TokioClock::new()))
-        .build()
-        .unwrap();
-    let other = other.lock("a").unwrap();
-    let held = other.acquire().await.unwrap();
-    // It stands in the queue and does not know.
-    let unanswered = Rule::new(Fault::DropReply).on(Operation::Attempt);
-    faults.inject(unanswered.times(1));
-    let unavailable = Rule::new(Fault::Fail(Outcome::Unavailable));
-    faults.inject(unavailable.on(Operation::Attempt));
-    faults.inject(Rule::new(Fault::Hang).on(Operation::Watch));
-    let lock = client.lock("a").unwrap();
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    sleep(S).await;
-    held.release().await.unwrap();
-    // What was pushed to it lasts for nine seconds.
-    let held = other.acquire().await.unwrap();
-    faults.heal();
-    sleep(5 * S).await;
-    assert!(!waiting.is_finished(), "two hold the lock");
-    held.release().await.unwrap();
-    waiting.await.unwrap().check().unwrap();
 }
 
 /// Tells every ticket that its place is lost.

@@ -51,16 +51,6 @@ impl Stage {
         self.home.block_on(self.lock().acquire()).unwrap()
     }
 
-    /// The next request of this kind takes a while on its way to the store, or back.
-    fn slow(&self, operation: Operation, reply: bool) {
-        let (min, max) = (50 * MS, 50 * MS);
-        let fault = match reply {
-            true => Fault::SlowReply { min, max },
-            false => Fault::Delay { min, max },
-        };
-        self.faults.inject(Rule::new(fault).on(operation).times(1));
-    }
-
     /// Everything that was dropped is released, soon.
     fn nothing_is_left(&self) {
         let drained = async { timeout(SOON, self.client.drain()).await };
@@ -98,7 +88,7 @@ fn elsewhere() -> Runtime {
 #[test]
 fn an_acquire_dropped_with_its_runtime_leaves_the_others_in_line() {
     let stage = Stage::new();
-    stage.slow(Operation::Attempt, false);
+    stage.faults.black_hole();
     let elsewhere = elsewhere();
     let lock = stage.lock();
     let mut first = Box::pin(lock.acquire());
@@ -106,6 +96,7 @@ fn an_acquire_dropped_with_its_runtime_leaves_the_others_in_line() {
     let second = stage.second();
     drop(first);
     drop(elsewhere);
+    stage.faults.heal();
     let second = stage.home.block_on(async { timeout(SOON, second).await });
     drop(second.expect("the second is served").unwrap().unwrap());
     stage.nothing_is_left();
@@ -134,8 +125,10 @@ fn a_caller_that_goes_on_after_a_pause_has_the_lock() {
     let stage = Stage::new();
     let elsewhere = elsewhere();
     let lock = stage.lock();
+    stage.faults.black_hole();
     let mut first = Box::pin(lock.acquire());
     elsewhere.block_on(begins(first.as_mut()));
+    stage.faults.heal();
     let guard = elsewhere.block_on(async { timeout(SOON, first).await.unwrap().unwrap() });
     elsewhere.block_on(guard.release()).unwrap();
     assert!(stage.store.is_empty());
@@ -144,10 +137,11 @@ fn a_caller_that_goes_on_after_a_pause_has_the_lock() {
 #[test]
 fn a_try_dropped_with_its_runtime_leaves_nothing() {
     let stage = Stage::new();
-    stage.slow(Operation::Attempt, true);
+    stage.faults.black_hole();
     let elsewhere = elsewhere();
     elsewhere.block_on(async { begins(pin!(stage.lock().try_acquire())).await });
     drop(elsewhere);
+    stage.faults.heal();
     stage.nothing_is_left();
 }
 
@@ -155,10 +149,11 @@ fn a_try_dropped_with_its_runtime_leaves_nothing() {
 fn a_release_dropped_with_its_runtime_goes_on() {
     let stage = Stage::new();
     let guard = stage.acquire();
-    stage.slow(Operation::Release, false);
+    stage.faults.black_hole();
     let elsewhere = elsewhere();
     elsewhere.block_on(async { begins(pin!(guard.release())).await });
     drop(elsewhere);
+    stage.faults.heal();
     stage.nothing_is_left();
 }
 
