@@ -224,8 +224,6 @@ pub enum Attempt {
     Held {
         /// When the lock may become free by itself: a hint for waiters that poll.
         retry_after: Option<Duration>,
-        /// How many waiters stand before this one, if the store knows.
-        ahead: Option<u32>,
     },
 }
 
@@ -239,10 +237,7 @@ impl Attempt {
     /// The lock is held, and may become free by itself after `retry_after`.
     #[must_use]
     pub const fn held_for(retry_after: Option<Duration>) -> Self {
-        Self::Held {
-            retry_after,
-            ahead: None,
-        }
+        Self::Held { retry_after }
     }
 }
 

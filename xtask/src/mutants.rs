@@ -10,8 +10,9 @@ use xshell::cmd;
 use crate::workspace::Workspace;
 
 /// The files of core that decide who holds a lock, and for how long.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "hold",
+    "hold/renewing",
     "hold/state",
     "keeper",
     "lease",
