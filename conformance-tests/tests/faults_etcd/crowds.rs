@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conformance_tests::figures::bound;
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::acquire;
 use conformance_tests::{Failure, Outcome, ensure};
@@ -10,8 +11,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::client;
 
-/// How much of a core, while nobody gives the lock back.
-const MOST: f64 = 0.1;
 const WAITERS: usize = 2_000;
 /// In which time all begin to wait.
 const START: Duration = Duration::from_secs(60);
@@ -66,5 +65,9 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     // The first one is served, in spite of the others.
     let guard = waiters.swap_remove(0).soon().await??;
     guard.check()?;
-    ensure(share <= MOST, format!("{:.1} % of a core", share * 100.0))
+    // Of a core, while nobody gives the lock back; what else a busy machine does makes each step dearer.
+    ensure(
+        share <= bound(0.1, 0.2),
+        format!("{:.1} % of a core", share * 100.0),
+    )
 }
