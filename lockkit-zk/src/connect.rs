@@ -24,9 +24,9 @@ pub(crate) fn most_between_pings(granted: Duration, wished: Duration) -> Duratio
     (silence(wished) / 2).min(granted * 3 / 10)
 }
 
-/// Begins a session; each member is tried once.
+/// Begins a session.
 pub(crate) async fn connect(config: &ZkStoreBuilder) -> Result<Client, Error> {
-    dial(config, connector(config)?.with_fail_eagerly()).await
+    dial(config, connector(config)?).await
 }
 
 /// What becomes of a connection to each member, where none gave a session.
