@@ -225,7 +225,7 @@ pub(crate) async fn a_server_without_autocommit_keeps_no_row_locked() -> Outcome
     only_rows_left(&server).await
 }
 
-/// A proxy that answers the protocol's pings by itself, as ProxySQL does: the server hears nothing of
+/// A proxy that answers the protocol's pings by itself, as `ProxySQL` does: the server hears nothing of
 /// them, and ends a session that is silent for longer than a lease.
 pub(crate) async fn a_pin_lives_behind_a_proxy_that_answers_pings() -> Outcome {
     let server = Maria::start().await?;
@@ -279,6 +279,7 @@ mod pings {
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::runtime::Handle;
 
     const PING: u8 = 14;
     const OK: [u8; 11] = [7, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
@@ -287,11 +288,11 @@ mod pings {
     pub(super) async fn answer(server: u16) -> io::Result<u16> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
-        tokio::spawn(async move {
+        Handle::current().spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let behind = TcpStream::connect(("127.0.0.1", server)).await;
                 if let Ok(behind) = behind {
-                    tokio::spawn(pass(client, behind));
+                    Handle::current().spawn(pass(client, behind));
                 }
             }
         });

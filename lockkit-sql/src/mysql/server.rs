@@ -14,7 +14,7 @@ pub(super) const QUESTION: &str = "SELECT VERSION(), 1 /*M!100600 + 1 */; \
 /// Whether it is MariaDB.
 ///
 /// # Errors
-/// Where several servers take writes at once, or rows are not locked as InnoDB does.
+/// Where several servers take writes at once, or rows are not locked as `InnoDB` does.
 pub(super) fn read(answers: &[Answer]) -> Result<bool, BackendError> {
     let mut rows = answers.iter().flat_map(|answer| &answer.rows);
     let first = rows.next().ok_or_else(|| ERRORS.unreadable("open"))?;
