@@ -45,8 +45,9 @@ impl SqlStoreBuilder<Postgres> {
     ///
     /// libpq's names of options work too: `sslrootcert` (a path, or `system` for the public authorities),
     /// `sslcert`, `sslkey`, and `connect_timeout` as a number of seconds. With `channel_binding=require` the
-    /// server's certificate is verified (`verify-full`), for the driver binds no channels. A user, a
-    /// password or a database that the URL leaves out comes from libpq's variables, such as `PGUSER`.
+    /// server's certificate is verified (`verify-full`), for the driver binds no channels. libpq's
+    /// environment variables do not count: without a user the URL means `postgres`, without a database the
+    /// one of the user's name.
     ///
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
@@ -65,7 +66,9 @@ impl SqlStoreBuilder<Postgres> {
 fn shown(server: &PgConnectOptions) -> String {
     let socket = server.get_socket().map(|path| path.display().to_string());
     let host = socket.as_deref().unwrap_or_else(|| server.get_host());
-    let database = server.get_database().unwrap_or_default();
+    // Where the URL names none, it has the user's name.
+    let named = |database: &&str| *database != server.get_username();
+    let database = server.get_database().filter(named).unwrap_or_default();
     let (port, mode) = (server.get_port(), server.get_ssl_mode());
     format!("{host}:{port}/{database} {mode:?}")
 }
