@@ -1,6 +1,5 @@
 //! Exit codes, and failures that carry one.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -70,9 +69,9 @@ impl Failure {
         }
     }
 
-    /// Takes the message of `error` and of all its sources.
-    pub(crate) fn from_error(code: Code, error: &(dyn StdError + 'static)) -> Self {
-        Self::new(code, chain(error))
+    /// Takes the message of `error`, which names its causes.
+    pub(crate) fn from_error(code: Code, error: &impl fmt::Display) -> Self {
+        Self::new(code, error.to_string())
     }
 
     pub(crate) fn code(&self) -> Code {
@@ -84,23 +83,6 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
-}
-
-/// The messages of an error and its sources, joined by `: `.
-///
-/// A source that the messages before it already name is not said twice.
-pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let message = source.to_string();
-        if !text.contains(&message) {
-            text.push_str(": ");
-            text.push_str(&message);
-        }
-        next = source.source();
-    }
-    text
 }
 
 #[cfg(test)]

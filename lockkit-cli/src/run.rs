@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use crate::args::{RunArgs, StoreArgs};
 use crate::attend::{Ran, attend};
 use crate::clock::now;
-use crate::exit::{Code, Failure, chain};
+use crate::exit::{Code, Failure};
 use crate::job::{Job, suspend};
 use crate::link::End;
 use crate::output::say;
@@ -346,15 +346,12 @@ async fn release(guard: Guard, signals: &mut Signals, told: bool) -> bool {
         Ok(()) => true,
         Err(error @ Error::Lost { .. }) => {
             if !told {
-                say(chain(&error));
+                say(error);
             }
             false
         }
         Err(error) => {
-            say(format_args!(
-                "{}; the lease will end the hold",
-                chain(&error)
-            ));
+            say(format_args!("{error}; the lease will end the hold"));
             true
         }
     }
