@@ -105,7 +105,7 @@ impl Seen {
             return Verdict::Again;
         }
         Verdict::Answer(Attempt::held_for(match u64::try_from(self.left) {
-            _ if pinned => None,
+            _ if self.pinned => None,
             // Nobody will tell: the row was locked, by a release perhaps.
             _ if !told || !self.held => Some(MOMENT),
             Ok(left) => Some(Duration::from_micros(left)),
