@@ -101,12 +101,11 @@ async fn loss_is_sticky(ctx: &Ctx) -> Outcome {
         let near = ctx.ttl() / 10;
         let ends_soon = async || Ok(guard.remaining() < near);
         until("the deadline is near", ends_soon).await?;
-        faults.heal();
         let slow = Fault::SlowReply {
             min: near,
             max: near,
         };
-        faults.inject(Rule::new(slow).on(Operation::Renew));
+        faults.replace(Rule::new(slow).on(Operation::Renew));
         soon(guard.lost()).await?;
         let end = Instant::now() + near * 3;
         while Instant::now() < end {

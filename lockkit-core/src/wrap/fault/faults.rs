@@ -67,6 +67,13 @@ impl Faults {
         lock(&self.shared.script).add(rule);
     }
 
+    /// Puts a rule in the place of all others, in one step: no call meets neither.
+    pub fn replace(&self, rule: Rule) {
+        let mut script = lock(&self.shared.script);
+        script.clear();
+        script.add(rule);
+    }
+
     /// Lets everything go wrong that can, each with this probability in each call: delays, slow and
     /// dropped replies, refused, lost and late requests, lost wake-ups. Times are up to `longest`.
     pub fn chaos(&self, probability: f64, longest: Duration) {
