@@ -55,6 +55,18 @@ async fn carry_out(step: Step, store: &Store, ticket: &Ticket) -> Result<(), Bac
     }
 }
 
+/// Releases as a client does: again while the row is locked, as by a connection that is about to end.
+async fn release(store: &Store, ticket: &Ticket) -> Outcome {
+    let asked = Instant::now();
+    while let Err(error) = store.release(ticket).await {
+        if error.outcome() == Told::Rejected || asked.elapsed() > TTL * 2 {
+            return Err(error.into());
+        }
+        sleep(TTL / 20).await;
+    }
+    Ok(())
+}
+
 /// One step of which one request fails.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
@@ -98,7 +110,7 @@ impl Trial {
         // As a client does, which leaves it out where nothing can be there.
         let rejected = answer.is_err_and(|error| error.outcome() == Told::Rejected);
         if attempted && !rejected {
-            store.release(&mine).await?;
+            release(&store, &mine).await?;
         }
         let (next, asked) = (ticket(3), Instant::now());
         while matches!(other.attempt(&next).await?, Attempt::Held { .. }) {
