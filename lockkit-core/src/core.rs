@@ -189,7 +189,7 @@ impl Core {
             let (min, max) = (format_duration(min), format_duration(max));
             if ttl_of == TtlOf::PerSession && min == max {
                 format!(
-                    "{wish}: in the {store} store all holds of a client have the lease of its session, {max}; open the store with another one, as `ttl=5s` in its URL"
+                    "{wish}: in the {store} store all holds of a client have the lease of its session, {max}; set another one with `ttl=` in its URL"
                 )
             } else {
                 format!("{wish}: the {store} store can do {min} to {max}")
