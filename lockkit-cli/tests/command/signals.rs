@@ -16,9 +16,10 @@ fn signals_are_passed_on_to_the_whole_group() {
         ("USR2", Signal::USR2),
     ];
     for (name, signal) in names {
+        // Perl notices a signal between two calls: one that comes right before a sleep waits for its end.
         let script = format!(
             "trap 'echo parent; wait; exit 3' {name}; \
-             perl -e '$SIG{{{name}}} = sub {{ print \"child\\n\"; exit }}; $| = 1; print \"ready\\n\"; sleep 600' & \
+             perl -e '$SIG{{{name}}} = sub {{ print \"child\\n\"; exit }}; $| = 1; print \"ready\\n\"; sleep 1 while 1' & \
              while :; do sleep 0.02; done"
         );
         let mut running = stage.run(&[], "job", &script);
