@@ -127,6 +127,10 @@ impl<D: Database> Pool<D> {
     }
 
     /// Carries out a request. Every one passes here, so that each can be made to fail.
+    #[cfg_attr(
+        not(feature = "mutants"),
+        expect(unused_variables, reason = "names the request that tests make fail")
+    )]
     pub(crate) async fn request<T>(
         &self,
         operation: &'static str,
