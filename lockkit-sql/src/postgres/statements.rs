@@ -60,6 +60,13 @@ pub(super) struct Statements {
 }
 
 impl Statements {
+    #[cfg_attr(
+        not(feature = "mutants"),
+        expect(
+            unused_variables,
+            reason = "the options name the statements that tests break"
+        )
+    )]
     pub(super) fn new(options: &Options, table: &Table) -> Self {
         let table = table.clone();
         let read = |file: &str| {
