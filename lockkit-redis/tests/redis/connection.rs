@@ -460,7 +460,7 @@ async fn a_missing_password_is_explained() {
 
 #[tokio::test]
 async fn a_node_of_a_cluster_is_refused_when_it_is_connected() {
-    let server = Server::start(&["--cluster-enabled", "yes"]).await;
+    let server = Server::start_node().await;
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let error = server.builder().protocol(protocol).connect().await;
         let error = error.unwrap_err();
@@ -472,7 +472,7 @@ async fn a_node_of_a_cluster_is_refused_when_it_is_connected() {
 /// As behind a proxy that spreads keys over servers: two locks in one step are refused.
 #[tokio::test]
 async fn one_refused_lock_refuses_no_other_renewal() {
-    let server = Server::start(&["--cluster-enabled", "yes"]).await;
+    let server = Server::start_node().await;
     assert_eq!(
         server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]),
         "OK"

@@ -44,6 +44,13 @@ impl Server {
         server
     }
 
+    /// A node of a cluster. By itself it takes a port for the other nodes that may be that of an outgoing
+    /// connection.
+    pub(crate) async fn start_node() -> Self {
+        let others = free_port().to_string();
+        Self::start(&["--cluster-enabled", "yes", "--cluster-port", &others]).await
+    }
+
     async fn ready(&self) {
         for _ in 0..200 {
             if self.cli(&["PING"]) == "PONG" {
