@@ -26,8 +26,9 @@ use crate::token::FencingToken;
 
 /// How old a hold is before its loss is watched for; most holds end sooner.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
-/// How often `lost()` itself reads the clock, whether or not the client's runtime is driven. INV-1.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The longest time between two looks at the clock, of the keeper and of `lost()`: after a suspend it is
+/// read within this time. INV-1.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Hold {

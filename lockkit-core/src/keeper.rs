@@ -13,14 +13,12 @@ use tokio::time::timeout;
 use crate::backend::{Ticket, Wake, Watch};
 use crate::clock::{Clock, Moment};
 use crate::error::{BackendError, LossReason};
-use crate::hold::{Due, Hold};
+use crate::hold::{Due, Hold, LONGEST_SLEEP};
 use crate::lease::renewal_timeout;
 use crate::mutants::Mutant;
 use crate::sync::lock;
 use crate::waiter::retry_delay;
 
-/// The longest sleep: after a suspend the clock is read within this time. INV-1.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Renewals that are due within this time share a request.
 const SLACK: Duration = Duration::from_millis(50);
 /// So long the task waits with nothing to look after before it sleeps until it is woken. Short holds
