@@ -42,6 +42,7 @@ mod reaper;
 mod releasing;
 mod runtime;
 mod scope;
+pub mod store;
 mod sync;
 mod table;
 mod token;

@@ -1,0 +1,3 @@
+//! The kit for stores: what more than one of them needs.
+
+pub mod predecessors;
