@@ -11,16 +11,16 @@ use crate::workspace::Workspace;
 
 /// The files of core that decide who holds a lock, and for how long.
 const FILES: [&str; 10] = [
-    "hold",
-    "hold/renewing",
-    "hold/state",
-    "keeper",
-    "lease",
-    "driver",
-    "guard",
-    "reaper",
-    "owner",
-    "waiter",
+    "client/hold",
+    "client/hold/renewing",
+    "client/hold/state",
+    "client/keeper",
+    "time/lease",
+    "client/wait",
+    "client/guard",
+    "client/reaper",
+    "client/owner",
+    "time/backoff",
 ];
 /// Mutants that no test can or need notice: one a line, a `|`, and the reason.
 const ACCEPTED: &str = "xtask/accepted-mutants.txt";

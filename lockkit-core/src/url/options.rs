@@ -7,7 +7,7 @@ use super::duration::parse_duration;
 use super::invalid::InvalidUrl;
 use super::nearest::nearest;
 use super::percent;
-use crate::capability::PollRange;
+use crate::contract::capability::PollRange;
 
 /// The options after the `?` of a URL.
 ///

@@ -1,0 +1,283 @@
+//! The handle of a hold.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::client::hold::{Hold, Last};
+use crate::client::queue::Wish;
+use crate::client::release::Releasing;
+use crate::client::shared::Core;
+use crate::contract::error::{BackendError, Error, LossReason, Result};
+use crate::contract::holder::HolderId;
+use crate::contract::name::LockName;
+use crate::contract::token::FencingToken;
+use crate::contract::{DistributedLock, Grant, Ticket, Watch};
+use crate::mutants::Mutant;
+use crate::time::clock::Moment;
+use crate::time::lease::Lease;
+
+/// Holds a lock. The hold ends with the last guard of it, or when it is lost.
+///
+/// Dropping a guard releases in the background; [`release`](Self::release) waits for the answer and
+/// tells whether the lock was held until then. Nothing is promised about data that a guard would
+/// protect, and it derefs to none: a process that is paused can still write after its lease ended.
+/// What stops that write is the [`token`](Self::token).
+///
+/// A guard that is forgotten with `mem::forget` is renewed for ever, unless a
+/// [`with_max_hold`](crate::Lock::with_max_hold) limit ends it.
+#[must_use = "a guard that is not kept releases its lock at once"]
+pub struct Guard {
+    /// `None` once it was consumed.
+    hold: Option<Arc<Hold>>,
+}
+
+impl Guard {
+    /// Begins a hold. There is no await between a grant and this. INV-7.
+    pub(crate) fn begin(
+        core: &Arc<Core>,
+        ticket: Ticket,
+        grant: Grant,
+        since: Moment,
+        wish: Wish,
+        watch: Option<Box<dyn Watch>>,
+    ) -> Self {
+        Self {
+            hold: Some(Hold::new(core, ticket, grant, since, wish, watch)),
+        }
+    }
+
+    /// Another guard of a hold that stands.
+    pub(crate) fn again(hold: &Arc<Hold>) -> Result<Self> {
+        hold.add_guard()?;
+        Ok(Self {
+            hold: Some(Arc::clone(hold)),
+        })
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        match &self.hold {
+            Some(hold) => hold,
+            // Only methods that take the guard by value leave `None` behind.
+            None => unreachable_consumed(),
+        }
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.hold().ticket.name
+    }
+
+    /// The fencing token, the same for all guards of this hold.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold().token
+    }
+
+    /// The identity of this hold in the store.
+    #[must_use]
+    pub fn holder(&self) -> HolderId {
+        self.hold().ticket.holder
+    }
+
+    /// The ticket that was granted, for guarded writes inside the store.
+    #[must_use]
+    pub fn ticket(&self) -> &Ticket {
+        &self.hold().ticket
+    }
+
+    /// How many guards this hold has.
+    #[must_use]
+    pub fn guard_count(&self) -> u32 {
+        self.hold().guards()
+    }
+
+    /// How long the hold surely stands if it is not renewed; zero if it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold().remaining()
+    }
+
+    /// Says whether the lock is still held, by the clock and without a round trip.
+    ///
+    /// # Errors
+    /// - [`Error::Lost`] if the lease has ended or the store has said that the hold is gone.
+    pub fn check(&self) -> Result<()> {
+        self.hold().check()
+    }
+
+    /// Waits until the lock is lost; for ever if it is released: select it against the work, or end a
+    /// task that waits for it.
+    ///
+    /// It is ready no later than the first moment at which the store may grant the lock to another,
+    /// also while the store does not answer or the client's runtime stands still. After a suspend of the
+    /// machine it takes up to a second.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. The future borrows nothing and may outlive the guard; once the lock is released it
+    /// keeps nothing of the client.
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + use<> {
+        Arc::clone(self.hold()).lost()
+    }
+
+    /// Runs `work` and drops it at its next await if the lock is lost.
+    ///
+    /// # Errors
+    /// - [`Error::Lost`] if the lock was lost before the work ended. The work may have been done, in part
+    ///   or, if the lease ended during its last step, in whole: a caller that repeats it must be able to.
+    ///
+    /// # Cancel safety
+    /// As cancel safe as `work`.
+    pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
+        let mut lost = pin!(self.lost());
+        let mut work = pin!(work);
+        std::future::poll_fn(|context| {
+            // Before each step of the work, so that a process that was stopped does not begin another.
+            if let Err(lost) = self.check() {
+                return Poll::Ready(Err(lost));
+            }
+            if let Poll::Ready(value) = work.as_mut().poll(context) {
+                return Poll::Ready(self.check().map(|()| value));
+            }
+            match lost.as_mut().poll(context) {
+                Poll::Ready(_) => Poll::Ready(self.check().and(Err(Error::Shutdown))),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Enters the lock again: another guard of the same hold, with the same token.
+    ///
+    /// The lock is free again when all guards are gone.
+    ///
+    /// # Errors
+    /// - [`Error::Lost`] if the hold was lost: a hold never comes back.
+    ///
+    /// # Cost
+    /// No round trip.
+    pub fn reenter(&self) -> Result<Self> {
+        Self::again(self.hold())
+    }
+
+    /// Prolongs a fixed lease, so that it ends `ttl` from now, but never sooner than before.
+    ///
+    /// Where the store sets a shorter lease, because it is a session's or cannot be changed, the client
+    /// renews it until then.
+    ///
+    /// # Errors
+    /// - [`Error::Unsupported`] if the lease is renewed by the client, or the store cannot do `ttl`.
+    /// - [`Error::Lost`] if the hold was lost.
+    /// - [`Error::Backend`] if the store did not answer. The client goes on asking for the longer lease
+    ///   for as long as the hold stands.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; the lease may have been prolonged at the store without the guard knowing.
+    ///
+    /// # Cost
+    /// One round trip; none if the lease lasts that long anyway.
+    pub async fn extend(&self, ttl: Duration) -> Result<()> {
+        let hold = self.hold();
+        let core = &hold.core;
+        core.can_lease(Lease::fixed(ttl))?;
+        let Some((ticket, sent)) = hold.promise(ttl)? else {
+            return Ok(());
+        };
+        let (asked, limit) = (ticket.ttl, core.timeout);
+        let renew = move |store: Arc<dyn DistributedLock>| async move {
+            let answer = store.renew(&[ticket]).await.pop();
+            answer.unwrap_or_else(|| Err(BackendError::timeout(store.backend(), "renew", limit)))
+        };
+        match core.request("renew", renew).await {
+            Ok(renewal) => hold.answered(sent, asked, Ok(renewal)),
+            Err(Error::Backend(error)) => {
+                hold.answered(sent, asked, Err(error.clone()));
+                return Err(error.into());
+            }
+            Err(error) => return Err(error),
+        }
+        hold.check()
+    }
+
+    /// Releases the lock and tells whether it was held until then.
+    ///
+    /// With other guards of the same hold about, only this guard ends, and it tells whether the hold
+    /// still stands.
+    ///
+    /// # Errors
+    /// - [`Error::Lost`] if the hold had ended before: what was written under it may have been
+    ///   written while another held the lock.
+    /// - [`Error::Backend`] if the store did not answer in time. The release goes on in the
+    ///   background until it is answered or the lease must have ended.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the release goes on in the background.
+    ///
+    /// # Cost
+    /// One round trip for the last guard, none for the others.
+    pub async fn release(mut self) -> Result<()> {
+        let Some(hold) = self.hold.take() else {
+            return Ok(());
+        };
+        match hold.drop_guard() {
+            Ok(Last::No) => Ok(()),
+            Ok(Last::Release(until)) => Releasing::begin(&hold, until).finish(&hold).await,
+            Err(lost) => {
+                hold.release_if_kept();
+                Err(lost)
+            }
+        }
+    }
+
+    /// Keeps the lock until its lease ends, although nobody holds it any more.
+    ///
+    /// Nobody renews it once the other guards of the hold are gone. Where the lease is a session's,
+    /// the client releases the lock at the time at which a lease of its own would have ended.
+    pub fn leak(mut self) {
+        if let Some(hold) = self.hold.take() {
+            hold.leak();
+            // A hold that was lost has nothing to leak.
+            let _ = hold.drop_guard();
+        }
+    }
+}
+
+impl Drop for Guard {
+    /// Hands the ticket of the last guard to the reaper. Never blocks or panics. INV-8.
+    fn drop(&mut self) {
+        let Some(hold) = self.hold.take() else { return };
+        match hold.drop_guard() {
+            Ok(Last::Release(_)) if hold.core.broken.is(Mutant::DropSpawns) => {
+                hold.core.release_by_spawning(&hold.ticket)
+            }
+            Ok(Last::Release(_)) => hold.core.release_later(hold.to_release()),
+            Ok(Last::No) => {}
+            Err(_) => hold.release_if_kept(),
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Guard");
+        if let Some(hold) = &self.hold {
+            debug
+                .field("name", &hold.ticket.name)
+                .field("token", &hold.token)
+                .field("holder", &hold.ticket.holder);
+        }
+        debug.finish_non_exhaustive()
+    }
+}
+
+#[expect(
+    clippy::panic,
+    reason = "no method leaves a consumed guard where it could be used"
+)]
+#[cold]
+fn unreachable_consumed() -> ! {
+    panic!("a consumed guard was used")
+}

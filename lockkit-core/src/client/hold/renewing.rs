@@ -1,0 +1,159 @@
+//! What a hold asks of the store, and what it believes of the answers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::state::{Phase, Watching};
+use super::{Due, Hold, State};
+use crate::contract::capability::TtlOf;
+use crate::contract::error::{BackendError, Error, LossReason, Result};
+use crate::contract::{Renewal, Ticket};
+use crate::mutants::Mutant;
+use crate::sync::lock;
+use crate::time::backoff::retry_delay;
+use crate::time::clock::Moment;
+use crate::time::lease::{Lease, lease_for, renewal_due, window};
+
+impl Hold {
+    /// What is due now. Renewals that are due within `slack` are due now, so that they share a request.
+    pub(crate) fn due(self: &Arc<Self>, now: Moment, slack: Duration) -> Due {
+        let mut state = lock(&self.state);
+        if state.phase != Phase::Held {
+            return Due::Ended;
+        }
+        let (limit, reason) = state.limit();
+        let over = state.kept.is_some_and(|until| until <= now);
+        if over || limit <= now {
+            let phase = if over {
+                Phase::Released
+            } else {
+                Phase::Lost(reason)
+            };
+            let ending = state.end(phase);
+            drop(state);
+            self.settle(ending);
+            return Due::Ended;
+        }
+        if matches!(&state.watching, Watching::From(from, _) if *from <= now) {
+            let kept = match std::mem::replace(&mut state.watching, Watching::No) {
+                Watching::From(_, kept) => kept,
+                Watching::No | Watching::By(_) => None,
+            };
+            return Due::Watch(kept, state.next_event());
+        }
+        let soon = now + slack.min(self.ticket.ttl / 50);
+        if state.next_renewal.is_some_and(|due| due <= soon) {
+            state.next_renewal = None;
+            return Due::Renew(self.ask(&mut state, now), state.next_event());
+        }
+        Due::Later(state.next_event())
+    }
+
+    /// The ticket of a renewal that is written after `now`: it asks for all that is promised.
+    fn ask(&self, state: &mut State, now: Moment) -> Ticket {
+        state.prolong(now);
+        let ticket = self.ticket.clone();
+        match self.core.capabilities.ttl_of {
+            TtlOf::PerHold => {
+                let rest = state.promised.since(now);
+                ticket.with_ttl(lease_for(rest, &self.core.capabilities))
+            }
+            // A session's lease has its own length; there the client alone ends a fixed lease.
+            TtlOf::PerSession => ticket,
+        }
+    }
+
+    /// Promises a fixed lease of `ttl` from now on: the ticket to ask for it with, and when it was
+    /// made. `None` if the hold stands for as long as that already.
+    pub(crate) fn promise(self: &Arc<Self>, ttl: Duration) -> Result<Option<(Ticket, Moment)>> {
+        let (mut state, now) = self.standing(lock(&self.state))?;
+        if !matches!(state.lease, Lease::Fixed { .. }) {
+            let what =
+                "a renewed lease needs no extension: the client prolongs it while a guard lives"
+                    .into();
+            return Err(Error::Unsupported { what });
+        }
+        let end = now + window(ttl);
+        if end <= state.deadline.min(state.promised) {
+            return Ok(None);
+        }
+        state.promised = state.promised.max(end);
+        Ok(Some((self.ask(&mut state, now), now)))
+    }
+
+    /// The answer to a renewal that was written at `sent` and asked for a lease of `asked`.
+    pub(crate) fn answered(
+        self: &Arc<Self>,
+        sent: Moment,
+        asked: Duration,
+        answer: Result<Renewal, BackendError>,
+    ) {
+        match answer {
+            Ok(Renewal::Renewed { since, ttl }) => {
+                self.suspect.store(false, Ordering::Relaxed);
+                let since = since.filter(|_| !self.core.broken.is(Mutant::LeaseAgeIgnored));
+                let ttl = match self.core.capabilities.ttl_of {
+                    TtlOf::PerHold => ttl.min(asked),
+                    TtlOf::PerSession => ttl,
+                };
+                self.renewed(since.unwrap_or(sent), sent, ttl);
+            }
+            Ok(Renewal::NotHeld) => self.lose(LossReason::Superseded),
+            Err(error) => {
+                self.failed(error);
+                self.renew_again(asked);
+            }
+        }
+    }
+
+    /// The store has set a lease of at least `ttl` at `since`, in answer to a request written at `sent`.
+    fn renewed(self: &Arc<Self>, since: Moment, sent: Moment, ttl: Duration) {
+        let now = self.core.clock.now();
+        let mut state = lock(&self.state);
+        if self.core.broken.is(Mutant::LossNotSticky) && matches!(state.phase, Phase::Lost(_)) {
+            state.phase = Phase::Held;
+            state.deadline = since + window(ttl);
+        }
+        // A reply that comes after the old deadline proves nothing about the time between.
+        if state.phase != Phase::Held || now >= state.limit().0 {
+            return;
+        }
+        state.failure = None;
+        state.deadline = state.deadline.max(since + window(ttl));
+        state.prolong(sent);
+        state.next_renewal = None;
+        if state.needs_renewal() {
+            state.next_renewal = Some(renewal_due(sent, ttl, self.core.jitter()));
+        } else if self.core.lease_ends_it() {
+            state.unfinished = None;
+        }
+        let event = state.next_event();
+        drop(state);
+        self.core.keeper.put(self, event);
+    }
+
+    /// A renewal that asked for `asked` failed: again after a pause that leaves room for several more
+    /// before the deadline.
+    pub(crate) fn renew_again(self: &Arc<Self>, asked: Duration) {
+        if self.core.broken.is(Mutant::RenewalNotRetried) {
+            return;
+        }
+        let pause = retry_delay(2, self.core.jitter()).min(asked / 20);
+        let mut state = lock(&self.state);
+        if state.needs_renewal() {
+            state.next_renewal = Some(self.core.clock.now() + pause);
+            let event = state.next_event();
+            drop(state);
+            self.core.keeper.put(self, event);
+        }
+    }
+
+    /// Keeps the reason why a renewal failed, for whoever learns of the loss.
+    pub(crate) fn failed(&self, error: BackendError) {
+        let first = lock(&self.state).failure.replace(error.clone()).is_none();
+        if first {
+            self.core.note_failed_renewal(self, &error);
+        }
+    }
+}

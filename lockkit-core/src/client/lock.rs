@@ -1,0 +1,337 @@
+//! A named lock with its options: what users acquire.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::futures::OwnedNotified;
+use tokio::time::Instant;
+
+use crate::client::acquire::{Caller, until};
+use crate::client::guard::Guard;
+use crate::client::owner::{Claim, Entry, Owner};
+use crate::client::queue::{Key, Wish};
+use crate::client::shared::Core;
+use crate::client::try_acquire::Trying;
+use crate::contract::error::{Error, LossReason, Result};
+use crate::contract::name::LockName;
+use crate::contract::{LockState, Mode};
+use crate::mutants::Mutant;
+use crate::time::lease::Lease;
+
+/// A lock by its name, with options; it holds nothing, and clones are cheap.
+///
+/// Without an owner every acquire stands for itself: two tasks that share one `Lock` exclude each
+/// other, and a task that acquires a lock it already holds waits for itself. Use
+/// [`Guard::reenter`] or [`with_owner`](Self::with_owner) to enter again.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkit_core::Result<()> {
+/// use lockkit_core::{LockClient, memory::MemoryStore};
+///
+/// let client = LockClient::new(MemoryStore::new())?;
+/// let lock = client.lock("orders/42")?;
+/// let guard = lock.acquire().await?;
+/// assert!(lock.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Lock {
+    core: Arc<Core>,
+    name: LockName,
+    lease: Lease,
+    max_hold: Option<Duration>,
+    min_hold: Option<Duration>,
+    owner: Option<u64>,
+}
+
+impl Lock {
+    pub(crate) const fn new(
+        core: Arc<Core>,
+        name: LockName,
+        lease: Lease,
+        max_hold: Option<Duration>,
+    ) -> Self {
+        Self {
+            core,
+            name,
+            lease,
+            max_hold,
+            min_hold: None,
+            owner: None,
+        }
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub const fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Sets the lease of later acquires.
+    ///
+    /// # Errors
+    /// - [`Error::Unsupported`] if the store cannot honour it; the message says what it can.
+    pub fn with_lease(mut self, lease: Lease) -> Result<Self> {
+        self.core.can_lease(lease)?;
+        self.lease = lease;
+        Ok(self)
+    }
+
+    /// Lets `owner` re-enter: a later acquire of the same owner, by this or another `Lock` of the
+    /// same name, answers at once with another guard of the same hold. Anybody else waits.
+    ///
+    /// # Errors
+    /// - [`Error::ForeignOwner`] if another client made the owner.
+    pub fn with_owner(mut self, owner: &Owner) -> Result<Self> {
+        if owner.client != self.core.id {
+            return Err(Error::ForeignOwner);
+        }
+        self.owner = Some(owner.id);
+        Ok(self)
+    }
+
+    /// Limits how long a hold may be renewed; at the limit it is lost.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidOption`] if `limit` is zero.
+    pub fn with_max_hold(mut self, limit: Duration) -> Result<Self> {
+        if limit.is_zero() {
+            return Err(Error::InvalidOption {
+                what: "the longest hold time must be more than zero".into(),
+            });
+        }
+        self.max_hold = Some(limit);
+        Ok(self)
+    }
+
+    /// Keeps the lock for at least `least` from its grant on, also where its last guard ends sooner.
+    ///
+    /// "Never two at once" is not "only once": a job that takes a second, started on two hosts whose
+    /// clocks differ by two, runs twice. A hold that lasts longer than that keeps the second one away.
+    ///
+    /// The end of the last guard asks the store for a lease of the rest; the release follows in the
+    /// background. The process may end when [`drain`](crate::LockClient::drain) returns. Where locks end
+    /// with the session or the process, `drain` waits until the time has passed. A hold that is lost is
+    /// not kept: after a crash, or where a fixed lease or a longest hold time ends sooner.
+    pub const fn with_min_hold(mut self, least: Duration) -> Self {
+        self.min_hold = Some(least);
+        self
+    }
+
+    /// Waits for the lock, for as long as it takes.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`] if the store refused the request, or could not be reached for the
+    ///   client's `outage` time.
+    /// - [`Error::Shutdown`] if the client is shut down.
+    /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future leaves neither a hold nor a place in the queue behind; both
+    /// are given up in the background. Keep polling it until then: other tasks of this client may wait
+    /// for the answer to its first request, and a lock that was granted is held.
+    ///
+    /// # Cost
+    /// One round trip when the lock is free, none when the owner holds it.
+    pub async fn acquire(&self) -> Result<Guard> {
+        self.acquire_by(None).await
+    }
+
+    /// Waits for the lock, but not longer than `limit`.
+    ///
+    /// When the time is up the store is asked once more, which takes a round trip, or at most one
+    /// request timeout of a store that does not answer.
+    ///
+    /// # Errors
+    /// - [`Error::Timeout`] if others held it all the time and still do.
+    /// - [`Error::Backend`] if the store refused the request, or was failing when the time was up.
+    /// - [`Error::Shutdown`] and [`Error::NoRuntime`] as in [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard> {
+        self.acquire_by(Some(limit)).await
+    }
+
+    async fn acquire_by(&self, limit: Option<Duration>) -> Result<Guard> {
+        self.enter().await?;
+        let began = Instant::now();
+        let deadline = limit.and_then(|limit| began.checked_add(limit));
+        let timeout = || Error::Timeout {
+            name: self.name.clone(),
+            waited: began.elapsed(),
+        };
+        let claim = loop {
+            match self.reenter() {
+                Reentry::Done(guard) => return Ok(guard),
+                Reentry::Claimed(claim) => break Some(claim),
+                Reentry::None => break None,
+                Reentry::Busy(done) => tokio::select! {
+                    () = done => {}
+                    () = until(deadline) => return Err(timeout()),
+                },
+            }
+        };
+        loop {
+            let (core, key, wish) = (Arc::clone(&self.core), self.key(), self.wish());
+            let guard = Caller {
+                core,
+                key,
+                wish,
+                began,
+                deadline,
+            }
+            .acquire()
+            .await?;
+            // A process that was stopped while it waited may find its grant expired.
+            if let Err(Error::Lost { reason, .. }) = guard.check()
+                && reason != LossReason::MaxHold
+            {
+                self.enter().await?;
+                continue;
+            }
+            return Ok(claimed(claim, guard));
+        }
+    }
+
+    /// Takes the lock if it is free; `None` if anybody holds it or waits for it.
+    ///
+    /// While a task of the same client holds the lock or waits for it, the answer is `None` without
+    /// a round trip.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`] if the store refused the request, or did not answer within the client's
+    ///   request timeout.
+    /// - [`Error::Shutdown`] and [`Error::NoRuntime`] as in [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn try_acquire(&self) -> Result<Option<Guard>> {
+        self.enter().await?;
+        let claim = match self.reenter() {
+            Reentry::Done(guard) => return Ok(Some(guard)),
+            Reentry::Busy(_) => return Ok(None),
+            Reentry::Claimed(claim) => Some(claim),
+            Reentry::None => None,
+        };
+        if self.core.table.is_busy(&self.name) {
+            return Ok(None);
+        }
+        let guard = Trying::new(&self.core, &self.key())
+            .finish(self.wish())
+            .await?;
+        Ok(guard.map(|guard| claimed(claim, guard)))
+    }
+
+    /// Looks at the lock; `None` if nobody holds it or waits for it.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`] if the store did not answer.
+    pub async fn inspect(&self) -> Result<Option<LockState>> {
+        let name = self.name.clone();
+        self.core
+            .request("inspect", |store| async move { store.inspect(&name).await })
+            .await
+    }
+
+    /// Ends the hold, whoever has it, and answers what was there. For operators.
+    ///
+    /// The holder learns of it with its next renewal, or at once where the store tells losses; until
+    /// then its writes are stopped by the token alone.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`] if the store did not answer.
+    pub async fn break_lock(&self) -> Result<Option<LockState>> {
+        let name = self.name.clone();
+        self.core
+            .request("break_lock", |store| async move {
+                store.break_lock(&name).await
+            })
+            .await
+    }
+
+    /// What every acquire does first.
+    async fn enter(&self) -> Result<()> {
+        if Handle::try_current().is_err() {
+            return Err(Error::NoRuntime);
+        }
+        if self.core.is_closing() {
+            return Err(Error::Shutdown);
+        }
+        // A store that is always ready would otherwise let one task starve the others of its thread.
+        tokio::task::consume_budget().await;
+        Ok(())
+    }
+
+    fn reenter(&self) -> Reentry {
+        let Some(owner) = self.owner else {
+            return Reentry::None;
+        };
+        let owner = if self.core.broken.is(Mutant::AnyOwnerReenters) {
+            0
+        } else {
+            owner
+        };
+        loop {
+            match self.core.owners.enter(&self.name, owner) {
+                Entry::Busy(done) => return Reentry::Busy(done),
+                Entry::Claimed(claim) => return Reentry::Claimed(claim),
+                Entry::Holds(_) if self.core.broken.is(Mutant::ReentryRaisesToken) => {
+                    return Reentry::None;
+                }
+                Entry::Holds(hold) => match Guard::again(&hold) {
+                    Ok(guard) => return Reentry::Done(guard),
+                    // It has just ended: what is forgotten here is not found again.
+                    Err(_) => self.core.owners.forget(&self.name, owner, &hold),
+                },
+            }
+        }
+    }
+
+    fn key(&self) -> Key {
+        Key {
+            name: self.name.clone(),
+            mode: Mode::Exclusive,
+            ttl: self.lease.ttl(),
+        }
+    }
+
+    const fn wish(&self) -> Wish {
+        Wish {
+            lease: self.lease,
+            max_hold: self.max_hold,
+            min_hold: self.min_hold,
+            owner: self.owner,
+        }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.name)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Reentry {
+    None,
+    Done(Guard),
+    Busy(OwnedNotified),
+    Claimed(Claim),
+}
+
+fn claimed(claim: Option<Claim>, guard: Guard) -> Guard {
+    if let Some(claim) = claim {
+        claim.held(guard.hold());
+    }
+    guard
+}

@@ -1,0 +1,144 @@
+//! Who may re-enter: local to one client, never seen by a store. INV-11.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use crate::client::hold::Hold;
+use crate::contract::holder::ClientId;
+use crate::contract::name::LockName;
+use crate::sync::lock;
+
+/// The right to re-enter the locks that it holds.
+///
+/// Made by [`LockClient::owner`](crate::LockClient::owner) and given to
+/// [`Lock::with_owner`](crate::Lock::with_owner). Clones are the same owner. Neither threads nor
+/// tasks own anything: two tasks that share one [`Lock`](crate::Lock) without an owner exclude each
+/// other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    pub(crate) client: ClientId,
+    pub(crate) id: u64,
+}
+
+type Key = (LockName, u64);
+
+/// What each owner of this client holds or is about to hold.
+#[derive(Debug, Default)]
+pub(crate) struct Owners(Mutex<HashMap<Key, Slot>>);
+
+#[derive(Debug)]
+enum Slot {
+    /// One acquire of this owner is under way; others of the same owner wait for its end, because
+    /// two of them at the store would exclude each other.
+    Acquiring(Arc<Notify>),
+    Held(Weak<Hold>),
+}
+
+/// The answer to an owner that wants a lock.
+pub(crate) enum Entry {
+    /// It holds already.
+    Holds(Arc<Hold>),
+    /// It is already acquiring: look again after the end of that, of which this hears from the
+    /// moment of the look on.
+    Busy(OwnedNotified),
+    /// It may acquire.
+    Claimed(Claim),
+}
+
+impl Owners {
+    pub(crate) fn enter(self: &Arc<Self>, name: &LockName, owner: u64) -> Entry {
+        let mut slots = lock(&self.0);
+        let key = (name.clone(), owner);
+        match slots.get(&key) {
+            Some(Slot::Acquiring(done)) => {
+                return Entry::Busy(Arc::clone(done).notified_owned());
+            }
+            Some(Slot::Held(hold)) => {
+                if let Some(hold) = hold.upgrade() {
+                    return Entry::Holds(hold);
+                }
+            }
+            None => {}
+        }
+        let done = Arc::new(Notify::new());
+        slots.insert(key.clone(), Slot::Acquiring(Arc::clone(&done)));
+        Entry::Claimed(Claim {
+            owners: Arc::clone(self),
+            key,
+            done,
+            held: false,
+        })
+    }
+
+    /// Forgets the hold of `owner`, if it is still this one.
+    pub(crate) fn forget(&self, name: &LockName, owner: u64, hold: &Hold) {
+        let mut slots = lock(&self.0);
+        let key = (name.clone(), owner);
+        if matches!(slots.get(&key), Some(Slot::Held(weak)) if std::ptr::eq(weak.as_ptr(), hold)) {
+            slots.remove(&key);
+        }
+    }
+}
+
+/// The single acquire that an owner has under way for one name; ends when it is dropped.
+pub(crate) struct Claim {
+    owners: Arc<Owners>,
+    key: Key,
+    done: Arc<Notify>,
+    held: bool,
+}
+
+impl Claim {
+    /// The acquire came to a hold, which the same owner may now re-enter.
+    pub(crate) fn held(mut self, hold: &Arc<Hold>) {
+        lock(&self.owners.0).insert(self.key.clone(), Slot::Held(Arc::downgrade(hold)));
+        self.held = true;
+        // A hold that ended before it stood here has not been forgotten.
+        if hold.check().is_err() {
+            self.owners.forget(&self.key.0, self.key.1, hold);
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.held {
+            lock(&self.owners.0).remove(&self.key);
+        }
+        self.done.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LockClient, LossReason, memory::MemoryStore};
+
+    #[tokio::test]
+    async fn what_has_ended_is_forgotten() {
+        let client = LockClient::new(MemoryStore::new()).unwrap();
+        let owner = client.owner();
+        let lock_a = client.lock("a").unwrap().with_owner(&owner).unwrap();
+        let guard = lock_a.acquire().await.unwrap();
+        assert_eq!(lock(&client.core.owners.0).len(), 1);
+        assert!(lock_a.acquire().await.is_ok());
+        guard.release().await.unwrap();
+        assert!(lock(&client.core.owners.0).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_hold_that_ended_at_once_leaves_nothing() {
+        let client = LockClient::new(MemoryStore::new()).unwrap();
+        let guard = client.lock("a").unwrap().acquire().await.unwrap();
+        let owners = &client.core.owners;
+        let Entry::Claimed(claim) = owners.enter(guard.name(), 1) else {
+            panic!("nobody holds")
+        };
+        guard.hold().lose(LossReason::Expired);
+        claim.held(guard.hold());
+        assert!(lock(&owners.0).is_empty());
+    }
+}

@@ -1,0 +1,59 @@
+//! The only place that starts tasks.
+
+use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::contract::error::{Error, Result};
+
+/// The runtime that a client was made in; its tasks run there, wherever it is used.
+#[derive(Clone, Debug)]
+pub(crate) struct Runtime(Handle);
+
+impl Runtime {
+    pub(crate) const fn new(handle: Handle) -> Self {
+        Self(handle)
+    }
+
+    /// Whether the caller runs in it as well.
+    pub(crate) fn is_current(&self) -> bool {
+        Handle::try_current().is_ok_and(|current| current.id() == self.0.id())
+    }
+
+    /// Carries out a request: in place where the caller runs here, else as a task, which goes on
+    /// without its caller. Another runtime, with its timers and its connections, may end or stand
+    /// still at any moment.
+    ///
+    /// # Errors
+    /// - [`Error::Shutdown`] if this runtime has stopped.
+    pub(crate) async fn run<F>(&self, request: F) -> Result<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        if self.is_current() {
+            return Ok(request.await);
+        }
+        match self.spawn(request).await {
+            Ok(answer) => Ok(answer),
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(Error::Shutdown),
+            },
+        }
+    }
+
+    /// Starts a task. On a runtime that has stopped the future is dropped at once, without a panic.
+    pub(crate) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.0.spawn(future)
+    }
+
+    /// As [`spawn`](Self::spawn), for a task that is only ever aborted.
+    pub(crate) fn spawn_abortable<F>(&self, future: F) -> AbortHandle
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.0.spawn(future).abort_handle()
+    }
+}

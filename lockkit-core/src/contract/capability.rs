@@ -1,0 +1,226 @@
+//! What a store can do, known without asking it.
+
+use std::time::Duration;
+
+/// Describes a store to the client and to the conformance suite, which tests every field both ways.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use lockkit_core::{Capabilities, Queueing, Waiting};
+///
+/// let capabilities = Capabilities::new()
+///     .with_queueing(Queueing::Fifo)
+///     .with_waiting(Waiting::Push)
+///     .with_ttl_range(Duration::from_millis(100), Duration::from_secs(86_400));
+/// assert_eq!(capabilities.waiting, Waiting::Push);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The shortest lease.
+    pub min_ttl: Duration,
+    /// The longest lease.
+    pub max_ttl: Duration,
+    /// Leases are multiples of this; the client refuses others rather than rounding them.
+    pub ttl_step: Duration,
+    /// Whether each hold has a lease of its own.
+    pub ttl_of: TtlOf,
+    /// In which order waiters are served.
+    pub queueing: Queueing,
+    /// How a waiter learns that the lock is free.
+    pub waiting: Waiting,
+    /// The shortest and the longest pause between two looks of a waiter where `waiting` is
+    /// [`Waiting::Poll`].
+    pub poll: PollRange,
+    /// A waiter repeats its attempt at least this often, whatever it was told or not told.
+    pub recheck: Duration,
+    /// Whether [`Watch::changed`](crate::contract::Watch::changed) reports the end of a hold.
+    pub tells_loss: bool,
+    /// What frees the lock of a holder that crashed.
+    pub ends_by: EndsBy,
+    /// The modes that tickets may have.
+    pub modes: Modes,
+}
+
+impl Capabilities {
+    /// The most careful description: leases of their own from 100 ms to a day, no order among
+    /// waiters, who poll every 50 ms to 1 s; a loss is found by the next renewal.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            min_ttl: Duration::from_millis(100),
+            max_ttl: Duration::from_secs(86_400),
+            ttl_step: Duration::from_millis(1),
+            ttl_of: TtlOf::PerHold,
+            queueing: Queueing::Barging,
+            waiting: Waiting::Poll,
+            poll: PollRange {
+                min: Duration::from_millis(50),
+                max: Duration::from_secs(1),
+            },
+            recheck: Duration::from_secs(3),
+            tells_loss: false,
+            ends_by: EndsBy::Lease,
+            modes: Modes::EXCLUSIVE,
+        }
+    }
+
+    /// Sets the shortest and the longest lease.
+    #[must_use]
+    pub const fn with_ttl_range(mut self, min: Duration, max: Duration) -> Self {
+        self.min_ttl = min;
+        self.max_ttl = max;
+        self
+    }
+
+    /// Sets the unit of leases.
+    #[must_use]
+    pub const fn with_ttl_step(mut self, step: Duration) -> Self {
+        self.ttl_step = step;
+        self
+    }
+
+    /// Sets whose lease it is.
+    #[must_use]
+    pub const fn with_ttl_of(mut self, ttl_of: TtlOf) -> Self {
+        self.ttl_of = ttl_of;
+        self
+    }
+
+    /// Sets the order of waiters.
+    #[must_use]
+    pub const fn with_queueing(mut self, queueing: Queueing) -> Self {
+        self.queueing = queueing;
+        self
+    }
+
+    /// Sets how waiters are woken.
+    #[must_use]
+    pub const fn with_waiting(mut self, waiting: Waiting) -> Self {
+        self.waiting = waiting;
+        self
+    }
+
+    /// Sets the pauses of waiters that poll.
+    #[must_use]
+    pub const fn with_poll(mut self, poll: PollRange) -> Self {
+        self.poll = poll;
+        self
+    }
+
+    /// Sets the longest time between two attempts of a waiter.
+    #[must_use]
+    pub const fn with_recheck(mut self, recheck: Duration) -> Self {
+        self.recheck = recheck;
+        self
+    }
+
+    /// Sets whether watches report a loss.
+    #[must_use]
+    pub const fn with_tells_loss(mut self, tells_loss: bool) -> Self {
+        self.tells_loss = tells_loss;
+        self
+    }
+
+    /// Sets what frees a crashed holder's lock.
+    #[must_use]
+    pub const fn with_ends_by(mut self, ends_by: EndsBy) -> Self {
+        self.ends_by = ends_by;
+        self
+    }
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whose lease a hold stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TtlOf {
+    /// Each hold has its own, set by its attempt and by its renewals.
+    PerHold,
+    /// All holds of a client share the lease of its session, which may be older than the attempt.
+    PerSession,
+}
+
+/// In which order waiters are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Queueing {
+    /// In the order in which their first attempts reached the store.
+    Fifo,
+    /// In any order; whoever comes first after a release gets the lock.
+    Barging,
+}
+
+/// How a waiter learns that the lock is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Waiting {
+    /// The store tells it.
+    Push,
+    /// It looks again from time to time.
+    Poll,
+}
+
+/// What frees the lock of a holder that crashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndsBy {
+    /// Its lease runs out, at most `ttl` after its last renewal.
+    Lease,
+    /// Its session ends: the session's lease runs out, or the store sees the connection close.
+    Session,
+    /// The operating system sees the process end; a process that is merely frozen keeps the lock.
+    Process,
+}
+
+/// The shortest and the longest pause of a waiter that polls; pauses grow from one to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PollRange {
+    /// The first pause.
+    pub min: Duration,
+    /// The longest pause.
+    pub max: Duration,
+}
+
+impl PollRange {
+    /// Makes a range; `max` is raised to `min` if it is below it.
+    #[must_use]
+    pub fn new(min: Duration, max: Duration) -> Self {
+        Self {
+            min,
+            max: max.max(min),
+        }
+    }
+}
+
+/// What kind of hold a ticket asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// One holder at a time.
+    Exclusive,
+}
+
+/// A set of [`Mode`]s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modes(u8);
+
+impl Modes {
+    /// One holder at a time, and no other mode.
+    pub const EXCLUSIVE: Self = Self(1);
+
+    /// Whether `mode` is in the set.
+    #[must_use]
+    pub const fn contains(self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.0 & 1 != 0,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Errors, by what the caller should do about them.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::contract::name::{InvalidName, LockName};
+use crate::contract::token::FencingToken;
+use crate::url::InvalidUrl;
+
+/// The result of most calls of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Says why a call failed; each variant answers "what should I do?".
+///
+/// A lock that is busy in [`try_acquire`](crate::Lock::try_acquire) is `Ok(None)` and not an error.
+/// No message holds a password or a whole URL. INV-14.
+///
+/// Each message is one line and names its causes, so that `{error}` is enough for a log. `source()` leads
+/// to the [`BackendError`] and its causes for programs that look at them; who prints the chain as well
+/// prints those twice.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The wait limit passed while others held the lock. Try later.
+    #[error("lock `{name}` was still held by others after {waited:.1?}")]
+    Timeout {
+        /// The lock.
+        name: LockName,
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// The hold ended without a release. Stop writing.
+    #[error("lock `{name}` (token {token}) was lost: {reason}{}", last_failure(.source.as_ref()))]
+    Lost {
+        /// The lock.
+        name: LockName,
+        /// The token of the hold that ended.
+        token: FencingToken,
+        /// Why.
+        reason: LossReason,
+        /// Why the last renewal failed, if that is how the lease came to its end.
+        source: Option<BackendError>,
+    },
+    /// The store cannot do this. Change the option or the store.
+    #[error("{what}")]
+    Unsupported {
+        /// What it cannot do, and what it can.
+        what: String,
+    },
+    /// An option that no store could honour. Change it.
+    #[error("{what}")]
+    InvalidOption {
+        /// What is wrong, and what to write.
+        what: String,
+    },
+    /// The text cannot name a lock. Change it.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// The URL does not lead to a store. Change it, or enable the feature that it names.
+    #[error(transparent)]
+    InvalidUrl(#[from] InvalidUrl),
+    /// The [`Owner`](crate::Owner) belongs to another client. Make one with this client.
+    #[error("the owner belongs to another client: make it with the client whose lock it re-enters")]
+    ForeignOwner,
+    /// The store failed. Look at the cause, and at [`BackendError::outcome`].
+    #[error("{}", .0.with_causes())]
+    Backend(#[source] BackendError),
+    /// The client was shut down, or the runtime that it was made in has stopped.
+    #[error("the lock client is shut down")]
+    Shutdown,
+    /// The client was made outside a Tokio runtime. Make it inside one, or name one to the builder.
+    #[error(
+        "a lock client needs a Tokio runtime with time enabled: make it inside one, or give the builder a handle"
+    )]
+    NoRuntime,
+}
+
+impl From<BackendError> for Error {
+    fn from(error: BackendError) -> Self {
+        Self::Backend(error)
+    }
+}
+
+fn last_failure(failure: Option<&BackendError>) -> String {
+    failure.map_or_else(String::new, |error| {
+        format!("; the last renewal failed: {}", error.with_causes())
+    })
+}
+
+/// Says why a hold ended without a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease ran out before a renewal was confirmed, or a fixed lease came to its end.
+    #[error("its lease ended before a renewal was confirmed")]
+    Expired,
+    /// The store no longer lists the hold: it expired there, or somebody broke or deleted it.
+    #[error("the store no longer lists this hold")]
+    Superseded,
+    /// The session that carried the hold has ended.
+    #[error("the session that carried it ended")]
+    SessionEnded,
+    /// The hold reached the limit set with [`with_max_hold`](crate::Lock::with_max_hold).
+    #[error("it reached its longest hold time")]
+    MaxHold,
+    /// The client was shut down.
+    #[error("its client was shut down")]
+    Shutdown,
+}
+
+/// Says what is known about the effect of a request that failed. It decides what the client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// No effect, and it will not work by itself: bad argument, no permission, wrong type.
+    Rejected,
+    /// No effect, and it may work later: refused connection, a server that loads or is read-only.
+    Unavailable,
+    /// It may have been carried out: the reply was lost or late.
+    Indeterminate,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rejected => "it had no effect and will not work by itself",
+            Self::Unavailable => "it had no effect and may work later",
+            Self::Indeterminate => "it may have been carried out",
+        })
+    }
+}
+
+/// A request to a store that failed.
+///
+/// Its message is its own level, `attempt of the redis store failed`; `source()` leads to the causes.
+/// The message of [`Error::Backend`] has them all.
+///
+/// Cloning counts a reference: one error may answer many tickets.
+#[derive(Clone, Debug)]
+pub struct BackendError {
+    backend: &'static str,
+    operation: &'static str,
+    outcome: Outcome,
+    source: Arc<dyn StdError + Send + Sync>,
+}
+
+impl BackendError {
+    /// Describes a failed `operation` of `backend`; `source` may be a text.
+    pub fn new(
+        backend: &'static str,
+        operation: &'static str,
+        outcome: Outcome,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self {
+            backend,
+            operation,
+            outcome,
+            source: Arc::from(source.into()),
+        }
+    }
+
+    /// A request that was not answered within `limit`.
+    #[must_use]
+    pub fn timeout(backend: &'static str, operation: &'static str, limit: Duration) -> Self {
+        Self::new(
+            backend,
+            operation,
+            Outcome::Indeterminate,
+            format!("no answer within {limit:?}"),
+        )
+    }
+
+    /// The message and those of all causes, in one line.
+    fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = self.source();
+        while let Some(cause) = next {
+            let message = cause.to_string();
+            // A driver's error may repeat its own source.
+            if !text.ends_with(&message) {
+                text.push_str(": ");
+                text.push_str(&message);
+            }
+            next = cause.source();
+        }
+        text
+    }
+
+    /// The store's name, as [`DistributedLock::backend`](crate::contract::DistributedLock::backend) gives it.
+    #[must_use]
+    pub const fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    /// What was asked: `attempt`, `renew`, `release` and so on.
+    #[must_use]
+    pub const fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// What is known about the effect.
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of the {} store failed", self.operation, self.backend)
+    }
+}
+
+impl StdError for BackendError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("connection refused (127.0.0.1:6379)")]
+    struct Refused(#[source] std::io::Error);
+
+    #[test]
+    fn a_failed_request_names_its_cause_in_one_line_and_once() {
+        let cause = Refused(std::io::Error::other("os error 111"));
+        let failed = BackendError::new("redis", "attempt", Outcome::Unavailable, cause);
+        assert!(failed.source().unwrap().is::<Refused>());
+        let error = Error::from(failed);
+        assert_eq!(
+            error.to_string(),
+            "attempt of the redis store failed: connection refused (127.0.0.1:6379): os error 111"
+        );
+        assert!(error.source().unwrap().is::<BackendError>());
+
+        let timeout = BackendError::timeout("etcd", "renew", Duration::from_secs(2));
+        let expected = "renew of the etcd store failed: no answer within 2s";
+        assert_eq!(Error::from(timeout).to_string(), expected);
+    }
+
+    #[test]
+    fn a_timeout_is_told_in_round_figures() {
+        let name = LockName::new("a").unwrap();
+        let waited = Duration::from_micros(3_000_752);
+        let error = Error::Timeout { name, waited };
+        let expected = "lock `a` was still held by others after 3.0s";
+        assert_eq!(error.to_string(), expected);
+    }
+}

@@ -1,0 +1,115 @@
+//! The trait that a store implements, and its wake-ups.
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+
+use super::capability::Capabilities;
+use super::error::{BackendError, LossReason};
+use super::name::LockName;
+use super::ticket::{Attempt, Grant, LockState, Release, Renewal, Ticket};
+
+/// A service that grants named, fenced, reentrant leases. This is what a store implements.
+///
+/// Despite its name it stands for a whole store and not for one lock: what a user locks is a
+/// [`Lock`](crate::Lock), made by a [`LockClient`](crate::LockClient) over one of these. A program that
+/// only uses locks does not need this trait.
+///
+/// # Behavior
+/// - Every step is idempotent by ticket: the client repeats any of them after a lost reply.
+/// - Every future may be dropped at any await; the request may then still be carried out.
+/// - Calls for one ticket never overlap, except `renew` beside `release`.
+/// - The client calls `release` for every attempted ticket, until it answers `Ok` or the lease must
+///   have ended, and never uses the ticket afterwards. It leaves that out where every answer was
+///   [`Rejected`](crate::Outcome::Rejected) or, for a ticket that does not enqueue,
+///   [`Attempt::Held`]: after those the store must not keep any state of the ticket.
+/// - A request of a released ticket that the server carries out late must not become a hold that
+///   something keeps alive.
+/// - Errors carry no secrets, and an [`Outcome`](crate::Outcome) that is true.
+#[async_trait]
+pub trait DistributedLock: Debug + Send + Sync + 'static {
+    /// The store's name for messages, metrics and reports: `redis`, `file`, `memory`.
+    fn backend(&self) -> &'static str;
+
+    /// What the store can do. Known without I/O; never changes.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Tries to take the lock for `ticket` in one server step.
+    ///
+    /// - A ticket that already holds is granted again with the same token and a lease that starts anew
+    ///   and is never shorter than before.
+    /// - A ticket that enqueues takes a place in the queue, or keeps the place it has: the repeated
+    ///   attempt is the heartbeat of that place.
+    /// - A ticket that does not enqueue leaves nothing behind when the lock is held.
+    /// - The token is made in the same server step as the grant. INV-4.
+    ///
+    /// # Cost
+    /// One round trip when the lock is free.
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError>;
+
+    /// Opens the wake-ups of `ticket`, which has been attempted.
+    ///
+    /// `Ok` means that no later wake-up can be missed. Wake-ups that came since the attempt was
+    /// written are yielded first; if the source of wake-ups was not open when the attempt was
+    /// written, the watch yields [`Wake::Retry`] at once. Called where
+    /// [`waiting`](Capabilities::waiting) is `Push` or [`tells_loss`](Capabilities::tells_loss) is
+    /// true; elsewhere it may answer an error.
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError>;
+
+    /// Starts the lease of each ticket anew, with that ticket's `ttl`; never creates a hold. INV-5.
+    ///
+    /// Never makes a lease shorter than it is, however late or doubled the request arrives.
+    ///
+    /// Answers one result for each ticket, in order. A ticket that cannot be answered must not keep
+    /// the others waiting longer than one request. At most 500 go into one request.
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>>;
+
+    /// Ends the hold of `ticket`, or takes it out of the queue. After `Ok` it is never granted.
+    ///
+    /// Never touches another ticket's hold. A waiter that leaves the head of the queue, and a
+    /// holder that goes, pass the lock to the next waiter in the same step.
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError>;
+
+    /// Looks at one lock; `None` if nobody holds it or waits for it.
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError>;
+
+    /// Ends the hold on `name`, whoever has it, and answers what was there; `None` if it was free.
+    ///
+    /// The next token is still larger. The former holder learns of it with its next renewal, or
+    /// within one round trip where the store tells losses.
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError>;
+
+    /// Lists the locks whose names begin with `prefix` and that somebody holds or waits for.
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError>;
+
+    /// The ticket as the innermost store sees it. A store answers a copy; a decorator that rewrites
+    /// tickets applies its own change and asks the store inside. Every guarded write begins with it.
+    fn resolve(&self, ticket: &Ticket) -> Ticket;
+
+    /// The store itself; a decorator answers the store inside it. It serves
+    /// [`LockClient::store`](crate::LockClient::store).
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// The wake-ups of one ticket.
+#[async_trait]
+pub trait Watch: Send {
+    /// Waits for the next wake-up.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a wake-up that was not returned is returned by the next call.
+    async fn changed(&mut self) -> Result<Wake, BackendError>;
+}
+
+/// What a watch reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wake {
+    /// It is worth while to attempt again. May be spurious.
+    Retry,
+    /// The store has made the ticket the holder. Definite.
+    Granted(Grant),
+    /// The hold, or the place in the queue, is gone. Definite.
+    Lost(LossReason),
+}

@@ -1,0 +1,214 @@
+//! What the client and a store say to each other: tickets, grants and the other answers.
+
+use std::time::Duration;
+
+use super::capability::Mode;
+use super::holder::HolderId;
+use super::name::LockName;
+use super::token::FencingToken;
+use crate::time::clock::Moment;
+
+/// A request for a lock, before and after it is granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ticket {
+    /// Which lock.
+    pub name: LockName,
+    /// Who asks. Unique to this ticket.
+    pub holder: HolderId,
+    /// What kind of hold.
+    pub mode: Mode,
+    /// The lease that is wished, as the store counts it.
+    pub ttl: Duration,
+    /// Whether it takes a place in the queue when the lock is held. `false` is a mere try.
+    pub enqueue: bool,
+}
+
+impl Ticket {
+    /// A ticket for an exclusive hold, that waits when the lock is held.
+    #[must_use]
+    pub const fn new(name: LockName, holder: HolderId, ttl: Duration) -> Self {
+        Self {
+            name,
+            holder,
+            mode: Mode::Exclusive,
+            ttl,
+            enqueue: true,
+        }
+    }
+
+    /// The same ticket as a mere try, or as one that waits.
+    #[must_use]
+    pub const fn with_enqueue(mut self, enqueue: bool) -> Self {
+        self.enqueue = enqueue;
+        self
+    }
+
+    /// The same ticket with another lease.
+    #[must_use]
+    pub const fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// The same ticket for another name, as decorators need it.
+    #[must_use]
+    pub fn with_name(mut self, name: LockName) -> Self {
+        self.name = name;
+        self
+    }
+}
+
+/// The lock is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grant {
+    /// Larger than every token that was given for this name before.
+    pub token: FencingToken,
+    /// The client's clock before the last acknowledged request that set this lease was written.
+    ///
+    /// A store with a lease per hold leaves `None`: the client knows, for it sent that request. A
+    /// session store gives the moment of its last acknowledged keep-alive.
+    pub since: Option<Moment>,
+    /// The lease stands for this long from `since` on.
+    pub ttl: Duration,
+}
+
+impl Grant {
+    /// A grant whose lease was set by the request that it answers.
+    #[must_use]
+    pub const fn new(token: FencingToken, ttl: Duration) -> Self {
+        Self {
+            token,
+            since: None,
+            ttl,
+        }
+    }
+
+    /// A grant on a lease that was last confirmed at `since`.
+    #[must_use]
+    pub const fn with_since(mut self, since: Moment) -> Self {
+        self.since = Some(since);
+        self
+    }
+}
+
+/// The answer to an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Attempt {
+    /// The ticket holds.
+    Granted(Grant),
+    /// Somebody else holds, or stands before this ticket in the queue.
+    Held {
+        /// When the lock may become free by itself: a hint for waiters that poll.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl Attempt {
+    /// The lock is held, and nothing more is known.
+    #[must_use]
+    pub const fn held() -> Self {
+        Self::held_for(None)
+    }
+
+    /// The lock is held, and may become free by itself after `retry_after`.
+    #[must_use]
+    pub const fn held_for(retry_after: Option<Duration>) -> Self {
+        Self::Held { retry_after }
+    }
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Renewal {
+    /// The lease stands.
+    Renewed {
+        /// As in [`Grant::since`].
+        since: Option<Moment>,
+        /// The lease stands for at least this long from `since` on. Less than the ticket asked for
+        /// where the store cannot change the length of a lease.
+        ttl: Duration,
+    },
+    /// The ticket does not hold. Definite.
+    NotHeld,
+}
+
+impl Renewal {
+    /// A renewal whose lease of `ttl` was set by the request that it answers.
+    #[must_use]
+    pub const fn renewed(ttl: Duration) -> Self {
+        Self::Renewed { since: None, ttl }
+    }
+}
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Release {
+    /// The ticket held until now.
+    Released,
+    /// The ticket did not hold; if it waited, it has left the queue.
+    NotHeld,
+}
+
+/// What an operator sees of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct LockState {
+    /// Its name.
+    pub name: LockName,
+    /// Who holds it, in the store's own words: `{client}:{n}` for holds of this library.
+    pub holders: Vec<String>,
+    /// The token of the hold, or the last one given, if the store keeps one.
+    pub token: Option<FencingToken>,
+    /// Until the lease ends, if it ends by itself.
+    pub remaining: Option<Duration>,
+    /// How many wait, if the store knows.
+    pub waiters: Option<u32>,
+}
+
+impl LockState {
+    /// A lock that nobody holds, and of which nothing else is known.
+    #[must_use]
+    pub const fn new(name: LockName) -> Self {
+        Self {
+            name,
+            holders: Vec::new(),
+            token: None,
+            remaining: None,
+            waiters: None,
+        }
+    }
+
+    /// Adds a holder.
+    #[must_use]
+    pub fn with_holder(mut self, holder: impl Into<String>) -> Self {
+        self.holders.push(holder.into());
+        self
+    }
+
+    /// Sets the token.
+    #[must_use]
+    pub const fn with_token(mut self, token: Option<FencingToken>) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// Sets the time left.
+    #[must_use]
+    pub const fn with_remaining(mut self, remaining: Option<Duration>) -> Self {
+        self.remaining = remaining;
+        self
+    }
+
+    /// Sets the number of waiters.
+    #[must_use]
+    pub const fn with_waiters(mut self, waiters: Option<u32>) -> Self {
+        self.waiters = waiters;
+        self
+    }
+}

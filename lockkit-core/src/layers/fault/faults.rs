@@ -1,0 +1,260 @@
+//! The handle that steers a [`Faulty`](super::Faulty) store while it runs.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::script::{End, Fault, Operation, Plan, Rule, Script};
+use crate::contract::Ticket;
+use crate::contract::error::Outcome;
+use crate::contract::name::LockName;
+use crate::sync::lock;
+
+/// Steers the faults of a [`Faulty`](super::Faulty) store and counts its calls.
+///
+/// Clones steer the same store. Nothing fails until it is told to.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    script: Mutex<Script>,
+    line: watch::Sender<Line>,
+    tally: watch::Sender<Tally>,
+}
+
+/// The way to the store.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    reach: Reach,
+    /// How often it was healed: a call that hangs waits for the next time.
+    heals: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reach {
+    #[default]
+    Open,
+    /// Every call is refused.
+    Refused,
+    /// No call is answered.
+    Silent,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    calls: [u64; Operation::ALL.len()],
+    injected: u64,
+    late: usize,
+}
+
+impl Faults {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                script: Mutex::new(Script::new(seed)),
+                line: watch::Sender::new(Line::default()),
+                tally: watch::Sender::new(Tally::default()),
+            }),
+        }
+    }
+
+    /// Adds a rule. A call meets all rules in the order in which they were added.
+    pub fn inject(&self, rule: Rule) {
+        lock(&self.shared.script).add(rule);
+    }
+
+    /// Puts a rule in the place of all others, in one step: no call meets neither.
+    pub fn replace(&self, rule: Rule) {
+        let mut script = lock(&self.shared.script);
+        script.clear();
+        script.add(rule);
+    }
+
+    /// Lets everything go wrong that can, each with this probability in each call: delays, slow and
+    /// dropped replies, refused, lost and late requests, lost wake-ups. Times are up to `longest`.
+    pub fn chaos(&self, probability: f64, longest: Duration) {
+        let (min, max) = (Duration::ZERO, longest);
+        let faults = [
+            Fault::Delay { min, max },
+            Fault::SlowReply { min, max },
+            Fault::Fail(Outcome::Unavailable),
+            Fault::Fail(Outcome::Indeterminate),
+            Fault::DropReply,
+            Fault::Late { min, max },
+        ];
+        for fault in faults {
+            self.inject(Rule::new(fault).with_probability(probability));
+        }
+        self.lose_wakes(probability);
+    }
+
+    /// Loses wake-ups of watches with this probability; 1 loses all, 0 none.
+    pub fn lose_wakes(&self, probability: f64) {
+        lock(&self.shared.script).lost_wakes = probability;
+    }
+
+    /// Refuses every call with [`Outcome::Unavailable`], and holds wake-ups back, until
+    /// [`heal`](Self::heal).
+    pub fn outage(&self) {
+        self.shared
+            .line
+            .send_modify(|line| line.reach = Reach::Refused);
+    }
+
+    /// Answers nothing and carries out nothing, and holds wake-ups back, until
+    /// [`heal`](Self::heal); then the calls that still wait go on.
+    pub fn black_hole(&self) {
+        self.shared
+            .line
+            .send_modify(|line| line.reach = Reach::Silent);
+    }
+
+    /// Ends every fault: forgets all rules, ends an outage, lets go what hangs. Late requests stay
+    /// on their way.
+    pub fn heal(&self) {
+        lock(&self.shared.script).clear();
+        self.shared.line.send_modify(|line| {
+            line.reach = Reach::Open;
+            line.heals += 1;
+        });
+    }
+
+    /// How many calls of this operation were made, whatever became of them.
+    #[must_use]
+    pub fn calls(&self, operation: Operation) -> u64 {
+        self.shared.tally.borrow().calls[operation as usize]
+    }
+
+    /// How many calls were made of all operations.
+    #[must_use]
+    pub fn all_calls(&self) -> u64 {
+        self.shared.tally.borrow().calls.iter().sum()
+    }
+
+    /// Counts calls and faults from zero again.
+    pub fn reset_counts(&self) {
+        self.shared.tally.send_modify(|tally| {
+            tally.calls = Default::default();
+            tally.injected = 0;
+        });
+    }
+
+    /// How many times a rule has hit, so that a test can tell that its fault took place.
+    #[must_use]
+    pub fn injected(&self) -> u64 {
+        self.shared.tally.borrow().injected
+    }
+
+    /// Waits until `n` calls of this operation were made.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn called(&self, operation: Operation, n: u64) {
+        self.wait(|tally| tally.calls[operation as usize] >= n)
+            .await;
+    }
+
+    /// Waits until rules have hit `n` times.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn struck(&self, n: u64) {
+        self.wait(|tally| tally.injected >= n).await;
+    }
+
+    /// Waits until no late request is on its way.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn settled(&self) {
+        self.wait(|tally| tally.late == 0).await;
+    }
+
+    async fn wait(&self, reached: impl FnMut(&Tally) -> bool) {
+        // It ends with an error only when the sender is gone, and `self` has it.
+        let _ = self.shared.tally.subscribe().wait_for(reached).await;
+    }
+
+    /// Counts a call and decides what becomes of it.
+    pub(super) fn plan(&self, operation: Operation, name: Option<&LockName>) -> Plan {
+        let plan = lock(&self.shared.script).plan(operation, name);
+        self.shared.tally.send_modify(|tally| {
+            tally.calls[operation as usize] += 1;
+            tally.injected += plan.faults;
+        });
+        plan
+    }
+
+    /// Decides what becomes of a batch as a whole and of each ticket in it.
+    pub(super) fn plan_batch(&self, tickets: &[Ticket]) -> (Plan, Vec<Option<End>>) {
+        let mut batch = self.plan(Operation::Renew, None);
+        let mut faults = 0;
+        let mut script = lock(&self.shared.script);
+        let ends = tickets.iter().map(|ticket| {
+            let plan = script.plan_renewal(&ticket.name);
+            faults += plan.faults;
+            batch.before += plan.before;
+            batch.after += plan.after;
+            // A ticket that hangs must not keep the others waiting: that is the contract.
+            let hung = plan.hang.then_some(End::Fail(Outcome::Indeterminate));
+            batch.end.or(hung).or(plan.end)
+        });
+        let ends = ends.collect();
+        drop(script);
+        self.shared
+            .tally
+            .send_modify(|tally| tally.injected += faults);
+        (batch, ends)
+    }
+
+    pub(super) fn loses_wake(&self) -> bool {
+        lock(&self.shared.script).loses_wake()
+    }
+
+    /// Waits for the next [`heal`](Self::heal).
+    pub(super) async fn healed(&self) {
+        let mut line = self.shared.line.subscribe();
+        let heals = line.borrow_and_update().heals;
+        let _ = line.wait_for(|line| line.heals > heals).await;
+    }
+
+    /// Waits while nothing is answered; then says whether calls are let through.
+    pub(super) async fn reachable(&self) -> bool {
+        let mut line = self.shared.line.subscribe();
+        let open = line.wait_for(|line| line.reach != Reach::Silent).await;
+        open.is_ok_and(|line| line.reach == Reach::Open)
+    }
+
+    /// Waits until calls are let through.
+    pub(super) async fn open(&self) {
+        let mut line = self.shared.line.subscribe();
+        let _ = line.wait_for(|line| line.reach == Reach::Open).await;
+    }
+
+    /// Counts a late request for as long as the answer lives.
+    pub(super) fn late(&self) -> Late {
+        self.shared.tally.send_modify(|tally| tally.late += 1);
+        Late {
+            faults: self.clone(),
+        }
+    }
+}
+
+/// A late request on its way; gone also when its runtime stops.
+#[derive(Debug)]
+pub(super) struct Late {
+    faults: Faults,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.faults
+            .shared
+            .tally
+            .send_modify(|tally| tally.late -= 1);
+    }
+}

@@ -1,0 +1,277 @@
+//! A store that fails as it is told to, for tests of how a program bears it.
+
+mod faults;
+mod script;
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::runtime::Handle;
+
+pub use self::faults::Faults;
+use self::script::{End, Plan};
+pub use self::script::{Fault, Operation, Rule};
+use crate::contract::capability::Capabilities;
+use crate::contract::error::{BackendError, Outcome};
+use crate::contract::name::LockName;
+use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Wake, Watch};
+
+/// Puts faults between the client and a store: lost, slow and late requests and replies, refusals,
+/// outages and lost wake-ups, at random from a seed or one by one.
+///
+/// Take the handle with [`faults`](Self::faults) before the client takes the store. The same seed
+/// and the same order of calls give the same faults; all waiting is `tokio::time`, so that tests
+/// with paused time work.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use lockkit_core::memory::MemoryStore;
+/// use lockkit_core::wrap::{Fault, Faulty, Operation, Rule};
+///
+/// let store = Faulty::new(Arc::new(MemoryStore::new()), 42);
+/// let faults = store.faults();
+/// faults.inject(Rule::new(Fault::DropReply).on(Operation::Release).times(1));
+/// // ... hand `store` to a client, release a guard, and then:
+/// assert_eq!(faults.calls(Operation::Release), 0);
+/// faults.heal();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Faulty {
+    inner: Arc<dyn DistributedLock>,
+    faults: Faults,
+}
+
+impl Faulty {
+    /// Wraps `inner`. Nothing fails until the handle says so.
+    #[must_use]
+    pub fn new(inner: Arc<dyn DistributedLock>, seed: u64) -> Self {
+        Self {
+            inner,
+            faults: Faults::new(seed),
+        }
+    }
+
+    /// The handle that steers it.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    fn error(&self, operation: Operation, outcome: Outcome, what: &str) -> BackendError {
+        BackendError::new(self.backend(), operation.as_str(), outcome, what)
+    }
+
+    /// The error that the caller sees of an end.
+    fn ended(&self, operation: Operation, end: End) -> BackendError {
+        let (outcome, what) = match end {
+            End::Fail(outcome) => (outcome, "injected: the request failed"),
+            End::DropReply => (Outcome::Indeterminate, "injected: the reply was lost"),
+            End::Late(_) => (Outcome::Indeterminate, "injected: the request is late"),
+        };
+        self.error(operation, outcome, what)
+    }
+
+    /// The way of a request to the store.
+    async fn travel(&self, operation: Operation, plan: &Plan) -> Result<(), BackendError> {
+        pause(plan.before).await;
+        if plan.hang {
+            self.faults.healed().await;
+        }
+        if self.faults.reachable().await {
+            return Ok(());
+        }
+        let what = "injected: the store is down";
+        Err(self.error(operation, Outcome::Unavailable, what))
+    }
+
+    async fn through<T, F>(
+        &self,
+        operation: Operation,
+        name: Option<&LockName>,
+        call: impl FnOnce(Arc<dyn DistributedLock>) -> F + Send,
+    ) -> Result<T, BackendError>
+    where
+        T: Send,
+        F: Future<Output = Result<T, BackendError>> + Send + 'static,
+    {
+        let plan = self.faults.plan(operation, name);
+        self.travel(operation, &plan).await?;
+        let call = || call(Arc::clone(&self.inner));
+        let answer = match plan.end {
+            None => call().await,
+            Some(end) => {
+                match end {
+                    End::Fail(_) => {}
+                    End::DropReply => drop(call().await),
+                    End::Late(after) => {
+                        let call = call();
+                        self.later(after, async move { drop(call.await) }).await;
+                    }
+                }
+                Err(self.ended(operation, end))
+            }
+        };
+        pause(plan.after).await;
+        answer
+    }
+
+    /// Carries out `request` after a while, whatever becomes of the caller; at once where there is
+    /// no runtime to do it.
+    async fn later(&self, after: Duration, request: impl Future<Output = ()> + Send + 'static) {
+        let late = self.faults.late();
+        let request = async move {
+            pause(after).await;
+            request.await;
+            drop(late);
+        };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(request)),
+            Err(_) => request.await,
+        }
+    }
+}
+
+async fn pause(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl DistributedLock for Faulty {
+    fn backend(&self) -> &'static str {
+        self.inner.backend()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let mine = ticket.clone();
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.attempt(&mine).await };
+        self.through(Operation::Attempt, Some(&ticket.name), call)
+            .await
+    }
+
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        let mine = ticket.clone();
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.watch(&mine).await };
+        let inner = self
+            .through(Operation::Watch, Some(&ticket.name), call)
+            .await?;
+        Ok(Box::new(FaultyWatch {
+            inner,
+            faults: self.faults(),
+            arrived: None,
+        }))
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let (plan, ends) = self.faults.plan_batch(tickets);
+        if let Err(error) = self.travel(Operation::Renew, &plan).await {
+            return tickets.iter().map(|_| Err(error.clone())).collect();
+        }
+        let mut now = Vec::new();
+        let mut later = Vec::new();
+        let mut after = Duration::ZERO;
+        for (ticket, end) in tickets.iter().zip(&ends) {
+            match end {
+                None | Some(End::DropReply) => now.push(ticket.clone()),
+                Some(End::Late(time)) => {
+                    after = after.max(*time);
+                    later.push(ticket.clone());
+                }
+                Some(End::Fail(_)) => {}
+            }
+        }
+        if !later.is_empty() {
+            let inner = Arc::clone(&self.inner);
+            let request = async move { drop(inner.renew(&later).await) };
+            self.later(after, request).await;
+        }
+        let answers = if now.is_empty() {
+            Vec::new()
+        } else {
+            self.inner.renew(&now).await
+        };
+        pause(plan.after).await;
+        let mut answers = answers.into_iter();
+        let answer = |end: Option<End>| match end {
+            None => answers.next(),
+            Some(end) => {
+                if end == End::DropReply {
+                    answers.next();
+                }
+                Some(Err(self.ended(Operation::Renew, end)))
+            }
+        };
+        ends.into_iter().filter_map(answer).collect()
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        let mine = ticket.clone();
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.release(&mine).await };
+        self.through(Operation::Release, Some(&ticket.name), call)
+            .await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let mine = name.clone();
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.inspect(&mine).await };
+        self.through(Operation::Inspect, Some(name), call).await
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let mine = name.clone();
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.break_lock(&mine).await };
+        self.through(Operation::BreakLock, Some(name), call).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        let mine = prefix.to_owned();
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.list(&mine).await };
+        self.through(Operation::List, None, call).await
+    }
+
+    fn resolve(&self, ticket: &Ticket) -> Ticket {
+        self.inner.resolve(ticket)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+}
+
+struct FaultyWatch {
+    inner: Box<dyn Watch>,
+    faults: Faults,
+    /// Came from the store and was not returned yet: it outlives a call that was dropped.
+    arrived: Option<Result<Wake, BackendError>>,
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Watch for FaultyWatch {
+    async fn changed(&mut self) -> Result<Wake, BackendError> {
+        loop {
+            if self.arrived.is_none() {
+                let wake = self.inner.changed().await;
+                if wake.is_ok() && self.faults.loses_wake() {
+                    continue;
+                }
+                self.arrived = Some(wake);
+            }
+            self.faults.open().await;
+            if let Some(wake) = self.arrived.take() {
+                return wake;
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Spans through `tracing`.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tracing::{Instrument, Span, debug_span, field};
+
+use super::outcome;
+use crate::contract::capability::Capabilities;
+use crate::contract::error::BackendError;
+use crate::contract::name::LockName;
+use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Wake, Watch};
+
+/// Opens a span at debug level, named `lockkit`, around each call.
+///
+/// | field | content |
+/// |---|---|
+/// | `backend` | the store: `redis`, `memory` |
+/// | `operation` | `attempt`, `watch`, `renew`, `release`, `inspect`, `break_lock`, `list` |
+/// | `name` | the lock, where the call has one |
+/// | `holder` | the ticket's holder, where the call has one |
+/// | `tickets` | how many a renewal has |
+/// | `outcome` | `granted`, `held`, `renewed`, `released`, `not_held`, `ok`; for an error `rejected`, `unavailable`, `indeterminate`; `cancelled` if the caller dropped the call |
+///
+/// A wake-up is an event at debug level with `backend`, `name`, `holder` and `wake`. There are no
+/// secrets in any of them.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    inner: Arc<dyn DistributedLock>,
+}
+
+impl Traced {
+    /// Wraps `inner`.
+    #[must_use]
+    pub const fn new(inner: Arc<dyn DistributedLock>) -> Self {
+        Self { inner }
+    }
+
+    /// Runs `call` in `span` and writes its outcome there.
+    async fn record<T>(
+        span: Span,
+        call: impl Future<Output = T> + Send,
+        word: impl FnOnce(&T) -> &'static str + Send,
+    ) -> T {
+        let mut call_span = CallSpan {
+            span,
+            outcome: outcome::CANCELLED,
+        };
+        let answer = call.instrument(call_span.span.clone()).await;
+        call_span.outcome = word(&answer);
+        answer
+    }
+
+    fn ticket_span(&self, operation: &'static str, ticket: &Ticket) -> Span {
+        debug_span!(
+            "lockkit",
+            backend = self.backend(),
+            operation,
+            name = ticket.name.as_str(),
+            holder = %ticket.holder,
+            outcome = field::Empty,
+        )
+    }
+
+    fn name_span(&self, operation: &'static str, name: &str) -> Span {
+        debug_span!(
+            "lockkit",
+            backend = self.backend(),
+            operation,
+            name,
+            outcome = field::Empty,
+        )
+    }
+}
+
+/// Writes the outcome also when the call is dropped.
+struct CallSpan {
+    span: Span,
+    outcome: &'static str,
+}
+
+impl Drop for CallSpan {
+    fn drop(&mut self) {
+        self.span.record("outcome", self.outcome);
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl DistributedLock for Traced {
+    fn backend(&self) -> &'static str {
+        self.inner.backend()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let span = self.ticket_span("attempt", ticket);
+        Self::record(span, self.inner.attempt(ticket), outcome::of_attempt).await
+    }
+
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        let span = self.ticket_span("watch", ticket);
+        let inner = Self::record(span, self.inner.watch(ticket), outcome::of_other).await?;
+        Ok(Box::new(TracedWatch {
+            inner,
+            backend: self.backend(),
+            ticket: ticket.clone(),
+        }))
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let span = debug_span!(
+            "lockkit",
+            backend = self.backend(),
+            operation = "renew",
+            tickets = tickets.len(),
+            outcome = field::Empty,
+        );
+        let word = |answers: &Vec<_>| outcome::of_renewals(answers);
+        Self::record(span, self.inner.renew(tickets), word).await
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        let span = self.ticket_span("release", ticket);
+        Self::record(span, self.inner.release(ticket), outcome::of_release).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let span = self.name_span("inspect", name.as_str());
+        Self::record(span, self.inner.inspect(name), outcome::of_other).await
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let span = self.name_span("break_lock", name.as_str());
+        Self::record(span, self.inner.break_lock(name), outcome::of_other).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        let span = self.name_span("list", prefix);
+        Self::record(span, self.inner.list(prefix), outcome::of_other).await
+    }
+
+    fn resolve(&self, ticket: &Ticket) -> Ticket {
+        self.inner.resolve(ticket)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+}
+
+struct TracedWatch {
+    inner: Box<dyn Watch>,
+    backend: &'static str,
+    ticket: Ticket,
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Watch for TracedWatch {
+    async fn changed(&mut self) -> Result<Wake, BackendError> {
+        let wake = self.inner.changed().await;
+        tracing::debug!(
+            backend = self.backend,
+            name = self.ticket.name.as_str(),
+            holder = %self.ticket.holder,
+            wake = outcome::of_wake(&wake),
+        );
+        wake
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fmt::Debug;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+    use crate::contract::holder::{ClientId, HolderId};
+    use crate::layers::Faulty;
+    use crate::stores::memory::MemoryStore;
+    use crate::sync::lock;
+
+    type Fields = BTreeMap<&'static str, String>;
+
+    /// The fields of every span and event, in the order in which they began.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<Fields>>>);
+
+    struct Reader<'a>(&'a mut Fields);
+
+    impl Visit for Reader<'_> {
+        fn record_str(&mut self, field: &Field, value: &str) {
+            self.0.insert(field.name(), value.to_owned());
+        }
+
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            self.0.insert(field.name(), format!("{value:?}"));
+        }
+    }
+
+    impl Subscriber for Log {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() <= Level::DEBUG && metadata.target().starts_with("lockkit")
+        }
+
+        fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+            let mut fields = Fields::new();
+            attributes.record(&mut Reader(&mut fields));
+            let mut spans = lock(&self.0);
+            spans.push(fields);
+            Id::from_u64(spans.len() as u64)
+        }
+
+        fn record(&self, span: &Id, values: &Record<'_>) {
+            let at = usize::try_from(span.into_u64()).unwrap() - 1;
+            values.record(&mut Reader(&mut lock(&self.0)[at]));
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            let mut fields = Fields::new();
+            event.record(&mut Reader(&mut fields));
+            lock(&self.0).push(fields);
+        }
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    fn ticket(n: u64) -> Ticket {
+        let holder = HolderId::new(ClientId::random(), n);
+        Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_call_has_a_span_with_its_outcome() {
+        let log = Log::default();
+        let _guard = tracing::subscriber::set_default(log.clone());
+        let faulty = Faulty::new(Arc::new(MemoryStore::new()), 1);
+        let faults = faulty.faults();
+        let store = Traced::new(Arc::new(faulty));
+        let (first, second) = (ticket(1), ticket(2));
+        store.attempt(&first).await.unwrap();
+        store.attempt(&second).await.unwrap();
+        let mut watch = store.watch(&second).await.unwrap();
+        store.renew(&[first.clone(), second.clone()]).await;
+        store.release(&first).await.unwrap();
+        watch.changed().await.unwrap();
+        faults.outage();
+        assert!(store.inspect(&second.name).await.is_err());
+        faults.black_hole();
+        let limit = Duration::from_secs(1);
+        let call = tokio::time::timeout(limit, store.break_lock(&second.name)).await;
+        assert!(call.is_err());
+
+        let log = lock(&log.0);
+        let word = |fields: &Fields, key| fields.get(key).cloned().unwrap_or_default();
+        let seen: Vec<_> = log
+            .iter()
+            .map(|fields| {
+                let operation = word(fields, "operation") + &word(fields, "wake");
+                format!(
+                    "{operation} {} {}",
+                    word(fields, "name"),
+                    word(fields, "outcome")
+                )
+            })
+            .collect();
+        let expected = [
+            "attempt a granted",
+            "attempt a held",
+            "watch a ok",
+            "renew  not_held",
+            "release a released",
+            "granted a ",
+            "inspect a unavailable",
+            "break_lock a cancelled",
+        ];
+        assert_eq!(seen, expected);
+        assert!(log.iter().all(|fields| fields["backend"] == "memory"));
+        assert_eq!(log[1]["holder"], second.holder.to_string());
+        assert_eq!(log[3]["tickets"], "2");
+    }
+}

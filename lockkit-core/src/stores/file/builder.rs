@@ -1,0 +1,85 @@
+//! Options of the file store, and the check of its directory.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use super::problem::Problem;
+use super::rules::Rules;
+use super::{FileStore, network};
+use crate::contract::capability::PollRange;
+use crate::contract::error::BackendError;
+
+/// Makes a [`FileStore`] with options.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct FileStoreBuilder {
+    dir: PathBuf,
+    poll: PollRange,
+    allow_network_fs: bool,
+    rules: Rules,
+}
+
+impl FileStoreBuilder {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self {
+            dir,
+            poll: FileStore::POLL,
+            allow_network_fs: false,
+            rules: Rules::default(),
+        }
+    }
+
+    /// Sets the pauses of waiters between two looks; 5 ms to 200 ms by default.
+    pub const fn poll(mut self, poll: PollRange) -> Self {
+        self.poll = poll;
+        self
+    }
+
+    /// Accepts a directory on a network file system, for use from one machine only.
+    ///
+    /// NFS and its kin emulate `flock(2)` by other means, or locally without telling: a server that
+    /// restarts may drop the lock of a holder that goes on.
+    pub const fn allow_network_fs(mut self, allow: bool) -> Self {
+        self.allow_network_fs = allow;
+        self
+    }
+
+    /// Breaks one promise on purpose, so that a test can be seen to catch it.
+    #[cfg(feature = "mutants")]
+    pub const fn mutant(mut self, mutant: super::FileMutant) -> Self {
+        self.rules = Rules::broken(mutant);
+        self
+    }
+
+    /// Makes the directory if it is missing, readable by its owner only, and the store.
+    ///
+    /// # Errors
+    /// - [`Rejected`](crate::Outcome::Rejected) if the path is no directory or may not be made, or
+    ///   if it is on a network file system.
+    /// - [`Unavailable`](crate::Outcome::Unavailable) if the system fails otherwise.
+    pub fn build(self) -> Result<FileStore, BackendError> {
+        self.prepare().map_err(|problem| problem.during("open"))
+    }
+
+    fn prepare(self) -> Result<FileStore, Problem> {
+        // Made absolute now: a later change of the working directory must not split the locks.
+        let dir = std::path::absolute(&self.dir).map_err(|error| Problem::io(&self.dir, error))?;
+        make_directory(&dir).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Problem::NotADirectory(dir.clone()),
+            _ => Problem::io(&dir, error),
+        })?;
+        if !self.allow_network_fs {
+            network::refuse(&dir)?;
+        }
+        Ok(FileStore::at(dir, self.poll, self.rules))
+    }
+}
+
+fn make_directory(dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+}

@@ -1,0 +1,280 @@
+//! Locks in files, for the processes of one machine.
+//!
+//! Each lock is a file in the store's directory, locked with `flock(2)`; the kernel frees it when
+//! its process ends, however it ends. `flock(1)` from a shell script on the same file excludes the
+//! holders of this store and is excluded by them.
+//!
+//! | | |
+//! |---|---|
+//! | who is excluded | every process that locks the same file; on one machine only |
+//! | a holder crashes | free at once: the kernel closes its files |
+//! | a holder is frozen | keeps the lock for as long as the process exists; others wait |
+//! | a waiter | polls, in no order |
+//! | token | `max(last + 1, wall clock of the machine in microseconds)` |
+//! | power failure | nothing is flushed to the disk: what was lost of a token, the clock makes up for |
+//! | file removed or truncated by somebody | the next token is still larger, by the clock; a removed file's holder notices at its next renewal |
+//! | `fork` | a child without `exec` keeps the lock of its parent until both have gone; `exec` closes it |
+//!
+//! # Units and shapes
+//! The file of `orders/42` is `orders%2f42.lock`: what is not a lowercase ASCII letter, a digit or one
+//! of `-_.` is percent-encoded, so that file systems that fold case keep all names apart; a name too
+//! long for a file system is cut and gets a SHA-256 of the whole. In the file stand, as text, the
+//! last token, who got it, the process of that holder, and the name. An operator may read it; a
+//! program asks [`FileStore::holder_pid`] and [`inspect`]. After a crash the file still names its last
+//! holder, also while `flock(1)` holds the lock; without a lock nobody is shown.
+//!
+//! A file outlives its lock, for it keeps the token; [`FileStore::purge`] removes files long unused.
+//! A file with other content is refused and left as it is.
+//!
+//! # flock(1)
+//! `flock /var/lib/lockkit/nightly.lock ./job.sh` works beside this store. In a shell script open the
+//! file with `9>>`, not `9>`, which empties it: the token would then hang on the clock alone. A lock that
+//! `flock --shared` holds is refused to attempts, but [`inspect`] shows it as free. To look at a lock is to
+//! share it for an instant: `flock --nonblock` may find it taken just then, so give it `--timeout 1` where
+//! something lists or watches the locks.
+//!
+//! # Source
+//! `flock(2)` as [`std::fs::File::try_lock`] takes it. Unlike PID files, nothing is removed
+//! on release, so that nobody can lock a file that others no longer see; whoever has locked a file
+//! compares it with the one at the path, since an operator's [`break_lock`] puts a new one there.
+//!
+//! [`break_lock`]: crate::contract::DistributedLock::break_lock
+//! [`inspect`]: crate::contract::DistributedLock::inspect
+
+mod builder;
+mod hold;
+mod names;
+mod network;
+mod operator;
+mod place;
+mod problem;
+mod record;
+mod rules;
+#[cfg(test)]
+mod scratch;
+
+#[doc(hidden)]
+pub use network::network_fs;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+pub use builder::FileStoreBuilder;
+#[cfg(feature = "mutants")]
+pub use rules::FileMutant;
+
+use crate::contract::capability::{Capabilities, EndsBy, PollRange};
+use crate::contract::error::BackendError;
+use crate::contract::holder::HolderId;
+use crate::contract::name::LockName;
+use crate::contract::{
+    Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Tombstones, Watch,
+};
+use crate::sync::lock;
+use hold::Hold;
+use problem::Problem;
+use rules::Rules;
+
+const BACKEND: &str = "file";
+
+/// Locks in the files of one directory.
+///
+/// # Cost
+/// Every call does a few system calls on the local disk's cache, some microseconds, in the calling
+/// task. A hold costs an open file: mind the limit (`ulimit -n`) before you hold thousands.
+///
+/// # Examples
+/// ```
+/// use lockkit_core::file::FileStore;
+/// use lockkit_core::DistributedLock as _;
+///
+/// let dir = std::env::temp_dir().join(format!("lockkit-doc-{}", std::process::id()));
+/// let store = FileStore::new(&dir)?;
+/// assert_eq!(store.backend(), "file");
+/// # std::fs::remove_dir_all(dir).unwrap();
+/// # Ok::<(), lockkit_core::BackendError>(())
+/// ```
+#[derive(Debug)]
+pub struct FileStore {
+    dir: PathBuf,
+    poll: PollRange,
+    rules: Rules,
+    tickets: Mutex<Tickets>,
+}
+
+/// What this store knows of its tickets.
+#[derive(Debug, Default)]
+struct Tickets {
+    held: HashMap<HolderId, Hold>,
+    /// Released ones: an attempt that comes late must not take a lock that nobody releases.
+    tombstones: Tombstones,
+}
+
+impl FileStore {
+    const POLL: PollRange = PollRange {
+        min: Duration::from_millis(5),
+        max: Duration::from_millis(200),
+    };
+
+    /// Opens a directory of locks, and makes it if it is missing.
+    ///
+    /// # Errors
+    /// As [`FileStoreBuilder::build`].
+    pub fn new(dir: impl AsRef<Path>) -> Result<Self, BackendError> {
+        Self::builder(dir).build()
+    }
+
+    /// Sets options first.
+    pub fn builder(dir: impl AsRef<Path>) -> FileStoreBuilder {
+        FileStoreBuilder::new(dir.as_ref().to_owned())
+    }
+
+    fn at(dir: PathBuf, poll: PollRange, rules: Rules) -> Self {
+        Self {
+            dir,
+            poll,
+            rules,
+            tickets: Mutex::default(),
+        }
+    }
+
+    /// The directory, as an absolute path.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The file of a lock, for `flock(1)` and the like. It is made when the lock is first taken.
+    #[must_use]
+    pub fn path(&self, name: &LockName) -> PathBuf {
+        self.dir.join(names::encode(name.as_str()))
+    }
+
+    /// The process that holds a lock, as it wrote it into the file; `None` if nobody of this
+    /// library holds it.
+    ///
+    /// # Errors
+    /// As [`inspect`](DistributedLock::inspect).
+    pub async fn holder_pid(&self, name: &LockName) -> Result<Option<u32>, BackendError> {
+        let seen = self.look(name).await;
+        let seen = seen.map_err(|problem| problem.during("inspect"))?;
+        let holder = seen.and_then(|content| content.entry()?.holder);
+        Ok(holder.map(|(_, pid)| pid))
+    }
+
+    /// The entries of the directory that are named like lock files and cannot be read as such: a
+    /// directory, a link, a file that this user may not read or that another program wrote.
+    /// [`list`](DistributedLock::list) and [`purge`](Self::purge) pass over them.
+    ///
+    /// # Errors
+    /// As [`list`](DistributedLock::list).
+    pub async fn unreadable(&self) -> Result<Vec<PathBuf>, BackendError> {
+        let survey = self.survey("").await;
+        survey
+            .map(|(_, odd)| odd)
+            .map_err(|problem| problem.during("list"))
+    }
+
+    /// A duplicate of the open file of a hold; `None` if this store has no such hold.
+    ///
+    /// The kernel keeps the lock until this is closed too, unless it is released or broken before. A
+    /// process that gets it keeps a hold from ending with this one.
+    #[must_use]
+    pub fn open_file(&self, holder: HolderId) -> Option<std::fs::File> {
+        lock(&self.tickets).held.get(&holder)?.duplicate()
+    }
+
+    /// Removes the files of locks that nobody has taken or released for `older_than`, and answers
+    /// how many. A name's next token is larger all the same, by the clock.
+    ///
+    /// Not for names that `flock(1)` locks too: a program that has opened the file and not locked it
+    /// yet does not notice that the file goes.
+    ///
+    /// # Errors
+    /// - The file system's, with their outcome; files that were removed before stay removed.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: some files are removed, others are not.
+    pub async fn purge(&self, older_than: Duration) -> Result<u64, BackendError> {
+        self.remove_unused(older_than)
+            .await
+            .map_err(|problem| problem.during("purge"))
+    }
+}
+
+#[async_trait]
+impl DistributedLock for FileStore {
+    fn backend(&self) -> &'static str {
+        BACKEND
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        // The store keeps no lease: `ttl` is how often the client looks whether the file is still
+        // its own, and the limit of a fixed lease.
+        Capabilities::new()
+            .with_ttl_range(Duration::from_millis(50), Duration::from_secs(365 * 86_400))
+            .with_poll(self.poll)
+            .with_ends_by(EndsBy::Process)
+    }
+
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        match self.take(ticket).await {
+            Ok(Some(token)) => Ok(Attempt::Granted(Grant::new(token, ticket.ttl))),
+            Ok(None) => Ok(Attempt::held()),
+            Err(problem) => Err(problem.during("attempt")),
+        }
+    }
+
+    async fn watch(&self, _ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        Err(Problem::NoWatch.during("watch"))
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let answer = |ticket: &Ticket| match self.still_holds(ticket) {
+            Ok(Some(_)) => Ok(Renewal::renewed(ticket.ttl)),
+            Ok(None) => Ok(Renewal::NotHeld),
+            Err(problem) => Err(problem.during("renew")),
+        };
+        tickets.iter().map(answer).collect()
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        self.give_back(ticket)
+            .map_err(|problem| problem.during("release"))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        match self.look(name).await {
+            Ok(seen) => Ok(seen.map(|content| operator::state(name, &content))),
+            Err(problem) => Err(problem.during("inspect")),
+        }
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let broken = match self.turn().await {
+            Ok(_turn) => self.replace(name),
+            Err(problem) => Err(problem),
+        };
+        broken.map_err(|problem| problem.during("break"))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        let survey = self.survey(prefix).await;
+        survey
+            .map(|(held, _)| held)
+            .map_err(|problem| problem.during("list"))
+    }
+
+    fn resolve(&self, ticket: &Ticket) -> Ticket {
+        ticket.clone()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

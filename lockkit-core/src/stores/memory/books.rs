@@ -1,0 +1,184 @@
+//! What the store keeps beside the locks: tokens, sessions, inboxes and tombstones.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::inbox::Inboxes;
+use super::mutant::StoreMutant;
+use crate::contract::capability::{Capabilities, Queueing, TtlOf, Waiting};
+use crate::contract::error::LossReason;
+use crate::contract::holder::HolderId;
+use crate::contract::token::FencingToken;
+use crate::contract::{Grant, Tombstones, Wake};
+use crate::time::clock::Moment;
+use crate::time::lease::queue_window;
+
+const FIRST_TOKEN: FencingToken = match FencingToken::new(1) {
+    Some(token) => token,
+    None => unreachable!(),
+};
+
+/// A client's connection, by number.
+pub(super) type Session = u64;
+
+#[derive(Debug)]
+pub(super) struct Books {
+    pub(super) rules: Capabilities,
+    /// One counter serves all names: each name sees it grow, and nothing is kept for a name that
+    /// nobody uses.
+    last_token: Option<FencingToken>,
+    /// The last keep-alive of each session; empty where each hold has its own lease.
+    alive: BTreeMap<Session, Moment>,
+    pub(super) inboxes: Inboxes,
+    pub(super) tombstones: Tombstones,
+    #[cfg(feature = "mutants")]
+    mutant: Option<StoreMutant>,
+}
+
+impl Books {
+    pub(super) fn new(rules: Capabilities) -> Self {
+        Self {
+            rules,
+            last_token: None,
+            alive: BTreeMap::new(),
+            inboxes: Inboxes::default(),
+            tombstones: Tombstones::default(),
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+
+    #[cfg(feature = "mutants")]
+    pub(super) fn set_mutant(&mut self, mutant: StoreMutant) {
+        self.mutant = Some(mutant);
+    }
+
+    /// Whether the store was built to break this promise.
+    #[cfg(feature = "mutants")]
+    pub(super) fn broken(&self, mutant: StoreMutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// Whether the store was built to break this promise: never, without the feature.
+    #[cfg(not(feature = "mutants"))]
+    #[inline]
+    #[expect(
+        clippy::unused_self,
+        reason = "it has the shape of the one with the feature"
+    )]
+    pub(super) const fn broken(&self, _mutant: StoreMutant) -> bool {
+        false
+    }
+
+    pub(super) fn barging(&self) -> bool {
+        self.rules.queueing == Queueing::Barging
+    }
+
+    pub(super) fn pushes(&self) -> bool {
+        self.rules.waiting == Waiting::Push
+    }
+
+    /// Whether waiting tickets are kept at all: for their place or for their wake-ups.
+    pub(super) fn keeps_waiters(&self) -> bool {
+        self.pushes() || !self.barging()
+    }
+
+    pub(super) fn in_sessions(&self) -> bool {
+        self.rules.ttl_of == TtlOf::PerSession
+    }
+
+    /// The token of a new hold.
+    pub(super) fn next_token(&mut self) -> FencingToken {
+        let next = match self.last_token {
+            Some(last) if self.broken(StoreMutant::TokenOfLastHolderRepeated) => last,
+            Some(last) => FencingToken::new(last.get() + 1).unwrap_or(FIRST_TOKEN),
+            None => FIRST_TOKEN,
+        };
+        self.last_token = Some(next);
+        next
+    }
+
+    /// Everything is gone but the counter.
+    pub(super) fn wipe(&mut self) {
+        self.tombstones.clear();
+        if self.broken(StoreMutant::CounterRestartsAfterWipe) {
+            self.last_token = None;
+        }
+    }
+
+    /// How long a place without a heartbeat and a pushed grant without an answer last.
+    pub(super) fn window(&self, ttl: Duration) -> Duration {
+        queue_window(&self.rules, ttl)
+    }
+
+    /// When a lease that begins now ends by itself; a session's hold ends with the session.
+    pub(super) fn lease_end(&self, now: Moment, ttl: Duration) -> Moment {
+        if self.in_sessions() {
+            Moment::from_nanos(u64::MAX)
+        } else {
+            now + ttl
+        }
+    }
+
+    /// The length of a lease that was asked for: its own, or that of its session.
+    pub(super) fn lease_of(&self, ttl: Duration) -> Duration {
+        if self.in_sessions() {
+            self.rules.max_ttl
+        } else {
+            ttl
+        }
+    }
+
+    /// The words of a grant on `session`, or on a lease of `ttl` of its own.
+    pub(super) fn grant(&self, token: FencingToken, session: Session, ttl: Duration) -> Grant {
+        match self.alive.get(&session) {
+            Some(&since) => Grant::new(token, self.rules.max_ttl).with_since(since),
+            None => Grant::new(token, ttl),
+        }
+    }
+
+    /// The session begins, or proves that it lives. As with a real session, a request does so only
+    /// when the last proof is a while ago: a lease may be older than the attempt that stands on it.
+    pub(super) fn keep_alive(&mut self, session: Session, now: Moment) {
+        if !self.in_sessions() {
+            return;
+        }
+        let last = self.alive.entry(session).or_insert(now);
+        if *last + self.rules.max_ttl / 4 <= now {
+            *last = now;
+        }
+    }
+
+    pub(super) fn last_keep_alive(&self, session: Session) -> Option<Moment> {
+        self.alive.get(&session).copied()
+    }
+
+    /// Forgets a session that was silent for its whole lease, and names it.
+    pub(super) fn end_silent_session(&mut self, now: Moment) -> Option<Session> {
+        let lease = self.rules.max_ttl;
+        let silent =
+            |(&session, &last): (&Session, &Moment)| (last + lease <= now).then_some(session);
+        let session = self.alive.iter().find_map(silent)?;
+        self.alive.remove(&session);
+        Some(session)
+    }
+
+    pub(super) fn end_session(&mut self, session: Session) {
+        self.alive.remove(&session);
+    }
+
+    /// Wakes a ticket.
+    pub(super) fn push(&mut self, holder: HolderId, wake: Wake) {
+        let keep_early = !self.broken(StoreMutant::EarlyPushDropped);
+        self.inboxes.push(holder, wake, keep_early);
+    }
+
+    /// Tells a ticket that it lost its hold or its place, where the store tells such things, and
+    /// has nothing more to say to it.
+    pub(super) fn lose(&mut self, holder: HolderId, reason: LossReason) {
+        if self.rules.tells_loss {
+            self.push(holder, Wake::Lost(reason));
+        }
+        self.inboxes.retire(holder);
+    }
+}

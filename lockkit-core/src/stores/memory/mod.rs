@@ -1,0 +1,265 @@
+//! The store in memory: the executable specification of the [contract](crate::contract), and a
+//! stand-in for a real store in tests.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `mod.rs`, `builder.rs` | the store as the client sees it |
+//! | `state.rs` | the steps of the contract, on all locks |
+//! | `entry.rs` | the rules of one lock: who holds, who is next, what ends |
+//! | `queue.rs` | its waiters, their places and heartbeats |
+//! | `books.rs` | tokens and sessions |
+//! | `inbox.rs`, `watch.rs` | wake-ups and who reads them |
+//!
+//! # Semantics
+//! - Waiters stand in a queue, in the order of their first attempts. A release makes the first
+//!   living one the holder in the same step and pushes it the grant, at first with the short lease
+//!   [`queue_window`](crate::queue_window); its first renewal or repeated attempt makes it whole.
+//! - A place lasts for [`queue_window`](crate::queue_window) without a heartbeat.
+//! - There is no timer. A lease that ended is noticed by whoever touches the lock next, at the latest
+//!   by the heartbeat of the first waiter.
+//! - The token is a counter of the store, shared by all names: it never goes back, nothing is kept
+//!   for a name that nobody uses, and a wipe leaves it. It lives as long as the process, so do not
+//!   compare it with tokens of an earlier one.
+//! - A released ticket leaves a tombstone, so that its late attempt is refused. They are kept as
+//!   ranges of numbers, 65 536 for each of the 1024 clients that released last.
+
+mod books;
+mod builder;
+mod entry;
+mod inbox;
+mod mutant;
+mod queue;
+mod state;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+
+use self::books::Session;
+use self::state::State;
+use self::watch::MemoryWatch;
+use crate::contract::capability::{Capabilities, Waiting};
+use crate::contract::error::{BackendError, Outcome};
+use crate::contract::name::LockName;
+use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
+use crate::sync::lock;
+use crate::time::clock::{Clock, Moment};
+
+pub use self::builder::MemoryStoreBuilder;
+#[cfg(feature = "mutants")]
+pub use self::mutant::StoreMutant;
+
+const BACKEND: &str = "memory";
+/// So many renewals are carried out before others get their turn.
+const BATCH: usize = 500;
+
+/// Keeps locks in the memory of this process.
+///
+/// A clone is the same handle, with the same session; [`connect`](Self::connect) makes another
+/// handle on the same locks, as another client of a real store would have it.
+///
+/// # Cost
+/// An attempt or a release of a free lock allocates its future and nothing else.
+///
+/// # Examples
+/// ```
+/// use lockkit_core::backend::{Attempt, DistributedLock, Ticket};
+/// use lockkit_core::memory::MemoryStore;
+/// use lockkit_core::{ClientId, HolderId, LockName};
+/// use std::time::Duration;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = MemoryStore::new();
+/// let holder = HolderId::new(ClientId::random(), 1);
+/// let ticket = Ticket::new(LockName::new("orders/42")?, holder, Duration::from_secs(30));
+/// assert!(matches!(store.attempt(&ticket).await?, Attempt::Granted(_)));
+/// store.release(&ticket).await?;
+/// assert!(store.is_empty());
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(example())
+/// #     .map_err(|error| std::io::Error::other(error.to_string()))?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+    session: Session,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Arc<dyn Clock>,
+    rules: Capabilities,
+    state: Mutex<State>,
+    sessions: AtomicU64,
+}
+
+/// What a [`MemoryStore`] keeps at a moment. All zero when nobody uses it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Locks that are held.
+    pub holds: usize,
+    /// Tickets that wait.
+    pub waiters: usize,
+    /// Tickets whose wake-ups are kept.
+    pub watches: usize,
+}
+
+impl MemoryStore {
+    /// A store of leases with a fair queue that pushes wake-ups.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A store of another kind.
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder::new()
+    }
+
+    /// Another handle on the same locks, with a session of its own.
+    #[must_use]
+    pub fn connect(&self) -> Self {
+        Self::over(Arc::clone(&self.shared))
+    }
+
+    fn over(shared: Arc<Shared>) -> Self {
+        let session = shared.sessions.fetch_add(1, Ordering::Relaxed);
+        Self { shared, session }
+    }
+
+    /// Ends all holds and places that came through this handle, as if its session had run out.
+    ///
+    /// A store of sessions tells their watches [`Lost`](crate::contract::Wake::Lost); a store of
+    /// leases tells nothing, as if all of them had run out at once. The handle's next attempt begins
+    /// a new session.
+    pub fn expire_session(&self) {
+        let (mut state, now) = self.step();
+        state.end_session(self.session, now);
+    }
+
+    /// Drops all wake-ups of the store from now on, of every handle, or delivers them again.
+    pub fn lose_pushes(&self, lose: bool) {
+        lock(&self.shared.state).books.inboxes.losing = lose;
+    }
+
+    /// Deletes every hold, every place and every tombstone, as an operator might do it. Tokens still
+    /// grow.
+    pub fn wipe(&self) {
+        lock(&self.shared.state).wipe();
+    }
+
+    /// Counts what is kept now, without what has ended.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let (mut state, now) = self.step();
+        let (holds, waiters, watches) = state.counts(now);
+        Counts {
+            holds,
+            waiters,
+            watches,
+        }
+    }
+
+    /// Whether nobody holds, waits or watches.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts() == Counts::default()
+    }
+
+    /// Begins a step: the clock is read inside, so that the state never sees time go back.
+    fn step(&self) -> (MutexGuard<'_, State>, Moment) {
+        let state = lock(&self.shared.state);
+        let now = self.shared.clock.now();
+        (state, now)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl DistributedLock for MemoryStore {
+    fn backend(&self) -> &'static str {
+        BACKEND
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.shared.rules
+    }
+
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let (mut state, now) = self.step();
+        state.attempt(ticket, self.session, now).map_err(|_| {
+            let why = "the ticket was released before";
+            BackendError::new(BACKEND, "attempt", Outcome::Rejected, why)
+        })
+    }
+
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        if self.shared.rules.waiting == Waiting::Poll && !self.shared.rules.tells_loss {
+            let why = "this store was built without wake-ups";
+            return Err(BackendError::new(BACKEND, "watch", Outcome::Rejected, why));
+        }
+        let (mut state, now) = self.step();
+        let inbox = state.watch(ticket, self.session, now);
+        Ok(Box::new(MemoryWatch::new(&self.shared, ticket, inbox)))
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let mut answers = Vec::with_capacity(tickets.len());
+        for batch in tickets.chunks(BATCH) {
+            let (mut state, now) = self.step();
+            let renew = |ticket| Ok(state.renew(ticket, self.session, now));
+            answers.extend(batch.iter().map(renew));
+        }
+        answers
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        let (mut state, now) = self.step();
+        Ok(state.release(ticket, now))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let (mut state, now) = self.step();
+        Ok(state.inspect(name, now))
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        let (mut state, now) = self.step();
+        Ok(state.break_lock(name, now))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        let (mut state, now) = self.step();
+        Ok(state.list(prefix, now))
+    }
+
+    fn resolve(&self, ticket: &Ticket) -> Ticket {
+        ticket.clone()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,115 @@
+//! The waiters of one lock, in the order of their first attempts.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::books::{Books, Session};
+use super::mutant::StoreMutant;
+use crate::contract::Ticket;
+use crate::contract::error::LossReason;
+use crate::contract::holder::HolderId;
+use crate::time::clock::Moment;
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiters: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) holder: HolderId,
+    pub(super) session: Session,
+    pub(super) ttl: Duration,
+    /// Its last heartbeat.
+    seen: Moment,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(super) fn has(&self, holder: HolderId) -> bool {
+        self.holders().any(|waits| waits == holder)
+    }
+
+    /// Whether nobody else stands before `holder`.
+    pub(super) fn lets_through(&self, holder: HolderId) -> bool {
+        let first = self.waiters.front();
+        first.is_none_or(|first| first.holder == holder)
+    }
+
+    pub(super) fn holders(&self) -> impl Iterator<Item = HolderId> {
+        self.waiters.iter().map(|waiter| waiter.holder)
+    }
+
+    /// The heartbeat of a place; answers whether there is one.
+    pub(super) fn beat(&mut self, ticket: &Ticket, now: Moment) -> bool {
+        let mut waiters = self.waiters.iter_mut();
+        match waiters.find(|waiter| waiter.holder == ticket.holder) {
+            Some(waiter) => {
+                waiter.seen = now;
+                waiter.ttl = ticket.ttl;
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn join(&mut self, ticket: &Ticket, session: Session, now: Moment) {
+        self.waiters.push_back(Waiter {
+            holder: ticket.holder,
+            session,
+            ttl: ticket.ttl,
+            seen: now,
+        });
+    }
+
+    pub(super) fn leave(&mut self, holder: HolderId) {
+        self.waiters.retain(|waiter| waiter.holder != holder);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Waiter> {
+        self.waiters.pop_front()
+    }
+
+    /// Drops waiters without a heartbeat: all of them, or those at the head where places count.
+    pub(super) fn drop_dead(&mut self, now: Moment, books: &mut Books) {
+        // A session's heartbeat is that of all its places.
+        if self.waiters.is_empty()
+            || books.in_sessions()
+            || books.broken(StoreMutant::QueueEntryWithoutHeartbeat)
+        {
+            return;
+        }
+        let everywhere = books.barging();
+        let mut head = true;
+        self.waiters.retain(|waiter| {
+            let dead = waiter.seen + books.window(waiter.ttl) <= now;
+            let drop = dead && (head || everywhere);
+            if drop {
+                books.lose(waiter.holder, LossReason::Expired);
+            }
+            head &= drop;
+            !drop
+        });
+    }
+
+    /// Drops the waiters that came through `session`.
+    pub(super) fn end_session(&mut self, session: Session, books: &mut Books) {
+        if books.broken(StoreMutant::GrantToExpiredSession) {
+            return;
+        }
+        self.waiters.retain(|waiter| {
+            let ended = waiter.session == session;
+            if ended {
+                books.lose(waiter.holder, LossReason::SessionEnded);
+            }
+            !ended
+        });
+    }
+}

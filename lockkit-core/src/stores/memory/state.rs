@@ -1,0 +1,181 @@
+//! The whole store as a state machine: every function is one server step at a given time.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::sync::Arc;
+
+use super::books::{Books, Session};
+use super::entry::{Entry, WasReleased};
+use super::inbox::Inbox;
+use crate::contract::capability::Capabilities;
+use crate::contract::error::LossReason;
+use crate::contract::holder::HolderId;
+use crate::contract::name::LockName;
+use crate::contract::{Attempt, LockState, Release, Renewal, Ticket, Wake};
+use crate::time::clock::Moment;
+
+#[derive(Debug)]
+pub(super) struct State {
+    locks: HashMap<LockName, Entry>,
+    pub(super) books: Books,
+}
+
+impl State {
+    pub(super) fn new(rules: Capabilities) -> Self {
+        Self {
+            locks: HashMap::new(),
+            books: Books::new(rules),
+        }
+    }
+
+    /// Carries out one step on one lock; a lock that is blank after it is not kept.
+    fn step<T>(
+        &mut self,
+        name: &LockName,
+        now: Moment,
+        step: impl FnOnce(&mut Entry, &mut Books) -> T,
+    ) -> T {
+        self.end_silent_sessions(now);
+        match self.locks.entry(name.clone()) {
+            Slot::Occupied(mut slot) => {
+                let answer = step(slot.get_mut(), &mut self.books);
+                if slot.get().is_blank() {
+                    slot.remove();
+                }
+                answer
+            }
+            Slot::Vacant(slot) => {
+                let mut entry = Entry::default();
+                let answer = step(&mut entry, &mut self.books);
+                if !entry.is_blank() {
+                    slot.insert(entry);
+                }
+                answer
+            }
+        }
+    }
+
+    pub(super) fn attempt(
+        &mut self,
+        ticket: &Ticket,
+        session: Session,
+        now: Moment,
+    ) -> Result<Attempt, WasReleased> {
+        self.step(&ticket.name, now, |entry, books| {
+            books.keep_alive(session, now);
+            entry.attempt(ticket, session, now, books)
+        })
+    }
+
+    pub(super) fn renew(&mut self, ticket: &Ticket, session: Session, now: Moment) -> Renewal {
+        self.step(&ticket.name, now, |entry, books| {
+            books.keep_alive(session, now);
+            entry.renew(ticket, session, now, books)
+        })
+    }
+
+    pub(super) fn release(&mut self, ticket: &Ticket, now: Moment) -> Release {
+        self.step(&ticket.name, now, |entry, books| {
+            entry.release(ticket, now, books)
+        })
+    }
+
+    /// Opens the inbox of a ticket; one that is not known has something to hear at once.
+    pub(super) fn watch(&mut self, ticket: &Ticket, session: Session, now: Moment) -> Arc<Inbox> {
+        self.step(&ticket.name, now, |entry, books| {
+            entry.settle(now, books);
+            let first = if entry.knows(ticket.holder) {
+                None
+            } else if !books.rules.tells_loss {
+                Some(Wake::Retry)
+            } else if books.last_keep_alive(session).is_none() {
+                Some(Wake::Lost(LossReason::SessionEnded))
+            } else {
+                Some(Wake::Lost(LossReason::Superseded))
+            };
+            books.inboxes.watch(ticket.holder, first)
+        })
+    }
+
+    pub(super) fn unwatch(&mut self, name: &LockName, holder: HolderId) {
+        let entry = self.locks.get(name);
+        let wanted = entry.is_some_and(|entry| entry.knows(holder));
+        self.books.inboxes.unwatch(holder, wanted);
+    }
+
+    pub(super) fn inspect(&mut self, name: &LockName, now: Moment) -> Option<LockState> {
+        self.step(name, now, |entry, books| {
+            entry.settle(now, books);
+            (!entry.is_blank()).then(|| entry.describe(name, now, books))
+        })
+    }
+
+    pub(super) fn break_lock(&mut self, name: &LockName, now: Moment) -> Option<LockState> {
+        self.step(name, now, |entry, books| {
+            entry.settle(now, books);
+            let was = entry.holds().then(|| entry.describe(name, now, books));
+            entry.break_hold(now, books);
+            was
+        })
+    }
+
+    pub(super) fn list(&mut self, prefix: &str, now: Moment) -> Vec<LockState> {
+        self.settle_all(now);
+        let mut found: Vec<_> = self
+            .locks
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with(prefix))
+            .map(|(name, entry)| entry.describe(name, now, &self.books))
+            .collect();
+        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        found
+    }
+
+    /// Holds, waiters and inboxes.
+    pub(super) fn counts(&mut self, now: Moment) -> (usize, usize, usize) {
+        self.settle_all(now);
+        let holds = self.locks.values().filter(|entry| entry.holds()).count();
+        let waiters = self.locks.values().map(Entry::waiters).sum();
+        (holds, waiters, self.books.inboxes.len())
+    }
+
+    pub(super) fn end_session(&mut self, session: Session, now: Moment) {
+        self.books.end_session(session);
+        for name in self.names() {
+            if let Some(entry) = self.locks.get_mut(&name) {
+                entry.end_session(session, now, &mut self.books);
+            }
+        }
+        self.locks.retain(|_, entry| !entry.is_blank());
+    }
+
+    pub(super) fn wipe(&mut self) {
+        for name in self.names() {
+            if let Some(entry) = self.locks.remove(&name) {
+                entry.wipe(&mut self.books);
+            }
+        }
+        self.books.wipe();
+    }
+
+    /// All names in order, so that a test that repeats sees the same order of wake-ups again.
+    fn names(&self) -> Vec<LockName> {
+        let mut names: Vec<_> = self.locks.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn end_silent_sessions(&mut self, now: Moment) {
+        while let Some(session) = self.books.end_silent_session(now) {
+            self.end_session(session, now);
+        }
+    }
+
+    fn settle_all(&mut self, now: Moment) {
+        self.end_silent_sessions(now);
+        self.locks.retain(|_, entry| {
+            entry.settle(now, &mut self.books);
+            !entry.is_blank()
+        });
+    }
+}

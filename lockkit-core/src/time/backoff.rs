@@ -1,0 +1,162 @@
+//! When to try again, and the jitter of every pause: pure functions of what is known, without a
+//! clock.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::contract::Attempt;
+use crate::contract::capability::{Capabilities, Waiting};
+use crate::time::lease::recheck;
+
+/// The shortest pause after a hint of the store, so that a lease that ends "now" is not asked about
+/// in a busy loop.
+const SHORTEST_HINT: Duration = Duration::from_millis(5);
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
+
+/// What a waiter knows when it asks for its next pause.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// How many looks came before this one.
+    pub(crate) looks: u32,
+    /// Whether wake-ups are open.
+    pub(crate) woken: bool,
+    /// A random number in `-1.0..=1.0`.
+    pub(crate) jitter: f64,
+}
+
+/// How long to wait after an attempt that was answered with [`Attempt::Held`]. INV-9: never longer
+/// than the recheck, whatever the store promised.
+pub(crate) fn pause(
+    capabilities: &Capabilities,
+    ttl: Duration,
+    held: &Attempt,
+    look: Look,
+) -> Duration {
+    // Waiters that were woken together do not look in step for ever.
+    let limit = recheck(capabilities, ttl).mul_f64(0.95 + look.jitter / 20.0);
+    let hint = match held {
+        Attempt::Held {
+            retry_after: Some(hint),
+            ..
+        } => (*hint).max(SHORTEST_HINT),
+        _ => Duration::MAX,
+    };
+    if capabilities.waiting == Waiting::Push && look.woken {
+        return hint.min(limit);
+    }
+    let poll = capabilities.poll;
+    let grown = poll
+        .min
+        .saturating_mul(1 << look.looks.min(16))
+        .min(poll.max);
+    hint.min(spread(grown, look.jitter))
+        .min(limit.max(poll.min))
+}
+
+/// How long to wait after the `errors`th failure in a row.
+pub(crate) fn retry_delay(errors: u32, jitter: f64) -> Duration {
+    let grown = FIRST_RETRY
+        .saturating_mul(1 << errors.min(10))
+        .min(LONGEST_RETRY);
+    spread(grown, jitter)
+}
+
+/// The pause after the `errors`th failure in a row, counted from 0: from 20 ms it doubles to a second, and
+/// is spread over its upper half.
+#[must_use]
+pub fn backoff(errors: u32) -> Duration {
+    retry_delay(errors, jitter(&mut Rng::new()))
+}
+
+/// A random number in `-1.0..=1.0`.
+pub(crate) fn jitter(random: &mut Rng) -> f64 {
+    random.f64().mul_add(2.0, -1.0)
+}
+
+/// Spreads a pause over its upper half, so that clients that failed together do not return together.
+fn spread(pause: Duration, jitter: f64) -> Duration {
+    pause.mul_f64(0.75 + jitter / 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::capability::PollRange;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn look(looks: u32, woken: bool) -> Look {
+        Look {
+            looks,
+            woken,
+            jitter: 1.0,
+        }
+    }
+
+    #[test]
+    fn pushed_waiters_look_again_every_recheck() {
+        let push = Capabilities::new().with_waiting(Waiting::Push);
+        assert_eq!(
+            pause(&push, TTL, &Attempt::held(), look(9, true)),
+            ms(3_000)
+        );
+        assert_eq!(
+            pause(&push, ms(600), &Attempt::held(), look(0, true)),
+            ms(200)
+        );
+        let hint = Attempt::held_for(Some(ms(120)));
+        assert_eq!(pause(&push, TTL, &hint, look(0, true)), ms(120));
+        let now = Attempt::held_for(Some(Duration::ZERO));
+        assert_eq!(pause(&push, TTL, &now, look(0, true)), SHORTEST_HINT);
+    }
+
+    #[test]
+    fn looks_of_pushed_waiters_are_spread_over_a_tenth() {
+        let push = Capabilities::new().with_waiting(Waiting::Push);
+        let at = |jitter| {
+            let look = Look {
+                looks: 0,
+                woken: true,
+                jitter,
+            };
+            pause(&push, TTL, &Attempt::held(), look)
+        };
+        assert_eq!(at(1.0), ms(3_000), "never later than the recheck");
+        assert_eq!(at(0.0), ms(2_850));
+        assert_eq!(at(-1.0), ms(2_700));
+    }
+
+    #[test]
+    fn polling_waiters_slow_down_to_the_users_limit() {
+        let poll = Capabilities::new().with_poll(PollRange::new(ms(50), ms(400)));
+        let pauses: Vec<_> = (0..5)
+            .map(|n| pause(&poll, TTL, &Attempt::held(), look(n, false)))
+            .collect();
+        assert_eq!(pauses, [ms(50), ms(100), ms(200), ms(400), ms(400)]);
+        let early = Look {
+            looks: 0,
+            woken: false,
+            jitter: -1.0,
+        };
+        assert_eq!(pause(&poll, TTL, &Attempt::held(), early), ms(25));
+    }
+
+    #[test]
+    fn a_waiter_whose_wake_ups_failed_polls() {
+        let push = Capabilities::new().with_waiting(Waiting::Push);
+        assert_eq!(pause(&push, TTL, &Attempt::held(), look(0, false)), ms(50));
+    }
+
+    #[test]
+    fn failures_are_retried_ever_more_slowly() {
+        assert_eq!(retry_delay(0, 1.0), ms(20));
+        assert_eq!(retry_delay(3, 1.0), ms(160));
+        assert_eq!(retry_delay(30, 1.0), LONGEST_RETRY);
+    }
+}
