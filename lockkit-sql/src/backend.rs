@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::backend::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
-use lockkit_core::{BackendError, Capabilities, LockName};
+use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
+use tokio::task::JoinSet;
 
 use crate::config::{Options, SqlStoreBuilder};
 use crate::dialect::{Dialect, Source, Which};
+use crate::error::SqlFault;
 use crate::table::Table;
 
 /// Keeps locks in a table of a database.
@@ -96,7 +98,9 @@ impl<D: Dialect> SqlStore<D> {
     /// # Errors
     /// - [`BackendError`] if the database did not answer.
     pub async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
-        self.inner.dialect.purge(unused_for).await
+        let inner = Arc::clone(&self.inner);
+        let request = async move { inner.dialect.purge(unused_for).await };
+        run::<D, _>("purge", request).await?
     }
 
     pub(crate) fn dialect(&self) -> &D {
@@ -121,6 +125,31 @@ impl<D: Dialect> fmt::Debug for SqlStore<D> {
     }
 }
 
+/// Runs a request as a task, so that a caller that stops polling keeps no connection from others.
+///
+/// # Cancel safety
+/// Dropped, it cancels the request, which closes the connection of a request without an answer.
+async fn run<D: Dialect, T: Send + 'static>(
+    operation: &'static str,
+    request: impl Future<Output = T> + Send + 'static,
+) -> Result<T, BackendError> {
+    let mut task = JoinSet::new();
+    task.spawn(request);
+    match task.join_next().await {
+        Some(Ok(answer)) => Ok(answer),
+        // It panicked, or the runtime has stopped.
+        _ => {
+            let fault = SqlFault::refused("the request ended without an answer");
+            Err(BackendError::new(
+                D::BACKEND,
+                operation,
+                Outcome::Indeterminate,
+                fault,
+            ))
+        }
+    }
+}
+
 #[async_trait]
 impl<D: Dialect> DistributedLock for SqlStore<D> {
     fn backend(&self) -> &'static str {
@@ -132,7 +161,9 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        self.inner.dialect.attempt(ticket).await
+        let (inner, ticket) = (Arc::clone(&self.inner), ticket.clone());
+        let request = async move { inner.dialect.attempt(&ticket).await };
+        run::<D, _>("attempt", request).await?
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
@@ -140,24 +171,37 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        self.inner.dialect.renew(tickets).await
+        let (inner, all) = (Arc::clone(&self.inner), tickets.to_vec());
+        let request = async move { inner.dialect.renew(&all).await };
+        match run::<D, _>("renew", request).await {
+            Ok(answers) => answers,
+            Err(error) => tickets.iter().map(|_| Err(error.clone())).collect(),
+        }
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        self.inner.dialect.release(ticket).await
+        let (inner, ticket) = (Arc::clone(&self.inner), ticket.clone());
+        let request = async move { inner.dialect.release(&ticket).await };
+        run::<D, _>("release", request).await?
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let mut found = self.inner.dialect.look(Which::Name(name)).await?;
+        let (inner, name) = (Arc::clone(&self.inner), name.clone());
+        let request = async move { inner.dialect.look(Which::Name(&name)).await };
+        let mut found = run::<D, _>("inspect", request).await??;
         Ok(found.pop())
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        self.inner.dialect.break_lock(name).await
+        let (inner, name) = (Arc::clone(&self.inner), name.clone());
+        let request = async move { inner.dialect.break_lock(&name).await };
+        run::<D, _>("break", request).await?
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        self.inner.dialect.look(Which::Prefix(prefix)).await
+        let (inner, prefix) = (Arc::clone(&self.inner), prefix.to_owned());
+        let request = async move { inner.dialect.look(Which::Prefix(&prefix)).await };
+        run::<D, _>("inspect", request).await?
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

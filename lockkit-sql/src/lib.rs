@@ -11,8 +11,6 @@
 )]
 
 mod backend;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-mod carry;
 mod config;
 mod dialect;
 mod error;

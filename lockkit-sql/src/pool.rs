@@ -147,11 +147,6 @@ impl<D: Database> Pool<D> {
         (self.change)(self.source.options())
     }
 
-    /// Whether nobody would have to wait for a connection, as far as is known without asking.
-    pub(crate) fn has_room(&self, by: Use) -> bool {
-        self.permits(by).available_permits() > 0
-    }
-
     /// Forgets the idle connections: one has just been found dead, and the others are likely to be.
     pub(crate) fn distrust(&self) {
         lock(&self.idle).clear();

@@ -20,7 +20,6 @@ use super::server;
 use super::session::send;
 use super::{SPELLING, Statements, ddl};
 use crate::backend::Counts;
-use crate::carry::Carrier;
 use crate::config::Options;
 use crate::dialect::{Source, Steps, Which};
 use crate::error::Problem;
@@ -48,7 +47,6 @@ const COLUMNS: [(&str, &str); 9] = [
 #[derive(Debug)]
 pub struct Mysql {
     pub(super) pool: Arc<Pool<sqlx::MySql>>,
-    carrier: Arc<Carrier>,
     /// Whether sessions keep statements ready.
     pub(super) keeps: AtomicBool,
     pub(super) statements: Statements,
@@ -96,24 +94,14 @@ impl Mysql {
         self.ask(operation, &text()).await
     }
 
-    /// A caller that is not polled does not keep a connection from others; one that is dropped takes
-    /// the request with it.
     pub(super) async fn send(
         &self,
         operation: &'static str,
         by: Use,
         message: Message,
     ) -> Result<Vec<Answer>, BackendError> {
-        let pool = Arc::clone(&self.pool);
-        let room = pool.has_room(by);
-        let request = async move {
-            let sent = send(&pool, operation, by, message);
-            pool.request(operation, sent).await
-        };
-        match self.carrier.carry(room, request).await {
-            Some(answer) => answer,
-            None => Err(ERRORS.unreadable(operation)),
-        }
+        let sent = send(&self.pool, operation, by, message);
+        self.pool.request(operation, sent).await
     }
 
     async fn attempt_lease(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
@@ -276,7 +264,6 @@ impl Steps for Mysql {
             statements: Statements::new(&options.table, false, change),
             keeps: AtomicBool::new(options.prepare),
             pool,
-            carrier: Arc::default(),
             known: Remembered::default(),
         };
         if server::read(&this.ask("open", server::QUESTION).await?)? {

@@ -20,7 +20,6 @@ use super::pin::Pins;
 use super::session::{is_conflict, is_unprepared, of, read, rejected, unreadable};
 use super::statements::Statements;
 use crate::backend::Counts;
-use crate::carry::Carrier;
 use crate::config::{Options, Wake};
 use crate::dialect::{Source, Steps, Which};
 use crate::error::{Problem, unclear};
@@ -35,7 +34,6 @@ const CHUNK: usize = 500;
 #[derive(Debug)]
 pub struct Postgres {
     pool: Arc<Pool<sqlx::Postgres>>,
-    carrier: Arc<Carrier>,
     /// Whether sessions keep statements ready.
     keeps: AtomicBool,
     pub(super) statements: Arc<Statements>,
@@ -52,24 +50,15 @@ impl Postgres {
         &self.statements
     }
 
-    /// Sends one message. A caller that is not polled does not keep a connection from others; one that
-    /// is dropped takes the request with it.
+    /// Sends one message.
     pub(super) async fn ask(
         &self,
         operation: &'static str,
         by: Use,
         message: impl Into<Message>,
     ) -> Result<Vec<PgRow>, BackendError> {
-        let (pool, statements) = (Arc::clone(&self.pool), Arc::clone(&self.statements));
-        let (room, message) = (pool.has_room(by), message.into());
-        let request = async move {
-            let asked = ask(&pool, &statements, operation, by, message);
-            pool.request(operation, asked).await
-        };
-        match self.carrier.carry(room, request).await {
-            Some(answer) => answer,
-            None => Err(unreadable(operation)),
-        }
+        let asked = ask(&self.pool, &self.statements, operation, by, message.into());
+        self.pool.request(operation, asked).await
     }
 
     /// Sends a step of a ticket, as a statement that the session keeps where that is possible.
@@ -212,7 +201,6 @@ impl Steps for Postgres {
         Ok(Self {
             keeps: AtomicBool::new(options.prepare),
             pool,
-            carrier: Arc::default(),
             desk,
             statements: Arc::new(statements),
             known: Remembered::default(),

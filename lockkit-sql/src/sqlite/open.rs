@@ -96,11 +96,6 @@ impl OpenFile {
         }
     }
 
-    /// Whether nobody uses the connection.
-    pub(super) fn is_free(&self) -> bool {
-        self.open.try_lock().is_ok()
-    }
-
     fn options(&self) -> SqliteConnectOptions {
         let options = self.source.options();
         if self.creates {

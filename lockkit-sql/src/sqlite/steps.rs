@@ -13,7 +13,6 @@ use super::error::ERRORS;
 use super::open::{Answer, OpenFile, Value};
 use super::{SPELLING, Statements, TABLE};
 use crate::backend::Counts;
-use crate::carry::Carrier;
 use crate::config::Options;
 use crate::dialect::{Source, Steps, Which};
 use crate::error::Problem;
@@ -35,8 +34,7 @@ const COLUMNS: [(&str, &str); 6] = [
 /// SQLite: a file, for the processes of one machine.
 #[derive(Debug)]
 pub struct Sqlite {
-    file: Arc<OpenFile>,
-    carrier: Arc<Carrier>,
+    file: OpenFile,
     statements: Statements,
     /// Names whose lock was given to this client the last time that it asked.
     calm: Remembered<()>,
@@ -56,21 +54,15 @@ impl Sqlite {
         Ok(self.ask(operation, statement, values).await?.rows)
     }
 
-    /// Carries out one statement to its end: its transaction ends only there. A caller that is not
-    /// polled does not keep the connection from others.
+    /// Carries out one statement to its end: its transaction ends only there.
     async fn ask(
         &self,
         operation: &'static str,
         statement: &Arc<str>,
         values: impl Into<Vec<Value>>,
     ) -> Result<Answer, BackendError> {
-        let (file, statement) = (Arc::clone(&self.file), Arc::clone(statement));
-        let (room, values) = (file.is_free(), values.into());
-        let run = async move { file.request(operation, statement, values).await };
-        match self.carrier.carry(room, run).await {
-            Some(answer) => answer,
-            None => Err(ERRORS.unreadable(operation)),
-        }
+        let (statement, values) = (Arc::clone(statement), values.into());
+        self.file.request(operation, statement, values).await
     }
 
     /// Makes the table if that is wished, and compares it.
@@ -171,7 +163,7 @@ impl Steps for Sqlite {
     }
 
     async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Self, BackendError> {
-        let file = Arc::new(OpenFile::new(source, &options));
+        let file = OpenFile::new(source, &options);
         file.refuse_network()?;
         let change = |file: &str| {
             #[cfg(feature = "mutants")]
@@ -182,7 +174,6 @@ impl Steps for Sqlite {
         };
         let this = Self {
             file,
-            carrier: Arc::default(),
             statements: Statements::new(&options.table, change),
             calm: Remembered::default(),
         };
