@@ -1,0 +1,521 @@
+//! What a store knows of each ticket, from its first attempt to its release, with its wake-ups.
+//!
+//! A store object has one `Arc<Waiters<T>>`, where `T` is what the store itself keeps of a ticket. It
+//! calls
+//! 1. [`attempted`](Waiters::attempted) before it writes an attempt: wake-ups are kept from now on;
+//! 2. [`answered`](Waiters::answered) with the result, which forgets a ticket that left nothing behind;
+//! 3. [`watch`](Waiters::watch) to open the wake-ups: those that came since the attempt are yielded first;
+//! 4. [`wake`](Waiters::wake) when a lock may be free, [`wake_all`](Waiters::wake_all) when the source
+//!    of wake-ups opens, because some may have been missed, and [`with`](Waiters::with) for news of one
+//!    ticket: [`Entry::granted`], [`Entry::lost`];
+//! 5. [`forget`](Waiters::forget) before it writes a release, to learn whether a late attempt of the
+//!    ticket can still reach the server.
+//!
+//! There is no I/O here and no clock. One mutex guards everything, and no value of `T` is dropped under it
+//! by these functions.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+
+use crate::contract::{Attempt, Grant, Ticket, Wake, Watch};
+use crate::contract::error::{BackendError, LossReason, Outcome};
+use crate::contract::holder::HolderId;
+use crate::contract::name::LockName;
+use crate::sync::lock;
+
+/// The tickets of a store object.
+#[derive(Debug)]
+pub struct Waiters<T = ()> {
+    state: Mutex<State<T>>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// Numbers the attempts of all tickets.
+    attempts: u64,
+    entries: HashMap<HolderId, Entry<T>>,
+    /// The tickets of each lock.
+    names: HashMap<LockName, Vec<HolderId>>,
+}
+
+/// What is known of one ticket.
+#[derive(Debug)]
+pub struct Entry<T> {
+    /// What the store itself keeps of the ticket.
+    pub data: T,
+    name: LockName,
+    /// The number of the last attempt.
+    attempt: u64,
+    /// The number of the last attempt that found the lock held.
+    held: u64,
+    /// Attempts without an answer, which may still reach the server.
+    unanswered: u32,
+    /// Whether the ticket may hold or wait at the server, so that the client will release it.
+    known: bool,
+    retry: bool,
+    /// The grant, and the attempt that it belongs to.
+    grant: Option<(u64, Grant)>,
+    lost: Option<LossReason>,
+    watches: u32,
+    /// Made by the first watch.
+    notify: Option<Arc<Notify>>,
+}
+
+/// What was known of a ticket when it was forgotten.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Forgotten<T> {
+    /// What the store itself kept of it.
+    pub data: T,
+    /// Whether an attempt had no answer, so that it may still reach the server.
+    pub unanswered: bool,
+}
+
+impl<T> Default for Waiters<T> {
+    fn default() -> Self {
+        let state = State {
+            attempts: 0,
+            entries: HashMap::new(),
+            names: HashMap::new(),
+        };
+        Self {
+            state: Mutex::new(state),
+        }
+    }
+}
+
+impl<T: Default> Waiters<T> {
+    /// Keeps wake-ups of the ticket from now on, because an attempt is about to be written. Returns the
+    /// number of the attempt, which is larger than all before it.
+    pub fn attempted(&self, ticket: &Ticket) -> u64 {
+        let mut state = lock(&self.state);
+        state.attempts += 1;
+        let number = state.attempts;
+        let entry = state.entry(ticket);
+        entry.attempt = number;
+        entry.unanswered = entry.unanswered.saturating_add(1);
+        // The attempt finds out what the wake-up was about.
+        entry.retry = false;
+        number
+    }
+
+    /// Opens the wake-ups of a ticket. One that was not attempted here is told to try again.
+    pub fn watch(self: &Arc<Self>, ticket: &Ticket) -> TicketWatch<T> {
+        let mut state = lock(&self.state);
+        let entry = state.entry(ticket);
+        entry.retry |= entry.attempt == 0;
+        entry.watches += 1;
+        let notify = entry.notify.get_or_insert_default();
+        TicketWatch {
+            notify: Arc::clone(notify),
+            holder: ticket.holder,
+            waiters: Arc::clone(self),
+        }
+    }
+}
+
+impl<T> Waiters<T> {
+    /// Takes in the result of an attempt. Forgets the ticket if the server cannot know it: the client
+    /// does not release such a ticket.
+    pub fn answered(&self, ticket: &Ticket, number: u64, result: &Result<Attempt, BackendError>) {
+        let mut state = lock(&self.state);
+        let Some(entry) = state.entries.get_mut(&ticket.holder) else {
+            return;
+        };
+        match result {
+            Ok(Attempt::Granted(_)) => {
+                entry.known = true;
+                entry.grant = None;
+            }
+            Ok(Attempt::Held { .. }) => {
+                entry.known |= ticket.enqueue;
+                entry.held = number;
+                // A grant of an earlier attempt has ended since.
+                entry.grant.take_if(|(attempt, _)| *attempt < number);
+            }
+            Err(error) if error.outcome() == Outcome::Indeterminate => return,
+            Err(_) => {}
+        }
+        entry.unanswered = entry.unanswered.saturating_sub(1);
+        forget_unused(state, ticket.holder);
+    }
+
+    /// Changes what is known of one ticket; `None` if it is not known. `change` must not call these
+    /// functions.
+    pub fn with<R>(&self, holder: HolderId, change: impl FnOnce(&mut Entry<T>) -> R) -> Option<R> {
+        lock(&self.state).entries.get_mut(&holder).map(change)
+    }
+
+    /// Changes what is known of each ticket, in no order. `change` must not call these functions.
+    pub fn for_each(&self, mut change: impl FnMut(HolderId, &mut Entry<T>)) {
+        for (holder, entry) in &mut lock(&self.state).entries {
+            change(*holder, entry);
+        }
+    }
+
+    /// Changes what is known of each ticket of a lock. `change` must not call these functions.
+    pub fn for_each_of(&self, name: &LockName, mut change: impl FnMut(HolderId, &mut Entry<T>)) {
+        let mut state = lock(&self.state);
+        let State { entries, names, .. } = &mut *state;
+        for holder in names.get(name).into_iter().flatten() {
+            if let Some(entry) = entries.get_mut(holder) {
+                change(*holder, entry);
+            }
+        }
+    }
+
+    /// Tells the tickets of a lock that it may be free.
+    pub fn wake(&self, name: &LockName) {
+        self.for_each_of(name, |_, entry| entry.wake());
+    }
+
+    /// Tells all tickets to try again.
+    pub fn wake_all(&self) {
+        self.for_each(|_, entry| entry.wake());
+    }
+
+    /// Forgets a ticket that is to be released. `None` if it is not known: it may have been forgotten
+    /// before a release that had no answer.
+    pub fn forget(&self, holder: HolderId) -> Option<Forgotten<T>> {
+        let entry = lock(&self.state).remove(holder)?;
+        Some(Forgotten {
+            unanswered: entry.unanswered > 0,
+            data: entry.data,
+        })
+    }
+
+    /// Forgets a ticket that the server does not know any more, once no watch is open. Until then a loss
+    /// can be read.
+    pub fn retire(&self, holder: HolderId) {
+        let mut state = lock(&self.state);
+        if let Some(entry) = state.entries.get_mut(&holder) {
+            entry.known = false;
+            entry.unanswered = 0;
+        }
+        forget_unused(state, holder);
+    }
+
+    /// Whether a watch is open for any ticket of a lock.
+    pub fn is_watched(&self, name: &LockName) -> bool {
+        let state = lock(&self.state);
+        let mut holders = state.names.get(name).into_iter().flatten();
+        holders.any(|holder| state.entries.get(holder).is_some_and(Entry::is_watched))
+    }
+
+    /// Whether any watch is open.
+    pub fn has_watches(&self) -> bool {
+        lock(&self.state).entries.values().any(Entry::is_watched)
+    }
+
+    /// How many tickets are known.
+    pub fn len(&self) -> usize {
+        lock(&self.state).entries.len()
+    }
+
+    /// Whether no ticket is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn next(&self, holder: HolderId) -> Option<Wake> {
+        self.with(holder, Entry::next)?
+    }
+
+    fn unwatch(&self, holder: HolderId) {
+        let mut state = lock(&self.state);
+        if let Some(entry) = state.entries.get_mut(&holder) {
+            entry.watches = entry.watches.saturating_sub(1);
+        }
+        forget_unused(state, holder);
+    }
+}
+
+impl<T> Entry<T> {
+    /// The lock that the ticket is for.
+    pub const fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Whether a watch is open.
+    pub const fn is_watched(&self) -> bool {
+        self.watches > 0
+    }
+
+    /// The lock may be free: the ticket is to try again.
+    pub fn wake(&mut self) {
+        self.retry = true;
+        self.notify();
+    }
+
+    /// The server has granted the lock to the ticket, for its attempt with this number, or for its last
+    /// one if the server does not say which. A grant for an attempt before one that found the lock held
+    /// has ended, so that it is a mere wake-up.
+    pub fn granted(&mut self, attempt: Option<u64>, grant: Grant) {
+        let attempt = attempt.unwrap_or(self.attempt);
+        if attempt < self.held {
+            self.wake();
+        } else {
+            self.grant = Some((attempt, grant));
+            self.notify();
+        }
+    }
+
+    /// The hold, or the place in the queue, is gone. What was not read before has ended with it.
+    pub fn lost(&mut self, reason: LossReason) {
+        self.lost = Some(reason);
+        self.retry = false;
+        self.grant = None;
+        self.notify();
+    }
+
+    fn notify(&self) {
+        if let Some(notify) = &self.notify {
+            notify.notify_one();
+        }
+    }
+
+    fn next(&mut self) -> Option<Wake> {
+        if let Some(reason) = self.lost.take() {
+            return Some(Wake::Lost(reason));
+        }
+        if let Some((_, grant)) = self.grant.take() {
+            self.retry = false;
+            return Some(Wake::Granted(grant));
+        }
+        std::mem::take(&mut self.retry).then_some(Wake::Retry)
+    }
+}
+
+impl<T: Default> State<T> {
+    fn entry(&mut self, ticket: &Ticket) -> &mut Entry<T> {
+        self.entries.entry(ticket.holder).or_insert_with(|| {
+            let holders = self.names.entry(ticket.name.clone()).or_default();
+            holders.push(ticket.holder);
+            Entry {
+                data: T::default(),
+                name: ticket.name.clone(),
+                attempt: 0,
+                held: 0,
+                unanswered: 0,
+                known: false,
+                retry: false,
+                grant: None,
+                lost: None,
+                watches: 0,
+                notify: None,
+            }
+        })
+    }
+}
+
+impl<T> State<T> {
+    fn remove(&mut self, holder: HolderId) -> Option<Entry<T>> {
+        let entry = self.entries.remove(&holder)?;
+        if let Some(holders) = self.names.get_mut(&entry.name) {
+            holders.retain(|other| *other != holder);
+            if holders.is_empty() {
+                self.names.remove(&entry.name);
+            }
+        }
+        Some(entry)
+    }
+}
+
+/// Forgets a ticket that neither the server nor a watch knows, and drops it after the mutex.
+fn forget_unused<T>(mut state: MutexGuard<'_, State<T>>, holder: HolderId) {
+    let unused = |entry: &Entry<T>| !entry.known && entry.unanswered == 0 && entry.watches == 0;
+    let unused = state.entries.get(&holder).is_some_and(unused);
+    let removed = if unused { state.remove(holder) } else { None };
+    drop(state);
+    drop(removed);
+}
+
+/// The wake-ups of one ticket: a loss first, then a grant, then the word to try again.
+#[derive(Debug)]
+pub struct TicketWatch<T = ()> {
+    waiters: Arc<Waiters<T>>,
+    holder: HolderId,
+    notify: Arc<Notify>,
+}
+
+#[async_trait]
+impl<T: Send + 'static> Watch for TicketWatch<T> {
+    async fn changed(&mut self) -> Result<Wake, BackendError> {
+        loop {
+            if let Some(wake) = self.waiters.next(self.holder) {
+                return Ok(wake);
+            }
+            self.notify.notified().await;
+        }
+    }
+}
+
+impl<T> Drop for TicketWatch<T> {
+    fn drop(&mut self) {
+        self.waiters.unwatch(self.holder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::contract::holder::ClientId;
+    use crate::contract::token::FencingToken;
+
+    fn ticket(name: &str) -> Ticket {
+        let holder = HolderId::new(ClientId::random(), 1);
+        Ticket::new(
+            LockName::new(name).unwrap(),
+            holder,
+            Duration::from_secs(30),
+        )
+    }
+
+    fn grant(token: u64) -> Grant {
+        Grant::new(FencingToken::new(token).unwrap(), Duration::from_secs(1))
+    }
+
+    /// One attempt that finds the lock held; returns its number.
+    fn wait(waiters: &Waiters, ticket: &Ticket) -> u64 {
+        let number = waiters.attempted(ticket);
+        waiters.answered(ticket, number, &Ok(Attempt::held()));
+        number
+    }
+
+    fn fail(waiters: &Waiters, ticket: &Ticket, outcome: Outcome) {
+        let number = waiters.attempted(ticket);
+        let error = BackendError::new("test", "attempt", outcome, "no");
+        waiters.answered(ticket, number, &Err(error));
+    }
+
+    fn next(watch: &mut TicketWatch) -> Option<Wake> {
+        let mut context = Context::from_waker(Waker::noop());
+        match watch.changed().as_mut().poll(&mut context) {
+            Poll::Ready(wake) => Some(wake.unwrap()),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn keeps_wake_ups_from_attempt_until_watch() {
+        let (waiters, a) = (Arc::new(Waiters::default()), ticket("a"));
+        waiters.wake(&a.name);
+        let number = waiters.attempted(&a);
+        waiters.wake(&a.name);
+        waiters.answered(&a, number, &Ok(Attempt::held()));
+        let mut watch = waiters.watch(&a);
+        assert_eq!(next(&mut watch), Some(Wake::Retry));
+        assert_eq!(next(&mut watch), None);
+
+        // The next attempt finds out by itself.
+        waiters.wake_all();
+        wait(&waiters, &a);
+        assert_eq!(next(&mut watch), None);
+        waiters.wake(&ticket("b").name);
+        assert_eq!(next(&mut watch), None);
+        waiters.wake_all();
+        assert_eq!(next(&mut watch), Some(Wake::Retry));
+    }
+
+    #[test]
+    fn keeps_grant_that_comes_before_answer() {
+        let (waiters, a) = (Arc::new(Waiters::default()), ticket("a"));
+        let number = waiters.attempted(&a);
+        waiters.with(a.holder, |entry| entry.granted(Some(number), grant(7)));
+        waiters.answered(&a, number, &Ok(Attempt::held()));
+        let mut watch = waiters.watch(&a);
+        waiters.wake(&a.name);
+        assert_eq!(next(&mut watch), Some(Wake::Granted(grant(7))));
+        assert_eq!(next(&mut watch), None, "the grant includes the wake-up");
+    }
+
+    #[test]
+    fn grant_of_earlier_attempt_is_only_a_wake_up() {
+        let (waiters, a) = (Arc::new(Waiters::default()), ticket("a"));
+        let first = wait(&waiters, &a);
+        let second = wait(&waiters, &a);
+        let mut watch = waiters.watch(&a);
+        waiters.with(a.holder, |entry| entry.granted(Some(first), grant(7)));
+        assert_eq!(next(&mut watch), Some(Wake::Retry));
+
+        // In time, but not read before the next attempt found the lock held.
+        waiters.with(a.holder, |entry| entry.granted(Some(second), grant(8)));
+        wait(&waiters, &a);
+        assert_eq!(next(&mut watch), None);
+        waiters.with(a.holder, |entry| entry.granted(None, grant(9)));
+        assert_eq!(next(&mut watch), Some(Wake::Granted(grant(9))));
+    }
+
+    #[test]
+    fn loss_ends_what_came_before_it() {
+        let (waiters, a) = (Arc::new(Waiters::default()), ticket("a"));
+        wait(&waiters, &a);
+        let mut watch = waiters.watch(&a);
+        waiters.with(a.holder, |entry| {
+            entry.granted(None, grant(1));
+            entry.lost(LossReason::SessionEnded);
+            entry.granted(None, grant(2));
+        });
+        let lost = Wake::Lost(LossReason::SessionEnded);
+        assert_eq!(next(&mut watch), Some(lost));
+        assert_eq!(next(&mut watch), Some(Wake::Granted(grant(2))));
+        assert_eq!(next(&mut watch), None);
+
+        waiters.with(a.holder, |entry| entry.lost(LossReason::Superseded));
+        waiters.retire(a.holder);
+        let lost = Wake::Lost(LossReason::Superseded);
+        assert_eq!(next(&mut watch), Some(lost));
+        drop(watch);
+        assert!(waiters.is_empty());
+    }
+
+    #[tokio::test]
+    async fn wakes_a_watch_that_waits() {
+        let (waiters, a) = (Arc::new(Waiters::default()), ticket("a"));
+        let first = waiters.watch(&a);
+        let mut second = waiters.watch(&a);
+        assert_eq!(next(&mut second), Some(Wake::Retry), "no attempt was made");
+        drop(first);
+        assert!(waiters.is_watched(&a.name) && waiters.has_watches());
+        let (wake, ()) = tokio::join!(second.changed(), async { waiters.wake(&a.name) });
+        assert_eq!(wake.unwrap(), Wake::Retry);
+        drop(second);
+        assert!(!waiters.is_watched(&a.name) && waiters.is_empty());
+    }
+
+    #[test]
+    fn tells_whether_attempt_may_still_arrive() {
+        let waiters = Waiters::default();
+        let forget = |ticket: &Ticket| waiters.forget(ticket.holder).map(|it| it.unanswered);
+        let answered = ticket("a");
+        wait(&waiters, &answered);
+        assert_eq!(forget(&answered), Some(false));
+        assert_eq!(forget(&answered), None);
+
+        // The answer to the next attempt says nothing about the one before it.
+        let dropped = ticket("a");
+        waiters.attempted(&dropped);
+        wait(&waiters, &dropped);
+        assert_eq!(forget(&dropped), Some(true));
+
+        let failed = ticket("a");
+        fail(&waiters, &failed, Outcome::Indeterminate);
+        assert_eq!(forget(&failed), Some(true));
+    }
+
+    #[test]
+    fn forgets_tickets_that_left_nothing_behind() {
+        let waiters = Waiters::default();
+        fail(&waiters, &ticket("a"), Outcome::Unavailable);
+        fail(&waiters, &ticket("a"), Outcome::Rejected);
+        wait(&waiters, &ticket("a").with_enqueue(false));
+        assert!(waiters.is_empty());
+        assert!(lock(&waiters.state).names.is_empty());
+    }
+}
