@@ -63,7 +63,11 @@ enum Task {
     /// Write the measured tables of the manual from the figures that measurements have left
     Tables,
     /// Check the rules of layout and that the documents name things that exist
-    Tidy,
+    Tidy {
+        /// Only show the files of each crate that import each other, and by which lines
+        #[arg(long)]
+        circles: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -93,6 +97,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Mutants { made: Some(file) } => mutants::made(&workspace, file),
         Task::Mutants { made: None } => mutants::by_hand(&workspace),
         Task::Tables => steps::tables(&workspace),
-        Task::Tidy => tidy::run(&workspace).map(drop),
+        Task::Tidy { circles: true } => tidy::print_circles(&workspace),
+        Task::Tidy { circles: false } => tidy::run(&workspace).map(drop),
     }
 }

@@ -101,6 +101,15 @@ impl<'a> Crate<'a> {
         Some(&target.name)
     }
 
+    /// The root files of its library and its programs.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = &'a Path> + use<'a> {
+        let of_product = |kind: &TargetKind| matches!(kind, TargetKind::Lib | TargetKind::Bin);
+        let targets = self.0.targets.iter();
+        targets
+            .filter(move |target| target.kind.iter().any(of_product))
+            .map(|target| target.src_path.as_std_path())
+    }
+
     pub(crate) fn features(&self) -> impl Iterator<Item = &'a str> {
         self.0.features.keys().map(String::as_str)
     }

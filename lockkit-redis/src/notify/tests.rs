@@ -1,3 +1,5 @@
+//! What the waiters of this process learn from notifications.
+
 use lockkit_core::{ClientId, LockName};
 
 use super::*;

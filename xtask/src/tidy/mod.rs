@@ -1,6 +1,9 @@
 //! Rules that neither the compiler nor clippy checks: layout, and documents that stay true.
 
+mod circles;
 mod docs;
+mod modules;
+mod names;
 mod source;
 
 use std::path::{Path, PathBuf};
@@ -8,7 +11,22 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::ci::Done;
-use crate::workspace::Workspace;
+use crate::workspace::{Crate, Workspace};
+use circles::Circle;
+
+/// The crates in which no two files import each other, directly or through others.
+const PRODUCT: &[&str] = &[
+    "lockkit",
+    "lockkit-cli",
+    "lockkit-core",
+    "lockkit-etcd",
+    "lockkit-proxy",
+    "lockkit-redis",
+    "lockkit-sql",
+    "lockkit-zk",
+];
+/// Those of them that keep the rule today. In the others a circle is only noted.
+const CLEAN: &[&str] = &["lockkit", "lockkit-cli"];
 
 /// A file of the repository, as text.
 pub(crate) struct File {
@@ -73,10 +91,76 @@ fn check(workspace: &Workspace) -> Result<Vec<Finding>> {
     for package in workspace.crates() {
         let manifest = read(root, package.manifest().to_owned())?;
         found.extend(source::check_manifest(&manifest));
+        found.extend(check_circles(root, &package)?);
     }
     found.extend(docs::check(root, &documents, &sources));
     found.sort();
     Ok(found)
+}
+
+fn check_circles(root: &Path, package: &Crate<'_>) -> Result<Vec<Finding>> {
+    let mut found = Vec::new();
+    for target in roots(package) {
+        for circle in circles_from(target)? {
+            let way = circle.way.join(" -> ");
+            let what = format!(
+                "{} files import each other: {way} -> {} (`cargo x tidy --circles` shows the imports)",
+                circle.files.len(),
+                circle.way[0]
+            );
+            let dir = target.parent().unwrap_or(root).strip_prefix(root)?;
+            let path = dir
+                .join(&circle.way[0])
+                .to_string_lossy()
+                .replace('\\', "/");
+            found.push(if CLEAN.contains(&package.name()) {
+                Finding::fault(&path, 1, what)
+            } else {
+                Finding::Note(format!("{path}: {what}"))
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// The root files of a crate of the product.
+fn roots<'a>(package: &Crate<'a>) -> Vec<&'a Path> {
+    if PRODUCT.contains(&package.name()) {
+        package.roots().collect()
+    } else {
+        Vec::new()
+    }
+}
+
+fn circles_from(root: &Path) -> Result<Vec<Circle>> {
+    circles::find(root, &|path| std::fs::read_to_string(path).ok())
+}
+
+/// Prints every import that closes a circle, crate by crate.
+pub(crate) fn print_circles(workspace: &Workspace) -> Result<()> {
+    for package in workspace.crates() {
+        for root in roots(&package) {
+            let circles = circles_from(root)?;
+            let files: usize = circles.iter().map(|circle| circle.files.len()).sum();
+            println!(
+                "{}: {files} files in {} circles",
+                package.name(),
+                circles.len()
+            );
+            for circle in circles {
+                let way = circle.way.join(" -> ");
+                println!(
+                    "  {} files, shortest: {way} -> {}",
+                    circle.files.len(),
+                    circle.way[0]
+                );
+                for (from, line, path, to) in circle.imports {
+                    println!("    {from}:{line}: {path}  [{to}]");
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn collect(root: &Path, dir: &Path, extension: &str, files: &mut Vec<File>) -> Result<()> {

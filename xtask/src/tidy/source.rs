@@ -36,6 +36,7 @@ const INVARIANTS: u32 = 16;
 
 pub(super) fn check(file: &File) -> Vec<Finding> {
     let mut found = check_name(&file.path);
+    found.extend(check_first_line(file));
     found.extend(check_length(file));
     for (i, line) in file.text.lines().enumerate() {
         let fault = |what: String| Finding::fault(&file.path, i + 1, what);
@@ -87,6 +88,16 @@ fn check_name(path: &str) -> Vec<Finding> {
     .collect()
 }
 
+/// The first line of a file says what is in it: nothing else lists the files.
+fn check_first_line(file: &File) -> Option<Finding> {
+    let documented = ["//! ", "#![doc = include_str!("];
+    if documented.iter().any(|start| file.text.starts_with(start)) {
+        return None;
+    }
+    let what = "the first line does not say with `//!` what is in the file";
+    Some(Finding::fault(&file.path, 1, what))
+}
+
 fn check_length(file: &File) -> Option<Finding> {
     let lines = lines_without_tests(&file.text);
     let path = &file.path;
@@ -126,7 +137,7 @@ mod tests {
     fn faults(path: &str, text: &str) -> usize {
         let file = File {
             path: path.to_owned(),
-            text: text.to_owned(),
+            text: format!("//! What it is.\n{text}"),
         };
         check(&file).len()
     }
@@ -141,6 +152,17 @@ mod tests {
             );
         }
         assert_eq!(faults("a/src/lib.rs", "fn f() {}\n"), 0);
+    }
+
+    #[test]
+    fn the_first_line_of_a_file_says_what_is_in_it() {
+        let file = |text: &str| File {
+            path: "a/src/lib.rs".to_owned(),
+            text: text.to_owned(),
+        };
+        assert_eq!(check(&file("//! A lock.\n")), []);
+        assert_eq!(check(&file("#![doc = include_str!(\"a.md\")]\n")), []);
+        assert_eq!(check(&file("use std::fs;\n//! A lock.\n")).len(), 1);
     }
 
     #[test]
