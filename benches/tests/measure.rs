@@ -5,22 +5,22 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use conformance_tests::foreign::missing;
-use conformance_tests::servers::{RedisServer, guardian};
-use conformance_tests::{Failure, Ground, Outcome, ensure};
+use conformance_tests::servers::RedisServer;
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_benches::report::{Figure, Topic};
 use lockkit_benches::{Bench, Program, Report, Side};
 
 fn main() -> ExitCode {
-    if let Some(code) = guardian::serve().or_else(lockkit_benches::serve) {
-        return code;
-    }
-    Ground::new("bench", missing(RedisServer::PROGRAM))
-        .trial(every_part_is_measured_on_every_store)
-        .trial(what_takes_too_long_has_fewer_rounds)
-        .trial(a_cycle_far_away_is_two_round_trips)
-        .trial(nothing_is_left_at_the_store)
-        .trial(a_store_that_is_not_there_is_an_error_without_secrets)
-        .run(1)
+    lockkit_benches::serve().unwrap_or_else(|| TestSuite::main(1, tests))
+}
+
+fn tests() -> TestSuite {
+    TestSuite::new("bench", missing(RedisServer::PROGRAM))
+        .test(every_part_is_measured_on_every_store)
+        .test(what_takes_too_long_has_fewer_rounds)
+        .test(a_cycle_far_away_is_two_round_trips)
+        .test(nothing_is_left_at_the_store)
+        .test(a_store_that_is_not_there_is_an_error_without_secrets)
 }
 
 fn failure(error: lockkit_benches::Failure) -> Failure {

@@ -11,32 +11,32 @@ use std::time::Duration;
 
 use conformance_tests::foreign::{Turns, missing};
 use conformance_tests::servers::{
-    EtcdCluster, PostgresPrograms, PostgresServer, RedisServer, ZkCommand, ZkServer, guardian,
+    EtcdCluster, PostgresPrograms, PostgresServer, RedisServer, ZkCommand, ZkServer,
 };
-use conformance_tests::{Failure, Ground, Outcome, ensure};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_benches::report::{Figure, LOCK_OF, Topic};
 use lockkit_benches::{Bench, Peer, Program, Report};
 
 fn main() -> ExitCode {
-    if let Some(code) = guardian::serve().or_else(lockkit_benches::serve) {
-        return code;
-    }
+    lockkit_benches::serve().unwrap_or_else(|| TestSuite::main(2, tests))
+}
+
+fn tests() -> TestSuite {
     let redis = || missing(RedisServer::PROGRAM);
     let etcd = || missing(EtcdCluster::PROGRAM);
     let postgres = PostgresPrograms::system().missing();
-    let ground = |missing| Ground::new("bench-peers", missing);
-    ground(redis())
-        .trial(rslock)
-        .and(ground(postgres).trial(sqlx))
-        .and(ground(etcd()).trial(etcd_client))
-        .and(ground(ZkServer::missing()).trial(zookeeper_client))
-        .and(foreign(redis(), "redis-py").trial(redis_py))
-        .and(foreign(redis(), "Redisson").trial(redisson))
-        .and(foreign(redis(), "redsync").trial(redsync))
-        .and(foreign(etcd(), "Go concurrency.Mutex").trial(go_mutex))
-        .and(foreign(ZkServer::missing(), "kazoo").trial(kazoo))
-        .and(foreign(ZkServer::missing(), "Curator").trial(curator))
-        .run(2)
+    let suite = |missing| TestSuite::new("bench-peers", missing);
+    suite(redis())
+        .test(rslock)
+        .and(suite(postgres).test(sqlx))
+        .and(suite(etcd()).test(etcd_client))
+        .and(suite(ZkServer::missing()).test(zookeeper_client))
+        .and(foreign(redis(), "redis-py").test(redis_py))
+        .and(foreign(redis(), "Redisson").test(redisson))
+        .and(foreign(redis(), "redsync").test(redsync))
+        .and(foreign(etcd(), "Go concurrency.Mutex").test(go_mutex))
+        .and(foreign(ZkServer::missing(), "kazoo").test(kazoo))
+        .and(foreign(ZkServer::missing(), "Curator").test(curator))
 }
 
 fn turns(label: &str) -> Outcome<Turns> {
@@ -45,9 +45,9 @@ fn turns(label: &str) -> Outcome<Turns> {
 }
 
 /// What comes over the network may be missing, as its own tests say.
-fn foreign(server: Option<String>, label: &str) -> Ground {
+fn foreign(server: Option<String>, label: &str) -> TestSuite {
     let absent = turns(label).map_or_else(|error| Some(error.to_string()), |it| it.missing);
-    Ground::new("bench-peers", server).needing(absent)
+    TestSuite::new("bench-peers", server).needing(absent)
 }
 
 fn failure(error: lockkit_benches::Failure) -> Failure {

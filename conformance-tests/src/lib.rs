@@ -78,9 +78,9 @@ mod failure;
 pub mod figures;
 #[cfg(unix)]
 pub mod foreign;
-mod ground;
 pub mod history;
 mod medium;
+mod runner;
 #[cfg(unix)]
 pub mod servers;
 mod setup;
@@ -88,14 +88,16 @@ pub mod setups;
 mod suite;
 pub mod taker;
 pub mod task;
+mod test_suite;
 
 pub use aged::Aged;
 pub use case::{Case, Need, Programs, Run};
 pub use clock::JumpingClock;
 pub use ctx::Ctx;
 pub use failure::{Failure, Outcome, ensure};
-pub use ground::Ground;
 pub use lockkit_proxy as proxy;
 pub use medium::Medium;
+pub use runner::REQUIRE;
 pub use setup::{Hook, Setup, Site};
-pub use suite::{CaseRun, REQUIRE, Suite};
+pub use suite::{CaseRun, Suite};
+pub use test_suite::TestSuite;

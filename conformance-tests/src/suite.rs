@@ -1,21 +1,18 @@
-//! Cases times setups, as trials of a test runner.
+//! Cases times setups, as tests of a test runner.
 
 use std::fmt;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Failed, Trial};
-use tokio::runtime::{Builder, Runtime};
+use libtest_mimic::{Failed, Trial};
 
 use crate::case::{Case, Programs};
 use crate::cases;
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome};
+use crate::runner::{REQUIRE, ignored, required, run, runtime};
 use crate::setup::Setup;
-
-/// Names the setups whose absence is a failure, divided by commas; `all` names every one.
-pub const REQUIRE: &str = "LOCKKIT_REQUIRE";
 
 /// The suite, ready to run.
 ///
@@ -68,14 +65,14 @@ impl Suite {
         self
     }
 
-    /// One trial for each case and setup, named `setup::module::case`. What cannot run is listed as
+    /// One test for each case and setup, named `setup::module::case`. What cannot run is listed as
     /// ignored, with its reason as the kind.
     #[must_use]
-    pub fn trials(&self) -> Vec<Trial> {
+    pub fn tests(&self) -> Vec<Trial> {
         let required = self.requirements().into_iter();
         let required =
             required.map(|(name, answer)| Trial::test(name, move || answer.map_err(Failed::from)));
-        let mut trials: Vec<Trial> = required.collect();
+        let mut tests: Vec<Trial> = required.collect();
         for setup in &self.setups {
             let missing = setup.missing();
             for case in cases::all() {
@@ -83,22 +80,21 @@ impl Suite {
                     .clone()
                     .or_else(|| case.skip(&**setup, &self.programs))
                     .or_else(|| setup.skips(&case));
-                trials.push(self.trial(setup, case, skip));
+                tests.push(self.test(setup, case, skip));
             }
         }
-        trials
+        tests
     }
 
-    /// Runs the trials as the program's arguments say, and prints what `cargo test` prints.
+    /// The rest of a `main`: runs the tests as the program's arguments say, and prints what `cargo test`
+    /// prints. A program that was started as the guardian of a server is that guardian instead.
     #[must_use]
     pub fn run(&self) -> ExitCode {
-        let mut arguments = Arguments::from_args();
         // Most cases wait for leases: more of them than processors can run at once.
-        arguments.test_threads.get_or_insert(8);
-        libtest_mimic::run(&arguments, self.trials()).exit_code()
+        run(8, || self.tests())
     }
 
-    fn trial(&self, setup: &Arc<dyn Setup>, case: Case, skip: Option<String>) -> Trial {
+    fn test(&self, setup: &Arc<dyn Setup>, case: Case, skip: Option<String>) -> Trial {
         let name = format!("{}::{}", setup.name(), case.name());
         let (setup, programs) = (Arc::clone(setup), self.programs.clone());
         let body = move || {
@@ -106,11 +102,7 @@ impl Suite {
             run.run()
                 .map_err(|failure| Failed::from(failure.to_string()))
         };
-        let trial = Trial::test(name, body).with_ignored_flag(skip.is_some());
-        match skip {
-            Some(reason) => trial.with_kind(format!("skip: {reason}")),
-            None => trial,
-        }
+        ignored(Trial::test(name, body), skip)
     }
 
     fn requires(&self, setup: &dyn Setup) -> bool {
@@ -119,7 +111,7 @@ impl Suite {
         self.require.iter().any(names)
     }
 
-    /// For each setup that is required: the name of the trial that says so, and why it fails.
+    /// For each setup that is required: the name of the test that says so, and why it fails.
     fn requirements(&self) -> Vec<(String, Result<(), String>)> {
         let here = |setup: &&Arc<dyn Setup>| self.requires(&***setup);
         let here = self.setups.iter().filter(here).map(|setup| {
@@ -206,23 +198,6 @@ impl fmt::Debug for CaseRun<'_> {
     }
 }
 
-/// What `LOCKKIT_REQUIRE` names.
-pub(crate) fn required() -> Vec<String> {
-    let require = std::env::var(REQUIRE).unwrap_or_default();
-    let names = require.split(',').map(str::trim);
-    names
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect()
-}
-
-pub(crate) fn runtime() -> Outcome<Runtime> {
-    Ok(Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?)
-}
-
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
@@ -267,27 +242,27 @@ mod tests {
         let suite = suite(&[])
             .setup(MemorySetup::leases())
             .setup(MemorySetup::poll());
-        let trials = suite.trials();
-        assert_eq!(trials.len(), 2 * cases::all().len());
+        let tests = suite.tests();
+        assert_eq!(tests.len(), 2 * cases::all().len());
         let name = "memory-poll::waiting::poller_finds_a_free_lock";
-        assert!(trials.iter().any(|trial| trial.name() == name));
+        assert!(tests.iter().any(|test| test.name() == name));
     }
 
     #[test]
     fn what_cannot_run_is_ignored_with_its_reason() {
-        let trials = suite(&[]).setup(MemorySetup::leases()).trials();
+        let tests = suite(&[]).setup(MemorySetup::leases()).tests();
         let name = "memory::waiting::poller_finds_a_free_lock";
-        let trial = trials.iter().find(|trial| trial.name() == name).unwrap();
-        assert!(trial.has_ignored_flag());
-        assert_eq!(trial.kind(), "skip: waiters are woken");
+        let test = tests.iter().find(|test| test.name() == name).unwrap();
+        assert!(test.has_ignored_flag());
+        assert_eq!(test.kind(), "skip: waiters are woken");
     }
 
     #[test]
     fn a_setup_that_is_missing_is_ignored_as_a_whole() {
-        let trials = suite(&[]).setup(Absent).trials();
-        assert_eq!(trials.len(), cases::all().len());
-        assert!(trials.iter().all(Trial::has_ignored_flag));
-        assert!(trials[0].kind().contains("not installed"));
+        let tests = suite(&[]).setup(Absent).tests();
+        assert_eq!(tests.len(), cases::all().len());
+        assert!(tests.iter().all(Trial::has_ignored_flag));
+        assert!(tests[0].kind().contains("not installed"));
     }
 
     #[test]
@@ -299,7 +274,7 @@ mod tests {
         }
         let here = suite(&["memory"]).setup(MemorySetup::leases());
         assert_eq!(here.requirements(), [("memory::is_here".into(), Ok(()))]);
-        assert_eq!(here.trials()[0].name(), "memory::is_here");
+        assert_eq!(here.tests()[0].name(), "memory::is_here");
         let unknown = suite(&["memroy"]).setup(MemorySetup::leases());
         assert_eq!(unknown.requirements().len(), 1);
         assert!(unknown.requirements()[0].1.is_err());

@@ -3,30 +3,24 @@
 
 use std::process::ExitCode;
 
-#[cfg(not(unix))]
-fn main() -> ExitCode {
-    ExitCode::SUCCESS
-}
+use conformance_tests::TestSuite;
+use conformance_tests::servers::{MysqlPrograms, PostgresPrograms, ZkServer};
 
-#[cfg(unix)]
 fn main() -> ExitCode {
-    use conformance_tests::Ground;
-    use conformance_tests::servers::{MysqlPrograms, PostgresPrograms, ZkServer, guardian};
-
-    if let Some(code) = guardian::serve() {
-        return code;
-    }
-    let sqlite = Ground::new("command-on-sqlite", None).trial(databases::sqlite);
-    let postgres = PostgresPrograms::system().missing();
-    let postgres = Ground::new("command-on-postgres", postgres).trial(databases::postgres);
-    let mariadb = MysqlPrograms::mariadb().missing();
-    let mariadb = Ground::new("command-on-mariadb", mariadb).trial(databases::mariadb);
-    let zk = Ground::new("command-on-zookeeper", ZkServer::missing()).trial(databases::zookeeper);
     // One after the other: each of them is as many processes at once as a machine bears.
-    sqlite.and(postgres).and(mariadb).and(zk).run(1)
+    TestSuite::main(1, tests)
 }
 
-#[cfg(unix)]
+fn tests() -> TestSuite {
+    let sqlite = TestSuite::new("command-on-sqlite", None).test(databases::sqlite);
+    let postgres = PostgresPrograms::system().missing();
+    let postgres = TestSuite::new("command-on-postgres", postgres).test(databases::postgres);
+    let mariadb = MysqlPrograms::mariadb().missing();
+    let mariadb = TestSuite::new("command-on-mariadb", mariadb).test(databases::mariadb);
+    let zk = TestSuite::new("command-on-zookeeper", ZkServer::missing()).test(databases::zookeeper);
+    sqlite.and(postgres).and(mariadb).and(zk)
+}
+
 mod databases {
     use std::process::Command;
 

@@ -5,10 +5,6 @@ use std::process::ExitCode;
 use conformance_tests::{Suite, setups};
 
 fn main() -> ExitCode {
-    #[cfg(unix)]
-    if let Some(code) = conformance_tests::servers::guardian::serve() {
-        return code;
-    }
     Suite::new()
         .setups(setups::all())
         .taker(env!("CARGO_BIN_EXE_lock-taker"))

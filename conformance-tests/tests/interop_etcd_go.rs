@@ -3,189 +3,172 @@
 #![expect(clippy::print_stdout, reason = "the figures are for people")]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-#[cfg(not(unix))]
+use conformance_tests::foreign::{GoEtcd, Peer, missing};
+use conformance_tests::servers::EtcdCluster;
+use conformance_tests::task::{acquire, spawn, until, within};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
+use lockkit_core::{Error, Lease, LockClient};
+use lockkit_etcd::{EtcdStore, Names};
+use tokio::time::Instant;
+
+const SOON: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(60);
+
 fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    TestSuite::main(2, tests)
 }
 
-#[cfg(unix)]
-fn main() -> ExitCode {
-    unix::main()
+fn tests() -> TestSuite {
+    // Go is optional.
+    TestSuite::new("go-etcd", missing(EtcdCluster::PROGRAM))
+        .needing(GoEtcd::missing())
+        .test(each_keeps_the_other_out)
+        .test(each_wakes_the_other)
+        .test(one_queue_for_both)
+        .test(a_client_that_uses_its_key_again_is_not_taken_for_gone)
+        .test(ten_times_the_hand_offs)
 }
 
-#[cfg(unix)]
-mod unix {
-    use std::process::ExitCode;
-    use std::time::Duration;
-
-    use conformance_tests::foreign::{GoEtcd, Peer, missing};
-    use conformance_tests::servers::{EtcdCluster, guardian};
-    use conformance_tests::task::{acquire, spawn, until, within};
-    use conformance_tests::{Failure, Ground, Outcome, ensure};
-    use lockkit_core::{Error, Lease, LockClient};
-    use lockkit_etcd::{EtcdStore, Names};
-    use tokio::time::Instant;
-
-    const SOON: Duration = Duration::from_secs(10);
-    const LONG: Duration = Duration::from_secs(60);
-
-    pub(super) fn main() -> ExitCode {
-        if let Some(code) = guardian::serve() {
-            return code;
-        }
-        // Nobody has to have Go.
-        Ground::new("go-etcd", missing(EtcdCluster::PROGRAM))
-            .needing(GoEtcd::missing())
-            .trial(each_keeps_the_other_out)
-            .trial(each_wakes_the_other)
-            .trial(one_queue_for_both)
-            .trial(a_client_that_uses_its_key_again_is_not_taken_for_gone)
-            .trial(ten_times_the_hand_offs)
-            .run(2)
+async fn client(cluster: &EtcdCluster) -> Outcome<LockClient> {
+    let mut store = EtcdStore::builder().names(Names::Raw);
+    for port in cluster.ports() {
+        store = store.endpoint("127.0.0.1", port);
     }
+    let client = LockClient::builder(store.connect().await?);
+    Ok(client.lease(Lease::renewed(LONG)).build()?)
+}
 
-    async fn client(cluster: &EtcdCluster) -> Outcome<LockClient> {
-        let mut store = EtcdStore::builder().names(Names::Raw);
-        for port in cluster.ports() {
-            store = store.endpoint("127.0.0.1", port);
-        }
-        let client = LockClient::builder(store.connect().await?);
-        Ok(client.lease(Lease::renewed(LONG)).build()?)
-    }
+async fn world() -> Outcome<(EtcdCluster, Peer, LockClient)> {
+    let cluster = EtcdCluster::of(1).await?;
+    let go = GoEtcd::start(&cluster).await?;
+    let client = client(&cluster).await?;
+    Ok((cluster, go, client))
+}
 
-    async fn world() -> Outcome<(EtcdCluster, Peer, LockClient)> {
-        let cluster = EtcdCluster::of(1).await?;
-        let go = GoEtcd::start(&cluster).await?;
-        let client = client(&cluster).await?;
-        Ok((cluster, go, client))
-    }
+async fn each_keeps_the_other_out() -> Outcome {
+    let (_cluster, mut go, client) = world().await?;
+    let lock = client.lock("jobs/a")?;
+    let theirs = go.token("t lock jobs/a 0").await?;
+    ensure(lock.try_acquire().await?.is_none(), "both hold")?;
+    go.expect("t unlock jobs/a", "done").await?;
+    let guard = lock.try_acquire().await?;
+    let guard = guard.ok_or_else(|| Failure::new("released, but not for us"))?;
+    ensure(guard.token().get() > theirs, "the token did not grow")?;
+    go.expect("t lock jobs/a 0", "missed").await?;
+    go.expect("u lock jobs/a 300", "missed").await?;
+    guard.check()?;
+    let ours = guard.token().get();
+    guard.release().await?;
+    let theirs = go.token("t lock jobs/a 0").await?;
+    ensure(theirs > ours, "the token did not grow")?;
+    go.expect("t unlock jobs/a", "done").await
+}
 
-    async fn each_keeps_the_other_out() -> Outcome {
-        let (_cluster, mut go, client) = world().await?;
-        let lock = client.lock("jobs/a")?;
-        let theirs = go.token("t lock jobs/a 0").await?;
-        ensure(lock.try_acquire().await?.is_none(), "both hold")?;
-        go.expect("t unlock jobs/a", "done").await?;
-        let guard = lock.try_acquire().await?;
-        let guard = guard.ok_or_else(|| Failure::new("released, but not for us"))?;
-        ensure(guard.token().get() > theirs, "the token did not grow")?;
-        go.expect("t lock jobs/a 0", "missed").await?;
-        go.expect("u lock jobs/a 300", "missed").await?;
-        guard.check()?;
-        let ours = guard.token().get();
+async fn each_wakes_the_other() -> Outcome {
+    let (_cluster, mut go, client) = world().await?;
+    let lock = client.lock("jobs")?;
+    for _ in 0..5 {
+        go.token("t lock jobs 0").await?;
+        let mut waiter = acquire(&lock);
+        waiter.waits_for(Duration::from_millis(50)).await?;
+        go.expect("t unlock jobs", "done").await?;
+        let guard = within(Duration::from_secs(2), waiter.soon()).await???;
+        go.send("t lock jobs 20000").await?;
+        until("they wait", async || {
+            let state = lock.inspect().await?;
+            Ok(state.is_some_and(|state| state.waiters == Some(1)))
+        })
+        .await?;
         guard.release().await?;
-        let theirs = go.token("t lock jobs/a 0").await?;
-        ensure(theirs > ours, "the token did not grow")?;
-        go.expect("t unlock jobs/a", "done").await
+        go.token_of("t").await?;
+        go.expect("t unlock jobs", "done").await?;
     }
+    Ok(())
+}
 
-    async fn each_wakes_the_other() -> Outcome {
-        let (_cluster, mut go, client) = world().await?;
-        let lock = client.lock("jobs")?;
-        for _ in 0..5 {
-            go.token("t lock jobs 0").await?;
-            let mut waiter = acquire(&lock);
-            waiter.waits_for(Duration::from_millis(50)).await?;
-            go.expect("t unlock jobs", "done").await?;
-            let guard = within(Duration::from_secs(2), waiter.soon()).await???;
-            go.send("t lock jobs 20000").await?;
-            until("they wait", async || {
-                let state = lock.inspect().await?;
-                Ok(state.is_some_and(|state| state.waiters == Some(1)))
-            })
-            .await?;
-            guard.release().await?;
-            go.token_of("t").await?;
-            go.expect("t unlock jobs", "done").await?;
-        }
-        Ok(())
-    }
+/// Whoever came first is served first, whichever program it is.
+async fn one_queue_for_both() -> Outcome {
+    let (cluster, mut go, client) = world().await?;
+    let lock = client.lock("jobs")?;
+    let held = lock.acquire().await?;
+    let waiting = async |count: u32| {
+        until("they stand in the queue", async || {
+            let state = lock.inspect().await?;
+            Ok(state.is_some_and(|state| state.waiters == Some(count)))
+        })
+        .await
+    };
+    go.send("first lock jobs 20000").await?;
+    waiting(1).await?;
+    let second = acquire(&self::client(&cluster).await?.lock("jobs")?);
+    waiting(2).await?;
+    go.send("third lock jobs 20000").await?;
+    waiting(3).await?;
+    held.release().await?;
+    let first = go.token_of("first").await?;
+    go.expect("first unlock jobs", "done").await?;
+    let guard = within(SOON, second.soon()).await???;
+    let token = guard.token().get();
+    guard.release().await?;
+    let third = go.token_of("third").await?;
+    go.expect("third unlock jobs", "done").await?;
+    ensure(
+        first < token && token < third,
+        format!("served out of order: {first} {token} {third}"),
+    )
+}
 
-    /// Whoever came first is served first, whichever program it is.
-    async fn one_queue_for_both() -> Outcome {
-        let (cluster, mut go, client) = world().await?;
-        let lock = client.lock("jobs")?;
-        let held = lock.acquire().await?;
-        let waiting = async |count: u32| {
-            until("they stand in the queue", async || {
-                let state = lock.inspect().await?;
-                Ok(state.is_some_and(|state| state.waiters == Some(count)))
-            })
-            .await
-        };
-        go.send("first lock jobs 20000").await?;
-        waiting(1).await?;
-        let second = acquire(&self::client(&cluster).await?.lock("jobs")?);
-        waiting(2).await?;
-        go.send("third lock jobs 20000").await?;
-        waiting(3).await?;
-        held.release().await?;
-        let first = go.token_of("first").await?;
-        go.expect("first unlock jobs", "done").await?;
-        let guard = within(SOON, second.soon()).await???;
-        let token = guard.token().get();
-        guard.release().await?;
-        let third = go.token_of("third").await?;
-        go.expect("third unlock jobs", "done").await?;
-        ensure(
-            first < token && token < third,
-            format!("served out of order: {first} {token} {third}"),
-        )
-    }
-
-    /// A session of theirs has one key for a name: it goes and comes back while we wait.
-    async fn a_client_that_uses_its_key_again_is_not_taken_for_gone() -> Outcome {
-        let (_cluster, mut go, client) = world().await?;
-        let lock = client.lock("jobs")?;
-        let turns = spawn(async move {
-            for _ in 0..20 {
-                lock.acquire().await?.release().await?;
-            }
-            Ok::<_, Error>(())
-        });
+/// A session of theirs has one key for a name: it goes and comes back while we wait.
+async fn a_client_that_uses_its_key_again_is_not_taken_for_gone() -> Outcome {
+    let (_cluster, mut go, client) = world().await?;
+    let lock = client.lock("jobs")?;
+    let turns = spawn(async move {
         for _ in 0..20 {
-            go.token("t lock jobs 20000").await?;
-            go.expect("t unlock jobs", "done").await?;
+            lock.acquire().await?.release().await?;
         }
-        turns.soon().await??;
-        Ok(())
+        Ok::<_, Error>(())
+    });
+    for _ in 0..20 {
+        go.token("t lock jobs 20000").await?;
+        go.expect("t unlock jobs", "done").await?;
     }
+    turns.soon().await??;
+    Ok(())
+}
 
-    async fn ten_times_the_hand_offs() -> Outcome {
-        const CROWD: usize = 8;
-        const SPAN: Duration = Duration::from_secs(3);
-        let (cluster, mut go, _client) = world().await?;
-        let mut tasks = Vec::new();
-        let mut locks = Vec::new();
-        for _ in 0..CROWD {
-            locks.push(client(&cluster).await?.lock("ours")?);
-        }
-        let end = Instant::now() + SPAN;
-        for lock in locks {
-            tasks.push(spawn(async move {
-                let mut turns = 0_u32;
-                while Instant::now() < end {
-                    lock.acquire().await?.release().await?;
-                    turns += 1;
-                }
-                Ok::<_, Error>(turns)
-            }));
-        }
-        let mut ours = 0;
-        for task in tasks {
-            ours += task.soon().await??;
-        }
-        let answer = go.ask("t crowd theirs 8 3000").await?;
-        let theirs = answer.strip_prefix("done ").and_then(|it| it.parse().ok());
-        let theirs: u32 = theirs.ok_or_else(|| Failure::new(answer))?;
-        let ratio = f64::from(ours) / f64::from(theirs.max(1));
-        println!(
-            "{CROWD}, loopback: {ours} hand-offs in {SPAN:?}, Go's mutex {theirs}: {ratio:.1}"
-        );
-        // Theirs waits for a timer of the server. Without optimisation, and beside others, ours takes
-        // as long.
-        let least = if cfg!(debug_assertions) { 0.7 } else { 8.0 };
-        ensure(ratio >= least, format!("{ratio:.1} times Go's mutex"))
+async fn ten_times_the_hand_offs() -> Outcome {
+    const CROWD: usize = 8;
+    const SPAN: Duration = Duration::from_secs(3);
+    let (cluster, mut go, _client) = world().await?;
+    let mut tasks = Vec::new();
+    let mut locks = Vec::new();
+    for _ in 0..CROWD {
+        locks.push(client(&cluster).await?.lock("ours")?);
     }
+    let end = Instant::now() + SPAN;
+    for lock in locks {
+        tasks.push(spawn(async move {
+            let mut turns = 0_u32;
+            while Instant::now() < end {
+                lock.acquire().await?.release().await?;
+                turns += 1;
+            }
+            Ok::<_, Error>(turns)
+        }));
+    }
+    let mut ours = 0;
+    for task in tasks {
+        ours += task.soon().await??;
+    }
+    let answer = go.ask("t crowd theirs 8 3000").await?;
+    let theirs = answer.strip_prefix("done ").and_then(|it| it.parse().ok());
+    let theirs: u32 = theirs.ok_or_else(|| Failure::new(answer))?;
+    let ratio = f64::from(ours) / f64::from(theirs.max(1));
+    println!("{CROWD}, loopback: {ours} hand-offs in {SPAN:?}, Go's mutex {theirs}: {ratio:.1}");
+    // Theirs waits for a timer of the server. Without optimisation, and beside others, ours takes
+    // as long.
+    let least = if cfg!(debug_assertions) { 0.7 } else { 8.0 };
+    ensure(ratio >= least, format!("{ratio:.1} times Go's mutex"))
 }

@@ -9,8 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use conformance_tests::foreign::missing;
-use conformance_tests::servers::guardian;
-use conformance_tests::{Failure, Ground, Outcome, ensure};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_benches::report::Topic;
 use lockkit_benches::{Bench, Program, Report};
 use serde_json::Value;
@@ -18,14 +17,14 @@ use serde_json::Value;
 use crate::driver::Browser;
 
 fn main() -> ExitCode {
-    if let Some(code) = guardian::serve().or_else(lockkit_benches::serve) {
-        return code;
-    }
+    lockkit_benches::serve().unwrap_or_else(|| TestSuite::main(1, tests))
+}
+
+fn tests() -> TestSuite {
     let absent = missing("chromium").or_else(|| missing("chromedriver"));
-    Ground::new("browser", absent)
-        .trial(the_page_reads_well)
-        .trial(the_page_of_a_phone_scrolls_only_downwards)
-        .run(1)
+    TestSuite::new("browser", absent)
+        .test(the_page_reads_well)
+        .test(the_page_of_a_phone_scrolls_only_downwards)
 }
 
 /// A real report, of a short while.

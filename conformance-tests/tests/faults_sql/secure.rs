@@ -6,7 +6,7 @@ use conformance_tests::servers::{
     Certificates, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
 };
 use conformance_tests::task::{spawn, until, within};
-use conformance_tests::{Failure, Ground, Outcome, ensure};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::{Error, LockClient, Outcome as Effect};
 
 use crate::world::SOON;
@@ -114,10 +114,10 @@ impl Secure for SecureMaria {
     }
 }
 
-pub(crate) fn trials<S: Secure>(name: &'static str) -> Ground {
-    Ground::new(name, S::missing())
-        .trial(tls_needs_a_server_that_is_trusted::<S>)
-        .trial(a_server_may_ask_for_the_client_s_certificate::<S>)
+pub(crate) fn trials<S: Secure>(name: &'static str) -> TestSuite {
+    TestSuite::new(name, S::missing())
+        .test(tls_needs_a_server_that_is_trusted::<S>)
+        .test(a_server_may_ask_for_the_client_s_certificate::<S>)
 }
 
 async fn tls_needs_a_server_that_is_trusted<S: Secure>() -> Outcome {

@@ -6,28 +6,21 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are for people")]
 
-use std::process::ExitCode;
-
-#[cfg(not(unix))]
-fn main() -> ExitCode {
-    ExitCode::SUCCESS
-}
-
-#[cfg(unix)]
 mod burners;
-#[cfg(unix)]
 mod crowd;
-#[cfg(unix)]
 mod trial;
 
-#[cfg(unix)]
-fn main() -> ExitCode {
-    use conformance_tests::Ground;
-    use conformance_tests::foreign::missing;
-    use conformance_tests::servers::RedisServer;
+use std::process::ExitCode;
 
-    let missing = || missing(RedisServer::PROGRAM);
-    Ground::main("soak-of-redis", missing, 1, |ground| {
-        ground.trial(trial::stopped_holders_write_nothing_and_the_others_lose_nothing)
-    })
+use conformance_tests::TestSuite;
+use conformance_tests::foreign::missing;
+use conformance_tests::servers::RedisServer;
+
+fn main() -> ExitCode {
+    TestSuite::main(1, tests)
+}
+
+fn tests() -> TestSuite {
+    TestSuite::new("soak-of-redis", missing(RedisServer::PROGRAM))
+        .test(trial::stopped_holders_write_nothing_and_the_others_lose_nothing)
 }

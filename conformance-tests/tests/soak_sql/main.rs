@@ -8,33 +8,25 @@
     reason = "the figures are for people, and the processes talk so"
 )]
 
-use std::process::ExitCode;
-
-#[cfg(not(unix))]
-fn main() -> ExitCode {
-    ExitCode::SUCCESS
-}
-
-#[cfg(unix)]
 mod worker;
 
-#[cfg(unix)]
-fn main() -> ExitCode {
-    use conformance_tests::Ground;
-    use conformance_tests::servers::{MysqlPrograms, PostgresPrograms, guardian};
+use std::process::ExitCode;
 
-    if let Some(code) = guardian::serve().or_else(worker::serve) {
-        return code;
-    }
-    let postgres = Ground::new("soak-of-postgres", PostgresPrograms::system().missing());
-    let mariadb = Ground::new("soak-of-mariadb", MysqlPrograms::mariadb().missing());
-    postgres
-        .trial(soak::eight_processes_on_postgres)
-        .and(mariadb.trial(soak::eight_processes_on_mariadb))
-        .run(1)
+use conformance_tests::TestSuite;
+use conformance_tests::servers::{MysqlPrograms, PostgresPrograms};
+
+fn main() -> ExitCode {
+    worker::serve().unwrap_or_else(|| TestSuite::main(1, tests))
 }
 
-#[cfg(unix)]
+fn tests() -> TestSuite {
+    let postgres = TestSuite::new("soak-of-postgres", PostgresPrograms::system().missing());
+    let mariadb = TestSuite::new("soak-of-mariadb", MysqlPrograms::mariadb().missing());
+    postgres
+        .test(soak::eight_processes_on_postgres)
+        .and(mariadb.test(soak::eight_processes_on_mariadb))
+}
+
 mod soak {
     use std::collections::{HashMap, HashSet};
     use std::process::Stdio;

@@ -7,45 +7,34 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are for people")]
 
-use std::process::ExitCode;
-
-#[cfg(not(unix))]
-fn main() -> ExitCode {
-    ExitCode::SUCCESS
-}
-
-#[cfg(unix)]
 mod bare;
-#[cfg(unix)]
 mod crowd;
-#[cfg(unix)]
 mod holds;
-#[cfg(unix)]
 mod peers;
-#[cfg(unix)]
 mod solo;
-#[cfg(unix)]
 mod waiting;
 
-#[cfg(unix)]
-fn main() -> ExitCode {
-    use conformance_tests::Ground;
-    use conformance_tests::foreign::missing;
-    use conformance_tests::servers::RedisServer;
+use std::process::ExitCode;
 
-    let missing = || missing(RedisServer::PROGRAM);
+use conformance_tests::TestSuite;
+use conformance_tests::foreign::missing;
+use conformance_tests::servers::RedisServer;
+
+fn main() -> ExitCode {
     // One after the other: each wants the machine.
-    Ground::main("speed-of-redis", missing, 1, |ground| {
-        ground
-            .trial(solo::a_cycle_is_two_round_trips)
-            .trial(solo::a_cycle_costs_little_more_than_its_scripts)
-            .trial(crowd::eight_through_the_proxy_hand_over_in_one_trip)
-            .trial(crowd::eight_and_sixty_four_keep_up_with_a_bare_list)
-            .trial(peers::eight_hand_over_faster_than_with_rslock)
-            .trial(crowd::tasks_of_one_client_far_away_hand_over_as_clients_do)
-            .trial(crowd::tasks_of_one_client_hand_over_as_clients_do)
-            .trial(crowd::many_locks_of_one_client_share_its_connection)
-            .trial(holds::twenty_thousand_holds_are_kept_with_little_work)
-            .trial(waiting::two_thousand_waiters_cost_the_server_little)
-    })
+    TestSuite::main(1, tests)
+}
+
+fn tests() -> TestSuite {
+    TestSuite::new("speed-of-redis", missing(RedisServer::PROGRAM))
+        .test(solo::a_cycle_is_two_round_trips)
+        .test(solo::a_cycle_costs_little_more_than_its_scripts)
+        .test(crowd::eight_through_the_proxy_hand_over_in_one_trip)
+        .test(crowd::eight_and_sixty_four_keep_up_with_a_bare_list)
+        .test(peers::eight_hand_over_faster_than_with_rslock)
+        .test(crowd::tasks_of_one_client_far_away_hand_over_as_clients_do)
+        .test(crowd::tasks_of_one_client_hand_over_as_clients_do)
+        .test(crowd::many_locks_of_one_client_share_its_connection)
+        .test(holds::twenty_thousand_holds_are_kept_with_little_work)
+        .test(waiting::two_thousand_waiters_cost_the_server_little)
 }

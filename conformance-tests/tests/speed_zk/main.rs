@@ -8,36 +8,29 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are for people")]
 
-use std::process::ExitCode;
-
-#[cfg(not(unix))]
-fn main() -> ExitCode {
-    ExitCode::SUCCESS
-}
-
-#[cfg(unix)]
 mod crowd;
-#[cfg(unix)]
 mod solo;
 
-#[cfg(unix)]
-fn main() -> ExitCode {
-    use conformance_tests::Ground;
-    use conformance_tests::foreign::Curator;
-    use conformance_tests::servers::{ZkServer, guardian};
+use std::process::ExitCode;
 
-    if let Some(code) = guardian::serve() {
-        return code;
-    }
-    let alone = Ground::new("speed-of-zk", ZkServer::missing())
-        .trial(solo::a_cycle_is_three_round_trips)
-        .trial(solo::a_cycle_costs_little_more_than_its_requests)
-        .trial(crowd::eight_through_the_proxy_hand_over_in_one_trip)
-        .trial(crowd::eight_and_sixty_four_are_served_alike)
-        .trial(crowd::two_thousand_waiters_cost_the_server_little);
-    let missing = ZkServer::missing().or_else(Curator::missing);
-    let beside = Ground::new("speed-of-zk-and-curator", missing)
-        .trial(crowd::eight_hand_over_faster_than_curator);
+use conformance_tests::TestSuite;
+use conformance_tests::foreign::Curator;
+use conformance_tests::servers::ZkServer;
+
+fn main() -> ExitCode {
     // One after the other: each wants the machine.
-    alone.and(beside).run(1)
+    TestSuite::main(1, tests)
+}
+
+fn tests() -> TestSuite {
+    let alone = TestSuite::new("speed-of-zk", ZkServer::missing())
+        .test(solo::a_cycle_is_three_round_trips)
+        .test(solo::a_cycle_costs_little_more_than_its_requests)
+        .test(crowd::eight_through_the_proxy_hand_over_in_one_trip)
+        .test(crowd::eight_and_sixty_four_are_served_alike)
+        .test(crowd::two_thousand_waiters_cost_the_server_little);
+    let missing = ZkServer::missing().or_else(Curator::missing);
+    let beside = TestSuite::new("speed-of-zk-and-curator", missing)
+        .test(crowd::eight_hand_over_faster_than_curator);
+    alone.and(beside)
 }
