@@ -39,7 +39,7 @@ impl<T: Copy> Remembered<T> {
         names.insert(name.clone(), seen);
     }
 
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(feature = "postgres")]
     pub(crate) fn forget(&self, name: &LockName) {
         self.lock().remove(name);
     }

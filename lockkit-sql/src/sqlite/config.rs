@@ -1,4 +1,4 @@
-//! Which file, and the options in a URL.
+//! The options of a file, and of its URL.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use lockkit_core::PollRange;
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
-use super::Sqlite;
+use super::open::Sqlite;
 use crate::config::{Options, SqlStoreBuilder};
 use crate::dialect::Source;
 use crate::url;
 
-/// The longest that a step waits for other writers of the file. Less than a client waits for an
-/// answer, so that it hears the reason.
+/// The longest that a statement waits for other writers of the file. Less than the client's timeout, so
+/// that the caller gets the reason.
 const BUSY: Duration = Duration::from_millis(1500);
 
 impl From<SqliteConnectOptions> for Source<sqlx::Sqlite> {
@@ -21,7 +21,7 @@ impl From<SqliteConnectOptions> for Source<sqlx::Sqlite> {
     }
 }
 
-/// What a file of locks needs: a log that readers do not wait for, and a table that is made.
+/// Opens `path` with a write-ahead log, so that readers wait for no writer.
 pub(super) fn file(path: &str) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
@@ -33,7 +33,7 @@ pub(super) fn file(path: &str) -> SqliteConnectOptions {
 }
 
 impl SqlStoreBuilder<Sqlite> {
-    /// Locks in the file `path`, which is made if it is not there.
+    /// Locks in the file `path`, which is created if it is missing.
     pub fn file(path: impl AsRef<str>) -> Self {
         Self::with(file(path.as_ref()).into(), defaults())
     }
@@ -43,10 +43,10 @@ impl SqlStoreBuilder<Sqlite> {
     /// | option | meaning | default |
     /// |---|---|---|
     /// | `table=app_locks` | the table | `lockkit_locks` |
-    /// | `schema=create` `check` | whether a file or a table that is missing is made | `create` |
-    /// | `poll=5ms..200ms` | the pauses of waiters between two looks | as shown |
-    /// | `allow_network_fs=true` | opens a file on a network file system too, which is refused | `false` |
-    /// | `sync=normal` `full` | whether every grant is on the disk before it is answered; with `normal` a power cut can take the last ones back | `normal` |
+    /// | `schema=create` `check` | whether a missing file or table is created | `create` |
+    /// | `poll=5ms..200ms` | the pauses between two polls of a waiter | as shown |
+    /// | `allow_network_fs=true` | allows a file on a network file system | `false` |
+    /// | `sync=normal` `full` | whether a grant waits for the disk; with `normal` a power cut can undo the last grants | `normal` |
     ///
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
@@ -77,7 +77,7 @@ impl SqlStoreBuilder<Sqlite> {
     }
 }
 
-/// A look costs microseconds.
+/// A poll costs microseconds.
 fn defaults() -> Options {
     Options {
         poll: PollRange::new(Duration::from_millis(5), Duration::from_millis(200)),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_url_arrives() {
+    fn reads_every_part_of_a_url() {
         let builder =
             read("sqlite:/var/a%20b.db?table=app_locks&poll=1ms..2ms&schema=check&sync=full")
                 .unwrap();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn refuses_unknown_options() {
         for text in [
             "sqlite:",
             "sqlite://host/a.db",

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_say_what_is_known() {
+    fn classifies_result_codes() {
         for (code, problem, outcome) in [
             ("5", Problem::Busy, Outcome::Unavailable),
             ("517", Problem::Busy, Outcome::Unavailable),

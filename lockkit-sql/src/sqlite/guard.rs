@@ -1,4 +1,4 @@
-//! The lock inside the application's own transactions.
+//! Locks inside transactions of the application.
 
 use std::sync::Arc;
 
@@ -7,9 +7,8 @@ use lockkit_core::backend::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, LockName};
 use sqlx::Transaction;
 
-use super::Sqlite;
 use super::error::ERRORS;
-use super::open::{Value, run};
+use super::open::{Sqlite, Value, run};
 use crate::error::Phase;
 use crate::guarded::{GuardedError, Inside, StillHeld, still_held};
 
@@ -26,10 +25,10 @@ impl Inside for Sqlite {
             Value::holder(ticket),
             Value::Number(token.get().cast_signed()),
         ];
-        let statement = Arc::clone(&self.statements().guard);
-        let answer = run(transaction, statement, values).await;
-        let answer = answer.map_err(|error| ERRORS.of("guard", Phase::Asking, &error))?;
-        Ok(!answer.rows.is_empty())
+        let statement = Arc::clone(&self.statements.guard);
+        let reply = run(transaction, statement, values).await;
+        let reply = reply.map_err(|error| ERRORS.of("guard", Phase::Asking, &error))?;
+        Ok(!reply.rows.is_empty())
     }
 
     async fn lock_row(
@@ -38,10 +37,10 @@ impl Inside for Sqlite {
         transaction: &mut Transaction<'_, sqlx::Sqlite>,
     ) -> Result<bool, BackendError> {
         let values = vec![Value::name(name)];
-        let statement = Arc::clone(&self.statements().txlock);
-        let answer = run(transaction, statement, values).await;
-        let answer = answer.map_err(|error| ERRORS.of("lock", Phase::Asking, &error))?;
-        Ok(!answer.rows.is_empty())
+        let statement = Arc::clone(&self.statements.txlock);
+        let reply = run(transaction, statement, values).await;
+        let reply = reply.map_err(|error| ERRORS.of("lock", Phase::Asking, &error))?;
+        Ok(!reply.rows.is_empty())
     }
 }
 

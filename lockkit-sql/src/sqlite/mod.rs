@@ -1,5 +1,7 @@
-//! SQLite: a file of this machine, whose single writer makes every statement a step of its own.
+//! SQLite: a file of this machine, whose single writer makes every statement atomic.
 
+mod acquire;
+mod admin;
 mod config;
 mod error;
 mod guard;
@@ -7,70 +9,74 @@ mod guard;
 mod mutant;
 mod open;
 mod renew;
-mod steps;
+mod statements;
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use self::renew::Batch;
-use crate::backend::SqlStore;
-use crate::schema::definition;
-use crate::statement::{Spelling, Statement, Values};
-use crate::table::Table;
+use async_trait::async_trait;
+use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
 
-pub use steps::Sqlite;
+use self::error::ERRORS;
+use crate::backend::{Counts, SqlStore};
+use crate::config::Options;
+use crate::dialect::{Source, Steps, Which};
+use crate::error::Problem;
+use crate::row::Row;
+
+pub use self::open::Sqlite;
+pub(crate) use self::statements::ddl;
 
 /// Keeps locks in a file of SQLite, for the processes of one machine.
 pub type SqliteStore = SqlStore<Sqlite>;
 
-const TABLE: &str = include_str!("../sql/sqlite/table.sql");
+#[async_trait]
+impl Steps for Sqlite {
+    type Driver = sqlx::Sqlite;
 
-const SPELLING: Spelling = Spelling {
-    quote: '"',
-    bytes: ("x'", "'"),
-    clock: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
-};
+    const BACKEND: &'static str = ERRORS.backend;
 
-/// The statements that make the table.
-pub(crate) fn ddl(table: &Table) -> String {
-    definition(TABLE, table, SPELLING.quote)
-}
+    fn capabilities(options: &Options) -> Capabilities {
+        Capabilities::new()
+            .with_poll(options.poll)
+            .with_recheck(options.poll.max)
+    }
 
-/// The statements, ready to be prepared. SQLite has no sessions that a pooler could mix up.
-#[derive(Debug)]
-struct Statements {
-    acquire: Arc<str>,
-    acquire_again: Arc<str>,
-    look_again: Arc<str>,
-    renew: Arc<str>,
-    renew_many: [Batch; 3],
-    release: Arc<str>,
-    release_late: Arc<str>,
-    look: Arc<str>,
-    break_lock: Arc<str>,
-    purge: Arc<str>,
-    guard: Arc<str>,
-    txlock: Arc<str>,
-    columns: Arc<str>,
-}
+    async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Self, BackendError> {
+        Self::connect(source, options).await
+    }
 
-impl Statements {
-    fn new(table: &Table, change: impl Fn(&str) -> String) -> Self {
-        let statement = |file: &str| Statement::new(&change(file), table, SPELLING);
-        let read = |file: &str| Arc::from(statement(file).with(&Values::new(), SPELLING));
-        Self {
-            acquire: read(include_str!("../sql/sqlite/acquire.sql")),
-            acquire_again: read(include_str!("../sql/sqlite/acquire_again.sql")),
-            look_again: read(include_str!("../sql/sqlite/look_again.sql")),
-            renew: read(include_str!("../sql/sqlite/renew.sql")),
-            renew_many: Batch::all(&statement(include_str!("../sql/sqlite/renew_many.sql"))),
-            release: read(include_str!("../sql/sqlite/release.sql")),
-            release_late: read(include_str!("../sql/sqlite/release_late.sql")),
-            look: read(include_str!("../sql/sqlite/look.sql")),
-            break_lock: read(include_str!("../sql/sqlite/break.sql")),
-            purge: read(include_str!("../sql/sqlite/purge.sql")),
-            guard: read(include_str!("../sql/sqlite/guard.sql")),
-            txlock: read(include_str!("../sql/sqlite/txlock.sql")),
-            columns: read(include_str!("../sql/sqlite/columns.sql")),
-        }
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        self.acquire(ticket).await
+    }
+
+    async fn watch(&self, _ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        let text = "a file sends no notifications: its waiters poll";
+        Err(ERRORS.fault("watch", Problem::Refused, Outcome::Rejected, text))
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        self.renew_all(tickets).await
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        self.release_hold(ticket).await
+    }
+
+    async fn look(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
+        let rows = self.rows("inspect", which).await?;
+        Ok(rows.iter().filter_map(Row::state).collect())
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        self.break_hold(name).await
+    }
+
+    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
+        self.delete_unused(unused_for).await
+    }
+
+    fn counts(&self) -> Counts {
+        Counts::default()
     }
 }

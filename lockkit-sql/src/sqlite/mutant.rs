@@ -14,11 +14,11 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
         ),
         SqlMutant::RenewalShortens => ("max(l.expires_at, {now} + ?3)", "{now} + ?3"),
         SqlMutant::BareCounter => (
-            "VALUES (?1, ?2, max({now}, ?4), {now} + ?3)",
-            "VALUES (?1, ?2, min(1, ?4), {now} + ?3)",
+            "VALUES (?1, ?2, {now}, {now} + ?3)",
+            "VALUES (?1, ?2, 1, {now} + ?3)",
         ),
         SqlMutant::TokenOfLastHolderRepeated => {
-            ("ELSE max(l.token + 1, {now}, ?4) END", "ELSE l.token END")
+            ("ELSE max(l.token + 1, {now}) END", "ELSE l.token END")
         }
         SqlMutant::TokenRaisedOnRepeat => ("THEN l.token\n", "THEN l.token + 1\n"),
         SqlMutant::LeaseNeverEnds => (

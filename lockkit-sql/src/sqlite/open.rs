@@ -1,5 +1,4 @@
-//! The connection to the file, and statements on it. One writer is all that a file can have: more
-//! connections would only wait for each other.
+//! The connection to the file. SQLite has one writer per file, so that one connection is enough.
 
 use std::fs::metadata;
 use std::path::{Path, PathBuf};
@@ -10,34 +9,42 @@ use futures_util::TryStreamExt as _;
 use lockkit_core::backend::Ticket;
 use lockkit_core::{BackendError, LockName, Outcome};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
-use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, Row as _, SqliteConnection};
 use tokio::sync::Mutex;
 
 use super::error::ERRORS;
+use super::statements::{Statements, ddl};
 use crate::config::Options;
 use crate::dialect::Source;
 use crate::error::{Phase, Problem};
-use crate::schema::Schema;
+use crate::schema::{Schema, misfit};
+use crate::statement::micros;
 
-/// Others may be making the same file their own at the same moment: so many times it is tried again.
+/// Processes that create one file at the same time get in each other's way: each tries this often.
 const OPENINGS: u32 = 20;
 
-/// The file of a store.
+const COLUMNS: [(&str, &str); 6] = [
+    ("name", "BLOB"),
+    ("holder", "TEXT"),
+    ("token", "INTEGER"),
+    ("expires_at", "INTEGER"),
+    ("waiting_until", "INTEGER"),
+    ("pinned", "INTEGER"),
+];
+
+/// SQLite: a file, for the processes of one machine.
 #[derive(Debug)]
-pub(super) struct OpenFile {
+pub struct Sqlite {
     source: Source<sqlx::Sqlite>,
-    /// Whether a file that is not there is made, if the source says so.
-    creates: bool,
-    allow_network: bool,
-    #[cfg(feature = "mutants")]
-    faults: crate::SqlFaults,
-    open: Mutex<Option<Open>>,
+    options: Options,
+    pub(super) statements: Statements,
+    connection: Mutex<Option<Connection>>,
 }
 
 #[derive(Debug)]
-struct Open {
-    connection: SqliteConnection,
-    /// Which file it is.
+struct Connection {
+    inner: SqliteConnection,
+    /// The file that it has open.
     file: Option<FileId>,
 }
 
@@ -47,7 +54,7 @@ pub(super) enum Value {
     Bytes(Vec<u8>),
     Text(String),
     Number(i64),
-    Nothing,
+    Null,
 }
 
 impl Value {
@@ -58,17 +65,26 @@ impl Value {
     pub(super) fn holder(ticket: &Ticket) -> Self {
         Self::Text(ticket.holder.to_string())
     }
+
+    /// The first values of each statement that sets a lease: name, holder, length.
+    pub(super) fn lease(ticket: &Ticket) -> [Self; 3] {
+        [
+            Self::name(&ticket.name),
+            Self::holder(ticket),
+            Self::Number(micros(ticket.ttl)),
+        ]
+    }
 }
 
-/// What a statement answered.
+/// The result of a statement.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct Reply {
     pub(super) rows: Vec<SqliteRow>,
-    /// How many rows it changed.
+    /// The number of rows that it changed.
     pub(super) changed: u64,
 }
 
-/// Tells a file from another of the same name.
+/// Device and inode: a file of the same name may be another file.
 type FileId = (u64, u64);
 
 #[cfg(unix)]
@@ -84,75 +100,110 @@ fn id_of(path: &Path) -> Option<FileId> {
     metadata(path).ok().map(|_| (0, 0))
 }
 
-impl OpenFile {
-    pub(super) fn new(source: Source<sqlx::Sqlite>, options: &Options) -> Self {
-        Self {
-            source,
-            creates: options.schema == Schema::Create,
-            allow_network: options.allow_network_fs,
+impl Sqlite {
+    /// Opens the file, and creates or checks the table.
+    pub(super) async fn connect(
+        source: Source<sqlx::Sqlite>,
+        options: Options,
+    ) -> Result<Self, BackendError> {
+        let change = |file: &str| {
             #[cfg(feature = "mutants")]
-            faults: options.faults.clone(),
-            open: Mutex::new(None),
+            if let Some(mutant) = options.mutant {
+                return super::mutant::broken(mutant, file);
+            }
+            file.to_owned()
+        };
+        let this = Self {
+            statements: Statements::new(&options.table, change),
+            source,
+            options,
+            connection: Mutex::new(None),
+        };
+        this.refuse_network_fs()?;
+        if this.columns().await?.is_empty() && this.options.schema == Schema::Create {
+            let create = Arc::from(ddl(&this.options.table));
+            this.ask("open", &create, []).await?;
+        }
+        let found = this.columns().await?;
+        match misfit(&this.options.table, &COLUMNS, &found) {
+            None => Ok(this),
+            Some(text) => Err(ERRORS.fault("open", Problem::Schema, Outcome::Rejected, text)),
         }
     }
 
-    fn options(&self) -> SqliteConnectOptions {
+    fn connect_options(&self) -> SqliteConnectOptions {
         let options = self.source.options();
-        if self.creates {
-            options
-        } else {
-            options.create_if_missing(false)
+        match self.options.schema {
+            Schema::Create => options,
+            Schema::Check => options.create_if_missing(false),
         }
     }
 
     /// Refuses a file system that several machines share: SQLite's log is shared memory of one of them.
-    pub(super) fn refuse_network(&self) -> Result<(), BackendError> {
-        if self.allow_network {
+    fn refuse_network_fs(&self) -> Result<(), BackendError> {
+        if self.options.allow_network_fs {
             return Ok(());
         }
-        let path = PathBuf::from(self.options().get_filename());
+        let path = PathBuf::from(self.connect_options().get_filename());
         let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-        let dir = parent.unwrap_or(Path::new("."));
-        match network_fs(dir) {
-            Some(kind) => Err(refusal(&path, kind)),
-            None => Ok(()),
-        }
+        let Some(kind) = network_fs(parent.unwrap_or(Path::new("."))) else {
+            return Ok(());
+        };
+        let text = format!(
+            "`{}` is on a network file system ({kind}), where machines may not see each other's locks: \
+             use a local disk or another store, or, if all that open it run on this machine, \
+             `allow_network_fs=true`",
+            path.display()
+        );
+        Err(ERRORS.fault("open", Problem::Refused, Outcome::Rejected, text))
     }
 
-    /// Every request passes here, so that each can be made to fail.
-    pub(super) async fn request(
+    async fn columns(&self) -> Result<Vec<(String, String)>, BackendError> {
+        let table = &self.options.table;
+        let values = [
+            Value::Text(table.name().to_owned()),
+            Value::Text(table.schema().unwrap_or("main").to_owned()),
+        ];
+        let reply = self.ask("open", &self.statements.columns, values).await?;
+        let column = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
+        let columns: Result<_, sqlx::Error> = reply.rows.iter().map(column).collect();
+        columns.map_err(|_| ERRORS.unreadable("open"))
+    }
+
+    /// Runs one statement. Every request passes here, so that tests can make each fail.
+    pub(super) async fn ask(
         &self,
         operation: &'static str,
-        statement: Arc<str>,
-        values: Vec<Value>,
-    ) -> Result<Answer, BackendError> {
-        let request = self.run(operation, statement, values);
+        statement: &Arc<str>,
+        values: impl Into<Vec<Value>>,
+    ) -> Result<Reply, BackendError> {
+        let request = self.run(operation, Arc::clone(statement), values.into());
         #[cfg(feature = "mutants")]
-        return self.faults.pass(ERRORS, operation, request).await;
+        return self.options.faults.pass(ERRORS, operation, request).await;
         #[cfg(not(feature = "mutants"))]
         request.await
     }
 
-    /// Carries out one statement, on the file that has the name now: one that was deleted and made anew
-    /// has the locks of everybody who came later.
+    /// Runs one statement on the file that has the name now: if the file was deleted and created anew,
+    /// other processes use the new one.
     async fn run(
         &self,
         operation: &'static str,
         statement: Arc<str>,
         values: Vec<Value>,
-    ) -> Result<Answer, BackendError> {
-        let options = self.options();
-        let mut place = self.open.lock().await;
-        let same = |open: &Open| open.file == id_of(options.get_filename());
-        let open = match place.take().filter(same) {
-            Some(open) => open,
+    ) -> Result<Reply, BackendError> {
+        let options = self.connect_options();
+        let mut slot = self.connection.lock().await;
+        let file = id_of(options.get_filename());
+        let connection = match slot.take().filter(|open| open.file == file) {
+            Some(connection) => connection,
             None => Box::pin(connect(&options, operation)).await?,
         };
-        let answer = run(&mut place.insert(open).connection, statement, values).await;
-        if matches!(answer, Err(sqlx::Error::WorkerCrashed)) {
-            *place = None;
+        let reply = run(&mut slot.insert(connection).inner, statement, values).await;
+        if matches!(reply, Err(sqlx::Error::WorkerCrashed)) {
+            *slot = None;
         }
-        answer.map_err(|error| ERRORS.of(operation, Phase::Asking, &error))
+        reply.map_err(|error| ERRORS.of(operation, Phase::Asking, &error))
     }
 }
 
@@ -165,62 +216,52 @@ const fn network_fs(_: &Path) -> Option<&'static str> {
     None
 }
 
-fn refusal(path: &Path, kind: &str) -> BackendError {
-    let text = format!(
-        "`{}` is on a network file system ({kind}), where machines may not see each other's locks: use \
-         a local disk or another store, or, if all that open it run on this machine, \
-         `allow_network_fs=true`",
-        path.display()
-    );
-    ERRORS.fault("open", Problem::Refused, Outcome::Rejected, text)
-}
-
 async fn connect(
     options: &SqliteConnectOptions,
     operation: &'static str,
-) -> Result<Open, BackendError> {
+) -> Result<Connection, BackendError> {
     let mut tries = 0;
     loop {
         tries += 1;
         let error = match SqliteConnection::connect_with(options).await {
-            Ok(connection) => {
+            Ok(inner) => {
                 let file = id_of(options.get_filename());
-                return Ok(Open { connection, file });
+                return Ok(Connection { inner, file });
             }
             Err(error) => ERRORS.of(operation, Phase::Connecting, &error),
         };
         if tries == OPENINGS || error.outcome() == Outcome::Rejected {
             return Err(error);
         }
-        // Two processes that turn a new file into one with a log of writes meet an error at once,
-        // whatever the time limit for busy files.
+        // Two processes that turn a new file to write-ahead logging get an error at once, whatever
+        // `busy_timeout` is.
         let pause = fastrand::u64(5..50);
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
 }
 
-/// Carries out one statement on a connection.
+/// Runs one statement on a connection.
 pub(super) async fn run(
     connection: &mut SqliteConnection,
     statement: Arc<str>,
     values: Vec<Value>,
-) -> Result<Answer, sqlx::Error> {
+) -> Result<Reply, sqlx::Error> {
     let mut query = sqlx::query(AssertSqlSafe(statement));
     for value in values {
         query = match value {
             Value::Bytes(bytes) => query.bind(bytes),
             Value::Text(text) => query.bind(text),
             Value::Number(number) => query.bind(number),
-            Value::Nothing => query.bind(None::<Vec<u8>>),
+            Value::Null => query.bind(None::<Vec<u8>>),
         };
     }
-    let mut answer = Answer::default();
+    let mut reply = Reply::default();
     let mut stream = connection.fetch_many(query);
     while let Some(item) = stream.try_next().await? {
         match item {
-            Either::Left(done) => answer.changed += done.rows_affected(),
-            Either::Right(row) => answer.rows.push(row),
+            Either::Left(done) => reply.changed += done.rows_affected(),
+            Either::Right(row) => reply.rows.push(row),
         }
     }
-    Ok(answer)
+    Ok(reply)
 }

@@ -1,4 +1,4 @@
-//! A disk that is full, a file that may not be written, a writer who does not end.
+//! A full disk, a read-only file, a writer that does not end.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::place::{Place, problem, ticket};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// No page more than there is: what a full disk answers.
+/// A limit on pages gives the error of a full disk.
 #[tokio::test]
-async fn a_full_disk_grants_nothing_and_heals() {
+async fn full_disk_grants_nothing() {
     let place = Place::new();
     drop(place.store().await);
     let full = SqliteConnectOptions::new()
@@ -41,14 +41,14 @@ async fn a_full_disk_grants_nothing_and_heals() {
         well.attempt(&refused).await.unwrap(),
         Attempt::Granted(_)
     ));
-    // What was granted before can be given back also by whoever has no room left.
+    // A full disk does not stop releases.
     for ticket in &granted {
         assert_eq!(full.release(ticket).await.unwrap(), Release::Released);
     }
 }
 
 #[tokio::test]
-async fn a_file_that_may_not_be_written_is_told_apart() {
+async fn read_only_file_is_reported() {
     let place = Place::new();
     drop(place.store().await);
     let read_only = SqliteConnectOptions::new()
@@ -61,7 +61,7 @@ async fn a_file_that_may_not_be_written_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused() {
+async fn refuses_file_that_is_no_database() {
     let place = Place::new();
     std::fs::write(
         place.file(),
@@ -72,9 +72,9 @@ async fn a_file_that_is_no_database_is_refused() {
     assert_eq!(error.outcome(), Outcome::Rejected);
 }
 
-/// A writer who keeps the file for longer than a step waits: it is told so, and may try again.
+/// A writer that keeps the file for longer than `busy_timeout`.
 #[tokio::test]
-async fn a_writer_who_does_not_end_is_waited_for_no_longer_than_bearable() {
+async fn busy_file_is_unavailable() {
     let place = Place::new();
     let store = place.store().await;
     let mut writer = place.connection().await;
@@ -93,9 +93,9 @@ async fn a_writer_who_does_not_end_is_waited_for_no_longer_than_bearable() {
     ));
 }
 
-/// Who has the old file open would hold beside whoever has the new one.
+/// A store that kept the old file open would hold beside one that opened the new file.
 #[tokio::test]
-async fn a_file_that_was_deleted_holds_nothing() {
+async fn deleted_file_ends_its_holds() {
     let place = Place::new();
     let (mine, name) = (place.store().await, "a");
     let held = ticket(name, TTL);

@@ -18,7 +18,7 @@ async fn stock(pool: &SqlitePool) -> i64 {
 }
 
 #[tokio::test]
-async fn a_transaction_commits_while_the_hold_stands() {
+async fn commits_while_held() {
     let place = Place::new();
     let (client, pool) = (place.client().await, shop(&place).await);
     let guard = client.lock("stock").unwrap().acquire().await.unwrap();
@@ -32,7 +32,7 @@ async fn a_transaction_commits_while_the_hold_stands() {
 }
 
 #[tokio::test]
-async fn a_stale_holder_commits_nothing() {
+async fn stale_holder_is_fenced() {
     let place = Place::new();
     let (client, pool) = (place.client().await, shop(&place).await);
     let lock = client
@@ -58,9 +58,9 @@ async fn a_stale_holder_commits_nothing() {
     next.release().await.unwrap();
 }
 
-/// The lease has run out, but nobody can take the lock over before the transaction has ended.
+/// The lease has ended, but the lock is not free before the transaction ends.
 #[tokio::test]
-async fn nobody_takes_over_before_the_commit() {
+async fn takeover_waits_for_commit() {
     let place = Place::new();
     let (client, pool) = (place.client().await, shop(&place).await);
     let lock = client
@@ -82,7 +82,7 @@ async fn nobody_takes_over_before_the_commit() {
 }
 
 #[tokio::test]
-async fn a_lock_lasts_as_long_as_its_transaction() {
+async fn tx_lock_lasts_until_commit() {
     let place = Place::new();
     let (client, pool) = (place.client().await, shop(&place).await);
     let held = client.lock("stock").unwrap().acquire().await.unwrap();
@@ -104,7 +104,7 @@ async fn a_lock_lasts_as_long_as_its_transaction() {
 }
 
 #[tokio::test]
-async fn a_store_of_another_kind_is_refused() {
+async fn refuses_store_of_another_kind() {
     let place = Place::new();
     let pool = shop(&place).await;
     let client = lockkit_core::LockClient::new(lockkit_core::memory::MemoryStore::new()).unwrap();

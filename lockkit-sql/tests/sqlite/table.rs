@@ -10,9 +10,9 @@ use crate::place::{Place, problem, ticket};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// Who only looks makes nothing: a wrong path is an error, and not a file of free locks.
+/// With `schema=check` a wrong path is an error, and not a new file.
 #[tokio::test]
-async fn a_file_that_is_not_there_is_not_made_by_a_look() {
+async fn check_creates_no_file() {
     let place = Place::new();
     let missing = place.builder().schema(Schema::Check).connect().await;
     assert_eq!(problem(&missing.unwrap_err()), Problem::Connection);
@@ -20,7 +20,7 @@ async fn a_file_that_is_not_there_is_not_made_by_a_look() {
 }
 
 #[tokio::test]
-async fn the_printed_definition_is_the_one_that_is_checked() {
+async fn printed_ddl_passes_check() {
     let place = Place::new();
     drop(place.connection().await);
     let missing = place.builder().schema(Schema::Check).connect().await;
@@ -44,7 +44,7 @@ async fn the_printed_definition_is_the_one_that_is_checked() {
 }
 
 #[tokio::test]
-async fn a_table_of_somebody_else_is_refused() {
+async fn refuses_table_with_other_columns() {
     let place = Place::new();
     place
         .run("CREATE TABLE lockkit_locks (name TEXT, token BLOB)")
@@ -57,7 +57,7 @@ async fn a_table_of_somebody_else_is_refused() {
 }
 
 #[tokio::test]
-async fn many_that_make_one_file_at_once_all_succeed() {
+async fn concurrent_opens_of_a_new_file_succeed() {
     let place = Place::new();
     let runtime = tokio::runtime::Handle::current();
     let mut tasks = Vec::new();
@@ -76,7 +76,7 @@ async fn many_that_make_one_file_at_once_all_succeed() {
 }
 
 #[tokio::test]
-async fn purge_deletes_what_nobody_uses_and_tokens_grow_all_the_same() {
+async fn tokens_grow_after_purge() {
     let place = Place::new();
     let store = place.store().await;
     let (old, held) = (ticket("old", TTL), ticket("held", TTL));
@@ -101,32 +101,28 @@ async fn purge_deletes_what_nobody_uses_and_tokens_grow_all_the_same() {
     }
 }
 
-/// Also within one millisecond, and more than that the clock of the statements does not tell apart.
+/// The clock of a statement counts milliseconds: a row is deleted in a later one than its last grant.
 #[tokio::test]
-async fn tokens_grow_over_a_row_that_was_deleted() {
+async fn tokens_grow_after_purge_of_fresh_row() {
     let place = Place::new();
+    let store = place.store().await;
     let lock = place.client().await.lock("a").unwrap();
-    let mut connection = place.connection().await;
     let mut last = None;
     for _ in 0..50 {
         for _ in 0..3 {
             let guard = lock.acquire().await.unwrap();
-            assert!(
-                Some(guard.token()) > last,
-                "{} after {last:?}",
-                guard.token()
-            );
-            last = Some(guard.token());
+            let token = Some(guard.token());
+            assert!(token > last, "{token:?} after {last:?}");
+            last = token;
             guard.release().await.unwrap();
         }
-        let delete = sqlx::query("DELETE FROM lockkit_locks");
-        delete.execute(&mut connection).await.unwrap();
+        while store.purge(Duration::ZERO).await.unwrap() == 0 {}
     }
 }
 
-/// The application's pool serves as well as connections of the store's own.
+/// The store takes its options from the application's pool.
 #[tokio::test]
-async fn a_pool_of_the_application_will_do() {
+async fn opens_with_the_applications_pool() {
     let place = Place::new();
     let pool = place.pool().await;
     let store = lockkit_sql::SqliteStore::builder(pool.clone())

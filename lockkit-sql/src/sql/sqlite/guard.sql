@@ -1,5 +1,5 @@
--- Within the caller's transaction: the write to the file keeps everybody else out until it ends.
--- 1 name, 2 ticket, 3 token. Answers a row if the hold stands.
+-- In the application's transaction: its write lock on the file blocks takeovers until the commit.
+-- 1 name, 2 holder, 3 token. Returns a row if the lock is still held.
 UPDATE {table} AS l SET holder = l.holder
 WHERE l.name = ?1 AND l.holder = ?2 AND l.token = ?3
 RETURNING 1;

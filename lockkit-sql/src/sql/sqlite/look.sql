@@ -1,4 +1,4 @@
--- Looks at what is held.
+-- Lists holds.
 -- 1 the name, or null; 2 the prefix of names.
 SELECT l.name, l.holder, l.token, l.expires_at - {now}, l.pinned
 FROM {table} AS l

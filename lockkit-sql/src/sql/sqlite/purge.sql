@@ -1,4 +1,4 @@
--- Deletes what nobody has used for long.
--- 1 how long. Answers a row for each.
+-- Deletes rows that were not used for long.
+-- 1 how long. Returns a row for each.
 DELETE FROM {table} WHERE expires_at < {now} - ?1
 RETURNING 1;

@@ -1,3 +1,3 @@
--- After a release that ended nothing: takes a hold out of the row whose lease has ended by itself.
--- 1 name, 2 ticket.
+-- After a release that changed nothing: removes a holder whose lease has ended.
+-- 1 name, 2 holder.
 UPDATE {table} SET holder = NULL WHERE name = ?1 AND holder = ?2;

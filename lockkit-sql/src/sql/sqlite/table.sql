@@ -2,13 +2,13 @@
 CREATE TABLE IF NOT EXISTS {table} (
     -- The name, byte for byte.
     name BLOB NOT NULL PRIMARY KEY,
-    -- {client}:{n} of the hold; null when nobody holds.
+    -- {client}:{n} of the hold; null when the lock is free.
     holder TEXT,
     -- The fencing token of the hold, or of the last one. It outlives the hold.
     token INTEGER NOT NULL,
-    -- The end of the lease; when nobody holds, of the last hold.
+    -- The end of the lease; when the lock is free, of the last hold.
     expires_at INTEGER NOT NULL,
-    -- Somebody waits until then. Unused here: waiters poll.
+    -- A waiter wants a notification until then. Unused here: waiters poll.
     waiting_until INTEGER NOT NULL DEFAULT 0,
     -- Whether the holder keeps the row locked. Unused here: a transaction locks the whole file.
     pinned INTEGER NOT NULL DEFAULT 0

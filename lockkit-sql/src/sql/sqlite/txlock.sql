@@ -1,5 +1,5 @@
--- Within the caller's transaction: takes the lock for as long as the transaction lasts.
--- 1 name. Answers a row if nobody holds.
+-- In the application's transaction: takes the lock for as long as the transaction lasts.
+-- 1 name. Returns a row if the lock is free.
 INSERT INTO {table} AS l (name, holder, token, expires_at)
 VALUES (?1, NULL, {now}, {now})
 ON CONFLICT (name) DO UPDATE SET holder = NULL
