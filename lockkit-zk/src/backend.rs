@@ -13,8 +13,8 @@ use lockkit_core::{BackendError, Capabilities, FencingToken, LockName, Outcome};
 use crate::config::{Access, ZkStoreBuilder, capabilities};
 use crate::error::{BACKEND, fault};
 use crate::keys::Keys;
-use crate::places::{Node, Places};
 use crate::session::{Session, Sessions};
+use crate::waiters::{Node, Places};
 use crate::watch::{Sight, ZkWatch};
 
 /// Keeps locks in an ensemble of ZooKeeper servers.

@@ -2,23 +2,23 @@
 #![warn(clippy::large_futures)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod acquire;
 mod admin;
-mod attempt;
 mod backend;
 mod config;
-mod connect;
+mod connection;
 mod error;
 mod fenced;
 mod keys;
 #[cfg(feature = "mutants")]
 mod mutant;
-mod places;
 mod queue;
 mod renew;
 mod session;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
+mod waiters;
 mod watch;
 
 pub use backend::{Counts, ZkStore};

@@ -7,8 +7,8 @@ use lockkit_core::{BackendError, FencingToken};
 
 use crate::backend::Inner;
 use crate::keys;
-use crate::places::Node;
 use crate::session::Session;
+use crate::waiters::Node;
 
 /// Names a promise that the store breaks: a fault that a real store has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
 use crate::config::{Access, ZkStoreBuilder};
-use crate::connect::{connect, most_between_pings, why_not};
+use crate::connection::{connect, most_between_pings, why_not};
 use crate::error::{fault, of_connecting, of_request};
 
 /// How long a request waits for the connection before it is answered that there is none.
@@ -278,7 +278,7 @@ impl Sessions {
         let mut tries = 0;
         while !session.has_ended() {
             tries += 1;
-            match crate::connect::twin(&self.config, session.client().session().clone()).await {
+            match crate::connection::twin(&self.config, session.client().session().clone()).await {
                 // The last handle closes the session.
                 Ok(twin) => drop(twin),
                 // Two that want one session disturb each other.

@@ -19,9 +19,9 @@ use zookeeper_client::{Client, EventType, StateWatcher, WatchedEvent};
 use crate::backend::Inner;
 use crate::error::{fault, of_request};
 use crate::keys;
-use crate::places::{Node, Place};
 use crate::queue::Queue;
 use crate::session::Session;
+use crate::waiters::{Node, Place};
 
 /// How long a slow server is asked why a node was deleted, before the loss is told anyway.
 const DOUBT: Duration = Duration::from_millis(500);

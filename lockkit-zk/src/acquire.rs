@@ -11,9 +11,9 @@ use zookeeper_client::{CreateMode, Error};
 
 use crate::backend::Inner;
 use crate::error::{fault, of_request, outcome};
-use crate::places::{Node, Place, Turn};
 use crate::queue::Queue;
 use crate::session::{Session, options};
+use crate::waiters::{Node, Place, Turn};
 
 /// After this time nothing is on its way any more.
 const LATE: Duration = Duration::from_secs(2);
