@@ -7,17 +7,17 @@ use lockkit_core::backend::LockState;
 use lockkit_core::{BackendError, HolderId, LockName, Outcome};
 use zookeeper_client::Error;
 
-use crate::backend::Inner;
 use crate::error::{fault, of_request};
-use crate::queue::Queue;
+use crate::queue;
 use crate::session::Session;
+use crate::shared::Shared;
 
 /// How often a look is repeated because the holder went while it was looked at.
 const LOOKS: u32 = 20;
 
-impl Inner {
+impl Shared {
     /// Looks at one lock.
-    pub(crate) async fn look(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let session = self.sessions.live("inspect").await?;
         sync(&session, "inspect").await?;
         Ok(self
@@ -27,7 +27,10 @@ impl Inner {
     }
 
     /// Ends a hold.
-    pub(crate) async fn end(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    pub(crate) async fn break_lock(
+        &self,
+        name: &LockName,
+    ) -> Result<Option<LockState>, BackendError> {
         let session = self.sessions.live("break").await?;
         sync(&session, "break").await?;
         for _ in 0..LOOKS {
@@ -41,11 +44,11 @@ impl Inner {
                 Err(error) => return Err(of_request("break", &error)),
             }
         }
-        Err(restless("break"))
+        Err(unstable("break"))
     }
 
     /// Lists the locks whose names begin with `prefix`.
-    pub(crate) async fn find(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         let session = self.sessions.live("list").await?;
         sync(&session, "list").await?;
         let mut found = Vec::new();
@@ -99,15 +102,13 @@ impl Inner {
         name: &LockName,
     ) -> Result<Option<(LockState, String)>, BackendError> {
         let client = session.client();
-        let dir = self.keys.of(name);
+        let lock_path = self.keys.of(name);
         for _ in 0..LOOKS {
-            let children = client.list_children(&dir);
-            let queue = Queue::read(operation, client, &dir, children).await?;
-            let queue = queue.unwrap_or_default();
-            let Some(first) = queue.nodes().first() else {
+            let queue = queue::list(operation, client, &lock_path).await?;
+            let Some(first) = queue.first() else {
                 return Ok(None);
             };
-            let path = format!("{dir}/{first}");
+            let path = format!("{lock_path}/{first}");
             let (data, czxid) = match client.get_data(&path).await {
                 Ok((data, stat)) => (data, Some(stat.czxid)),
                 // Its owner lets nobody read it; it holds all the same.
@@ -116,14 +117,14 @@ impl Inner {
                 Err(error) => return Err(of_request(operation, &error)),
             };
             let token = czxid.and_then(|czxid| self.token(czxid).ok());
-            let waiters = u32::try_from(queue.nodes().len() - 1).ok();
+            let waiters = u32::try_from(queue.len() - 1).ok();
             let state = LockState::new(name.clone())
                 .with_holder(holder(&data, first))
                 .with_token(token)
                 .with_waiters(waiters);
             return Ok(Some((state, path)));
         }
-        Err(restless(operation))
+        Err(unstable(operation))
     }
 }
 
@@ -145,7 +146,7 @@ async fn sync(session: &Arc<Session>, operation: &'static str) -> Result<(), Bac
     synced.map_err(|error| of_request(operation, &error))
 }
 
-fn restless(operation: &'static str) -> BackendError {
+fn unstable(operation: &'static str) -> BackendError {
     let why = "the holder changed each time it was looked at";
     fault(operation, Outcome::Unavailable, why)
 }

@@ -1,21 +1,16 @@
-//! The store: one step for each call of the contract.
+//! The store: maps each call of the contract to its step.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{
-    Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
-};
-use lockkit_core::{BackendError, Capabilities, FencingToken, LockName, Outcome};
+use lockkit_core::backend::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::{BackendError, Capabilities, LockName};
 
-use crate::config::{Access, ZkStoreBuilder, capabilities};
-use crate::error::{BACKEND, fault};
-use crate::keys::Keys;
-use crate::session::{Session, Sessions};
-use crate::waiters::{Node, Places};
-use crate::watch::{Sight, ZkWatch};
+use crate::config::ZkStoreBuilder;
+use crate::error::BACKEND;
+use crate::shared::Shared;
 
 /// Keeps locks in an ensemble of ZooKeeper servers.
 ///
@@ -37,47 +32,28 @@ use crate::watch::{Sight, ZkWatch};
 /// ```
 #[derive(Clone)]
 pub struct ZkStore {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) shared: Arc<Shared>,
 }
 
-pub(crate) struct Inner {
-    pub(crate) sessions: Arc<Sessions>,
-    pub(crate) places: Places,
-    pub(crate) keys: Keys,
-    pub(crate) access: Access,
-    rules: Capabilities,
-    token_base: u64,
-    #[cfg(feature = "mutants")]
-    pub(crate) mutant: Option<crate::ZkMutant>,
-}
-
-/// What a [`ZkStore`] keeps on this side at a moment. All zero when nobody uses it.
+/// What a [`ZkStore`] keeps in memory at a moment. All zero when it is not in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Tickets that hold, wait, or whose fate is not known yet.
+    /// Tickets that hold, wait, or whose state is not known yet.
     pub tickets: usize,
 }
 
-impl Inner {
-    /// The token of a hold by a node: the transaction that made it. INV-4.
-    pub(crate) fn token(&self, czxid: i64) -> Result<FencingToken, BackendError> {
-        let number = u64::try_from(czxid).ok();
-        let token = number.and_then(|number| number.checked_add(self.token_base));
-        token.and_then(FencingToken::new).ok_or_else(|| {
-            let why = "the token does not fit: is `token_base` too large?";
-            fault("attempt", Outcome::Rejected, why)
-        })
-    }
-
-    /// The grant of a hold by a node, on a session whose age counts. INV-2.
-    pub(crate) fn grant(&self, session: &Session, node: &Node) -> Result<Grant, BackendError> {
-        #[cfg(feature = "mutants")]
-        if let Some(grant) = self.broken_grant(session, node) {
-            return Ok(grant);
-        }
-        let token = self.token(node.czxid)?;
-        Ok(Grant::new(token, session.lease()).with_since(session.since()))
+impl ZkStoreBuilder {
+    /// Connects and begins a session.
+    ///
+    /// # Errors
+    /// - [`BackendError`] if no member of the ensemble can be reached or it refuses this user.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a session without an owner is closed.
+    pub async fn connect(self) -> Result<ZkStore, BackendError> {
+        let shared = Arc::new(Shared::connect(self).await?);
+        Ok(ZkStore { shared })
     }
 }
 
@@ -87,57 +63,36 @@ impl ZkStore {
         ZkStoreBuilder::new()
     }
 
-    pub(crate) async fn connect(config: ZkStoreBuilder) -> Result<Self, BackendError> {
-        let keys = Keys::new(&config.root, config.names, config.dialect);
-        let (access, token_base, recheck) = (config.who_may(), config.token_base, config.recheck);
-        #[cfg(feature = "mutants")]
-        let mutant = config.mutant;
-        let sessions = Sessions::begin(config).await?;
-        let rules = capabilities(sessions.present().timeout(), recheck);
-        Ok(Self {
-            inner: Arc::new(Inner {
-                sessions,
-                places: Places::default(),
-                keys,
-                access,
-                rules,
-                token_base,
-                #[cfg(feature = "mutants")]
-                mutant,
-            }),
-        })
-    }
-
     /// Counts what is kept now.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let tickets = self.inner.places.count();
+        let tickets = self.shared.waiters.len();
         Counts { tickets }
     }
 
-    /// The number of the present session, as the servers' logs and commands write it in hexadecimal.
+    /// The number of the present session, which the servers write in hexadecimal.
     #[must_use]
     pub fn session_id(&self) -> i64 {
-        self.inner.sessions.present().id()
+        self.shared.sessions.present().id()
     }
 
-    /// Ends the present session at the ensemble, as if it had run out: all its holds are lost and its
-    /// places in queues are gone. The next attempt begins another. For operators and tests.
+    /// Ends the present session at the ensemble, as if it had expired: all its holds are lost and its
+    /// places in queues are gone. The next attempt begins a new one. For operators and tests.
     ///
     /// # Errors
     /// - [`BackendError`] if the ensemble cannot be reached.
     ///
     /// # Cancel safety
-    /// Dropped, it may still be carried out.
+    /// If it is dropped, it may still be carried out.
     pub async fn expire_session(&self) -> Result<(), BackendError> {
-        self.inner.sessions.expire().await
+        self.shared.sessions.expire().await
     }
 }
 
 impl fmt::Debug for ZkStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZkStore")
-            .field("sessions", &self.inner.sessions)
+            .field("sessions", &self.shared.sessions)
             .finish_non_exhaustive()
     }
 }
@@ -149,46 +104,40 @@ impl DistributedLock for ZkStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.rules
+        self.shared.capabilities
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        self.inner.attempt(ticket).await
+        self.shared.attempt(ticket).await
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
-        let place = self.inner.places.of(ticket.holder);
-        let found = place.and_then(|place| Some((place.node.clone()?, place)));
-        let Some((node, place)) = found else {
-            let why = "the ticket has no node that is known";
-            return Err(fault("watch", Outcome::Unavailable, why));
-        };
-        let sight = Sight::open(&self.inner, ticket.holder, place, node).await?;
-        Ok(Box::new(ZkWatch::new(&self.inner, ticket.holder, sight)))
+        self.shared.watch_node(ticket.holder).await?;
+        Ok(Box::new(self.shared.waiters.watch(ticket)))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
         let mut answers = Vec::with_capacity(tickets.len());
         for chunk in tickets.chunks(crate::renew::CHUNK) {
-            answers.extend(self.inner.renew(chunk).await);
+            answers.extend(self.shared.renew(chunk).await);
         }
         answers
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        self.inner.release(ticket).await
+        self.shared.release(ticket).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        self.inner.look(name).await
+        self.shared.inspect(name).await
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        self.inner.end(name).await
+        self.shared.break_lock(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        self.inner.find(prefix).await
+        self.shared.list(prefix).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
-use lockkit_core::{BackendError, Capabilities, EndsBy, Queueing, TtlOf, Waiting};
-
-use crate::backend::ZkStore;
+use lockkit_core::{Capabilities, EndsBy, Queueing, TtlOf, Waiting};
 
 pub(crate) const PORT: u16 = 2181;
 const ROOT: &str = "/locks";
@@ -55,7 +53,7 @@ pub enum Auth {
     Sasl,
 }
 
-/// The options of a [`ZkStore`].
+/// The options of a [`ZkStore`](crate::ZkStore).
 ///
 /// # Examples
 /// ```no_run
@@ -224,17 +222,6 @@ impl ZkStoreBuilder {
     pub const fn mutant(mut self, mutant: crate::ZkMutant) -> Self {
         self.mutant = Some(mutant);
         self
-    }
-
-    /// Connects and begins a session.
-    ///
-    /// # Errors
-    /// - [`BackendError`] if no member of the ensemble can be reached or it refuses this user.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: a session that nobody has is closed.
-    pub async fn connect(self) -> Result<ZkStore, BackendError> {
-        ZkStore::connect(self).await
     }
 
     /// What the store will be able to do, if the ensemble grants the session as it is wished.

@@ -9,6 +9,7 @@ use crate::backend::ZkStore;
 use crate::config::Access;
 use crate::error::{BACKEND, fault, of_request};
 use crate::session::options;
+use crate::waiters::Contender;
 
 /// The longest that a transaction is waited for.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -186,21 +187,21 @@ impl<'a> Fenced<'a> {
     /// # Cost
     /// One round trip.
     pub async fn write(&self, writes: &[Write]) -> Result<Vec<Written>, FencedError> {
-        let inner = &self.store.inner;
-        let place = inner.places.of(self.ticket.holder);
+        let shared = &self.store.shared;
+        let contender = shared.contender(self.ticket.holder);
         // By the node itself, not by what is believed of it: a hold that is believed lost may stand.
-        let path = place.as_ref().and_then(|place| place.own_path());
-        let (Some(place), Some(path)) = (place, path) else {
+        let path = contender.as_ref().and_then(Contender::own_path);
+        let (Some(contender), Some(path)) = (contender, path) else {
             return Err(FencedError::Fenced);
         };
-        if !place.granted {
+        if !contender.granted {
             return Err(FencedError::Fenced);
         }
-        let client = place.session.client();
+        let client = contender.session.client();
         let bad = |error: Error| FencedError::Backend(of_request("guarded writes", &error));
         let mut writer = client.new_check_writer(&path, None).map_err(bad)?;
         for write in writes {
-            write.add(&mut writer, inner.access).map_err(bad)?;
+            write.add(&mut writer, shared.access).map_err(bad)?;
         }
         let answer = timeout(LIMIT, writer.commit()).await;
         let answer = answer.map_err(|_| BackendError::timeout(BACKEND, "guarded writes", LIMIT))?;

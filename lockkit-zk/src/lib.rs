@@ -13,8 +13,10 @@ mod keys;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod queue;
+mod release;
 mod renew;
 mod session;
+mod shared;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;

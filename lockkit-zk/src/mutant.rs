@@ -5,9 +5,9 @@ use std::sync::Arc;
 use lockkit_core::backend::{Grant, Release, Renewal, Ticket};
 use lockkit_core::{BackendError, FencingToken};
 
-use crate::backend::Inner;
 use crate::keys;
 use crate::session::Session;
+use crate::shared::Shared;
 use crate::waiters::Node;
 
 /// Names a promise that the store breaks: a fault that a real store has had.
@@ -44,7 +44,7 @@ impl ZkMutant {
     ];
 }
 
-impl Inner {
+impl Shared {
     pub(crate) fn broken_grant(&self, session: &Session, node: &Node) -> Option<Grant> {
         let (token, since) = match self.mutant? {
             ZkMutant::SequenceAsToken => {
@@ -62,15 +62,15 @@ impl Inner {
         &self,
         ticket: &Ticket,
     ) -> Option<Result<Release, BackendError>> {
-        let place = self.places.of(ticket.holder);
+        let contender = self.contender(ticket.holder);
         match self.mutant? {
-            ZkMutant::CancelledAcquireLeavesNode if !place.as_ref()?.granted => {
-                self.places.forget(ticket.holder);
+            ZkMutant::CancelledAcquireLeavesNode if !contender.as_ref()?.granted => {
+                self.waiters.forget(ticket.holder);
                 Some(Ok(Release::NotHeld))
             }
             ZkMutant::ReleaseWithoutOwnerCheck => {
-                let ended = self.end(&ticket.name).await;
-                self.places.forget(ticket.holder);
+                let ended = self.break_lock(&ticket.name).await;
+                self.waiters.forget(ticket.holder);
                 Some(ended.map(|ended| match ended {
                     Some(_) => Release::Released,
                     None => Release::NotHeld,
@@ -93,12 +93,12 @@ impl Inner {
         }
         let mut answers = Vec::new();
         for ticket in tickets {
-            let place = self.places.of(ticket.holder)?;
-            let session = Arc::clone(&place.session);
+            let contender = self.contender(ticket.holder)?;
+            let session = Arc::clone(&contender.session);
             let sent = session.now();
             let there = match proof {
                 ZkMutant::FollowerReadAsHeartbeat => {
-                    let stat = session.client().check_stat(&place.own_path()?).await;
+                    let stat = session.client().check_stat(&contender.own_path()?).await;
                     stat.ok()?.is_some()
                 }
                 _ => session.client().sync("/").await.is_ok(),

@@ -1,69 +1,69 @@
-//! The order of those who stand in the queue of a lock.
+//! Lists the queue of a lock in its order.
 
 use lockkit_core::BackendError;
 use zookeeper_client::{Client, Error, Stat};
 
 use crate::error::of_request;
 use crate::keys;
+use crate::session::Session;
 
-/// From this number on the numbers of a queue are no order: past the last one of 32 bits the server
-/// gives the same again and again, or goes on below zero.
-const CLIFF: i32 = i32::MAX - (1 << 20);
+/// From this number on, the numbers of a queue are not its order: after the last one of 32 bits the server
+/// repeats the same number, or goes on below zero.
+const LAST_ORDERED: i32 = i32::MAX - (1 << 20);
 
-/// Those who stand in the queue, in their order: the first holds the lock.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Queue {
-    nodes: Vec<String>,
+/// Lists the nodes in the queue of a lock, the holder's first. Empty if the lock has no node.
+pub(crate) async fn list(
+    operation: &'static str,
+    client: &Client,
+    lock_path: &str,
+) -> Result<Vec<String>, BackendError> {
+    read(
+        operation,
+        client,
+        lock_path,
+        client.list_children(lock_path),
+    )
+    .await
 }
 
-impl Queue {
-    /// Lists the queue below `dir`; `None` if there is no such node.
-    pub(crate) async fn read(
-        operation: &'static str,
-        client: &Client,
-        dir: &str,
-        children: impl Future<Output = Result<Vec<String>, Error>>,
-    ) -> Result<Option<Self>, BackendError> {
-        let children = match children.await {
-            Ok(children) => children,
-            Err(Error::NoNode) => return Ok(None),
-            Err(error) => return Err(of_request(operation, &error)),
-        };
-        let mut nodes = numbered(children);
-        if !is_order(&mut nodes) {
-            nodes = by_creation(operation, client, dir, nodes).await?;
-        }
-        let nodes = nodes.into_iter().map(|(_, node)| node).collect();
-        Ok(Some(Self { nodes }))
-    }
+/// As [`list`], with all that was written before by anyone. The leader takes part, so that it proves that
+/// the session lives.
+pub(crate) async fn list_synced(
+    operation: &'static str,
+    session: &Session,
+    lock_path: &str,
+) -> Result<Vec<String>, BackendError> {
+    let client = session.client();
+    let sent = session.now();
+    let sync = client.sync("/");
+    let children = client.list_children(lock_path);
+    sync.await.map_err(|error| of_request(operation, &error))?;
+    session.acknowledge(sent);
+    read(operation, client, lock_path, children).await
+}
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+/// Reads the answer to a listing that was sent before.
+pub(crate) async fn read(
+    operation: &'static str,
+    client: &Client,
+    lock_path: &str,
+    children: impl Future<Output = Result<Vec<String>, Error>>,
+) -> Result<Vec<String>, BackendError> {
+    let children = match children.await {
+        Ok(children) => children,
+        Err(Error::NoNode) => return Ok(Vec::new()),
+        Err(error) => return Err(of_request(operation, &error)),
+    };
+    let mut nodes = numbered(children);
+    if !sort_by_number(&mut nodes) {
+        nodes = sort_by_creation(operation, client, lock_path, nodes).await?;
     }
+    Ok(nodes.into_iter().map(|(_, node)| node).collect())
+}
 
-    pub(crate) fn nodes(&self) -> &[String] {
-        &self.nodes
-    }
-
-    /// How many stand before `node`.
-    pub(crate) fn place(&self, node: &str) -> Option<usize> {
-        self.nodes.iter().position(|other| other == node)
-    }
-
-    /// The node that begins with `prefix`.
-    pub(crate) fn find(&self, prefix: &str) -> Option<&str> {
-        let node = self.nodes.iter().find(|node| node.starts_with(prefix));
-        node.map(String::as_str)
-    }
-
-    /// The nearest and the second nearest of those before a place.
-    pub(crate) fn before(&self, place: usize) -> (Option<&str>, Option<&str>) {
-        let at = |back: usize| {
-            let place = place.checked_sub(back)?;
-            self.nodes.get(place).map(String::as_str)
-        };
-        (at(1), at(2))
-    }
+/// The node of a queue that begins with `prefix`.
+pub(crate) fn find(queue: &[String], prefix: &str) -> Option<String> {
+    queue.iter().find(|node| node.starts_with(prefix)).cloned()
 }
 
 fn numbered(children: Vec<String>) -> Vec<(i32, String)> {
@@ -71,34 +71,40 @@ fn numbered(children: Vec<String>) -> Vec<(i32, String)> {
     children.into_iter().filter_map(number).collect()
 }
 
-/// Sorts by number; answers whether that is the order of the queue. Below the cliff a number comes twice
-/// where a writer of Curator's becomes a reader, who stands in the writer's place.
-fn is_order(nodes: &mut [(i32, String)]) -> bool {
+/// Sorts by number and returns whether that is the order of the queue. Two nodes have the same number while
+/// a writer of Curator becomes a reader, which gets the writer's place.
+fn sort_by_number(nodes: &mut [(i32, String)]) -> bool {
     nodes.sort_unstable();
     let mut numbers = nodes.iter().map(|&(number, _)| number);
-    numbers.all(|number| (0..CLIFF).contains(&number))
+    numbers.all(|number| (0..LAST_ORDERED).contains(&number))
 }
 
-/// Sorts by the transaction that made each node, which is always their order.
-async fn by_creation(
+/// Sorts by the transaction that created each node, which is always their order.
+async fn sort_by_creation(
     operation: &'static str,
     client: &Client,
-    dir: &str,
+    lock_path: &str,
     nodes: Vec<(i32, String)>,
 ) -> Result<Vec<(i32, String)>, BackendError> {
-    // All are asked before the first answer is waited for.
+    // Sends all requests before it waits for the first answer.
     let asked: Vec<_> = nodes
         .into_iter()
-        .map(|(number, node)| (client.check_stat(&format!("{dir}/{node}")), number, node))
+        .map(|(number, node)| {
+            (
+                client.check_stat(&format!("{lock_path}/{node}")),
+                number,
+                node,
+            )
+        })
         .collect();
-    let mut made: Vec<(i64, i32, String)> = Vec::with_capacity(asked.len());
+    let mut created: Vec<(i64, i32, String)> = Vec::with_capacity(asked.len());
     for (stat, number, node) in asked {
         let stat: Option<Stat> = stat.await.map_err(|error| of_request(operation, &error))?;
-        // Who has gone meanwhile stands before nobody.
-        made.extend(stat.map(|stat| (stat.czxid, number, node)));
+        // A node that has gone meanwhile blocks no client.
+        created.extend(stat.map(|stat| (stat.czxid, number, node)));
     }
-    made.sort_unstable();
-    let nodes = made.into_iter().map(|(_, number, node)| (number, node));
+    created.sort_unstable();
+    let nodes = created.into_iter().map(|(_, number, node)| (number, node));
     Ok(nodes.collect())
 }
 
@@ -109,12 +115,12 @@ mod tests {
     fn sorted(numbers: &[&str]) -> (bool, Vec<String>) {
         let children = numbers.iter().map(|number| format!("x-lock-{number}"));
         let mut nodes = numbered(children.collect());
-        let order = is_order(&mut nodes);
+        let order = sort_by_number(&mut nodes);
         (order, nodes.into_iter().map(|(_, node)| node).collect())
     }
 
     #[test]
-    fn numbers_are_the_order_as_numbers() {
+    fn sorts_by_value_of_number() {
         let (order, nodes) = sorted(&["0000000010", "0000000009", "1999999999"]);
         assert!(order);
         assert_eq!(
@@ -128,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn near_the_last_number_they_are_none() {
+    fn numbers_near_the_last_one_are_no_order() {
         for numbers in [
             &["2147483647", "2147483646"][..],
             &["0000000001", "2147483647"],
@@ -142,32 +148,26 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_stands_in_the_place_of_the_writer_that_it_was() {
+    fn downgraded_writer_keeps_its_place() {
         let mut nodes = numbered(vec![
             "_c_3-lock-0000000002".into(),
             "_c_2-__READ__0000000001".into(),
             "_c_1-__WRIT__0000000001".into(),
         ]);
-        assert!(is_order(&mut nodes));
+        assert!(sort_by_number(&mut nodes));
         assert_eq!(nodes[2].1, "_c_3-lock-0000000002");
         assert!(keys::is_writer(&nodes[0].1) && !keys::is_writer(&nodes[1].1));
     }
 
     #[test]
-    fn neighbours_and_places() {
-        let nodes = ["a", "b", "c"].map(str::to_owned).to_vec();
-        let queue = Queue { nodes };
-        assert_eq!(queue.place("c"), Some(2));
-        assert_eq!(queue.place("d"), None);
-        assert_eq!(queue.before(0), (None, None));
-        assert_eq!(queue.before(1), (Some("a"), None));
-        assert_eq!(queue.before(2), (Some("b"), Some("a")));
-        assert_eq!(queue.find("b"), Some("b"));
-        assert!(!queue.is_empty());
+    fn finds_node_by_its_prefix() {
+        let queue = ["a-1", "b-2"].map(str::to_owned);
+        assert_eq!(find(&queue, "b-").as_deref(), Some("b-2"));
+        assert_eq!(find(&queue, "c-"), None);
     }
 
     #[test]
-    fn strangers_are_ignored() {
+    fn ignores_nodes_of_other_kinds() {
         let nodes = numbered(vec![
             "leases".into(),
             "x-lock-0000000001".into(),

@@ -1,15 +1,17 @@
 //! Signs of life: the session's, and those of its holds.
 
+use std::sync::Arc;
+
 use lockkit_core::BackendError;
 use lockkit_core::backend::{Renewal, Ticket};
 
-use crate::backend::Inner;
 use crate::error::of_request;
+use crate::shared::Shared;
 
 /// So many nodes are asked about in one breath.
 pub(crate) const CHUNK: usize = 500;
 
-impl Inner {
+impl Shared {
     /// Asks the leader for a sign of life and then looks at the node of each hold.
     ///
     /// A follower answers reads by itself, for seconds after it was cut off from the leader. Only what
@@ -24,9 +26,9 @@ impl Inner {
         let nodes: Vec<Option<String>> = tickets
             .iter()
             .map(|ticket| {
-                let place = self.places.of(ticket.holder)?;
-                let ours = place.granted && std::sync::Arc::ptr_eq(&place.session, &session);
-                ours.then(|| place.own_path())?
+                let contender = self.contender(ticket.holder)?;
+                let ours = contender.granted && Arc::ptr_eq(&contender.session, &session);
+                ours.then(|| contender.own_path())?
             })
             .collect();
         if session.has_ended() || nodes.iter().all(Option::is_none) {

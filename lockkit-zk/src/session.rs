@@ -11,6 +11,7 @@ use lockkit_core::clock::{Clock, Moment};
 use lockkit_core::{BackendError, Outcome};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
@@ -265,9 +266,9 @@ impl Sessions {
         }));
     }
 
-    /// Runs something beside the calls.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.runtime.spawn(task));
+    /// Starts a task in the background.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.runtime.spawn(task).abort_handle()
     }
 
     /// Ends the present session at the ensemble, as if it had run out: another connection takes it

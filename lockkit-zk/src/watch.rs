@@ -1,383 +1,262 @@
-//! The watch of one ticket: its own node and the two nearest before it.
+//! The task that watches the node of a ticket and the two nearest before it.
 //!
-//! The nearest one's end is the grant when nobody stood before it: nothing that comes later is
-//! numbered lower. The second one's end is looked after beside the critical path, so that a hand-off
-//! costs one event and no question.
+//! When the last predecessor goes, the ticket has the lock: a hand-off costs one event and no request. The
+//! second nearest is watched so that the queue is listed again before that, while there is time.
 
-use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lockkit_core::backend::{Wake, Watch};
+use lockkit_core::store::predecessors::{Next, Predecessors};
 use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use tokio::select;
-use tokio::time::timeout;
-use zookeeper_client::{Client, EventType, StateWatcher, WatchedEvent};
+use tokio::time::{sleep, timeout};
+use zookeeper_client::{EventType, StateWatcher, WatchedEvent};
 
-use crate::backend::Inner;
 use crate::error::{fault, of_request};
 use crate::keys;
-use crate::queue::Queue;
+use crate::queue;
 use crate::session::Session;
-use crate::waiters::{Node, Place};
+use crate::shared::Shared;
+use crate::waiters::{Contender, Node, Watcher};
 
-/// How long a slow server is asked why a node was deleted, before the loss is told anyway.
+/// The longest that the task waits to learn why its node was deleted, before it reports the loss anyway.
 const DOUBT: Duration = Duration::from_millis(500);
+/// The pause after a request that failed.
+const PAUSE: Duration = Duration::from_millis(200);
 
-/// The end of one node, or of the session.
-type Event = Pin<Box<dyn Future<Output = WatchedEvent> + Send>>;
-type Step = Pin<Box<dyn Future<Output = (Result<Wake, BackendError>, Sight)> + Send>>;
-
-/// A watch that goes on where it stopped, whoever polls it.
-pub(crate) struct Running(Step);
-
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Running")
-    }
-}
-
-/// The wake-ups of one ticket.
-pub(crate) struct ZkWatch {
-    inner: Arc<Inner>,
+/// Watches one ticket.
+struct NodeWatch {
+    /// Weak, because the store has the task.
+    shared: Weak<Shared>,
     holder: HolderId,
-    running: Option<Running>,
-}
-
-impl ZkWatch {
-    pub(crate) fn new(inner: &Arc<Inner>, holder: HolderId, sight: Sight) -> Self {
-        Self {
-            inner: Arc::clone(inner),
-            holder,
-            running: Some(Running(Box::pin(sight.next()))),
-        }
-    }
-}
-
-#[async_trait]
-impl Watch for ZkWatch {
-    async fn changed(&mut self) -> Result<Wake, BackendError> {
-        let Some(Running(step)) = &mut self.running else {
-            return Err(closed());
-        };
-        let (wake, sight) = step.as_mut().await;
-        self.running = Some(Running(Box::pin(sight.next())));
-        wake
-    }
-}
-
-impl Drop for ZkWatch {
-    fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            self.inner.places.park(self.holder, running);
-        }
-    }
-}
-
-impl fmt::Debug for ZkWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ZkWatch").field(&self.holder).finish()
-    }
-}
-
-fn closed() -> BackendError {
-    fault("watch", Outcome::Unavailable, "the watch has ended")
-}
-
-/// What a watch sees.
-pub(crate) struct Sight {
-    /// Weak, because what is parked belongs to the store.
-    inner: Weak<Inner>,
-    holder: HolderId,
-    place: Place,
+    session: Arc<Session>,
+    lock_path: String,
     node: Node,
-    own: Option<Event>,
-    near: Option<Before>,
-    far: Option<Before>,
-    /// Moves when the connection was lost: events that come after it have no order.
+    predecessors: Predecessors<String>,
+    /// Its own comes last: of two that have been reported, the later one may be polled first.
+    open: Vec<OpenWatch>,
+    /// Changes when the connection is lost: events that come after it have no order.
     states: StateWatcher,
-    /// Whether the queue must be listed before the next event counts.
-    stale: bool,
-    end: Option<LossReason>,
+    session_ended: bool,
+    granted: bool,
 }
 
-/// One that stands before us.
-struct Before {
+/// A watch that the server knows of.
+struct OpenWatch {
     node: String,
-    gone: Event,
-    /// Whether its end is the grant, if nobody stood before it. The end of our session takes our node
-    /// and another of it in one step, and which of them is told first is chance. A writer of Curator's
-    /// may leave a reader's node with its number behind.
-    grants: bool,
+    event: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
+    /// Whether the deletion of the node frees its place, and tells nothing else.
+    conclusive: bool,
 }
 
-/// What happened.
-enum Seen {
-    Own(WatchedEvent),
-    Near(WatchedEvent, bool),
-    Far,
-}
-
-impl Sight {
-    /// Opens a watch for a ticket with a node.
-    pub(crate) async fn open(
-        inner: &Arc<Inner>,
-        holder: HolderId,
-        place: Place,
-        node: Node,
-    ) -> Result<Self, BackendError> {
-        let session = Arc::clone(&place.session);
-        let mut sight = Self {
-            inner: Arc::downgrade(inner),
-            holder,
-            node,
-            own: None,
-            near: None,
-            far: None,
-            states: session.client().state_watcher(),
-            stale: !place.granted,
-            end: session.has_ended().then_some(LossReason::SessionEnded),
-            place,
-        };
-        if sight.end.is_none() {
-            // What the attempt saw is as good as a list of our own: nobody comes to stand before us.
-            let before = sight.place.before.take().filter(|_| sight.stale);
-            let (near, far) = before.unwrap_or_default();
-            sight.stale &= near.is_none();
-            sight.ask(near, far).await?;
+impl Shared {
+    /// Watches the node of a ticket from now on.
+    pub(crate) async fn watch_node(self: &Arc<Self>, holder: HolderId) -> Result<(), BackendError> {
+        let contender = self.contender(holder).ok_or_else(unknown)?;
+        let mut watch = NodeWatch::new(self, holder, contender).ok_or_else(unknown)?;
+        if !watch.session_ended {
+            watch.open().await?;
         }
-        Ok(sight)
+        let watcher = Watcher(self.sessions.spawn(watch.run()));
+        // Replaces a former watcher, which is dropped outside.
+        let former = self
+            .waiters
+            .with(holder, |entry| entry.data.watcher.replace(watcher));
+        former.map(drop).ok_or_else(unknown)
+    }
+}
+
+impl NodeWatch {
+    fn new(shared: &Arc<Shared>, holder: HolderId, contender: Contender) -> Option<Self> {
+        Some(Self {
+            shared: Arc::downgrade(shared),
+            holder,
+            lock_path: contender.lock_path,
+            node: contender.node?,
+            // What the attempt has listed is enough: no node comes to stand before its own.
+            predecessors: contender.predecessors?,
+            open: Vec::new(),
+            states: contender.session.client().state_watcher(),
+            session_ended: contender.session.has_ended(),
+            granted: contender.granted,
+            session: contender.session,
+        })
     }
 
-    /// The next wake-up.
-    async fn next(mut self) -> (Result<Wake, BackendError>, Self) {
-        let wake = self.look().await;
-        let wake = match wake {
-            // A session that has ended ends everything, whatever became of the request.
-            Err(_) if self.place.session.has_ended() => {
-                self.end = Some(LossReason::SessionEnded);
-                Ok(Wake::Lost(LossReason::SessionEnded))
+    /// Reports the grant and the loss of the ticket.
+    async fn run(mut self) {
+        let lost = loop {
+            match self.until_gone().await {
+                Ok(lost) => break lost,
+                Err(_) if self.session.has_ended() => break Some(LossReason::SessionEnded),
+                Err(_) => sleep(PAUSE).await,
             }
-            wake => wake,
         };
-        (wake, self)
+        if let (Some(reason), Some(shared)) = (lost, self.shared.upgrade()) {
+            shared.waiters.with(self.holder, |entry| entry.lost(reason));
+        }
     }
 
-    async fn look(&mut self) -> Result<Wake, BackendError> {
+    /// Follows the queue until the node is gone; `None` if the ticket was released.
+    async fn until_gone(&mut self) -> Result<Option<LossReason>, BackendError> {
         loop {
-            if let Some(reason) = self.end {
-                return Ok(Wake::Lost(reason));
+            if self.session_ended {
+                return Ok(Some(LossReason::SessionEnded));
             }
-            if self.own.is_none() {
-                let (near, far) = (self.near.as_ref(), self.far.as_ref());
-                let (near, far) = (near.map(Before::name), far.map(Before::name));
-                self.ask(near, far).await?;
-                continue;
-            }
-            if self.stale {
-                if let Some(wake) = self.list().await? {
-                    return Ok(wake);
-                }
-                continue;
-            }
-            match self.event().await {
-                Seen::Own(event) => self.own_changed(&event).await,
-                Seen::Far => self.stale = true,
-                Seen::Near(event, grants) => {
-                    let deleted = event.event_type == EventType::NodeDeleted && grants;
-                    // Between two polls both may have come, ours first.
-                    self.poll_own().await;
-                    self.stale |= self.was_disconnected().await;
-                    if self.end.is_some() || self.own.is_none() {
-                        self.stale = true;
-                    } else if deleted && self.far.is_none() && !self.stale {
-                        if let Some(wake) = self.granted() {
-                            return Ok(wake);
-                        }
-                    } else {
-                        self.stale = true;
+            match self.predecessors.next() {
+                Next::Gone if self.is_released() => return Ok(None),
+                Next::Gone => return Ok(Some(why_deleted(&self.session).await)),
+                Next::List => self.list().await?,
+                Next::Turn | Next::Watch(_) => {
+                    if self.predecessors.next() == Next::Turn && !self.granted {
+                        self.grant();
+                    }
+                    if self.open().await? {
+                        self.events().await;
                     }
                 }
             }
         }
     }
 
-    async fn event(&mut self) -> Seen {
-        let never = || std::future::pending::<WatchedEvent>();
-        let (own, near, far) = (&mut self.own, &mut self.near, &mut self.far);
-        let seen = select! {
-            biased;
-            event = async { match own { Some(own) => own.await, None => never().await } } => Seen::Own(event),
-            event = async { match near { Some(near) => ((&mut near.gone).await, near.grants), None => (never().await, false) } } => Seen::Near(event.0, event.1),
-            _ = async { match far { Some(far) => (&mut far.gone).await, None => never().await } } => Seen::Far,
-        };
-        match &seen {
-            Seen::Own(_) => self.own = None,
-            Seen::Near(..) => self.near = None,
-            Seen::Far => self.far = None,
-        }
-        seen
+    fn is_released(&self) -> bool {
+        let shared = self.shared.upgrade();
+        shared.is_none_or(|shared| shared.is_released(self.holder))
     }
 
-    /// Takes an event of our own node that has come already.
-    async fn poll_own(&mut self) {
-        let Some(own) = &mut self.own else { return };
-        let event = select! {
-            biased;
-            event = own => Some(event),
-            () = std::future::ready(()) => None,
-        };
-        if let Some(event) = event {
-            self.own = None;
-            self.own_changed(&event).await;
-        }
-    }
-
-    async fn was_disconnected(&mut self) -> bool {
-        select! {
-            biased;
-            _ = self.states.changed() => true,
-            () = std::future::ready(()) => false,
-        }
-    }
-
-    async fn own_changed(&mut self, event: &WatchedEvent) {
-        match event.event_type {
-            EventType::NodeDeleted => {
-                let session = Arc::clone(&self.place.session);
-                self.end = Some(why_deleted(&session).await);
-            }
-            EventType::Session => self.end = Some(LossReason::SessionEnded),
-            // Somebody wrote into it, which asks for nothing but another watch.
-            _ => {}
-        }
-    }
-
-    /// Lists the queue and watches the two nearest before us.
-    async fn list(&mut self) -> Result<Option<Wake>, BackendError> {
-        let inner = self.inner.upgrade().ok_or_else(closed)?;
-        let known = inner.places.of(self.holder);
-        if known.is_some_and(|place| place.granted) {
-            // The client's own attempt found out.
-            (self.near, self.far, self.stale) = (None, None, false);
-            return Ok(None);
-        }
-        let session = Arc::clone(&self.place.session);
-        session.connected("watch").await?;
-        // What happens from here on is newer than the list.
+    async fn list(&mut self) -> Result<(), BackendError> {
+        self.session.connected("watch").await?;
+        // What happens from here on is newer than the listing.
         self.states.state();
-        let client = session.client();
-        let children = client.list_children(&self.place.dir);
-        let queue = Queue::read("watch", client, &self.place.dir, children).await?;
-        let queue = queue.unwrap_or_default();
-        let Some(place) = queue.place(&self.node.name) else {
-            self.end = Some(why_deleted(&session).await);
-            return Ok(None);
-        };
-        let (near, far) = queue.before(place);
-        let Some(near) = near else {
-            (self.near, self.far, self.stale) = (None, None, false);
-            return Ok(self.granted());
-        };
-        let (near, far) = (Some(near.to_owned()), far.map(str::to_owned));
-        self.stale = false;
-        self.ask(near, far).await?;
-        Ok(None)
-    }
-
-    /// Watches our own node and those two, keeping the watches that are open already. Our own comes
-    /// first: where it is deleted and then another, its own end is heard first. One of the others
-    /// that is not there means that the list is old.
-    async fn ask(&mut self, near: Option<String>, far: Option<String>) -> Result<(), BackendError> {
-        let session = Arc::clone(&self.place.session);
-        session.connected("watch").await?;
-        let client = session.client();
-        let mut open: Vec<Before> = [self.near.take(), self.far.take()]
-            .into_iter()
-            .flatten()
-            .collect();
-        // All are asked before the first answer is waited for.
-        let own = self
-            .own
-            .is_none()
-            .then(|| watched(client, &self.place.path(&self.node.name)));
-        let mut before = [near, far].map(|node| {
-            let node = node?;
-            let kept = open.iter().position(|before| before.node == node);
-            Some(match kept.map(|at| open.swap_remove(at)) {
-                Some(kept) => Asked::Open(kept),
-                None => Asked::Asked(watched(client, &self.place.path(&node)), node),
-            })
-        });
-        if let Some(own) = own {
-            self.own = own.await?.map(|(own, _)| own);
-            if self.own.is_none() {
-                self.end = Some(why_deleted(&session).await);
-            }
-        }
-        for (asked, slot) in before.iter_mut().zip([&mut self.near, &mut self.far]) {
-            *slot = match asked.take() {
-                None => None,
-                Some(Asked::Open(kept)) => Some(kept),
-                Some(Asked::Asked(asked, node)) => {
-                    let found = asked.await?;
-                    self.stale |= found.is_none();
-                    found.map(|(gone, owner)| {
-                        let grants = owner != session.id() && !keys::is_writer(&node);
-                        Before { node, gone, grants }
-                    })
-                }
-            };
-        }
+        let queue = queue::list("watch", self.session.client(), &self.lock_path).await?;
+        self.predecessors.listed(queue, false, |_| true);
         Ok(())
     }
 
-    /// Nobody stands before us.
-    fn granted(&self) -> Option<Wake> {
-        let inner = self.inner.upgrade()?;
-        // Released, or begun anew: whoever did so does not look here any more.
-        let granted = inner.places.grant(self.holder, &self.node);
-        let grant = granted.then(|| inner.grant(&self.place.session, &self.node))?;
-        grant.ok().map(Wake::Granted)
+    /// Opens the watches that are needed and keeps those that are open already. Returns whether all these
+    /// nodes are there.
+    async fn open(&mut self) -> Result<bool, BackendError> {
+        let own = self.node.name.as_str();
+        let nearest = match self.predecessors.next() {
+            Next::Watch(nearest) => nearest,
+            _ => &[],
+        };
+        // The own watch comes first: if its node is deleted and then another, its event comes first.
+        let needed = || std::iter::once(own).chain(nearest.iter().map(String::as_str));
+        self.open
+            .retain(|watch| needed().any(|node| node == watch.node));
+        let missing = needed().filter(|node| !self.open.iter().any(|open| open.node == *node));
+        let missing: Vec<String> = missing.map(str::to_owned).collect();
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        self.session.connected("watch").await?;
+        // Sends all requests before it waits for the first answer.
+        let client = self.session.client();
+        let asked = missing.into_iter().map(|node| {
+            let path = format!("{}/{node}", self.lock_path);
+            (client.check_and_watch_stat(&path), node)
+        });
+        let asked: Vec<_> = asked.collect();
+        let mut all_there = true;
+        for (answer, node) in asked {
+            let answer = answer.await.map_err(|error| of_request("watch", &error))?;
+            let is_own = node == self.node.name;
+            if let (Some(stat), watcher) = answer {
+                // The end of our session removes our node and its others in one step. A writer of
+                // Curator may leave a reader's node with its number behind.
+                let alone = stat.ephemeral_owner != self.session.id() && !keys::is_writer(&node);
+                let event = Box::pin(watcher.changed());
+                self.open.push(OpenWatch {
+                    node,
+                    event,
+                    conclusive: is_own || alone,
+                });
+            } else {
+                all_there = false;
+                match is_own {
+                    true => self.predecessors.deleted(&node),
+                    false => self.predecessors.invalidate(),
+                }
+            }
+        }
+        self.open.sort_by_key(|watch| watch.node == self.node.name);
+        Ok(all_there)
+    }
+
+    /// Waits for an event and takes in all that have come.
+    async fn events(&mut self) {
+        let open = &mut self.open;
+        let events = poll_fn(|context| {
+            let mut events = Vec::new();
+            open.retain_mut(|watch| match watch.event.as_mut().poll(context) {
+                Poll::Pending => true,
+                Poll::Ready(event) => {
+                    let node = std::mem::take(&mut watch.node);
+                    events.push((event.event_type, node, watch.conclusive));
+                    false
+                }
+            });
+            match events.is_empty() {
+                true => Poll::Pending,
+                false => Poll::Ready(events),
+            }
+        });
+        for (event, node, conclusive) in events.await {
+            match event {
+                EventType::NodeDeleted if conclusive => self.predecessors.deleted(&node),
+                EventType::NodeDeleted => self.predecessors.invalidate(),
+                EventType::Session => self.session_ended = true,
+                // The data of the node changed. Its watch is opened anew.
+                _ => {}
+            }
+        }
+        let disconnected = select! {
+            biased;
+            _ = self.states.changed() => true,
+            () = std::future::ready(()) => false,
+        };
+        if disconnected {
+            self.predecessors.invalidate();
+        }
+    }
+
+    /// No predecessor is left.
+    fn grant(&mut self) {
+        self.granted = true;
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        let Ok(grant) = shared.grant(&self.session, &self.node) else {
+            return;
+        };
+        shared.waiters.with(self.holder, |entry| {
+            let contender = entry.data.contender.as_mut();
+            // A later attempt may have another node.
+            let own = |contender: &&mut Contender| contender.node.as_ref() == Some(&self.node);
+            if let Some(contender) = contender.filter(own) {
+                contender.granted = true;
+                entry.granted(None, grant);
+            }
+        });
     }
 }
 
-/// Whether somebody deleted our node, or the end of the session did: its nodes go first, and then the
-/// server closes the connection, which a deletion by somebody else does not touch.
+fn unknown() -> BackendError {
+    let why = "the ticket has no node that is known";
+    fault("watch", Outcome::Unavailable, why)
+}
+
+/// Whether another client deleted our node or the end of the session did: its nodes go first, and then the
+/// server closes the connection, which a deletion by another client leaves open.
 async fn why_deleted(session: &Session) -> LossReason {
-    // One round trip, if the connection is as it was. One that has just brought the news and is silent
+    // One round trip if the connection is sound. One that has just reported the deletion and is silent
     // now is about to be closed.
     match timeout(DOUBT, session.client().sync("/")).await {
         Ok(Ok(_)) if !session.has_ended() => LossReason::Superseded,
         _ => LossReason::SessionEnded,
-    }
-}
-
-/// A question for one that stands before us, or the watch on it that is open already.
-enum Asked<F> {
-    Open(Before),
-    Asked(F, String),
-}
-
-impl Before {
-    fn name(&self) -> String {
-        self.node.clone()
-    }
-}
-
-/// Asks for a watch, at once, and for the session that the node belongs to; `None` if it is not there.
-fn watched<'a>(
-    client: &'a Client,
-    path: &str,
-) -> impl Future<Output = Result<Option<(Event, i64)>, BackendError>> + Send + use<'a> {
-    let asked = client.check_and_watch_stat(path);
-    async move {
-        let (stat, watcher) = asked.await.map_err(|error| of_request("watch", &error))?;
-        Ok(stat.map(|stat| {
-            let event: Event = Box::pin(watcher.changed());
-            (event, stat.ephemeral_owner)
-        }))
     }
 }

@@ -1,0 +1,111 @@
+//! What all parts of a store share, and the grant of a hold.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lockkit_core::backend::{Grant, Tombstones};
+use lockkit_core::{BackendError, Capabilities, FencingToken, HolderId, Outcome};
+
+use crate::config::{Access, ZkStoreBuilder, capabilities};
+use crate::error::fault;
+use crate::keys::Keys;
+use crate::session::{Session, Sessions};
+use crate::waiters::{Contender, Node, Waiters};
+
+pub(crate) struct Shared {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) keys: Keys,
+    pub(crate) access: Access,
+    pub(crate) capabilities: Capabilities,
+    tombstones: Mutex<Tombstones>,
+    token_base: u64,
+    #[cfg(feature = "mutants")]
+    pub(crate) mutant: Option<crate::ZkMutant>,
+}
+
+impl Shared {
+    /// Begins the first session.
+    pub(crate) async fn connect(config: ZkStoreBuilder) -> Result<Self, BackendError> {
+        let keys = Keys::new(&config.root, config.names, config.dialect);
+        let (access, token_base, recheck) = (config.who_may(), config.token_base, config.recheck);
+        #[cfg(feature = "mutants")]
+        let mutant = config.mutant;
+        let sessions = Sessions::begin(config).await?;
+        let capabilities = capabilities(sessions.present().timeout(), recheck);
+        Ok(Self {
+            sessions,
+            waiters: Arc::default(),
+            keys,
+            access,
+            capabilities,
+            tombstones: Mutex::default(),
+            token_base,
+            #[cfg(feature = "mutants")]
+            mutant,
+        })
+    }
+
+    /// The token of a hold by a node: the transaction that created it. INV-4.
+    pub(crate) fn token(&self, czxid: i64) -> Result<FencingToken, BackendError> {
+        let number = u64::try_from(czxid).ok();
+        let token = number.and_then(|number| number.checked_add(self.token_base));
+        token.and_then(FencingToken::new).ok_or_else(|| {
+            let why = "the token does not fit: is `token_base` too large?";
+            fault("attempt", Outcome::Rejected, why)
+        })
+    }
+
+    /// The grant of a hold by a node, on a session whose age counts. INV-2.
+    pub(crate) fn grant(&self, session: &Session, node: &Node) -> Result<Grant, BackendError> {
+        #[cfg(feature = "mutants")]
+        if let Some(grant) = self.broken_grant(session, node) {
+            return Ok(grant);
+        }
+        let token = self.token(node.czxid)?;
+        Ok(Grant::new(token, session.lease()).with_since(session.since()))
+    }
+
+    pub(crate) fn contender(&self, holder: HolderId) -> Option<Contender> {
+        let contender = self
+            .waiters
+            .with(holder, |entry| entry.data.contender.clone());
+        contender.flatten()
+    }
+
+    /// Keeps the place of a ticket. Returns whether the ticket is still known.
+    pub(crate) fn set(&self, holder: HolderId, contender: Option<Contender>) -> bool {
+        let set = |contender| {
+            self.waiters
+                .with(holder, |entry| entry.data.contender = contender)
+        };
+        set(contender).is_some()
+    }
+
+    /// Waits until no other step of a known ticket runs.
+    pub(crate) async fn turn(&self, holder: HolderId) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+        let turn = self
+            .waiters
+            .with(holder, |entry| Arc::clone(&entry.data.turn))?;
+        Some(turn.lock_owned().await)
+    }
+
+    /// Refuses the attempts of a ticket from now on.
+    pub(crate) fn refuse(&self, holder: HolderId) {
+        self.tombstones().insert(holder);
+    }
+
+    /// Whether the ticket was released.
+    pub(crate) fn is_released(&self, holder: HolderId) -> bool {
+        #[cfg(feature = "mutants")]
+        if self.mutant == Some(crate::ZkMutant::LateRequestMakesGhost) {
+            return false;
+        }
+        self.tombstones().contains(holder)
+    }
+
+    fn tombstones(&self) -> MutexGuard<'_, Tombstones> {
+        self.tombstones
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
