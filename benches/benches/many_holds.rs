@@ -1,5 +1,5 @@
 //! What 100 000 held guards cost: memory for each, processor time, and none lost, idle and while
-//! every core is busy. `cargo bench -p lockkit-benches --bench many_holds [-- SECONDS]`.
+//! every core is busy. `cargo bench -p lockkit-bench --bench many_holds [-- SECONDS]`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,6 +1,6 @@
 //! The Redis store against what Redis itself can do: ratios in one run, on a server of its own.
 //!
-//! `cargo bench -p lockkit-benches --bench redis` prints a table. It needs `redis-server`.
+//! `cargo bench -p lockkit-bench --bench redis` prints a table. It needs `redis-server`.
 
 #![expect(
     clippy::print_stdout,

@@ -1,6 +1,6 @@
 //! All stores that can be had here, on servers of their own, beside the locks of others.
 //!
-//! `cargo bench -p lockkit-benches --all-features --bench stores` prints a table and writes
+//! `cargo bench -p lockkit-bench --all-features --bench stores` prints a table and writes
 //! `target/bench/stores.json` and `stores.html`; `-- --time 60` measures longer, `-- --keep` also puts
 //! the figures where `cargo x tables` takes those of the manual from. A server or a peer that
 //! is not installed is named, also in the report, and left out; `cargo x setup` brings them.
@@ -21,14 +21,14 @@ use conformance_tests::servers::{
     EtcdCluster, EtcdCommand, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
     RedisServer, ZkCommand, ZkServer, guardian,
 };
-use lockkit_benches::report::LOCK_OF;
-use lockkit_benches::{Bench, Peer, Program};
+use lockkit_bench::report::LOCK_OF;
+use lockkit_bench::{Bench, Peer, Program};
 
 /// Enough for short runs; the first word after `--time` sets another.
 const SECONDS: u64 = 15;
 
 fn main() -> ExitCode {
-    if let Some(code) = guardian::serve().or_else(lockkit_benches::serve) {
+    if let Some(code) = guardian::serve().or_else(lockkit_bench::serve) {
         return code;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,13 +1,13 @@
 //! Whether two runs of the bench agree: the ratios that differ by more than the limit though neither run has
 //! marked them as noisy.
 //!
-//! `cargo run -p lockkit-benches --example compare -- ONE.json OTHER.json`
+//! `cargo run -p lockkit-bench --example compare -- ONE.json OTHER.json`
 #![expect(clippy::print_stdout, reason = "it is for people")]
 
 use std::fs::read_to_string;
 use std::process::ExitCode;
 
-use lockkit_benches::{Failure, Outcome, Report};
+use lockkit_bench::{Failure, Outcome, Report};
 
 fn main() -> Outcome<ExitCode> {
     let files: Vec<String> = std::env::args().skip(1).collect();

@@ -3,7 +3,7 @@
 use std::fs::{read_to_string, write};
 use std::path::Path;
 
-use lockkit_benches::{Failure, Outcome, Report};
+use lockkit_bench::{Failure, Outcome, Report};
 
 /// The figures, and the page that shows them.
 const TABLES: &[(&str, &str)] = &[("benches/results/stores.json", "lockkit/docs/choosing.md")];

@@ -2,11 +2,11 @@
 //!
 //! A time in a report is that of one machine on one day. The ratio of the lock to the bare operations of
 //! its store, measured in turns, says more: it stays nearly the same on another machine and on a busy one,
-//! and where it does not, the report says so itself. `lockkit bench` is the command over this.
+//! and where it does not, the report says so itself. The program `lockkit-bench` is the command over this.
 //!
 //! ```no_run
-//! # async fn example() -> Result<(), lockkit_benches::Failure> {
-//! use lockkit_benches::{Bench, Program};
+//! # async fn example() -> Result<(), lockkit_bench::Failure> {
+//! use lockkit_bench::{Bench, Program};
 //!
 //! let stores = ["memory:", "redis://127.0.0.1/"].map(str::to_owned);
 //! let report = Bench::new(stores, Program::own()?).run().await?;
@@ -19,14 +19,14 @@
 //! library calls [`serve`] first in its `main`.
 //!
 //! # What is in `benches/`
-//! - `cargo bench -p lockkit-benches --all-features --bench stores`: all stores that can be had here, on
+//! - `cargo bench -p lockkit-bench --all-features --bench stores`: all stores that can be had here, on
 //!   servers of their own, beside the locks of others.
-//! - `cargo bench -p lockkit-benches --bench overhead`: acquire, release and reentry on the memory
+//! - `cargo bench -p lockkit-bench --bench overhead`: acquire, release and reentry on the memory
 //!   store, beside the bare map operation that no lock in memory can do without.
-//! - `cargo bench -p lockkit-benches --bench many_holds`: what 100 000 held guards cost in memory
+//! - `cargo bench -p lockkit-bench --bench many_holds`: what 100 000 held guards cost in memory
 //!   and processor time, and whether any is lost while all cores are busy.
-//! - `cargo bench -p lockkit-benches --bench redis`: the store in Redis beside its own scripts.
-//! - `cargo run -p lockkit-benches --example compare -- ONE.json OTHER.json`: whether two runs agree.
+//! - `cargo bench -p lockkit-bench --bench redis`: the store in Redis beside its own scripts.
+//! - `cargo run -p lockkit-bench --example compare -- ONE.json OTHER.json`: whether two runs agree.
 //! - `peers/`: programs in other languages that take the same orders as the workers of the bench.
 
 mod bare;

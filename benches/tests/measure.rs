@@ -7,11 +7,11 @@ use std::time::Duration;
 use conformance_tests::foreign::missing;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
-use lockkit_benches::report::{Figure, Topic};
-use lockkit_benches::{Bench, Program, Report, Side};
+use lockkit_bench::report::{Figure, Topic};
+use lockkit_bench::{Bench, Program, Report, Side};
 
 fn main() -> ExitCode {
-    lockkit_benches::serve().unwrap_or_else(|| TestSuite::main(1, tests))
+    lockkit_bench::serve().unwrap_or_else(|| TestSuite::main(1, tests))
 }
 
 fn tests() -> TestSuite {
@@ -23,7 +23,7 @@ fn tests() -> TestSuite {
         .test(a_store_that_is_not_there_is_an_error_without_secrets)
 }
 
-fn failure(error: lockkit_benches::Failure) -> Failure {
+fn failure(error: lockkit_bench::Failure) -> Failure {
     Failure::new(error.to_string())
 }
 

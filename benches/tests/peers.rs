@@ -14,11 +14,11 @@ use conformance_tests::servers::{
     EtcdCluster, PostgresPrograms, PostgresServer, RedisServer, ZkCommand, ZkServer,
 };
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
-use lockkit_benches::report::{Figure, LOCK_OF, Topic};
-use lockkit_benches::{Bench, Peer, Program, Report};
+use lockkit_bench::report::{Figure, LOCK_OF, Topic};
+use lockkit_bench::{Bench, Peer, Program, Report};
 
 fn main() -> ExitCode {
-    lockkit_benches::serve().unwrap_or_else(|| TestSuite::main(2, tests))
+    lockkit_bench::serve().unwrap_or_else(|| TestSuite::main(2, tests))
 }
 
 fn tests() -> TestSuite {
@@ -50,7 +50,7 @@ fn foreign(server: Option<String>, label: &str) -> TestSuite {
     TestSuite::new("bench-peers", server).needing(absent)
 }
 
-fn failure(error: lockkit_benches::Failure) -> Failure {
+fn failure(error: lockkit_bench::Failure) -> Failure {
     Failure::new(error.to_string())
 }
 

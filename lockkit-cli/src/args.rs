@@ -19,7 +19,7 @@ Exit codes:
   75     the lock was not acquired in time
   76     the lock was lost while CMD ran; CMD was ended
   126    CMD cannot be run
-  127    CMD was not found";
+  127    CMD was not found, or `lockkit-bench`";
 
 /// Runs a program while it holds a named lock, on one machine or across many.
 #[derive(Debug, Parser)]
@@ -72,9 +72,13 @@ pub(crate) enum Action {
     Schema(SchemaArgs),
     /// Deletes what the store keeps of locks that nobody has used for long: rows and files with tokens.
     Purge(PurgeArgs),
-    /// Measures lock stores and compares them.
-    #[cfg(feature = "bench")]
-    Bench(BenchArgs),
+    /// Measures lock stores and compares them: runs the program `lockkit-bench`.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Bench {
+        /// The arguments of `lockkit-bench`; `--help` shows them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Prints completions for a shell.
     Completions {
         /// Which shell.
@@ -240,73 +244,6 @@ pub(crate) struct PurgeArgs {
     pub(crate) older_than: Duration,
     #[command(flatten)]
     pub(crate) form: Form,
-}
-
-#[cfg(feature = "bench")]
-const BENCH_HELP: &str = "\
-Each STORE is a URL, or NAME=URL to give it a name in the report; without any, those are measured that \
-need no server, in less than two minutes. Neither --url nor LOCKKIT_URL is used: nobody shall load a server \
-by mistake. Names of locks begin with `lockkit-bench-`, and are removed from the stores afterwards.
-
-Every figure stands beside the store's own bare operations, measured in turns in the same run, and their \
-ratio, which the load of the machine changes least; a ratio that varies by more than 15 % all the same is \
-marked with a tilde.
-
-Examples:
-  lockkit bench --html report.html
-  lockkit bench redis://127.0.0.1/ file:/var/lib/lockkit
-  lockkit bench fair=redis://h/ barging=redis://h/?queue=barging --only crowd --delay 5ms";
-
-/// `lockkit bench`.
-#[cfg(feature = "bench")]
-#[derive(Debug, Args)]
-#[command(after_long_help = BENCH_HELP)]
-pub(crate) struct BenchArgs {
-    /// The stores, each as URL or NAME=URL.
-    #[arg(value_name = "STORE")]
-    pub(crate) stores: Vec<String>,
-    /// Only these parts, separated by commas.
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
-    pub(crate) only: Vec<Part>,
-    /// The time for each store, in which everything is measured that could last as long as one likes; 15s
-    /// if it is not given, and 10s for the stores that need no server.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub(crate) time: Option<Duration>,
-    /// In how many rounds.
-    #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) rounds: u16,
-    /// The most locks that are held at the same time.
-    #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
-    pub(crate) holds: usize,
-    /// Also measures with so much delay in each direction, and counts round trips.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub(crate) delay: Option<Duration>,
-    /// Writes the report with plots into this file.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<std::path::PathBuf>,
-    /// Writes all figures as JSON into this file, or with `-` to standard output instead of the table.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<std::path::PathBuf>,
-}
-
-/// A part of a report.
-#[cfg(feature = "bench")]
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(crate) enum Part {
-    /// One task alone.
-    Solo,
-    /// Many tasks that do not meet.
-    Throughput,
-    /// Several who want the same.
-    Crowd,
-    /// Many names against one.
-    Names,
-    /// With `--delay`: a store that is far away.
-    Distance,
-    /// A holder is killed.
-    Recovery,
-    /// Many holds.
-    Holds,
 }
 
 /// How to print.

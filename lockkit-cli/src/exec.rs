@@ -53,12 +53,17 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Failure {
         return Failure::from_error(Code::System, &error);
     }
     let error = Command::new(&program).args(arguments).exec();
-    let code = match error.kind() {
+    let program = program.display();
+    let message = format!("cannot run `{program}`: {error}");
+    Failure::new(code_of(&error), message)
+}
+
+/// The exit code for a program that did not start, as a shell has it.
+pub(crate) fn code_of(error: &io::Error) -> Code {
+    match error.kind() {
         io::ErrorKind::NotFound => Code::NotFound,
         _ => Code::CannotRun,
-    };
-    let program = program.display();
-    Failure::new(code, format!("cannot run `{program}`: {error}"))
+    }
 }
 
 fn die_with_parent() {

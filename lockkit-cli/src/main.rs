@@ -5,7 +5,6 @@ compile_error!("the lockkit command needs a Unix system: its promise rests on pr
 
 mod args;
 mod attend;
-#[cfg(feature = "bench")]
 mod bench;
 mod clock;
 mod exec;
@@ -34,10 +33,6 @@ use crate::exit::{Code, Failure};
 
 fn main() -> ExitCode {
     exec::take_name();
-    #[cfg(feature = "bench")]
-    if let Some(code) = lockkit_benches::serve() {
-        return code;
-    }
     let mut arguments = std::env::args_os().skip(1);
     let outcome = match arguments.next() {
         Some(first) if first == shim::ARGUMENT => shim::run(arguments).map(|()| Code::Own(0)),
@@ -61,8 +56,7 @@ fn act(cli: &Cli) -> Result<Code, Failure> {
         Action::Break(args) => status::break_lock(args, &cli.store),
         Action::Schema(args) => upkeep::schema(args, &cli.store),
         Action::Purge(args) => upkeep::purge(args, &cli.store),
-        #[cfg(feature = "bench")]
-        Action::Bench(args) => bench::bench(args, &cli.store),
+        Action::Bench { arguments } => Err(bench::bench(arguments, &cli.store)),
         Action::Completions { shell } => pages::completions(*shell),
         Action::Man { command } => pages::man(command.as_deref()),
     }

@@ -137,7 +137,7 @@ pub(crate) fn cli(workspace: &Workspace) -> Result<Done> {
 
 /// Measures nothing: each table is written from the figures that its own measurement has left.
 pub(crate) fn tables(workspace: &Workspace) -> Result<()> {
-    let tables = ["--package", "lockkit-benches", "--example", "tables"];
+    let tables = ["--package", "lockkit-bench", "--example", "tables"];
     let cas = ["--package", "lockkit-examples", "--bin", "cas_table"];
     workspace.cargo("run").arg("--quiet").args(tables).run()?;
     let run = workspace.cargo("run").arg("--quiet").args(cas);

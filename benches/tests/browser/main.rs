@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use conformance_tests::foreign::missing;
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
-use lockkit_benches::report::Topic;
-use lockkit_benches::{Bench, Program, Report};
+use lockkit_bench::report::Topic;
+use lockkit_bench::{Bench, Program, Report};
 use serde_json::Value;
 
 use crate::driver::Browser;
 
 fn main() -> ExitCode {
-    lockkit_benches::serve().unwrap_or_else(|| TestSuite::main(1, tests))
+    lockkit_bench::serve().unwrap_or_else(|| TestSuite::main(1, tests))
 }
 
 fn tests() -> TestSuite {
@@ -29,7 +29,7 @@ fn tests() -> TestSuite {
 
 /// A real report, of a short while.
 async fn report(dir: &Path) -> Outcome<Report> {
-    let failure = |error: lockkit_benches::Failure| Failure::new(error.to_string());
+    let failure = |error: lockkit_bench::Failure| Failure::new(error.to_string());
     let file = format!("file:{}/locks", dir.display());
     let stores = [
         "memory:".to_owned(),

@@ -1,64 +1,62 @@
-//! `lockkit bench`, on the stores that need no server.
+//! `lockkit bench`: another program, which need not be installed.
 
-use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use crate::stage::Stage;
 
-const SHORT: [&str; 4] = ["--time", "1s", "--rounds", "2"];
+/// A copy of the command in a directory without `lockkit-bench`.
+fn installed(stage: &Stage) -> PathBuf {
+    let dir = stage.dir().join("bin");
+    fs::create_dir(&dir).unwrap();
+    let copy = dir.join("lockkit");
+    fs::copy(stage.lockkit().get_program(), &copy).unwrap();
+    copy
+}
 
-#[test]
-fn without_a_store_those_are_measured_that_need_no_server() {
-    let stage = Stage::new();
-    let page = stage.dir().join("report.html");
-    let html = format!("--html={}", page.display());
-    let arguments = [
-        &["bench", "--only", "solo,crowd", "--json", "-", &html],
-        &SHORT[..],
-    ];
-    let out = stage.call(&arguments.concat());
-    assert_eq!(out.status.code(), Some(0), "{out:?}");
-    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
-    let stores = report["stores"].as_array().unwrap();
-    let labels: Vec<_> = stores.iter().map(|store| store["label"].as_str()).collect();
-    assert_eq!(labels[..2], [Some("memory"), Some("file")]);
-    let topics = report["figures"].as_array().unwrap().iter();
-    let topics: std::collections::BTreeSet<_> = topics.map(|it| it["topic"].as_str()).collect();
-    assert_eq!(topics, [Some("crowd"), Some("solo")].into());
-    let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.starts_with("<!doctype html>") && page.contains("<svg"));
-    assert!(!page.contains("http"), "the page needs the network");
+/// Writes a `lockkit-bench` that prints its arguments and ends with 7.
+fn write_program(dir: &Path) {
+    fs::create_dir_all(dir).unwrap();
+    let path = dir.join("lockkit-bench");
+    fs::write(
+        &path,
+        "#!/bin/sh\nprintf '%s|' \"${0##*/}\" \"$@\"\nexit 7\n",
+    )
+    .unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Calls `lockkit bench` where programs are searched for in `path`.
+fn bench(stage: &Stage, lockkit: &Path, path: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(lockkit);
+    stage.lead(&mut command);
+    command.arg("bench").args(arguments).env("PATH", path);
+    command.output().unwrap()
 }
 
 #[test]
-fn a_store_has_the_name_that_it_was_given() {
+fn is_127_and_says_how_to_install_the_program_that_is_missing() {
     let stage = Stage::new();
-    let store = format!("mine=file:{}", stage.dir().join("locks").display());
-    let out = stage.call(&[&["bench", &store, "--only", "throughput"], &SHORT[..]].concat());
-    assert_eq!(out.status.code(), Some(0), "{out:?}");
-    let table = String::from_utf8(out.stdout).unwrap();
-    assert!(table.contains("mine: file:/"), "{table}");
-    assert!(table.contains("64 tasks, 64 names: cycles"), "{table}");
-    let left = std::fs::read_dir(stage.dir().join("locks")).unwrap();
-    assert_eq!(left.count(), 0, "files of the run are left");
-}
-
-#[test]
-fn a_store_that_is_not_there_is_not_available() {
-    let stage = Stage::new();
-    let out = stage.call(&["bench", "redis://me:s3cret@127.0.0.1:1/"]);
-    assert_eq!(out.status.code(), Some(69), "{out:?}");
+    let lockkit = installed(&stage);
+    let out = bench(&stage, &lockkit, "/nowhere", &["memory:"]);
+    assert_eq!(out.status.code(), Some(127), "{out:?}");
     let said = String::from_utf8(out.stderr).unwrap();
-    assert!(
-        said.contains("redis: ") && !said.contains("s3cret"),
-        "{said}"
-    );
+    assert!(said.contains("cargo install lockkit-bench"), "{said}");
 }
 
 #[test]
-fn a_part_that_does_not_exist_is_an_error_that_names_those_that_do() {
-    let stage = Stage::new();
-    let out = stage.call(&["bench", "--only", "sollo"]);
-    assert_eq!(out.status.code(), Some(64));
-    let said = String::from_utf8(out.stderr).unwrap();
-    assert!(said.contains("solo") && said.contains("recovery"), "{said}");
+fn passes_all_arguments_and_the_exit_code_on() {
+    for dir in ["bin", "other"] {
+        let stage = Stage::new();
+        let lockkit = installed(&stage);
+        write_program(&stage.dir().join(dir));
+        let path = format!("{}/other:/usr/bin:/bin", stage.dir().display());
+        let arguments = ["--help", "a=memory:", "--only", "solo", "-h", "--version"];
+        let out = bench(&stage, &lockkit, &path, &arguments);
+        assert_eq!(out.status.code(), Some(7), "{out:?}");
+        let said = String::from_utf8(out.stdout).unwrap();
+        assert_eq!(said, format!("lockkit-bench|{}|", arguments.join("|")));
+    }
 }

@@ -5,7 +5,6 @@
     reason = "tests fail by panicking, in what they share too"
 )]
 
-#[cfg(feature = "bench")]
 mod bench;
 mod contention;
 mod cron;

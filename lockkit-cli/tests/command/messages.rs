@@ -152,14 +152,3 @@ fn verbose_and_status_name_the_store() {
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["store"], url);
 }
-
-#[test]
-#[cfg(feature = "bench")]
-fn a_report_that_cannot_be_written_is_told_before_anything_is_measured() {
-    let stage = Stage::new();
-    let html = format!("{}/missing/report.html", stage.dir().display());
-    let store = format!("file:{}/locks", stage.dir().display());
-    let output = stage.call(&["bench", &store, "--html", &html]);
-    assert_eq!(output.status.code(), Some(71), "{output:?}");
-    assert!(!stage.dir().join("locks").exists());
-}

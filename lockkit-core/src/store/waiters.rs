@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use crate::contract::{Attempt, Grant, Ticket, Wake, Watch};
 use crate::contract::error::{BackendError, LossReason, Outcome};
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
+use crate::contract::{Attempt, Grant, Ticket, Wake, Watch};
 use crate::sync::lock;
 
 /// The tickets of a store object.
