@@ -34,11 +34,7 @@ pub use stores::file;
 pub use stores::memory;
 pub use time::clock;
 
-pub use client::builder::LockClientBuilder;
-pub use client::guard::Guard;
-pub use client::handle::LockClient;
-pub use client::lock::Lock;
-pub use client::owner::Owner;
+pub use client::{Guard, Lock, LockClient, LockClientBuilder, Owner};
 pub use contract::DistributedLock;
 pub use contract::capability::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};
 pub use contract::error::{BackendError, Error, LossReason, Outcome, Result};

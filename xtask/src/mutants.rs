@@ -10,11 +10,13 @@ use xshell::cmd;
 use crate::workspace::Workspace;
 
 /// The files of core that decide who holds a lock, and for how long.
-const FILES: [&str; 10] = [
+const FILES: [&str; 12] = [
     "client/hold",
     "client/hold/renewing",
     "client/hold/state",
-    "client/keeper",
+    "client/held",
+    "client/renewal",
+    "client/schedule",
     "time/lease",
     "client/wait",
     "client/guard",

@@ -1,114 +1,113 @@
-//! The first attempt of a local queue, which its first caller makes itself: a free lock costs no task.
+//! An acquire that waits. The first caller of a local queue sends the attempt itself, so that a free lock
+//! costs no task.
 
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use crate::client::attempt::{AttemptFuture, attempt};
+use crate::client::attempt::Attempting;
 use crate::client::guard::Guard;
-use crate::client::queue::{Key, Waiter, Wish};
-use crate::client::shared::Core;
-use crate::client::wait::{self, Progress};
+use crate::client::hold::{Hold, HoldOptions};
+use crate::client::queue::{Key, Waiter};
+use crate::client::shared::{Held, Shared};
+use crate::client::wait;
+use crate::contract::Attempt;
 use crate::contract::error::{BackendError, Error, Outcome, Result};
-use crate::contract::{Attempt, Ticket};
 use crate::mutants::Mutant;
 use crate::time::clock::Moment;
 
 /// A caller that waits for a lock.
-pub(crate) struct Caller {
-    pub(crate) core: Arc<Core>,
+pub(crate) struct Acquire {
+    pub(crate) shared: Arc<Shared>,
     pub(crate) key: Key,
-    pub(crate) wish: Wish,
+    pub(crate) options: HoldOptions,
     pub(crate) began: Instant,
     pub(crate) deadline: Option<Instant>,
 }
 
-impl Caller {
+impl Acquire {
     /// Waits for the lock, behind the other callers of this client.
-    pub(crate) async fn acquire(self) -> Result<Guard> {
+    pub(crate) async fn run(self) -> Result<Guard> {
         // A caller on another runtime may end or stand still at any moment: it only waits.
-        let attempts = self.core.runtime.is_current();
+        let attempts = self.shared.context.runtime.is_current();
         let mut place = None;
-        let first = self.core.table.enter(&self.key, attempts, || {
+        let first = self.shared.queues.enter(&self.key, attempts, || {
             let (waiter, behind) = self.waiter();
             place = Some(behind);
             waiter
         });
         let Some(place) = place else {
-            return self.open().await;
+            return self.attempt().await;
         };
         if first {
-            wait::start(&self.core, &self.key, None);
+            wait::start(&self.shared, &self.key, None);
         }
         self.wait(place).await
     }
 
     /// Attempts for the queue.
-    async fn open(self) -> Result<Guard> {
+    async fn attempt(self) -> Result<Guard> {
+        let shared = &self.shared;
+        let context = &shared.context;
         // Ends after a guard that is not handed out.
-        let attempting = self.core.reaper.attempting();
-        let ticket = self.core.ticket(&self.key, true);
-        let mut opening = Opening {
-            core: Arc::clone(&self.core),
+        let unfinished = context.attempts.begin();
+        let ticket = shared.ticket(&self.key, true);
+        let mut first = FirstAttempt {
+            shared: Arc::clone(shared),
             key: self.key.clone(),
-            sent: self.core.clock.now(),
-            attempt: Some(attempt(&self.core, &ticket)),
-            ticket,
+            attempt: Some(Attempting::new(context, ticket.clone())),
         };
-        let answer = opening.answer().await;
-        let (ticket, sent) = (opening.ticket.clone(), opening.sent);
-        drop(opening);
-        match answer {
-            Ok(Attempt::Granted(grant))
-                if self.core.believes(&grant, self.core.since(&grant, sent)) =>
-            {
-                let since = self.core.since(&grant, sent);
-                let others = self.core.table.first_got_it(&self.key);
-                let guard = Guard::begin(&self.core, ticket, grant, since, self.wish, None);
-                if others {
-                    wait::start(&self.core, &self.key, None);
-                }
-                if self.core.is_closing() {
-                    return Err(Error::Shutdown);
-                }
-                Ok(guard)
+        let (sent, answer) = first.answer().await;
+        drop(first);
+        if let Ok(Attempt::Granted(grant)) = answer
+            && let Some(since) = context.since(&grant, sent)
+        {
+            let held = Held::begin(shared, ticket, grant, since, self.options, None);
+            let guard = Guard::new(held);
+            self.serve_others();
+            if shared.is_closing() {
+                return Err(Error::Shutdown);
             }
-            Err(error) if error.outcome() == Outcome::Rejected => {
-                // Others who came meanwhile find out for themselves.
-                if self.core.table.close_if_idle(&self.key).is_err() {
-                    wait::start(&self.core, &self.key, None);
-                }
-                Err(Error::Backend(error))
-            }
-            answer => {
-                drop(attempting);
-                let (waiter, place) = self.waiter();
-                self.core.table.first_must_wait(&self.key, waiter);
-                let attempt: AttemptFuture = Box::pin(async { answer });
-                let progress = Progress {
-                    ticket,
-                    sent,
-                    attempt,
-                };
-                wait::start(&self.core, &self.key, Some(progress));
-                self.wait(place).await
-            }
+            return Ok(guard);
+        }
+        if let Err(error) = &answer
+            && error.outcome() == Outcome::Rejected
+        {
+            self.serve_others();
+            return Err(error.clone().into());
+        }
+        drop(unfinished);
+        let (waiter, place) = self.waiter();
+        shared.queues.first_waits(&self.key, waiter);
+        let attempt = Attempting {
+            ticket,
+            sent,
+            answer: Box::pin(async { answer }),
+        };
+        wait::start(shared, &self.key, Some(attempt));
+        self.wait(place).await
+    }
+
+    /// Callers that came meanwhile find out for themselves.
+    fn serve_others(&self) {
+        if self.shared.queues.close_if_idle(&self.key).is_err() {
+            wait::start(&self.shared, &self.key, None);
         }
     }
 
     fn waiter(&self) -> (Waiter, Place) {
         let (reply, receiver) = oneshot::channel();
-        let id = self.core.next_id();
+        let id = self.shared.next_id();
         let waiter = Waiter {
             id,
             joined: self.began,
             deadline: self.deadline,
-            wish: self.wish,
+            options: self.options,
             reply,
         };
         let place = Place {
-            core: Arc::clone(&self.core),
+            shared: Arc::clone(&self.shared),
             key: self.key.clone(),
             id,
             receiver,
@@ -116,22 +115,23 @@ impl Caller {
         (waiter, place)
     }
 
-    /// Waits for the driver's answer. It keeps the deadline; what is counted here is that of a
-    /// client whose runtime stands still.
-    async fn wait(self, mut place: Place) -> Result<Guard> {
-        let limit = self.core.timeout;
-        let end = self.deadline.and_then(|end| end.checked_add(limit));
-        tokio::select! {
+    /// Waits for the answer of the task that serves the queue, which keeps the deadline. What is counted
+    /// here is for a client whose runtime stands still.
+    async fn wait(&self, mut place: Place) -> Result<Guard> {
+        let context = &self.shared.context;
+        let end = self
+            .deadline
+            .and_then(|end| end.checked_add(context.timeout));
+        let hold = tokio::select! {
             biased;
-            answer = &mut place.receiver => answer.unwrap_or(Err(Error::Shutdown)),
+            answer = &mut place.receiver => answer.unwrap_or(Err(Error::Shutdown))?,
             () = until(end) => {
-                place.receiver.close();
                 // It may have come in this very moment.
-                place.receiver.try_recv().unwrap_or_else(|_| {
-                    Err(BackendError::timeout(self.core.store.backend(), "attempt", limit).into())
-                })
+                let no_answer = context.timed_out("attempt", context.timeout);
+                place.close().unwrap_or(Err(no_answer.into()))?
             }
-        }
+        };
+        Ok(place.guard(hold))
     }
 }
 
@@ -145,34 +145,47 @@ pub(crate) async fn until(deadline: Option<Instant>) {
 
 /// A place in a local queue; dropping it gives the place up. INV-7.
 struct Place {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     key: Key,
     id: u64,
-    receiver: oneshot::Receiver<Result<Guard>>,
+    receiver: oneshot::Receiver<Result<Arc<Hold>>>,
+}
+
+impl Place {
+    /// Refuses an answer from now on; returns the one that came before.
+    fn close(&mut self) -> Option<Result<Arc<Hold>>> {
+        self.receiver.close();
+        self.receiver.try_recv().ok()
+    }
+
+    fn guard(&self, hold: Arc<Hold>) -> Guard {
+        let shared = Arc::clone(&self.shared);
+        Guard::new(Held { shared, hold })
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.core
-            .table
-            .leave(&self.key, self.id, || self.core.reaper.outstanding());
+        self.shared.queues.leave(&self.key, self.id);
+        if let Some(Ok(hold)) = self.close() {
+            // Dropped at once, it releases.
+            drop(self.guard(hold));
+        }
     }
 }
 
-/// An attempt in flight for a local queue; dropping it hands the attempt to a driver, because the
-/// ticket belongs to the queue and not to its first caller.
-struct Opening {
-    core: Arc<Core>,
+/// An attempt in flight for a local queue. Dropping it starts the task that serves the queue, because
+/// the ticket belongs to the queue and not to its first caller.
+struct FirstAttempt {
+    shared: Arc<Shared>,
     key: Key,
-    ticket: Ticket,
-    sent: Moment,
-    attempt: Option<AttemptFuture>,
+    attempt: Option<Attempting>,
 }
 
-impl Opening {
-    async fn answer(&mut self) -> Result<Attempt, BackendError> {
+impl FirstAttempt {
+    async fn answer(&mut self) -> (Moment, Result<Attempt, BackendError>) {
         let answer = match &mut self.attempt {
-            Some(attempt) => attempt.await,
+            Some(attempt) => (attempt.sent, (&mut attempt.answer).await),
             None => std::future::pending().await,
         };
         self.attempt = None;
@@ -180,23 +193,15 @@ impl Opening {
     }
 }
 
-impl Drop for Opening {
+impl Drop for FirstAttempt {
     fn drop(&mut self) {
         let Some(attempt) = self.attempt.take() else {
             return;
         };
-        if self.core.broken.is(Mutant::CancelLeavesTicket) {
-            self.core.table.abandon(&self.key);
-            return;
+        if self.shared.context.broken.is(Mutant::CancelLeavesTicket) {
+            return self.shared.queues.abandon(&self.key);
         }
-        self.core
-            .table
-            .first_left(&self.key, self.core.reaper.outstanding());
-        let progress = Progress {
-            ticket: self.ticket.clone(),
-            sent: self.sent,
-            attempt,
-        };
-        wait::start(&self.core, &self.key, Some(progress));
+        self.shared.queues.first_left(&self.key);
+        wait::start(&self.shared, &self.key, Some(attempt));
     }
 }

@@ -1,24 +1,32 @@
-//! One request for a lock, on its own feet.
+//! One request for a lock. It owns what it needs, so that it can go on after its caller has gone.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::time::timeout;
-
-use crate::client::shared::Core;
+use crate::client::context::Context;
 use crate::contract::error::BackendError;
 use crate::contract::{Attempt, Ticket};
+use crate::time::clock::Moment;
 
-/// An attempt in flight. It owns what it needs, so that it can be finished after its caller has gone.
-pub(crate) type AttemptFuture = Pin<Box<dyn Future<Output = Result<Attempt, BackendError>> + Send>>;
+/// An attempt in flight.
+pub(crate) struct Attempting {
+    pub(crate) ticket: Ticket,
+    /// When it was written.
+    pub(crate) sent: Moment,
+    pub(crate) answer: Pin<Box<dyn Future<Output = Result<Attempt, BackendError>> + Send>>,
+}
 
-/// Sends an attempt when it is polled first; never takes longer than one request may.
-pub(crate) fn attempt(core: &Arc<Core>, ticket: &Ticket) -> AttemptFuture {
-    let (store, limit, ticket) = (Arc::clone(&core.store), core.timeout, ticket.clone());
-    Box::pin(async move {
-        match timeout(limit, store.attempt(&ticket)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(BackendError::timeout(store.backend(), "attempt", limit)),
+impl Attempting {
+    /// Sends an attempt when its answer is polled first, which is bounded as one request is.
+    pub(crate) fn new(context: &Arc<Context>, ticket: Ticket) -> Self {
+        let (context, request) = (Arc::clone(context), ticket.clone());
+        Self {
+            ticket,
+            sent: context.clock.now(),
+            answer: Box::pin(async move {
+                let attempt = context.store.attempt(&request);
+                context.bounded("attempt", attempt).await
+            }),
         }
-    })
+    }
 }

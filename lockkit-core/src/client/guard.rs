@@ -6,17 +6,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::client::hold::{Hold, Last};
-use crate::client::queue::Wish;
-use crate::client::release::Releasing;
-use crate::client::shared::Core;
-use crate::contract::error::{BackendError, Error, LossReason, Result};
+use crate::client::release::release;
+use crate::client::shared::Held;
+use crate::contract::error::{Error, LossReason, Result};
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::token::FencingToken;
-use crate::contract::{DistributedLock, Grant, Ticket, Watch};
+use crate::contract::{DistributedLock, Ticket};
 use crate::mutants::Mutant;
-use crate::time::clock::Moment;
 use crate::time::lease::Lease;
 
 /// Holds a lock. The hold ends with the last guard of it, or when it is lost.
@@ -31,35 +28,18 @@ use crate::time::lease::Lease;
 #[must_use = "a guard that is not kept releases its lock at once"]
 pub struct Guard {
     /// `None` once it was consumed.
-    hold: Option<Arc<Hold>>,
+    held: Option<Held>,
 }
 
 impl Guard {
-    /// Begins a hold. There is no await between a grant and this. INV-7.
-    pub(crate) fn begin(
-        core: &Arc<Core>,
-        ticket: Ticket,
-        grant: Grant,
-        since: Moment,
-        wish: Wish,
-        watch: Option<Box<dyn Watch>>,
-    ) -> Self {
-        Self {
-            hold: Some(Hold::new(core, ticket, grant, since, wish, watch)),
-        }
+    /// The guard that was counted for this caller.
+    pub(crate) const fn new(held: Held) -> Self {
+        Self { held: Some(held) }
     }
 
-    /// Another guard of a hold that stands.
-    pub(crate) fn again(hold: &Arc<Hold>) -> Result<Self> {
-        hold.add_guard()?;
-        Ok(Self {
-            hold: Some(Arc::clone(hold)),
-        })
-    }
-
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        match &self.hold {
-            Some(hold) => hold,
+    pub(crate) fn held(&self) -> &Held {
+        match &self.held {
+            Some(held) => held,
             // Only methods that take the guard by value leave `None` behind.
             None => unreachable_consumed(),
         }
@@ -68,37 +48,37 @@ impl Guard {
     /// The lock's name.
     #[must_use]
     pub fn name(&self) -> &LockName {
-        &self.hold().ticket.name
+        &self.held().hold.ticket.name
     }
 
     /// The fencing token, the same for all guards of this hold.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.hold().token
+        self.held().hold.token
     }
 
     /// The identity of this hold in the store.
     #[must_use]
     pub fn holder(&self) -> HolderId {
-        self.hold().ticket.holder
+        self.held().hold.ticket.holder
     }
 
     /// The ticket that was granted, for guarded writes inside the store.
     #[must_use]
     pub fn ticket(&self) -> &Ticket {
-        &self.hold().ticket
+        &self.held().hold.ticket
     }
 
     /// How many guards this hold has.
     #[must_use]
     pub fn guard_count(&self) -> u32 {
-        self.hold().guards()
+        self.held().hold.guards()
     }
 
     /// How long the hold surely stands if it is not renewed; zero if it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold().remaining()
+        self.held().remaining()
     }
 
     /// Says whether the lock is still held, by the clock and without a round trip.
@@ -106,7 +86,7 @@ impl Guard {
     /// # Errors
     /// - [`Error::Lost`] if the lease has ended or the store has said that the hold is gone.
     pub fn check(&self) -> Result<()> {
-        self.hold().check()
+        self.held().check()
     }
 
     /// Waits until the lock is lost; for ever if it is released: select it against the work, or end a
@@ -120,7 +100,7 @@ impl Guard {
     /// Cancel safe. The future borrows nothing and may outlive the guard; once the lock is released it
     /// keeps nothing of the client.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + use<> {
-        Arc::clone(self.hold()).lost()
+        self.held().clone().lost()
     }
 
     /// Runs `work` and drops it at its next await if the lock is lost.
@@ -160,7 +140,8 @@ impl Guard {
     /// # Cost
     /// No round trip.
     pub fn reenter(&self) -> Result<Self> {
-        Self::again(self.hold())
+        self.held().add_guard()?;
+        Ok(Self::new(self.held().clone()))
     }
 
     /// Prolongs a fixed lease, so that it ends `ttl` from now, but never sooner than before.
@@ -180,26 +161,24 @@ impl Guard {
     /// # Cost
     /// One round trip; none if the lease lasts that long anyway.
     pub async fn extend(&self, ttl: Duration) -> Result<()> {
-        let hold = self.hold();
-        let core = &hold.core;
-        core.can_lease(Lease::fixed(ttl))?;
-        let Some((ticket, sent)) = hold.promise(ttl)? else {
+        let held = self.held();
+        let context = &held.shared.context;
+        context.check_lease(Lease::fixed(ttl))?;
+        let Some((ticket, sent)) = held.promise(ttl)? else {
             return Ok(());
         };
-        let (asked, limit) = (ticket.ttl, core.timeout);
+        let (asked, no_answer) = (ticket.ttl, context.timed_out("renew", context.timeout));
         let renew = move |store: Arc<dyn DistributedLock>| async move {
-            let answer = store.renew(&[ticket]).await.pop();
-            answer.unwrap_or_else(|| Err(BackendError::timeout(store.backend(), "renew", limit)))
+            store.renew(&[ticket]).await.pop().unwrap_or(Err(no_answer))
         };
-        match core.request("renew", renew).await {
-            Ok(renewal) => hold.answered(sent, asked, Ok(renewal)),
-            Err(Error::Backend(error)) => {
-                hold.answered(sent, asked, Err(error.clone()));
-                return Err(error.into());
-            }
+        let answer = match context.request("renew", renew).await {
+            Ok(renewal) => Ok(renewal),
+            Err(Error::Backend(error)) => Err(error),
             Err(error) => return Err(error),
-        }
-        hold.check()
+        };
+        held.answered(sent, asked, answer.clone());
+        answer?;
+        held.check()
     }
 
     /// Releases the lock and tells whether it was held until then.
@@ -219,14 +198,14 @@ impl Guard {
     /// # Cost
     /// One round trip for the last guard, none for the others.
     pub async fn release(mut self) -> Result<()> {
-        let Some(hold) = self.hold.take() else {
+        let Some(held) = self.held.take() else {
             return Ok(());
         };
-        match hold.drop_guard() {
-            Ok(Last::No) => Ok(()),
-            Ok(Last::Release(until)) => Releasing::begin(&hold, until).finish(&hold).await,
+        match held.drop_guard() {
+            Ok(None) => Ok(()),
+            Ok(Some(until)) => release(&held, until).await,
             Err(lost) => {
-                hold.release_if_kept();
+                held.release_if_kept();
                 Err(lost)
             }
         }
@@ -237,10 +216,10 @@ impl Guard {
     /// Nobody renews it once the other guards of the hold are gone. Where the lease is a session's,
     /// the client releases the lock at the time at which a lease of its own would have ended.
     pub fn leak(mut self) {
-        if let Some(hold) = self.hold.take() {
-            hold.leak();
+        if let Some(held) = self.held.take() {
+            held.hold.leak();
             // A hold that was lost has nothing to leak.
-            let _ = hold.drop_guard();
+            let _ = held.drop_guard();
         }
     }
 }
@@ -248,22 +227,33 @@ impl Guard {
 impl Drop for Guard {
     /// Hands the ticket of the last guard to the reaper. Never blocks or panics. INV-8.
     fn drop(&mut self) {
-        let Some(hold) = self.hold.take() else { return };
-        match hold.drop_guard() {
-            Ok(Last::Release(_)) if hold.core.broken.is(Mutant::DropSpawns) => {
-                hold.core.release_by_spawning(&hold.ticket)
+        let Some(held) = self.held.take() else { return };
+        match held.drop_guard() {
+            Ok(Some(_)) if held.shared.context.broken.is(Mutant::DropSpawns) => {
+                release_by_spawning(&held)
             }
-            Ok(Last::Release(_)) => hold.core.release_later(hold.to_release()),
-            Ok(Last::No) => {}
-            Err(_) => hold.release_if_kept(),
+            Ok(Some(_)) => held.release_later(),
+            Ok(None) => {}
+            Err(_) => held.release_if_kept(),
         }
     }
+}
+
+/// What a guard must never do when it is dropped; the suite's mutant does it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the mistake that the suite must catch"
+)]
+fn release_by_spawning(held: &Held) {
+    let store = Arc::clone(&held.shared.context.store);
+    let ticket = held.hold.ticket.clone();
+    drop(tokio::spawn(async move { store.release(&ticket).await }));
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Guard");
-        if let Some(hold) = &self.hold {
+        if let Some(Held { hold, .. }) = &self.held {
             debug
                 .field("name", &hold.ticket.name)
                 .field("token", &hold.token)

@@ -1,19 +1,36 @@
-//! The client of one store: it owns the keeper, the reaper and the tables of what is held.
+//! The client of one store, and how it is made.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fastrand::Rng;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::client::builder::LockClientBuilder;
+use crate::client::context::Context;
+use crate::client::hold::HoldOptions;
 use crate::client::lock::Lock;
+use crate::client::outstanding::Pending;
 use crate::client::owner::Owner;
-use crate::client::shared::Core;
-use crate::contract::error::{BackendError, LossReason, Result};
+use crate::client::reaper::IN_FLIGHT as RELEASES_IN_FLIGHT;
+use crate::client::renewal::{self, PARTS_IN_FLIGHT, stop};
+use crate::client::runtime::Runtime;
+use crate::client::shared::Shared;
+use crate::contract::capability::Capabilities;
+use crate::contract::error::{Error, LossReason, Result};
 use crate::contract::holder::ClientId;
 use crate::contract::name::LockName;
 use crate::contract::{DistributedLock, LockState};
+use crate::mutants::Broken;
+#[cfg(feature = "mutants")]
+use crate::mutants::Mutant;
+use crate::time::clock::{BootClock, Clock};
+use crate::time::lease::Lease;
+
+/// What is longer is cut to this, so that no sum of times overflows: thirty years.
+const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// The client of one store. Cheap to clone; all clones share one keeper and one reaper.
 ///
@@ -37,14 +54,14 @@ use crate::contract::{DistributedLock, LockState};
 /// ```
 #[derive(Clone)]
 pub struct LockClient {
-    pub(crate) core: Arc<Core>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl LockClient {
     /// Makes a client with the default options of [`LockClientBuilder`].
     ///
     /// # Errors
-    /// - [`Error::NoRuntime`](crate::Error::NoRuntime) if it is called outside a Tokio runtime.
+    /// - [`Error::NoRuntime`] if it is called outside a Tokio runtime.
     pub fn new(store: impl DistributedLock) -> Result<Self> {
         Self::builder(store).build()
     }
@@ -62,51 +79,47 @@ impl LockClient {
     /// The lock called `name`: a text, or a [`LockName`]. Nothing is sent.
     ///
     /// # Errors
-    /// - [`Error::InvalidName`](crate::Error::InvalidName) if the text cannot name a lock.
+    /// - [`Error::InvalidName`] if the text cannot name a lock.
     pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock> {
         let name = LockName::new(name.as_ref())?;
-        Ok(Lock::new(
-            Arc::clone(&self.core),
-            name,
-            self.core.lease,
-            self.core.max_hold,
-        ))
+        Ok(Lock::new(&self.shared, name))
     }
 
     /// Makes an owner, who can re-enter what it holds.
     #[must_use]
     pub fn owner(&self) -> Owner {
         Owner {
-            client: self.core.id,
-            id: self.core.next_id(),
+            client: self.shared.context.id,
+            id: self.shared.next_id(),
         }
     }
 
     /// The identity of this client in the store.
     #[must_use]
     pub fn id(&self) -> ClientId {
-        self.core.id
+        self.shared.context.id
     }
 
     /// The store, with its decorators.
     #[must_use]
     pub fn backend(&self) -> &Arc<dyn DistributedLock> {
-        &self.core.store
+        &self.shared.context.store
     }
 
     /// The innermost store, if it is an `S`: the way to what only that store can do.
     #[must_use]
     pub fn store<S: DistributedLock>(&self) -> Option<&S> {
-        self.core.store.as_any().downcast_ref()
+        self.shared.context.store.as_any().downcast_ref()
     }
 
     /// Lists the locks whose names begin with `prefix` and that somebody holds or waits for.
     ///
     /// # Errors
-    /// - [`Error::Backend`](crate::Error::Backend) if the store did not answer.
+    /// - [`Error::Backend`] if the store did not answer.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         let prefix = prefix.to_owned();
-        self.core
+        let context = &self.shared.context;
+        context
             .request("list", |store| async move { store.list(&prefix).await })
             .await
     }
@@ -117,7 +130,7 @@ impl LockClient {
     /// a [shortest hold time](crate::Lock::with_min_hold) is finished when its lease lasts until then;
     /// where the lock ends with its session or its process, when that time has passed.
     pub async fn drain(&self) {
-        self.core.reaper.idle().await;
+        self.shared.context.pending.none().await;
     }
 
     /// Closes the client: refuses new acquires and fails those that wait; after `grace` ends what is
@@ -125,31 +138,174 @@ impl LockClient {
     /// for what [`drain`](Self::drain) waits for, too, but not for holds that were leaked.
     ///
     /// # Errors
-    /// - [`Error::Backend`](crate::Error::Backend) if releases were not answered within one request timeout. Their leases
+    /// - [`Error::Backend`] if releases were not answered within one request timeout. Their leases
     ///   end them.
     ///
     /// # Cancel safety
     /// The client stays closed; call it again to finish.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
-        let core = &self.core;
-        core.close();
+        let (shared, context) = (&self.shared, &self.shared.context);
+        shared.close();
         // What is still held after the grace is lost now.
         let finished = async {
-            core.table.nothing_held().await;
-            core.reaper.idle().await;
+            shared.queues.nothing_held().await;
+            context.pending.none().await;
         };
         let _ = timeout(grace, finished).await;
-        core.keeper.stop(LossReason::Shutdown);
-        timeout(core.timeout, core.reaper.settled())
-            .await
-            .map_err(|_| {
-                BackendError::timeout(core.store.backend(), "release", core.timeout).into()
-            })
+        stop(&shared.schedule, LossReason::Shutdown);
+        // Attempts first: what they bring is pending then.
+        let settled = async {
+            context.attempts.none().await;
+            context.pending.none().await;
+            Ok(())
+        };
+        Ok(context.bounded("release", settled).await?)
     }
 }
 
 impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.core.fmt(f)
+        self.shared.fmt(f)
     }
+}
+
+/// Options of a [`LockClient`].
+#[derive(Debug)]
+#[must_use]
+pub struct LockClientBuilder {
+    store: Arc<dyn DistributedLock>,
+    lease: Option<Lease>,
+    max_hold: Option<Duration>,
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
+    outage: Duration,
+    runtime: Option<Handle>,
+    seed: Option<u64>,
+    broken: Broken,
+}
+
+impl LockClientBuilder {
+    pub(crate) fn new(store: Arc<dyn DistributedLock>) -> Self {
+        Self {
+            store,
+            lease: None,
+            max_hold: None,
+            clock: Arc::new(BootClock),
+            timeout: Duration::from_secs(2),
+            outage: Duration::from_secs(30),
+            runtime: None,
+            seed: None,
+            broken: Broken::default(),
+        }
+    }
+
+    /// The lease of locks that set none. By default renewed, 30 seconds, or the nearest that the
+    /// store can do.
+    pub const fn lease(mut self, lease: Lease) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// The longest hold time of locks that set none. By default there is none.
+    pub const fn max_hold(mut self, limit: Duration) -> Self {
+        self.max_hold = Some(limit);
+        self
+    }
+
+    /// The clock of deadlines. By default [`BootClock`].
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The longest that one request to the store may take. By default 2 seconds; not zero.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// After how long a failing store is given up by an acquire without a limit. By default 30 seconds.
+    pub const fn outage(mut self, outage: Duration) -> Self {
+        self.outage = outage;
+        self
+    }
+
+    /// The runtime for the client's tasks. By default the one that [`build`](Self::build) is called in.
+    pub fn runtime(mut self, handle: Handle) -> Self {
+        self.runtime = Some(handle);
+        self
+    }
+
+    /// Makes all random pauses follow from `seed`, for tests that must repeat.
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Breaks a promise, to test the conformance suite.
+    #[cfg(feature = "mutants")]
+    pub const fn mutant(mut self, mutant: Mutant) -> Self {
+        self.broken.promise = Some(mutant);
+        self
+    }
+
+    /// Makes the client and starts its tasks.
+    ///
+    /// # Errors
+    /// - [`Error::NoRuntime`] if there is no runtime, or its time is not enabled.
+    /// - [`Error::Unsupported`] if the store cannot honour the lease.
+    /// - [`Error::InvalidOption`] if the request timeout is zero.
+    pub fn build(self) -> Result<LockClient> {
+        let handle = match self.runtime {
+            Some(handle) => handle,
+            None => Handle::try_current().map_err(|_| Error::NoRuntime)?,
+        };
+        if !has_time(&handle) {
+            return Err(Error::NoRuntime);
+        }
+        if self.timeout.is_zero() {
+            let what = "a request timeout of zero: no store could answer in time".into();
+            return Err(Error::InvalidOption { what });
+        }
+        let capabilities = self.store.capabilities();
+        let options = HoldOptions {
+            lease: self.lease.unwrap_or_else(|| nearest(&capabilities)),
+            max_hold: self.max_hold.filter(|limit| !limit.is_zero()),
+            min_hold: None,
+            owner: None,
+        };
+        let context = Context {
+            store: self.store,
+            capabilities,
+            clock: self.clock,
+            runtime: Runtime::new(handle),
+            id: ClientId::random(),
+            timeout: self.timeout.min(LONGEST),
+            outage: self.outage.min(LONGEST),
+            random: Mutex::new(self.seed.map_or_else(Rng::new, Rng::with_seed)),
+            pending: Pending::default(),
+            attempts: Pending::default(),
+            releases: Semaphore::new(RELEASES_IN_FLIGHT),
+            renewals: Semaphore::new(PARTS_IN_FLIGHT),
+            broken: self.broken,
+        };
+        context.check_lease(options.lease)?;
+        let shared = Arc::new(Shared::new(context, options));
+        let (schedule, context) = (Arc::clone(&shared.schedule), &shared.context);
+        let keeper = renewal::run(schedule, Arc::clone(&context.clock));
+        drop(context.runtime.spawn(keeper));
+        Ok(LockClient { shared })
+    }
+}
+
+/// Whether timers work in a runtime. Tokio gives no other way to ask.
+fn has_time(runtime: &Handle) -> bool {
+    let _entered = runtime.enter();
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
+}
+
+/// The default lease, or the nearest that the store can do.
+fn nearest(capabilities: &Capabilities) -> Lease {
+    let ttl = Lease::default().ttl();
+    Lease::renewed(ttl.clamp(capabilities.min_ttl, capabilities.max_ttl))
 }

@@ -1,98 +1,124 @@
-//! One hold, from its grant to its end: the only place that decides whether it still stands.
+//! One hold, from its grant to its end: the only place that decides whether the lock is still held.
+//!
+//! A hold changes nothing but itself. It returns what follows, and `held.rs` carries that out.
 
 mod renewing;
 mod state;
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
 
-use self::state::{Ending, Phase, State, Watching};
-use crate::client::queue::Wish;
-use crate::client::shared::Core;
+use self::state::{State, Watching};
+use crate::client::context::Context;
 use crate::contract::capability::TtlOf;
-use crate::contract::error::{Error, LossReason, Result};
+use crate::contract::error::{Error, LossReason};
 use crate::contract::token::FencingToken;
 use crate::contract::{Grant, Ticket, Watch};
 use crate::mutants::Mutant;
 use crate::sync::lock;
 use crate::time::clock::Moment;
-use crate::time::lease::{first_renewal_due, lease_for, renewal_due, window};
+use crate::time::lease::{Lease, first_renewal_due, lease_for, renewal_due, window};
+
+pub(crate) use self::state::{Ending, Phase};
 
 /// How old a hold is before its loss is watched for; most holds end sooner.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
-/// The longest time between two looks at the clock, of the keeper and of `lost()`: after a suspend it is
-/// read within this time. INV-1.
+/// The longest time between two readings of the clock, by the renewal task and by `lost()`: they notice
+/// a suspend within this time. INV-1.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// What a caller wants of the hold that it will get.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldOptions {
+    pub(crate) lease: Lease,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) owner: Option<u64>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) core: Arc<Core>,
+    context: Arc<Context>,
     pub(crate) ticket: Ticket,
     pub(crate) token: FencingToken,
-    owner: Option<u64>,
+    pub(crate) owner: Option<u64>,
     state: Mutex<State>,
-    ended: Notify,
-    /// The key under which the keeper has it; belongs to the keeper.
-    pub(crate) due: AtomicU64,
+    /// Notified when the hold ends for those who had its guards.
+    pub(crate) ended: Notify,
     /// Whether a batch with this hold ran into its time limit: it is renewed alone until it succeeds.
     pub(crate) suspect: AtomicBool,
 }
 
-/// What the keeper has to do for a hold.
+/// What follows from a change of a hold.
+pub(crate) enum Next {
+    Nothing,
+    /// Something is due at this moment.
+    At(Moment),
+    /// The hold has ended.
+    End(Ending),
+}
+
+/// What is due for a hold.
 pub(crate) enum Due {
-    /// Nothing any more.
-    Ended,
-    /// Nothing before this moment.
-    Later(Moment),
-    /// Renew it, with this ticket; its deadline is looked at independently.
+    /// No request.
+    Next(Next),
+    /// Renew it, with this ticket. Its deadline is watched meanwhile.
     Renew(Ticket, Moment),
     /// Watch for its loss, with the watch that its waiting left.
     Watch(Option<Box<dyn Watch>>, Moment),
 }
 
-/// What a guard's end means for the hold.
-pub(crate) enum Last {
-    /// Something else keeps the hold: another guard, a leak, its shortest hold time.
-    No,
-    /// The hold ends here and its ticket is to be released; until this moment it was believed in.
-    Release(Moment),
+/// What the end of a guard means for the hold.
+pub(crate) enum GuardEnd {
+    /// Another guard keeps the hold.
+    Shared,
+    /// The last guard has gone, and the client keeps the lock for some time more.
+    Kept(Moment),
+    /// The hold ends here and its ticket is to be released; the client believed in it until this moment.
+    Release(Ending, Moment),
+}
+
+/// An error; with what follows, if the hold was found lost just now.
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    pub(crate) ending: Option<Ending>,
 }
 
 impl Hold {
-    /// A hold that `grant` gives, on a lease that was set at `since`. Its first guard is counted.
+    /// A hold that `grant` gives, on a lease that was set at `since`, and its first event. Its first
+    /// guard is counted.
     pub(crate) fn new(
-        core: &Arc<Core>,
+        context: &Arc<Context>,
         ticket: Ticket,
         grant: Grant,
         since: Moment,
-        wish: Wish,
+        options: HoldOptions,
         watch: Option<Box<dyn Watch>>,
-    ) -> Arc<Self> {
-        let now = core.clock.now();
-        let per_hold = core.capabilities.ttl_of == TtlOf::PerHold;
+    ) -> (Self, Moment) {
+        let now = context.clock.now();
+        let per_hold = context.capabilities.ttl_of == TtlOf::PerHold;
         // A grant that was pushed has a short lease, which the first renewal makes a full one.
         let short = per_hold && grant.ttl < ticket.ttl;
         let from = if per_hold && !short { since } else { now };
+        let watches = context.capabilities.tells_loss && !context.broken.is(Mutant::LossNotWatched);
         let mut state = State {
             phase: Phase::Held,
-            lease: wish.lease,
+            lease: options.lease,
             guards: 1,
             leaked: false,
             deadline: since + window(grant.ttl),
-            promised: from + window(wish.lease.ttl()),
-            cap: wish.max_hold.map(|limit| now + limit),
-            least: wish.min_hold.map(|least| now + least),
+            promised: from + window(options.lease.ttl()),
+            cap: options.max_hold.map(|limit| now + limit),
+            least: options.min_hold.map(|least| now + least),
             kept: None,
             unfinished: None,
             next_renewal: None,
             failure: None,
-            watching: if core.capabilities.tells_loss && !core.broken.is(Mutant::LossNotWatched) {
+            watching: if watches {
                 Watching::From(now + WATCH_AFTER, watch)
             } else {
                 Watching::No
@@ -102,57 +128,50 @@ impl Hold {
             state.next_renewal = Some(if short {
                 first_renewal_due(since, grant.ttl, now)
             } else {
-                renewal_due(since, grant.ttl, core.jitter()).max(now)
+                renewal_due(since, grant.ttl, context.jitter()).max(now)
             });
         }
         let event = state.next_event();
-        let hold = Arc::new(Self {
-            core: Arc::clone(core),
+        let hold = Self {
+            context: Arc::clone(context),
             token: grant.token,
-            owner: wish.owner,
+            owner: options.owner,
             state: Mutex::new(state),
             ended: Notify::new(),
-            due: AtomicU64::new(0),
             suspect: AtomicBool::new(false),
             ticket,
-        });
-        core.keeper.put(&hold, event);
-        hold
-    }
-
-    /// Whether the hold stands, by the clock and not by a flag: a process that was stopped learns
-    /// of its loss before its timers do.
-    pub(crate) fn check(self: &Arc<Self>) -> Result<()> {
-        self.standing(lock(&self.state)).map(drop)
-    }
-
-    /// How long it stands from now on without another renewal; zero if it is lost.
-    pub(crate) fn remaining(self: &Arc<Self>) -> Duration {
-        let state = self.standing(lock(&self.state));
-        state.map_or(Duration::ZERO, |(state, now)| state.limit().0.since(now))
-    }
-
-    /// The state of a hold that stands, and the present moment; ends one that does not.
-    fn standing<'a>(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'a, State>,
-    ) -> Result<(MutexGuard<'a, State>, Moment)> {
-        let now = self.core.clock.now();
-        let reason = match state.phase {
-            Phase::Held => {
-                let (limit, reason) = state.limit();
-                if now < limit || self.core.broken.is(Mutant::CheckByFlag) {
-                    return Ok((state, now));
-                }
-                reason
-            }
-            phase => return Err(self.lost_error(phase.reason(), &state)),
         };
-        let error = self.lost_error(reason, &state);
-        let ending = state.end(Phase::Lost(reason));
-        drop(state);
-        self.settle(ending);
-        Err(error)
+        (hold, event)
+    }
+
+    /// Whether the lock is held, by the clock and not by a flag: a process that was stopped learns
+    /// of its loss before its timers do.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.held(lock(&self.state)).map(drop)
+    }
+
+    /// How long the hold lasts from now on without another renewal.
+    pub(crate) fn remaining(&self) -> Result<Duration, Failure> {
+        let (state, now) = self.held(lock(&self.state))?;
+        Ok(state.limit().0.since(now))
+    }
+
+    /// The state of a hold that has not ended, and the present moment; ends one whose time is over.
+    fn held<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Result<(MutexGuard<'a, State>, Moment), Failure> {
+        let now = self.context.clock.now();
+        let (limit, reason) = state.limit();
+        let held = state.phase == Phase::Held;
+        if held && (now < limit || self.context.broken.is(Mutant::CheckByFlag)) {
+            return Ok((state, now));
+        }
+        let reason = if held { reason } else { state.phase.reason() };
+        Err(Failure {
+            error: self.lost_error(reason, &state),
+            ending: held.then(|| state.end(Phase::Lost(reason))),
+        })
     }
 
     fn lost_error(&self, reason: LossReason, state: &State) -> Error {
@@ -165,34 +184,8 @@ impl Hold {
         }
     }
 
-    /// Waits for the loss; for ever if the hold is released, and then without keeping the client.
-    ///
-    /// It reads the clock itself, on the runtime of whoever waits: that of the client may stand still.
-    pub(crate) async fn lost(self: Arc<Self>) -> LossReason {
-        loop {
-            let notified = self.ended.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            let left = self.remaining();
-            match self.phase() {
-                Phase::Held => {}
-                Phase::Lost(reason) => return reason,
-                Phase::Released => break,
-            }
-            if Handle::try_current().is_ok() {
-                let sleep = left.clamp(Duration::from_millis(1), LONGEST_SLEEP);
-                // Whichever comes first, the next round tells.
-                let _ = timeout(sleep, notified).await;
-            } else {
-                notified.await;
-            }
-        }
-        drop(self);
-        std::future::pending().await
-    }
-
-    /// Where the hold stands for those who had its guards.
-    fn phase(&self) -> Phase {
+    /// What the hold is to those who had its guards.
+    pub(crate) fn phase(&self) -> Phase {
         let state = lock(&self.state);
         match state.kept {
             Some(_) => Phase::Released,
@@ -200,75 +193,37 @@ impl Hold {
         }
     }
 
-    /// The hold is gone. Sticky: the first reason stays, and nothing brings the hold back.
-    pub(crate) fn lose(self: &Arc<Self>, reason: LossReason) {
-        let mut state = lock(&self.state);
-        if state.phase == Phase::Held {
-            let ending = state.end(Phase::Lost(reason));
-            drop(state);
-            self.settle(ending);
-        }
+    /// Whether it has ended for the client too.
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.state).phase != Phase::Held
     }
 
-    /// Does what follows from the end of the hold, once.
-    fn settle(self: &Arc<Self>, ending: Ending) {
-        if let Watching::By(task) = &ending.watching {
-            task.abort();
+    /// The hold is gone. Sticky: the first reason stays, and nothing brings the hold back.
+    pub(crate) fn lose(&self, reason: LossReason) -> Next {
+        let mut state = lock(&self.state);
+        match state.phase {
+            Phase::Held => Next::End(state.end(Phase::Lost(reason))),
+            Phase::Lost(_) | Phase::Released => Next::Nothing,
         }
-        self.core.keeper.remove(self);
-        if !ending.kept {
-            self.core.table.hold_ended(&self.ticket.name);
-        }
-        if let Some(owner) = self.owner {
-            self.core.owners.forget(&self.ticket.name, owner, self);
-        }
-        self.ended.notify_waiters();
-        match ending.phase {
-            Phase::Lost(reason) => {
-                // At once, whoever still has a guard: a session would keep a key for ever.
-                let early = !(ending.kept && self.core.lease_ends_it());
-                if early && !self.core.broken.is(Mutant::LostHoldKeptUntilDrop) {
-                    self.core.release_later(self.to_release());
-                }
-                self.core.note_loss(self, reason);
-            }
-            Phase::Released if ending.kept => self.core.release_later(self.to_release()),
-            Phase::Released | Phase::Held => {}
-        }
-        // Only now, so that `drain` sees the release before it sees the end of this.
-        drop(ending.unfinished);
     }
 
     /// The ticket with the longest lease that the store may have set for it: so long its release is
     /// worth repeating.
     pub(crate) fn to_release(&self) -> Ticket {
-        let now = self.core.clock.now();
-        let rest = lease_for(
-            lock(&self.state).promised.since(now),
-            &self.core.capabilities,
-        );
-        let ttl = rest.max(self.ticket.ttl);
+        let rest = lock(&self.state).promised.since(self.context.clock.now());
+        let ttl = lease_for(rest, &self.context.capabilities).max(self.ticket.ttl);
         self.ticket.clone().with_ttl(ttl)
     }
 
-    /// Whether no guard is left that a loss could concern.
-    #[cfg(feature = "tracing")]
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.guards() == 0
-    }
-
-    /// What the end of a guard does where a lost hold was kept until then; nothing, except in a mutant.
-    pub(crate) fn release_if_kept(&self) {
-        if self.core.broken.is(Mutant::LostHoldKeptUntilDrop) {
-            self.core.release_later(self.to_release());
-        }
-    }
-
-    /// Counts another guard, if the hold stands.
-    pub(crate) fn add_guard(self: &Arc<Self>) -> Result<()> {
-        let (mut state, _) = self.standing(lock(&self.state))?;
+    /// Counts another guard, if the lock is held.
+    pub(crate) fn add_guard(&self) -> Result<(), Failure> {
+        let (mut state, _) = self.held(lock(&self.state))?;
         if state.guards == 0 {
-            return Err(self.lost_error(state.phase.reason(), &state));
+            let error = self.lost_error(state.phase.reason(), &state);
+            return Err(Failure {
+                error,
+                ending: None,
+            });
         }
         state.guards += 1;
         Ok(())
@@ -281,31 +236,22 @@ impl Hold {
     /// Takes one guard away; the last one ends the hold.
     ///
     /// # Errors
-    /// - [`Error::Lost`] if the hold was lost before.
-    pub(crate) fn drop_guard(self: &Arc<Self>) -> Result<Last> {
+    /// - [`Failure`] if the hold was lost before.
+    pub(crate) fn drop_guard(&self) -> Result<GuardEnd, Failure> {
         let mut state = lock(&self.state);
         state.guards = state.guards.saturating_sub(1);
-        let (mut state, now) = self.standing(state)?;
+        let (mut state, now) = self.held(state)?;
         if state.guards > 0 {
-            return Ok(Last::No);
+            return Ok(GuardEnd::Shared);
         }
         if state.keeps(now) {
-            if !state.leaked && (state.needs_renewal() || !self.core.lease_ends_it()) {
-                state.unfinished = Some(self.core.reaper.outstanding());
+            if !state.leaked && (state.needs_renewal() || !self.context.lease_ends_hold()) {
+                state.unfinished = Some(self.context.pending.begin());
             }
-            let event = state.next_event();
-            drop(state);
-            self.core.table.hold_ended(&self.ticket.name);
-            self.ended.notify_waiters();
-            self.core.keeper.put(self, event);
-            return Ok(Last::No);
+            return Ok(GuardEnd::Kept(state.next_event()));
         }
         let until = state.limit().0;
-        let ending = state.end(Phase::Released);
-        drop(state);
-        // Before the release is sent, so that no renewal of a hold that has ended goes out.
-        self.settle(ending);
-        Ok(Last::Release(until))
+        Ok(GuardEnd::Release(state.end(Phase::Released), until))
     }
 
     /// From now on the lease ends the hold and not the last guard, after which nobody renews it.
@@ -321,10 +267,5 @@ impl Hold {
         } else {
             task.abort();
         }
-    }
-
-    /// Whether it ended: what the keeper has of it is to be forgotten.
-    pub(crate) fn has_ended(&self) -> bool {
-        lock(&self.state).phase != Phase::Held
     }
 }

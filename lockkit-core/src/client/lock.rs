@@ -8,12 +8,13 @@ use tokio::runtime::Handle;
 use tokio::sync::futures::OwnedNotified;
 use tokio::time::Instant;
 
-use crate::client::acquire::{Caller, until};
+use crate::client::acquire::{Acquire, until};
 use crate::client::guard::Guard;
+use crate::client::hold::HoldOptions;
 use crate::client::owner::{Claim, Entry, Owner};
-use crate::client::queue::{Key, Wish};
-use crate::client::shared::Core;
-use crate::client::try_acquire::Trying;
+use crate::client::queue::Key;
+use crate::client::shared::{Held, Shared};
+use crate::client::try_acquire::try_acquire;
 use crate::contract::error::{Error, LossReason, Result};
 use crate::contract::name::LockName;
 use crate::contract::{LockState, Mode};
@@ -40,28 +41,17 @@ use crate::time::lease::Lease;
 /// ```
 #[derive(Clone)]
 pub struct Lock {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     name: LockName,
-    lease: Lease,
-    max_hold: Option<Duration>,
-    min_hold: Option<Duration>,
-    owner: Option<u64>,
+    options: HoldOptions,
 }
 
 impl Lock {
-    pub(crate) const fn new(
-        core: Arc<Core>,
-        name: LockName,
-        lease: Lease,
-        max_hold: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, name: LockName) -> Self {
         Self {
-            core,
+            shared: Arc::clone(shared),
             name,
-            lease,
-            max_hold,
-            min_hold: None,
-            owner: None,
+            options: shared.options,
         }
     }
 
@@ -76,8 +66,8 @@ impl Lock {
     /// # Errors
     /// - [`Error::Unsupported`] if the store cannot honour it; the message says what it can.
     pub fn with_lease(mut self, lease: Lease) -> Result<Self> {
-        self.core.can_lease(lease)?;
-        self.lease = lease;
+        self.shared.context.check_lease(lease)?;
+        self.options.lease = lease;
         Ok(self)
     }
 
@@ -87,10 +77,10 @@ impl Lock {
     /// # Errors
     /// - [`Error::ForeignOwner`] if another client made the owner.
     pub fn with_owner(mut self, owner: &Owner) -> Result<Self> {
-        if owner.client != self.core.id {
+        if owner.client != self.shared.context.id {
             return Err(Error::ForeignOwner);
         }
-        self.owner = Some(owner.id);
+        self.options.owner = Some(owner.id);
         Ok(self)
     }
 
@@ -104,7 +94,7 @@ impl Lock {
                 what: "the longest hold time must be more than zero".into(),
             });
         }
-        self.max_hold = Some(limit);
+        self.options.max_hold = Some(limit);
         Ok(self)
     }
 
@@ -118,7 +108,7 @@ impl Lock {
     /// with the session or the process, `drain` waits until the time has passed. A hold that is lost is
     /// not kept: after a crash, or where a fixed lease or a longest hold time ends sooner.
     pub const fn with_min_hold(mut self, least: Duration) -> Self {
-        self.min_hold = Some(least);
+        self.options.min_hold = Some(least);
         self
     }
 
@@ -177,16 +167,14 @@ impl Lock {
             }
         };
         loop {
-            let (core, key, wish) = (Arc::clone(&self.core), self.key(), self.wish());
-            let guard = Caller {
-                core,
-                key,
-                wish,
+            let acquire = Acquire {
+                shared: Arc::clone(&self.shared),
+                key: self.key(),
+                options: self.options,
                 began,
                 deadline,
-            }
-            .acquire()
-            .await?;
+            };
+            let guard = acquire.run().await?;
             // A process that was stopped while it waited may find its grant expired.
             if let Err(Error::Lost { reason, .. }) = guard.check()
                 && reason != LossReason::MaxHold
@@ -221,12 +209,10 @@ impl Lock {
             Reentry::Claimed(claim) => Some(claim),
             Reentry::None => None,
         };
-        if self.core.table.is_busy(&self.name) {
+        if self.shared.queues.is_busy(&self.name) {
             return Ok(None);
         }
-        let guard = Trying::new(&self.core, &self.key())
-            .finish(self.wish())
-            .await?;
+        let guard = try_acquire(&self.shared, &self.key(), self.options).await?;
         Ok(guard.map(|guard| claimed(claim, guard)))
     }
 
@@ -236,7 +222,8 @@ impl Lock {
     /// - [`Error::Backend`] if the store did not answer.
     pub async fn inspect(&self) -> Result<Option<LockState>> {
         let name = self.name.clone();
-        self.core
+        let context = &self.shared.context;
+        context
             .request("inspect", |store| async move { store.inspect(&name).await })
             .await
     }
@@ -250,7 +237,8 @@ impl Lock {
     /// - [`Error::Backend`] if the store did not answer.
     pub async fn break_lock(&self) -> Result<Option<LockState>> {
         let name = self.name.clone();
-        self.core
+        let context = &self.shared.context;
+        context
             .request("break_lock", |store| async move {
                 store.break_lock(&name).await
             })
@@ -262,7 +250,7 @@ impl Lock {
         if Handle::try_current().is_err() {
             return Err(Error::NoRuntime);
         }
-        if self.core.is_closing() {
+        if self.shared.is_closing() {
             return Err(Error::Shutdown);
         }
         // A store that is always ready would otherwise let one task starve the others of its thread.
@@ -271,26 +259,30 @@ impl Lock {
     }
 
     fn reenter(&self) -> Reentry {
-        let Some(owner) = self.owner else {
+        let Some(owner) = self.options.owner else {
             return Reentry::None;
         };
-        let owner = if self.core.broken.is(Mutant::AnyOwnerReenters) {
+        let owner = if self.shared.context.broken.is(Mutant::AnyOwnerReenters) {
             0
         } else {
             owner
         };
         loop {
-            match self.core.owners.enter(&self.name, owner) {
+            match self.shared.owners.enter(&self.name, owner) {
                 Entry::Busy(done) => return Reentry::Busy(done),
                 Entry::Claimed(claim) => return Reentry::Claimed(claim),
-                Entry::Holds(_) if self.core.broken.is(Mutant::ReentryRaisesToken) => {
+                Entry::Holds(_) if self.shared.context.broken.is(Mutant::ReentryRaisesToken) => {
                     return Reentry::None;
                 }
-                Entry::Holds(hold) => match Guard::again(&hold) {
-                    Ok(guard) => return Reentry::Done(guard),
+                Entry::Holds(hold) => {
+                    let shared = Arc::clone(&self.shared);
+                    let held = Held { shared, hold };
+                    if held.add_guard().is_ok() {
+                        return Reentry::Done(Guard::new(held));
+                    }
                     // It has just ended: what is forgotten here is not found again.
-                    Err(_) => self.core.owners.forget(&self.name, owner, &hold),
-                },
+                    self.shared.owners.forget(&self.name, owner, &held.hold);
+                }
             }
         }
     }
@@ -299,16 +291,7 @@ impl Lock {
         Key {
             name: self.name.clone(),
             mode: Mode::Exclusive,
-            ttl: self.lease.ttl(),
-        }
-    }
-
-    const fn wish(&self) -> Wish {
-        Wish {
-            lease: self.lease,
-            max_hold: self.max_hold,
-            min_hold: self.min_hold,
-            owner: self.owner,
+            ttl: self.options.lease.ttl(),
         }
     }
 }
@@ -317,7 +300,7 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("name", &self.name)
-            .field("lease", &self.lease)
+            .field("lease", &self.options.lease)
             .finish_non_exhaustive()
     }
 }
@@ -331,7 +314,7 @@ enum Reentry {
 
 fn claimed(claim: Option<Claim>, guard: Guard) -> Guard {
     if let Some(claim) = claim {
-        claim.held(guard.hold());
+        claim.held(&guard.held().hold);
     }
     guard
 }

@@ -1,19 +1,33 @@
 //! The client of a store: what users touch, and what works for them in the background.
+//!
+//! Imports go from the later of these to the earlier: values and tables, then what all handles share,
+//! then handles and tasks.
 
-mod acquire;
+mod outstanding;
+mod runtime;
+
 mod attempt;
-pub(crate) mod builder;
-pub(crate) mod guard;
-pub(crate) mod handle;
+mod context;
 mod hold;
-mod keeper;
-pub(crate) mod lock;
-pub(crate) mod owner;
+mod owner;
 mod queue;
 mod reaper;
+mod schedule;
+
+mod held;
 mod release;
-mod runtime;
-mod scope;
 mod shared;
+
+mod acquire;
+mod guard;
+mod handle;
+mod lock;
+mod renewal;
+mod scope;
 mod try_acquire;
 mod wait;
+
+pub use self::guard::Guard;
+pub use self::handle::{LockClient, LockClientBuilder};
+pub use self::lock::Lock;
+pub use self::owner::Owner;

@@ -41,8 +41,8 @@ enum Slot {
 pub(crate) enum Entry {
     /// It holds already.
     Holds(Arc<Hold>),
-    /// It is already acquiring: look again after the end of that, of which this hears from the
-    /// moment of the look on.
+    /// Another acquire of this owner is in progress; retry when this notification fires. It is
+    /// registered, so no wake-up is missed.
     Busy(OwnedNotified),
     /// It may acquire.
     Claimed(Claim),
@@ -96,8 +96,8 @@ impl Claim {
     pub(crate) fn held(mut self, hold: &Arc<Hold>) {
         lock(&self.owners.0).insert(self.key.clone(), Slot::Held(Arc::downgrade(hold)));
         self.held = true;
-        // A hold that ended before it stood here has not been forgotten.
-        if hold.check().is_err() {
+        // A hold that ended before it came in here has not been forgotten.
+        if hold.has_ended() {
             self.owners.forget(&self.key.0, self.key.1, hold);
         }
     }
@@ -123,22 +123,22 @@ mod tests {
         let owner = client.owner();
         let lock_a = client.lock("a").unwrap().with_owner(&owner).unwrap();
         let guard = lock_a.acquire().await.unwrap();
-        assert_eq!(lock(&client.core.owners.0).len(), 1);
+        assert_eq!(lock(&client.shared.owners.0).len(), 1);
         assert!(lock_a.acquire().await.is_ok());
         guard.release().await.unwrap();
-        assert!(lock(&client.core.owners.0).is_empty());
+        assert!(lock(&client.shared.owners.0).is_empty());
     }
 
     #[tokio::test]
     async fn a_hold_that_ended_at_once_leaves_nothing() {
         let client = LockClient::new(MemoryStore::new()).unwrap();
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
-        let owners = &client.core.owners;
+        let owners = &client.shared.owners;
         let Entry::Claimed(claim) = owners.enter(guard.name(), 1) else {
             panic!("nobody holds")
         };
-        guard.hold().lose(LossReason::Expired);
-        claim.held(guard.hold());
+        guard.held().lose(LossReason::Expired);
+        claim.held(&guard.held().hold);
         assert!(lock(&owners.0).is_empty());
     }
 }

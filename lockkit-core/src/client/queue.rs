@@ -1,7 +1,7 @@
-//! What this client holds and waits for, by name.
+//! The locks that this client holds and waits for, by name.
 //!
 //! A client shows the store one ticket for each (name, mode, ttl) that its tasks wait for, however
-//! many they are; behind it they stand in a local queue, first come, first served.
+//! many they are. Behind it they wait in a local queue, first come, first served.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -10,13 +10,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
-use crate::client::guard::Guard;
-use crate::client::reaper::Outstanding;
+use crate::client::hold::{Hold, HoldOptions};
+use crate::client::outstanding::{Outstanding, Pending};
 use crate::contract::Mode;
 use crate::contract::error::{Error, Result};
 use crate::contract::name::LockName;
 use crate::sync::lock;
-use crate::time::lease::Lease;
 
 /// Which local queue.
 #[derive(Clone, Debug)]
@@ -26,15 +25,6 @@ pub(crate) struct Key {
     pub(crate) ttl: Duration,
 }
 
-/// What a caller wants of the hold that it will get.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub(crate) lease: Lease,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) min_hold: Option<Duration>,
-    pub(crate) owner: Option<u64>,
-}
-
 /// A task that waits in a local queue.
 #[derive(Debug)]
 pub(crate) struct Waiter {
@@ -42,8 +32,10 @@ pub(crate) struct Waiter {
     pub(crate) joined: Instant,
     /// Without one it gives up after an outage.
     pub(crate) deadline: Option<Instant>,
-    pub(crate) wish: Wish,
-    pub(crate) reply: oneshot::Sender<Result<Guard>>,
+    pub(crate) options: HoldOptions,
+    /// Takes the hold with one guard counted. The receiver closes before it is dropped, and ends a hold
+    /// that it has not taken. INV-7.
+    pub(crate) reply: oneshot::Sender<Result<Arc<Hold>>>,
 }
 
 impl Waiter {
@@ -57,11 +49,10 @@ struct Queue {
     mode: Mode,
     ttl: Duration,
     waiters: VecDeque<Waiter>,
-    /// Tells the driver that nobody waits any more, that another deadline came in, or that the
-    /// client closes.
+    /// Wakes the task that serves the queue: the last waiter has left, another deadline came in, or
+    /// the client closes.
     wake: Arc<Notify>,
-    /// Counts the withdrawal of a queue that everybody has left, or is to leave, as unfinished work of
-    /// the client.
+    /// Counts the withdrawal of a queue that all waiters have left, or are to leave, as unfinished work.
     leaving: Option<Outstanding>,
 }
 
@@ -71,15 +62,24 @@ struct Entry {
     queues: Vec<Queue>,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Table {
+#[derive(Debug)]
+pub(crate) struct Queues {
     entries: Mutex<HashMap<LockName, Entry>>,
     /// How many holds there are that were not left to their leases.
     holds: watch::Sender<usize>,
+    pending: Pending,
 }
 
-impl Table {
-    /// Joins the queue of `key`; answers whether the caller is the first. One that `attempts` by
+impl Queues {
+    pub(crate) fn new(pending: Pending) -> Self {
+        Self {
+            entries: Mutex::default(),
+            holds: watch::Sender::default(),
+            pending,
+        }
+    }
+
+    /// Joins the queue of `key`; returns whether the caller is the first. One that `attempts` by
     /// itself, for the queue, is no `waiter` then.
     pub(crate) fn enter(&self, key: &Key, attempts: bool, waiter: impl FnOnce() -> Waiter) -> bool {
         let mut entries = lock(&self.entries);
@@ -104,7 +104,7 @@ impl Table {
         true
     }
 
-    /// Whether any task of this client holds or waits for `name`. A queue that everybody has left
+    /// Whether any task of this client holds or waits for `name`. A queue that all waiters have left
     /// does not count, although its ticket may not be withdrawn yet.
     pub(crate) fn is_busy(&self, name: &LockName) -> bool {
         let entries = lock(&self.entries);
@@ -139,76 +139,56 @@ impl Table {
         let _ = self.holds.subscribe().wait_for(|holds| *holds == 0).await;
     }
 
-    /// The caller that attempted for the queue has the lock: begins its hold and, if nobody stands
-    /// behind it, ends the queue. Answers whether somebody does.
-    pub(crate) fn first_got_it(&self, key: &Key) -> bool {
-        let mut entries = lock(&self.entries);
-        let Some(entry) = entries.get_mut(&key.name) else {
-            return false;
-        };
-        entry.holds += 1;
-        self.holds.send_modify(|holds| *holds += 1);
-        let others = entry
-            .queue(key)
-            .is_some_and(|queue| !queue.waiters.is_empty());
-        if !others {
-            entry.remove(key);
-        }
-        others
-    }
-
     /// The caller that attempted for the queue must wait after all, before those who came later.
-    pub(crate) fn first_must_wait(&self, key: &Key, waiter: Waiter) {
+    pub(crate) fn first_waits(&self, key: &Key, waiter: Waiter) {
         self.with(key, |queue| queue.waiters.push_front(waiter));
     }
 
-    /// The caller that attempted for the queue has gone; if nobody stands behind it, `leaving`
-    /// counts until its ticket is withdrawn.
-    pub(crate) fn first_left(&self, key: &Key, leaving: Outstanding) {
+    /// The caller that attempted for the queue has gone; without other waiters the withdrawal of its
+    /// ticket is unfinished work.
+    pub(crate) fn first_left(&self, key: &Key) {
         self.with(key, |queue| {
             if queue.waiters.is_empty() {
-                queue.leaving = Some(leaving);
+                queue.leaving = Some(self.pending.begin());
             }
         });
     }
 
     /// Takes a waiter out that was cancelled or whose deadline passed.
-    pub(crate) fn leave(&self, key: &Key, id: u64, leaving: impl FnOnce() -> Outstanding) {
+    pub(crate) fn leave(&self, key: &Key, id: u64) {
         self.with(key, |queue| {
             let before = queue.waiters.len();
             queue.waiters.retain(|waiter| waiter.id != id);
             if queue.waiters.len() < before && queue.waiters.is_empty() {
-                queue.leaving = Some(leaving());
+                queue.leaving = Some(self.pending.begin());
                 queue.wake.notify_one();
             }
         });
     }
 
-    /// Takes the head, whom the driver serves.
+    /// Takes the first waiter out.
     pub(crate) fn pop(&self, key: &Key) -> Option<Waiter> {
         self.with(key, |queue| queue.waiters.pop_front()).flatten()
     }
 
-    /// Ends the queue if nobody waits; answers what counted its withdrawal, or `Err` if somebody does.
+    /// Ends the queue if it has no waiter; returns what counted its withdrawal, or `Err` if it has one.
     pub(crate) fn close_if_idle(&self, key: &Key) -> Result<Option<Outstanding>, Occupied> {
+        let waits = |queue: &mut Queue| !queue.waiters.is_empty();
         let mut entries = lock(&self.entries);
         let Some(entry) = entries.get_mut(&key.name) else {
             return Ok(None);
         };
-        if entry
-            .queue(key)
-            .is_some_and(|queue| !queue.waiters.is_empty())
-        {
+        if entry.queue(key).is_some_and(waits) {
             return Err(Occupied);
         }
-        let leaving = entry.remove(key).and_then(|queue| queue.leaving);
+        let queue = entry.remove(key);
         if entry.is_idle() {
             entries.remove(&key.name);
         }
-        Ok(leaving)
+        Ok(queue.and_then(|queue| queue.leaving))
     }
 
-    /// Ends the queue with everybody in it: their receivers see the senders go.
+    /// Ends the queue with all its waiters: their receivers see the senders go.
     pub(crate) fn abandon(&self, key: &Key) {
         let mut entries = lock(&self.entries);
         let Some(entry) = entries.get_mut(&key.name) else {
@@ -223,14 +203,9 @@ impl Table {
         drop(queue);
     }
 
-    /// Answers an error to the waiters for which there is one. If nobody is left, `leaving` counts
-    /// until the ticket of the queue is withdrawn.
-    pub(crate) fn fail(
-        &self,
-        key: &Key,
-        error: impl Fn(&Waiter) -> Option<Error>,
-        leaving: impl FnOnce() -> Outstanding,
-    ) {
+    /// Sends an error to the waiters for which there is one. If none is left, the withdrawal of the
+    /// queue's ticket is unfinished work.
+    pub(crate) fn fail(&self, key: &Key, error: impl Fn(&Waiter) -> Option<Error>) {
         let mut failed = Vec::new();
         self.with(key, |queue| {
             for waiter in std::mem::take(&mut queue.waiters) {
@@ -240,7 +215,7 @@ impl Table {
                 }
             }
             if queue.waiters.is_empty() && !failed.is_empty() {
-                queue.leaving.get_or_insert_with(leaving);
+                queue.leaving.get_or_insert_with(|| self.pending.begin());
             }
         });
         for (reply, error) in failed {
@@ -251,26 +226,23 @@ impl Table {
 
     /// When the first of the waiters gives up.
     pub(crate) fn first_deadline(&self, key: &Key) -> Option<Instant> {
-        let first = |queue: &mut Queue| {
-            queue
-                .waiters
-                .iter()
-                .filter_map(|waiter| waiter.deadline)
-                .min()
+        let deadlines = |queue: &mut Queue| {
+            let waiters = queue.waiters.iter();
+            waiters.filter_map(|waiter| waiter.deadline).min()
         };
-        self.with(key, first).flatten()
+        self.with(key, deadlines).flatten()
     }
 
-    /// What wakes the driver of a queue.
+    /// What wakes the task that serves a queue.
     pub(crate) fn wake(&self, key: &Key) -> Option<Arc<Notify>> {
         self.with(key, |queue| Arc::clone(&queue.wake))
     }
 
-    /// Wakes every driver: the client closes. What they withdraw counts as unfinished work.
-    pub(crate) fn close(&self, leaving: impl Fn() -> Outstanding) {
+    /// Wakes the tasks of all queues: the client closes. What they withdraw is unfinished work.
+    pub(crate) fn close(&self) {
         let mut entries = lock(&self.entries);
         for queue in entries.values_mut().flat_map(|entry| &mut entry.queues) {
-            queue.leaving.get_or_insert_with(&leaving);
+            queue.leaving.get_or_insert_with(|| self.pending.begin());
             queue.wake.notify_one();
         }
     }
@@ -280,22 +252,24 @@ impl Table {
     }
 }
 
-/// Says that somebody waits in a queue.
+/// Says that a queue has a waiter.
 #[derive(Debug)]
 pub(crate) struct Occupied;
 
 impl Entry {
-    fn queue(&mut self, key: &Key) -> Option<&mut Queue> {
+    fn position(&self, key: &Key) -> Option<usize> {
         self.queues
-            .iter_mut()
-            .find(|queue| queue.mode == key.mode && queue.ttl == key.ttl)
+            .iter()
+            .position(|queue| queue.mode == key.mode && queue.ttl == key.ttl)
+    }
+
+    fn queue(&mut self, key: &Key) -> Option<&mut Queue> {
+        let at = self.position(key)?;
+        self.queues.get_mut(at)
     }
 
     fn remove(&mut self, key: &Key) -> Option<Queue> {
-        let at = self
-            .queues
-            .iter()
-            .position(|queue| queue.mode == key.mode && queue.ttl == key.ttl)?;
+        let at = self.position(key)?;
         Some(self.queues.swap_remove(at))
     }
 

@@ -1,104 +1,95 @@
-//! A release that somebody waits for.
+//! A release that a caller waits for.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use crate::client::hold::Hold;
-use crate::client::reaper::{Before, Outstanding};
-use crate::client::shared::Core;
+use crate::client::context::Context;
+use crate::client::outstanding::Outstanding;
+use crate::client::reaper::{Before, release_after, release_later};
+use crate::client::shared::Held;
 use crate::contract::error::{BackendError, Error, LossReason, Outcome, Result};
 use crate::contract::{Release, Ticket};
 use crate::mutants::Mutant;
-use crate::time::backoff::retry_delay;
 use crate::time::clock::Moment;
 
 /// A release in flight; dropping it hands the rest to the reaper.
-pub(crate) struct Releasing {
-    core: Arc<Core>,
+struct Releasing {
+    context: Arc<Context>,
     ticket: Ticket,
-    steps: Option<Steps>,
-    outstanding: Option<Outstanding>,
+    request: Option<(Request, Outstanding)>,
 }
 
-type Steps = Pin<Box<dyn Future<Output = Result<Release, BackendError>> + Send>>;
+type Request = Pin<Box<dyn Future<Output = Result<Release, BackendError>> + Send>>;
+
+/// Releases the ticket of a hold that the client believed in until the moment `until`.
+pub(crate) async fn release(held: &Held, until: Moment) -> Result<()> {
+    let context = Arc::clone(&held.shared.context);
+    let request = repeat(Arc::clone(&context), held.hold.ticket.clone(), until);
+    let mut releasing = Releasing {
+        ticket: held.hold.to_release(),
+        request: Some((Box::pin(request), context.pending.begin())),
+        context: Arc::clone(&context),
+    };
+    let answer = async move { releasing.answer().await };
+    match context.runtime.run(answer).await?? {
+        Release::Released => Ok(()),
+        Release::NotHeld => Err(Error::Lost {
+            name: held.hold.ticket.name.clone(),
+            token: held.hold.token,
+            reason: LossReason::Superseded,
+            source: None,
+        }),
+    }
+}
 
 impl Releasing {
-    pub(crate) fn begin(hold: &Arc<Hold>, until: Moment) -> Self {
-        let core = Arc::clone(&hold.core);
-        let outstanding = Some(core.reaper.outstanding());
-        let steps: Steps = Box::pin(release(Arc::clone(&core), hold.ticket.clone(), until));
-        Self {
-            core,
-            ticket: hold.to_release(),
-            steps: Some(steps),
-            outstanding,
-        }
-    }
-
-    pub(crate) async fn finish(self, hold: &Arc<Hold>) -> Result<()> {
-        let (runtime, hold) = (self.core.runtime.clone(), Arc::clone(hold));
-        runtime.run(async move { self.ask(&hold).await }).await?
-    }
-
-    async fn ask(mut self, hold: &Hold) -> Result<()> {
-        let answer = match &mut self.steps {
-            Some(steps) => steps.await,
-            None => return Ok(()),
+    async fn answer(&mut self) -> Result<Release, BackendError> {
+        let answer = match &mut self.request {
+            Some((request, _)) => request.await,
+            None => std::future::pending().await,
         };
-        self.steps = None;
-        match answer {
-            Ok(Release::Released) => Ok(()),
-            Ok(Release::NotHeld) => Err(Error::Lost {
-                name: hold.ticket.name.clone(),
-                token: hold.token,
-                reason: LossReason::Superseded,
-                source: None,
-            }),
-            Err(error) => {
-                self.core.release_later(self.ticket.clone());
-                Err(error.into())
-            }
+        if answer.is_err() {
+            release_later(&self.context, self.ticket.clone());
         }
+        self.request = None;
+        answer
     }
 }
 
 impl Drop for Releasing {
     fn drop(&mut self) {
-        let (Some(steps), Some(outstanding)) = (self.steps.take(), self.outstanding.take()) else {
-            return;
-        };
-        let before: Before = Box::pin(async move { steps.await.is_err() });
-        self.core
-            .release_after(self.ticket.clone(), Some(before), outstanding);
+        if let Some((request, outstanding)) = self.request.take() {
+            let before: Before = Box::pin(async move { request.await.is_err() });
+            let ticket = self.ticket.clone();
+            release_after(&self.context, ticket, Some(before), outstanding);
+        }
     }
 }
 
-/// Repeats a release for as long as one request may take. `until` is the end of the hold's window.
-async fn release(core: Arc<Core>, ticket: Ticket, until: Moment) -> Result<Release, BackendError> {
-    let give_up = Instant::now() + core.timeout;
+/// Repeats a release for as long as one request may take.
+async fn repeat(
+    context: Arc<Context>,
+    ticket: Ticket,
+    until: Moment,
+) -> Result<Release, BackendError> {
+    let give_up = Instant::now() + context.timeout;
     let mut unanswered = false;
     let mut errors = 0;
     loop {
-        let sent = core.clock.now();
-        let answer = match timeout(core.timeout, core.store.release(&ticket)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(BackendError::timeout(
-                core.store.backend(),
-                "release",
-                core.timeout,
-            )),
-        };
-        match answer {
+        let sent = context.clock.now();
+        let request = context.store.release(&ticket);
+        match context.bounded("release", request).await {
             // An earlier release whose reply was lost has ended the hold; it is not a loss.
             Ok(Release::NotHeld) if unanswered => return Ok(Release::Released),
             Ok(release) => return Ok(release),
             Err(error) => {
                 let ambiguous = error.outcome() == Outcome::Indeterminate;
-                unanswered |=
-                    ambiguous && sent < until && !core.broken.is(Mutant::AmbiguousReleaseForgotten);
-                let pause = retry_delay(errors, core.jitter());
+                unanswered |= ambiguous
+                    && sent < until
+                    && !context.broken.is(Mutant::AmbiguousReleaseForgotten);
+                let pause = context.retry_delay(errors);
                 if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
                     return Err(error);
                 }

@@ -1,67 +1,78 @@
-//! A try: it asks once, does not wait in any queue and leaves nothing behind.
+//! A try: it asks once, waits in no queue and leaves nothing behind.
 
 use std::sync::Arc;
 
 use tokio::time::{Instant, sleep};
 
-use crate::client::attempt::{AttemptFuture, attempt};
+use crate::client::attempt::Attempting;
 use crate::client::guard::Guard;
-use crate::client::queue::{Key, Wish};
-use crate::client::reaper::{Before, Outstanding};
-use crate::client::shared::Core;
+use crate::client::hold::HoldOptions;
+use crate::client::outstanding::Outstanding;
+use crate::client::queue::Key;
+use crate::client::reaper::{Before, release_after};
+use crate::client::shared::{Held, Shared};
 use crate::contract::error::{BackendError, Error, Outcome, Result};
-use crate::contract::{Attempt, Grant, Ticket};
+use crate::contract::{Attempt, Ticket};
 use crate::mutants::Mutant;
-use crate::time::backoff::retry_delay;
 use crate::time::clock::Moment;
 
+/// Takes the lock if it is free.
+pub(crate) async fn try_acquire(
+    shared: &Arc<Shared>,
+    key: &Key,
+    options: HoldOptions,
+) -> Result<Option<Guard>> {
+    let context = &shared.context;
+    let trying = Trying {
+        shared: Arc::clone(shared),
+        ticket: shared.ticket(key, false),
+        attempt: None,
+        known: false,
+        _unfinished: context.attempts.begin(),
+    };
+    // A task may go on without its caller; `drain` waits for it then, and for its guard.
+    let outstanding = (!context.runtime.is_current()).then(|| context.pending.begin());
+    let request = async move { (trying.run(options).await, outstanding) };
+    context.runtime.run(request).await?.0
+}
+
 /// A try in flight; dropping it withdraws the ticket, unless its answers leave nothing behind.
-pub(crate) struct Trying {
-    core: Arc<Core>,
+struct Trying {
+    shared: Arc<Shared>,
     ticket: Ticket,
-    attempt: Option<AttemptFuture>,
+    attempt: Option<Attempting>,
     /// Whether the store may hold for the ticket.
     known: bool,
     /// Ends after all that the attempt leaves behind is known.
-    _attempting: Outstanding,
+    _unfinished: Outstanding,
 }
 
 impl Trying {
-    pub(crate) fn new(core: &Arc<Core>, key: &Key) -> Self {
-        let ticket = core.ticket(key, false);
-        Self {
-            core: Arc::clone(core),
-            ticket,
-            attempt: None,
-            known: false,
-            _attempting: core.reaper.attempting(),
-        }
-    }
-
     /// Asks until the store answers, for as long as one request may take.
-    pub(crate) async fn finish(self, wish: Wish) -> Result<Option<Guard>> {
-        let runtime = self.core.runtime.clone();
-        // A task may go on without its caller; `drain` waits for it then, and for its guard.
-        let outstanding = (!runtime.is_current()).then(|| self.core.reaper.outstanding());
-        let request = async move { (self.ask(wish).await, outstanding) };
-        runtime.run(request).await?.0
-    }
-
-    async fn ask(mut self, wish: Wish) -> Result<Option<Guard>> {
-        let give_up = Instant::now() + self.core.timeout;
+    async fn run(mut self, options: HoldOptions) -> Result<Option<Guard>> {
+        let shared = Arc::clone(&self.shared);
+        let give_up = Instant::now() + shared.context.timeout;
         let mut errors = 0;
         loop {
-            let sent = self.core.clock.now();
-            let error = match self.answer().await {
+            let (sent, answer) = self.answer().await;
+            let error = match answer {
                 Ok(Attempt::Held { .. }) => return Ok(None),
-                Ok(Attempt::Granted(grant)) => match self.begin(grant, sent, wish) {
-                    Some(_) if self.core.is_closing() => return Err(Error::Shutdown),
-                    Some(guard) => return Ok(Some(guard)),
-                    None => self.core.late_grant(),
+                Ok(Attempt::Granted(grant)) => match shared.context.since(&grant, sent) {
+                    Some(since) => {
+                        self.known = false;
+                        let ticket = self.ticket.clone();
+                        let held = Held::begin(&shared, ticket, grant, since, options, None);
+                        let guard = Guard::new(held);
+                        if shared.is_closing() {
+                            return Err(Error::Shutdown);
+                        }
+                        return Ok(Some(guard));
+                    }
+                    None => shared.context.late_grant(),
                 },
                 Err(error) => error,
             };
-            let pause = retry_delay(errors, self.core.jitter());
+            let pause = shared.context.retry_delay(errors);
             if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
                 return Err(error.into());
             }
@@ -70,56 +81,39 @@ impl Trying {
         }
     }
 
-    async fn answer(&mut self) -> Result<Attempt, BackendError> {
-        let answer = self.attempt.insert(attempt(&self.core, &self.ticket)).await;
+    async fn answer(&mut self) -> (Moment, Result<Attempt, BackendError>) {
+        let attempt = Attempting::new(&self.shared.context, self.ticket.clone());
+        let attempt = self.attempt.insert(attempt);
+        let (sent, answer) = (attempt.sent, (&mut attempt.answer).await);
         self.attempt = None;
-        // An answer "held" says nothing about an earlier request that may still be on its way.
-        self.known |= match &answer {
-            Ok(Attempt::Granted(_)) => true,
-            Ok(Attempt::Held { .. }) => false,
-            Err(error) => error.outcome() == Outcome::Indeterminate,
-        };
-        answer
+        self.known |= may_hold(&answer);
+        (sent, answer)
     }
+}
 
-    /// Begins the hold, unless the grant is too old to be believed.
-    fn begin(&mut self, grant: Grant, sent: Moment, wish: Wish) -> Option<Guard> {
-        let since = self.core.since(&grant, sent);
-        if !self.core.believes(&grant, since) {
-            return None;
-        }
-        self.known = false;
-        self.core.table.hold_began(&self.ticket.name);
-        Some(Guard::begin(
-            &self.core,
-            self.ticket.clone(),
-            grant,
-            since,
-            wish,
-            None,
-        ))
+/// Whether the store may hold for a ticket with this answer. An answer "held" says nothing about an
+/// earlier request that may still be on its way.
+fn may_hold(answer: &Result<Attempt, BackendError>) -> bool {
+    match answer {
+        Ok(Attempt::Granted(_)) => true,
+        Ok(Attempt::Held { .. }) => false,
+        Err(error) => error.outcome() == Outcome::Indeterminate,
     }
 }
 
 impl Drop for Trying {
     fn drop(&mut self) {
-        if self.core.broken.is(Mutant::CancelLeavesTicket) {
+        let context = &self.shared.context;
+        if context.broken.is(Mutant::CancelLeavesTicket) {
             return;
         }
         let known = self.known;
         let before = self.attempt.take().map(|attempt| -> Before {
-            Box::pin(async move {
-                match attempt.await {
-                    Ok(Attempt::Held { .. }) => known,
-                    Err(error) => known || error.outcome() == Outcome::Indeterminate,
-                    Ok(Attempt::Granted(_)) => true,
-                }
-            })
+            Box::pin(async move { may_hold(&attempt.answer.await) || known })
         });
         if known || before.is_some() {
-            let outstanding = self.core.reaper.outstanding();
-            self.core
-                .release_after(self.ticket.clone(), before, outstanding);
+            let outstanding = context.pending.begin();
+            release_after(context, self.ticket.clone(), before, outstanding);
         }
     }
 }

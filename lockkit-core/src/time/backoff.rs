@@ -17,9 +17,9 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 /// What a waiter knows when it asks for its next pause.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    /// How many looks came before this one.
-    pub(crate) looks: u32,
+pub(crate) struct PollState {
+    /// How many attempts came before this one.
+    pub(crate) polls: u32,
     /// Whether wake-ups are open.
     pub(crate) woken: bool,
     /// A random number in `-1.0..=1.0`.
@@ -32,10 +32,10 @@ pub(crate) fn pause(
     capabilities: &Capabilities,
     ttl: Duration,
     held: &Attempt,
-    look: Look,
+    state: PollState,
 ) -> Duration {
-    // Waiters that were woken together do not look in step for ever.
-    let limit = recheck(capabilities, ttl).mul_f64(0.95 + look.jitter / 20.0);
+    // Waiters that were woken together do not attempt in step for ever.
+    let limit = recheck(capabilities, ttl).mul_f64(0.95 + state.jitter / 20.0);
     let hint = match held {
         Attempt::Held {
             retry_after: Some(hint),
@@ -43,15 +43,15 @@ pub(crate) fn pause(
         } => (*hint).max(SHORTEST_HINT),
         _ => Duration::MAX,
     };
-    if capabilities.waiting == Waiting::Push && look.woken {
+    if capabilities.waiting == Waiting::Push && state.woken {
         return hint.min(limit);
     }
     let poll = capabilities.poll;
     let grown = poll
         .min
-        .saturating_mul(1 << look.looks.min(16))
+        .saturating_mul(1 << state.polls.min(16))
         .min(poll.max);
-    hint.min(spread(grown, look.jitter))
+    hint.min(spread(grown, state.jitter))
         .min(limit.max(poll.min))
 }
 
@@ -91,41 +91,41 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn look(looks: u32, woken: bool) -> Look {
-        Look {
-            looks,
+    fn state(polls: u32, woken: bool) -> PollState {
+        PollState {
+            polls,
             woken,
             jitter: 1.0,
         }
     }
 
     #[test]
-    fn pushed_waiters_look_again_every_recheck() {
+    fn pushed_waiters_poll_every_recheck() {
         let push = Capabilities::new().with_waiting(Waiting::Push);
         assert_eq!(
-            pause(&push, TTL, &Attempt::held(), look(9, true)),
+            pause(&push, TTL, &Attempt::held(), state(9, true)),
             ms(3_000)
         );
         assert_eq!(
-            pause(&push, ms(600), &Attempt::held(), look(0, true)),
+            pause(&push, ms(600), &Attempt::held(), state(0, true)),
             ms(200)
         );
         let hint = Attempt::held_for(Some(ms(120)));
-        assert_eq!(pause(&push, TTL, &hint, look(0, true)), ms(120));
+        assert_eq!(pause(&push, TTL, &hint, state(0, true)), ms(120));
         let now = Attempt::held_for(Some(Duration::ZERO));
-        assert_eq!(pause(&push, TTL, &now, look(0, true)), SHORTEST_HINT);
+        assert_eq!(pause(&push, TTL, &now, state(0, true)), SHORTEST_HINT);
     }
 
     #[test]
-    fn looks_of_pushed_waiters_are_spread_over_a_tenth() {
+    fn polls_of_pushed_waiters_are_spread_over_a_tenth() {
         let push = Capabilities::new().with_waiting(Waiting::Push);
         let at = |jitter| {
-            let look = Look {
-                looks: 0,
+            let state = PollState {
+                polls: 0,
                 woken: true,
                 jitter,
             };
-            pause(&push, TTL, &Attempt::held(), look)
+            pause(&push, TTL, &Attempt::held(), state)
         };
         assert_eq!(at(1.0), ms(3_000), "never later than the recheck");
         assert_eq!(at(0.0), ms(2_850));
@@ -136,11 +136,11 @@ mod tests {
     fn polling_waiters_slow_down_to_the_users_limit() {
         let poll = Capabilities::new().with_poll(PollRange::new(ms(50), ms(400)));
         let pauses: Vec<_> = (0..5)
-            .map(|n| pause(&poll, TTL, &Attempt::held(), look(n, false)))
+            .map(|n| pause(&poll, TTL, &Attempt::held(), state(n, false)))
             .collect();
         assert_eq!(pauses, [ms(50), ms(100), ms(200), ms(400), ms(400)]);
-        let early = Look {
-            looks: 0,
+        let early = PollState {
+            polls: 0,
             woken: false,
             jitter: -1.0,
         };
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_waiter_whose_wake_ups_failed_polls() {
         let push = Capabilities::new().with_waiting(Waiting::Push);
-        assert_eq!(pause(&push, TTL, &Attempt::held(), look(0, false)), ms(50));
+        assert_eq!(pause(&push, TTL, &Attempt::held(), state(0, false)), ms(50));
     }
 
     #[test]

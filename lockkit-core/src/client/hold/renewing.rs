@@ -1,26 +1,24 @@
 //! What a hold asks of the store, and what it believes of the answers.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::state::{Phase, Watching};
-use super::{Due, Hold, State};
+use super::{Due, Failure, Hold, Next, State};
 use crate::contract::capability::TtlOf;
-use crate::contract::error::{BackendError, Error, LossReason, Result};
+use crate::contract::error::{BackendError, Error, LossReason};
 use crate::contract::{Renewal, Ticket};
 use crate::mutants::Mutant;
 use crate::sync::lock;
-use crate::time::backoff::retry_delay;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, lease_for, renewal_due, window};
 
 impl Hold {
     /// What is due now. Renewals that are due within `slack` are due now, so that they share a request.
-    pub(crate) fn due(self: &Arc<Self>, now: Moment, slack: Duration) -> Due {
+    pub(crate) fn due(&self, now: Moment, slack: Duration) -> Due {
         let mut state = lock(&self.state);
         if state.phase != Phase::Held {
-            return Due::Ended;
+            return Due::Next(Next::Nothing);
         }
         let (limit, reason) = state.limit();
         let over = state.kept.is_some_and(|until| until <= now);
@@ -30,10 +28,7 @@ impl Hold {
             } else {
                 Phase::Lost(reason)
             };
-            let ending = state.end(phase);
-            drop(state);
-            self.settle(ending);
-            return Due::Ended;
+            return Due::Next(Next::End(state.end(phase)));
         }
         if matches!(&state.watching, Watching::From(from, _) if *from <= now) {
             let kept = match std::mem::replace(&mut state.watching, Watching::No) {
@@ -47,17 +42,17 @@ impl Hold {
             state.next_renewal = None;
             return Due::Renew(self.ask(&mut state, now), state.next_event());
         }
-        Due::Later(state.next_event())
+        Due::Next(Next::At(state.next_event()))
     }
 
     /// The ticket of a renewal that is written after `now`: it asks for all that is promised.
     fn ask(&self, state: &mut State, now: Moment) -> Ticket {
         state.prolong(now);
         let ticket = self.ticket.clone();
-        match self.core.capabilities.ttl_of {
+        match self.context.capabilities.ttl_of {
             TtlOf::PerHold => {
                 let rest = state.promised.since(now);
-                ticket.with_ttl(lease_for(rest, &self.core.capabilities))
+                ticket.with_ttl(lease_for(rest, &self.context.capabilities))
             }
             // A session's lease has its own length; there the client alone ends a fixed lease.
             TtlOf::PerSession => ticket,
@@ -66,13 +61,17 @@ impl Hold {
 
     /// Promises a fixed lease of `ttl` from now on: the ticket to ask for it with, and when it was
     /// made. `None` if the hold stands for as long as that already.
-    pub(crate) fn promise(self: &Arc<Self>, ttl: Duration) -> Result<Option<(Ticket, Moment)>> {
-        let (mut state, now) = self.standing(lock(&self.state))?;
+    pub(crate) fn promise(&self, ttl: Duration) -> Result<Option<(Ticket, Moment)>, Failure> {
+        let (mut state, now) = self.held(lock(&self.state))?;
         if !matches!(state.lease, Lease::Fixed { .. }) {
             let what =
                 "a renewed lease needs no extension: the client prolongs it while a guard lives"
                     .into();
-            return Err(Error::Unsupported { what });
+            let error = Error::Unsupported { what };
+            return Err(Failure {
+                error,
+                ending: None,
+            });
         }
         let end = now + window(ttl);
         if end <= state.deadline.min(state.promised) {
@@ -84,76 +83,75 @@ impl Hold {
 
     /// The answer to a renewal that was written at `sent` and asked for a lease of `asked`.
     pub(crate) fn answered(
-        self: &Arc<Self>,
+        &self,
         sent: Moment,
         asked: Duration,
         answer: Result<Renewal, BackendError>,
-    ) {
+    ) -> Next {
         match answer {
             Ok(Renewal::Renewed { since, ttl }) => {
                 self.suspect.store(false, Ordering::Relaxed);
-                let since = since.filter(|_| !self.core.broken.is(Mutant::LeaseAgeIgnored));
-                let ttl = match self.core.capabilities.ttl_of {
+                let since = since.filter(|_| !self.context.broken.is(Mutant::LeaseAgeIgnored));
+                let ttl = match self.context.capabilities.ttl_of {
                     TtlOf::PerHold => ttl.min(asked),
                     TtlOf::PerSession => ttl,
                 };
-                self.renewed(since.unwrap_or(sent), sent, ttl);
+                self.renewed(since.unwrap_or(sent), sent, ttl)
             }
             Ok(Renewal::NotHeld) => self.lose(LossReason::Superseded),
             Err(error) => {
                 self.failed(error);
-                self.renew_again(asked);
+                self.renew_again(asked)
             }
         }
     }
 
     /// The store has set a lease of at least `ttl` at `since`, in answer to a request written at `sent`.
-    fn renewed(self: &Arc<Self>, since: Moment, sent: Moment, ttl: Duration) {
-        let now = self.core.clock.now();
+    fn renewed(&self, since: Moment, sent: Moment, ttl: Duration) -> Next {
+        let now = self.context.clock.now();
         let mut state = lock(&self.state);
-        if self.core.broken.is(Mutant::LossNotSticky) && matches!(state.phase, Phase::Lost(_)) {
+        if self.context.broken.is(Mutant::LossNotSticky) && matches!(state.phase, Phase::Lost(_)) {
             state.phase = Phase::Held;
             state.deadline = since + window(ttl);
         }
         // A reply that comes after the old deadline proves nothing about the time between.
         if state.phase != Phase::Held || now >= state.limit().0 {
-            return;
+            return Next::Nothing;
         }
         state.failure = None;
         state.deadline = state.deadline.max(since + window(ttl));
         state.prolong(sent);
         state.next_renewal = None;
         if state.needs_renewal() {
-            state.next_renewal = Some(renewal_due(sent, ttl, self.core.jitter()));
-        } else if self.core.lease_ends_it() {
+            state.next_renewal = Some(renewal_due(sent, ttl, self.context.jitter()));
+        } else if self.context.lease_ends_hold() {
             state.unfinished = None;
         }
-        let event = state.next_event();
-        drop(state);
-        self.core.keeper.put(self, event);
+        Next::At(state.next_event())
     }
 
     /// A renewal that asked for `asked` failed: again after a pause that leaves room for several more
     /// before the deadline.
-    pub(crate) fn renew_again(self: &Arc<Self>, asked: Duration) {
-        if self.core.broken.is(Mutant::RenewalNotRetried) {
-            return;
-        }
-        let pause = retry_delay(2, self.core.jitter()).min(asked / 20);
+    pub(crate) fn renew_again(&self, asked: Duration) -> Next {
         let mut state = lock(&self.state);
-        if state.needs_renewal() {
-            state.next_renewal = Some(self.core.clock.now() + pause);
-            let event = state.next_event();
-            drop(state);
-            self.core.keeper.put(self, event);
+        if !state.needs_renewal() || self.context.broken.is(Mutant::RenewalNotRetried) {
+            return Next::Nothing;
         }
+        let pause = self.context.retry_delay(2).min(asked / 20);
+        state.next_renewal = Some(self.context.clock.now() + pause);
+        Next::At(state.next_event())
     }
 
-    /// Keeps the reason why a renewal failed, for whoever learns of the loss.
+    /// Keeps the reason why a renewal failed, for those who learn of the loss. Leaves a trace of the
+    /// first failure in a row.
     pub(crate) fn failed(&self, error: BackendError) {
-        let first = lock(&self.state).failure.replace(error.clone()).is_none();
-        if first {
-            self.core.note_failed_renewal(self, &error);
+        #[cfg(feature = "tracing")]
+        let trace = error.clone();
+        let before = lock(&self.state).failure.replace(error);
+        #[cfg(feature = "tracing")]
+        if before.is_none() {
+            tracing::warn!(lock = %self.ticket.name, token = %self.token, error = %trace, "renewal failed");
         }
+        drop(before);
     }
 }

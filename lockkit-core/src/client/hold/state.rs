@@ -2,7 +2,7 @@
 
 use tokio::task::AbortHandle;
 
-use crate::client::reaper::Outstanding;
+use crate::client::outstanding::Outstanding;
 use crate::contract::Watch;
 use crate::contract::error::{BackendError, LossReason};
 use crate::time::clock::Moment;
@@ -37,7 +37,7 @@ pub(super) struct State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     Held,
     Lost(LossReason),
     Released,
@@ -61,12 +61,23 @@ impl std::fmt::Debug for Watching {
 }
 
 /// What is left to do when a hold has ended.
-pub(super) struct Ending {
-    pub(super) phase: Phase,
-    pub(super) kept: bool,
-    pub(super) watching: Watching,
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) phase: Phase,
+    /// Whether the last guard had gone before.
+    pub(crate) kept: bool,
+    watching: Watching,
     /// Ends after the release was handed over.
-    pub(super) unfinished: Option<Outstanding>,
+    pub(crate) unfinished: Option<Outstanding>,
+}
+
+impl Ending {
+    /// Stops the task that watches for the loss.
+    pub(crate) fn stop_watching(&self) {
+        if let Watching::By(task) = &self.watching {
+            task.abort();
+        }
+    }
 }
 
 impl State {

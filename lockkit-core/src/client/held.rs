@@ -1,0 +1,208 @@
+//! What follows when a hold begins, changes or ends: for the schedule, the queues, the owners and the
+//! store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use crate::client::hold::{
+    Ending, Failure, GuardEnd, Hold, HoldOptions, LONGEST_SLEEP, Next, Phase,
+};
+use crate::client::reaper::release_later;
+use crate::client::shared::{Held, Shared};
+use crate::contract::error::{BackendError, LossReason, Result};
+use crate::contract::{Grant, Renewal, Ticket, Watch};
+use crate::mutants::Mutant;
+use crate::time::clock::Moment;
+
+impl Held {
+    /// Begins a hold on a lease that was set at `since`, with one guard. There is no await between a
+    /// grant and this. INV-7.
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        ticket: Ticket,
+        grant: Grant,
+        since: Moment,
+        options: HoldOptions,
+        watch: Option<Box<dyn Watch>>,
+    ) -> Self {
+        shared.queues.hold_began(&ticket.name);
+        let (hold, event) = Hold::new(&shared.context, ticket, grant, since, options, watch);
+        let held = Self {
+            shared: Arc::clone(shared),
+            hold: Arc::new(hold),
+        };
+        held.schedule(event);
+        held
+    }
+
+    /// Whether the lock is held, by the clock.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.settled(self.hold.check())
+    }
+
+    /// How long the hold lasts without another renewal; zero if it is lost.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.settled(self.hold.remaining()).unwrap_or_default()
+    }
+
+    /// Counts another guard.
+    pub(crate) fn add_guard(&self) -> Result<()> {
+        self.settled(self.hold.add_guard())
+    }
+
+    /// Promises a fixed lease of `ttl` from now on, as [`Hold::promise`].
+    pub(crate) fn promise(&self, ttl: Duration) -> Result<Option<(Ticket, Moment)>> {
+        self.settled(self.hold.promise(ttl))
+    }
+
+    /// Takes one guard away. Returns until when the client believed in a hold that ends with it and
+    /// whose ticket is to be released.
+    pub(crate) fn drop_guard(&self) -> Result<Option<Moment>> {
+        match self.settled(self.hold.drop_guard())? {
+            GuardEnd::Shared => Ok(None),
+            GuardEnd::Kept(event) => {
+                self.shared.queues.hold_ended(&self.hold.ticket.name);
+                self.hold.ended.notify_waiters();
+                self.schedule(event);
+                Ok(None)
+            }
+            GuardEnd::Release(ending, until) => {
+                // Before the release is sent, so that no renewal of a hold that has ended goes out.
+                self.settle(ending);
+                Ok(Some(until))
+            }
+        }
+    }
+
+    /// The answer to a renewal, as [`Hold::answered`].
+    pub(crate) fn answered(
+        &self,
+        sent: Moment,
+        asked: Duration,
+        answer: Result<Renewal, BackendError>,
+    ) {
+        self.follow(self.hold.answered(sent, asked, answer));
+    }
+
+    /// The hold is gone.
+    pub(crate) fn lose(&self, reason: LossReason) {
+        self.follow(self.hold.lose(reason));
+    }
+
+    /// Waits for the loss; for ever if the hold is released, and then without keeping the client.
+    ///
+    /// It reads the clock itself, on the runtime of the task that waits: that of the client may stand
+    /// still.
+    pub(crate) async fn lost(self) -> LossReason {
+        loop {
+            let notified = self.hold.ended.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            let left = self.remaining();
+            match self.hold.phase() {
+                Phase::Held => {}
+                Phase::Lost(reason) => return reason,
+                Phase::Released => break,
+            }
+            if Handle::try_current().is_ok() {
+                let sleep = left.clamp(Duration::from_millis(1), LONGEST_SLEEP);
+                // The next round tells which of the two came first.
+                let _ = timeout(sleep, notified).await;
+            } else {
+                notified.await;
+            }
+        }
+        drop(self);
+        std::future::pending().await
+    }
+
+    /// Releases the ticket in the background.
+    pub(crate) fn release_later(&self) {
+        release_later(&self.shared.context, self.hold.to_release());
+    }
+
+    /// What the end of a guard does where a lost hold was kept until then; nothing, except in a mutant.
+    pub(crate) fn release_if_kept(&self) {
+        if self.shared.context.broken.is(Mutant::LostHoldKeptUntilDrop) {
+            self.release_later();
+        }
+    }
+
+    /// Carries out what follows from a change of the hold.
+    pub(crate) fn follow(&self, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::At(event) => self.schedule(event),
+            Next::End(ending) => self.settle(ending),
+        }
+    }
+
+    fn settled<T>(&self, result: Result<T, Failure>) -> Result<T> {
+        result.map_err(|failure| {
+            if let Some(ending) = failure.ending {
+                self.settle(ending);
+            }
+            failure.error
+        })
+    }
+
+    fn number(&self) -> u64 {
+        self.hold.ticket.holder.number()
+    }
+
+    /// The renewal task looks at the hold at this moment.
+    pub(crate) fn schedule(&self, event: Moment) {
+        let schedule = &self.shared.schedule;
+        if let Err(reason) = schedule.put(self.number(), event, self.clone()) {
+            return self.lose(reason);
+        }
+        // It may have ended, and been removed, before it came in here.
+        if self.hold.has_ended() {
+            schedule.remove(self.number());
+        }
+    }
+
+    /// Does what follows from the end of the hold, once.
+    fn settle(&self, ending: Ending) {
+        let (shared, context, name) = (&self.shared, &self.shared.context, &self.hold.ticket.name);
+        ending.stop_watching();
+        shared.schedule.remove(self.number());
+        if !ending.kept {
+            shared.queues.hold_ended(name);
+        }
+        if let Some(owner) = self.hold.owner {
+            shared.owners.forget(name, owner, &self.hold);
+        }
+        self.hold.ended.notify_waiters();
+        match ending.phase {
+            Phase::Lost(reason) => {
+                // At once, also while there are guards: a session would keep a key for ever.
+                let early = !(ending.kept && context.lease_ends_hold());
+                if early && !context.broken.is(Mutant::LostHoldKeptUntilDrop) {
+                    self.release_later();
+                }
+                self.trace_loss(reason);
+            }
+            Phase::Released if ending.kept => self.release_later(),
+            Phase::Released | Phase::Held => {}
+        }
+        // Only now, so that `drain` sees the release before it sees the end of this.
+        drop(ending.unfinished);
+    }
+
+    /// Leaves a trace of a loss that concerns a guard.
+    #[cfg(feature = "tracing")]
+    fn trace_loss(&self, reason: LossReason) {
+        let Hold { ticket, token, .. } = &*self.hold;
+        if self.hold.guards() > 0 {
+            tracing::warn!(lock = %ticket.name, %token, %reason, "lock lost");
+        }
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    #[expect(clippy::unused_self, reason = "the feature `tracing` reports it")]
+    const fn trace_loss(&self, _: LossReason) {}
+}
