@@ -20,9 +20,9 @@ use crate::error::{BACKEND, fault};
 use crate::keys::{self, Keys};
 #[cfg(feature = "mutants")]
 use crate::mutant::RedisMutant;
-use crate::notify::{Desk, Promises};
 use crate::reply::{Reply, unreadable};
 use crate::scripts::Steps;
+use crate::subscriptions::{Promises, Subscriptions};
 
 /// Keeps locks in a Redis or Valkey server.
 ///
@@ -48,7 +48,7 @@ pub struct RedisStore {
 
 struct Inner {
     link: Link,
-    desk: Arc<Desk>,
+    subscriptions: Arc<Subscriptions>,
     steps: Steps,
     rules: Capabilities,
 }
@@ -70,35 +70,14 @@ impl RedisStore {
         RedisStoreBuilder::new()
     }
 
-    pub(crate) async fn connect(config: RedisStoreBuilder) -> Result<Self, BackendError> {
-        let rules = config.capabilities();
-        let steps = Steps::new();
-        #[cfg(feature = "mutants")]
-        let steps = match config.mutant {
-            Some(mutant) => steps.broken(mutant),
-            None => steps,
-        };
-        let channel = keys::client_channel(ClientId::random());
-        let promises = Promises::default();
-        #[cfg(feature = "mutants")]
-        let promises = config.mutant.map_or(promises, RedisMutant::promises);
-        let desk = Arc::new(Desk::new(channel, promises));
-        let link = Link::connect(config, Arc::clone(&desk)).await?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                link,
-                desk,
-                steps,
-                rules,
-            }),
-        })
-    }
-
     /// Counts what is kept now.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let (tickets, channels) = self.inner.desk.counts();
-        Counts { tickets, channels }
+        let subscriptions = &self.inner.subscriptions;
+        Counts {
+            tickets: subscriptions.waiters().len(),
+            channels: subscriptions.len(),
+        }
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -109,14 +88,8 @@ impl RedisStore {
         &self.inner.steps
     }
 
-    pub(crate) fn commands_script(&self) -> &crate::fenced::Script {
-        &self.inner.steps.commands
-    }
-
-    async fn acquire(&self, ticket: &Ticket, beat: u64) -> Result<Attempt, BackendError> {
-        let Inner {
-            link, desk, rules, ..
-        } = &*self.inner;
+    async fn acquire(&self, ticket: &Ticket, number: u64) -> Result<Attempt, BackendError> {
+        let Inner { link, rules, .. } = &*self.inner;
         let keys = Keys::of(&ticket.name);
         let me = ticket.holder.to_string();
         let window = queue_window(rules, ticket.ttl);
@@ -127,7 +100,7 @@ impl RedisStore {
             (true, _) => "2",
         };
         let channel = match rules.waiting {
-            Waiting::Push => desk.channel(),
+            Waiting::Push => self.inner.subscriptions.channel(),
             _ => "",
         };
         let answer = link
@@ -140,7 +113,7 @@ impl RedisStore {
                     &millis(ticket.ttl),
                     enqueue,
                     &millis(window),
-                    &beat.to_string(),
+                    &number.to_string(),
                     channel,
                 ],
             )
@@ -177,6 +150,39 @@ impl RedisStore {
     }
 }
 
+impl RedisStoreBuilder {
+    /// Connects.
+    ///
+    /// # Errors
+    /// - [`BackendError`] if the server cannot be reached or refuses this user.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing stays behind.
+    pub async fn connect(self) -> Result<RedisStore, BackendError> {
+        let rules = self.capabilities();
+        let steps = Steps::new();
+        #[cfg(feature = "mutants")]
+        let steps = match self.mutant {
+            Some(mutant) => steps.broken(mutant),
+            None => steps,
+        };
+        let channel = keys::client_channel(ClientId::random());
+        let promises = Promises::default();
+        #[cfg(feature = "mutants")]
+        let promises = self.mutant.map_or(promises, RedisMutant::promises);
+        let subscriptions = Arc::new(Subscriptions::new(channel, promises));
+        let link = Link::connect(self, Arc::clone(&subscriptions)).await?;
+        Ok(RedisStore {
+            inner: Arc::new(Inner {
+                link,
+                subscriptions,
+                steps,
+                rules,
+            }),
+        })
+    }
+}
+
 pub(crate) fn millis(duration: Duration) -> String {
     duration.as_millis().to_string()
 }
@@ -207,11 +213,12 @@ impl DistributedLock for RedisStore {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        // Before the request is written, so that no message can come before somebody keeps it.
-        let beat = self.inner.desk.attempting(ticket.holder);
-        let answer = self.acquire(ticket, beat).await;
-        self.inner.desk.answered(ticket, beat, &answer);
-        answer
+        let waiters = self.inner.subscriptions.waiters();
+        // Before the request is written, so that a message that comes at once is kept.
+        let number = waiters.attempted(ticket);
+        let result = self.acquire(ticket, number).await;
+        waiters.answered(ticket, number, &result);
+        result
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
@@ -220,7 +227,7 @@ impl DistributedLock for RedisStore {
             return Err(fault("watch", Outcome::Rejected, why));
         }
         let channel = keys::channel(&keys::lock(&ticket.name));
-        self.inner.desk.watch(ticket, channel)
+        self.inner.subscriptions.watch(ticket, channel)
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
@@ -228,17 +235,14 @@ impl DistributedLock for RedisStore {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        let Inner {
-            link, desk, steps, ..
-        } = &*self.inner;
+        let Inner { link, steps, .. } = &*self.inner;
         let keys = Keys::of(&ticket.name);
         let me = ticket.holder.to_string();
+        let known = self.inner.subscriptions.waiters().forget(ticket.holder);
+        // An unknown ticket was released before, and that release had no answer.
+        let late = known.is_none_or(|known| known.unanswered);
         // An attempt that may still arrive is refused for as long as its hold would last.
-        let refuse = if desk.forget(ticket.holder) {
-            millis(ticket.ttl)
-        } else {
-            "0".to_owned()
-        };
+        let refuse = millis(if late { ticket.ttl } else { Duration::ZERO });
         let answer = link
             .step(
                 &steps.release,

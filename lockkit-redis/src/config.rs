@@ -4,9 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkit_core::{BackendError, Capabilities, PollRange, Queueing, Waiting};
-
-use crate::backend::RedisStore;
+use lockkit_core::{Capabilities, PollRange, Queueing, Waiting};
 
 pub(crate) const PORT: u16 = 6379;
 /// The token must outlive the longest lease; its end is set anew once a day.
@@ -53,7 +51,7 @@ pub enum TokenTtl {
     Never,
 }
 
-/// The options of a [`RedisStore`].
+/// The options of a [`RedisStore`](crate::RedisStore).
 ///
 /// # Examples
 /// ```no_run
@@ -224,17 +222,6 @@ impl RedisStoreBuilder {
     pub const fn mutant(mut self, mutant: crate::RedisMutant) -> Self {
         self.mutant = Some(mutant);
         self
-    }
-
-    /// Connects.
-    ///
-    /// # Errors
-    /// - [`BackendError`] if the server cannot be reached or refuses this user.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: nothing stays behind.
-    pub async fn connect(self) -> Result<RedisStore, BackendError> {
-        RedisStore::connect(self).await
     }
 
     /// What the store will be able to do.

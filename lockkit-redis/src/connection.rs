@@ -14,14 +14,13 @@ use lockkit_core::{BackendError, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::config::{RedisStoreBuilder, TokenTtl};
 use crate::error::{fault, is_demoted, is_no_script, of_request_to};
 use crate::handshake::{self, Opened, Source, open};
-use crate::notify::Desk;
 use crate::scripts::Step;
+use crate::subscriptions::Subscriptions;
 
 /// A connection that nothing is asked on is looked at this often.
 const IDLE_CHECK: Duration = Duration::from_secs(15);
@@ -43,7 +42,7 @@ pub(crate) struct Link {
 struct Shared {
     config: RedisStoreBuilder,
     state: watch::Sender<State>,
-    desk: Arc<Desk>,
+    subscriptions: Arc<Subscriptions>,
     /// Rings when a request was given up.
     suspicion: Notify,
     /// Rings when the server says that it is not the primary.
@@ -67,7 +66,7 @@ impl Link {
     /// Connects; the supervisor goes on in the runtime that this is called in.
     pub(crate) async fn connect(
         config: RedisStoreBuilder,
-        desk: Arc<Desk>,
+        subscriptions: Arc<Subscriptions>,
     ) -> Result<Self, BackendError> {
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
@@ -79,7 +78,7 @@ impl Link {
         let shared = Arc::new(Shared {
             config,
             state: watch::Sender::new(State::Connecting),
-            desk,
+            subscriptions,
             suspicion: Notify::new(),
             demoted: Notify::new(),
             asked: AtomicU64::new(0),
@@ -136,7 +135,7 @@ impl Link {
     pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened, BackendError> {
         let config = &self.shared.config;
         let limit = config.connect_timeout;
-        let opening = timeout(limit, handshake::plain(config, &self.shared.desk)).await;
+        let opening = timeout(limit, handshake::plain(config, &self.shared.subscriptions)).await;
         opening
             .unwrap_or_else(|_| Err(self.shared.too_slow()))
             .map_err(|(outcome, why)| fault(operation, outcome, why))
@@ -239,16 +238,6 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// Ends a task with its owner.
-#[derive(Debug)]
-pub(crate) struct Ends(pub(crate) AbortHandle);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl Shared {
     /// Makes connections, one after the other, for ever.
     async fn run(&self) {
@@ -256,7 +245,8 @@ impl Shared {
         let mut resp3_worked = false;
         loop {
             let limit = self.config.connect_timeout;
-            let opening = timeout(limit, open(&self.config, &self.desk, resp3_worked)).await;
+            let opening =
+                timeout(limit, open(&self.config, &self.subscriptions, resp3_worked)).await;
             let (outcome, why) = match opening.unwrap_or_else(|_| Err(self.too_slow())) {
                 Ok(opened) => {
                     resp3_worked |= matches!(opened.source, Source::Same);
@@ -266,7 +256,7 @@ impl Shared {
                     let settled = Instant::now() + SETTLED;
                     let answered = self.answered.load(Ordering::Relaxed);
                     self.serve(opened, settled).await;
-                    self.desk.closed();
+                    self.subscriptions.closed();
                     let useful = self.answered.load(Ordering::Relaxed) != answered;
                     if useful || Instant::now() >= settled {
                         pause = Duration::ZERO;
@@ -307,7 +297,7 @@ impl Shared {
     /// Looks after a connection until it ends. Dropping its parts fails all that was asked on it.
     async fn serve(&self, mut opened: Opened, settled: Instant) {
         if !matches!(opened.source, Source::None) {
-            self.desk.opened(&opened.channels);
+            self.subscriptions.opened();
         }
         self.state
             .send_replace(State::Up(opened.connection.clone()));
@@ -330,14 +320,14 @@ impl Shared {
                     continue;
                 }
                 () = self.suspicion.notified() => {}
-                () = self.desk.wanted.notified() => {
-                    let wanted = self.desk.take_wanted();
+                () = self.subscriptions.wanted.notified() => {
+                    let wanted = self.subscriptions.take_wanted();
                     if !self.subscribe(&mut opened, wanted).await {
                         return;
                     }
                     continue;
                 }
-                () = self.desk.unheeded.notified() => {
+                () = self.subscriptions.unheeded.notified() => {
                     if !self.unsubscribe(&mut opened).await {
                         return;
                     }
@@ -347,7 +337,7 @@ impl Shared {
                     idle += patience;
                     let answered = self.answered.load(Ordering::Relaxed);
                     let moved = std::mem::replace(&mut seen, answered) != answered;
-                    let waits = self.desk.has_waiters();
+                    let waits = self.subscriptions.waiters().has_watches();
                     let awaited = self.asked.load(Ordering::Relaxed) > 0 || waits;
                     // What moves on the first connection tells nothing of the second.
                     let moves = moved && !(waits && matches!(opened.source, Source::Other(_)));
@@ -375,7 +365,7 @@ impl Shared {
         match timeout(limit, opened.subscribe_allowed(&wanted)).await {
             // Where one is forbidden, Redisson's releases are noticed at the next look.
             Ok(Ok(allowed)) => {
-                self.desk.heard(&allowed);
+                self.subscriptions.subscribed(&allowed);
                 true
             }
             Ok(Err(_)) | Err(_) => false,
@@ -383,7 +373,7 @@ impl Shared {
     }
 
     async fn unsubscribe(&self, opened: &mut Opened) -> bool {
-        let idle = self.desk.take_idle();
+        let idle = self.subscriptions.take_idle();
         if idle.is_empty() {
             return true;
         }

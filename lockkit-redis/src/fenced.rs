@@ -8,7 +8,7 @@ use crate::backend::RedisStore;
 use crate::error::{BACKEND, fault};
 use crate::keys;
 use crate::reply::Reply;
-use crate::scripts::{GUARD, Step};
+use crate::scripts::Step;
 
 const FENCED: &str = "LOCKKITFENCED";
 
@@ -46,7 +46,7 @@ impl Script {
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self {
-            step: Step::new("guarded work", format!("{GUARD}{text}")),
+            step: Step::guarded(text),
         }
     }
 }
@@ -138,6 +138,15 @@ impl<'a> Fenced<'a> {
         keys: &[&str],
         arguments: &[&[u8]],
     ) -> Result<Reply, FencedError> {
+        self.run(&script.step, keys, arguments).await
+    }
+
+    async fn run(
+        &self,
+        step: &Step,
+        keys: &[&str],
+        arguments: &[&[u8]],
+    ) -> Result<Reply, FencedError> {
         let lock = keys::lock(&self.ticket.name);
         let (me, token) = (self.ticket.holder.to_string(), self.token.to_string());
         let mut all_keys = vec![lock.as_bytes()];
@@ -146,7 +155,7 @@ impl<'a> Fenced<'a> {
         all_arguments.extend(arguments);
         let link = self.store.link();
         let limit = link.response_timeout();
-        let asked = timeout(limit, link.step(&script.step, &all_keys, &all_arguments)).await;
+        let asked = timeout(limit, link.step(step, &all_keys, &all_arguments)).await;
         match asked.map_err(|_| BackendError::timeout(BACKEND, "guarded work", limit))? {
             Ok(value) => Ok(value.into()),
             Err(error) if is_fenced(&error) => Err(FencedError::Fenced),
@@ -174,8 +183,8 @@ impl<'a> Fenced<'a> {
             arguments.push(count.as_bytes());
             arguments.extend(command.words.iter().map(Vec::as_slice));
         }
-        let script = self.store.commands_script();
-        match self.script(script, &[], &arguments).await? {
+        let commands = &self.store.steps().commands;
+        match self.run(commands, &[], &arguments).await? {
             Reply::List(replies) => Ok(replies),
             other => Ok(vec![other]),
         }

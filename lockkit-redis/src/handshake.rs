@@ -9,27 +9,23 @@ use redis::{
     AsyncConnectionConfig, ErrorKind, Msg, ProtocolVersion, PushInfo, RedisConnectionInfo,
     RedisError, Value,
 };
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::config::{Protocol, RedisStoreBuilder};
-use crate::connection::Ends;
 use crate::error::{CLUSTER, is_cut_off, of_connecting};
-use crate::notify::Desk;
 use crate::stream;
+use crate::subscriptions::Subscriptions;
 
 /// A connection that is ready, and what ends with it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) source: Source,
-    /// What is subscribed.
-    pub(crate) channels: Vec<String>,
     /// Whether the server evicts keys with an end first.
     pub(crate) volatile: bool,
     clustered: bool,
-    driver: JoinHandle<()>,
-    _driver: Ends,
+    /// What reads the connections; aborted when this is dropped.
+    tasks: JoinSet<()>,
 }
 
 /// Where messages come from.
@@ -38,15 +34,8 @@ pub(crate) enum Source {
     None,
     /// The same connection.
     Same,
-    /// A second connection.
-    Other(Other),
-}
-
-/// The second connection of RESP2.
-pub(crate) struct Other {
-    sink: PubSubSink,
-    reader: JoinHandle<()>,
-    _reader: Ends,
+    /// A second connection, as RESP2 needs it.
+    Other(PubSubSink),
 }
 
 impl std::fmt::Debug for Source {
@@ -62,19 +51,7 @@ impl std::fmt::Debug for Source {
 impl Opened {
     /// Waits until one of the connections has ended.
     pub(crate) async fn ended(&mut self) {
-        let driver = &mut self.driver;
-        match &mut self.source {
-            Source::Other(other) => {
-                tokio::select! {
-                    _ = driver => {}
-                    _ = &mut other.reader => {}
-                }
-            }
-            Source::None | Source::Same => {
-                // However it ended.
-                drop(driver.await);
-            }
-        }
+        self.tasks.join_next().await;
     }
 
     /// Whether somebody answers, were it with an error.
@@ -84,10 +61,7 @@ impl Opened {
             return false;
         }
         match &mut self.source {
-            Source::Other(other) => {
-                let answer = other.sink.ping::<Value>().await;
-                answer.is_ok_and(|_| true)
-            }
+            Source::Other(sink) => sink.ping::<Value>().await.is_ok(),
             Source::None | Source::Same => true,
         }
     }
@@ -96,7 +70,7 @@ impl Opened {
         match &mut self.source {
             Source::None => Ok(()),
             Source::Same => self.connection.subscribe(channels).await,
-            Source::Other(other) => other.sink.subscribe(channels).await,
+            Source::Other(sink) => sink.subscribe(channels).await,
         }
     }
 
@@ -143,7 +117,7 @@ impl Opened {
         match &mut self.source {
             Source::None => Ok(()),
             Source::Same => self.connection.unsubscribe(channels).await,
-            Source::Other(other) => other.sink.unsubscribe(channels).await,
+            Source::Other(sink) => sink.unsubscribe(channels).await,
         }
     }
 }
@@ -153,7 +127,7 @@ type Failure = (Outcome, String);
 /// Makes a connection; nothing has been asked for yet when it fails.
 pub(crate) async fn open(
     config: &RedisStoreBuilder,
-    desk: &Arc<Desk>,
+    subscriptions: &Arc<Subscriptions>,
     resp3_only: bool,
 ) -> Result<Opened, Failure> {
     let polls = config.waiting == Waiting::Poll;
@@ -164,11 +138,11 @@ pub(crate) async fn open(
         Protocol::Auto | Protocol::Resp3 => ProtocolVersion::RESP3,
     };
     let may_fall_back = config.protocol == Protocol::Auto && !resp3_only;
-    let opened = match speak(config, desk, first).await {
+    let opened = match speak(config, subscriptions, first).await {
         Err(error)
             if first == ProtocolVersion::RESP3 && may_fall_back && knows_no_hello(&error) =>
         {
-            speak(config, desk, ProtocolVersion::RESP2).await
+            speak(config, subscriptions, ProtocolVersion::RESP2).await
         }
         answer => answer,
     };
@@ -201,10 +175,13 @@ fn failure(config: &RedisStoreBuilder, error: &RedisError) -> Failure {
 }
 
 /// Makes a connection without messages, in the plain old protocol.
-pub(crate) async fn plain(config: &RedisStoreBuilder, desk: &Arc<Desk>) -> Result<Opened, Failure> {
+pub(crate) async fn plain(
+    config: &RedisStoreBuilder,
+    subscriptions: &Arc<Subscriptions>,
+) -> Result<Opened, Failure> {
     let mut config = config.clone();
     config.waiting = Waiting::Poll;
-    let opened = speak(&config, desk, ProtocolVersion::RESP2).await;
+    let opened = speak(&config, subscriptions, ProtocolVersion::RESP2).await;
     opened.map_err(|error| failure(&config, &error))
 }
 
@@ -243,7 +220,7 @@ fn info(config: &RedisStoreBuilder, protocol: ProtocolVersion) -> RedisConnectio
 
 async fn speak(
     config: &RedisStoreBuilder,
-    desk: &Arc<Desk>,
+    subscriptions: &Arc<Subscriptions>,
     protocol: ProtocolVersion,
 ) -> Result<Opened, RedisError> {
     let stream = stream::open(config).await?;
@@ -255,24 +232,23 @@ async fn speak(
         .set_connection_timeout(None)
         .set_pipeline_buffer_size(1024);
     if pushes && resp3 {
-        let desk = Arc::clone(desk);
+        let subscriptions = Arc::clone(subscriptions);
         options = options.set_push_sender(move |push: PushInfo| {
-            deliver(&desk, Msg::from_push_info(push));
+            deliver(&subscriptions, Msg::from_push_info(push));
             Ok::<(), std::convert::Infallible>(())
         });
     }
     let info = info(config, protocol);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&info, stream, options).await?;
-    let driver = Handle::current().spawn(driver);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(driver);
     let mut opened = Opened {
         connection,
         source: Source::None,
-        channels: Vec::new(),
         volatile: false,
         clustered: false,
-        _driver: Ends(driver.abort_handle()),
-        driver,
+        tasks,
     };
     if !pushes {
         return Ok(opened);
@@ -280,39 +256,36 @@ async fn speak(
     opened.source = if resp3 {
         Source::Same
     } else {
-        Source::Other(second(config, desk, &info).await?)
+        Source::Other(second(config, subscriptions, &info, &mut opened.tasks).await?)
     };
-    let (own, locks) = desk.channels();
-    opened.subscribe(std::slice::from_ref(&own)).await?;
-    opened.channels = opened.subscribe_allowed(&locks).await?;
-    opened.channels.push(own);
+    opened
+        .subscribe(&[subscriptions.channel().to_owned()])
+        .await?;
+    opened.subscribe_allowed(&subscriptions.take_all()).await?;
     opened.ask_what_it_is().await;
     Ok(opened)
 }
 
 async fn second(
     config: &RedisStoreBuilder,
-    desk: &Arc<Desk>,
+    subscriptions: &Arc<Subscriptions>,
     info: &RedisConnectionInfo,
-) -> Result<Other, RedisError> {
+    tasks: &mut JoinSet<()>,
+) -> Result<PubSubSink, RedisError> {
     let stream = stream::open(config).await?;
     let (sink, mut messages) = PubSub::new(info, stream).await?.split();
-    let desk = Arc::clone(desk);
-    let reader = Handle::current().spawn(async move {
+    let subscriptions = Arc::clone(subscriptions);
+    tasks.spawn(async move {
         while let Some(message) = messages.next().await {
-            deliver(&desk, Some(message));
+            deliver(&subscriptions, Some(message));
         }
     });
-    Ok(Other {
-        sink,
-        _reader: Ends(reader.abort_handle()),
-        reader,
-    })
+    Ok(sink)
 }
 
-fn deliver(desk: &Desk, message: Option<Msg>) {
+fn deliver(subscriptions: &Subscriptions, message: Option<Msg>) {
     if let Some(message) = message {
-        desk.message(
+        subscriptions.message(
             message.get_channel_name().as_bytes(),
             message.get_payload_bytes(),
         );

@@ -12,11 +12,11 @@ mod handshake;
 mod keys;
 #[cfg(feature = "mutants")]
 mod mutant;
-mod notify;
 mod renew;
 mod reply;
 mod scripts;
 mod stream;
+mod subscriptions;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;

@@ -1,6 +1,6 @@
 //! Promises broken on purpose, so that the suite can be tested.
 
-use crate::notify::Promises;
+use crate::subscriptions::Promises;
 
 /// Names a promise that the store breaks: a fault that a real store has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +103,8 @@ impl RedisMutant {
     pub(crate) const fn promises(self) -> Promises {
         Promises {
             keeps_early: !matches!(self, Self::EarlyPushDropped),
-            looks_after_subscribing: !matches!(self, Self::NoAttemptAfterSubscribing),
-            looks_after_reconnecting: !matches!(self, Self::NoAttemptAfterReconnecting),
+            retries_after_subscribing: !matches!(self, Self::NoAttemptAfterSubscribing),
+            retries_after_reconnecting: !matches!(self, Self::NoAttemptAfterReconnecting),
         }
     }
 }

@@ -16,13 +16,18 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    pub(crate) fn new(name: &'static str, text: impl Into<Cow<'static, str>>) -> Self {
+    fn new(name: &'static str, text: impl Into<Cow<'static, str>>) -> Self {
         let text = text.into();
         Self {
             name,
             sha: Script::new(&text).get_hash().to_owned(),
             text,
         }
+    }
+
+    /// A caller's script, which runs only while a hold stands.
+    pub(crate) fn guarded(text: &str) -> Self {
+        Self::new("guarded work", format!("{GUARD}{text}"))
     }
 
     /// What failed, for errors.
@@ -73,7 +78,7 @@ pub(crate) struct Steps {
     pub(crate) renew: Step,
     pub(crate) inspect: Step,
     pub(crate) break_lock: Step,
-    pub(crate) commands: crate::fenced::Script,
+    pub(crate) commands: Step,
 }
 
 impl Steps {
@@ -84,7 +89,7 @@ impl Steps {
             renew: Step::new("renew", include_str!("scripts/renew.lua")),
             inspect: Step::new("inspect", INSPECT),
             break_lock: Step::new("break", BREAK),
-            commands: crate::fenced::Script::new(include_str!("scripts/commands.lua")),
+            commands: Step::guarded(include_str!("scripts/commands.lua")),
         }
     }
 }
@@ -127,5 +132,5 @@ const BREAK: &str = concat!(
     include_str!("scripts/describe.lua"),
     include_str!("scripts/break.lua")
 );
-/// What stands before a caller's script.
-pub(crate) const GUARD: &str = include_str!("scripts/guard.lua");
+/// Precedes a caller's script.
+const GUARD: &str = include_str!("scripts/guard.lua");

@@ -38,13 +38,13 @@ pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
 
 #[cfg(feature = "tls")]
 async fn tls(config: &RedisStoreBuilder, host: &str, socket: TcpStream) -> io::Result<Stream> {
-    let wrapped = crate::tls::wrap(config, host, socket).await;
-    wrapped.map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            io::Error::other("the server ended the TLS handshake: does this port speak TLS?")
-        }
-        _ => error,
-    })
+    match crate::tls::wrap(config, host, socket).await {
+        Ok(stream) => Ok(Box::pin(stream)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(io::Error::other(
+            "the server ended the TLS handshake: does this port speak TLS?",
+        )),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(not(feature = "tls"))]

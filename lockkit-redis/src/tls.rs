@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use crate::config::RedisStoreBuilder;
-use crate::stream::Stream;
 
 /// Speaks TLS on a socket to `host`, whose certificate the system or a file must vouch for.
 pub(crate) async fn wrap(
     settings: &RedisStoreBuilder,
     host: &str,
     socket: TcpStream,
-) -> io::Result<Stream> {
+) -> io::Result<TlsStream<TcpStream>> {
     let roots = match &settings.ca {
         Some(path) => from_file(path)?,
         None => from_system()?,
@@ -39,7 +39,7 @@ pub(crate) async fn wrap(
     };
     let host = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connector = TlsConnector::from(Arc::new(config));
-    Ok(Box::pin(connector.connect(host, socket).await?))
+    connector.connect(host, socket).await
 }
 
 fn from_file(path: &Path) -> io::Result<RootCertStore> {

@@ -1,0 +1,237 @@
+//! The channels on which wake-ups come: which are subscribed, and what each message means.
+//!
+//! A store object has one channel of its own, on which its waiters learn of their grants. It also
+//! subscribes the channel of each lock that it waits for: Redisson's releases are published there, and
+//! those that find the queue empty. It stays subscribed for a while after the last waiter, so that a lock
+//! that is often waited for does not cost a subscription each time. It unsubscribes sooner if messages
+//! keep coming while it has no waiter: each of them costs the server and this process some time.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lockkit_core::backend::{Grant, Ticket, Watch};
+use lockkit_core::store::waiters::Waiters;
+use lockkit_core::{BackendError, FencingToken, HolderId, LockName, Outcome};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::error::fault;
+
+/// How long a lock's channel stays subscribed after its last waiter here.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// The largest number of messages on it in that time. A waiter that comes back finds a few of its own.
+const MAX_UNHEEDED: u32 = 16;
+
+/// What a test may break on purpose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promises {
+    /// A grant that comes before the watch is opened is kept for it.
+    pub(crate) keeps_early: bool,
+    /// A waiter tries again once the channel of its lock is subscribed.
+    pub(crate) retries_after_subscribing: bool,
+    /// Waiters try again when messages arrive again.
+    pub(crate) retries_after_reconnecting: bool,
+}
+
+impl Default for Promises {
+    fn default() -> Self {
+        Self {
+            keeps_early: true,
+            retries_after_subscribing: true,
+            retries_after_reconnecting: true,
+        }
+    }
+}
+
+/// The subscriptions of a store object, and the tickets that they wake.
+#[derive(Debug)]
+pub(crate) struct Subscriptions {
+    /// The channel of this store object.
+    channel: String,
+    promises: Promises,
+    waiters: Arc<Waiters>,
+    /// Locked before the waiters, where both are.
+    channels: Mutex<Channels>,
+    /// Notified when a channel is to be subscribed.
+    pub(crate) wanted: Notify,
+    /// Notified when a channel is to be unsubscribed because of its messages.
+    pub(crate) unheeded: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Channels {
+    /// Whether messages arrive.
+    open: bool,
+    locks: HashMap<String, LockChannel>,
+    /// Channels of locks that are not subscribed yet.
+    wanted: Vec<String>,
+}
+
+/// The channel of a lock.
+#[derive(Debug)]
+struct LockChannel {
+    name: LockName,
+    /// When it was first seen without a waiter.
+    idle_since: Option<Instant>,
+    /// How many messages came since it has no waiter.
+    unheeded: u32,
+}
+
+impl Subscriptions {
+    pub(crate) fn new(channel: String, promises: Promises) -> Self {
+        Self {
+            channel,
+            promises,
+            waiters: Arc::default(),
+            channels: Mutex::default(),
+            wanted: Notify::new(),
+            unheeded: Notify::new(),
+        }
+    }
+
+    /// The channel of this store object.
+    pub(crate) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// The tickets of this store object.
+    pub(crate) fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    fn channels(&self) -> MutexGuard<'_, Channels> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many channels of locks are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.channels().locks.len()
+    }
+
+    /// Opens the wake-ups of a ticket. `channel` is that of its lock.
+    pub(crate) fn watch(
+        &self,
+        ticket: &Ticket,
+        channel: String,
+    ) -> Result<Box<dyn Watch>, BackendError> {
+        let mut guard = self.channels();
+        let channels = &mut *guard;
+        if !channels.open {
+            let why = "no messages can come at the moment: the connection is being made";
+            return Err(fault("watch", Outcome::Unavailable, why));
+        }
+        let lock = channels.locks.entry(channel).or_insert_with_key(|channel| {
+            // Once it is subscribed, the ticket tries again.
+            channels.wanted.push(channel.clone());
+            self.wanted.notify_one();
+            LockChannel {
+                name: ticket.name.clone(),
+                idle_since: None,
+                unheeded: 0,
+            }
+        });
+        lock.idle_since = None;
+        lock.unheeded = 0;
+        Ok(Box::new(self.waiters.watch(ticket)))
+    }
+
+    /// Takes in a message.
+    pub(crate) fn message(&self, channel: &[u8], payload: &[u8]) {
+        let Ok(channel) = std::str::from_utf8(channel) else {
+            return;
+        };
+        if channel == self.channel {
+            if let Some((holder, attempt, grant)) = read_grant(payload) {
+                self.granted(holder, attempt, grant);
+            }
+            return;
+        }
+        let mut channels = self.channels();
+        let Some(lock) = channels.locks.get_mut(channel) else {
+            return;
+        };
+        if !self.waiters.is_watched(&lock.name) {
+            lock.unheeded = lock.unheeded.saturating_add(1);
+            if lock.unheeded == MAX_UNHEEDED {
+                self.unheeded.notify_one();
+            }
+        }
+        self.waiters.wake(&lock.name);
+    }
+
+    fn granted(&self, holder: HolderId, attempt: u64, grant: Grant) {
+        self.waiters.with(holder, |entry| {
+            if entry.is_watched() || self.promises.keeps_early {
+                entry.granted(Some(attempt), grant);
+            }
+        });
+    }
+
+    /// Returns the channels of locks that a new connection is to subscribe.
+    pub(crate) fn take_all(&self) -> Vec<String> {
+        let mut channels = self.channels();
+        channels.wanted.clear();
+        channels.locks.keys().cloned().collect()
+    }
+
+    /// Messages arrive from now on. Earlier ones may be lost, so that all tickets try again.
+    pub(crate) fn opened(&self) {
+        self.channels().open = true;
+        if self.promises.retries_after_reconnecting {
+            self.waiters.wake_all();
+        }
+    }
+
+    /// No messages arrive any more.
+    pub(crate) fn closed(&self) {
+        self.channels().open = false;
+    }
+
+    /// Returns the channels that are to be subscribed, once.
+    pub(crate) fn take_wanted(&self) -> Vec<String> {
+        std::mem::take(&mut self.channels().wanted)
+    }
+
+    /// Channels of locks were subscribed. Earlier messages were missed, so that their tickets try again.
+    pub(crate) fn subscribed(&self, subscribed: &[String]) {
+        if !self.promises.retries_after_subscribing {
+            return;
+        }
+        let channels = self.channels();
+        for lock in subscribed.iter().filter_map(|it| channels.locks.get(it)) {
+            self.waiters.wake(&lock.name);
+        }
+    }
+
+    /// Removes the channels that are to be unsubscribed, and returns them.
+    pub(crate) fn take_idle(&self) -> Vec<String> {
+        let now = Instant::now();
+        let idle = |_: &String, lock: &mut LockChannel| {
+            if self.waiters.is_watched(&lock.name) {
+                lock.idle_since = None;
+                return false;
+            }
+            let since = *lock.idle_since.get_or_insert(now);
+            since + LINGER <= now || lock.unheeded >= MAX_UNHEEDED
+        };
+        let mut channels = self.channels();
+        let idle = channels.locks.extract_if(idle);
+        idle.map(|(channel, _)| channel).collect()
+    }
+}
+
+/// `<ticket> <token> <window ms> <attempt> <lock>`
+fn read_grant(payload: &[u8]) -> Option<(HolderId, u64, Grant)> {
+    let text = std::str::from_utf8(payload).ok()?;
+    let mut words = text.splitn(5, ' ');
+    let holder = words.next()?.parse().ok()?;
+    let token = FencingToken::new(words.next()?.parse().ok()?)?;
+    let window = Duration::from_millis(words.next()?.parse().ok()?);
+    let attempt = words.next()?.parse().ok()?;
+    Some((holder, attempt, Grant::new(token, window)))
+}
