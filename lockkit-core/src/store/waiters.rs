@@ -277,7 +277,7 @@ impl<T> Entry<T> {
         }
     }
 
-    fn next(&mut self) -> Option<Wake> {
+    pub(crate) fn next(&mut self) -> Option<Wake> {
         if let Some(reason) = self.lost.take() {
             return Some(Wake::Lost(reason));
         }

@@ -1,15 +1,16 @@
-//! What the store keeps beside the locks: tokens, sessions, inboxes and tombstones.
+//! What the store keeps beside the locks: tokens, sessions, wake-ups and tombstones.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::inbox::Inboxes;
 use super::mutant::StoreMutant;
 use crate::contract::capability::{Capabilities, Queueing, TtlOf, Waiting};
 use crate::contract::error::LossReason;
 use crate::contract::holder::HolderId;
 use crate::contract::token::FencingToken;
 use crate::contract::{Grant, Tombstones, Wake};
+use crate::store::waiters::Waiters;
 use crate::time::clock::Moment;
 use crate::time::lease::queue_window;
 
@@ -29,7 +30,9 @@ pub(super) struct Books {
     last_token: Option<FencingToken>,
     /// The last keep-alive of each session; empty where each hold has its own lease.
     alive: BTreeMap<Session, Moment>,
-    pub(super) inboxes: Inboxes,
+    pub(super) waiters: Arc<Waiters>,
+    /// Wake-ups are dropped: a fault that a test asked for.
+    pub(super) loses_wakes: bool,
     pub(super) tombstones: Tombstones,
     #[cfg(feature = "mutants")]
     mutant: Option<StoreMutant>,
@@ -41,7 +44,8 @@ impl Books {
             rules,
             last_token: None,
             alive: BTreeMap::new(),
-            inboxes: Inboxes::default(),
+            waiters: Arc::default(),
+            loses_wakes: false,
             tombstones: Tombstones::default(),
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -168,17 +172,25 @@ impl Books {
     }
 
     /// Wakes a ticket.
-    pub(super) fn push(&mut self, holder: HolderId, wake: Wake) {
+    pub(super) fn push(&self, holder: HolderId, wake: Wake) {
+        if self.loses_wakes {
+            return;
+        }
         let keep_early = !self.broken(StoreMutant::EarlyPushDropped);
-        self.inboxes.push(holder, wake, keep_early);
+        self.waiters.with(holder, |entry| match wake {
+            _ if !(keep_early || entry.is_watched()) => {}
+            Wake::Retry => entry.wake(),
+            Wake::Granted(grant) => entry.granted(None, grant),
+            Wake::Lost(reason) => entry.lost(reason),
+        });
     }
 
     /// Tells a ticket that it lost its hold or its place, where the store tells such things, and
     /// has nothing more to say to it.
-    pub(super) fn lose(&mut self, holder: HolderId, reason: LossReason) {
+    pub(super) fn lose(&self, holder: HolderId, reason: LossReason) {
         if self.rules.tells_loss {
             self.push(holder, Wake::Lost(reason));
         }
-        self.inboxes.retire(holder);
+        self.waiters.retire(holder);
     }
 }

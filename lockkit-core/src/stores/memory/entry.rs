@@ -143,7 +143,7 @@ impl Entry {
         self.queue.join(ticket, session, now);
         // In the same step as the place: no wake-up can come before somebody keeps it.
         if books.pushes() || books.rules.tells_loss {
-            books.inboxes.open(ticket.holder);
+            books.waiters.attempted(ticket);
         }
     }
 
@@ -195,7 +195,7 @@ impl Entry {
 
     pub(super) fn release(&mut self, ticket: &Ticket, now: Moment, books: &mut Books) -> Release {
         books.tombstones.insert(ticket.holder);
-        books.inboxes.close(ticket.holder);
+        books.waiters.forget(ticket.holder);
         self.expire(now, books);
         let careless = books.broken(StoreMutant::ReleaseWithoutOwnerCheck);
         let ended = self

@@ -7,8 +7,7 @@
 //! | `state.rs` | the steps of the contract, on all locks |
 //! | `entry.rs` | the rules of one lock: who holds, who is next, what ends |
 //! | `queue.rs` | its waiters, their places and heartbeats |
-//! | `books.rs` | tokens and sessions |
-//! | `inbox.rs`, `watch.rs` | wake-ups and who reads them |
+//! | `books.rs` | tokens, sessions, and wake-ups by [`waiters`](crate::store::waiters) |
 //!
 //! # Semantics
 //! - Waiters stand in a queue, in the order of their first attempts. A release makes the first
@@ -26,13 +25,11 @@
 mod books;
 mod builder;
 mod entry;
-mod inbox;
 mod mutant;
 mod queue;
 mod state;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use std::any::Any;
 use std::fmt;
@@ -43,7 +40,6 @@ use async_trait::async_trait;
 
 use self::books::Session;
 use self::state::State;
-use self::watch::MemoryWatch;
 use crate::contract::capability::{Capabilities, Waiting};
 use crate::contract::error::{BackendError, Outcome};
 use crate::contract::name::LockName;
@@ -148,7 +144,7 @@ impl MemoryStore {
 
     /// Drops all wake-ups of the store from now on, of every handle, or delivers them again.
     pub fn lose_pushes(&self, lose: bool) {
-        lock(&self.shared.state).books.inboxes.losing = lose;
+        lock(&self.shared.state).books.loses_wakes = lose;
     }
 
     /// Deletes every hold, every place and every tombstone, as an operator might do it. Tokens still
@@ -221,8 +217,7 @@ impl DistributedLock for MemoryStore {
             return Err(BackendError::new(BACKEND, "watch", Outcome::Rejected, why));
         }
         let (mut state, now) = self.step();
-        let inbox = state.watch(ticket, self.session, now);
-        Ok(Box::new(MemoryWatch::new(&self.shared, ticket, inbox)))
+        Ok(Box::new(state.watch(ticket, self.session, now)))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {

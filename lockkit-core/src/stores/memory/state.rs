@@ -2,16 +2,14 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
-use std::sync::Arc;
 
 use super::books::{Books, Session};
 use super::entry::{Entry, WasReleased};
-use super::inbox::Inbox;
 use crate::contract::capability::Capabilities;
 use crate::contract::error::LossReason;
-use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
-use crate::contract::{Attempt, LockState, Release, Renewal, Ticket, Wake};
+use crate::contract::{Attempt, LockState, Release, Renewal, Ticket};
+use crate::store::waiters::TicketWatch;
 use crate::time::clock::Moment;
 
 #[derive(Debug)]
@@ -80,27 +78,29 @@ impl State {
         })
     }
 
-    /// Opens the inbox of a ticket; one that is not known has something to hear at once.
-    pub(super) fn watch(&mut self, ticket: &Ticket, session: Session, now: Moment) -> Arc<Inbox> {
+    /// Opens the wake-ups of a ticket. One that the store does not know gets one at once.
+    pub(super) fn watch(&mut self, ticket: &Ticket, session: Session, now: Moment) -> TicketWatch {
         self.step(&ticket.name, now, |entry, books| {
             entry.settle(now, books);
-            let first = if entry.knows(ticket.holder) {
-                None
-            } else if !books.rules.tells_loss {
-                Some(Wake::Retry)
-            } else if books.last_keep_alive(session).is_none() {
-                Some(Wake::Lost(LossReason::SessionEnded))
-            } else {
-                Some(Wake::Lost(LossReason::Superseded))
-            };
-            books.inboxes.watch(ticket.holder, first)
+            let known = entry.knows(ticket.holder);
+            let waiters = &books.waiters;
+            if known && waiters.with(ticket.holder, |_| ()).is_none() {
+                // It got the lock at once, so that nothing was kept of it yet.
+                waiters.attempted(ticket);
+            }
+            let watch = waiters.watch(ticket);
+            waiters.with(ticket.holder, |entry| {
+                if known {
+                } else if !books.rules.tells_loss {
+                    entry.wake();
+                } else if books.last_keep_alive(session).is_none() {
+                    entry.lost(LossReason::SessionEnded);
+                } else {
+                    entry.lost(LossReason::Superseded);
+                }
+            });
+            watch
         })
-    }
-
-    pub(super) fn unwatch(&mut self, name: &LockName, holder: HolderId) {
-        let entry = self.locks.get(name);
-        let wanted = entry.is_some_and(|entry| entry.knows(holder));
-        self.books.inboxes.unwatch(holder, wanted);
     }
 
     pub(super) fn inspect(&mut self, name: &LockName, now: Moment) -> Option<LockState> {
@@ -131,12 +131,12 @@ impl State {
         found
     }
 
-    /// Holds, waiters and inboxes.
+    /// Holds, waiters, and tickets whose wake-ups are kept.
     pub(super) fn counts(&mut self, now: Moment) -> (usize, usize, usize) {
         self.settle_all(now);
         let holds = self.locks.values().filter(|entry| entry.holds()).count();
         let waiters = self.locks.values().map(Entry::waiters).sum();
-        (holds, waiters, self.books.inboxes.len())
+        (holds, waiters, self.books.waiters.len())
     }
 
     pub(super) fn end_session(&mut self, session: Session, now: Moment) {

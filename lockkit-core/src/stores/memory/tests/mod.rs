@@ -12,6 +12,7 @@ use crate::contract::error::LossReason;
 use crate::contract::holder::{ClientId, HolderId};
 use crate::contract::name::LockName;
 use crate::contract::{Attempt, Grant, LockState, Release, Renewal, Ticket, Wake};
+use crate::store::waiters::{Entry, TicketWatch};
 use crate::time::clock::Moment;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -23,6 +24,7 @@ struct Bench {
     state: State,
     now: Moment,
     client: ClientId,
+    watches: Vec<TicketWatch>,
 }
 
 impl Bench {
@@ -31,6 +33,7 @@ impl Bench {
             state: State::new(rules),
             now: Moment::from_nanos(1_000_000_000),
             client: ClientId::random(),
+            watches: Vec::new(),
         }
     }
 
@@ -93,11 +96,15 @@ impl Bench {
 
     fn watch(&mut self, n: u64, session: Session) -> Option<Wake> {
         let ticket = self.ticket(n);
-        self.state.watch(&ticket, session, self.now).pop()
+        let watch = self.state.watch(&ticket, session, self.now);
+        self.watches.push(watch);
+        self.next(n)
     }
 
-    fn told(&self, n: u64) -> Option<Wake> {
-        self.state.books.inboxes.peek(HolderId::new(self.client, n))
+    /// The next wake-up of ticket `n`.
+    fn next(&self, n: u64) -> Option<Wake> {
+        let holder = HolderId::new(self.client, n);
+        self.state.books.waiters.with(holder, Entry::next)?
     }
 
     fn look(&mut self) -> Option<LockState> {
@@ -190,12 +197,12 @@ fn a_release_makes_the_first_living_waiter_the_holder() {
     // The second has been silent for its window.
     bench.release(1);
     assert_eq!(bench.holder(), Some(3));
-    let Some(Wake::Granted(grant)) = bench.told(3) else {
+    let Some(Wake::Granted(grant)) = bench.next(3) else {
         panic!("nobody told the third");
     };
     assert!(grant.token > first.token);
     assert_eq!(grant.ttl, WINDOW);
-    assert_eq!(bench.told(2), None);
+    assert_eq!(bench.next(2), None);
     // It comes back, to a new place at the end.
     bench.waits(2);
     bench.served(3, &[4, 2]);
@@ -273,7 +280,7 @@ fn a_withdrawn_grant_passes_to_the_next() {
     bench.waits(3);
     bench.release(1);
     assert_eq!(bench.release(2), Release::Released);
-    assert!(matches!(bench.told(3), Some(Wake::Granted(_))));
+    assert!(matches!(bench.next(3), Some(Wake::Granted(_))));
     assert_eq!(bench.holder(), Some(3));
 }
 
@@ -334,11 +341,11 @@ fn wake_ups_are_kept_until_the_watch_opens() {
 #[test]
 fn with_every_push_lost_a_heartbeat_finds_the_grant() {
     let mut bench = Bench::fifo();
-    bench.state.books.inboxes.losing = true;
+    bench.state.books.loses_wakes = true;
     bench.granted(1);
     bench.waits(2);
     bench.release(1);
-    assert_eq!(bench.told(2), None);
+    assert_eq!(bench.next(2), None);
     bench.granted(2);
 }
 
@@ -352,7 +359,7 @@ fn hints_do_not_pile_up() {
         bench.granted(2 * n + 1);
     }
     assert_eq!(bench.watch(2, 2), Some(Wake::Retry));
-    assert_eq!(bench.told(2), None);
+    assert_eq!(bench.next(2), None);
 }
 
 #[test]
@@ -362,8 +369,8 @@ fn racing_waiters_are_all_woken_and_the_first_takes_it() {
     bench.waits(2);
     bench.waits(3);
     bench.release(1);
-    assert_eq!(bench.told(2), Some(Wake::Retry));
-    assert_eq!(bench.told(3), Some(Wake::Retry));
+    assert_eq!(bench.next(2), Some(Wake::Retry));
+    assert_eq!(bench.next(3), Some(Wake::Retry));
     bench.granted(4);
     bench.release(4);
     bench.granted(3);
@@ -387,7 +394,7 @@ fn a_polled_queue_keeps_its_order_without_wake_ups() {
     bench.release(1);
     bench.waits(3);
     bench.granted(2);
-    assert_eq!(bench.told(2), None);
+    assert_eq!(bench.next(2), None);
     let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Poll));
     bench.granted(1);
     bench.waits(2);
@@ -405,7 +412,7 @@ fn a_break_ends_the_hold_and_passes_on() {
     let was = bench.state.break_lock(&name(), bench.now).unwrap();
     assert_eq!(was.token, Some(first.token));
     assert_eq!(was.waiters, Some(1));
-    assert_eq!(bench.told(1), Some(Wake::Lost(LossReason::Superseded)));
+    assert_eq!(bench.next(1), Some(Wake::Lost(LossReason::Superseded)));
     assert_eq!(bench.holder(), Some(2));
 }
 
@@ -430,9 +437,9 @@ fn a_session_carries_its_holds_and_places() {
     // The second session has been silent for ten seconds, the third for six.
     bench.sleep(secs(1));
     assert_eq!(bench.look().unwrap().waiters, Some(1));
-    assert_eq!(bench.told(2), Some(Wake::Lost(LossReason::SessionEnded)));
+    assert_eq!(bench.next(2), Some(Wake::Lost(LossReason::SessionEnded)));
     bench.release(1);
-    let Some(Wake::Granted(grant)) = bench.told(3) else {
+    let Some(Wake::Granted(grant)) = bench.next(3) else {
         panic!("nobody told the third");
     };
     assert_eq!(grant.since, Some(start + secs(4)));
@@ -465,7 +472,7 @@ fn a_wipe_is_told_where_losses_are_told() {
     bench.granted(1);
     bench.watch(1, 1);
     bench.state.wipe();
-    assert_eq!(bench.told(1), Some(Wake::Lost(LossReason::Superseded)));
+    assert_eq!(bench.next(1), Some(Wake::Lost(LossReason::Superseded)));
     let mut bench = Bench::fifo();
     bench.granted(1);
     bench.waits(2);
