@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lockkit_core::url::Tls;
 use lockkit_core::{Capabilities, PollRange, Queueing, Waiting};
 
 pub(crate) const PORT: u16 = 6379;
@@ -74,10 +75,7 @@ pub enum TokenTtl {
 #[must_use = "nothing happens before `connect`"]
 pub struct RedisStoreBuilder {
     pub(crate) address: Address,
-    pub(crate) tls: bool,
-    pub(crate) ca: Option<PathBuf>,
-    /// The certificate and the key by which this client shows who it is.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
@@ -101,9 +99,7 @@ impl RedisStoreBuilder {
                 host: "127.0.0.1".into(),
                 port: PORT,
             },
-            tls: false,
-            ca: None,
-            identity: None,
+            tls: None,
             user: None,
             password: None,
             database: 0,
@@ -135,19 +131,10 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// TLS on TCP; `ca` is a file of certificates to trust instead of the system's.
+    /// TLS on TCP.
     #[cfg(feature = "tls")]
-    pub fn tls(mut self, ca: Option<PathBuf>) -> Self {
-        self.tls = true;
-        self.ca = ca;
-        self
-    }
-
-    /// With TLS, the files of a certificate (with its chain) and its key, for a server that wants to know
-    /// its clients by them.
-    #[cfg(feature = "tls")]
-    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.identity = Some((certificate.into(), key.into()));
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -245,7 +232,7 @@ impl fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStoreBuilder")
             .field("address", &self.address)
-            .field("tls", &self.tls)
+            .field("tls", &self.tls.is_some())
             .field("database", &self.database)
             .field("queueing", &self.queueing)
             .field("waiting", &self.waiting)

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use lockkit_core::store::Backoff;
 use lockkit_core::{BackendError, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
@@ -24,7 +25,7 @@ use crate::subscriptions::Subscriptions;
 
 /// A connection that nothing is asked on is looked at this often.
 const IDLE_CHECK: Duration = Duration::from_secs(15);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A connection that ends sooner, and answered nothing, counts as failed. One to a demoted primary is
 /// not left sooner.
@@ -241,7 +242,9 @@ impl Drop for Asking<'_> {
 impl Shared {
     /// Makes connections, one after the other, for ever.
     async fn run(&self) {
-        let mut pause = Duration::ZERO;
+        let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+        // The first failure after a useful connection costs no pause.
+        let mut at_once = true;
         let mut resp3_worked = false;
         loop {
             let limit = self.config.connect_timeout;
@@ -259,11 +262,10 @@ impl Shared {
                     self.subscriptions.closed();
                     let useful = self.answered.load(Ordering::Relaxed) != answered;
                     if useful || Instant::now() >= settled {
-                        pause = Duration::ZERO;
+                        at_once = true;
+                        backoff.reset();
                     }
-                    if pause.is_zero() {
-                        // At once, and then with pauses.
-                        pause = FIRST_PAUSE;
+                    if std::mem::take(&mut at_once) {
                         self.state.send_replace(State::Connecting);
                         continue;
                     }
@@ -274,9 +276,8 @@ impl Shared {
                 Err(failure) => failure,
             };
             self.state.send_replace(State::Down(outcome, why.into()));
-            pause = pause.max(FIRST_PAUSE);
-            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            at_once = false;
+            sleep(backoff.pause()).await;
         }
     }
 

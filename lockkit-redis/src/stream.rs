@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::Pin;
 
+use lockkit_core::url::Tls;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -21,10 +22,10 @@ pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
             let socket = TcpStream::connect((host.as_str(), *port)).await?;
             // A request waits for nothing: without this, Nagle's algorithm adds up to a round trip.
             socket.set_nodelay(true)?;
-            if config.tls {
-                return tls(config, host, socket).await;
+            match &config.tls {
+                Some(tls) => secure(tls, host, socket).await,
+                None => Ok(Box::pin(socket)),
             }
-            Ok(Box::pin(socket))
         }
         #[cfg(unix)]
         Address::Unix(path) => Ok(Box::pin(tokio::net::UnixStream::connect(path).await?)),
@@ -37,8 +38,8 @@ pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
 }
 
 #[cfg(feature = "tls")]
-async fn tls(config: &RedisStoreBuilder, host: &str, socket: TcpStream) -> io::Result<Stream> {
-    match crate::tls::wrap(config, host, socket).await {
+async fn secure(tls: &Tls, host: &str, socket: TcpStream) -> io::Result<Stream> {
+    match crate::tls::wrap(tls, host, socket).await {
         Ok(stream) => Ok(Box::pin(stream)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(io::Error::other(
             "the server ended the TLS handshake: does this port speak TLS?",
@@ -52,7 +53,7 @@ async fn tls(config: &RedisStoreBuilder, host: &str, socket: TcpStream) -> io::R
     clippy::unused_async,
     reason = "it has the shape of the one with the feature"
 )]
-async fn tls(_: &RedisStoreBuilder, _: &str, _: TcpStream) -> io::Result<Stream> {
+async fn secure(_: &Tls, _: &str, _: TcpStream) -> io::Result<Stream> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
         "`rediss:` needs the feature `tls` of the crate `lockkit-redis`",

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use lockkit_core::url::Tls;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -11,15 +12,13 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-use crate::config::RedisStoreBuilder;
-
 /// Speaks TLS on a socket to `host`, whose certificate the system or a file must vouch for.
 pub(crate) async fn wrap(
-    settings: &RedisStoreBuilder,
+    tls: &Tls,
     host: &str,
     socket: TcpStream,
 ) -> io::Result<TlsStream<TcpStream>> {
-    let roots = match &settings.ca {
+    let roots = match tls.trusted() {
         Some(path) => from_file(path)?,
         None => from_system()?,
     };
@@ -28,7 +27,7 @@ pub(crate) async fn wrap(
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?
             .with_root_certificates(roots);
-    let config = match &settings.identity {
+    let config = match tls.shown() {
         None => config.with_no_client_auth(),
         Some((certificate, key)) => {
             let chain = certificates(certificate)?;

@@ -28,12 +28,7 @@ impl RedisStoreBuilder {
         let mut this = Self::new();
         this.take_behaviour(url)?;
         let unix = url.scheme() == "redis+unix";
-        this.tls = url.scheme() == "rediss";
-        if this.tls {
-            this.ca = url.options.text("ca").map(Into::into);
-            let identity = url.options.identity()?;
-            this.identity = identity.map(|(cert, key)| (cert.into(), key.into()));
-        }
+        this.tls = url.tls("rediss", cfg!(feature = "tls"))?;
         let number = if unix {
             url.options.number("db")?
         } else {
@@ -101,13 +96,11 @@ impl RedisStoreBuilder {
                 ],
             )?
             .unwrap_or(self.protocol);
-        for (name, field) in [
+        options.durations([
             ("recheck", &mut self.recheck),
             ("connect_timeout", &mut self.connect_timeout),
             ("response_timeout", &mut self.response_timeout),
-        ] {
-            *field = options.positive_duration(name)?.unwrap_or(*field);
-        }
+        ])?;
         self.token_ttl = match options.text("token_ttl").as_deref() {
             None => self.token_ttl,
             Some("never") => TokenTtl::Never,
@@ -126,6 +119,8 @@ impl RedisStoreBuilder {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use lockkit_core::url::Tls;
 
     use super::*;
 
@@ -148,7 +143,7 @@ mod tests {
         assert_eq!(all.address, address);
         assert_eq!(all.user.as_deref(), Some("app"));
         assert_eq!(all.password.as_deref(), Some("p@ss"));
-        assert_eq!((all.database, all.tls), (3, false));
+        assert_eq!((all.database, all.tls), (3, None));
         assert_eq!(all.queueing, Queueing::Barging);
         assert_eq!(all.poll.max, Duration::from_millis(2));
         assert_eq!(all.recheck, Duration::from_secs(1));
@@ -158,10 +153,10 @@ mod tests {
         assert_eq!(all.response_timeout, Duration::from_secs(5));
 
         let poll = read("rediss://h/?wake=poll&ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap();
-        assert_eq!(poll.identity, Some(("/c.pem".into(), "/k.pem".into())));
+        let tls = Tls::new().ca("/ca.pem").identity("/c.pem", "/k.pem");
+        assert_eq!(poll.tls, Some(tls));
         assert_eq!(poll.capabilities().waiting, Waiting::Poll);
         assert_eq!(poll.capabilities().queueing, Queueing::Barging);
-        assert_eq!((poll.tls, poll.ca), (true, Some("/ca.pem".into())));
 
         let unix = read("redis+unix:///run/redis.sock?db=2").unwrap();
         assert_eq!(unix.address, Address::Unix("/run/redis.sock".into()));

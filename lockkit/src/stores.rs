@@ -178,11 +178,6 @@ fn file(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
 
 #[cfg(feature = "redis")]
 async fn redis(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
-    if url.scheme() == "rediss" && !cfg!(feature = "tls") {
-        let feature = "tls";
-        let scheme = url.scheme().to_owned();
-        return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
-    }
     let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
     Ok(Arc::new(builder.connect().await?))
 }

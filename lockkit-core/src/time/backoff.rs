@@ -76,7 +76,7 @@ pub(crate) fn jitter(random: &mut Rng) -> f64 {
 }
 
 /// Spreads a pause over its upper half, so that clients that failed together do not return together.
-fn spread(pause: Duration, jitter: f64) -> Duration {
+pub(crate) fn spread(pause: Duration, jitter: f64) -> Duration {
     pause.mul_f64(0.75 + jitter / 4.0)
 }
 

@@ -16,6 +16,7 @@ mod nearest;
 mod options;
 mod parse;
 mod percent;
+mod tls;
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,6 +25,7 @@ pub use client::ClientOptions;
 pub use duration::{InvalidDuration, format_duration, parse_duration};
 pub use invalid::InvalidUrl;
 pub use options::Options;
+pub use tls::Tls;
 
 /// A store URL in its parts.
 ///

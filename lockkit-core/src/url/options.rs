@@ -158,6 +158,21 @@ impl Options {
         })
     }
 
+    /// Takes positive durations, each into the place beside its name; one that is not given stays as it
+    /// is.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::BadValue`] if one is none, or zero.
+    pub fn durations<const N: usize>(
+        &mut self,
+        places: [(&'static str, &mut Duration); N],
+    ) -> Result<(), InvalidUrl> {
+        for (name, place) in places {
+            *place = self.positive_duration(name)?.unwrap_or(*place);
+        }
+        Ok(())
+    }
+
     /// Takes `true` or `false`.
     ///
     /// # Errors

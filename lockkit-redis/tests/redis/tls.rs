@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use lockkit_core::backend::{Attempt, DistributedLock};
-use lockkit_core::{BackendError, Outcome, url::StoreUrl};
+use lockkit_core::url::{StoreUrl, Tls};
+use lockkit_core::{BackendError, Outcome};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::connection::ticket;
@@ -104,7 +105,7 @@ async fn a_certificate_that_is_trusted_is_needed() {
         store.release(&ticket).await.unwrap();
     }
     let strange = RedisStore::builder().tcp("localhost", secure.port);
-    let error = strange.clone().tls(None).connect().await.unwrap_err();
+    let error = strange.clone().tls(Tls::new()).connect().await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::Rejected, "nobody vouches for it");
     let error = strange.connect().await.unwrap_err();
     assert_ne!(error.outcome(), Outcome::Indeterminate, "without TLS");

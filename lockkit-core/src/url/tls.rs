@@ -1,0 +1,128 @@
+//! What a store with TLS is told: which certificates to trust, and which one to show.
+
+use std::path::PathBuf;
+
+use super::{InvalidUrl, StoreUrl};
+
+/// The files of certificates that the connections of a store use.
+///
+/// Without any, the system says which servers to trust, and the client shows no certificate.
+///
+/// # Examples
+/// ```
+/// use lockkit_core::url::Tls;
+///
+/// let tls = Tls::new().ca("/etc/ca.pem").identity("/etc/client.pem", "/etc/client.key");
+/// # let _ = tls;
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "it is an option of a store"]
+pub struct Tls {
+    ca: Option<PathBuf>,
+    identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Tls {
+    /// TLS to a server that the system trusts.
+    pub const fn new() -> Self {
+        Self {
+            ca: None,
+            identity: None,
+        }
+    }
+
+    /// Trusts the certificates in a file instead of the system's.
+    pub fn ca(mut self, certificates: impl Into<PathBuf>) -> Self {
+        self.ca = Some(certificates.into());
+        self
+    }
+
+    /// Shows a certificate to servers that ask for one: its file, with its chain, and the file of its key.
+    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The file of certificates to trust instead of the system's, for a store.
+    #[must_use]
+    pub fn trusted(&self) -> Option<&PathBuf> {
+        self.ca.as_ref()
+    }
+
+    /// The files of the client's certificate and of its key, for a store.
+    #[must_use]
+    pub fn shown(&self) -> Option<&(PathBuf, PathBuf)> {
+        self.identity.as_ref()
+    }
+}
+
+impl StoreUrl {
+    /// Takes `ca`, `cert` and `key` if the scheme is `secure`; `None` if it is another. `supported` says
+    /// whether the store was built with TLS.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::FeatureOff`] if it was not.
+    /// - [`InvalidUrl::BadValue`] if `cert` is given without `key`, or the other way round.
+    pub fn tls(&mut self, secure: &str, supported: bool) -> Result<Option<Tls>, InvalidUrl> {
+        if self.scheme != secure {
+            return Ok(None);
+        }
+        if !supported {
+            return Err(InvalidUrl::FeatureOff {
+                scheme: self.scheme.clone(),
+                feature: "tls",
+            });
+        }
+        let ca = self.options.text("ca").map(PathBuf::from);
+        let identity = self.options.identity()?;
+        let identity = identity.map(|(cert, key)| (cert.into(), key.into()));
+        Ok(Some(Tls { ca, identity }))
+    }
+
+    /// The user and the password, both or neither; `expected` is as for [`expect`](Self::expect).
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::Shape`] if only one of them is given.
+    pub fn credentials(
+        &self,
+        expected: &'static str,
+    ) -> Result<Option<(String, String)>, InvalidUrl> {
+        match (self.user(), self.password()) {
+            (Some(user), Some(password)) => Ok(Some((user.to_owned(), password.to_owned()))),
+            (None, None) => Ok(None),
+            _ => self.expect(false, expected).map(|()| None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, supported: bool) -> Result<Option<Tls>, InvalidUrl> {
+        let mut url: StoreUrl = text.parse()?;
+        url.tls("etcds", supported)
+    }
+
+    #[test]
+    fn takes_certificates_of_secure_scheme_only() {
+        let all = read("etcds://h/?ca=/ca&cert=/c&key=/k", true).unwrap();
+        assert_eq!(all, Some(Tls::new().ca("/ca").identity("/c", "/k")));
+        assert_eq!(read("etcds://h", true).unwrap(), Some(Tls::new()));
+        assert_eq!(read("etcd://h/?ca=/ca", true).unwrap(), None);
+        assert!(read("etcds://h/?cert=/c", true).is_err());
+        let off = read("etcds://h", false);
+        assert!(matches!(off, Err(InvalidUrl::FeatureOff { .. })));
+    }
+
+    #[test]
+    fn takes_user_and_password_or_neither() {
+        let read = |text: &str| text.parse::<StoreUrl>().unwrap().credentials("has both");
+        assert_eq!(
+            read("etcd://u:p@h").unwrap(),
+            Some(("u".into(), "p".into()))
+        );
+        assert_eq!(read("etcd://h").unwrap(), None);
+        assert!(read("etcd://u@h").is_err());
+    }
+}
