@@ -205,7 +205,10 @@ impl Queued {
             if self.known {
                 self.release_later();
             }
-            return self.next_or_done();
+            return match self.shared.queues.close_if_idle(&self.key) {
+                Ok(_) => Step::Done,
+                Err(_) => Step::Next,
+            };
         }
         self.known |= error.outcome() == Outcome::Indeterminate;
         let (now, outage) = (Instant::now(), self.shared.context.outage);
@@ -260,18 +263,15 @@ impl Queued {
                 drop(Guard::new(held));
             }
         }
-        let step = self.next_or_done();
+        let leaving = shared.queues.close_if_idle(&self.key);
         if !taken {
             self.release_later();
         }
-        Some(step)
-    }
-
-    fn next_or_done(&self) -> Step {
-        match self.shared.queues.close_if_idle(&self.key) {
+        // `leaving` ends after that, so that `drain` sees the release first.
+        Some(match leaving {
             Ok(_) => Step::Done,
             Err(_) => Step::Next,
-        }
+        })
     }
 
     /// Withdraws the ticket and ends the queue if no caller waits or the client closes.
