@@ -6,6 +6,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use super::problem::Problem;
+#[cfg(feature = "mutants")]
+use super::rules::FileMutant;
 use super::rules::Rules;
 use super::{FileStore, network};
 use crate::contract::capability::PollRange;
@@ -21,16 +23,27 @@ pub struct FileStoreBuilder {
     rules: Rules,
 }
 
-impl FileStoreBuilder {
-    pub(super) fn new(dir: PathBuf) -> Self {
-        Self {
-            dir,
-            poll: FileStore::POLL,
+impl FileStore {
+    /// Opens a directory of locks, and makes it if it is missing.
+    ///
+    /// # Errors
+    /// As [`FileStoreBuilder::build`].
+    pub fn new(dir: impl AsRef<Path>) -> Result<Self, BackendError> {
+        Self::builder(dir).build()
+    }
+
+    /// Sets options first.
+    pub fn builder(dir: impl AsRef<Path>) -> FileStoreBuilder {
+        FileStoreBuilder {
+            dir: dir.as_ref().to_owned(),
+            poll: Self::POLL,
             allow_network_fs: false,
             rules: Rules::default(),
         }
     }
+}
 
+impl FileStoreBuilder {
     /// Sets the pauses of waiters between two looks; 5 ms to 200 ms by default.
     pub const fn poll(mut self, poll: PollRange) -> Self {
         self.poll = poll;
@@ -48,7 +61,7 @@ impl FileStoreBuilder {
 
     /// Breaks one promise on purpose, so that a test can be seen to catch it.
     #[cfg(feature = "mutants")]
-    pub const fn mutant(mut self, mutant: super::FileMutant) -> Self {
+    pub const fn mutant(mut self, mutant: FileMutant) -> Self {
         self.rules = Rules::broken(mutant);
         self
     }

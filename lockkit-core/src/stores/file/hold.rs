@@ -1,6 +1,5 @@
 //! Taking, keeping and giving back: what a ticket does to its file.
 
-use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use super::FileStore;
 use super::place::{Inode, Place, Seizure};
 use super::problem::Problem;
 use super::record::{self, Content};
+use super::tickets::Hold;
 use crate::contract::token::FencingToken;
 use crate::contract::{Release, Ticket};
 use crate::sync::lock;
@@ -23,37 +23,6 @@ enum Try {
     /// The file is no longer the one at its path.
     Replaced,
     LookedAt,
-}
-
-/// A lock that this store holds: its file, open and locked.
-#[derive(Debug)]
-pub(super) struct Hold {
-    place: Place,
-    token: FencingToken,
-    /// The process that took it. A child by `fork` has a copy of everything here, and no hold.
-    pid: u32,
-}
-
-impl Hold {
-    /// Whether this process took it.
-    fn is_ours(&self) -> bool {
-        self.pid == std::process::id()
-    }
-
-    /// Another descriptor of the locked file.
-    pub(super) fn duplicate(&self) -> Option<File> {
-        self.place.file.try_clone().ok()
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        // Closing the file would do, were there not children of any thread between `fork` and
-        // `exec` that have it open too. In a child itself the lock is the parent's.
-        if self.is_ours() {
-            let _ = self.place.file.unlock();
-        }
-    }
 }
 
 impl FileStore {
@@ -207,6 +176,8 @@ pub(super) fn host_micros() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
     use crate::contract::holder::{ClientId, HolderId};
     use crate::contract::name::LockName;

@@ -52,12 +52,12 @@ mod record;
 mod rules;
 #[cfg(test)]
 mod scratch;
+mod tickets;
 
 #[doc(hidden)]
 pub use network::network_fs;
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -73,12 +73,12 @@ use crate::contract::error::BackendError;
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::{
-    Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Tombstones, Watch,
+    Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
 use crate::sync::lock;
-use hold::Hold;
 use problem::Problem;
 use rules::Rules;
+use tickets::Tickets;
 
 const BACKEND: &str = "file";
 
@@ -107,32 +107,11 @@ pub struct FileStore {
     tickets: Mutex<Tickets>,
 }
 
-/// What this store knows of its tickets.
-#[derive(Debug, Default)]
-struct Tickets {
-    held: HashMap<HolderId, Hold>,
-    /// Released ones: an attempt that comes late must not take a lock that nobody releases.
-    tombstones: Tombstones,
-}
-
 impl FileStore {
     const POLL: PollRange = PollRange {
         min: Duration::from_millis(5),
         max: Duration::from_millis(200),
     };
-
-    /// Opens a directory of locks, and makes it if it is missing.
-    ///
-    /// # Errors
-    /// As [`FileStoreBuilder::build`].
-    pub fn new(dir: impl AsRef<Path>) -> Result<Self, BackendError> {
-        Self::builder(dir).build()
-    }
-
-    /// Sets options first.
-    pub fn builder(dir: impl AsRef<Path>) -> FileStoreBuilder {
-        FileStoreBuilder::new(dir.as_ref().to_owned())
-    }
 
     fn at(dir: PathBuf, poll: PollRange, rules: Rules) -> Self {
         Self {
@@ -250,7 +229,7 @@ impl DistributedLock for FileStore {
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         match self.look(name).await {
-            Ok(seen) => Ok(seen.map(|content| operator::state(name, &content))),
+            Ok(seen) => Ok(seen.map(|content| content.state(name))),
             Err(problem) => Err(problem.during("inspect")),
         }
     }

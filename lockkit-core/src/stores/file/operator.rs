@@ -15,30 +15,15 @@ use super::record::{self, Content};
 use crate::contract::LockState;
 use crate::contract::error::Outcome;
 use crate::contract::name::LockName;
-use crate::contract::token::FencingToken;
 
 /// The new file of a lock that is being broken, before it is in place. No lock has this name.
 const FRESH: &str = ".broken";
-/// The holder shown for a lock that another program took, such as `flock(1)`.
-const OTHER_PROGRAM: &str = "flock";
 /// How often a look is repeated that came between locking and writing.
 const LOOKS: u32 = 3;
 /// How often a breaker asks whether another one has done.
 const TURNS: u32 = 400;
 /// After so many files other tasks get their turn.
 const BATCH: usize = 64;
-
-/// What an operator sees of a lock that is held.
-pub(super) fn state(name: &LockName, content: &Content) -> LockState {
-    let holder = content.entry().and_then(|entry| entry.holder);
-    let holder = holder.map_or_else(
-        || OTHER_PROGRAM.to_owned(),
-        |(holder, _)| holder.to_string(),
-    );
-    LockState::new(name.clone())
-        .with_holder(holder)
-        .with_token(FencingToken::new(content.token()))
-}
 
 impl FileStore {
     /// The content of the lock's file if somebody holds the lock.
@@ -106,7 +91,7 @@ impl FileStore {
             record::write(&fresh.file, &content, name.as_str(), last, None).map_err(at_path)?;
         }
         fresh.unlock(&path)?;
-        Ok(Some(state(name, &before)))
+        Ok(Some(before.state(name)))
     }
 
     /// Makes an empty file outside of all names, with the owner, group and permissions of `old`: whoever
@@ -155,7 +140,7 @@ impl FileStore {
                 continue;
             }
             match self.look(&name).await {
-                Ok(Some(content)) => states.push(state(&name, &content)),
+                Ok(Some(content)) => states.push(content.state(&name)),
                 Ok(None) => {}
                 Err(problem) => files.pass_over(self.path(&name), problem)?,
             }

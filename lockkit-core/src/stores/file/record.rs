@@ -17,7 +17,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
+use crate::contract::LockState;
 use crate::contract::holder::HolderId;
+use crate::contract::name::LockName;
+use crate::contract::token::FencingToken;
 
 const MAGIC: &[u8] = b"lockkit lock file, format 1\n";
 const ENTRY_LEN: usize = 153;
@@ -26,6 +29,8 @@ const NAME_AT: usize = MAGIC.len() + 2 * ENTRY_LEN;
 const MAX_LEN: usize = 1024;
 /// The holder of a lock that was released.
 const NOBODY: &str = "-";
+/// The holder shown for a lock that another program took, such as `flock(1)`.
+const OTHER_PROGRAM: &str = "flock";
 
 /// One line of a lock file: the last token and who got it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +114,18 @@ impl Content {
             Self::Ours(record) => record.name.as_deref(),
             Self::Fresh | Self::Foreign => None,
         }
+    }
+
+    /// What an operator sees of a lock that is held.
+    pub(super) fn state(&self, name: &LockName) -> LockState {
+        let holder = self.entry().and_then(|entry| entry.holder);
+        let holder = holder.map_or_else(
+            || OTHER_PROGRAM.to_owned(),
+            |(holder, _)| holder.to_string(),
+        );
+        LockState::new(name.clone())
+            .with_holder(holder)
+            .with_token(FencingToken::new(self.token()))
     }
 
     fn parse(bytes: &[u8]) -> Self {
