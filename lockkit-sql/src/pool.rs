@@ -210,6 +210,15 @@ impl<D: Database> Pool<D> {
         Some(idle.pop_back()?.session)
     }
 
+    /// Opens a connection that is not one of the pool's.
+    #[cfg(feature = "mysql")]
+    pub(crate) async fn connection(
+        &self,
+        operation: &'static str,
+    ) -> Result<D::Connection, BackendError> {
+        Ok(self.connect(operation).await?.connection)
+    }
+
     async fn connect(&self, operation: &'static str) -> Result<Session<D>, BackendError> {
         self.may_dial(operation)?;
         let of = |error| self.errors.of(operation, Phase::Connecting, &error);

@@ -1,70 +1,77 @@
-//! Ending a hold that somebody else has.
+//! What operators do: list holds, break a lock, delete old rows.
 
 use std::time::Duration;
 
+use lockkit_core::backend::LockState;
 use lockkit_core::{BackendError, LockName};
+use sqlx::mysql::MySqlRow;
+use tokio::time::sleep;
 
+use super::connection::{bytes, number, text};
 use super::error::ERRORS;
-use super::session::code;
-use super::steps::Mysql;
-use super::{SPELLING, message};
+use super::server::Mysql;
+use super::statements::SPELLING;
 use crate::dialect::Which;
-use crate::error::unclear;
-use crate::statement::{Values, push_bytes};
+use crate::looks;
+use crate::pool::Use;
+use crate::row::Row;
+use crate::statement::{Values, micros, push_bytes};
 
 impl Mysql {
-    /// Ends a hold that was seen. The session that keeps a pinned row locked is killed, which its own
-    /// user may do; then the row can be changed.
-    pub(super) async fn end(
+    pub(super) async fn rows(
         &self,
         operation: &'static str,
-        name: &LockName,
-        holder: &str,
-        pinned: bool,
-    ) -> Result<(), BackendError> {
-        let mut quoted = String::new();
-        push_bytes(&mut quoted, holder.as_bytes(), SPELLING);
-        let values = Values::new().name(name).text("holder", quoted.clone());
-        let end = self.statements.break_lock.with(&values, SPELLING);
-        // A session needs a moment to roll back.
-        let (mut pause, mut killed) = (Duration::from_millis(1), false);
-        let told = |error, killed| if killed { unclear(error) } else { error };
-        for _ in 0..8 {
-            let answers = self.ask(operation, &end).await;
-            let answers = answers.map_err(|error| told(error, killed))?;
-            if answers.iter().any(|answer| answer.changed > 0) {
-                return Ok(());
-            }
-            let still = self.rows(operation, Which::Name(name)).await;
-            let still = still.map_err(|error| told(error, killed))?;
-            let still = still
-                .iter()
-                .any(|row| row.holder.as_deref() == Some(holder));
-            if !still {
-                return Ok(());
-            }
-            if pinned {
-                let kill = self.kill(operation, &quoted).await;
-                killed |= kill.map_err(|error| told(error, killed))?;
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-        Err(told(ERRORS.skipped(operation), killed))
+        which: Which<'_>,
+    ) -> Result<Vec<Row>, BackendError> {
+        let look = self.statements.look(which);
+        let replies = self.ask(operation, Use::Step, &look).await?;
+        let rows: Option<Vec<Row>> = replies.iter().flat_map(|it| &it.rows).map(read).collect();
+        rows.ok_or_else(|| ERRORS.unreadable(operation))
     }
 
-    /// Kills the session that has the pin's user lock, if there is one; answers whether there was.
-    async fn kill(&self, operation: &'static str, holder: &str) -> Result<bool, BackendError> {
-        let look = format!("SELECT IS_USED_LOCK(CONVERT({holder} USING utf8mb4))");
-        let answers = self.ask(operation, &look).await?;
-        let row = answers.first().and_then(|answer| answer.rows.first());
-        let Some(session) = row.and_then(|row| message::number(row, 0)) else {
-            return Ok(false);
+    pub(super) async fn break_hold(
+        &self,
+        name: &LockName,
+    ) -> Result<Option<LockState>, BackendError> {
+        let Some(row) = self.rows("break", Which::Name(name)).await?.pop() else {
+            return Ok(None);
         };
-        match self.ask(operation, &format!("KILL {session}")).await {
-            // It has ended by itself.
-            Err(error) if code(&error) == Some("1094") => Ok(true),
-            answered => answered.map(|_| true),
+        let Some(holder) = &row.holder else {
+            return Ok(None);
+        };
+        let mut quoted = String::new();
+        push_bytes(&mut quoted, holder.as_bytes(), SPELLING);
+        let values = Values::new().name(name).text("holder", quoted);
+        let end = self.statements.break_lock.with(&values, SPELLING);
+        for pause in looks::pauses() {
+            sleep(pause).await;
+            let replies = self.ask("break", Use::Step, &end).await?;
+            if replies.iter().any(|reply| reply.changed > 0) {
+                return Ok(row.state());
+            }
+            // The row is locked, unless the hold has ended by itself.
+            let now = self.rows("break", Which::Name(name)).await?;
+            if !now.iter().any(|now| now.holder == row.holder) {
+                return Ok(row.state());
+            }
         }
+        Err(ERRORS.skipped("break"))
     }
+
+    pub(super) async fn delete_unused(&self, unused_for: Duration) -> Result<u64, BackendError> {
+        let values = Values::new().number("unused", micros(unused_for));
+        let delete = self.statements.purge.with(&values, SPELLING);
+        let replies = self.ask("purge", Use::Step, &delete).await?;
+        Ok(replies.iter().map(|reply| reply.changed).sum())
+    }
+}
+
+fn read(row: &MySqlRow) -> Option<Row> {
+    Some(Row {
+        name: bytes(row, 0)?,
+        holder: text(row, 1),
+        token: number(row, 2)?,
+        left: number(row, 3)?,
+        pinned: false,
+    })
 }

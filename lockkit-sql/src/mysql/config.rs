@@ -1,9 +1,9 @@
-//! Which server, and the options in a URL.
+//! The options of a server, and of its URL.
 
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
-use super::Mysql;
+use super::server::Mysql;
 use crate::config::{Options, SqlStoreBuilder};
 use crate::dialect::Source;
 use crate::{tls, url};
@@ -23,16 +23,16 @@ impl SqlStoreBuilder<Mysql> {
     /// | option | meaning | default |
     /// |---|---|---|
     /// | `table=app.locks` | the table, and its database if it is not that of the URL | `lockkit_locks` |
-    /// | `schema=create` `check` | whether a table that is missing is made | `create` |
-    /// | `poll=50ms..1s` | the pauses of waiters between two looks | as shown |
-    /// | `pin=true` | holds are pinned | `false` |
-    /// | `prepare=true` | sessions keep statements ready; write `false` behind a proxy that cannot | as shown |
-    /// | `connections=8` | the most connections for steps | as shown |
+    /// | `schema=create` `check` | whether a missing table is created | `create` |
+    /// | `poll=50ms..1s` | the pauses between two polls of a waiter | as shown |
+    /// | `pin=true` | a session of the client proves that it is alive | `false` |
+    /// | `prepare=true` | connections prepare statements; write `false` behind a proxy that cannot | as shown |
+    /// | `connections=8` | the most connections for acquires and releases | as shown |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
-    /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS (feature `tls`); the first three believe any server, `verify-ca` any that has a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
-    /// | `ca=/path.pem` | certificates to trust, beside those of the public authorities that the driver brings along | none |
-    /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key, for servers that ask for one | none |
-    /// | `socket=/run/mysqld/mysqld.sock` | the server's socket, in place of a host; so does a host that is written `%2Frun%2F..` | none |
+    /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS (feature `tls`); the first three trust any server, `verify-ca` any with a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
+    /// | `ca=/path.pem` | certificates to trust, beside those of public authorities, which the driver contains | none |
+    /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key | none |
+    /// | `socket=/run/mysqld/mysqld.sock` | the server's socket, instead of a host; a host `%2Frun%2F..` means the same | none |
     ///
     /// The names of MySQL's own clients work too: `ssl-mode` with `REQUIRED` `VERIFY_IDENTITY` and so on,
     /// `ssl-ca`, `ssl-cert`, `ssl-key`, `unix_socket`.
@@ -87,7 +87,7 @@ impl SqlStoreBuilder<Mysql> {
     }
 }
 
-/// Where it leads, without user and password. INV-14.
+/// The server's address, without user and password. INV-14.
 fn shown(server: &MySqlConnectOptions) -> String {
     let socket = server.get_socket().map(|path| path.display().to_string());
     let place = socket.unwrap_or_else(|| format!("{}:{}", server.get_host(), server.get_port()));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_url_arrives() {
+    fn reads_every_part_of_a_url() {
         let builder = read(
             "mysql://app:se%20cret@db:3307/shop?table=app.locks&poll=1ms..2ms&schema=check&pin=true\
              &connections=3&connect_timeout=1s&sslmode=disable&prepare=false",
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn refuses_unknown_options() {
         for text in [
             "mysql://db",
             "mysql://db/",

@@ -1,4 +1,4 @@
-//! The codes of MySQL and MariaDB.
+//! The error codes of MySQL and MariaDB.
 
 use lockkit_core::Outcome;
 
@@ -28,7 +28,7 @@ fn classify(code: &str, _message: &str) -> (Problem, Outcome) {
         1021 | 1037 | 1038 | 1040 | 1041 | 1114 | 1203 | 1206 | 1226 => {
             (Problem::Limit, Outcome::Unavailable)
         }
-        // The server shuts down, or somebody killed the session, perhaps after the commit.
+        // The server shut down or killed the session, perhaps after the commit.
         1053 | 1077..=1080 | 1152..=1161 | 1184 | 1927 | 3032 | 3169 | 4031 => {
             (Problem::Connection, Outcome::Indeterminate)
         }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_say_what_is_known() {
+    fn classifies_error_codes() {
         for (code, problem, outcome) in [
             ("1290", Problem::ReadOnly, Outcome::Unavailable),
             ("1045", Problem::Permission, Outcome::Rejected),

@@ -1,13 +1,15 @@
-//! The lock inside the application's own transactions.
+//! Locks inside transactions of the application.
 
 use async_trait::async_trait;
 use lockkit_core::backend::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, LockName};
 use sqlx::Transaction;
 
-use super::message::{Answer, ask};
-use super::{Mysql, SPELLING};
+use super::connection::send;
+use super::server::Mysql;
+use super::statements::SPELLING;
 use crate::guarded::{GuardedError, Inside, StillHeld, still_held};
+use crate::pool::Use;
 use crate::statement::Values;
 
 #[async_trait]
@@ -19,9 +21,10 @@ impl Inside for Mysql {
         transaction: &mut Transaction<'_, sqlx::MySql>,
     ) -> Result<bool, BackendError> {
         let values = Values::of(ticket).number("token", token.get().cast_signed());
-        let text = self.statements.guard.with(&values, SPELLING);
-        let answers = inside("guard", transaction, &text).await?;
-        Ok(answers.iter().any(|answer| !answer.rows.is_empty()))
+        let guard = self.statements.guard.with(&values, SPELLING);
+        let replies = send(transaction, &guard).await;
+        let replies = replies.map_err(|error| error.report("guard"))?;
+        Ok(replies.iter().any(|reply| !reply.rows.is_empty()))
     }
 
     async fn lock_row(
@@ -30,23 +33,15 @@ impl Inside for Mysql {
         transaction: &mut Transaction<'_, sqlx::MySql>,
     ) -> Result<bool, BackendError> {
         let values = Values::new().name(name);
-        // On a connection of the store's own: everybody would wait for the end of a transaction that has
-        // made the row. And before the lock, which would lock the gap where there is none.
+        // On a connection of the store: others would wait for the end of a transaction that has inserted
+        // the row. And before the lock, which would lock the gap where there is no row.
         let make = self.statements.make_row.with(&values, SPELLING);
-        self.ask("lock", &make).await?;
-        let text = self.statements.txlock.with(&values, SPELLING);
-        let answers = inside("lock", transaction, &text).await?;
-        Ok(answers.iter().any(|answer| answer.changed > 0))
+        self.ask("lock", Use::Step, &make).await?;
+        let lock = self.statements.txlock.with(&values, SPELLING);
+        let replies = send(transaction, &lock).await;
+        let replies = replies.map_err(|error| error.report("lock"))?;
+        Ok(replies.iter().any(|reply| reply.changed > 0))
     }
-}
-
-async fn inside(
-    operation: &'static str,
-    transaction: &mut Transaction<'_, sqlx::MySql>,
-    text: &str,
-) -> Result<Vec<Answer>, BackendError> {
-    let answers = ask(transaction, text).await;
-    answers.map_err(|error| error.told(operation))
 }
 
 #[async_trait]

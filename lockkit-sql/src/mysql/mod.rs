@@ -1,98 +1,97 @@
-//! MySQL and MariaDB: rows that are locked for a moment by each step, or for as long as a hold lasts.
+//! MySQL and MariaDB: rows that are locked for one statement each.
 
+mod acquire;
 mod admin;
 mod config;
-mod definition;
+mod connection;
 mod error;
 mod guard;
-mod kept;
-mod message;
 #[cfg(feature = "mutants")]
 mod mutant;
-mod pin;
-mod pins;
+mod open;
+mod release;
 mod renew;
-mod seen;
 mod server;
 mod session;
-mod steps;
-mod texts;
+mod statements;
 
-use crate::backend::SqlStore;
-use crate::schema::definition;
-use crate::statement::{Spelling, Statement};
-use crate::table::Table;
+use std::time::Duration;
 
-use kept::{Kept, words};
+use async_trait::async_trait;
+use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Queueing};
 
-pub use steps::Mysql;
+use self::error::ERRORS;
+use crate::backend::{Counts, SqlStore};
+use crate::config::Options;
+use crate::dialect::{Source, Steps, Which};
+use crate::error::Problem;
+use crate::row::Row;
+
+pub use self::server::Mysql;
+pub(crate) use self::statements::ddl;
 
 /// Keeps locks in a table of MySQL 8 or MariaDB 10.6, or later.
 pub type MysqlStore = SqlStore<Mysql>;
 
-const TABLE: &str = include_str!("../sql/mysql/table.sql");
+#[async_trait]
+impl Steps for Mysql {
+    type Driver = sqlx::MySql;
 
-const SPELLING: Spelling = Spelling {
-    quote: '`',
-    bytes: ("x'", "'"),
-    // When the statement began, in UTC, and what has passed since then. The second part is a difference
-    // of local times: the remainder takes a change of summer time out.
-    clock: "(TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) \
-            + GREATEST(0, MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)), 900000000)))",
-};
+    const BACKEND: &'static str = ERRORS.backend;
 
-/// The statements that make the table.
-pub(crate) fn ddl(table: &Table) -> String {
-    definition(TABLE, table, SPELLING.quote)
-}
+    fn capabilities(options: &Options) -> Capabilities {
+        Capabilities::new()
+            .with_queueing(Queueing::Barging)
+            .with_poll(options.poll)
+            .with_recheck(options.poll.max)
+            .with_tells_loss(options.pin)
+    }
 
-/// The statements, ready to take their values.
-#[derive(Debug)]
-struct Statements {
-    /// The same of a lease, for sessions that keep it.
-    acquire_kept: Kept,
-    release_kept: Kept,
-    acquire: Statement,
-    acquire_new: Statement,
-    pin: Statement,
-    look_again: Statement,
-    renew: Statement,
-    renew_one: Statement,
-    renewed: Statement,
-    release: Statement,
-    look: Statement,
-    unlocked: Statement,
-    break_lock: Statement,
-    purge: Statement,
-    guard: Statement,
-    make_row: Statement,
-    txlock: Statement,
-}
+    async fn open(source: Source<sqlx::MySql>, options: Options) -> Result<Self, BackendError> {
+        Self::connect(source, options).await
+    }
 
-impl Statements {
-    /// `maria`: which make of server it is.
-    fn new(table: &Table, maria: bool, change: impl Fn(&str) -> String) -> Self {
-        let read = |file: &str| Statement::new(&words(&change(file), maria), table, SPELLING);
-        let acquire = read(include_str!("../sql/mysql/acquire.sql"));
-        let release = read(include_str!("../sql/mysql/release.sql"));
-        Self {
-            acquire_kept: Kept::new(&acquire),
-            release_kept: Kept::new(&release),
-            acquire,
-            acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
-            pin: read(include_str!("../sql/mysql/pin.sql")),
-            look_again: read(include_str!("../sql/mysql/look_again.sql")),
-            renew: read(include_str!("../sql/mysql/renew.sql")),
-            renew_one: read(include_str!("../sql/mysql/renew_one.sql")),
-            renewed: read(include_str!("../sql/mysql/renewed.sql")),
-            release,
-            look: read(include_str!("../sql/mysql/look.sql")),
-            unlocked: read(include_str!("../sql/mysql/unlocked.sql")),
-            break_lock: read(include_str!("../sql/mysql/break.sql")),
-            purge: read(include_str!("../sql/mysql/purge.sql")),
-            guard: read(include_str!("../sql/mysql/guard.sql")),
-            make_row: read(include_str!("../sql/mysql/make_row.sql")),
-            txlock: read(include_str!("../sql/mysql/txlock.sql")),
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        self.acquire(ticket).await
+    }
+
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+        match &self.pins {
+            Some(pins) => Ok(pins.watch(ticket.holder, None)),
+            None => {
+                let text = "the server sends no notifications: its waiters poll";
+                Err(ERRORS.fault("watch", Problem::Refused, Outcome::Rejected, text))
+            }
+        }
+    }
+
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        self.renew_all(tickets).await
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+        self.release_hold(ticket).await
+    }
+
+    async fn look(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
+        let rows = self.rows("inspect", which).await?;
+        Ok(rows.iter().filter_map(Row::state).collect())
+    }
+
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+        self.break_hold(name).await
+    }
+
+    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
+        self.delete_unused(unused_for).await
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            idle: self.pool.idle(),
+            pins: self.pins.as_ref().map_or(0, crate::pin::Pins::count),
+            ..Counts::default()
         }
     }
 }

@@ -9,30 +9,27 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "WHERE name = {name}\n    LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine",
         ),
         SqlMutant::RenewalRecreates => {
-            let one = " AND holder = {holder} AND expires_at > {now}\n    LIMIT 1";
-            let file = file.replace(one, "\n    LIMIT 1");
-            let set = "SET l.expires_at = GREATEST(";
-            let file = file.replace(set, "SET l.holder = {holder}, l.expires_at = GREATEST(");
-            return file.replace(" AND expires_at > @lockkit_now", "");
+            let set = "SET l.expires_at = GREATEST(l.expires_at, @lockkit_now + {ttl})";
+            let broken = "SET l.holder = {holders}, l.expires_at = @lockkit_now + {ttl}";
+            let file = file.replace(
+                " AND holder IN ({holders}) AND expires_at > @lockkit_now",
+                "",
+            );
+            return file.replace(set, broken);
         }
         SqlMutant::RenewalShortens => (
-            "SET l.expires_at = GREATEST(l.expires_at, {now} + {ttl})",
-            "SET l.expires_at = {now} + {ttl}",
+            "GREATEST(l.expires_at, @lockkit_now + {ttl})",
+            "@lockkit_now + {ttl}",
         ),
         SqlMutant::RenewalWaits => {
-            let mut file = file.to_owned();
-            for one in [
-                "expires_at > {now}\n    LIMIT 1 FOR UPDATE",
-                "LIMIT {count} FOR UPDATE",
-            ] {
-                let skip = format!("{one} SKIP LOCKED");
-                if file.contains(&skip) {
-                    // As long as a server lets it that was not told otherwise.
-                    file = file.replace(&skip, one);
-                    file.insert_str(0, "SET innodb_lock_wait_timeout = 50;\n");
-                }
+            let one = "LIMIT {count} FOR UPDATE";
+            let skip = format!("{one} SKIP LOCKED");
+            let mut waits = file.replace(&skip, one);
+            if waits != file {
+                // As long as the default of a server allows.
+                waits.insert_str(0, "SET innodb_lock_wait_timeout = 50;\n");
             }
-            return file;
+            return waits;
         }
         SqlMutant::BareCounter => (
             "LAST_INSERT_ID({now}), {now} + {ttl}",
@@ -43,7 +40,7 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "> {now}, l.token, GREATEST",
             "> {now}, l.token + 1, GREATEST",
         ),
-        SqlMutant::LeaseNeverEnds => (" OR expires_at <= {now} OR pinned <> 0)", ")"),
+        SqlMutant::LeaseNeverEnds => (" OR expires_at <= {now})", ")"),
         SqlMutant::PrefixIsPattern | SqlMutant::TokenRaisedInsidePin | SqlMutant::WakeUpLost => {
             return file.to_owned();
         }

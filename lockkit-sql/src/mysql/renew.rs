@@ -1,141 +1,59 @@
-//! Renewals: many leases in one statement, which waits for none of them.
+//! Renewals: many leases in one message, which waits for no locked row.
 
-use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
+use std::collections::HashMap;
 
 use lockkit_core::BackendError;
 use lockkit_core::backend::{Renewal, Ticket};
 
+use super::connection::{Reply, text, truth};
 use super::error::ERRORS;
-use super::kept::Message;
-use super::message::{self, ask};
-use super::seen::Seen;
-use super::session::{failed, is_conflict};
-use super::steps::Mysql;
-use super::{SPELLING, Statements};
+use super::server::Mysql;
+use super::statements::SPELLING;
 use crate::pool::Use;
 use crate::statement::{Values, micros, push_bytes};
 
 /// The most leases in one statement.
 const BATCH: usize = 500;
 
-/// So few are renewed one by one: a statement for many needs a temporary table, which takes the
-/// server longer than they do.
-const FEW: usize = 4;
-
 type Renewed = Result<Renewal, BackendError>;
 
 impl Mysql {
-    pub(super) async fn renew_leases(&self, tickets: &[Ticket]) -> Vec<Renewed> {
+    /// Returns one result for each ticket, in order.
+    pub(super) async fn renew_all(&self, tickets: &[Ticket]) -> Vec<Renewed> {
+        let mut results = vec![Ok(Renewal::NotHeld); tickets.len()];
+        let mut order: Vec<usize> = (0..tickets.len()).collect();
         // A statement sets one length of lease.
-        let mut groups: BTreeMap<Duration, Vec<usize>> = BTreeMap::new();
-        for (index, ticket) in tickets.iter().enumerate() {
-            groups.entry(ticket.ttl).or_default().push(index);
-        }
-        let mut answers: Vec<Option<Renewed>> = vec![None; tickets.len()];
-        for group in groups.into_values() {
-            for batch in group.chunks(BATCH) {
+        order.sort_by_key(|index| tickets[*index].ttl);
+        for same in order.chunk_by(|one, next| tickets[*one].ttl == tickets[*next].ttl) {
+            for batch in same.chunks(BATCH) {
                 let of: Vec<&Ticket> = batch.iter().map(|index| &tickets[*index]).collect();
-                for (index, answer) in batch.iter().zip(self.renew_batch(&of).await) {
-                    answers[*index] = Some(answer);
+                let renew = self.statements.renew.with(&values(&of), SPELLING);
+                let replies = self.ask("renew", Use::Renewal, &renew).await;
+                for (index, result) in batch.iter().zip(read(&of, replies)) {
+                    results[*index] = result;
                 }
             }
         }
-        let missing = || Err(ERRORS.unreadable("renew"));
-        let answers = answers.into_iter();
-        answers
-            .map(|answer| answer.unwrap_or_else(missing))
-            .collect()
-    }
-
-    async fn renew_batch(&self, tickets: &[&Ticket]) -> Vec<Renewed> {
-        if tickets.len() <= FEW {
-            let mut answers = Vec::with_capacity(tickets.len());
-            for ticket in tickets {
-                answers.push(self.renew_one(ticket).await);
-            }
-            return answers;
-        }
-        match self.ask_renewal(tickets).await {
-            Ok(answers) => answers,
-            Err(error) => vec![Err(error); tickets.len()],
-        }
-    }
-
-    async fn renew_one(&self, ticket: &Ticket) -> Renewed {
-        let renew = self
-            .statements
-            .renew_one
-            .with(&Values::of(ticket), SPELLING);
-        let answers = self.ask_by("renew", Use::Renewal, &renew).await?;
-        if answers.iter().any(|answer| answer.changed > 0) {
-            return Ok(Renewal::renewed(ticket.ttl));
-        }
-        let look = self.statements.look_again(ticket);
-        let answers = self.ask_by("renew", Use::Renewal, &look).await?;
-        match Seen::read(answers.first()) {
-            Some(seen) if seen.stands() => Err(ERRORS.skipped("renew")),
-            _ => Ok(Renewal::NotHeld),
-        }
-    }
-
-    async fn ask_renewal(&self, tickets: &[&Ticket]) -> Result<Vec<Renewed>, BackendError> {
-        let all = u64::try_from(tickets.len()).unwrap_or(u64::MAX);
-        let mut taken = self.pool.take("renew", Use::Renewal).await?;
-        let (connection, way) = taken.parts();
-        let renew = Message::Text(self.statements.renew(tickets));
-        let mut answered = renew.send(connection, way).await;
-        if answered.as_ref().is_err_and(is_conflict) {
-            answered = renew.send(connection, way).await;
-        }
-        let mut result = match answered {
-            Ok(answers) if answers.iter().map(|it| it.changed).sum::<u64>() == all => {
-                let renewed = |ticket: &&Ticket| Ok(Renewal::renewed(ticket.ttl));
-                Ok(tickets.iter().map(renewed).collect())
-            }
-            Ok(_) => Err(None),
-            Err(error) => Err(Some(error)),
-        };
-        if matches!(result, Err(None)) {
-            // On the same connection, which remembers by which clock reading they were renewed.
-            result = match ask(connection, &self.statements.renewed(tickets)).await {
-                Ok(answers) => Ok(told_apart(tickets, &answers)),
-                Err(error) => Err(Some(error)),
-            };
-        }
-        match result {
-            Ok(answers) => {
-                taken.put_back();
-                Ok(answers)
-            }
-            Err(Some(error)) => Err(failed("renew", taken, &error)),
-            Err(None) => Err(ERRORS.unreadable("renew")),
-        }
+        results
     }
 }
 
-/// Which were renewed, which were passed over because somebody had them locked, and which have ended.
-fn told_apart(tickets: &[&Ticket], answers: &[message::Answer]) -> Vec<Renewed> {
-    let rows = answers.iter().flat_map(|answer| &answer.rows);
-    let stand: HashMap<String, bool> = rows
-        .filter_map(|row| Some((message::text(row, 0)?, message::truth(row, 1))))
+/// Tells the leases that were renewed, those that were skipped, and those that have ended.
+fn read(tickets: &[&Ticket], replies: Result<Vec<Reply>, BackendError>) -> Vec<Renewed> {
+    let replies = match replies {
+        Ok(replies) => replies,
+        Err(error) => return vec![Err(error); tickets.len()],
+    };
+    let rows = replies.iter().flat_map(|reply| &reply.rows);
+    let renewed: HashMap<String, bool> = rows
+        .filter_map(|row| Some((text(row, 0)?, truth(row, 1))))
         .collect();
-    let answer = |ticket: &&Ticket| match stand.get(&ticket.holder.to_string()) {
+    let result = |ticket: &&Ticket| match renewed.get(&ticket.holder.to_string()) {
         Some(true) => Ok(Renewal::renewed(ticket.ttl)),
         Some(false) => Err(ERRORS.skipped("renew")),
         None => Ok(Renewal::NotHeld),
     };
-    tickets.iter().map(answer).collect()
-}
-
-impl Statements {
-    fn renew(&self, tickets: &[&Ticket]) -> String {
-        self.renew.with(&values(tickets), SPELLING)
-    }
-
-    fn renewed(&self, tickets: &[&Ticket]) -> String {
-        self.renewed.with(&values(tickets), SPELLING)
-    }
+    tickets.iter().map(result).collect()
 }
 
 fn values<'a>(tickets: &[&Ticket]) -> Values<'a> {

@@ -1,96 +1,138 @@
-//! Which server it is, and those that cannot keep locks.
+//! The store's connections to the server, and requests on them.
 
-use lockkit_core::{BackendError, Outcome};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::error::ERRORS;
-use super::message::{self, Answer};
-use crate::error::Problem;
+use lockkit_core::BackendError;
+use sqlx::MySqlConnection;
 
-/// Asks for what [`read`] needs. The comment is a part of the statement on MariaDB alone.
-pub(super) const QUESTION: &str = "SELECT VERSION(), 1 /*M!100600 + 1 */; \
-     SHOW VARIABLES WHERE Variable_name IN \
-     ('wsrep_on', 'group_replication_group_name', 'group_replication_single_primary_mode');";
+use super::connection::{Failed, Reply, execute, send};
+use super::statements::{Args, SPELLING, Statements, Step};
+use crate::SqlFault;
+use crate::pin::Pins;
+use crate::pool::{Pool, Use, Way};
+use crate::remembered::Remembered;
 
-/// Whether it is MariaDB.
-///
-/// # Errors
-/// Where several servers take writes at once, or rows are not locked as `InnoDB` does.
-pub(super) fn read(answers: &[Answer]) -> Result<bool, BackendError> {
-    let mut rows = answers.iter().flat_map(|answer| &answer.rows);
-    let first = rows.next().ok_or_else(|| ERRORS.unreadable("open"))?;
-    let version = message::text(first, 0).unwrap_or_default();
-    let variables: Vec<(String, String)> = rows
-        .filter_map(|row| Some((message::text(row, 0)?, message::text(row, 1)?)))
-        .collect();
-    match refusal(&version, &variables) {
-        None => Ok(message::number(first, 1) == Some(2)),
-        Some(why) => Err(ERRORS.fault("open", Problem::Refused, Outcome::Rejected, why)),
-    }
+/// The first message on a connection. Without autocommit, which a server may have turned off, a row would
+/// stay locked.
+const SETTINGS: &str = "SET autocommit = 1;";
+
+/// A conflict of transactions is retried this often.
+const CONFLICTS: u32 = 5;
+
+/// MySQL 8 and MariaDB.
+#[derive(Debug)]
+pub struct Mysql {
+    pub(super) pool: Pool<sqlx::MySql>,
+    pub(super) statements: Statements,
+    /// Whether connections prepare statements.
+    pub(super) prepares: AtomicBool,
+    pub(super) pins: Option<Pins>,
+    /// Names that have a row, for which a shorter message is enough.
+    pub(super) names: Remembered<()>,
 }
 
-fn refusal(version: &str, variables: &[(String, String)]) -> Option<&'static str> {
-    let version = version.to_ascii_lowercase();
-    let set = |name: &str| {
-        let found = variables.iter().find(|(known, _)| known == name);
-        found.map_or("", |(_, value)| value)
-    };
-    if version.contains("tidb") {
-        return Some(
-            "TiDB cannot keep locks here: its row locks and its clock are not those of MySQL",
-        );
-    }
-    if version.contains("vitess") {
-        return Some(
-            "Vitess cannot keep locks here: what a session does may be spread over servers",
-        );
-    }
-    if set("wsrep_on").eq_ignore_ascii_case("on") {
-        return Some(
-            "a Galera cluster cannot keep locks here: each node has its own clock and its own row locks",
-        );
-    }
-    let several = set("group_replication_single_primary_mode").eq_ignore_ascii_case("off");
-    if several && !set("group_replication_group_name").is_empty() {
-        return Some(
-            "Group Replication with several primaries cannot keep locks here: each has its own clock \
-             and its own row locks",
-        );
-    }
-    None
+/// What is sent.
+#[derive(Clone, Copy, Debug)]
+enum Request<'a> {
+    Text(&'a str),
+    Prepared(&'a Step, Args<'a>),
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Mysql {
+    /// Sends a message on a connection of the pool.
+    pub(super) async fn ask(
+        &self,
+        operation: &'static str,
+        by: Use,
+        text: &str,
+    ) -> Result<Vec<Reply>, BackendError> {
+        self.request(operation, by, Request::Text(text)).await
+    }
 
-    #[test]
-    fn refuses_servers_whose_row_locks_are_not_shared() {
-        let refused = |version: &str, variables: &[(&str, &str)]| {
-            let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-            let variables: Vec<_> = variables.iter().map(owned).collect();
-            refusal(version, &variables).map(|why| why.split(' ').next().unwrap_or_default())
-        };
-        let group = ("group_replication_group_name", "a1");
-        let mode = |value| ("group_replication_single_primary_mode", value);
-        for (version, variables, expected) in [
-            ("10.11.6-MariaDB", &[("wsrep_on", "OFF")][..], None),
-            ("8.0.36", &[group, mode("ON")], None),
-            // The plugin is there and no group.
-            (
-                "8.0.36",
-                &[("group_replication_group_name", ""), mode("OFF")],
-                None,
-            ),
-            ("10.11.6-MariaDB", &[("wsrep_on", "ON")], Some("a")),
-            ("8.0.36", &[group, mode("OFF")], Some("Group")),
-            ("8.0.11-TiDB-v7.5.1", &[], Some("TiDB")),
-            ("8.0.30-Vitess", &[], Some("Vitess")),
-        ] {
-            assert_eq!(
-                refused(version, variables),
-                expected,
-                "{version} {variables:?}"
-            );
+    /// Sends a step, prepared unless the server refuses that.
+    pub(super) async fn ask_step(
+        &self,
+        operation: &'static str,
+        step: &Step,
+        args: Args<'_>,
+    ) -> Result<Vec<Reply>, BackendError> {
+        if self.prepares.load(Ordering::Relaxed) {
+            let request = Request::Prepared(step, args);
+            match self.request(operation, Use::Step, request).await {
+                Err(error) if is_unprepared(&error) => {
+                    self.prepares.store(false, Ordering::Relaxed)
+                }
+                result => return result,
+            }
+        }
+        let text = step.text.with(&args.values(), SPELLING);
+        self.ask(operation, Use::Step, &text).await
+    }
+
+    /// Every request passes here, so that tests can make each fail.
+    async fn request(
+        &self,
+        operation: &'static str,
+        by: Use,
+        request: Request<'_>,
+    ) -> Result<Vec<Reply>, BackendError> {
+        let sent = self.send(operation, by, request);
+        self.pool.request(operation, sent).await
+    }
+
+    /// Sends a request, again after a conflict of transactions, which was rolled back.
+    async fn send(
+        &self,
+        operation: &'static str,
+        by: Use,
+        request: Request<'_>,
+    ) -> Result<Vec<Reply>, BackendError> {
+        let mut tries = 0;
+        loop {
+            let mut taken = self.pool.take(operation, by).await?;
+            let (connection, way) = taken.parts();
+            match request.send(connection, way).await {
+                Ok(replies) => {
+                    taken.put_back();
+                    return Ok(replies);
+                }
+                Err(error) if error.is_conflict() && tries < CONFLICTS => {
+                    tries += 1;
+                    taken.put_back();
+                }
+                Err(error) => {
+                    let report = error.report(operation);
+                    taken.failed(&error.error, &report);
+                    return Err(report);
+                }
+            }
         }
     }
+}
+
+impl Request<'_> {
+    async fn send(
+        self,
+        connection: &mut MySqlConnection,
+        way: &mut Way,
+    ) -> Result<Vec<Reply>, Failed> {
+        if matches!(way, Way::Text) {
+            send(connection, SETTINGS).await?;
+            *way = Way::Ready;
+        }
+        match self {
+            Self::Text(text) => send(connection, text).await,
+            Self::Prepared(step, args) => {
+                Ok(vec![execute(connection, &step.prepared, args).await?])
+            }
+        }
+    }
+}
+
+/// The server does not know the statement, prepares no more of them, or none of this kind. It has not
+/// executed it.
+fn is_unprepared(error: &BackendError) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    let code = source.and_then(|fault: &SqlFault| fault.code());
+    matches!(code, Some("1243" | "1295" | "1461" | "1615"))
 }

@@ -29,7 +29,7 @@ const COLUMNS: [(&str, &str); 6] = [
     ("token", "INTEGER"),
     ("expires_at", "INTEGER"),
     ("waiting_until", "INTEGER"),
-    ("pinned", "INTEGER"),
+    ("session", "INTEGER"),
 ];
 
 /// SQLite: a file, for the processes of one machine.

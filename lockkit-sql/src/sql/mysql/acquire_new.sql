@@ -1,9 +1,9 @@
--- After the acquire, in the same message, for a name that may never have been seen.
--- name, holder, ttl, pinned. Changes a row if the lock is given, with the token as the insert id.
+-- Follows acquire.sql in the same message, for a name that may have no row.
+-- name, holder, ttl, session. Changes a row if the lock is granted; the insert id is the token.
 --
--- 1. For the next statement alone: otherwise its look at the row would lock it, and wait.
+-- 1. For the next statement alone: at a higher level its check for the row would lock it, and wait.
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
--- 2. An insert without the look before it would wait for whoever has the row locked.
-INSERT IGNORE INTO {table} (name, holder, token, expires_at, pinned)
-SELECT {name}, {holder}, LAST_INSERT_ID({now}), {now} + {ttl}, {pinned} FROM DUAL
+-- 2. An insert without the check would wait for a transaction that has the row locked.
+INSERT IGNORE INTO {table} (name, holder, token, expires_at, session)
+SELECT {name}, {holder}, LAST_INSERT_ID({now}), {now} + {ttl}, {session} FROM DUAL
 WHERE NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name});

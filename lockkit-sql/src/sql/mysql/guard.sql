@@ -1,5 +1,5 @@
--- Within the caller's transaction: until it ends, nobody takes the lock over.
--- name, holder, token. Answers a row if the hold stands.
+-- In the application's transaction: blocks takeovers until its end.
+-- name, holder, token. Returns a row if the lock is still held.
 SELECT 1 FROM {table} AS l
 WHERE l.name = {name} AND l.holder = {holder} AND l.token = {token}
 LOCK IN SHARE MODE;

@@ -1,6 +1,6 @@
--- Looks at what is held. Waits for nobody.
+-- Lists holds. Waits for no lock.
 -- what: a condition on the name.
-SELECT l.name, l.holder, l.token, l.expires_at - {now}, l.pinned
+SELECT l.name, l.holder, l.token, l.expires_at - {now}
 FROM {table} AS l
-WHERE l.holder IS NOT NULL AND (l.expires_at > {now} OR l.pinned <> 0) AND {what}
+WHERE l.holder IS NOT NULL AND l.expires_at > {now} AND {what}
 ORDER BY l.name;

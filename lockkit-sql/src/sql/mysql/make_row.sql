@@ -1,4 +1,4 @@
--- Makes the row of a name never seen, for a transaction that wants to lock it.
+-- Inserts the row of a new name, for a transaction that wants to lock it.
 -- name.
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 INSERT IGNORE INTO {table} (name, holder, token, expires_at)

@@ -1,4 +1,4 @@
--- Deletes what nobody has used for long, but not what somebody has locked.
+-- Deletes rows that were not used for long. Skips locked rows.
 -- unused.
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DELETE l FROM (

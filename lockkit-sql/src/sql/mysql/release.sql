@@ -1,6 +1,5 @@
--- Ends a hold; the row stays, for its token. Passes over a row that somebody has locked, in the words
--- of either server: `acquire.sql` says why.
--- name, holder. Changes a row if the ticket had the lock; the insert id is 2 if its lease still stood,
+-- Ends a hold. The row stays, for its token. Skips a locked row, as acquire.sql explains.
+-- name, holder. Changes a row if the ticket held the lock; the insert id is 2 if its lease had not ended,
 -- else 1.
 UPDATE
 /*!80001 (
@@ -10,7 +9,7 @@ UPDATE
 ) AS mine STRAIGHT_JOIN */
 {table} AS l FORCE INDEX (PRIMARY)
 /*!80001 ON l.name = mine.name */
-SET l.pinned = 0 * LAST_INSERT_ID(IF(l.expires_at >= {now} OR l.pinned <> 0, 2, 1)),
+SET l.session = 0 * LAST_INSERT_ID(IF(l.expires_at >= {now}, 2, 1)),
     l.holder = NULL,
     l.expires_at = LEAST(l.expires_at, {now})
 /*M!100600 WHERE l.name = {name} AND l.name = (SELECT name FROM (

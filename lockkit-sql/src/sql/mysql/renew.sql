@@ -1,8 +1,7 @@
--- Starts leases anew and makes none shorter, those that have not ended and whose rows nobody has locked.
--- names, holders, ttl, count. Answers twice: nothing, and how many.
+-- Restarts leases that have not ended, and makes none shorter. Skips locked rows.
+-- names, holders, ttl, count. Returns the holders whose leases have not ended, and whether each was renewed.
 --
--- 1. One reading of the clock, by which the rows that were changed can be told from those that were
---    passed over.
+-- 1. One reading of the clock tells the rows that were renewed from those that were skipped.
 SET @lockkit_now = {now};
 -- 2. A holder has one row, so that it need not be paired with its name.
 UPDATE (
@@ -11,3 +10,7 @@ UPDATE (
     LIMIT {count} FOR UPDATE SKIP LOCKED
 ) AS mine STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET l.expires_at = GREATEST(l.expires_at, @lockkit_now + {ttl});
+-- 3. On the same connection.
+SELECT l.holder, l.expires_at >= @lockkit_now + {ttl}
+FROM {table} AS l
+WHERE l.name IN ({names}) AND l.holder IN ({holders}) AND l.expires_at > {now};

@@ -10,6 +10,6 @@ CREATE TABLE IF NOT EXISTS {table} (
     expires_at INTEGER NOT NULL,
     -- A waiter wants a notification until then. Unused here: waiters poll.
     waiting_until INTEGER NOT NULL DEFAULT 0,
-    -- Whether the holder keeps the row locked. Unused here: a transaction locks the whole file.
-    pinned INTEGER NOT NULL DEFAULT 0
+    -- Unused here: only a server has sessions.
+    session INTEGER NOT NULL DEFAULT 0
 );
