@@ -1,7 +1,7 @@
 //! A database whose clock is set, as by an administrator or after a bad day of its time service.
 //!
 //! The library `libfaketime` stands between the server and the clock of the system. Leases promise
-//! nothing over such a step; tokens, guarded transactions and pins do.
+//! nothing over such a step; tokens and guarded transactions do.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -72,7 +72,7 @@ pub(crate) async fn tokens_grow_when_the_clock_goes_back<D: Database>() -> Outco
         let mut last = None;
         for offset in ["+0", "-90m", "-3d", "+0"] {
             clock.set(offset)?;
-            // Often enough in a row for a lock to be calm.
+            // Often enough in a row for every fast path.
             for lock in of.iter().cycle().take(12) {
                 let guard = within(SOON, lock.acquire()).await??;
                 let token = Some(guard.token());
@@ -97,10 +97,7 @@ pub(crate) async fn a_clock_that_jumps_ahead_fences_the_holder<D: Database>() ->
         client(&server, "lease", LONG).await?,
     );
     let guard = mine.lock("jobs")?.acquire().await?;
-    let pinned = client(&server, "pin", LONG).await?.lock("pinned")?;
-    let pinned = pinned.acquire().await?;
     let waiter = acquire(&other.lock("jobs")?);
-    let mut in_vain = acquire(&other.lock("pinned")?);
     tokio::time::sleep(Duration::from_millis(200)).await;
     let loss = loss_of(guard);
     clock.set("+2h")?;
@@ -109,11 +106,6 @@ pub(crate) async fn a_clock_that_jumps_ahead_fences_the_holder<D: Database>() ->
     let (_, _, guard) = within(SOON, loss.soon()).await??;
     ensure(next.token() > guard.token(), "the token has not grown")?;
     refused::<D>(&mine, &guard, pool.begin().await?).await?;
-    // A pin counts by no clock.
-    in_vain.waits_for(Duration::from_millis(300)).await?;
-    pinned.check()?;
-    pinned.release().await?;
-    within(SOON, in_vain.soon()).await???.release().await?;
     next.release().await?;
     only_rows_left(&server).await
 }

@@ -44,7 +44,6 @@ fn tests() -> TestSuite {
     let maria = of_a_database::<Maria>("faults-of-mariadb", "clock-of-mariadb")
         .test(sessions::a_server_without_autocommit_keeps_no_row_locked)
         .test(sessions::a_pin_lives_behind_a_proxy_that_answers_pings)
-        .test(sessions::breaking_a_pin_ends_no_strangers_session)
         .test(pools::a_changed_password_is_used)
         .test(tables::a_server_that_is_not_mysql_is_refused);
     suite.and(maria)
@@ -62,6 +61,7 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
     suite
         .test(sessions::killed_sessions_lose_neither_leases_nor_waiters::<D>)
         .test(sessions::a_killed_pin_is_a_loss_at_once::<D>)
+        .test(sessions::no_check_passes_after_a_takeover_from_a_killed_session::<D>)
         .test(sessions::the_lock_of_a_killed_process_is_free_at_once::<D>)
         .test(sessions::idle_killers_cost_no_hold::<D>)
         .test(sessions::nothing_is_left_but_rows::<D>)

@@ -8,7 +8,6 @@ use conformance_tests::task::{acquire, soon, spawn, until, within};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{Lease, LockClient, PollRange};
 use lockkit_sql::{MysqlStore, PostgresStore};
-use sqlx::ConnectOptions as _;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
@@ -63,6 +62,39 @@ pub(crate) async fn a_killed_pin_is_a_loss_at_once<D: Database>() -> Outcome {
         ensure(next.token() > guard.token(), "the token has not grown")?;
         drop(guard);
         sleep(Duration::from_millis(100)).await;
+        next.check()?;
+        next.release().await?;
+    }
+    only_rows_left(&server).await
+}
+
+/// A holder that checks all the time, and a waiter: no check passes once the waiter has the lock.
+pub(crate) async fn no_check_passes_after_a_takeover_from_a_killed_session<D: Database>() -> Outcome
+{
+    let server = D::start().await?;
+    for round in 0..4 {
+        let guard = client(&server, "pin", LONG).await?.lock("jobs")?;
+        let guard = guard.acquire().await?;
+        let waiting = WAYS[round % WAYS.len()];
+        let waiter = acquire(&client(&server, waiting, LONG).await?.lock("jobs")?);
+        let checks = spawn(async move {
+            let mut passed = Instant::now();
+            loop {
+                let now = Instant::now();
+                if guard.check().is_err() {
+                    return (passed, guard);
+                }
+                passed = now;
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+        sleep(Duration::from_millis(300)).await;
+        server.kill_pins().await?;
+        let next = within(SOON, waiter.soon()).await???;
+        let granted = Instant::now();
+        let (passed, guard) = within(SOON, checks.soon()).await??;
+        ensure(passed < granted, "a check passes after another grant")?;
+        ensure(next.token() > guard.token(), "the token has not grown")?;
         next.check()?;
         next.release().await?;
     }
@@ -241,36 +273,6 @@ pub(crate) async fn a_pin_lives_behind_a_proxy_that_answers_pings() -> Outcome {
     }
     guard.release().await?;
     only_rows_left(&server).await
-}
-
-/// The number in the row is that of another session by now: it lives on.
-pub(crate) async fn breaking_a_pin_ends_no_strangers_session() -> Outcome {
-    let server = Maria::start().await?;
-    let lock = client(&server, "pin", LONG).await?.lock("jobs")?;
-    let guard = lock.acquire().await?;
-    let mut stranger = server.options().connect().await?;
-    let number: u64 = sqlx::query_scalar("select connection_id()")
-        .fetch_one(&mut stranger)
-        .await?;
-    server.kill_pins().await?;
-    soon(guard.lost()).await?;
-    drop(guard);
-    let renamed =
-        format!("update app.lockkit_locks set holder = 'x:1', pinned = {number}, expires_at = 1");
-    server.run(&renamed).await?;
-    // It keeps the row locked, so that the hold looks alive.
-    let locking = "begin; select 1 from lockkit_locks for update";
-    sqlx::raw_sql(locking).execute(&mut stranger).await?;
-    let broken = client(&server, "lease", LONG)
-        .await?
-        .lock("jobs")?
-        .break_lock()
-        .await;
-    ensure(broken.is_err(), format!("{broken:?}"))?;
-    sqlx::raw_sql("rollback").execute(&mut stranger).await?;
-    server
-        .run("update app.lockkit_locks set holder = null, pinned = 0")
-        .await
 }
 
 /// A proxy of MySQL's protocol.

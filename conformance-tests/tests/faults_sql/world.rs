@@ -282,7 +282,8 @@ impl Database for Maria {
     }
 
     async fn kill_pins(&self) -> Outcome {
-        let sql = "select pinned from app.lockkit_locks where holder is not null and pinned <> 0";
+        let sql = "select distinct is_used_lock(concat('lockkit_', session)) from app.lockkit_locks \
+                   where holder is not null and is_used_lock(concat('lockkit_', session)) is not null";
         for id in self.ask(sql).await? {
             self.run(&format!("kill {id}")).await?;
         }
