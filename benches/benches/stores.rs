@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conformance_tests::Medium;
+use conformance_tests::Storage;
 use conformance_tests::foreign::{Turns, missing};
 use conformance_tests::servers::{
     EtcdCluster, EtcdCommand, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
@@ -99,25 +99,25 @@ async fn measure() {
         let server = redis.insert(RedisServer::forgetful().await.unwrap());
         stores.push(server.url());
     }
-    let programs = PostgresPrograms::system().medium(Medium::Disk);
+    let programs = PostgresPrograms::system().storage(Storage::Disk);
     if left_out.here("postgres", programs.missing()) {
         let settings = ["fsync=on", "synchronous_commit=on"];
         let server = PostgresServer::start(&programs, &settings).await.unwrap();
         stores.push(postgres.insert(server).url("postgres"));
     }
-    let programs = MysqlPrograms::mariadb().medium(Medium::Disk);
+    let programs = MysqlPrograms::mariadb().storage(Storage::Disk);
     if left_out.here("mariadb", programs.missing()) {
         let server = MysqlServer::start(&programs, &[]).await.unwrap();
         let port = mysql.insert(server).port();
         stores.push(format!("mariadb=mysql://admin@127.0.0.1:{port}/mysql"));
     }
     if left_out.here("etcd", missing(EtcdCluster::PROGRAM)) {
-        let command = EtcdCommand::system().medium(Medium::Disk);
+        let command = EtcdCommand::system().storage(Storage::Disk);
         let cluster = etcd.insert(EtcdCluster::start(&command, 1).await.unwrap());
         stores.push(format!("etcd://127.0.0.1:{}", cluster.ports()[0]));
     }
     if left_out.here("zookeeper", ZkServer::missing()) {
-        let command = ZkCommand::system().medium(Medium::Disk);
+        let command = ZkCommand::system().storage(Storage::Disk);
         let server = zk.insert(ZkServer::start(&command).await.unwrap());
         stores.push(format!("zk://127.0.0.1:{}", server.port()));
     }

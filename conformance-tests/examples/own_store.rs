@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use conformance_tests::{Hook, Outcome, Setup, Site, Suite};
+use conformance_tests::{Hook, Namespace, Outcome, Setup, Suite};
 use lockkit_core::memory::MemoryStore as MyStore;
 use lockkit_core::{Capabilities, DistributedLock};
 
@@ -26,24 +26,24 @@ impl Setup for MySetup {
         MyStore::new().capabilities()
     }
 
-    // What the site below can do beside opening the store. Cases that need more are listed as
+    // What the namespace below can do beside opening the store. Cases that need more are listed as
     // ignored, with the reason.
     fn hooks(&self) -> &[Hook] {
         &[Hook::Wipe]
     }
 
     // A store with a server would start one here, or hand out one that all cases share.
-    async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
-        Ok(Box::new(MySite(MyStore::new())))
+    async fn namespace(&self, _alone: bool) -> Outcome<Box<dyn Namespace>> {
+        Ok(Box::new(MyNamespace(MyStore::new())))
     }
 }
 
 /// A store that runs.
 #[derive(Debug)]
-struct MySite(MyStore);
+struct MyNamespace(MyStore);
 
 #[async_trait]
-impl Site for MySite {
+impl Namespace for MyNamespace {
     // Called once for each client of a case: each gets a connection of its own.
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
         Ok(Arc::new(self.0.connect()))

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use lockkit_core::{EndsBy, Queueing, TtlOf, Waiting};
 
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, Programs};
 use crate::failure::Outcome;
-use crate::setup::{Hook, Setup};
+use crate::namespace::Hook;
+use crate::setup::Setup;
 
 /// What a case needs of a setup. Decided when trials are listed, so that a skip is visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,14 +66,6 @@ impl Need {
         };
         (!has).then(|| reason.to_owned())
     }
-}
-
-/// Programs beside the suite.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Programs {
-    /// A program that takes locks by URL: it calls [`taker::serve`](crate::taker::serve).
-    pub taker: Option<std::path::PathBuf>,
 }
 
 /// A future that a case makes. It stays on the thread that runs the case.
@@ -142,12 +135,6 @@ impl Case {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The module of its name: what it is about.
-    #[must_use]
-    pub fn module(&self) -> &str {
-        self.name.split("::").next().unwrap_or_default()
     }
 
     /// The first reason for which it cannot run on `setup`.

@@ -1,4 +1,4 @@
-//! What a case works with.
+//! The context of a case: its namespace, its clients and its lease.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,17 +11,26 @@ use lockkit_core::{
     LockName, TtlOf,
 };
 
-use crate::case::Programs;
 use crate::failure::{Failure, Outcome};
-use crate::setup::{Setup, Site};
+use crate::namespace::{Hook, Namespace, Server};
+use crate::proxy::Proxy;
+use crate::setup::Setup;
 use crate::taker::Taker;
-use crate::task::until;
+use crate::task::{PATIENCE, until};
 
-/// The world of one run of one case.
+/// Programs beside the suite.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Programs {
+    /// A program that takes locks by URL: it calls [`taker::serve`](crate::taker::serve).
+    pub taker: Option<PathBuf>,
+}
+
+/// What one run of one case works with.
 #[derive(Debug)]
 pub struct Ctx {
     case: String,
-    site: Box<dyn Site>,
+    namespace: Box<dyn Namespace>,
     capabilities: Capabilities,
     ttl: Duration,
     programs: Programs,
@@ -31,7 +40,7 @@ pub struct Ctx {
 
 impl Ctx {
     /// The longest that a case waits for what must come.
-    pub const PATIENCE: Duration = Duration::from_secs(20);
+    pub const PATIENCE: Duration = PATIENCE;
 
     pub(crate) async fn new(
         setup: &dyn Setup,
@@ -41,7 +50,7 @@ impl Ctx {
     ) -> Outcome<Self> {
         Ok(Self {
             case: case.to_owned(),
-            site: setup.site(alone).await?,
+            namespace: setup.namespace(alone).await?,
             capabilities: setup.capabilities(),
             ttl: setup.ttl(),
             programs,
@@ -60,10 +69,31 @@ impl Ctx {
         self
     }
 
-    /// The place that the case runs in.
+    /// The namespace that the case runs in.
     #[must_use]
-    pub fn site(&self) -> &dyn Site {
-        &*self.site
+    pub fn namespace(&self) -> &dyn Namespace {
+        &*self.namespace
+    }
+
+    /// The server of the namespace.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the setup has none that the case may restart or freeze.
+    pub fn server(&self) -> Outcome<&dyn Server> {
+        self.namespace
+            .server()
+            .ok_or_else(|| Hook::Restart.absent())
+    }
+
+    /// A store whose connection goes through its own proxy.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn store_through_proxy(&self) -> Outcome<(Arc<dyn DistributedLock>, Proxy)> {
+        let address = self.namespace.address();
+        let proxy = Proxy::start(address.ok_or_else(|| Hook::Proxy.absent())?).await?;
+        let store = self.namespace.open_at(proxy.addr()).await?;
+        Ok((store, proxy))
     }
 
     /// What the store can do.
@@ -89,7 +119,7 @@ impl Ctx {
     /// # Errors
     /// - [`Failure`] if the store cannot be reached.
     pub async fn store(&self) -> Outcome<Arc<dyn DistributedLock>> {
-        self.site.open().await
+        self.namespace.open().await
     }
 
     /// Options of a client on `store`, with the short lease.
@@ -220,7 +250,7 @@ impl Ctx {
     pub async fn taker(&self) -> Outcome<Taker> {
         let missing = || Failure::new("the case should have been skipped: no URL or no lock-taker");
         let program: PathBuf = self.programs.taker.clone().ok_or_else(missing)?;
-        let url = self.site.url().ok_or_else(missing)?;
+        let url = self.namespace.url().ok_or_else(missing)?;
         Taker::start(&program, &url, self.ttl).await
     }
 }

@@ -13,13 +13,13 @@
 //! (`memory,file`, or `all`) turns the absence of a setup into a failure.
 //!
 //! # A store of your own
-//! Implement [`Setup`] and [`Site`] for it, and make this the `main` of a test without a harness
+//! Implement [`Setup`] and [`Namespace`] for it, and make this the `main` of a test without a harness
 //! (`[[test]] name = "conformance"`, `harness = false`). The example `own_store` is all of it:
 //!
 //! ```no_run
 //! use std::sync::Arc;
 //!
-//! use conformance_tests::{Outcome, Setup, Site, Suite};
+//! use conformance_tests::{Outcome, Setup, Namespace, Suite};
 //! use lockkit_core::memory::MemoryStore as MyStore;
 //! use lockkit_core::{Capabilities, DistributedLock};
 //!
@@ -34,16 +34,16 @@
 //!     fn capabilities(&self) -> Capabilities {
 //!         MyStore::new().capabilities()
 //!     }
-//!     async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
-//!         Ok(Box::new(MySite(MyStore::new())))
+//!     async fn namespace(&self, _alone: bool) -> Outcome<Box<dyn Namespace>> {
+//!         Ok(Box::new(MyNamespace(MyStore::new())))
 //!     }
 //! }
 //!
 //! #[derive(Debug)]
-//! struct MySite(MyStore);
+//! struct MyNamespace(MyStore);
 //!
 //! #[async_trait::async_trait]
-//! impl Site for MySite {
+//! impl Namespace for MyNamespace {
 //!     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
 //!         Ok(Arc::new(self.0.connect()))
 //!     }
@@ -79,25 +79,27 @@ pub mod figures;
 #[cfg(unix)]
 pub mod foreign;
 pub mod history;
-mod medium;
+mod namespace;
 mod runner;
 #[cfg(unix)]
 pub mod servers;
 mod setup;
 pub mod setups;
+mod storage;
 mod suite;
 pub mod taker;
 pub mod task;
 mod test_suite;
 
 pub use aged::Aged;
-pub use case::{Case, Need, Programs, Run};
+pub use case::{Case, Need, Run};
 pub use clock::JumpingClock;
-pub use ctx::Ctx;
+pub use ctx::{Ctx, Programs};
 pub use failure::{Failure, Outcome, ensure};
 pub use lockkit_proxy as proxy;
-pub use medium::Medium;
+pub use namespace::{Hook, Namespace, Server};
 pub use runner::REQUIRE;
-pub use setup::{Hook, Setup, Site};
+pub use setup::Setup;
+pub use storage::Storage;
 pub use suite::{CaseRun, Suite};
 pub use test_suite::TestSuite;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::case::{Case, Programs};
+use crate::case::Case;
 use crate::cases;
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, Programs};
 use crate::failure::{Failure, Outcome};
 use crate::runner::{REQUIRE, ignored, required, run, runtime};
 use crate::setup::Setup;
@@ -79,7 +79,7 @@ impl Suite {
                 let skip = missing
                     .clone()
                     .or_else(|| case.skip(&**setup, &self.programs))
-                    .or_else(|| setup.skips(&case));
+                    .or_else(|| setup.skips(case.name()));
                 tests.push(self.test(setup, case, skip));
             }
         }
@@ -204,7 +204,7 @@ mod tests {
     use lockkit_core::Capabilities;
 
     use super::*;
-    use crate::setup::Site;
+    use crate::namespace::Namespace;
     use crate::setups::MemorySetup;
 
     /// A setup whose server is not installed.
@@ -225,7 +225,7 @@ mod tests {
             Some("absent-server is not installed".into())
         }
 
-        async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
+        async fn namespace(&self, _alone: bool) -> Outcome<Box<dyn Namespace>> {
             Err(Failure::new("nobody asks for it"))
         }
     }

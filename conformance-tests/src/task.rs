@@ -1,4 +1,4 @@
-//! What cases do beside themselves, and how long they wait for it.
+//! Tasks that run beside a case, and how long the case waits for them.
 
 use std::time::Duration;
 
@@ -6,8 +6,10 @@ use lockkit_core::{Guard, Lock};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome};
+
+/// The longest that a case waits for an event that must come.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A task that ends with its handle.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ impl<T> Task<T> {
     /// Its result, which must come soon.
     ///
     /// # Errors
-    /// - [`Failure`] if it panicked or takes longer than [`Ctx::PATIENCE`].
+    /// - [`Failure`] if it panicked or takes longer than [`PATIENCE`].
     #[track_caller]
     pub fn soon(self) -> impl Future<Output = Outcome<T>> + Send
     where
@@ -41,7 +43,7 @@ impl<T> Task<T> {
         let late = Failure::new("it did not come to an end");
         async move {
             let mut task = self;
-            match timeout(Ctx::PATIENCE, &mut task.0).await {
+            match timeout(PATIENCE, &mut task.0).await {
                 Ok(joined) => Ok(joined?),
                 Err(_) => Err(late),
             }
@@ -85,10 +87,10 @@ pub async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 /// Bounds what must come soon.
 ///
 /// # Errors
-/// - [`Failure`] if it takes longer than [`Ctx::PATIENCE`].
+/// - [`Failure`] if it takes longer than [`PATIENCE`].
 #[track_caller]
 pub fn soon<T>(future: impl Future<Output = T>) -> impl Future<Output = Outcome<T>> {
-    within(Ctx::PATIENCE, future)
+    within(PATIENCE, future)
 }
 
 /// Bounds what must come within `limit`.
@@ -107,7 +109,7 @@ pub fn within<T>(
 /// Waits until `probe` says yes; for what no event tells.
 ///
 /// # Errors
-/// - [`Failure`] if it still says no after [`Ctx::PATIENCE`].
+/// - [`Failure`] if it still says no after [`PATIENCE`].
 #[track_caller]
 pub fn until(
     what: &str,
@@ -115,7 +117,7 @@ pub fn until(
 ) -> impl Future<Output = Outcome> {
     let late = Failure::new(format!("still not so: {what}"));
     async move {
-        let end = Instant::now() + Ctx::PATIENCE;
+        let end = Instant::now() + PATIENCE;
         while !probe().await? {
             if Instant::now() >= end {
                 return Err(late);

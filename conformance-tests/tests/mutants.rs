@@ -360,7 +360,7 @@ mod etcd {
     }
 
     async fn key_of_a_late_request_is_deleted(ctx: &Ctx) -> Outcome {
-        let url = ctx.site().url().unwrap_or_default();
+        let url = ctx.namespace().url().unwrap_or_default();
         let place = url.trim_start_matches("etcd://");
         let (host, root) = place.split_once('/').unwrap_or((place, ""));
         let mut asker = Client::connect([host], None).await?;
@@ -403,7 +403,7 @@ mod etcd {
 
     async fn old_session_counts_from_its_last_beat(ctx: &Ctx) -> Outcome {
         const SLOW: Duration = Duration::from_millis(300);
-        let (store, proxy) = ctx.site().open_through_proxy().await?;
+        let (store, proxy) = ctx.store_through_proxy().await?;
         let lock = ctx.builder(store).build()?.lock(ctx.name())?;
         lock.acquire().await?.release().await?;
         // Whatever confirmed the session was written so long ago at least.
@@ -497,7 +497,7 @@ mod sql {
     }
 
     async fn locked_row_stops_no_other_renewal(ctx: &Ctx) -> Outcome {
-        let url = ctx.site().url().unwrap_or_default().parse()?;
+        let url = ctx.namespace().url().unwrap_or_default().parse()?;
         let client = ctx.client().await?;
         let mut guards = Vec::new();
         // Enough for a batch.

@@ -119,7 +119,7 @@ fn user(end: &str) -> ExitCode {
     // A server that has not begun yet would be gone for other reasons.
     let ready = runtime()
         .unwrap()
-        .block_on(server.ready(async || ask(port)));
+        .block_on(server.ready(|| async { ask(port) }));
     ready.unwrap();
     println!("{} {}", server.pid().unwrap(), server.data().display());
     match end {
@@ -154,15 +154,15 @@ fn runtime() -> Outcome<tokio::runtime::Runtime> {
 fn serves() -> Outcome {
     let (server, port) = start_echo()?;
     let runtime = runtime()?;
-    runtime.block_on(server.ready(async || ask(port)))?;
+    runtime.block_on(server.ready(|| async { ask(port) }))?;
     server.stop()?;
     ensure(ask(port).is_err(), "a frozen server answered")?;
     server.resume()?;
-    runtime.block_on(server.ready(async || ask(port)))?;
+    runtime.block_on(server.ready(|| async { ask(port) }))?;
     server.kill();
     ensure(ask(port).is_err(), "a killed server answered")?;
     server.restart()?;
-    runtime.block_on(server.ready(async || ask(port)))?;
+    runtime.block_on(server.ready(|| async { ask(port) }))?;
     let starts = fs::read_to_string(server.data().join("starts"))?;
     ensure(starts.lines().count() == 2, starts)
 }
@@ -260,7 +260,7 @@ fn gone_after(end: &str, signal: Option<Signal>) -> Outcome {
 
 fn guardian_killed() -> Outcome {
     let (server, port) = start_echo()?;
-    runtime()?.block_on(server.ready(async || ask(port)))?;
+    runtime()?.block_on(server.ready(|| async { ask(port) }))?;
     let number = server.pid().unwrap();
     let stat = fs::read_to_string(format!("/proc/{number}/stat"))?;
     let guardian: u32 = stat.split(' ').nth(3).unwrap().parse()?;
@@ -272,7 +272,7 @@ fn failure_shows_log() -> Outcome {
     let server = ServerCommand::new(GUARD, "sh")
         .args(["-c", "echo cannot open the frobnicator; exit 3"])
         .start()?;
-    let probe = server.ready(async || ask(1));
+    let probe = server.ready(|| async { ask(1) });
     let failure = runtime()?.block_on(probe).unwrap_err().to_string();
     ensure(failure.contains("ended Some(3)"), &failure)?;
     ensure(failure.contains("cannot open the frobnicator"), &failure)

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
-use crate::setup::Hook;
+use crate::namespace::Hook;
 use crate::task::{acquire, soon, within};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -234,7 +234,7 @@ async fn loss_is_told(ctx: &Ctx) -> Outcome {
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;
     let mut watch = store.watch(&ticket).await?;
-    ctx.site().expire_session(&*store).await?;
+    ctx.namespace().expire_session(&*store).await?;
     let end = Instant::now() + ctx.ttl();
     while Instant::now() < end {
         let wake = within(ctx.ttl(), watch.changed()).await??;

@@ -8,7 +8,7 @@ use lockkit_core::{DistributedLock, FencingToken, Guard, Lease, Lock};
 use crate::case::Case;
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
-use crate::setup::Hook;
+use crate::namespace::Hook;
 use crate::task::{soon, spawn, within};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -74,7 +74,7 @@ async fn token_grows_over_wipe(ctx: &Ctx) -> Outcome {
         grown(&mut last, &guard)?;
         guard.release().await?;
     }
-    ctx.site().wipe().await?;
+    ctx.namespace().wipe().await?;
     let guard = soon(b.acquire()).await??;
     grown(&mut last, &guard)
 }
@@ -88,7 +88,7 @@ async fn token_grows_over_restart(ctx: &Ctx) -> Outcome {
         grown(&mut last, &guard)?;
         guard.release().await?;
     }
-    ctx.site().restart().await?;
+    ctx.server()?.restart().await?;
     let guard = soon(b.acquire()).await??;
     grown(&mut last, &guard)
 }

@@ -13,7 +13,7 @@ use crate::clock::JumpingClock;
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::Recorder;
-use crate::setup::Hook;
+use crate::namespace::Hook;
 use crate::taker::Worker;
 use crate::task::{acquire, soon, spawn, until, within};
 
@@ -232,7 +232,7 @@ async fn store_tells_of_an_ended_session(ctx: &Ctx) -> Outcome {
         soon(faults.called(Operation::Watch, 1)).await?;
         faults.inject(Rule::new(Fault::Fail(Effect::Unavailable)).on(Operation::Renew));
         let deadline = Instant::now() + guard.remaining();
-        ctx.site().expire_session(&*store).await?;
+        ctx.namespace().expire_session(&*store).await?;
         // Ending it may take longer than the lease that nobody renews: then that came first.
         let expected = if Instant::now() + Duration::from_millis(200) < deadline {
             LossReason::SessionEnded

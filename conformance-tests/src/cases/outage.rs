@@ -10,7 +10,7 @@ use crate::checker::{check, everyone_served, no_spurious_loss};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::{Op, Phase, Recorder};
-use crate::setup::Hook;
+use crate::namespace::Hook;
 use crate::taker::Worker;
 use crate::task::{acquire, soon, spawn, within};
 
@@ -202,9 +202,9 @@ async fn frozen_server_loses_no_hold_it_could_keep(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let waiter = acquire(&b);
-    ctx.site().freeze().await?;
+    ctx.server()?.freeze()?;
     sleep(ctx.ttl() / 3).await;
-    ctx.site().thaw().await?;
+    ctx.server()?.thaw()?;
     sleep(ctx.ttl()).await;
     guard.check()?;
     guard.release().await?;
@@ -216,7 +216,7 @@ async fn frozen_server_loses_no_hold_it_could_keep(ctx: &Ctx) -> Outcome {
 async fn restart_of_the_server_heals(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     a.acquire().await?.release().await?;
-    ctx.site().restart().await?;
+    ctx.server()?.restart().await?;
     let guard = soon(a.acquire()).await??;
     let waiter = acquire(&b);
     guard.release().await?;
@@ -227,7 +227,7 @@ async fn restart_of_the_server_heals(ctx: &Ctx) -> Outcome {
 /// Connections that are reset in the middle of a hold and of a wait.
 async fn reset_connections_heal(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
-    let (store, proxy) = ctx.site().open_through_proxy().await?;
+    let (store, proxy) = ctx.store_through_proxy().await?;
     let a = ctx.builder(store).build()?.lock(name.as_str())?;
     let b = ctx.client().await?.lock(name.as_str())?;
     let guard = a.acquire().await?;
@@ -247,7 +247,7 @@ async fn reset_connections_heal(ctx: &Ctx) -> Outcome {
 async fn waiter_looks_again_when_its_wake_ups_come_back(ctx: &Ctx) -> Outcome {
     let lease = Lease::renewed(ctx.renewable(Duration::from_secs(30)));
     let name = ctx.name();
-    let (store, proxy) = ctx.site().open_through_proxy().await?;
+    let (store, proxy) = ctx.store_through_proxy().await?;
     let a = ctx.client().await?.lock(name.as_str())?.with_lease(lease)?;
     let b = ctx.builder(store).build()?.lock(name)?.with_lease(lease)?;
     let guard = a.acquire().await?;
@@ -269,7 +269,7 @@ async fn waiter_looks_again_when_its_wake_ups_come_back(ctx: &Ctx) -> Outcome {
 async fn black_hole_and_repair(ctx: &Ctx) -> Outcome {
     use crate::proxy::{Direction, Flow};
     let name = ctx.name();
-    let (store, proxy) = ctx.site().open_through_proxy().await?;
+    let (store, proxy) = ctx.store_through_proxy().await?;
     let client = ctx.builder(store).timeout(Duration::from_millis(400));
     let lock = client.build()?.lock(name.as_str())?;
     for (direction, flow) in [

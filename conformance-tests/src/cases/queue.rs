@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
-use crate::setup::Hook;
+use crate::namespace::Hook;
 use crate::task::{acquire, soon, spawn, until, within};
 
 /// What a user takes for "at once" on a busy machine; shorter than any re-check of a long lease.
@@ -217,7 +217,7 @@ async fn waiter_of_an_ended_session_is_passed_over(ctx: &Ctx) -> Outcome {
     let store = ctx.store().await?;
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;
-    ctx.site().expire_session(&*store).await?;
+    ctx.namespace().expire_session(&*store).await?;
     guard.release().await?;
     let free = async || Ok(a.inspect().await?.is_none());
     until("the lock is free", free).await?;
@@ -235,7 +235,7 @@ async fn waiter_whose_session_ended_holds_with_a_new_one(ctx: &Ctx) -> Outcome {
     let mut waiter = acquire(&b);
     ctx.queued(&a, 1).await?;
     waiter.waits_for(Duration::from_millis(100)).await?;
-    ctx.site().expire_session(&*store).await?;
+    ctx.namespace().expire_session(&*store).await?;
     guard.release().await?;
     holds(&a, waiter.soon().await??).await
 }
@@ -251,7 +251,7 @@ async fn session_takes_a_hold_and_a_waiter_at_once(ctx: &Ctx) -> Outcome {
     let mut waiter = acquire(&b);
     ctx.queued(&other, 1).await?;
     waiter.waits_for(Duration::from_millis(100)).await?;
-    ctx.site().expire_session(&*store).await?;
+    ctx.namespace().expire_session(&*store).await?;
     holds(&other, waiter.soon().await??).await
 }
 

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::case::Case;
 use crate::ctx::Ctx;
 use crate::failure::Outcome;
-use crate::setup::Hook;
+use crate::namespace::Hook;
 use crate::task::{acquire, soon, spawn, until};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -25,7 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
 async fn clean(ctx: &Ctx, name: &lockkit_core::LockName) -> Outcome {
     let mut left = Vec::new();
     let gone = async || {
-        left = ctx.site().residue(name).await?;
+        left = ctx.namespace().residue(name).await?;
         Ok(left.is_empty())
     };
     let result = until("nothing is left", gone).await;

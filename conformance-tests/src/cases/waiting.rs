@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
-use crate::setup::Hook;
+use crate::namespace::Hook;
 use crate::task::{acquire, poll_once, soon, spawn, within};
 
 /// What a user takes for "at once" on a busy machine; shorter than any re-check of a long lease.
@@ -206,7 +206,7 @@ async fn served_when_the_store_loses_wake_ups(ctx: &Ctx) -> Outcome {
     let lease = Lease::renewed(ctx.renewable(Duration::from_secs(6)));
     let (a, b) = ctx.locks().await?;
     let b = b.with_lease(lease)?;
-    ctx.site().lose_pushes(true).await?;
+    ctx.namespace().lose_pushes(true).await?;
     let guard = a.acquire().await?;
     let mut waiter = acquire(&b);
     waiter.waits_for(ctx.ttl() / 4).await?;

@@ -4,12 +4,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions};
 use tokio::time::{sleep, timeout};
 
-use super::{ServerCommand, ServerProcess, free_port};
+use super::{Processes, ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
-use crate::medium::Medium;
+use crate::storage::Storage;
 
 /// A request of a test takes no longer than this.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -19,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub struct EtcdCommand {
     program: PathBuf,
     options: Vec<String>,
-    medium: Medium,
+    storage: Storage,
 }
 
 impl EtcdCommand {
@@ -35,7 +36,7 @@ impl EtcdCommand {
         Self {
             program: program.into(),
             options: Vec::new(),
-            medium: Medium::default(),
+            storage: Storage::default(),
         }
     }
 
@@ -46,10 +47,10 @@ impl EtcdCommand {
         self
     }
 
-    /// Where the data of its servers lie; otherwise [`Medium::Memory`].
+    /// Where the data of its servers lie; otherwise [`Storage::Memory`].
     #[must_use]
-    pub const fn medium(mut self, medium: Medium) -> Self {
-        self.medium = medium;
+    pub const fn storage(mut self, storage: Storage) -> Self {
+        self.storage = storage;
         self
     }
 }
@@ -108,7 +109,7 @@ impl EtcdCluster {
             let process = ServerCommand::new(&guard, &command.program)
                 .args(words.into_iter().flatten())
                 .args(&command.options)
-                .medium(command.medium)
+                .storage(command.storage)
                 .start()?;
             members.push(Member { process, port });
         }
@@ -123,17 +124,6 @@ impl EtcdCluster {
     /// - [`Failure`] if they cannot be started.
     pub async fn of(size: usize) -> Outcome<Self> {
         Self::start(&EtcdCommand::system(), size).await
-    }
-
-    /// Waits until every member that runs answers, which takes a leader.
-    ///
-    /// # Errors
-    /// - [`Failure`] with the end of a log if one does not.
-    pub async fn ready(&self) -> Outcome {
-        for member in &self.members {
-            member.ready().await?;
-        }
-        Ok(())
     }
 
     /// The ports of its members.
@@ -202,9 +192,7 @@ impl EtcdCluster {
         }
         Err(last)
     }
-}
 
-impl EtcdCluster {
     /// A client of the first member that authenticates as a user.
     ///
     /// # Errors
@@ -218,24 +206,18 @@ impl EtcdCluster {
     }
 }
 
-impl Member {
+#[async_trait]
+impl Processes for EtcdCluster {
+    fn processes(&self) -> Vec<&ServerProcess> {
+        self.members.iter().map(|member| &member.process).collect()
+    }
+
+    /// A member answers only when the cluster has a leader.
     async fn ready(&self) -> Outcome {
-        let mut last = String::new();
-        for _ in 0..1000 {
-            match timeout(Duration::from_secs(2), probe(self.port)).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => last = error.to_string(),
-                Err(_) => last = "no answer".to_owned(),
-            }
-            if let Some(end) = self.process.ended()? {
-                let failure = Failure::new(format!("the server has {end}"));
-                return Err(failure.with_detail(&self.process.log_tail()));
-            }
-            // There is no event to wait for: servers do not tell when they listen.
-            sleep(Duration::from_millis(10)).await;
+        for member in &self.members {
+            member.process.ready(|| probe(member.port)).await?;
         }
-        let failure = Failure::new(format!("the server is not ready: {last}"));
-        Err(failure.with_detail(&self.process.log_tail()))
+        Ok(())
     }
 }
 

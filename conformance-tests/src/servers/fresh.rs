@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::unprivileged::{open_to_others, run};
 use crate::failure::Outcome;
-use crate::medium::Medium;
+use crate::storage::Storage;
 
 /// Where such data lie, once they are made.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ impl Fresh {
         let original = match &mut *original {
             Some(made) => made,
             empty => {
-                let directory = Medium::Memory.directory()?;
+                let directory = Storage::Memory.directory()?;
                 make(directory.path())?;
                 empty.insert(directory)
             }

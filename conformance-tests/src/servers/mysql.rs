@@ -3,15 +3,16 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection, Row};
 
 use super::fresh::Fresh;
 use super::unprivileged::run;
-use super::{ServerCommand, ServerProcess, free_port};
+use super::{Processes, ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
 use crate::foreign::{directory, program};
-use crate::medium::Medium;
+use crate::storage::Storage;
 
 /// Where the programs of one of them lie.
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ pub struct MysqlPrograms {
     kind: Kind,
     /// Data that no server has used yet.
     fresh: Fresh,
-    medium: Medium,
+    storage: Storage,
 }
 
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ impl MysqlPrograms {
         Self {
             kind: Kind::MariaDb,
             fresh: Fresh::default(),
-            medium: Medium::default(),
+            storage: Storage::default(),
         }
     }
 
@@ -47,14 +48,14 @@ impl MysqlPrograms {
         Self {
             kind: Kind::Mysql(directory().join("mysql8")),
             fresh: Fresh::default(),
-            medium: Medium::default(),
+            storage: Storage::default(),
         }
     }
 
-    /// Where the data of its servers lie; otherwise [`Medium::Memory`].
+    /// Where the data of its servers lie; otherwise [`Storage::Memory`].
     #[must_use]
-    pub const fn medium(mut self, medium: Medium) -> Self {
-        self.medium = medium;
+    pub const fn storage(mut self, storage: Storage) -> Self {
+        self.storage = storage;
         self
     }
 
@@ -175,7 +176,7 @@ impl MysqlServer {
         command: &[OsString],
     ) -> Outcome<Self> {
         let port = free_port()?;
-        let directory = programs.medium.directory()?;
+        let directory = programs.storage.directory()?;
         let data = programs.data(directory.path())?;
         let start = directory.path().join("start.sql");
         std::fs::write(&start, START)?;
@@ -208,11 +209,6 @@ impl MysqlServer {
         Ok(server)
     }
 
-    async fn ready(&self) -> Outcome {
-        let probe = || async { self.connection("mysql").await?.ping().await };
-        self.process.answers(probe).await
-    }
-
     /// Its port.
     #[must_use]
     pub const fn port(&self) -> u16 {
@@ -223,15 +219,6 @@ impl MysqlServer {
     #[must_use]
     pub const fn process(&self) -> &ServerProcess {
         &self.process
-    }
-
-    /// Ends it without warning and starts it on the same data.
-    ///
-    /// # Errors
-    /// - [`Failure`] if it does not come back.
-    pub async fn restart(&self) -> Outcome {
-        self.process.restart()?;
-        self.ready().await
     }
 
     /// A connection of its own to a database, of a client that knows nothing of locks.
@@ -301,5 +288,17 @@ impl MysqlServer {
             drop(self.run(&format!("kill {id}")).await);
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Processes for MysqlServer {
+    fn processes(&self) -> Vec<&ServerProcess> {
+        vec![&self.process]
+    }
+
+    async fn ready(&self) -> Outcome {
+        let probe = || async { self.connection("mysql").await?.ping().await };
+        self.process.ready(probe).await
     }
 }

@@ -2,15 +2,13 @@
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
 
 use super::{ServerCommand, ServerProcess, free_port};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::foreign::program;
 
 /// Nutcracker, also called twemproxy, in front of one server.
@@ -60,24 +58,8 @@ impl Nutcracker {
             .start()?;
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let proxy = Self { process, addr };
-        proxy.ready().await?;
+        proxy.process.ready(|| ping(addr)).await?;
         Ok(proxy)
-    }
-
-    async fn ready(&self) -> Outcome {
-        for _ in 0..1000 {
-            let answer = timeout(Duration::from_secs(2), ping(self.addr)).await;
-            if matches!(answer, Ok(Ok(()))) {
-                return Ok(());
-            }
-            if let Some(end) = self.process.ended()? {
-                let failure = Failure::new(format!("the proxy has {end}"));
-                return Err(failure.with_detail(&self.process.log_tail()));
-            }
-            // There is no event to wait for: servers do not tell when they listen.
-            sleep(Duration::from_millis(10)).await;
-        }
-        Err(Failure::new("the proxy is not ready").with_detail(&self.process.log_tail()))
     }
 
     /// Where it listens.

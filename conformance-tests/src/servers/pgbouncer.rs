@@ -91,7 +91,7 @@ impl PgBouncer {
                 .extra_float_digits(None);
             options.connect().await?.close().await
         };
-        pooler.process.answers(probe).await?;
+        pooler.process.ready(probe).await?;
         Ok(pooler)
     }
 

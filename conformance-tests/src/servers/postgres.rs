@@ -5,15 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use async_trait::async_trait;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row};
 
 use super::fresh::Fresh;
 use super::unprivileged::Unprivileged;
-use super::{ServerCommand, ServerProcess, free_port};
+use super::{Processes, ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
 use crate::foreign::{directory, program};
-use crate::medium::Medium;
+use crate::storage::Storage;
 
 /// Where the programs of one version lie.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ pub struct PostgresPrograms {
     what: &'static str,
     /// A cluster that no server has used yet.
     fresh: Fresh,
-    medium: Medium,
+    storage: Storage,
 }
 
 impl PostgresPrograms {
@@ -41,7 +42,7 @@ impl PostgresPrograms {
             bin: versions.max().map(|(_, bin)| bin).or_else(in_path),
             what: "no PostgreSQL server here",
             fresh: Fresh::default(),
-            medium: Medium::default(),
+            storage: Storage::default(),
         }
     }
 
@@ -53,14 +54,14 @@ impl PostgresPrograms {
             bin: bin.join("initdb").is_file().then_some(bin),
             what: "no PostgreSQL 18 here",
             fresh: Fresh::default(),
-            medium: Medium::default(),
+            storage: Storage::default(),
         }
     }
 
-    /// Where the data of its servers lie; otherwise [`Medium::Memory`].
+    /// Where the data of its servers lie; otherwise [`Storage::Memory`].
     #[must_use]
-    pub const fn medium(mut self, medium: Medium) -> Self {
-        self.medium = medium;
+    pub const fn storage(mut self, storage: Storage) -> Self {
+        self.storage = storage;
         self
     }
 
@@ -128,7 +129,7 @@ impl PostgresServer {
         command: &[OsString],
     ) -> Outcome<Self> {
         let (port, user) = (free_port()?, user());
-        let data = programs.medium.directory()?;
+        let data = programs.storage.directory()?;
         let cluster = programs.cluster(data.path())?;
         let mut words = user.words();
         words.extend_from_slice(command);
@@ -149,11 +150,6 @@ impl PostgresServer {
         Ok(server)
     }
 
-    async fn ready(&self) -> Outcome {
-        let probe = || async { self.connection("postgres").await?.ping().await };
-        self.process.answers(probe).await
-    }
-
     /// Its port.
     #[must_use]
     pub const fn port(&self) -> u16 {
@@ -164,15 +160,6 @@ impl PostgresServer {
     #[must_use]
     pub const fn process(&self) -> &ServerProcess {
         &self.process
-    }
-
-    /// Ends it without warning and starts it on the same data.
-    ///
-    /// # Errors
-    /// - [`Failure`] if it does not come back.
-    pub async fn restart(&self) -> Outcome {
-        self.process.restart()?;
-        self.ready().await
     }
 
     /// Where a client finds it as the user of this name.
@@ -239,6 +226,18 @@ impl PostgresServer {
     }
 }
 
+#[async_trait]
+impl Processes for PostgresServer {
+    fn processes(&self) -> Vec<&ServerProcess> {
+        vec![&self.process]
+    }
+
+    async fn ready(&self) -> Outcome {
+        let probe = || async { self.connection("postgres").await?.ping().await };
+        self.process.ready(probe).await
+    }
+}
+
 impl Drop for PostgresServer {
     /// A server that is killed leaves its segment of shared memory to the system, which has room for
     /// some thousands.
@@ -279,7 +278,7 @@ mod tests {
             bin: None,
             what: "no PostgreSQL server here",
             fresh: Fresh::default(),
-            medium: Medium::default(),
+            storage: Storage::default(),
         };
         let missing = none.missing().unwrap();
         assert!(missing.starts_with("no PostgreSQL"), "{missing}");

@@ -1,6 +1,7 @@
 //! A server below its guardian.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,10 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::guardian::MARK;
 use crate::failure::{Failure, Outcome};
-use crate::medium::Medium;
+use crate::storage::Storage;
 
 /// How to start a server.
 ///
@@ -25,7 +27,8 @@ use crate::medium::Medium;
 /// let server = ServerCommand::new(guard, "redis-server")
 ///     .args(["--port", &port.to_string(), "--save", ""])
 ///     .start()?;
-/// server.ready(async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await).await?;
+/// let connect = || tokio::net::TcpStream::connect(("127.0.0.1", port));
+/// server.ready(|| async { connect().await.map(drop) }).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -35,7 +38,7 @@ pub struct ServerCommand {
     program: OsString,
     arguments: Vec<OsString>,
     data: Option<TempDir>,
-    medium: Medium,
+    storage: Storage,
 }
 
 impl ServerCommand {
@@ -47,7 +50,7 @@ impl ServerCommand {
             program: program.into(),
             arguments: Vec::new(),
             data: None,
-            medium: Medium::default(),
+            storage: Storage::default(),
         }
     }
 
@@ -66,10 +69,10 @@ impl ServerCommand {
         self
     }
 
-    /// Where its data lie, if none were prepared; otherwise [`Medium::Memory`].
+    /// Where its data lie, if none were prepared; otherwise [`Storage::Memory`].
     #[must_use]
-    pub const fn medium(mut self, medium: Medium) -> Self {
-        self.medium = medium;
+    pub const fn storage(mut self, storage: Storage) -> Self {
+        self.storage = storage;
         self
     }
 
@@ -80,7 +83,7 @@ impl ServerCommand {
     pub fn start(self) -> Outcome<ServerProcess> {
         let data = match self.data {
             Some(data) => data,
-            None => self.medium.directory()?,
+            None => self.storage.directory()?,
         };
         let server = ServerProcess {
             guard: self.guard,
@@ -182,37 +185,16 @@ impl ServerProcess {
     /// Waits until `probe` succeeds.
     ///
     /// # Errors
-    /// - [`Failure`] with the end of the log if the server ends, or does not answer for 30 seconds.
-    pub async fn ready<T, E: std::error::Error>(
-        &self,
-        probe: impl AsyncFn() -> Result<T, E>,
-    ) -> Outcome<T> {
-        let mut last = "it was never asked".to_owned();
-        for _ in 0..600 {
-            match tokio::time::timeout(Duration::from_secs(2), probe()).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => last = error.to_string(),
-                Err(error) => last = error.to_string(),
-            }
-            if let Some(end) = self.ended()? {
-                return Err(self.failure(&format!("the server has {end}")));
-            }
-            // There is no event to wait for: servers do not tell when they listen.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Err(self.failure(&format!("the server is not ready: {last}")))
-    }
-
-    /// The same for a probe that can be told from one call to the next, so that the future can move
-    /// between threads.
-    pub(super) async fn answers<F, E>(&self, probe: impl Fn() -> F + Send + Sync) -> Outcome
+    /// - [`Failure`] with the end of the log if the server ends, or does not answer for 60 seconds.
+    pub async fn ready<F, E>(&self, probe: impl Fn() -> F + Send + Sync) -> Outcome
     where
         F: Future<Output = Result<(), E>> + Send,
-        E: std::error::Error + Send,
+        E: Display + Send,
     {
-        let mut last = "it was never asked".to_owned();
-        for _ in 0..1500 {
-            match tokio::time::timeout(Duration::from_secs(2), probe()).await {
+        let mut last = "no probe was made".to_owned();
+        let end = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < end {
+            match timeout(Duration::from_secs(2), probe()).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => last = error.to_string(),
                 Err(error) => last = error.to_string(),
@@ -221,7 +203,7 @@ impl ServerProcess {
                 return Err(self.failure(&format!("the server has {end}")));
             }
             // There is no event to wait for: servers do not tell when they listen.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(20)).await;
         }
         Err(self.failure(&format!("the server is not ready: {last}")))
     }

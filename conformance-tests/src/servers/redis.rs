@@ -1,17 +1,16 @@
 //! A Redis server, and a way to ask it that shares nothing with the store under test.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Client, FromRedisValue, RedisResult, Value};
+use async_trait::async_trait;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
 
-use super::{ServerCommand, ServerProcess, free_port};
-use crate::failure::{Failure, Outcome};
+use super::{Processes, ServerCommand, ServerProcess, free_port};
+use crate::failure::{Failure, Outcome, ensure};
 
 /// A `redis-server` on a free port of the loopback address. It keeps every write, so that a restart
 /// loses nothing.
@@ -24,16 +23,6 @@ pub struct RedisServer {
 impl RedisServer {
     /// What the system calls it.
     pub const PROGRAM: &'static str = "redis-server";
-
-    /// Whether the program is installed.
-    #[must_use]
-    pub fn is_installed() -> bool {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let programs = std::env::split_paths(&path).map(|directory| directory.join(Self::PROGRAM));
-        programs
-            .into_iter()
-            .any(|program: PathBuf| program.is_file())
-    }
 
     /// Starts one below `guard`, with further words of configuration.
     ///
@@ -67,22 +56,6 @@ impl RedisServer {
         Ok(server)
     }
 
-    async fn ready(&self) -> Outcome {
-        for _ in 0..1000 {
-            let answer = timeout(Duration::from_secs(2), self.ask(&["PING"])).await;
-            if matches!(answer, Ok(Ok(answer)) if answer == ["PONG"]) {
-                return Ok(());
-            }
-            if let Some(end) = self.process.ended()? {
-                let failure = Failure::new(format!("the server has {end}"));
-                return Err(failure.with_detail(&self.process.log_tail()));
-            }
-            // There is no event to wait for: servers do not tell when they listen.
-            sleep(Duration::from_millis(10)).await;
-        }
-        Err(Failure::new("the server is not ready").with_detail(&self.process.log_tail()))
-    }
-
     /// Starts one that forgets everything when it ends, below this program itself, whose `main` calls
     /// [`guardian::serve`](super::guardian::serve) first.
     ///
@@ -108,15 +81,6 @@ impl RedisServer {
     #[must_use]
     pub const fn process(&self) -> &ServerProcess {
         &self.process
-    }
-
-    /// Ends it without warning and starts it on the same data.
-    ///
-    /// # Errors
-    /// - [`Failure`] if it does not come back.
-    pub async fn restart(&self) -> Outcome {
-        self.process.restart()?;
-        self.ready().await
     }
 
     /// Asks it on a connection of its own; a list is answered flat, nothing as an empty list.
@@ -188,5 +152,17 @@ impl RedisServer {
         let line = stats.lines().find_map(|line| line.strip_prefix(&*prefix));
         let count = line.and_then(|line| line.split(',').next()?.parse().ok());
         Ok(count.unwrap_or(0))
+    }
+}
+
+#[async_trait]
+impl Processes for RedisServer {
+    fn processes(&self) -> Vec<&ServerProcess> {
+        vec![&self.process]
+    }
+
+    async fn ready(&self) -> Outcome {
+        let probe = || async { ensure(self.ask(&["PING"]).await? == ["PONG"], "no PONG") };
+        self.process.ready(probe).await
     }
 }

@@ -7,15 +7,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::Client;
 
-use super::{ServerCommand, ServerProcess, free_port};
-use crate::failure::{Failure, Outcome};
-use crate::medium::Medium;
+use super::{Processes, ServerCommand, ServerProcess, free_port};
+use crate::failure::{Failure, Outcome, ensure};
 use crate::proxy::Proxy;
+use crate::storage::Storage;
 
 /// The jars of the system's package.
 const JARS: [&str; 2] = [
@@ -51,7 +52,7 @@ pub struct ZkCommand {
     jars: String,
     options: Vec<String>,
     configuration: String,
-    medium: Medium,
+    storage: Storage,
 }
 
 impl ZkCommand {
@@ -72,7 +73,7 @@ impl ZkCommand {
             jars,
             options: Vec::new(),
             configuration: CONFIGURATION.to_owned(),
-            medium: Medium::default(),
+            storage: Storage::default(),
         }
     }
 
@@ -98,16 +99,16 @@ impl ZkCommand {
         self
     }
 
-    /// Where the data of its servers lie; otherwise [`Medium::Memory`].
+    /// Where the data of its servers lie; otherwise [`Storage::Memory`].
     #[must_use]
-    pub const fn medium(mut self, medium: Medium) -> Self {
-        self.medium = medium;
+    pub const fn storage(mut self, storage: Storage) -> Self {
+        self.storage = storage;
         self
     }
 
     /// Starts it below `guard`; it need not be ready yet. `id` is its number in an ensemble.
     fn start(&self, guard: &Path, port: u16, id: Option<usize>) -> Outcome<ZkServer> {
-        let data = self.medium.directory()?;
+        let data = self.storage.directory()?;
         let configuration = format!(
             "{}clientPort={port}\ndataDir={}\n",
             self.configuration,
@@ -148,25 +149,6 @@ impl ZkServer {
         let server = command.start(&std::env::current_exe()?, free_port()?, None)?;
         server.ready().await?;
         Ok(server)
-    }
-
-    /// Waits until it serves clients.
-    ///
-    /// # Errors
-    /// - [`Failure`] with the end of its log if it ends or takes too long.
-    pub async fn ready(&self) -> Outcome {
-        for _ in 0..1200 {
-            if self.mode().await.is_some() {
-                return Ok(());
-            }
-            if let Some(end) = self.process.ended()? {
-                let failure = Failure::new(format!("the server has {end}"));
-                return Err(failure.with_detail(&self.process.log_tail()));
-            }
-            // There is no event to wait for: servers do not tell when they listen.
-            sleep(Duration::from_millis(50)).await;
-        }
-        Err(Failure::new("the server is not ready").with_detail(&self.process.log_tail()))
     }
 
     /// Its part: `standalone`, `leader`, `follower`; `None` while it serves nobody.
@@ -216,14 +198,17 @@ impl ZkServer {
     pub const fn process(&self) -> &ServerProcess {
         &self.process
     }
+}
 
-    /// Ends it without warning and starts it on the same data.
-    ///
-    /// # Errors
-    /// - [`Failure`] if it does not come back.
-    pub async fn restart(&self) -> Outcome {
-        self.process.restart()?;
-        self.ready().await
+#[async_trait]
+impl Processes for ZkServer {
+    fn processes(&self) -> Vec<&ServerProcess> {
+        vec![&self.process]
+    }
+
+    async fn ready(&self) -> Outcome {
+        let probe = || async { ensure(self.mode().await.is_some(), "it serves no clients") };
+        self.process.ready(probe).await
     }
 }
 

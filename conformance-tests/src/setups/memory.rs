@@ -10,7 +10,8 @@ use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
 use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange, Queueing, TtlOf, Waiting};
 
 use crate::failure::{Failure, Outcome};
-use crate::setup::{Hook, Setup, Site};
+use crate::namespace::{Hook, Namespace};
+use crate::setup::Setup;
 
 /// What the store in memory plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,16 +120,16 @@ impl Setup for MemorySetup {
         }
     }
 
-    async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
-        Ok(Box::new(MemorySite(self.builder().build())))
+    async fn namespace(&self, _alone: bool) -> Outcome<Box<dyn Namespace>> {
+        Ok(Box::new(MemoryNamespace(self.builder().build())))
     }
 }
 
 #[derive(Debug)]
-struct MemorySite(MemoryStore);
+struct MemoryNamespace(MemoryStore);
 
 #[async_trait]
-impl Site for MemorySite {
+impl Namespace for MemoryNamespace {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
         Ok(Arc::new(self.0.connect()))
     }

@@ -10,8 +10,9 @@ use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
 
 use crate::failure::Outcome;
-use crate::medium::Medium;
-use crate::setup::{Hook, Setup, Site};
+use crate::namespace::{Hook, Namespace};
+use crate::setup::Setup;
+use crate::storage::Storage;
 
 /// Opens a store in a temporary file for each case.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,9 +55,9 @@ impl Setup for SqliteSetup {
         &[Hook::Url, Hook::Wipe, Hook::Residue]
     }
 
-    async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
-        Ok(Box::new(SqliteSite {
-            dir: Medium::Memory.directory()?,
+    async fn namespace(&self, _alone: bool) -> Outcome<Box<dyn Namespace>> {
+        Ok(Box::new(SqliteNamespace {
+            dir: Storage::Memory.directory()?,
             #[cfg(feature = "mutants")]
             mutant: self.mutant,
         }))
@@ -64,13 +65,13 @@ impl Setup for SqliteSetup {
 }
 
 #[derive(Debug)]
-struct SqliteSite {
+struct SqliteNamespace {
     dir: TempDir,
     #[cfg(feature = "mutants")]
     mutant: Option<lockkit_sql::SqlMutant>,
 }
 
-impl SqliteSite {
+impl SqliteNamespace {
     fn file(&self) -> String {
         self.dir.path().join("locks.db").display().to_string()
     }
@@ -83,7 +84,7 @@ impl SqliteSite {
 }
 
 #[async_trait]
-impl Site for SqliteSite {
+impl Namespace for SqliteNamespace {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
         let builder = SqlStoreBuilder::<Sqlite>::file(self.file());
         #[cfg(feature = "mutants")]

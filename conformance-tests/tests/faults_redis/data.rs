@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::{Task, acquire, until, within};
-use conformance_tests::{Outcome, ensure};
+use conformance_tests::{Outcome, Server, ensure};
 use lockkit_core::{Guard, Lock, LossReason};
 use tokio::time::{Instant, sleep};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::{spawn, within};
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Failure, Outcome, Server, ensure};
 use lockkit::Error;
 use lockkit_core::Outcome as Effect;
 use tokio::time::{Instant, timeout};

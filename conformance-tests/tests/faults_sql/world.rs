@@ -10,7 +10,7 @@ use conformance_tests::servers::{
     MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, ServerProcess,
 };
 use conformance_tests::task::{Task, spawn, until};
-use conformance_tests::{Outcome, ensure};
+use conformance_tests::{Outcome, Server, ensure};
 use lockkit_core::{Guard, Lease, Lock, LockClient, LossReason, PollRange};
 use lockkit_sql::{
     Dialect, GuardedError, Inside, Mysql, MysqlStore, PostgresStore, SqlStoreBuilder, StillHeld,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use conformance_tests::servers::{ZkCommand, ZkServer};
 use conformance_tests::task::{acquire, within};
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Failure, Outcome, Server, ensure};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::world::{LONG, Plot, SOON, client};

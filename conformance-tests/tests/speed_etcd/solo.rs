@@ -5,7 +5,7 @@ use std::time::Duration;
 use conformance_tests::contention::float;
 use conformance_tests::figures::{bound, median, ratio, rounds, slow_way};
 use conformance_tests::servers::{EtcdCluster, EtcdCommand};
-use conformance_tests::{Medium, Outcome, ensure};
+use conformance_tests::{Outcome, Storage, ensure};
 use etcd_client::{Client, DeleteOptions, GetOptions, LockOptions, PutOptions, Txn, TxnOp};
 use lockkit_core::LockClient;
 use lockkit_etcd::EtcdStore;
@@ -18,7 +18,7 @@ pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
 
 /// One server, which waits for the disk as those of others do.
 pub(crate) async fn cluster() -> Outcome<EtcdCluster> {
-    EtcdCluster::start(&EtcdCommand::system().medium(Medium::Disk), 1).await
+    EtcdCluster::start(&EtcdCommand::system().storage(Storage::Disk), 1).await
 }
 
 /// How long the bare client waits for an answer.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::servers::{MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer};
-use conformance_tests::{Failure, Medium, Outcome};
+use conformance_tests::{Failure, Outcome, Storage};
 use lockkit_core::{LockClient, PollRange};
 use lockkit_sql::{MysqlStore, PostgresStore};
 #[cfg(target_os = "linux")]
@@ -25,10 +25,10 @@ pub(crate) enum For {
 }
 
 impl For {
-    const fn medium(self) -> Medium {
+    const fn storage(self) -> Storage {
         match self {
-            Self::Durability => Medium::Disk,
-            Self::Speed | Self::Count => Medium::Memory,
+            Self::Durability => Storage::Disk,
+            Self::Speed | Self::Count => Storage::Memory,
         }
     }
 }
@@ -70,7 +70,7 @@ impl Database for Postgres {
             For::Durability => &["fsync=on", "full_page_writes=on"],
             For::Count => &["log_duration=on"],
         };
-        let programs = PostgresPrograms::system().medium(kind.medium());
+        let programs = PostgresPrograms::system().storage(kind.storage());
         let server = PostgresServer::start(&programs, settings).await?;
         let sql = "create table bare (name bytea primary key, n bigint); \
                    insert into bare values ('bare', 0)";
@@ -160,7 +160,7 @@ impl<const EIGHT: bool> Database for Mysql<EIGHT> {
             true => MysqlPrograms::mysql(),
             false => MysqlPrograms::mariadb(),
         };
-        let server = MysqlServer::start(&programs.medium(kind.medium()), settings).await?;
+        let server = MysqlServer::start(&programs.storage(kind.storage()), settings).await?;
         let sql = "create database app; \
                    create table app.bare (name varbinary(512) primary key, n bigint); \
                    insert into app.bare values ('bare', 0)";

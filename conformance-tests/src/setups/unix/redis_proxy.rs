@@ -1,22 +1,23 @@
 //! The store in Redis behind a real proxy, polling.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange};
+use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 
-use crate::case::Case;
+use super::pool::pauses;
+use super::redis::keys_of;
 use crate::failure::Outcome;
 use crate::foreign::missing;
-use crate::proxy::Proxy;
+use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::{Nutcracker, RedisServer};
-use crate::setup::{Hook, Setup, Site};
+use crate::setup::Setup;
 
 /// Opens a [`RedisStore`] through nutcracker: `redis-proxy`.
 ///
-/// Each case has a server and a proxy of its own: behind the proxy nobody can choose a database.
+/// Each case has its own server and proxy: the proxy lets no client choose a database.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct RedisProxySetup;
@@ -29,10 +30,7 @@ impl RedisProxySetup {
     }
 
     fn builder() -> RedisStoreBuilder {
-        RedisStore::builder().poll(PollRange::new(
-            Duration::from_millis(5),
-            Duration::from_millis(100),
-        ))
+        RedisStore::builder().poll(pauses())
     }
 }
 
@@ -64,38 +62,36 @@ impl Setup for RedisProxySetup {
         missing(RedisServer::PROGRAM).or_else(|| missing(Nutcracker::PROGRAM))
     }
 
-    fn skips(&self, case: &Case) -> Option<String> {
-        let lists = case.name().starts_with("admin::list_");
-        lists.then(|| "the proxy lets nobody look for keys".to_owned())
+    fn skips(&self, case: &str) -> Option<String> {
+        let lists = case.starts_with("admin::list_");
+        lists.then(|| "the proxy forbids to search for keys".to_owned())
     }
 
-    async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {
+    async fn namespace(&self, alone: bool) -> Outcome<Box<dyn Namespace>> {
         let guard = std::env::current_exe()?;
         // Only cases that are alone restart it.
         let keeps = if alone { "yes" } else { "no" };
         let server = RedisServer::start(&guard, ["--appendonly", keeps]).await?;
         let proxy = Nutcracker::start(server.port()).await?;
-        Ok(Box::new(RedisProxySite { server, proxy }))
+        Ok(Box::new(RedisProxyNamespace { server, proxy }))
     }
 }
 
 #[derive(Debug)]
-struct RedisProxySite {
+struct RedisProxyNamespace {
     server: RedisServer,
     proxy: Nutcracker,
 }
 
-impl RedisProxySite {
-    async fn open_at(&self, port: u16) -> Outcome<Arc<dyn DistributedLock>> {
-        let builder = RedisProxySetup::builder().tcp("127.0.0.1", port);
-        Ok(Arc::new(builder.connect().await?))
-    }
-}
-
 #[async_trait]
-impl Site for RedisProxySite {
+impl Namespace for RedisProxyNamespace {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
-        self.open_at(self.proxy.addr().port()).await
+        self.open_at(self.proxy.addr()).await
+    }
+
+    async fn open_at(&self, address: SocketAddr) -> Outcome<Arc<dyn DistributedLock>> {
+        let builder = RedisProxySetup::builder().tcp("127.0.0.1", address.port());
+        Ok(Arc::new(builder.connect().await?))
     }
 
     fn url(&self) -> Option<String> {
@@ -106,29 +102,15 @@ impl Site for RedisProxySite {
         self.server.ask(&["FLUSHALL"]).await.map(drop)
     }
 
-    async fn restart(&self) -> Outcome {
-        self.server.restart().await
+    fn server(&self) -> Option<&dyn Server> {
+        Some(&self.server)
     }
 
-    async fn freeze(&self) -> Outcome {
-        self.server.process().stop()
-    }
-
-    async fn thaw(&self) -> Outcome {
-        self.server.process().resume()
-    }
-
-    async fn open_through_proxy(&self) -> Outcome<(Arc<dyn DistributedLock>, Proxy)> {
-        let proxy = Proxy::start(self.proxy.addr()).await?;
-        let store = self.open_at(proxy.addr().port()).await?;
-        Ok((store, proxy))
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.proxy.addr())
     }
 
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
-        let keys = self.server.ask(&["KEYS", "*"]).await?;
-        let token = |key: &String| key.starts_with("redisson_lock_token:");
-        let here = |key: &String| key.contains(name.as_str());
-        let left = keys.into_iter().filter(here);
-        Ok(left.filter(|key| !token(key)).collect())
+        keys_of(&self.server, name).await
     }
 }

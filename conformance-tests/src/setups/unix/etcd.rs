@@ -1,35 +1,20 @@
 //! The store in etcd: one server, three servers, other versions.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{DeleteOptions, GetOptions};
 use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_etcd::{EtcdStore, EtcdStoreBuilder};
-use tokio::sync::OnceCell;
 
-use crate::case::Case;
+use super::pool::{ServerPool, tests_the_client};
 use crate::failure::{Failure, Outcome};
 use crate::foreign::{EtcdVersion, missing};
-use crate::proxy::Proxy;
+use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::{EtcdCluster, EtcdCommand};
-use crate::setup::{Hook, Setup, Site};
-
-/// The modules of cases that other servers could fail: their transactions, leases and events. The
-/// others try the client's part, on any server.
-const OF_THE_SERVER: &[&str] = &[
-    "exclusion",
-    "queue",
-    "loss",
-    "fencing",
-    "names",
-    "capabilities",
-    "ambiguity",
-    "outage",
-    "residue",
-];
+use crate::setup::Setup;
 
 /// Opens an [`EtcdStore`] on servers of this machine.
 #[derive(Debug)]
@@ -38,11 +23,8 @@ pub struct EtcdSetup {
     members: usize,
     /// The server, where it is not the system's.
     version: Option<EtcdVersion>,
-    /// For the cases that break nothing.
-    shared: OnceCell<Arc<EtcdCluster>>,
-    sites: AtomicU32,
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_etcd::EtcdMutant>,
+    builder: EtcdStoreBuilder,
+    pool: ServerPool<EtcdCluster>,
 }
 
 impl EtcdSetup {
@@ -51,18 +33,16 @@ impl EtcdSetup {
             name,
             members,
             version: None,
-            shared: OnceCell::new(),
-            sites: AtomicU32::new(0),
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            builder: EtcdStore::builder(),
+            pool: ServerPool::new(),
         }
     }
 
     /// The same with a promise of the store broken.
     #[cfg(feature = "mutants")]
     #[must_use]
-    pub const fn mutant(mut self, mutant: lockkit_etcd::EtcdMutant) -> Self {
-        self.mutant = Some(mutant);
+    pub fn mutant(mut self, mutant: lockkit_etcd::EtcdMutant) -> Self {
+        self.builder = self.builder.mutant(mutant);
         self
     }
 
@@ -87,28 +67,11 @@ impl EtcdSetup {
         }
     }
 
-    fn builder(&self) -> EtcdStoreBuilder {
-        let builder = EtcdStore::builder();
-        #[cfg(feature = "mutants")]
-        let builder = match self.mutant {
-            Some(mutant) => builder.mutant(mutant),
-            None => builder,
-        };
-        builder
-    }
-
-    async fn start(&self) -> Outcome<Arc<EtcdCluster>> {
+    async fn start(&self) -> Outcome<EtcdCluster> {
         let command = self.version.map_or_else(EtcdCommand::system, |version| {
             EtcdCommand::of(version.path())
         });
-        Ok(Arc::new(EtcdCluster::start(&command, self.members).await?))
-    }
-
-    async fn cluster_for(&self, alone: bool) -> Outcome<Arc<EtcdCluster>> {
-        if alone {
-            return self.start().await;
-        }
-        self.shared.get_or_try_init(|| self.start()).await.cloned()
+        EtcdCluster::start(&command, self.members).await
     }
 }
 
@@ -119,7 +82,7 @@ impl Setup for EtcdSetup {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.builder().capabilities()
+        self.builder.capabilities()
     }
 
     fn ttl(&self) -> Duration {
@@ -145,41 +108,38 @@ impl Setup for EtcdSetup {
     }
 
     fn missing(&self) -> Option<String> {
-        match self.version {
-            Some(version) => version.missing(),
-            None => missing(EtcdCluster::PROGRAM),
-        }
+        let system = || missing(EtcdCluster::PROGRAM);
+        self.version
+            .map_or_else(system, |version| version.missing())
     }
 
-    fn skips(&self, case: &Case) -> Option<String> {
+    fn skips(&self, case: &str) -> Option<String> {
         let plain = self.version.is_none() && self.members == 1;
-        let skip = !plain && !OF_THE_SERVER.contains(&case.module());
-        skip.then(|| "any server will do; `etcd` runs it".to_owned())
+        (!plain).then(|| tests_the_client(case, "etcd")).flatten()
     }
 
     fn is_one_of_all(&self) -> bool {
         self.version.is_none()
     }
 
-    async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {
-        let number = self.sites.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(EtcdSite {
-            cluster: self.cluster_for(alone).await?,
-            root: format!("site{number}"),
-            builder: self.builder(),
+    async fn namespace(&self, alone: bool) -> Outcome<Box<dyn Namespace>> {
+        Ok(Box::new(EtcdNamespace {
+            cluster: self.pool.server(alone, self.start()).await?,
+            root: format!("site{}", self.pool.number()),
+            builder: self.builder.clone(),
         }))
     }
 }
 
 #[derive(Debug)]
-struct EtcdSite {
+struct EtcdNamespace {
     cluster: Arc<EtcdCluster>,
     root: String,
     builder: EtcdStoreBuilder,
 }
 
-impl EtcdSite {
-    async fn open_at(&self, ports: &[u16]) -> Outcome<Arc<dyn DistributedLock>> {
+impl EtcdNamespace {
+    async fn open_ports(&self, ports: &[u16]) -> Outcome<Arc<dyn DistributedLock>> {
         let mut builder = self.builder.clone().root(&self.root);
         for port in ports {
             builder = builder.endpoint("127.0.0.1", *port);
@@ -189,9 +149,13 @@ impl EtcdSite {
 }
 
 #[async_trait]
-impl Site for EtcdSite {
+impl Namespace for EtcdNamespace {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
-        self.open_at(&self.cluster.ports()).await
+        self.open_ports(&self.cluster.ports()).await
+    }
+
+    async fn open_at(&self, address: SocketAddr) -> Outcome<Arc<dyn DistributedLock>> {
+        self.open_ports(&[address.port()]).await
     }
 
     fn url(&self) -> Option<String> {
@@ -208,36 +172,13 @@ impl Site for EtcdSite {
         Ok(())
     }
 
-    async fn restart(&self) -> Outcome {
-        for member in 0..self.cluster.ports().len() {
-            self.cluster.process(member).kill();
-        }
-        for member in 0..self.cluster.ports().len() {
-            self.cluster.process(member).restart()?;
-        }
-        self.cluster.ready().await
+    fn server(&self) -> Option<&dyn Server> {
+        Some(&*self.cluster)
     }
 
-    async fn freeze(&self) -> Outcome {
-        for member in 0..self.cluster.ports().len() {
-            self.cluster.process(member).stop()?;
-        }
-        Ok(())
-    }
-
-    async fn thaw(&self) -> Outcome {
-        for member in 0..self.cluster.ports().len() {
-            self.cluster.process(member).resume()?;
-        }
-        Ok(())
-    }
-
-    async fn open_through_proxy(&self) -> Outcome<(Arc<dyn DistributedLock>, Proxy)> {
-        let ports = self.cluster.ports();
-        let port = ports.first().copied().unwrap_or_default();
-        let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
-        let store = self.open_at(&[proxy.addr().port()]).await?;
-        Ok((store, proxy))
+    fn address(&self) -> Option<SocketAddr> {
+        let port = self.cluster.ports().first().copied();
+        port.map(|port| (Ipv4Addr::LOCALHOST, port).into())
     }
 
     async fn expire_session(&self, store: &dyn DistributedLock) -> Outcome {

@@ -1,36 +1,23 @@
 //! The store in ZooKeeper: one server, three of them, and one of another version.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_zk::{ZkStore, ZkStoreBuilder};
-use tokio::sync::OnceCell;
 use zookeeper_client::{Client, Error};
 
-use crate::case::Case;
+use super::pool::{ServerPool, tests_the_client};
 use crate::failure::{Failure, Outcome};
 use crate::foreign::ZkVersion;
-use crate::proxy::Proxy;
+use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::{ZkCommand, ZkEnsemble, ZkServer};
-use crate::setup::{Hook, Setup, Site};
+use crate::setup::Setup;
 
 /// Long enough for a busy machine to send several signs of life in half of it.
 const SESSION: Duration = Duration::from_secs(5);
-
-/// The modules of cases that another version of the server could fail. The others try the client's
-/// part, on any server.
-const OF_THE_SERVER: &[&str] = &[
-    "exclusion",
-    "queue",
-    "fencing",
-    "names",
-    "capabilities",
-    "admin",
-    "residue",
-];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -45,11 +32,8 @@ pub struct ZkSetup {
     kind: Kind,
     /// The server, where it is not the system's.
     version: Option<ZkVersion>,
-    /// For the cases that break nothing.
-    shared: OnceCell<Arc<Servers>>,
-    sites: AtomicUsize,
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_zk::ZkMutant>,
+    builder: ZkStoreBuilder,
+    pool: ServerPool<Servers>,
 }
 
 /// What clients connect to.
@@ -65,10 +49,8 @@ impl ZkSetup {
             name,
             kind,
             version: None,
-            shared: OnceCell::new(),
-            sites: AtomicUsize::new(0),
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            builder: ZkStore::builder().session(SESSION),
+            pool: ServerPool::new(),
         }
     }
 
@@ -96,29 +78,20 @@ impl ZkSetup {
     /// The same with a promise of the store broken.
     #[cfg(feature = "mutants")]
     #[must_use]
-    pub const fn mutant(mut self, mutant: lockkit_zk::ZkMutant) -> Self {
-        self.mutant = Some(mutant);
+    pub fn mutant(mut self, mutant: lockkit_zk::ZkMutant) -> Self {
+        self.builder = self.builder.mutant(mutant);
         self
     }
 
-    async fn start(&self) -> Outcome<Arc<Servers>> {
+    async fn start(&self) -> Outcome<Servers> {
         let system = ZkCommand::system;
         let command = self
             .version
             .map_or_else(system, |version| version.command());
-        Ok(Arc::new(match self.kind {
+        Ok(match self.kind {
             Kind::One => Servers::One(ZkServer::start(&command).await?),
             Kind::Three => Servers::Three(ZkEnsemble::start(&command).await?),
-        }))
-    }
-
-    async fn servers(&self, alone: bool) -> Outcome<Arc<Servers>> {
-        // What happens to one site of an ensemble is not felt by others: it is neither frozen nor
-        // restarted here.
-        if alone && self.kind == Kind::One {
-            return self.start().await;
-        }
-        self.shared.get_or_try_init(|| self.start()).await.cloned()
+        })
     }
 }
 
@@ -129,7 +102,7 @@ impl Setup for ZkSetup {
     }
 
     fn capabilities(&self) -> Capabilities {
-        ZkStore::builder().session(SESSION).capabilities()
+        self.builder.capabilities()
     }
 
     fn ttl(&self) -> Duration {
@@ -154,102 +127,87 @@ impl Setup for ZkSetup {
     }
 
     fn missing(&self) -> Option<String> {
-        match self.version {
-            Some(version) => version.missing(),
-            None => ZkServer::missing(),
-        }
+        self.version
+            .map_or_else(ZkServer::missing, |version| version.missing())
     }
 
-    fn skips(&self, case: &Case) -> Option<String> {
-        if case.name() == "lease::store_ends_a_lease_that_nobody_renews" {
+    fn skips(&self, case: &str) -> Option<String> {
+        if case == "lease::store_ends_a_lease_that_nobody_renews" {
             let why =
                 "the client library keeps the session while the process runs; `crash` ends it";
             return Some(why.to_owned());
         }
-        let skip = self.version.is_some() && !OF_THE_SERVER.contains(&case.module());
-        skip.then(|| "any version of the server will do; `zk` runs it".to_owned())
+        self.version.and_then(|_| tests_the_client(case, "zk"))
     }
 
     fn is_one_of_all(&self) -> bool {
         self.version.is_none()
     }
 
-    async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {
-        let number = self.sites.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(ZkSite {
-            servers: self.servers(alone).await?,
-            number,
-            #[cfg(feature = "mutants")]
-            mutant: self.mutant,
+    async fn namespace(&self, alone: bool) -> Outcome<Box<dyn Namespace>> {
+        // No case notices what another one does to its namespace of an ensemble: the ensemble is neither
+        // frozen nor restarted here.
+        let alone = alone && self.kind == Kind::One;
+        Ok(Box::new(ZkNamespace {
+            servers: self.pool.server(alone, self.start()).await?,
+            number: self.pool.number(),
+            builder: self.builder.clone(),
         }))
     }
 }
 
 #[derive(Debug)]
-struct ZkSite {
+struct ZkNamespace {
     servers: Arc<Servers>,
-    number: usize,
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_zk::ZkMutant>,
+    number: u32,
+    builder: ZkStoreBuilder,
 }
 
-impl ZkSite {
-    /// The part of the tree that this case has for itself.
+impl ZkNamespace {
+    /// The part of the tree of this case.
     fn chroot(&self) -> String {
         format!("/site-{}", self.number)
     }
 
-    fn ports(&self) -> Vec<u16> {
+    fn members(&self) -> Vec<&ZkServer> {
         match &*self.servers {
-            Servers::One(server) => vec![server.port()],
-            Servers::Three(ensemble) => {
-                let members = ensemble.members().iter();
-                members.map(|member| member.port()).collect()
-            }
+            Servers::One(server) => vec![server],
+            Servers::Three(ensemble) => ensemble.members().iter().map(|it| &**it).collect(),
         }
     }
 
-    fn one(&self) -> Outcome<&ZkServer> {
-        match &*self.servers {
-            Servers::One(server) => Ok(server),
-            Servers::Three(_) => Err(Failure::new("the case needs a server of its own")),
-        }
-    }
-
+    /// A member for what each of them can do.
     fn any(&self) -> &ZkServer {
-        match &*self.servers {
-            Servers::One(server) => server,
-            Servers::Three(ensemble) => {
-                let members = ensemble.members();
-                &members[self.number % members.len()]
-            }
-        }
+        let members = self.members();
+        members[self.number as usize % members.len()]
     }
 
-    async fn open_at(&self, ports: &[u16]) -> Outcome<Arc<dyn DistributedLock>> {
-        let hosts = |builder: ZkStoreBuilder, port: &u16| builder.host("127.0.0.1", *port);
-        let builder = ZkStore::builder().session(SESSION).chroot(self.chroot());
-        let builder = ports.iter().fold(builder, hosts);
-        #[cfg(feature = "mutants")]
-        let builder = match self.mutant {
-            Some(mutant) => builder.mutant(mutant),
-            None => builder,
-        };
+    async fn open_ports(
+        &self,
+        ports: impl Iterator<Item = u16> + Send,
+    ) -> Outcome<Arc<dyn DistributedLock>> {
+        let builder = self.builder.clone().chroot(self.chroot());
+        let builder = ports.fold(builder, |builder, port| builder.host("127.0.0.1", port));
         Ok(Arc::new(builder.connect().await?))
     }
 }
 
 #[async_trait]
-impl Site for ZkSite {
+impl Namespace for ZkNamespace {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
-        self.open_at(&self.ports()).await
+        let members = self.members().into_iter();
+        self.open_ports(members.map(ZkServer::port)).await
+    }
+
+    async fn open_at(&self, address: SocketAddr) -> Outcome<Arc<dyn DistributedLock>> {
+        self.open_ports(std::iter::once(address.port())).await
     }
 
     fn url(&self) -> Option<String> {
         let hosts = self
-            .ports()
-            .iter()
-            .map(|port| format!("127.0.0.1:{port}"))
+            .members()
+            .into_iter()
+            .map(|member| format!("127.0.0.1:{}", member.port()))
             .collect::<Vec<_>>();
         let (hosts, chroot, ttl) = (hosts.join(","), self.chroot(), SESSION.as_millis());
         Some(format!("zk://{hosts}{chroot}?ttl={ttl}ms"))
@@ -260,22 +218,15 @@ impl Site for ZkSite {
         delete(&client, &self.chroot()).await
     }
 
-    async fn restart(&self) -> Outcome {
-        self.one()?.restart().await
+    fn server(&self) -> Option<&dyn Server> {
+        match &*self.servers {
+            Servers::One(server) => Some(server),
+            Servers::Three(_) => None,
+        }
     }
 
-    async fn freeze(&self) -> Outcome {
-        self.one()?.process().stop()
-    }
-
-    async fn thaw(&self) -> Outcome {
-        self.one()?.process().resume()
-    }
-
-    async fn open_through_proxy(&self) -> Outcome<(Arc<dyn DistributedLock>, Proxy)> {
-        let proxy = Proxy::start(([127, 0, 0, 1], self.any().port()).into()).await?;
-        let store = self.open_at(&[proxy.addr().port()]).await?;
-        Ok((store, proxy))
+    fn address(&self) -> Option<SocketAddr> {
+        Some((Ipv4Addr::LOCALHOST, self.any().port()).into())
     }
 
     async fn expire_session(&self, store: &dyn DistributedLock) -> Outcome {
@@ -294,11 +245,7 @@ impl Site for ZkSite {
             Err(Error::NoNode) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
-        let servers: Vec<&ZkServer> = match &*self.servers {
-            Servers::One(server) => vec![server],
-            Servers::Three(ensemble) => ensemble.members().iter().map(|member| &**member).collect(),
-        };
-        for server in servers {
+        for server in self.members() {
             let watched = server.four_letters("wchp").await?;
             let here = watched.lines().filter(|line| line.starts_with(&dir));
             left.extend(here.map(|path| format!("a watch on {path}")));

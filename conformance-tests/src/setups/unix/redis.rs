@@ -1,43 +1,23 @@
 //! The store in Redis: fair, barging, and polling with the rights that a proxy would leave.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange, Queueing};
+use lockkit_core::{Capabilities, DistributedLock, LockName, Queueing};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
-use tokio::sync::OnceCell;
 
-use crate::case::Case;
+use super::pool::{NAMESPACES, ServerPool, pauses, tests_the_client};
 use crate::failure::Outcome;
 use crate::foreign::{Version, missing};
-use crate::proxy::Proxy;
+use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::RedisServer;
-use crate::setup::{Hook, Setup, Site};
+use crate::setup::Setup;
 
-/// How many sites may share a server, each with a database of its own.
-const SITES: u32 = 4096;
 const PASSWORD: &str = "of-the-site";
 /// What a polling client may not do, so that nothing is needed that a proxy could refuse.
 const FORBIDDEN: &str = "-@pubsub -watch -multi -exec -discard -script -info -hello -client";
-
-/// The modules of cases that another version of the server could fail: its scripts, their errors,
-/// its expiry, pushes and connections. The others try the client's part, on any server.
-const OF_THE_SERVER: &[&str] = &[
-    "exclusion",
-    "queue",
-    "loss",
-    "fencing",
-    "names",
-    "capabilities",
-    "admin",
-    "ambiguity",
-    "outage",
-    "residue",
-    "cost",
-];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -53,9 +33,7 @@ pub struct RedisSetup {
     kind: Kind,
     /// The server, where it is not the system's.
     version: Option<Version>,
-    /// For the cases that break nothing.
-    shared: OnceCell<Arc<RedisServer>>,
-    sites: AtomicU32,
+    pool: ServerPool<RedisServer>,
     #[cfg(feature = "mutants")]
     mutant: Option<lockkit_redis::RedisMutant>,
 }
@@ -66,8 +44,7 @@ impl RedisSetup {
             name,
             kind,
             version: None,
-            shared: OnceCell::new(),
-            sites: AtomicU32::new(0),
+            pool: ServerPool::new(),
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -113,27 +90,12 @@ impl RedisSetup {
         self.version.map_or_else(system, |version| version.path())
     }
 
-    async fn start(&self, words: Vec<String>) -> Outcome<Arc<RedisServer>> {
+    /// Starts a server that knows a user from its configuration, so that a restart keeps the user.
+    async fn start(&self, user: &str) -> Outcome<RedisServer> {
         let (guard, program) = (std::env::current_exe()?, self.program());
-        let server = RedisServer::start_program(&guard, &program, words).await?;
-        Ok(Arc::new(server))
-    }
-
-    async fn server(&self, alone: bool, user: &str) -> Outcome<Arc<RedisServer>> {
-        let rights = self.kind.rights();
-        if alone {
-            // In its configuration, so that a restart does not forget the user.
-            let mut words = vec!["--user".to_owned(), user.to_owned()];
-            words.extend(rights);
-            return self.start(words).await;
-        }
-        let databases = || vec!["--databases".to_owned(), SITES.to_string()];
-        let shared = self.shared.get_or_try_init(|| self.start(databases()));
-        let server = shared.await.cloned()?;
-        let mut words = vec!["ACL", "SETUSER", user];
-        words.extend(rights.iter().map(String::as_str));
-        server.ask(&words).await?;
-        Ok(server)
+        let words = ["--databases", &NAMESPACES.to_string(), "--user", user].map(str::to_owned);
+        let words = words.into_iter().chain(self.kind.rights());
+        RedisServer::start_program(&guard, &program, words).await
     }
 }
 
@@ -151,14 +113,11 @@ impl Kind {
         match self {
             Self::Fair => builder,
             Self::Barging => builder.queueing(Queueing::Barging),
-            Self::Poll => builder.poll(PollRange::new(
-                Duration::from_millis(5),
-                Duration::from_millis(100),
-            )),
+            Self::Poll => builder.poll(pauses()),
         }
     }
 
-    fn query(self) -> &'static str {
+    const fn query(self) -> &'static str {
         match self {
             Self::Fair => "",
             Self::Barging => "?queue=barging",
@@ -196,37 +155,40 @@ impl Setup for RedisSetup {
     }
 
     fn missing(&self) -> Option<String> {
-        match self.version {
-            Some(version) => version.missing(),
-            None => missing(RedisServer::PROGRAM),
-        }
+        let system = || missing(RedisServer::PROGRAM);
+        self.version
+            .map_or_else(system, |version| version.missing())
     }
 
-    fn skips(&self, case: &Case) -> Option<String> {
-        let skip = self.version.is_some() && !OF_THE_SERVER.contains(&case.module());
-        skip.then(|| "any version of the server will do; `redis` runs it".to_owned())
+    fn skips(&self, case: &str) -> Option<String> {
+        self.version.and_then(|_| tests_the_client(case, "redis"))
     }
 
     fn is_one_of_all(&self) -> bool {
         self.version.is_none()
     }
 
-    async fn site(&self, alone: bool) -> Outcome<Box<dyn Site>> {
-        let number = self.sites.fetch_add(1, Ordering::Relaxed) % SITES;
+    async fn namespace(&self, alone: bool) -> Outcome<Box<dyn Namespace>> {
+        let number = self.pool.number();
         let user = format!("site-{number}");
-        Ok(Box::new(RedisSite {
-            database: if alone { 0 } else { number },
-            server: self.server(alone, &user).await?,
+        let server = self.pool.server(alone, self.start(&user)).await?;
+        let rights = self.kind.rights();
+        let words = ["ACL", "SETUSER", &user].into_iter();
+        let words = words.chain(rights.iter().map(String::as_str));
+        server.ask(&words.collect::<Vec<_>>()).await?;
+        Ok(Box::new(RedisNamespace {
+            server,
             kind: self.kind,
             #[cfg(feature = "mutants")]
             mutant: self.mutant,
             user,
+            database: number,
         }))
     }
 }
 
 #[derive(Debug)]
-struct RedisSite {
+struct RedisNamespace {
     server: Arc<RedisServer>,
     kind: Kind,
     #[cfg(feature = "mutants")]
@@ -235,31 +197,22 @@ struct RedisSite {
     database: u32,
 }
 
-impl RedisSite {
-    async fn open_at(&self, port: u16) -> Outcome<Arc<dyn DistributedLock>> {
-        let builder = self
-            .kind
-            .builder()
-            .tcp("127.0.0.1", port)
-            .database(self.database);
+#[async_trait]
+impl Namespace for RedisNamespace {
+    async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
+        self.open_at((Ipv4Addr::LOCALHOST, self.server.port()).into())
+            .await
+    }
+
+    async fn open_at(&self, address: SocketAddr) -> Outcome<Arc<dyn DistributedLock>> {
+        let builder = self.kind.builder().tcp("127.0.0.1", address.port());
         #[cfg(feature = "mutants")]
         let builder = match self.mutant {
             Some(mutant) => builder.mutant(mutant),
             None => builder,
         };
-        let store = builder
-            .user(&self.user)
-            .password(PASSWORD)
-            .connect()
-            .await?;
-        Ok(Arc::new(store))
-    }
-}
-
-#[async_trait]
-impl Site for RedisSite {
-    async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
-        self.open_at(self.server.port()).await
+        let builder = builder.user(&self.user).password(PASSWORD);
+        Ok(Arc::new(builder.database(self.database).connect().await?))
     }
 
     fn url(&self) -> Option<String> {
@@ -274,22 +227,12 @@ impl Site for RedisSite {
         self.server.ask(&["FLUSHALL"]).await.map(drop)
     }
 
-    async fn restart(&self) -> Outcome {
-        self.server.restart().await
+    fn server(&self) -> Option<&dyn Server> {
+        Some(&*self.server)
     }
 
-    async fn freeze(&self) -> Outcome {
-        self.server.process().stop()
-    }
-
-    async fn thaw(&self) -> Outcome {
-        self.server.process().resume()
-    }
-
-    async fn open_through_proxy(&self) -> Outcome<(Arc<dyn DistributedLock>, Proxy)> {
-        let proxy = Proxy::start(([127, 0, 0, 1], self.server.port()).into()).await?;
-        let store = self.open_at(proxy.addr().port()).await?;
-        Ok((store, proxy))
+    fn address(&self) -> Option<SocketAddr> {
+        Some((Ipv4Addr::LOCALHOST, self.server.port()).into())
     }
 
     async fn lose_pushes(&self, lose: bool) -> Outcome {
@@ -299,13 +242,13 @@ impl Site for RedisSite {
     }
 
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
-        let keys = self.server.ask(&["KEYS", "*"]).await?;
-        let token = |key: &String| key.starts_with("redisson_lock_token:");
-        let here = |key: &String| key.contains(name.as_str());
-        Ok(keys
-            .into_iter()
-            .filter(here)
-            .filter(|key| !token(key))
-            .collect())
+        keys_of(&self.server, name).await
     }
+}
+
+/// What the server keeps of a lock, without its token counter.
+pub(super) async fn keys_of(server: &RedisServer, name: &LockName) -> Outcome<Vec<String>> {
+    let mut keys = server.ask(&["KEYS", "*"]).await?;
+    keys.retain(|key| key.contains(name.as_str()) && !key.starts_with("redisson_lock_token:"));
+    Ok(keys)
 }

@@ -12,8 +12,9 @@ use lockkit_core::{Capabilities, DistributedLock, LockName};
 use tempfile::TempDir;
 
 use crate::failure::Outcome;
-use crate::medium::Medium;
-use crate::setup::{Hook, Setup, Site};
+use crate::namespace::{Hook, Namespace};
+use crate::setup::Setup;
+use crate::storage::Storage;
 
 /// Opens a [`FileStore`] in a temporary directory for each case.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,9 +61,9 @@ impl Setup for FileSetup {
         &[Hook::Url, Hook::Wipe, Hook::Residue]
     }
 
-    async fn site(&self, _alone: bool) -> Outcome<Box<dyn Site>> {
-        Ok(Box::new(FileSite {
-            dir: Medium::Memory.directory()?,
+    async fn namespace(&self, _alone: bool) -> Outcome<Box<dyn Namespace>> {
+        Ok(Box::new(FileNamespace {
+            dir: Storage::Memory.directory()?,
             #[cfg(feature = "mutants")]
             mutant: self.mutant,
         }))
@@ -83,14 +84,14 @@ fn open_handles(dir: &Path) -> Vec<String> {
 }
 
 #[derive(Debug)]
-struct FileSite {
+struct FileNamespace {
     dir: TempDir,
     #[cfg(feature = "mutants")]
     mutant: Option<FileMutant>,
 }
 
 #[async_trait]
-impl Site for FileSite {
+impl Namespace for FileNamespace {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
         let builder = FileStore::builder(self.dir.path());
         #[cfg(feature = "mutants")]

@@ -1,4 +1,4 @@
-//! Where the data of what is tested lie.
+//! Where the data of servers and stores lie.
 
 use std::fs;
 use std::io;
@@ -8,17 +8,17 @@ use tempfile::TempDir;
 /// Where data lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Medium {
-    /// In memory on a machine that has plenty, otherwise where temporary files lie: a disk that stands
-    /// still for a second is no fault that a test has asked for.
+pub enum Storage {
+    /// In memory if the machine has plenty, otherwise with the temporary files. A disk that stalls for a
+    /// second would be a fault that no test asked for.
     #[default]
     Memory,
-    /// Where temporary files lie, usually on a disk: for what is measured.
+    /// With the temporary files, usually on a disk: for measurements.
     Disk,
 }
 
-impl Medium {
-    /// An empty directory, which goes with what is returned.
+impl Storage {
+    /// An empty directory. It is removed when the returned value is dropped.
     ///
     /// # Errors
     /// - That none can be made.

@@ -1,0 +1,59 @@
+//! The stores in files and on servers, which the suite runs on Unix only.
+
+mod etcd;
+mod file;
+mod mysql;
+mod pool;
+mod postgres;
+mod redis;
+mod redis_proxy;
+mod sql;
+mod zk;
+
+pub use etcd::EtcdSetup;
+pub use file::FileSetup;
+pub use mysql::MysqlSetup;
+pub use postgres::PostgresSetup;
+pub use redis::RedisSetup;
+pub use redis_proxy::RedisProxySetup;
+pub use sql::{SqlServer, SqlSetup};
+pub use zk::ZkSetup;
+
+use crate::foreign::{EtcdVersion, Version, ZkVersion};
+use crate::setup::Setup;
+
+/// Every setup of these stores.
+pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
+    let system: [Box<dyn Setup>; 17] = [
+        Box::new(FileSetup::new()),
+        Box::new(RedisSetup::fair()),
+        Box::new(RedisSetup::barging()),
+        Box::new(RedisSetup::poll()),
+        Box::new(RedisProxySetup::new()),
+        Box::new(EtcdSetup::single()),
+        Box::new(EtcdSetup::cluster()),
+        Box::new(PostgresSetup::leases()),
+        Box::new(PostgresSetup::pins()),
+        Box::new(PostgresSetup::behind_pooler()),
+        Box::new(PostgresSetup::newer()),
+        Box::new(MysqlSetup::mariadb()),
+        Box::new(MysqlSetup::mariadb_pins()),
+        Box::new(MysqlSetup::mysql()),
+        Box::new(MysqlSetup::mysql_pins()),
+        Box::new(ZkSetup::one()),
+        Box::new(ZkSetup::three()),
+    ];
+    // Other versions of the servers.
+    let redis = Version::all().into_iter().map(RedisSetup::version);
+    let zk = ZkVersion::all().into_iter().map(ZkSetup::version);
+    let etcd = EtcdVersion::all().into_iter().map(EtcdSetup::version);
+    system
+        .into_iter()
+        .chain(redis.map(boxed))
+        .chain(zk.map(boxed))
+        .chain(etcd.map(boxed))
+}
+
+fn boxed(setup: impl Setup) -> Box<dyn Setup> {
+    Box::new(setup)
+}
