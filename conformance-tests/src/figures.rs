@@ -1,5 +1,4 @@
-//! What figures of speed are held against, how they come from several times, and the slow way on which
-//! some are taken.
+//! Bounds of measured figures, the median of several times, processor time, and a slow link to a server.
 
 use std::time::Duration;
 
@@ -16,14 +15,14 @@ pub const fn bound(optimised: f64, otherwise: f64) -> f64 {
     if OPTIMISED { optimised } else { otherwise }
 }
 
-/// The way to a server that is far away, and the way back.
+/// The delay of a link to a distant server, in each direction.
 pub const DELAY: Duration = Duration::from_millis(5);
 
-/// A way of that length to a server of this machine.
+/// A link with that delay to a server on this machine.
 ///
 /// # Errors
 /// - [`Failure`] if there is no port for it.
-pub async fn slow_way(port: u16) -> Outcome<Proxy> {
+pub async fn slow_link(port: u16) -> Outcome<Proxy> {
     let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
     proxy.delay_both(DELAY);
     Ok(proxy)
@@ -65,4 +64,20 @@ fn quantile(mut times: Vec<Duration>, parts: usize) -> Outcome<Duration> {
 #[must_use]
 pub fn ratio(one: Duration, other: Duration) -> f64 {
     one.as_secs_f64() / other.as_secs_f64()
+}
+
+/// The processor time that a process has used so far. `process` is its number, or `self`.
+///
+/// # Errors
+/// - [`Failure`] if the system does not tell.
+pub fn processor_time(process: &str) -> Outcome<Duration> {
+    /// The unit of times in `/proc`, in every build of Linux that is in use.
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name in brackets may contain anything. After it come the state and numbers; the 12th and the
+    // 13th are ticks in user mode and in the kernel.
+    let numbers = stat.rsplit_once(')').map_or("", |(_, numbers)| numbers);
+    let ticks = numbers.split_whitespace().skip(11).take(2).map(str::parse);
+    let ticks: Vec<u32> = ticks.collect::<Result<_, _>>()?;
+    Ok(TICK * ticks.iter().sum())
 }

@@ -67,7 +67,6 @@
 //! The suite is tested itself: `tests/mutants.rs` breaks one promise after the other on purpose and
 //! names the case that must notice it.
 
-mod aged;
 mod case;
 pub mod cases;
 pub mod checker;
@@ -85,13 +84,13 @@ mod runner;
 pub mod servers;
 mod setup;
 pub mod setups;
+mod stale_session;
 mod storage;
 mod suite;
 pub mod taker;
 pub mod task;
 mod test_suite;
 
-pub use aged::Aged;
 pub use case::{Case, Need, Run};
 pub use clock::JumpingClock;
 pub use ctx::{Ctx, Programs};
@@ -100,6 +99,7 @@ pub use lockkit_proxy as proxy;
 pub use namespace::{Hook, Namespace, Server};
 pub use runner::REQUIRE;
 pub use setup::Setup;
+pub use stale_session::StaleSession;
 pub use storage::Storage;
 pub use suite::{CaseRun, Suite};
 pub use test_suite::TestSuite;

@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 
-use super::postman::Parcel;
-use super::{Direction, Dropped, Faults, Flow, Shared};
+use crate::delay_queue::Chunk;
+use crate::state::{Direction, Dropped, Faults, Flow, Shared};
 
 /// What a connection knows of itself.
 pub(super) struct Connection {
@@ -93,8 +93,8 @@ impl Connection {
         from: ReadHalf<'_>,
         to: WriteHalf<'_>,
     ) -> Result<(), Reset> {
-        let (post, parcels) = mpsc::unbounded_channel();
-        tokio::try_join!(self.read(direction, from, post), write(parcels, to))?;
+        let (to_writer, chunks) = mpsc::unbounded_channel();
+        tokio::try_join!(self.read(direction, from, to_writer), write(chunks, to))?;
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl Connection {
         &self,
         direction: Direction,
         mut from: ReadHalf<'_>,
-        post: mpsc::UnboundedSender<Parcel>,
+        to: mpsc::UnboundedSender<Chunk>,
     ) -> Result<(), Reset> {
         let mut faults = self.faults.clone();
         let mut buffer = vec![0; 64 * 1024];
@@ -127,11 +127,11 @@ impl Connection {
                 if length > 0 {
                     self.count_trip(direction);
                 }
-                let parcel = (length > 0).then(|| bytes.to_vec());
-                self.deliver(delay, last, parcel, &post);
+                let chunk = (length > 0).then(|| bytes.to_vec());
+                self.deliver(delay, last, chunk, &to);
             }
             if length == 0 {
-                return if dead { silent(&post).await } else { Ok(()) };
+                return if dead { silent(&to).await } else { Ok(()) };
             }
         }
     }
@@ -147,14 +147,14 @@ impl Connection {
         &self,
         delay: Duration,
         due: Moment,
-        parcel: Parcel,
-        post: &mpsc::UnboundedSender<Parcel>,
+        chunk: Chunk,
+        to: &mpsc::UnboundedSender<Chunk>,
     ) {
         if delay.is_zero() && due <= BootClock::default().now() {
             // The writer may have ended with the other side of the connection.
-            drop(post.send(parcel));
+            drop(to.send(chunk));
         } else {
-            self.shared.postman.post(due, parcel, post.clone());
+            self.shared.delayed.send_at(due, chunk, to.clone());
         }
     }
 
@@ -201,17 +201,17 @@ async fn passable(
 }
 
 /// A direction that lost bytes does not tell its end either, until the other side gives up.
-async fn silent(post: &mpsc::UnboundedSender<Parcel>) -> Result<(), Reset> {
-    post.closed().await;
+async fn silent(to: &mpsc::UnboundedSender<Chunk>) -> Result<(), Reset> {
+    to.closed().await;
     Ok(())
 }
 
 async fn write(
-    mut parcels: mpsc::UnboundedReceiver<Parcel>,
+    mut chunks: mpsc::UnboundedReceiver<Chunk>,
     mut to: WriteHalf<'_>,
 ) -> Result<(), Reset> {
-    while let Some(parcel) = parcels.recv().await {
-        let Some(bytes) = parcel else { break };
+    while let Some(chunk) = chunks.recv().await {
+        let Some(bytes) = chunk else { break };
         to.write_all(&bytes).await?;
     }
     to.shutdown().await?;

@@ -18,12 +18,12 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(try_without_reply_is_one_hold),
         Case::new(queued_attempt_without_reply_is_one_place).needs(Need::Fifo),
         Case::new(release_without_reply_is_a_release),
-        Case::new(release_of_a_lost_hold_is_no_release_for_want_of_a_reply),
-        Case::new(dropped_guard_whose_release_has_no_reply),
+        Case::new(release_of_a_broken_hold_reports_the_loss),
+        Case::new(release_of_a_dropped_guard_is_repeated_without_reply),
         Case::new(renewals_without_reply_keep_the_hold),
         Case::new(abandoned_attempt_without_reply_is_no_hold),
-        Case::new(late_attempt_is_no_ghost),
-        Case::new(late_attempt_of_a_released_ticket_is_no_ghost),
+        Case::new(late_attempt_leaves_no_hold),
+        Case::new(late_attempt_of_a_released_ticket_leaves_no_hold),
         Case::new(late_release_ends_no_later_hold),
         Case::new(release_is_repeatable),
         Case::new(refused_requests_are_not_repeated),
@@ -105,7 +105,7 @@ async fn release_without_reply_is_a_release(ctx: &Ctx) -> Outcome {
 }
 
 /// A hold that was broken before its release is lost, whatever becomes of the replies.
-async fn release_of_a_lost_hold_is_no_release_for_want_of_a_reply(ctx: &Ctx) -> Outcome {
+async fn release_of_a_broken_hold_reports_the_loss(ctx: &Ctx) -> Outcome {
     let (client, _) = ctx.faulty().await?;
     let name = ctx.name();
     let guard = client.lock(name.as_str())?.acquire().await?;
@@ -118,7 +118,7 @@ async fn release_of_a_lost_hold_is_no_release_for_want_of_a_reply(ctx: &Ctx) -> 
 }
 
 /// The release of a dropped guard is repeated until it is answered.
-async fn dropped_guard_whose_release_has_no_reply(ctx: &Ctx) -> Outcome {
+async fn release_of_a_dropped_guard_is_repeated_without_reply(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let lock = client
@@ -175,7 +175,7 @@ async fn abandoned_attempt_without_reply_is_no_hold(ctx: &Ctx) -> Outcome {
 
 /// An attempt that reaches the store after its caller has gone and its ticket was released does not
 /// become a hold that the living client keeps.
-async fn late_attempt_is_no_ghost(ctx: &Ctx) -> Outcome {
+async fn late_attempt_leaves_no_hold(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     // Another hold, so that the session of the client lives on where there is one.
@@ -201,7 +201,7 @@ async fn late_attempt_is_no_ghost(ctx: &Ctx) -> Outcome {
 }
 
 /// The same at the store itself, with a duplicate of an attempt that was answered before.
-async fn late_attempt_of_a_released_ticket_is_no_ghost(ctx: &Ctx) -> Outcome {
+async fn late_attempt_of_a_released_ticket_leaves_no_hold(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let client = ctx.builder(std::sync::Arc::clone(&store)).build()?;
     let other = client.lock(ctx.name())?.acquire().await?;

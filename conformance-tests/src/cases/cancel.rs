@@ -24,12 +24,12 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(dropped_during_the_attempt),
         Case::new(two_hundred_acquires_dropped_at_random_moments),
         Case::new(dropped_guard_is_released),
-        Case::new(dropped_release_goes_on),
+        Case::new(dropped_release_continues),
         Case::new(guard_dropped_outside_a_runtime),
         Case::new(guard_dropped_by_a_panic),
         Case::new(drain_waits_for_releases),
         Case::new(shutdown_fails_waiters_and_ends_holds),
-        Case::new(shutdown_withdraws_a_waiter_that_nobody_polls),
+        Case::new(shutdown_withdraws_an_unpolled_waiter),
     ]
 }
 
@@ -181,7 +181,7 @@ async fn dropped_guard_is_released(ctx: &Ctx) -> Outcome {
 }
 
 /// A `release` that is dropped while it waits for its answer is finished in the background.
-async fn dropped_release_goes_on(ctx: &Ctx) -> Outcome {
+async fn dropped_release_continues(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let guard = client.lock(name.as_str())?.acquire().await?;
@@ -276,7 +276,7 @@ async fn shutdown_fails_waiters_and_ends_holds(ctx: &Ctx) -> Outcome {
 }
 
 /// Whoever keeps the future of an acquire and does not poll it stands in nobody's way for ever.
-async fn shutdown_withdraws_a_waiter_that_nobody_polls(ctx: &Ctx) -> Outcome {
+async fn shutdown_withdraws_an_unpolled_waiter(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let name = ctx.name();
     let guard = b.lock(name.as_str())?.acquire().await?;

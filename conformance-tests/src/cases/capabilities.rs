@@ -20,19 +20,19 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(shorter_lease_is_refused),
         Case::new(longest_lease_is_honoured),
         Case::new(longer_lease_is_refused).needs(Need::LeasePerHold),
-        Case::new(broken_step_is_refused).needs(Need::LeasePerHold),
+        Case::new(lease_between_two_steps_is_refused).needs(Need::LeasePerHold),
         Case::new(leases_per_hold_end_one_by_one)
             .needs(Need::LeasePerHold)
             .needs(Need::StoreEndsLeases),
-        Case::new(leases_per_session_stand_together).needs(Need::LeasePerSession),
+        Case::new(leases_per_session_last_together).needs(Need::LeasePerSession),
         Case::new(barging_queue_lets_a_newcomer_in).needs(Need::Barging),
-        Case::new(push_tells_a_waiter).needs(Need::Push),
+        Case::new(push_wakes_a_waiter).needs(Need::Push),
         Case::new(poll_opens_no_watch).needs(Need::Poll),
-        Case::new(loss_is_told)
+        Case::new(loss_is_reported)
             .needs(Need::TellsLoss)
             .hook(Hook::ExpireSession),
-        Case::new(session_or_process_keeps_what_nobody_renews).needs(Need::OutlivesItsLease),
-        Case::new(exclusive_mode_is_there),
+        Case::new(session_or_process_keeps_a_hold_without_renewals).needs(Need::OutlivesItsLease),
+        Case::new(exclusive_mode_is_supported),
     ]
 }
 
@@ -126,7 +126,7 @@ async fn longer_lease_is_refused(ctx: &Ctx) -> Outcome {
 }
 
 /// A lease that is no multiple of the step is refused rather than rounded; the next multiple works.
-async fn broken_step_is_refused(ctx: &Ctx) -> Outcome {
+async fn lease_between_two_steps_is_refused(ctx: &Ctx) -> Outcome {
     let lock = ctx.client().await?.lock(ctx.name())?;
     let step = ctx.capabilities().ttl_step;
     let broken = ctx.ttl() + Duration::from_nanos(1);
@@ -163,7 +163,7 @@ async fn leases_per_hold_end_one_by_one(ctx: &Ctx) -> Outcome {
 }
 
 /// Two holds of one client on one session: renewing one keeps the other.
-async fn leases_per_session_stand_together(ctx: &Ctx) -> Outcome {
+async fn leases_per_session_last_together(ctx: &Ctx) -> Outcome {
     let store = ctx.store().await?;
     let (first, second) = (ctx.ticket(&ctx.name())?, ctx.ticket(&ctx.name())?);
     store.attempt(&first).await?;
@@ -197,7 +197,7 @@ async fn barging_queue_lets_a_newcomer_in(ctx: &Ctx) -> Outcome {
 }
 
 /// The watch of a waiter yields something after the release, and well before its next look.
-async fn push_tells_a_waiter(ctx: &Ctx) -> Outcome {
+async fn push_wakes_a_waiter(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let guard = ctx.client().await?.lock(name.as_str())?.acquire().await?;
     let ticket = ctx.ticket(&name)?;
@@ -229,7 +229,7 @@ async fn poll_opens_no_watch(ctx: &Ctx) -> Outcome {
 }
 
 /// Where losses are told, the watch of a hold says so when its session ends.
-async fn loss_is_told(ctx: &Ctx) -> Outcome {
+async fn loss_is_reported(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;
@@ -248,7 +248,7 @@ async fn loss_is_told(ctx: &Ctx) -> Outcome {
 }
 
 /// Where the process or the session ends a hold, its own lease does not.
-async fn session_or_process_keeps_what_nobody_renews(ctx: &Ctx) -> Outcome {
+async fn session_or_process_keeps_a_hold_without_renewals(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;
@@ -269,7 +269,7 @@ async fn session_or_process_keeps_what_nobody_renews(ctx: &Ctx) -> Outcome {
 }
 
 /// Every store has exclusive locks.
-async fn exclusive_mode_is_there(ctx: &Ctx) -> Outcome {
+async fn exclusive_mode_is_supported(ctx: &Ctx) -> Outcome {
     let can = ctx.capabilities();
     ensure(can.modes.contains(Mode::Exclusive), "no exclusive locks")
 }

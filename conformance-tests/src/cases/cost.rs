@@ -12,14 +12,14 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(acquire_and_release_are_one_call_each),
         Case::new(try_is_one_call),
-        Case::new(reentry_is_no_call),
-        Case::new(busy_in_the_same_client_is_no_call),
+        Case::new(reentry_sends_no_request),
+        Case::new(try_behind_the_same_client_sends_no_request),
         Case::new(renewals_share_a_call),
         Case::new(short_holds_are_not_renewed),
         Case::new(waiting_is_quiet)
             .needs(Need::Push)
             .needs(Need::LeasePerHold),
-        Case::new(checks_and_losses_are_no_call),
+        Case::new(checks_and_losses_send_no_request),
     ]
 }
 
@@ -68,7 +68,7 @@ async fn try_is_one_call(ctx: &Ctx) -> Outcome {
 }
 
 /// By guard and by owner.
-async fn reentry_is_no_call(ctx: &Ctx) -> Outcome {
+async fn reentry_sends_no_request(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let lock = client.lock(ctx.name())?.with_owner(&client.owner())?;
     let outer = lock.acquire().await?;
@@ -91,7 +91,7 @@ async fn reentry_is_no_call(ctx: &Ctx) -> Outcome {
 }
 
 /// A try while another task of the client holds.
-async fn busy_in_the_same_client_is_no_call(ctx: &Ctx) -> Outcome {
+async fn try_behind_the_same_client_sends_no_request(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let lock = client.lock(ctx.name())?;
     let _guard = lock.acquire().await?;
@@ -159,7 +159,7 @@ async fn waiting_is_quiet(ctx: &Ctx) -> Outcome {
 }
 
 /// Looking at a guard asks nobody.
-async fn checks_and_losses_are_no_call(ctx: &Ctx) -> Outcome {
+async fn checks_and_losses_send_no_request(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let guard = client.lock(ctx.name())?.acquire().await?;
     for _ in 0..1000 {

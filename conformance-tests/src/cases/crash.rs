@@ -13,22 +13,22 @@ use crate::task::{acquire, soon, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new(killed_holder_is_freed).needs(Need::Taker),
-        Case::new(killed_waiter_keeps_nobody_waiting).needs(Need::Taker),
-        Case::new(frozen_holder_knows_when_it_wakes)
+        Case::new(lock_of_a_killed_holder_becomes_free).needs(Need::Taker),
+        Case::new(killed_waiter_blocks_no_other).needs(Need::Taker),
+        Case::new(frozen_holder_sees_its_loss_when_it_wakes)
             .needs(Need::Taker)
             .needs(Need::StoreEndsLeases),
         Case::new(frozen_process_keeps_the_lock)
             .needs(Need::Taker)
             .needs(Need::EndsWithProcess),
-        Case::new(briefly_frozen_holder_holds_on).needs(Need::Taker),
-        Case::new(frozen_waiter_keeps_nobody_waiting).needs(Need::Taker),
+        Case::new(briefly_frozen_holder_keeps_the_lock).needs(Need::Taker),
+        Case::new(frozen_waiter_blocks_no_other).needs(Need::Taker),
         Case::new(token_grows_from_process_to_process).needs(Need::Taker),
     ]
 }
 
 /// Within its lease; where the store sees the process end, at once.
-async fn killed_holder_is_freed(ctx: &Ctx) -> Outcome {
+async fn lock_of_a_killed_holder_becomes_free(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let mut taker = ctx.taker().await?;
     let token = taker.acquire(&name).await?;
@@ -41,7 +41,7 @@ async fn killed_holder_is_freed(ctx: &Ctx) -> Outcome {
 }
 
 /// A process that waits and is killed does not become a holder, or not for longer than a lease.
-async fn killed_waiter_keeps_nobody_waiting(ctx: &Ctx) -> Outcome {
+async fn killed_waiter_blocks_no_other(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let lock = ctx.client().await?.lock(name.as_str())?;
     let guard = lock.acquire().await?;
@@ -59,7 +59,7 @@ async fn killed_waiter_keeps_nobody_waiting(ctx: &Ctx) -> Outcome {
 
 /// A process that was frozen beyond its lease sees its loss at its first look, however the lock went
 /// on meanwhile.
-async fn frozen_holder_knows_when_it_wakes(ctx: &Ctx) -> Outcome {
+async fn frozen_holder_sees_its_loss_when_it_wakes(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let mut taker = ctx.taker().await?;
     taker.acquire(&name).await?;
@@ -95,7 +95,7 @@ async fn frozen_process_keeps_the_lock(ctx: &Ctx) -> Outcome {
 }
 
 /// A process that was frozen for less than its lease goes on as if nothing had been.
-async fn briefly_frozen_holder_holds_on(ctx: &Ctx) -> Outcome {
+async fn briefly_frozen_holder_keeps_the_lock(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let mut taker = ctx.taker().await?;
     taker.acquire(&name).await?;
@@ -113,7 +113,7 @@ async fn briefly_frozen_holder_holds_on(ctx: &Ctx) -> Outcome {
 }
 
 /// A process that waits and is frozen does not hold up the others.
-async fn frozen_waiter_keeps_nobody_waiting(ctx: &Ctx) -> Outcome {
+async fn frozen_waiter_blocks_no_other(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let lock = ctx.client().await?.lock(name.as_str())?;
     let guard = lock.acquire().await?;

@@ -15,8 +15,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(tasks_of_one_client_exclude_each_other),
         Case::new(clones_of_one_lock_exclude_each_other),
         Case::new(try_leaves_nothing_behind),
-        Case::new(a_strangers_release_changes_nothing),
-        Case::new(a_release_ends_its_own_hold_only),
+        Case::new(release_by_another_client_changes_nothing),
+        Case::new(release_ends_only_its_own_hold),
         Case::new(other_names_are_free),
         Case::new(scope_holds_while_it_works),
     ]
@@ -110,7 +110,7 @@ async fn try_leaves_nothing_behind(ctx: &Ctx) -> Outcome {
 }
 
 /// A ticket that never held cannot end the hold of another.
-async fn a_strangers_release_changes_nothing(ctx: &Ctx) -> Outcome {
+async fn release_by_another_client_changes_nothing(ctx: &Ctx) -> Outcome {
     let (client, stranger) = (ctx.client().await?, ctx.store().await?);
     let name = ctx.name();
     let lock = client.lock(name.as_str())?;
@@ -133,7 +133,7 @@ async fn a_strangers_release_changes_nothing(ctx: &Ctx) -> Outcome {
 }
 
 /// A release that is repeated after somebody else has taken the lock does not end that hold.
-async fn a_release_ends_its_own_hold_only(ctx: &Ctx) -> Outcome {
+async fn release_ends_only_its_own_hold(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let name = ctx.name();
     let guard = a.lock(name.as_str())?.acquire().await?;

@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(extended_lease_lasts_at_the_store),
         Case::new(longer_of_two_overlapping_extensions_wins),
         Case::new(pushed_grant_is_extended_before_its_first_renewal),
-        Case::new(extension_that_is_cut_off_leaves_no_two_holders),
+        Case::new(interrupted_extension_leaves_one_holder),
     ]
 }
 
@@ -132,7 +132,7 @@ async fn pushed_grant_is_extended_before_its_first_renewal(ctx: &Ctx) -> Outcome
 }
 
 /// An extension whose caller or whose reply is gone: the guard never stands beside another.
-async fn extension_that_is_cut_off_leaves_no_two_holders(ctx: &Ctx) -> Outcome {
+async fn interrupted_extension_leaves_one_holder(ctx: &Ctx) -> Outcome {
     let ttl = ctx.ttl();
     for cancelled in [false, true] {
         let (client, faults) = ctx.faulty().await?;

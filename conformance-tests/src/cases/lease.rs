@@ -7,7 +7,7 @@ use lockkit_core::wrap::{Fault, Operation, Rule};
 use lockkit_core::{EndsBy, Lease, LossReason, Outcome as Effect, window};
 use tokio::time::{Instant, sleep};
 
-use crate::aged::Aged;
+use crate::aged::StaleSession;
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
@@ -22,16 +22,16 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(no_request_shortens_a_lease)
             .needs(Need::LeasePerHold)
             .needs(Need::StoreEndsLeases),
-        Case::new(passing_errors_are_retried),
+        Case::new(transient_errors_are_retried),
         Case::new(one_bad_lock_does_not_stop_others),
         Case::new(window_counts_from_the_request),
         Case::new(renewed_window_counts_from_the_request),
-        Case::new(age_of_the_session_counts).needs(Need::LeasePerSession),
+        Case::new(window_counts_from_the_last_heartbeat).needs(Need::LeasePerSession),
         Case::new(remaining_stays_within_the_window),
         Case::new(max_hold_ends_a_hold),
         Case::new(leaked_hold_ends_with_its_lease),
-        Case::new(store_ends_a_lease_that_nobody_renews).needs(Need::StoreEndsLeases),
-        Case::new(store_starts_a_renewed_lease_anew).needs(Need::LeasePerHold),
+        Case::new(store_ends_a_lease_that_is_not_renewed).needs(Need::StoreEndsLeases),
+        Case::new(renewal_restarts_the_lease_at_the_store).needs(Need::LeasePerHold),
     ]
 }
 
@@ -131,7 +131,7 @@ async fn no_request_shortens_a_lease(ctx: &Ctx) -> Outcome {
 }
 
 /// Renewals that fail for a passing reason are repeated, and nothing is lost.
-async fn passing_errors_are_retried(ctx: &Ctx) -> Outcome {
+async fn transient_errors_are_retried(ctx: &Ctx) -> Outcome {
     for effect in [Effect::Unavailable, Effect::Indeterminate] {
         let (client, faults) = ctx.faulty().await?;
         let guard = client.lock(ctx.name())?.acquire().await?;
@@ -233,9 +233,9 @@ async fn renewed_window_counts_from_the_request(ctx: &Ctx) -> Outcome {
 }
 
 /// A session that was confirmed some time ago gives a window that is shorter by that time.
-async fn age_of_the_session_counts(ctx: &Ctx) -> Outcome {
+async fn window_counts_from_the_last_heartbeat(ctx: &Ctx) -> Outcome {
     let age = ctx.ttl() / 4;
-    let store = Aged::new(ctx.store().await?, age);
+    let store = StaleSession::new(ctx.store().await?, age);
     let client = ctx.builder(std::sync::Arc::new(store)).build()?;
     let guard = client.lock(ctx.name())?.acquire().await?;
     let believed = guard.remaining();
@@ -289,7 +289,7 @@ async fn leaked_hold_ends_with_its_lease(ctx: &Ctx) -> Outcome {
 }
 
 /// Without a renewal the store itself frees the lock after the lease, and not before.
-async fn store_ends_a_lease_that_nobody_renews(ctx: &Ctx) -> Outcome {
+async fn store_ends_a_lease_that_is_not_renewed(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let start = Instant::now();
     let answer = store.attempt(&ctx.ticket(&name)?).await?;
@@ -306,7 +306,7 @@ async fn store_ends_a_lease_that_nobody_renews(ctx: &Ctx) -> Outcome {
 }
 
 /// A renewal starts the store's lease anew, with the lease of the ticket.
-async fn store_starts_a_renewed_lease_anew(ctx: &Ctx) -> Outcome {
+async fn renewal_restarts_the_lease_at_the_store(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;

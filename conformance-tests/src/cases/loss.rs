@@ -20,19 +20,19 @@ use crate::task::{acquire, soon, spawn, until, within};
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(deadline_fires_while_renewals_hang),
-        Case::new(lost_before_somebody_else_holds),
+        Case::new(lost_before_another_client_holds),
         Case::new(loss_is_sticky),
         Case::new(check_reads_the_clock),
         Case::new(lost_within_a_second_of_waking),
-        Case::new(lost_hold_is_given_back_at_once),
+        Case::new(lost_hold_is_released_at_once),
         Case::new(release_of_a_lost_hold_says_so),
         Case::new(protect_drops_the_work),
-        Case::new(scope_tells_of_the_loss),
-        Case::new(store_tells_of_an_ended_session)
+        Case::new(scope_reports_the_loss),
+        Case::new(ended_session_is_reported)
             .needs(Need::TellsLoss)
             .hook(Hook::ExpireSession),
-        Case::new(renewal_never_makes_a_hold),
-        Case::new(renewal_by_a_stranger_is_refused),
+        Case::new(renewal_never_creates_a_hold),
+        Case::new(renewal_by_another_client_is_refused),
         Case::new(next_hold_after_a_loss_is_a_new_one),
     ]
 }
@@ -70,7 +70,7 @@ async fn lost_in_time(guard: Guard) -> Outcome {
 }
 
 /// When renewals stop, the guard knows before another client can have the lock.
-async fn lost_before_somebody_else_holds(ctx: &Ctx) -> Outcome {
+async fn lost_before_another_client_holds(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let (name, recorder) = (ctx.name(), Recorder::new());
     let first = Worker::new(client.lock(name.as_str())?, recorder.clone());
@@ -153,7 +153,7 @@ async fn lost_within_a_second_of_waking(ctx: &Ctx) -> Outcome {
 }
 
 /// A hold that the client gave up is released at the store, although its guard lives on.
-async fn lost_hold_is_given_back_at_once(ctx: &Ctx) -> Outcome {
+async fn lost_hold_is_released_at_once(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
     let guard = client.lock(name.as_str())?.acquire().await?;
@@ -201,7 +201,7 @@ async fn protect_drops_the_work(ctx: &Ctx) -> Outcome {
 }
 
 /// `scope` gives `Lost`, and not a value, when the lock was lost before the work ended.
-async fn scope_tells_of_the_loss(ctx: &Ctx) -> Outcome {
+async fn scope_reports_the_loss(ctx: &Ctx) -> Outcome {
     let lock = ctx.client().await?.lock(ctx.name())?;
     let lock = lock.with_lease(Lease::fixed(ctx.ttl()))?;
     let result = soon(lock.scope(async |guard| guard.lost().await)).await?;
@@ -213,7 +213,7 @@ async fn scope_tells_of_the_loss(ctx: &Ctx) -> Outcome {
 
 /// Where the store tells of losses, the guard hears of an ended session from it and not by its own
 /// renewals.
-async fn store_tells_of_an_ended_session(ctx: &Ctx) -> Outcome {
+async fn ended_session_is_reported(ctx: &Ctx) -> Outcome {
     let (store, faults) = ctx.faulty_store().await?;
     let client = ctx.builder(std::sync::Arc::clone(&store)).build()?;
     let name = ctx.name();
@@ -250,7 +250,7 @@ async fn store_tells_of_an_ended_session(ctx: &Ctx) -> Outcome {
 }
 
 /// A renewal of a hold that is gone answers `NotHeld` and leaves the lock free.
-async fn renewal_never_makes_a_hold(ctx: &Ctx) -> Outcome {
+async fn renewal_never_creates_a_hold(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
     let answer = store.attempt(&ticket).await?;
@@ -267,7 +267,7 @@ async fn renewal_never_makes_a_hold(ctx: &Ctx) -> Outcome {
 }
 
 /// A renewal by a ticket that never held does not touch the hold of another.
-async fn renewal_by_a_stranger_is_refused(ctx: &Ctx) -> Outcome {
+async fn renewal_by_another_client_is_refused(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let guard = ctx.client().await?.lock(name.as_str())?.acquire().await?;
     let tickets = [ctx.ticket(&name)?, ctx.ticket(&ctx.name())?];

@@ -9,11 +9,11 @@ use crate::task::soon;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new(odd_names_are_locks_like_others),
+        Case::new(odd_names_work_like_others),
         Case::new(odd_names_stay_apart),
         Case::new(longest_names_stay_apart),
         Case::new(names_within_names_stay_apart),
-        Case::new(what_is_no_name_is_refused),
+        Case::new(invalid_names_are_refused),
     ]
 }
 
@@ -94,7 +94,7 @@ fn odd_names() -> Vec<String> {
 }
 
 /// Every odd name can be taken, is taken then, and can be given back.
-async fn odd_names_are_locks_like_others(ctx: &Ctx) -> Outcome {
+async fn odd_names_work_like_others(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     for name in odd_names() {
         let fail = |what: &str| Failure::new(format!("{name:?} {what}"));
@@ -152,7 +152,7 @@ async fn names_within_names_stay_apart(ctx: &Ctx) -> Outcome {
 }
 
 /// Empty, too long, with a NUL byte: refused before anything is sent.
-async fn what_is_no_name_is_refused(ctx: &Ctx) -> Outcome {
+async fn invalid_names_are_refused(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     for name in ["", "a\0b", "\0", &"x".repeat(LockName::MAX_LEN + 1)] {
         let error = client.lock(name).err();

@@ -22,19 +22,19 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(unbounded_wait_ends_after_the_outage_time),
         Case::new(hold_survives_a_short_outage),
         Case::new(waiter_survives_a_short_outage),
-        Case::new(long_outage_ends_the_hold_and_heals),
+        Case::new(hold_is_lost_in_a_long_outage_and_clients_recover),
         Case::new(everyone_is_served_after_the_outage),
-        Case::new(frozen_server_loses_no_hold_it_could_keep)
+        Case::new(short_freeze_of_the_server_ends_no_hold)
             .hook(Hook::Freeze)
             .alone(),
-        Case::new(restart_of_the_server_heals)
+        Case::new(clients_recover_from_a_restart_of_the_server)
             .hook(Hook::Restart)
             .alone(),
-        Case::new(reset_connections_heal).hook(Hook::Proxy),
-        Case::new(waiter_looks_again_when_its_wake_ups_come_back)
+        Case::new(clients_recover_from_reset_connections).hook(Hook::Proxy),
+        Case::new(waiter_tries_again_when_its_wake_ups_come_back)
             .needs(Need::Push)
             .hook(Hook::Proxy),
-        Case::new(black_hole_and_repair).hook(Hook::Proxy),
+        Case::new(clients_recover_from_a_black_hole).hook(Hook::Proxy),
     ]
 }
 
@@ -151,7 +151,7 @@ async fn waiter_survives_a_short_outage(ctx: &Ctx) -> Outcome {
 }
 
 /// An outage that is longer than the lease ends the hold; afterwards the lock works as before.
-async fn long_outage_ends_the_hold_and_heals(ctx: &Ctx) -> Outcome {
+async fn hold_is_lost_in_a_long_outage_and_clients_recover(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let lock = client.lock(ctx.name())?;
     let guard = lock.acquire().await?;
@@ -198,7 +198,7 @@ async fn everyone_is_served_after_the_outage(ctx: &Ctx) -> Outcome {
 }
 
 /// A server that is frozen for less than a lease: holds stand, requests go on.
-async fn frozen_server_loses_no_hold_it_could_keep(ctx: &Ctx) -> Outcome {
+async fn short_freeze_of_the_server_ends_no_hold(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let waiter = acquire(&b);
@@ -213,7 +213,7 @@ async fn frozen_server_loses_no_hold_it_could_keep(ctx: &Ctx) -> Outcome {
 }
 
 /// A server that was killed and started again serves the clients it had.
-async fn restart_of_the_server_heals(ctx: &Ctx) -> Outcome {
+async fn clients_recover_from_a_restart_of_the_server(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     a.acquire().await?.release().await?;
     ctx.server()?.restart().await?;
@@ -225,7 +225,7 @@ async fn restart_of_the_server_heals(ctx: &Ctx) -> Outcome {
 }
 
 /// Connections that are reset in the middle of a hold and of a wait.
-async fn reset_connections_heal(ctx: &Ctx) -> Outcome {
+async fn clients_recover_from_reset_connections(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let (store, proxy) = ctx.store_through_proxy().await?;
     let a = ctx.builder(store).build()?.lock(name.as_str())?;
@@ -244,7 +244,7 @@ async fn reset_connections_heal(ctx: &Ctx) -> Outcome {
 }
 
 /// A lock that becomes free while nobody can tell the waiter is not left until its next look.
-async fn waiter_looks_again_when_its_wake_ups_come_back(ctx: &Ctx) -> Outcome {
+async fn waiter_tries_again_when_its_wake_ups_come_back(ctx: &Ctx) -> Outcome {
     let lease = Lease::renewed(ctx.renewable(Duration::from_secs(30)));
     let name = ctx.name();
     let (store, proxy) = ctx.store_through_proxy().await?;
@@ -266,7 +266,7 @@ async fn waiter_looks_again_when_its_wake_ups_come_back(ctx: &Ctx) -> Outcome {
 }
 
 /// Bytes that vanish in either direction, and a network that is repaired.
-async fn black_hole_and_repair(ctx: &Ctx) -> Outcome {
+async fn clients_recover_from_a_black_hole(ctx: &Ctx) -> Outcome {
     use crate::proxy::{Direction, Flow};
     let name = ctx.name();
     let (store, proxy) = ctx.store_through_proxy().await?;

@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(30);
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(clients_are_served_in_order).needs(Need::Fifo),
-        Case::new(who_gives_up_in_a_crowd_lets_nobody_in).needs(Need::Fifo),
+        Case::new(waiters_that_give_up_let_no_other_in_early).needs(Need::Fifo),
         Case::new(one_place_in_the_queue_for_all_tasks_of_a_client).needs(Need::Fifo),
         Case::new(dead_waiter_leaves_the_queue)
             .needs(Need::Fifo)
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
             .needs(Need::Fifo)
             .needs(Need::Push)
             .needs(Need::LeasePerHold),
-        Case::new(late_attempt_of_a_withdrawn_waiter_delays_nobody)
+        Case::new(late_attempt_of_a_withdrawn_waiter_delays_no_other)
             .needs(Need::Fifo)
             .needs(Need::LeasePerHold),
         Case::new(waiter_of_an_ended_session_is_passed_over)
@@ -75,7 +75,7 @@ async fn clients_are_served_in_order(ctx: &Ctx) -> Outcome {
 }
 
 /// The two right before the last of many give up: nobody takes them for holders who have gone.
-async fn who_gives_up_in_a_crowd_lets_nobody_in(ctx: &Ctx) -> Outcome {
+async fn waiters_that_give_up_let_no_other_in_early(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let first = ctx.client().await?.lock(name.as_str())?;
     let held = first.acquire().await?;
@@ -182,7 +182,7 @@ async fn withdrawn_waiter_passes_the_lock_on(ctx: &Ctx) -> Outcome {
 
 /// An attempt that reaches the store after its ticket was withdrawn takes no place in the queue, for
 /// whose turn the others would wait, and no free lock, which would be held for a lease.
-async fn late_attempt_of_a_withdrawn_waiter_delays_nobody(ctx: &Ctx) -> Outcome {
+async fn late_attempt_of_a_withdrawn_waiter_delays_no_other(ctx: &Ctx) -> Outcome {
     let late = Duration::from_millis(300);
     let fault = Fault::Late {
         min: late,

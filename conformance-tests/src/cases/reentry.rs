@@ -15,11 +15,11 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(owner_reenters_with_the_same_token),
         Case::new(owner_reenters_by_try_and_timeout),
         Case::new(another_owner_waits),
-        Case::new(without_an_owner_nobody_reenters),
-        Case::new(freed_with_the_last_guard),
+        Case::new(no_reentry_without_an_owner),
+        Case::new(last_guard_frees_the_lock),
         Case::new(owner_of_another_client_is_refused),
         Case::new(two_tasks_of_one_owner_share_the_hold),
-        Case::new(owner_acquires_anew_after_release),
+        Case::new(owner_acquires_again_after_release),
     ]
 }
 
@@ -105,7 +105,7 @@ async fn another_owner_waits(ctx: &Ctx) -> Outcome {
 }
 
 /// An acquire without an owner waits, even for a hold of the same client that has one.
-async fn without_an_owner_nobody_reenters(ctx: &Ctx) -> Outcome {
+async fn no_reentry_without_an_owner(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let lock = client.lock(ctx.name())?;
     let owned = lock.clone().with_owner(&client.owner())?;
@@ -122,7 +122,7 @@ async fn without_an_owner_nobody_reenters(ctx: &Ctx) -> Outcome {
 }
 
 /// The lock is free only when all guards are gone, in whatever order.
-async fn freed_with_the_last_guard(ctx: &Ctx) -> Outcome {
+async fn last_guard_frees_the_lock(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let mut guards = vec![a.acquire().await?];
     for _ in 0..4 {
@@ -176,7 +176,7 @@ async fn two_tasks_of_one_owner_share_the_hold(ctx: &Ctx) -> Outcome {
 }
 
 /// After its hold has ended, the owner gets a new hold with a larger token.
-async fn owner_acquires_anew_after_release(ctx: &Ctx) -> Outcome {
+async fn owner_acquires_again_after_release(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let lock = client.lock(ctx.name())?.with_owner(&client.owner())?;
     let first = lock.acquire().await?;

@@ -217,7 +217,7 @@ impl Processes for ZkServer {
 pub struct ZkEnsemble {
     members: Vec<Arc<ZkServer>>,
     /// The way from one member to another, by their places; none where they meet directly.
-    ways: Vec<(usize, usize, Proxy)>,
+    links: Vec<(usize, usize, Proxy)>,
 }
 
 impl ZkEnsemble {
@@ -233,7 +233,7 @@ impl ZkEnsemble {
     ///
     /// # Errors
     /// - [`Failure`] if one cannot be started.
-    pub async fn with_ways(command: &ZkCommand) -> Outcome<Self> {
+    pub async fn with_links(command: &ZkCommand) -> Outcome<Self> {
         Self::build(command, true).await
     }
 
@@ -244,16 +244,16 @@ impl ZkEnsemble {
         for _ in 0..SIZE {
             ports.push([free_port()?, free_port()?, free_port()?]);
         }
-        let mut ways = Vec::new();
+        let mut links = Vec::new();
         let mut members = Vec::new();
         for me in 0..SIZE {
             let mut mine = command.clone();
             for (other, [_, quorum, election]) in ports.iter().enumerate() {
                 let mut quorum = *quorum;
                 if proxied && other != me {
-                    let way = Proxy::start(([127, 0, 0, 1], quorum).into()).await?;
-                    quorum = way.addr().port();
-                    ways.push((me, other, way));
+                    let link = Proxy::start(([127, 0, 0, 1], quorum).into()).await?;
+                    quorum = link.addr().port();
+                    links.push((me, other, link));
                 }
                 mine = mine.line(format!(
                     "server.{}=127.0.0.1:{quorum}:{election}",
@@ -266,7 +266,7 @@ impl ZkEnsemble {
         for member in &members {
             member.ready().await?;
         }
-        Ok(Self { members, ways })
+        Ok(Self { members, links })
     }
 
     /// Its members.
@@ -293,9 +293,9 @@ impl ZkEnsemble {
 
     /// The way on which one member hears of another when that one leads.
     #[must_use]
-    pub fn way(&self, from: usize, to: usize) -> Option<&Proxy> {
-        let way = self.ways.iter().find(|(a, b, _)| (*a, *b) == (from, to));
-        way.map(|(_, _, way)| way)
+    pub fn link(&self, from: usize, to: usize) -> Option<&Proxy> {
+        let link = self.links.iter().find(|(a, b, _)| (*a, *b) == (from, to));
+        link.map(|(_, _, link)| link)
     }
 
     /// The addresses of all members, as clients write them.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::figures::bound;
+use conformance_tests::figures::{bound, processor_time};
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::acquire;
 use conformance_tests::{Failure, Outcome, ensure};
@@ -16,20 +16,6 @@ const WAITERS: usize = 2_000;
 const START: Duration = Duration::from_secs(60);
 /// How long it is watched: longer than a waiter pauses between two looks.
 const SPAN: Duration = Duration::from_secs(20);
-
-/// The processor time that a process has had, in ticks of a hundredth of a second.
-fn ticks(pid: u32) -> Outcome<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, fields) = stat
-        .rsplit_once(')')
-        .ok_or_else(|| Failure::new("no fields"))?;
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    let field = |at: usize| -> Outcome<u32> {
-        let field = fields.get(at).ok_or_else(|| Failure::new("no field"))?;
-        Ok(field.parse()?)
-    };
-    Ok(field(11)? + field(12)?)
-}
 
 /// Each has a store, a session and a connection of its own, as processes have.
 pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
@@ -55,11 +41,13 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     // Each has looked once: what it takes to begin is over.
     sleep(SPAN).await;
     let pid = cluster.process(0).pid();
-    let pid = pid.ok_or_else(|| Failure::new("the server has no process"))?;
-    let (start, before) = (Instant::now(), ticks(pid)?);
+    let pid = pid
+        .ok_or_else(|| Failure::new("the server has no process"))?
+        .to_string();
+    let (start, before) = (Instant::now(), processor_time(&pid)?);
     sleep(SPAN).await;
-    let used = f64::from(ticks(pid)? - before) / 100.0;
-    let share = used / start.elapsed().as_secs_f64();
+    let used = processor_time(&pid)? - before;
+    let share = used.as_secs_f64() / start.elapsed().as_secs_f64();
     held.check()?;
     held.release().await?;
     // The first one is served, in spite of the others.

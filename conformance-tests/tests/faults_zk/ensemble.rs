@@ -118,13 +118,13 @@ pub(crate) async fn reads_of_a_follower_as_heartbeats_are_caught() -> Outcome {
 }
 
 async fn cut_off(change: Change) -> Outcome {
-    let ensemble = Arc::new(ZkEnsemble::with_ways(&ZkCommand::system()).await?);
+    let ensemble = Arc::new(ZkEnsemble::with_links(&ZkCommand::system()).await?);
     let leader = ensemble.leader().await?;
     let follower = (leader + 1) % 3;
-    let way = ensemble.way(follower, leader);
-    let way = way.ok_or_else(|| Failure::new("no way between them"))?;
+    let link = ensemble.link(follower, leader);
+    let link = link.ok_or_else(|| Failure::new("no link between them"))?;
     ensure(
-        way.counts().connections > 0,
+        link.counts().connections > 0,
         "the follower came another way",
     )?;
     let holder = of_one(&ensemble, follower, change).await?;
@@ -137,7 +137,7 @@ async fn cut_off(change: Change) -> Outcome {
     let token = guard.token();
     let loss = loss_of(guard);
     for direction in [Direction::Request, Direction::Reply] {
-        way.flow(direction, Flow::Hold);
+        link.flow(direction, Flow::Hold);
     }
     let served = spawn(async move {
         let guard = waiter.soon().await??;
@@ -145,7 +145,7 @@ async fn cut_off(change: Change) -> Outcome {
     });
     let (_, lost, stale) = within(TTL * 2, loss.soon()).await??;
     let (granted, next) = within(TTL * 3 + SOON, served.soon()).await???;
-    way.heal();
+    link.heal();
     ensure(lost < granted, "two believed that they hold")?;
     ensure(next.token() > token, "the token did not grow")?;
     ensure(stale.check().is_err(), "a lost guard passes its check")?;

@@ -1,6 +1,6 @@
 //! Many who want a lock.
 
-use conformance_tests::figures::{bound, median, slow_way};
+use conformance_tests::figures::{bound, median, slow_link};
 use conformance_tests::{Outcome, ensure};
 
 use crate::solo::{client_at, cluster, trip};
@@ -10,16 +10,16 @@ use tokio::time::Instant;
 
 pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let cluster = cluster().await?;
-    let (mut locks, mut ways) = (Vec::new(), Vec::new());
+    let (mut locks, mut links) = (Vec::new(), Vec::new());
     for _ in 0..8 {
-        let way = slow_way(cluster.ports()[0]).await?;
-        locks.push(client_at(way.addr().port()).await?.lock("crowd")?);
-        ways.push(way);
+        let link = slow_link(cluster.ports()[0]).await?;
+        locks.push(client_at(link.addr().port()).await?.lock("crowd")?);
+        links.push(link);
     }
     for lock in &locks {
         lock.acquire().await?.release().await?;
     }
-    let port = ways[0].addr().port();
+    let port = links[0].addr().port();
     let before = trip(port).await?;
     let turns = contend(locks, SPAN).await?;
     let (rate, fair) = (turns.per_second(), turns.fairness());

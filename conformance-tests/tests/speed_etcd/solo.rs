@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::contention::float;
-use conformance_tests::figures::{bound, median, ratio, rounds, slow_way};
+use conformance_tests::figures::{bound, median, ratio, rounds, slow_link};
 use conformance_tests::servers::{EtcdCluster, EtcdCommand};
 use conformance_tests::{Outcome, Storage, ensure};
 use etcd_client::{Client, DeleteOptions, GetOptions, LockOptions, PutOptions, Txn, TxnOp};
@@ -37,7 +37,7 @@ pub(crate) async fn trip(port: u16) -> Outcome<Duration> {
 pub(crate) async fn a_cycle_is_two_round_trips() -> Outcome {
     const CYCLES: u64 = 60;
     let cluster = cluster().await?;
-    let proxy = slow_way(cluster.ports()[0]).await?;
+    let proxy = slow_link(cluster.ports()[0]).await?;
     let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
     // The session is made.
     lock.acquire().await?.release().await?;

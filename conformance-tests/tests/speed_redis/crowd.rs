@@ -1,6 +1,6 @@
 //! Many who want a lock.
 
-use conformance_tests::figures::{bound, slow_way};
+use conformance_tests::figures::{bound, slow_link};
 use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::{Outcome, ensure};
@@ -12,23 +12,23 @@ use conformance_tests::contention::{Contender, SPAN, compare, contend};
 
 /// One lock in `count` clients that have used it, each behind a slow way of its own.
 async fn far_away(server: &RedisServer, count: usize) -> Outcome<(Vec<Lock>, Vec<Proxy>)> {
-    let (mut locks, mut ways) = (Vec::new(), Vec::new());
+    let (mut locks, mut links) = (Vec::new(), Vec::new());
     for _ in 0..count {
-        let way = slow_way(server.port()).await?;
-        let lock = client_at(way.addr().port()).await?.lock("crowd")?;
+        let link = slow_link(server.port()).await?;
+        let lock = client_at(link.addr().port()).await?.lock("crowd")?;
         lock.acquire().await?.release().await?;
         locks.push(lock);
-        ways.push(way);
+        links.push(link);
     }
-    Ok((locks, ways))
+    Ok((locks, links))
 }
 
 pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let server = RedisServer::forgetful().await?;
-    let (ours, ways) = far_away(&server, 8).await?;
+    let (ours, links) = far_away(&server, 8).await?;
     let mut bare = Vec::new();
-    for way in &ways {
-        bare.push(Pop::connect(way.addr().port()).await?);
+    for link in &links {
+        bare.push(Pop::connect(link.addr().port()).await?);
     }
     let before = server.calls("evalsha").await?;
     let ours = contend(ours, SPAN).await?;

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use conformance_tests::figures::{OPTIMISED, bound};
+use conformance_tests::figures::{OPTIMISED, bound, processor_time};
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::spawn;
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Outcome, ensure};
 use tokio::time::{Instant, sleep};
 
 use crate::solo::client_at;
-use conformance_tests::contention::float;
 
 const HOLDS: usize = 20_000;
 /// So many leases are one step of the server at the most.
@@ -76,16 +75,4 @@ pub(crate) async fn twenty_thousand_holds_are_kept_with_little_work() -> Outcome
     )?;
     let limit = bound(0.05, 0.5);
     ensure(share < limit, format!("{:.1} %", share * 100.0))
-}
-
-/// What a process has used so far, by its number or as `self`.
-pub(crate) fn processor_time(process: &str) -> Outcome<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // After the name, which may hold anything: the state, then numbers; the 12th and 13th are ticks.
-    let (_, numbers) = stat
-        .rsplit_once(')')
-        .ok_or_else(|| Failure::new("no statistics of the process"))?;
-    let numbers: Vec<&str> = numbers.split_whitespace().collect();
-    let ticks = numbers[11].parse::<u64>()? + numbers[12].parse::<u64>()?;
-    Ok(Duration::from_secs_f64(float(ticks) / 100.0))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::figures::{bound, median, ratio, rounds, slow_way};
+use conformance_tests::figures::{bound, median, ratio, rounds, slow_link};
 use conformance_tests::servers::RedisServer;
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{HolderId, LockClient};
@@ -20,7 +20,7 @@ pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
 pub(crate) async fn a_cycle_is_two_round_trips() -> Outcome {
     const CYCLES: u64 = 60;
     let server = RedisServer::forgetful().await?;
-    let proxy = slow_way(server.port()).await?;
+    let proxy = slow_link(server.port()).await?;
     let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
     lock.acquire().await?.release().await?;
     let trip = ping(proxy.addr().port()).await?;

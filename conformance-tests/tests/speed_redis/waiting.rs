@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::contention::float;
+use conformance_tests::figures::processor_time;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::spawn;
 use conformance_tests::{Failure, Outcome, ensure};
@@ -11,8 +12,6 @@ use lockkit_core::backend::Ticket;
 use lockkit_core::{ClientId, DistributedLock, HolderId, LockName, recheck};
 use lockkit_redis::RedisStore;
 use tokio::time::{Instant, interval_at, sleep};
-
-use crate::holds::processor_time;
 
 const WAITERS: u32 = 2_000;
 const TTL: Duration = Duration::from_secs(30);

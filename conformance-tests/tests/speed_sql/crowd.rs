@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::figures::{DELAY, bound, median, slow_way};
+use conformance_tests::figures::{DELAY, bound, median, slow_link};
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{Lock, LockClient, PollRange};
@@ -18,16 +18,16 @@ use conformance_tests::contention::{Contender, HandOffs, SPAN, contend, float};
 pub(crate) async fn eight_through_the_proxy_hand_over_in_two_trips() -> Outcome {
     let server = Postgres::start(For::Speed).await?;
     for pin in [false, true] {
-        let (mut ours, mut ways) = (Vec::new(), Vec::new());
+        let (mut ours, mut links) = (Vec::new(), Vec::new());
         for _ in 0..8 {
-            let way = slow_way(server.port()).await?;
-            let client = Postgres::client_at(way.addr().port(), pin).await?;
+            let link = slow_link(server.port()).await?;
+            let client = Postgres::client_at(link.addr().port(), pin).await?;
             ours.push(client.lock("crowd")?);
-            ways.push(way);
+            links.push(link);
         }
         // Their connections, and what hears of wake-ups.
         contend(ours.clone(), Duration::from_secs(1)).await?;
-        let port = ways[0].addr().port();
+        let port = links[0].addr().port();
         let before = trip(server.connect(port).await?).await?;
         let turns = contend(ours, SPAN).await?;
         let (rate, fair) = (turns.per_second(), turns.fairness());
@@ -118,8 +118,8 @@ async fn served(mine: &LockClient, other: &LockClient, name: &str) -> Outcome<Ve
 
 pub(crate) async fn a_waiter_is_served_at_once() -> Outcome {
     let server = Postgres::start(For::Speed).await?;
-    let way = slow_way(server.port()).await?;
-    let mine = Postgres::client_at(way.addr().port(), false).await?;
+    let link = slow_link(server.port()).await?;
+    let mine = Postgres::client_at(link.addr().port(), false).await?;
     let other = Postgres::client_at(server.port(), false).await?;
     let took = median(served(&mine, &other, "jobs").await?)?;
     println!("a waiter 10 ms away is served {took:?} after the release");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::contention::float;
-use conformance_tests::figures::{bound, median, ratio, rounds, slow_way};
+use conformance_tests::figures::{bound, median, ratio, rounds, slow_link};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::LockClient;
 use lockkit_sql::{SqlStoreBuilder, Sqlite};
@@ -17,7 +17,7 @@ use crate::world::{Database, For, Postgres, Updates, on_one_processor, unwritten
 pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {
     const CYCLES: u64 = 40;
     let server = D::start(For::Speed).await?;
-    let proxy = slow_way(server.port()).await?;
+    let proxy = slow_link(server.port()).await?;
     let port = proxy.addr().port();
     let trip = trip(server.connect(port).await?).await?;
     for pin in [false, true] {

@@ -1,4 +1,4 @@
-//! One server, clients of it, and slow ways to it.
+//! One server, clients of it, and slow links to it.
 
 use std::time::Duration;
 

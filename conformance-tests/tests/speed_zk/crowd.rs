@@ -1,12 +1,10 @@
 //! Many clients, one lock.
 
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::figures::{bound, slow_way};
+use conformance_tests::figures::{bound, processor_time, slow_link};
 use conformance_tests::foreign::Curator;
-use conformance_tests::servers::ZkServer;
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::{Lock, LockClient};
@@ -26,15 +24,15 @@ async fn locks(port: u16, count: usize, name: &str) -> Outcome<Vec<Lock>> {
 
 pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let server = start().await?;
-    let (mut ways, mut eight) = (Vec::new(), Vec::new());
+    let (mut links, mut eight) = (Vec::new(), Vec::new());
     for _ in 0..8 {
-        let way = slow_way(server.port()).await?;
-        eight.push(client_at(way.addr().port()).await?.lock("crowd")?);
-        ways.push(way);
+        let link = slow_link(server.port()).await?;
+        eight.push(client_at(link.addr().port()).await?.lock("crowd")?);
+        links.push(link);
     }
     // The first turns make the parent and the sessions' first requests.
     contend(eight.clone(), Duration::from_secs(1)).await?;
-    let port = ways[0].addr().port();
+    let port = links[0].addr().port();
     let before = trip(port).await?;
     let turns = contend(eight, SPAN).await?;
     let (rate, fair) = (turns.per_second(), turns.fairness());
@@ -124,28 +122,17 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     .await?;
     // The last of them have opened their watches.
     sleep(Duration::from_secs(3)).await;
-    let before = processor_time(&server)?;
+    let pid = server.process().pid();
+    let pid = pid
+        .ok_or_else(|| Failure::new("the server has no process"))?
+        .to_string();
+    let before = processor_time(&pid)?;
     sleep(SPAN).await;
-    let spent = processor_time(&server)? - before;
+    let spent = processor_time(&pid)? - before;
     let share = spent.as_secs_f64() / SPAN.as_secs_f64();
     println!(
         "{WAITERS} waiters: the server is busy for {:.1} % of a core",
         share * 100.0
     );
     ensure(share <= 0.10, format!("{share:.3} of a core"))
-}
-
-/// The unit of times in `/proc`, in every build of Linux that is in use.
-const HERTZ: u64 = 100;
-
-/// How long a server was busy since it began.
-fn processor_time(server: &ZkServer) -> Outcome<Duration> {
-    let odd = || Failure::new("the system does not tell of the server's process");
-    let pid = server.process().pid().ok_or_else(odd)?;
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // After the name in brackets come eleven words that are not wanted here.
-    let (_, words) = text.rsplit_once(") ").ok_or_else(odd)?;
-    let ticks = words.split(' ').skip(11).take(2).map(str::parse::<u64>);
-    let ticks: u64 = ticks.collect::<Result<Vec<_>, _>>()?.iter().sum();
-    Ok(Duration::from_millis(ticks * 1000 / HERTZ))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::contention::float;
-use conformance_tests::figures::{bound, first_quarter, median, ratio, rounds, slow_way};
+use conformance_tests::figures::{bound, first_quarter, median, ratio, rounds, slow_link};
 use conformance_tests::servers::{ZkCommand, ZkServer};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::LockClient;
@@ -31,9 +31,9 @@ async fn bare_at(port: u16) -> Outcome<Client> {
 pub(crate) async fn a_cycle_is_three_round_trips() -> Outcome {
     const CYCLES: u64 = 60;
     let server = start().await?;
-    let proxy = slow_way(server.port()).await?;
+    let proxy = slow_link(server.port()).await?;
     let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
-    let other = slow_way(server.port()).await?;
+    let other = slow_link(server.port()).await?;
     let bare = bare_at(other.addr().port()).await?;
     lock.acquire().await?.release().await?;
     theirs(&bare).await?;

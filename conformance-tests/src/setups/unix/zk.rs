@@ -132,7 +132,7 @@ impl Setup for ZkSetup {
     }
 
     fn skips(&self, case: &str) -> Option<String> {
-        if case == "lease::store_ends_a_lease_that_nobody_renews" {
+        if case == "lease::store_ends_a_lease_that_is_not_renewed" {
             let why =
                 "the client library keeps the session while the process runs; `crash` ends it";
             return Some(why.to_owned());

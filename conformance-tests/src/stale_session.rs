@@ -12,12 +12,12 @@ use lockkit_core::{BackendError, Capabilities, DistributedLock, LockName};
 /// Makes the moments that a session store reports older by `age`, as if its last keep-alive had been
 /// acknowledged so long before.
 #[derive(Debug)]
-pub struct Aged {
+pub struct StaleSession {
     inner: Arc<dyn DistributedLock>,
     age: Duration,
 }
 
-impl Aged {
+impl StaleSession {
     /// Wraps a session store.
     #[must_use]
     pub const fn new(inner: Arc<dyn DistributedLock>, age: Duration) -> Self {
@@ -31,7 +31,7 @@ impl Aged {
 }
 
 #[async_trait]
-impl DistributedLock for Aged {
+impl DistributedLock for StaleSession {
     fn backend(&self) -> &'static str {
         self.inner.backend()
     }
