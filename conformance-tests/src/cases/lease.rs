@@ -7,7 +7,7 @@ use lockkit_core::wrap::{Fault, Operation, Rule};
 use lockkit_core::{EndsBy, Lease, LossReason, Outcome as Effect, window};
 use tokio::time::{Instant, sleep};
 
-use crate::aged::StaleSession;
+use crate::stale_session::StaleSession;
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};

@@ -21,7 +21,7 @@ pub(super) struct ServerPool<S> {
 /// How many namespaces a shared server has: more than a setup has cases.
 pub(super) const NAMESPACES: u32 = 1024;
 
-impl<S> ServerPool<S> {
+impl<S: Send + Sync> ServerPool<S> {
     /// A pool in which no server runs.
     pub(super) fn new() -> Self {
         Self {

@@ -58,7 +58,7 @@ pub trait SqlServer: Processes + Sized + 'static {
     /// - The server's, or that it cannot be reached.
     async fn lose_pushes(&self, namespace: &str, lose: bool) -> Outcome {
         let _ = (namespace, lose);
-        Err(Hook::LosePushes.absent().into())
+        Err(Hook::LosePushes.absent())
     }
 
     /// The options of a store in a namespace.
