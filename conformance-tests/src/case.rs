@@ -1,4 +1,4 @@
-//! One case, and what it needs.
+//! One case, and what it needs of a setup.
 
 use std::fmt;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ pub enum Need {
     OutlivesItsLease,
     /// A hold lasts as long as its process.
     EndsWithProcess,
-    /// The store itself ends a lease that nobody renews: of the hold, or of the session.
+    /// The store itself ends a lease that is not renewed: that of the hold, or of the session.
     StoreEndsLeases,
     /// Each hold has a lease of its own.
     LeasePerHold,

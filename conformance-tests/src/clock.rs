@@ -1,4 +1,4 @@
-//! A clock that can jump, as a machine's does that slept.
+//! A clock that can jump, as the clock of a machine does after sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Several want the same thing for a while: what the speed tests of all stores count.
+//! Clients that contend for a lock for a while: what the speed tests of all stores count.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -85,7 +85,7 @@ pub struct HandOffs {
 }
 
 impl HandOffs {
-    /// Whoever has this number, which is not 0, has it now.
+    /// The number of the current holder, or 0.
     pub fn note(&self, number: usize) {
         if self.last.swap(number, Ordering::Relaxed) != number {
             self.count.fetch_add(1, Ordering::Relaxed);

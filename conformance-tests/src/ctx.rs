@@ -189,8 +189,7 @@ impl Ctx {
         Ok((client.build()?, faults))
     }
 
-    /// A ticket of a client that is nobody else's, with the short lease, for the steps of a store
-    /// without a client above it.
+    /// A ticket of a new client, with the short lease, for calls to a store without a client above it.
     ///
     /// # Errors
     /// - [`Failure`] if `name` cannot name a lock.
@@ -209,7 +208,7 @@ impl Ctx {
             Ok(match state.and_then(|state| state.waiters) {
                 Some(waiters) => waiters >= count,
                 None => {
-                    // Nobody tells when they have asked.
+                    // There is no event for their requests.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     true
                 }
@@ -237,7 +236,7 @@ impl Ctx {
         wished.clamp(min_ttl, max_ttl)
     }
 
-    /// The store frees a hold that nobody renews, at the latest after this time.
+    /// The longest time until the store frees a hold that is not renewed.
     #[must_use]
     pub fn freed_after(&self) -> Duration {
         self.ttl + self.ttl / 2 + self.capabilities.poll.max

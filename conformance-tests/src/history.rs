@@ -183,7 +183,7 @@ impl Recorder {
     pub fn push(&self, event: Event) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut inner.output {
-            // In one piece and at once. If nobody reads any more, nobody misses it.
+            // In one piece and at once. Without a reader the line is not missed.
             Some(output) => {
                 let line = format!("{}\n", event.line());
                 drop(output.write_all(line.as_bytes()).and(output.flush()));

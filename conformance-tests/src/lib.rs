@@ -1,4 +1,4 @@
-//! The conformance suite of lockkit: what every lock store must keep, as cases that run on any store.
+//! The conformance suite of lockkit: the promises of a lock store, as cases that run on any store.
 //!
 //! A case is written once and works on the [contract](lockkit_core::backend) and on the client above
 //! it; what it may expect it reads from the store's [`Capabilities`](lockkit_core::Capabilities). A
@@ -59,13 +59,13 @@
 //! |---|---|
 //! | [`proxy`] | a TCP proxy that delays, cuts, resets, refuses and loses replies |
 //! | [`servers`] | servers as child processes that never outlive the tests |
-//! | [`history`], [`checker`] | what clients saw, from any number of processes, and whether it can be true |
+//! | [`history`], [`checker`] | what clients saw, from any number of processes, and the checks of it |
 //! | [`taker`] | a process that takes locks, to be killed and frozen |
-//! | [`contention`], [`figures`] | crowds that want the same, and what their speed is held against |
+//! | [`contention`], [`figures`] | clients that contend, and the bounds of their speed |
 //! | [`setups`] | the setups of the stores that come with lockkit |
 //!
-//! The suite is tested itself: `tests/mutants.rs` breaks one promise after the other on purpose and
-//! names the case that must notice it.
+//! The suite is tested too: `tests/mutants.rs` breaks one promise after the other on purpose and names
+//! the case that must fail.
 
 mod case;
 pub mod cases;

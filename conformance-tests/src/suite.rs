@@ -226,7 +226,7 @@ mod tests {
         }
 
         async fn namespace(&self, _alone: bool) -> Outcome<Box<dyn Namespace>> {
-            Err(Failure::new("nobody asks for it"))
+            Err(Failure::new("no case needs it"))
         }
     }
 

@@ -31,7 +31,7 @@ pub fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static
 }
 
 impl<T> Task<T> {
-    /// Its result, which must come soon.
+    /// Its result. The case fails if it does not come in time.
     ///
     /// # Errors
     /// - [`Failure`] if it panicked or takes longer than [`PATIENCE`].
@@ -61,7 +61,7 @@ impl<T> Task<T> {
         }
     }
 
-    /// Ends it where it stands.
+    /// Aborts it and waits for its end.
     pub async fn cancel(mut self) {
         self.0.abort();
         // Cancelled, or finished a moment earlier.

@@ -268,10 +268,10 @@ async fn drops_the_reply_of_the_second_request() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_resets_the_client() {
-    // Bound, so that nobody else gets the port, but nobody listens.
-    let nobody = TcpSocket::new_v4().unwrap();
-    nobody.bind(([127, 0, 0, 1], 0).into()).unwrap();
-    let server = nobody.local_addr().unwrap();
+    // Bound, so that no other process gets the port, but without a listener.
+    let unused = TcpSocket::new_v4().unwrap();
+    unused.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let server = unused.local_addr().unwrap();
     let proxy = Proxy::start(server).await.unwrap();
     let mut stream = connect(&proxy).await;
     assert!(stream.read(&mut [0; 1]).await.is_err());

@@ -1,4 +1,4 @@
-//! Takes locks in a process of its own, so that a case can kill it.
+//! A process that takes locks, so that a case can kill it.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Keeps a server of the tests below itself and takes it along.
+//! The guardian of a test server: when it ends, the server ends.
 
 use std::process::ExitCode;
 

@@ -37,7 +37,7 @@ async fn held_lock_shows_its_holder(ctx: &Ctx) -> Outcome {
     let guard = a.acquire().await?;
     for lock in [&a, &b] {
         let state = lock.inspect().await?;
-        let state = state.ok_or_else(|| Failure::new("nobody holds"))?;
+        let state = state.ok_or_else(|| Failure::new("the lock is free"))?;
         ensure(state.name == *a.name(), format!("{state:?}"))?;
         ensure(
             state.holders == [guard.holder().to_string()],
@@ -52,7 +52,7 @@ async fn time_left_is_within_the_lease(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let _guard = a.acquire().await?;
     let state = b.inspect().await?;
-    let state = state.ok_or_else(|| Failure::new("nobody holds"))?;
+    let state = state.ok_or_else(|| Failure::new("the lock is free"))?;
     let least = window(ctx.ttl()) / 4;
     ensure(
         state
@@ -84,7 +84,7 @@ async fn waiters_are_counted(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// The breaker is told what was there, and the lock is free.
+/// A break returns the state that it ended, and the lock is free.
 async fn break_frees_the_lock(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
@@ -144,7 +144,7 @@ async fn broken_holder_cannot_end_the_next_hold(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// Whoever waits gets what was broken.
+/// A waiter gets the lock after a break.
 async fn break_serves_the_waiter(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;

@@ -55,7 +55,7 @@ async fn try_without_reply_is_one_hold(ctx: &Ctx) -> Outcome {
 async fn single_hold(ctx: &Ctx, name: &str, guard: lockkit_core::Guard) -> Outcome {
     let other = ctx.client().await?.lock(name)?;
     let state = other.inspect().await?;
-    let state = state.ok_or_else(|| Failure::new("nobody holds"))?;
+    let state = state.ok_or_else(|| Failure::new("the lock is free"))?;
     ensure(
         state.holders == [guard.holder().to_string()],
         format!("{state:?}"),
@@ -244,7 +244,7 @@ async fn late_release_ends_no_later_hold(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// At the store: the first release answers `Released`, the second `NotHeld`, neither an error.
+/// At the store: the first release returns `Released`, the second `NotHeld`, neither an error.
 async fn release_is_repeatable(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
@@ -264,7 +264,7 @@ async fn release_is_repeatable(ctx: &Ctx) -> Outcome {
     )
 }
 
-/// What the store refuses for good is told at once and not asked again.
+/// A permanent refusal by the store is reported at once, and the request is not repeated.
 async fn refused_requests_are_not_repeated(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();

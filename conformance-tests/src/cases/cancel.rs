@@ -1,4 +1,4 @@
-//! Whoever goes away leaves nothing behind. INV-7, INV-8.
+//! A cancelled call leaves nothing behind. INV-7, INV-8.
 
 use std::time::Duration;
 
@@ -275,7 +275,7 @@ async fn shutdown_fails_waiters_and_ends_holds(ctx: &Ctx) -> Outcome {
     ensure(guard.is_some(), "the hold outlived its client")
 }
 
-/// Whoever keeps the future of an acquire and does not poll it stands in nobody's way for ever.
+/// The future of an acquire that is kept but not polled does not block other clients for ever.
 async fn shutdown_withdraws_an_unpolled_waiter(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let name = ctx.name();

@@ -1,4 +1,4 @@
-//! A store does what it says, and nothing that it denies.
+//! A store does what its capabilities say, and nothing that they deny.
 
 use std::time::Duration;
 
@@ -181,7 +181,7 @@ async fn leases_per_session_last_together(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// Where there is no queue, whoever comes at the right moment gets the lock before those who wait.
+/// Without a queue, a client that comes at the right moment gets the lock before the waiters.
 async fn barging_queue_lets_a_newcomer_in(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let guard = ctx.client().await?.lock(name.as_str())?.acquire().await?;
@@ -223,7 +223,7 @@ async fn poll_opens_no_watch(ctx: &Ctx) -> Outcome {
     let ticket = ctx.ticket(&name)?;
     store.attempt(&ticket).await?;
     let opened = store.watch(&ticket).await.is_ok();
-    ensure(opened == can.tells_loss, "a watch that nobody opens")?;
+    ensure(opened == can.tells_loss, "a watch that no client opens")?;
     store.release(&ticket).await?;
     Ok(())
 }

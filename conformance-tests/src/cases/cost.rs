@@ -1,4 +1,4 @@
-//! Calls per operation: what is slow on a network must not happen unnoticed.
+//! Calls per operation: a slow network must not pay for a call that no test notices.
 
 use lockkit_core::wrap::Operation;
 use tokio::time::sleep;
@@ -143,7 +143,7 @@ async fn short_holds_are_not_renewed(ctx: &Ctx) -> Outcome {
     ensure(renewals == 0, format!("{renewals} renewals"))
 }
 
-/// A waiter that is told asks only as often as its place needs it.
+/// A waiter that the store wakes sends only the requests that its place in the queue needs.
 async fn waiting_is_quiet(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
@@ -158,7 +158,7 @@ async fn waiting_is_quiet(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// Looking at a guard asks nobody.
+/// Checking a guard sends no request.
 async fn checks_and_losses_send_no_request(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let guard = client.lock(ctx.name())?.acquire().await?;

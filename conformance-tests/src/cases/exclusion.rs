@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// While one client holds, another's try answers `None`; after the release it gets the lock.
+/// While one client holds, the try of another returns `None`; after the release it gets the lock.
 async fn second_client_is_refused(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
@@ -103,7 +103,7 @@ async fn try_leaves_nothing_behind(ctx: &Ctx) -> Outcome {
     let state = a
         .inspect()
         .await?
-        .ok_or_else(|| Failure::new("nobody holds"))?;
+        .ok_or_else(|| Failure::new("the lock is free"))?;
     ensure(state.waiters.unwrap_or(0) == 0, format!("{state:?}"))?;
     guard.release().await?;
     ensure(a.inspect().await?.is_none(), "a try stayed in the queue")

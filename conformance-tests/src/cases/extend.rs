@@ -1,4 +1,4 @@
-//! What extending a fixed lease promises, alone, at once and cut off. P1, INV-2.
+//! Extensions of a fixed lease: alone, overlapping and interrupted. P1, INV-2.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn extend_never_shortens(ctx: &Ctx) -> Outcome {
     )
 }
 
-/// What the keeper renews, nobody extends.
+/// A lease that the keeper renews cannot be extended.
 async fn renewed_lease_is_not_extended_by_hand(ctx: &Ctx) -> Outcome {
     let (a, _) = ctx.locks().await?;
     let guard = a.acquire().await?;
@@ -65,7 +65,7 @@ async fn renewed_lease_is_not_extended_by_hand(ctx: &Ctx) -> Outcome {
     )
 }
 
-/// An extension by several leases reaches the store: nobody else gets the lock before it ends.
+/// An extension by several leases reaches the store: no other client gets the lock before it ends.
 async fn extended_lease_lasts_at_the_store(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.with_lease(Lease::fixed(ctx.ttl()))?.acquire().await?;
@@ -73,7 +73,7 @@ async fn extended_lease_lasts_at_the_store(ctx: &Ctx) -> Outcome {
     holds_alone(&guard, &b, ctx.longest(ctx.ttl() * 4)).await
 }
 
-/// The guard stands until a little before `lease` ends, and nobody else gets the lock before it is
+/// The guard is held until a little before `lease` ends, and no other client gets the lock before it is
 /// lost.
 async fn holds_alone(guard: &Guard, other: &Lock, lease: Duration) -> Outcome {
     let end = Instant::now() + lease * 3 / 4;

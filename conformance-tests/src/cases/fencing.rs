@@ -151,7 +151,7 @@ async fn inspect_shows_the_token_of_the_hold(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
     let state = b.inspect().await?;
-    let state = state.ok_or_else(|| Failure::new("nobody holds"))?;
+    let state = state.ok_or_else(|| Failure::new("the lock is free"))?;
     ensure(
         state.token.is_none_or(|token| token == guard.token()),
         format!("{state:?} beside {}", guard.token()),

@@ -126,7 +126,7 @@ async fn processes_that_are_killed_and_frozen(ctx: &Ctx) -> Outcome {
         histories.push(taker.history());
     }
     let turns = mine.soon().await?;
-    ensure(turns > 0, "nobody else was served")?;
+    ensure(turns > 0, "no other client was served")?;
     histories.push(recorder.history());
     judge(&History::merged(histories))
 }

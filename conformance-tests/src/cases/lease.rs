@@ -1,4 +1,4 @@
-//! How long a hold lasts, and who prolongs it. INV-2, INV-10.
+//! How long a hold lasts, and what prolongs it. INV-2, INV-10.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use lockkit_core::wrap::{Fault, Operation, Rule};
 use lockkit_core::{EndsBy, Lease, LossReason, Outcome as Effect, window};
 use tokio::time::{Instant, sleep};
 
-use crate::stale_session::StaleSession;
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::stale_session::StaleSession;
 use crate::task::{acquire, soon, until, within};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -64,7 +64,7 @@ async fn fixed_lease_ends_on_time(ctx: &Ctx) -> Outcome {
     )
 }
 
-/// At the end of a fixed lease the lock is free, whoever still has the guard.
+/// At the end of a fixed lease the lock is free, even if a caller still has the guard.
 async fn fixed_lease_frees_the_lock_while_its_guard_is_kept(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     // Another hold keeps a session alive, if there is one.
@@ -195,7 +195,7 @@ async fn window_counts_from_the_request(ctx: &Ctx) -> Outcome {
         let believed = guard.remaining();
         ensure(
             believed <= most,
-            format!("believes in {believed:?}, at most {most:?} are left"),
+            format!("the guard counts on {believed:?}, but at most {most:?} are left"),
         )?;
     }
     Ok(())
@@ -226,7 +226,7 @@ async fn renewed_window_counts_from_the_request(ctx: &Ctx) -> Outcome {
         let believed = guard.remaining();
         ensure(
             believed <= most,
-            format!("believes in {believed:?}, at most {most:?} are left"),
+            format!("the guard counts on {believed:?}, but at most {most:?} are left"),
         )?;
     }
     Ok(())
@@ -242,7 +242,7 @@ async fn window_counts_from_the_last_heartbeat(ctx: &Ctx) -> Outcome {
     let most = window(ctx.ttl()).saturating_sub(age);
     ensure(
         believed <= most,
-        format!("believes in {believed:?}, at most {most:?} are left"),
+        format!("the guard counts on {believed:?}, but at most {most:?} are left"),
     )
 }
 

@@ -1,4 +1,4 @@
-//! A hold that is gone says so, in time and for good. P2, INV-5.
+//! A lost hold reports its loss in time, and for good. P2, INV-5.
 
 use std::time::Duration;
 
@@ -233,7 +233,7 @@ async fn ended_session_is_reported(ctx: &Ctx) -> Outcome {
         faults.inject(Rule::new(Fault::Fail(Effect::Unavailable)).on(Operation::Renew));
         let deadline = Instant::now() + guard.remaining();
         ctx.namespace().expire_session(&*store).await?;
-        // Ending it may take longer than the lease that nobody renews: then that came first.
+        // Ending it may take longer than the unrenewed lease: then the lease ended first.
         let expected = if Instant::now() + Duration::from_millis(200) < deadline {
             LossReason::SessionEnded
         } else {
@@ -249,7 +249,7 @@ async fn ended_session_is_reported(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// A renewal of a hold that is gone answers `NotHeld` and leaves the lock free.
+/// A renewal of a hold that is gone returns `NotHeld` and leaves the lock free.
 async fn renewal_never_creates_a_hold(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;

@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads the sources: a case that nobody runs would look like a promise that is kept.
+    /// Reads the sources: a case that never runs would look like a promise that is kept.
     #[test]
     fn every_case_function_is_in_its_table() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cases");

@@ -115,7 +115,7 @@ async fn unbounded_wait_ends_after_the_outage_time(ctx: &Ctx) -> Outcome {
     )
 }
 
-/// An outage that is shorter than the lease costs nobody a hold.
+/// An outage that is shorter than the lease ends no hold.
 async fn hold_survives_a_short_outage(ctx: &Ctx) -> Outcome {
     for silent in [false, true] {
         let (client, faults) = ctx.faulty().await?;
@@ -166,7 +166,7 @@ async fn hold_is_lost_in_a_long_outage_and_clients_recover(ctx: &Ctx) -> Outcome
     Ok(())
 }
 
-/// Six clients of which each has outages of its own: all are served after the last, nobody twice.
+/// Six clients, each with its own outages: after the last outage all of them are served, none twice.
 async fn everyone_is_served_after_the_outage(ctx: &Ctx) -> Outcome {
     let (name, recorder) = (ctx.name(), Recorder::new());
     let mut tasks = Vec::new();
@@ -243,7 +243,7 @@ async fn clients_recover_from_reset_connections(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// A lock that becomes free while nobody can tell the waiter is not left until its next look.
+/// A lock becomes free while the waiter cannot be notified: the waiter does not wait for its next poll.
 async fn waiter_tries_again_when_its_wake_ups_come_back(ctx: &Ctx) -> Outcome {
     let lease = Lease::renewed(ctx.renewable(Duration::from_secs(30)));
     let name = ctx.name();

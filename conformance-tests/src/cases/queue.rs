@@ -1,4 +1,4 @@
-//! The queue of a store: its order, and those who die in it. P3.
+//! The queue of a store: its order, and waiters that die in it. P3.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ async fn clients_are_served_in_order(ctx: &Ctx) -> Outcome {
     ensure(tokens.is_sorted(), format!("out of order: {tokens:?}"))
 }
 
-/// The two right before the last of many give up: nobody takes them for holders who have gone.
+/// The two waiters in front of the last one give up. No waiter mistakes them for holders that released.
 async fn waiters_that_give_up_let_no_other_in_early(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let first = ctx.client().await?.lock(name.as_str())?;
@@ -84,10 +84,10 @@ async fn waiters_that_give_up_let_no_other_in_early(ctx: &Ctx) -> Outcome {
         waiters.push(acquire(&ctx.client().await?.lock(name.as_str())?));
         ctx.queued(&first, place).await?;
     }
-    let nobody = || Failure::new("nobody waits");
-    let mut last = waiters.pop().ok_or_else(nobody)?;
-    let nearest = waiters.pop().ok_or_else(nobody)?;
-    let second = waiters.pop().ok_or_else(nobody)?;
+    let empty = || Failure::new("the queue is empty");
+    let mut last = waiters.pop().ok_or_else(empty)?;
+    let nearest = waiters.pop().ok_or_else(empty)?;
+    let second = waiters.pop().ok_or_else(empty)?;
     for (left, waiter) in [(11, second), (10, nearest)] {
         waiter.cancel().await;
         ctx.queued(&first, left).await?;

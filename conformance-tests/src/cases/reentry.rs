@@ -1,4 +1,4 @@
-//! The same owner may come in again; nobody else. INV-5, INV-11.
+//! The owner of a hold may acquire it again, and no other may. INV-5, INV-11.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn guard_is_reentered(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// An acquire by the owner of the hold answers at once, with the same token.
+/// An acquire by the owner of the hold returns at once, with the same token.
 async fn owner_reenters_with_the_same_token(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let owner = client.owner();
@@ -112,7 +112,7 @@ async fn no_reentry_without_an_owner(ctx: &Ctx) -> Outcome {
     let guard = owned.acquire().await?;
     ensure(
         lock.try_acquire().await?.is_none(),
-        "nobody's acquire came in",
+        "an acquire without an owner got the lock",
     )?;
     guard.release().await?;
     let guard = lock.acquire().await?;

@@ -1,4 +1,4 @@
-//! Nothing is left at the store when everybody has gone.
+//! Nothing is left at the store after its last user.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Everybody is served, also when wake-ups are lost. P3.
+//! Every waiter is served, also when wake-ups are lost. P3.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The holds that a history tells of.
+//! The holds that a history contains.
 
 use std::collections::HashMap;
 

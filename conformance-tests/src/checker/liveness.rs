@@ -1,4 +1,4 @@
-//! What must hold given what was broken and for how long.
+//! Liveness: what must be true, given which faults there were and for how long.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub fn loss_before_take_over(history: &History, slack: Duration) -> Result<(), V
     Ok(())
 }
 
-/// Checks that whoever waited at the last repair, or asked after it, got an answer within `bound`. P3.
+/// Checks that every request that was open at the last repair, or came after it, ended within `bound`. P3.
 ///
 /// # Errors
 /// - [`Violation`] with the repair and the request that was not served in time.

@@ -1,6 +1,6 @@
 //! Checks of recorded histories, each in one sweep over sorted events.
 //!
-//! A checker answers the two lines that contradict each other, so that a failure can be looked up in
+//! A checker returns the two lines that contradict each other, so that a failure can be looked up in
 //! the history. [`check`] runs those that hold whatever was broken; the others need to be told what
 //! the test did.
 

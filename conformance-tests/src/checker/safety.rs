@@ -1,4 +1,4 @@
-//! What must hold whatever was broken.
+//! Safety: what must be true under all faults.
 
 use super::Violation;
 use super::holds::{Hold, by_lock};

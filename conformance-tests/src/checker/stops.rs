@@ -1,4 +1,4 @@
-//! What must hold of processes that are stopped in the middle of a hold, and of the others.
+//! What must be true of processes that are stopped during a hold, and of the others.
 
 use std::collections::{HashMap, HashSet};
 
@@ -46,7 +46,7 @@ pub fn stale_writes_refused(history: &History) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Checks that whoever was never stopped while he held lost nothing: no look failed, no write was
+/// Checks that a process which was never stopped during a hold lost nothing: no check failed, no write was
 /// refused, no loss was told. A stop of a process is a fault with the number of that process, and its
 /// end a repair.
 ///

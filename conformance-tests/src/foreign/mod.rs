@@ -1,7 +1,7 @@
-//! Programs of other people that share the stores with ours.
+//! Programs of other projects that use the same stores as lockkit.
 //!
-//! They come over the network, pinned, into `target/foreign` of this workspace: `cargo x setup` brings
-//! them, the tests only look whether they are there.
+//! `cargo x setup` downloads them, in pinned versions, into `target/foreign` of this workspace. The tests
+//! only check whether they are there.
 
 mod curator;
 mod etcd;

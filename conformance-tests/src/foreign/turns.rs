@@ -1,4 +1,4 @@
-//! The programs in `benches/peers`: locks of others that take turns as the workers of the bench do.
+//! The programs in `benches/peers`: other locks, which take turns as the workers of the bench do.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! etcd servers, alone or as a cluster, and a way to ask them that shares nothing with the store under
-//! test.
+//! etcd servers, alone or as a cluster, and requests to them that do not use the store under test.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::storage::Storage;
 /// A request of a test takes no longer than this.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// How to start a member: which program, and what else it is told.
+/// How to start a member: which program, with which options.
 #[derive(Clone, Debug)]
 pub struct EtcdCommand {
     program: PathBuf,
@@ -143,7 +142,7 @@ impl EtcdCluster {
     /// The processes of its members, to be frozen or killed.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the cluster has no such member.
     #[must_use]
     pub fn process(&self, member: usize) -> &ServerProcess {
         &self.members[member].process
@@ -152,7 +151,7 @@ impl EtcdCluster {
     /// The member that leads.
     ///
     /// # Errors
-    /// - [`Failure`] if nobody does.
+    /// - [`Failure`] if no member does.
     pub async fn leader(&self) -> Outcome<usize> {
         for _ in 0..500 {
             for (number, member) in self.members.iter().enumerate() {
@@ -169,10 +168,10 @@ impl EtcdCluster {
             }
             sleep(Duration::from_millis(10)).await;
         }
-        Err(Failure::new("nobody leads"))
+        Err(Failure::new("no member leads"))
     }
 
-    /// A client of the first members that answers, which knows nothing of locks.
+    /// A plain client of the first member that answers.
     ///
     /// # Errors
     /// - [`Failure`] if none answers.

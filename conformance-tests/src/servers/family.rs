@@ -1,4 +1,4 @@
-//! The processes of a server that leave its group, as each of PostgreSQL's does.
+//! The processes of a server that leave its process group, as those of PostgreSQL do.
 //!
 //! Only Linux lets the guardian find them. Elsewhere they end by themselves when they see that the
 //! server is gone, but are not frozen with it.

@@ -1,4 +1,4 @@
-//! The data of a server that was never started: made once, which takes seconds, and copied.
+//! The initial data of a server. Making them takes seconds, so they are made once and copied.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

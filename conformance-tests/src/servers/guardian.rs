@@ -1,8 +1,8 @@
 //! The process between the tests and a server.
 //!
 //! Its arguments are [`MARK`], the log file and the server's command line. It reads orders from its
-//! standard input, one word on a line, and answers each with one line: `stop`, `cont` and `kill` send
-//! the signal to the server's group and to what has left it, `status` answers `running` or
+//! standard input, one word on a line, and replies to each with one line: `stop`, `cont` and `kill` send
+//! the signal to the server's group and to what has left it, `status` replies `running` or
 //! `ended ...`. The end of the input is the order to kill and leave.
 
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub const MARK: &str = "--guard-server";
 /// The first argument that makes it the server itself, after it has asked for the parent-death signal.
 const LAUNCH: &str = "--launch-server";
 
-/// Acts as the guardian if the program was started as one; otherwise answers `None` at once.
+/// Acts as the guardian if the program was started as one; otherwise returns `None` at once.
 ///
 /// Call it first in `main`, before there are threads.
 #[must_use]

@@ -1,4 +1,4 @@
-//! A server of MariaDB or MySQL, and a way to ask it that shares nothing with the store under test.
+//! A server of MariaDB or MySQL, and queries to it that do not use the store under test.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -111,8 +111,8 @@ impl MysqlPrograms {
             let mut words = vec![program];
             words.extend(self.words(&data));
             words.extend(more.iter().map(OsString::from));
-            // Of its own: whoever starts deletes the temporary tables that it finds there, also those
-            // with which another is making its data.
+            // Not shared: a server deletes at its start all temporary tables in it, also those with which
+            // another server makes its data.
             words.push(option("tmpdir", tmp.as_os_str()));
             run(&words, parent)
         };

@@ -1,4 +1,4 @@
-//! Ports that are free.
+//! Free ports.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 20_000;
 
-/// A port of the loopback address that nobody used a moment ago, and that this process did not get
+/// A port of the loopback address that was unused a moment ago, and that this process did not get
 /// before.
 ///
 /// Another process may take it before the server does; start the server anew with another then.

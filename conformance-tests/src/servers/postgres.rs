@@ -1,4 +1,4 @@
-//! A PostgreSQL server, and a way to ask it that shares nothing with the store under test.
+//! A PostgreSQL server, and queries to it that do not use the store under test.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! A server below its guardian.
+//! A server process and its guardian.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;

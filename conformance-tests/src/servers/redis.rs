@@ -1,4 +1,4 @@
-//! A Redis server, and a way to ask it that shares nothing with the store under test.
+//! A Redis server, and commands to it that do not use the store under test.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -20,7 +20,7 @@ struct Account {
 }
 
 impl Unprivileged {
-    /// The account of this name if the system knows it, or that of nobody.
+    /// The account of this name if the system knows it, or that of `nobody`.
     pub(super) fn like(name: &str) -> Self {
         if !rustix::process::geteuid().is_root() {
             return Self(None);
@@ -37,7 +37,7 @@ impl Unprivileged {
                 group: number(3)?,
             })
         };
-        // What systems agree to give to nobody.
+        // The usual numbers of `nobody`.
         let nobody = Account {
             user: 65534,
             group: 65534,

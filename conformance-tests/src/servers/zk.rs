@@ -1,5 +1,4 @@
-//! ZooKeeper servers, alone and in ensembles, and a way to ask them that shares nothing with the store
-//! under test.
+//! ZooKeeper servers, alone and in ensembles, and requests to them that do not use the store under test.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -46,7 +45,7 @@ pub struct ZkServer {
     port: u16,
 }
 
-/// How to start a server: which jars, and what else it is told.
+/// How to start a server: which jars, which options and which configuration.
 #[derive(Clone, Debug)]
 pub struct ZkCommand {
     jars: String,
@@ -151,14 +150,14 @@ impl ZkServer {
         Ok(server)
     }
 
-    /// Its part: `standalone`, `leader`, `follower`; `None` while it serves nobody.
+    /// Its part: `standalone`, `leader`, `follower`; `None` while it serves no clients.
     pub async fn mode(&self) -> Option<String> {
         let answer = self.four_letters("srvr").await.ok()?;
         let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
         mode.map(str::to_owned)
     }
 
-    /// What it answers to a command of four letters.
+    /// Its answer to a command of four letters.
     ///
     /// # Errors
     /// - [`Failure`] if it does not answer within a second: one that has half begun accepts and is silent.
@@ -216,7 +215,7 @@ impl Processes for ZkServer {
 #[derive(Debug)]
 pub struct ZkEnsemble {
     members: Vec<Arc<ZkServer>>,
-    /// The way from one member to another, by their places; none where they meet directly.
+    /// The links from one member to another, by their places; empty without proxies.
     links: Vec<(usize, usize, Proxy)>,
 }
 
@@ -229,7 +228,7 @@ impl ZkEnsemble {
         Self::build(command, false).await
     }
 
-    /// Starts three of them, with a proxy on each way from a follower to a leader.
+    /// Starts three of them, with a proxy on each link from a follower to a leader.
     ///
     /// # Errors
     /// - [`Failure`] if one cannot be started.
@@ -291,7 +290,7 @@ impl ZkEnsemble {
         Err(Failure::new("the ensemble has no leader"))
     }
 
-    /// The way on which one member hears of another when that one leads.
+    /// The link on which a member follows another one as its leader.
     #[must_use]
     pub fn link(&self, from: usize, to: usize) -> Option<&Proxy> {
         let link = self.links.iter().find(|(a, b, _)| (*a, *b) == (from, to));

@@ -123,14 +123,14 @@ impl Taker {
     /// Carries out a command.
     ///
     /// # Errors
-    /// - [`Failure`] if the process ends, takes longer than 20 seconds, or answers nothing.
+    /// - [`Failure`] if the process ends, takes longer than 20 seconds, or gives no answer.
     pub async fn run(&mut self, command: &str) -> Outcome<Event> {
         self.send(command).await?;
         let answer = self.answer(Duration::from_secs(20)).await?;
         answer.ok_or_else(|| Failure::new(format!("`{command}` has no answer")))
     }
 
-    /// Takes a lock and answers the token.
+    /// Takes a lock and returns the token.
     ///
     /// # Errors
     /// - [`Failure`] if the process did not get it.

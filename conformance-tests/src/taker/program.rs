@@ -43,7 +43,7 @@ where
     match run(&url, &ttl, open, writer) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nothing is left to be done if nobody reads it.
+            // Without a reader there is nothing left to do.
             drop(writeln!(io::stderr(), "lock-taker: {failure}"));
             ExitCode::FAILURE
         }

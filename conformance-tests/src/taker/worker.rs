@@ -1,4 +1,4 @@
-//! Takes a lock again and again, and writes down what it sees.
+//! A client that takes a lock repeatedly and records what it sees.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Worker {
         Self { lock, recorder }
     }
 
-    /// Takes the lock, looks at it twice and gives it back, until `span` is over; answers how often
+    /// Takes the lock, looks at it twice and gives it back, until `span` is over; returns how often
     /// it had the lock.
     pub async fn work(&self, span: Duration) -> u64 {
         let end = Instant::now() + span;

@@ -1,4 +1,4 @@
-//! Writes under holds, also under those that have ended: the store must refuse those.
+//! Guarded writes, also under holds that have ended: the store must refuse those.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Worker {
                 sleep(SHORT).await;
                 continue;
             };
-            // Ends with the turn: whoever gave the lock back has no loss any more.
+            // Ends with the turn: a released guard reports no loss.
             let mut watch = JoinSet::new();
             watch.spawn(self.watch(hold, &guard));
             for stay in [Duration::ZERO, stay()] {
