@@ -27,8 +27,8 @@ fn tests() -> TestSuite {
         .test(each_keeps_the_other_out)
         .test(each_wakes_the_other)
         .test(one_queue_for_both)
-        .test(a_client_that_uses_its_key_again_is_not_taken_for_gone)
-        .test(ten_times_the_hand_offs)
+        .test(a_client_that_reuses_its_key_counts_as_present)
+        .test(hands_over_ten_times_as_often)
 }
 
 async fn client(cluster: &EtcdCluster) -> Outcome<LockClient> {
@@ -121,7 +121,7 @@ async fn one_queue_for_both() -> Outcome {
 }
 
 /// A session of theirs has one key for a name: it goes and comes back while we wait.
-async fn a_client_that_uses_its_key_again_is_not_taken_for_gone() -> Outcome {
+async fn a_client_that_reuses_its_key_counts_as_present() -> Outcome {
     let (_cluster, mut go, client) = world().await?;
     let lock = client.lock("jobs")?;
     let turns = spawn(async move {
@@ -138,7 +138,7 @@ async fn a_client_that_uses_its_key_again_is_not_taken_for_gone() -> Outcome {
     Ok(())
 }
 
-async fn ten_times_the_hand_offs() -> Outcome {
+async fn hands_over_ten_times_as_often() -> Outcome {
     const CROWD: usize = 8;
     const SPAN: Duration = Duration::from_secs(3);
     let (cluster, mut go, _client) = world().await?;

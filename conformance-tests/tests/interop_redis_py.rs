@@ -21,8 +21,8 @@ fn tests() -> TestSuite {
         "redis-py",
         missing(RedisServer::PROGRAM).or_else(RedisPy::missing),
     )
-    .test(their_string_counts_as_held_and_stays_as_it_is)
-    .test(our_hold_counts_as_held_to_them_and_stays)
+    .test(their_string_counts_as_held_and_is_not_changed)
+    .test(our_hold_counts_as_held_for_them_and_is_not_changed)
     .test(our_waiter_gets_the_lock_after_their_release)
     .test(our_waiter_gets_the_lock_after_their_lease)
 }
@@ -39,7 +39,7 @@ async fn world(recheck: Duration) -> Outcome<(RedisServer, Peer, LockClient)> {
     Ok((server, python, client.build()?))
 }
 
-async fn their_string_counts_as_held_and_stays_as_it_is() -> Outcome {
+async fn their_string_counts_as_held_and_is_not_changed() -> Outcome {
     let (server, mut python, client) = world(LONG).await?;
     let lock = client.lock("jobs")?;
     python.expect("a lock jobs 0 60000", "got").await?;
@@ -63,7 +63,7 @@ async fn their_string_counts_as_held_and_stays_as_it_is() -> Outcome {
     ensure(guard.is_some(), "released, but not for us")
 }
 
-async fn our_hold_counts_as_held_to_them_and_stays() -> Outcome {
+async fn our_hold_counts_as_held_for_them_and_is_not_changed() -> Outcome {
     let (_server, mut python, client) = world(LONG).await?;
     let guard = client.lock("jobs")?.acquire().await?;
     python.expect("a lock jobs 0 1000", "missed").await?;

@@ -20,7 +20,7 @@ const TOLD: Duration = Duration::from_secs(1);
 /// From then on a hold is watched.
 const WATCHED: Duration = Duration::from_millis(400);
 
-pub(crate) async fn a_revoked_lease_is_told_soon() -> Outcome {
+pub(crate) async fn a_revoked_lease_is_reported_soon() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let store = store(&cluster).await?;
@@ -104,7 +104,7 @@ pub(crate) async fn a_lease_takes_the_hold_and_the_waiter_of_one_client() -> Out
     Ok(())
 }
 
-pub(crate) async fn a_deleted_key_is_told_soon() -> Outcome {
+pub(crate) async fn a_deleted_key_is_reported_soon() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let client = client(&cluster, LONG).await?;
@@ -128,7 +128,7 @@ pub(crate) async fn a_deleted_key_is_told_soon() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn a_deleted_place_is_taken_again() -> Outcome {
+pub(crate) async fn a_waiter_with_a_deleted_key_queues_again() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let guard = client(&cluster, LONG)
@@ -149,7 +149,7 @@ pub(crate) async fn a_deleted_place_is_taken_again() -> Outcome {
 }
 
 /// Who came between the deletion and a second key of that name would not be known to stand before it.
-pub(crate) async fn a_place_that_is_gone_is_never_put_again() -> Outcome {
+pub(crate) async fn a_deleted_key_of_a_waiter_is_never_restored() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let holder = client(&cluster, LONG).await?.lock("jobs")?;
@@ -264,7 +264,7 @@ pub(crate) async fn nothing_is_left_in_the_end() -> Outcome {
 
 /// A hold on a session counts from the request that confirmed it last, and not from the answer to its
 /// own.
-pub(crate) async fn an_old_session_counts_from_its_last_beat() -> Outcome {
+pub(crate) async fn an_old_session_counts_from_its_last_keep_alive() -> Outcome {
     const SLOW: Duration = Duration::from_millis(300);
     let cluster = EtcdCluster::of(1).await?;
     let proxy = Proxy::start(([127, 0, 0, 1], cluster.ports()[0]).into()).await?;

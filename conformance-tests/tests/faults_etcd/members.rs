@@ -46,7 +46,7 @@ pub(crate) async fn a_dead_endpoint_fails_no_call() -> Outcome {
 /// One turn: when it began and ended, and its token.
 type Turns = Arc<Mutex<Vec<(u64, Instant, Instant)>>>;
 
-pub(crate) async fn a_killed_leader_costs_nobody_the_order() -> Outcome {
+pub(crate) async fn a_killed_leader_keeps_the_order_of_waiters() -> Outcome {
     let cluster = EtcdCluster::of(3).await?;
     let leader = cluster.leader().await?;
     let mut asker = cluster.client().await?;
@@ -116,7 +116,7 @@ fn served_in_time(waited: Duration, election: Duration) -> Outcome {
     )
 }
 
-pub(crate) async fn a_frozen_member_is_passed_over() -> Outcome {
+pub(crate) async fn a_frozen_member_is_avoided() -> Outcome {
     let cluster = EtcdCluster::of(3).await?;
     let leader = cluster.leader().await?;
     let follower = (leader + 1) % 3;

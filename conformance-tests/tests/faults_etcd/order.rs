@@ -70,7 +70,7 @@ pub(crate) async fn nine_waiters_in_nine_processes_are_served_in_order() -> Outc
 }
 
 /// Who stands behind many hears only of those right before it, whatever becomes of those.
-pub(crate) async fn behind_a_crowd_each_is_served_at_once_and_in_order() -> Outcome {
+pub(crate) async fn many_waiters_are_served_at_once_and_in_order() -> Outcome {
     const WAITERS: usize = 26;
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;

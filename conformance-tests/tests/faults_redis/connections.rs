@@ -32,7 +32,7 @@ pub(crate) async fn killed_connections_lose_neither_holds_nor_waiters() -> Outco
     only_tokens_left(&server).await
 }
 
-pub(crate) async fn flushed_scripts_are_not_noticed() -> Outcome {
+pub(crate) async fn flushed_scripts_cause_no_error() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
         let of = locks(&server, way, TTL, 4).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn flushed_scripts_are_not_noticed() -> Outcome {
 }
 
 /// Each release would be told to all who ever waited, while one client goes on alone.
-pub(crate) async fn who_waits_no_more_hears_no_more() -> Outcome {
+pub(crate) async fn stops_listening_after_last_waiter() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in ["fifo", "resp2", "barging"] {
         let gone = store(way, server.port()).connect().await?;

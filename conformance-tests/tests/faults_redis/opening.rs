@@ -9,7 +9,7 @@ use lockkit::Error;
 use lockkit_core::Outcome as Effect;
 use tokio::time::{Instant, timeout};
 
-pub(crate) async fn opening_rides_out_a_server_that_starts_later() -> Outcome {
+pub(crate) async fn opening_waits_for_a_server_that_starts_later() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let url = server.url();
     server.process().kill();

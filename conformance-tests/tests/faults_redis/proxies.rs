@@ -9,7 +9,7 @@ use lockkit_core::{Error, Outcome as Effect};
 
 use crate::world::{LONG, client_at};
 
-pub(crate) async fn a_list_that_the_proxy_refuses_says_so_and_hits_nobody_else() -> Outcome {
+pub(crate) async fn list_refused_by_the_proxy_fails_alone() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let nutcracker = Nutcracker::start(server.port()).await?;
     let counting = Proxy::start(nutcracker.addr()).await?;

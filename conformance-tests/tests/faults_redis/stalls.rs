@@ -91,7 +91,7 @@ async fn long_stall(stall: Stall) -> Outcome {
 }
 
 /// Attempts, a place in a queue and a release that nobody waits for any more, all carried out late.
-pub(crate) async fn what_was_given_up_during_a_freeze_leaves_no_hold() -> Outcome {
+pub(crate) async fn acquires_cancelled_during_a_freeze_leave_no_hold() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
         let mut clients = Vec::new();

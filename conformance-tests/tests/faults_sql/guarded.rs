@@ -69,7 +69,7 @@ pub(crate) async fn a_hold_that_was_given_back_commits_nothing<D: Database>() ->
 
 /// A holder whose lease has ended, and who has not noticed: a transaction passed it over, and what it
 /// would write now comes after that.
-pub(crate) async fn a_lock_of_a_transaction_fences_whom_it_passes_over<D: Database>() -> Outcome {
+pub(crate) async fn a_lock_of_a_transaction_fences_the_expired_holder<D: Database>() -> Outcome {
     let server = D::start().await?;
     let pool = server.pool(2).await?;
     let mine = client(&server, "lease", LONG).await?;
@@ -97,7 +97,7 @@ pub(crate) async fn a_lock_of_a_transaction_fences_whom_it_passes_over<D: Databa
 }
 
 /// Also when the lease has run out in the middle of the transaction: no clock decides.
-pub(crate) async fn nobody_takes_over_before_the_commit<D: Database>() -> Outcome {
+pub(crate) async fn no_client_takes_over_before_the_commit<D: Database>() -> Outcome {
     let server = D::start().await?;
     let pool = server.pool(3).await?;
     for way in WAYS {

@@ -9,7 +9,7 @@ use lockkit_sql::SqlStore;
 use crate::world::{Database, LONG, Section, WAYS, client, only_rows_left};
 
 /// Eight clients, half of them pinned, on one name and on names that nobody has used.
-pub(crate) async fn contention_is_no_error_of_the_server<D: Database>() -> Outcome {
+pub(crate) async fn contention_causes_no_error_of_the_server<D: Database>() -> Outcome {
     let server = D::start().await?;
     let mut clients = Vec::new();
     for number in 0..8 {
@@ -30,7 +30,7 @@ pub(crate) async fn contention_is_no_error_of_the_server<D: Database>() -> Outco
 }
 
 /// A database where every transaction is serializable unless it says otherwise.
-pub(crate) async fn strict_isolation_is_borne<D: Database>() -> Outcome {
+pub(crate) async fn works_under_strict_isolation<D: Database>() -> Outcome {
     let server = D::start().await?;
     server.run(D::STRICT).await?;
     let mut of = Vec::new();

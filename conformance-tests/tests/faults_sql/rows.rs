@@ -11,7 +11,7 @@ use crate::world::{Database, LONG, SOON, TTL, builder, only_rows_left};
 
 /// Those go that nobody has used for long, however they were given back; a token that grows does not need
 /// them.
-pub(crate) async fn purge_deletes_what_nobody_used_for_long<D: Database>() -> Outcome {
+pub(crate) async fn purge_deletes_locks_unused_for_long<D: Database>() -> Outcome {
     let server = D::start().await?;
     let store = builder(&server, "lease").connect().await?;
     let client = LockClient::new(store.clone())?;

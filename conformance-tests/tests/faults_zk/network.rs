@@ -93,7 +93,7 @@ pub(crate) async fn a_release_whose_reply_is_lost_is_a_release() -> Outcome {
 }
 
 /// The time on the way counts: the session's lease began before.
-pub(crate) async fn the_age_of_the_session_counts() -> Outcome {
+pub(crate) async fn the_window_counts_from_the_last_ping() -> Outcome {
     aged(|builder| builder).await
 }
 
@@ -170,7 +170,7 @@ pub(crate) async fn waiters_keep_their_places_over_lost_connections() -> Outcome
 }
 
 /// The same two hundred as on a good line, while every few creates lose their replies and connections.
-pub(crate) async fn two_hundred_dropped_acquires_on_a_bad_line() -> Outcome {
+pub(crate) async fn two_hundred_dropped_acquires_on_a_bad_link() -> Outcome {
     let plot = Plot::new().await?;
     let proxy = std::sync::Arc::new(proxied(&plot).await?);
     let builder = || plot.builder_at(proxy.addr().port()).session(LONG);

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{LONG, Plot, SOON, TTL, client, loss_of};
 
-pub(crate) async fn an_ended_session_is_told_to_holder_and_waiter() -> Outcome {
+pub(crate) async fn an_ended_session_is_reported_to_holder_and_waiter() -> Outcome {
     let plot = Plot::new().await?;
     let (a, b) = (client(plot.builder()).await?, client(plot.builder()).await?);
     let guard = a.lock("jobs")?.acquire().await?;

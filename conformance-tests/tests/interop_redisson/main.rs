@@ -27,7 +27,7 @@ fn tests() -> TestSuite {
     .test(exclusion::redissons_hold_excludes_us)
     .test(exclusion::redissons_watchdog_keeps_us_out)
     .test(exclusion::our_renewals_keep_redisson_out)
-    .test(exclusion::a_reentrant_hold_of_redisson_stands_until_its_last_unlock)
+    .test(exclusion::a_reentrant_hold_of_redisson_lasts_until_its_last_unlock)
     .test(exclusion::sections_of_both_never_overlap)
     .test(waking::redissons_unlock_wakes_our_waiter)
     .test(waking::our_release_wakes_redissons_waiter)
@@ -38,5 +38,5 @@ fn tests() -> TestSuite {
     .test(operators::redissons_hold_is_listed_and_inspected)
     .test(operators::our_break_ends_redissons_hold_and_wakes_its_waiter)
     .test(operators::redissons_force_unlock_is_a_loss_to_our_holder)
-    .test(kinds::a_read_write_lock_counts_as_held_and_stays_as_it_is)
+    .test(kinds::a_read_write_lock_counts_as_held_and_is_not_changed)
 }

@@ -46,7 +46,7 @@ pub(crate) async fn its_nodes_are_respected() -> Outcome {
     world.queued(0).await
 }
 
-pub(crate) async fn it_respects_ours_if_it_is_told_to() -> Outcome {
+pub(crate) async fn it_respects_our_nodes_if_configured() -> Outcome {
     let world = World::new().await?;
     let lock = world.lock(Dialect::Curator).await?;
     let mut python = Kazoo::start(world.port, THEIRS).await?;

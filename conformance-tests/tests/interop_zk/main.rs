@@ -26,7 +26,7 @@ fn tests() -> TestSuite {
         .test(curator::a_writer_that_becomes_a_reader_is_waited_for);
     let kazoo = TestSuite::new("kazoo", missing(Kazoo::missing()))
         .test(kazoo::its_nodes_are_respected)
-        .test(kazoo::it_respects_ours_if_it_is_told_to)
+        .test(kazoo::it_respects_our_nodes_if_configured)
         .test(kazoo::it_respects_our_nodes_with_its_names)
         .test(kazoo::both_stand_in_one_queue);
     // Nobody has to have Go.

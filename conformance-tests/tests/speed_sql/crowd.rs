@@ -128,7 +128,7 @@ pub(crate) async fn a_waiter_is_served_at_once() -> Outcome {
     ensure(took <= limit, format!("served after {took:?}"))
 }
 
-pub(crate) async fn a_waiter_whose_wake_up_is_lost_is_served_by_its_next_look() -> Outcome {
+pub(crate) async fn a_waiter_whose_wake_up_is_lost_is_served_by_its_next_poll() -> Outcome {
     const LONGEST: Duration = Duration::from_millis(400);
     let server = Postgres::start(For::Speed).await?;
     // Stands before that of the server.

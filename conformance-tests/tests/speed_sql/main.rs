@@ -32,7 +32,7 @@ fn tests() -> TestSuite {
         .test(crowd::eight_through_the_proxy_hand_over_in_two_trips)
         .test(crowd::eight_on_loopback_beat_a_polled_row)
         .test(crowd::a_waiter_is_served_at_once)
-        .test(crowd::a_waiter_whose_wake_up_is_lost_is_served_by_its_next_look)
+        .test(crowd::a_waiter_whose_wake_up_is_lost_is_served_by_its_next_poll)
         .test(holds::five_thousand_leases_are_renewed_in_ten_statements::<Postgres>);
     let mariadb = TestSuite::new("speed-of-mariadb", MysqlPrograms::mariadb().missing())
         .test(solo::a_cycle_is_two_round_trips::<Maria>)
