@@ -1,4 +1,4 @@
-//! What operators ask: inspect, break, list.
+//! The requests of operators: inspect, break, list.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,23 +8,22 @@ use lockkit_core::backend::LockState;
 use lockkit_core::{BackendError, LockName, Outcome};
 
 use crate::backend::EtcdStore;
-use crate::desk::token;
 use crate::error::{Failed, fault};
 use crate::keys::is_contender;
-use crate::steps::delete_if;
+use crate::queue::{delete_if, token};
 
-/// So many keys are read in one request.
+/// The number of keys that one request reads.
 const PAGE: i64 = 1000;
-/// A read that was not answered is repeated, so often: it has no effect.
+/// How often a read without an answer is repeated. It has no effect.
 const READS: usize = 1;
-/// A break that meets another holder than it saw looks again, so often.
+/// How often a break reads the queue, because it found another holder than it had read.
 const LOOKS: usize = 5;
 
 impl EtcdStore {
-    /// Asks whether a server answers this user: each of them, if the first do not, and one once more.
+    /// Asks whether a server accepts this user: each of them if need be, and one of them twice.
     pub(crate) async fn greet(&self) -> Result<(), BackendError> {
         let root = self.layout().beginning("");
-        // Without a prefix there are no keys that the user must be allowed to read.
+        // Without a prefix there is no key that the user must be allowed to read.
         let keys = (!root.is_empty()).then(|| {
             let count = GetOptions::new().with_prefix().with_count_only();
             TxnOp::get(root, Some(count))
@@ -40,7 +39,7 @@ impl EtcdStore {
         }
     }
 
-    /// Looks at one lock.
+    /// Reads the state of one lock.
     pub(crate) async fn look(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let keys = self.contenders("inspect", name).await?;
         let Some(first) = keys.kvs().first() else {
@@ -60,7 +59,7 @@ impl EtcdStore {
             };
             let part = first.key_str().ok().and_then(|key| key.rsplit('/').next());
             if !part.is_some_and(is_contender) {
-                let why = format!("a key below lock `{name}` is no lock's: it is left alone");
+                let why = format!("a key below lock `{name}` belongs to no lock: it is left alone");
                 return Err(fault("break_lock", Outcome::Rejected, why));
             }
             let remaining = self.remaining("break_lock", first.lease()).await?;
@@ -135,7 +134,7 @@ impl EtcdStore {
         Ok(found)
     }
 
-    /// The keys of a lock, the holder's first. Only that one is told, beside how many there are.
+    /// Reads the first key of a lock, which is the holder's, and the number of its keys.
     async fn contenders(
         &self,
         operation: &'static str,
@@ -172,7 +171,7 @@ impl EtcdStore {
         }
     }
 
-    /// How long a lease still lasts; `None` if it has ended or the key has none.
+    /// The rest of a lease; `None` if it has ended or the key has none.
     async fn remaining(
         &self,
         operation: &'static str,
@@ -195,7 +194,7 @@ impl EtcdStore {
     }
 
     fn describe(&self, name: LockName, first: &KeyValue, count: i64) -> LockState {
-        // Go's mutex writes no value: its key tells its lease.
+        // Go's mutex writes no value, but its key names its lease.
         let holder = match first.value_str() {
             Ok(holder) if !holder.is_empty() => holder.to_owned(),
             _ => String::from_utf8_lossy(first.key())

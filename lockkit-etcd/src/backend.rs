@@ -1,4 +1,4 @@
-//! The store: one transaction of the server for each call of the contract.
+//! The store in etcd: one transaction of the server for each call of the contract.
 
 use std::any::Any;
 use std::fmt;
@@ -12,16 +12,17 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::config::{EtcdStoreBuilder, ROOT};
-use crate::desk::{Desk, Found, Refused, Standing, token};
 use crate::error::{BACKEND, Failed, fault, unreadable};
 use crate::keys::{Layout, Names};
 use crate::link::Link;
 use crate::mutant::{Broken, EtcdMutant};
+use crate::queue::{self, Contender, Tried};
 use crate::sessions::Sessions;
-use crate::steps::{self, Tried};
+use crate::waiters::{Refused, Waiters};
+use crate::watch::EtcdWatch;
 use crate::watcher::Watcher;
 
-/// A session may end while an attempt is under way; so often another is taken.
+/// A session may end during an attempt. An attempt takes at most this many.
 const SESSIONS: usize = 3;
 
 /// Keeps locks in an etcd cluster.
@@ -48,24 +49,37 @@ pub struct EtcdStore {
 
 struct Inner {
     link: Arc<Link>,
-    desk: Arc<Desk>,
+    waiters: Arc<Waiters>,
     sessions: Sessions,
     layout: Layout,
     rules: Capabilities,
     token_base: u64,
     broken: Broken,
-    /// The task that hears events ends when this is dropped.
+    /// The task that reads events ends when this is dropped.
     _open: oneshot::Sender<()>,
 }
 
-/// What an [`EtcdStore`] keeps on this side at a moment.
+/// What an [`EtcdStore`] keeps in memory at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Tickets that hold, wait, or whose fate is not known yet.
+    /// Tickets that hold, wait, or may still do so.
     pub tickets: usize,
-    /// Locks whose keys are watched; for five seconds after the last ticket that needed it.
+    /// Keys that are watched. A watch ends within a second or two after the last ticket that needs it.
     pub watches: usize,
+}
+
+impl EtcdStoreBuilder {
+    /// Connects to the first server that answers.
+    ///
+    /// # Errors
+    /// - [`BackendError`] if no server can be reached or this user is refused.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is left behind.
+    pub async fn connect(self) -> Result<EtcdStore, BackendError> {
+        EtcdStore::connect(self).await
+    }
 }
 
 impl EtcdStore {
@@ -91,12 +105,12 @@ impl EtcdStore {
         let layout = Layout::new(root, names);
         let clock = Arc::clone(&config.clock);
         let link = Arc::new(Link::new(config));
-        let desk = Arc::new(Desk::new(broken, token_base));
-        let sessions = Sessions::new(&link, &desk, clock, runtime.clone(), broken);
+        let waiters = Arc::new(Waiters::new(broken, token_base));
+        let sessions = Sessions::new(&link, &waiters, clock, runtime.clone(), broken);
         let (open, closing) = oneshot::channel();
         let watcher = Watcher {
             link: Arc::clone(&link),
-            desk: Arc::clone(&desk),
+            waiters: Arc::clone(&waiters),
             runtime: runtime.clone(),
         };
         // Detached: it ends with the store.
@@ -109,7 +123,7 @@ impl EtcdStore {
         let store = Self {
             inner: Arc::new(Inner {
                 link,
-                desk,
+                waiters,
                 sessions,
                 layout,
                 rules,
@@ -122,19 +136,18 @@ impl EtcdStore {
         Ok(store)
     }
 
-    /// Counts what is kept now.
+    /// Counts what the store keeps now.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let (tickets, watches) = self.inner.desk.counts();
+        let (tickets, watches) = self.inner.waiters.counts();
         Counts { tickets, watches }
     }
 
-    /// The leases that the store object holds at the server, for operators and tests: ending one ends
-    /// all that stands on it.
+    /// The leases of the store at the server, for operators and tests. The end of one ends all its holds.
     #[must_use]
     pub fn leases(&self) -> Vec<i64> {
         let sessions = self.inner.sessions.all();
-        sessions.iter().map(|session| session.lease()).collect()
+        sessions.iter().map(|session| session.id()).collect()
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -145,8 +158,8 @@ impl EtcdStore {
         &self.inner.layout
     }
 
-    pub(crate) fn desk(&self) -> &Desk {
-        &self.inner.desk
+    pub(crate) fn waiters(&self) -> &Waiters {
+        &self.inner.waiters
     }
 
     pub(crate) fn token_base(&self) -> u64 {
@@ -170,22 +183,17 @@ impl EtcdStore {
         .await
     }
 
-    /// A key for the ticket under a session that lives: the one that it has, or a new one.
-    async fn stand(&self, ticket: &Ticket) -> Result<Standing, BackendError> {
-        let Inner {
-            desk,
-            sessions,
-            layout,
-            ..
-        } = &*self.inner;
-        if let Some(at) = desk.standing(ticket.holder) {
+    /// Returns the ticket's key under a session that is alive: the one that it has, or a new one.
+    async fn contender(&self, ticket: &Ticket) -> Result<Contender, BackendError> {
+        let (waiters, sessions) = (&self.inner.waiters, &self.inner.sessions);
+        if let Some(at) = waiters.alive(ticket.holder) {
             at.session.touch(at.created.is_none());
             return Ok(at);
         }
-        let directory = layout.directory(&ticket.name);
+        let directory = self.inner.layout.directory(&ticket.name);
         for _ in 0..SESSIONS {
             let session = sessions.take(ticket.ttl).await?;
-            match desk.enter(ticket, &session, &directory) {
+            match waiters.enter(ticket, &session, &directory) {
                 Ok(at) => {
                     at.session.touch(true);
                     return Ok(at);
@@ -197,67 +205,67 @@ impl EtcdStore {
                 }
             }
         }
-        let why = "sessions end as soon as they begin";
-        Err(fault("attempt", Outcome::Unavailable, why))
+        Err(sessions_end())
     }
 
-    async fn try_at(&self, ticket: &Ticket, at: &Standing) -> Result<Tried, Failed> {
-        let desk = &self.inner.desk;
+    /// Tries under the sessions that it takes, until one lasts.
+    async fn try_sessions(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let waiters = &self.inner.waiters;
+        for _ in 0..SESSIONS {
+            let at = self.contender(ticket).await?;
+            match self.try_under(ticket, &at).await {
+                // Its key was deleted, and no event has reported that yet: it needs another.
+                Ok(tried) if at.created.is_some() && tried.created != at.created => {
+                    waiters.lose(ticket.holder, &at.key, LossReason::Superseded);
+                }
+                Ok(tried) => return self.read_attempt(&at, &tried),
+                Err(Failed::LeaseGone) => {
+                    at.session.end();
+                    waiters.session_ended(at.session.id());
+                }
+                Err(Failed::Other(error)) => return Err(error),
+            }
+        }
+        Err(sessions_end())
+    }
+
+    async fn try_under(&self, ticket: &Ticket, at: &Contender) -> Result<Tried, Failed> {
+        let waiters = &self.inner.waiters;
         let enqueue = ticket.enqueue || self.inner.broken.is(EtcdMutant::TryLeavesQueueEntry);
         let txn = if at.created.is_some() {
-            steps::look(at, desk.nearest(ticket.holder))
-        } else if !enqueue {
-            steps::try_once(at, ticket)
+            queue::check(at, waiters.nearest(ticket.holder))
+        } else if enqueue {
+            queue::enqueue(at, ticket)
         } else {
-            steps::queue(at, ticket, desk.listed(&at.directory))
+            queue::try_once(at, ticket)
         };
-        // Before it is written: what a late request puts there must not look like a stranger's.
-        desk.writing(ticket.holder);
-        let answer = self.txn("attempt", &txn).await;
-        let tried = answer.and_then(|answer| {
-            let wrong = || Failed::Other(unreadable("attempt"));
-            steps::tried(at, &answer).ok_or_else(wrong)
-        });
-        let found = match &tried {
-            Ok(tried) => match tried.created {
-                Some(created) if at.created.is_none_or(|at| at == created) => Found::Key {
-                    created,
-                    first: tried.first,
-                    listed: tried.listed.as_ref(),
-                },
-                _ => Found::Nothing,
-            },
-            // It may still be carried out.
-            Err(Failed::Other(error)) if error.outcome() == Outcome::Indeterminate => {
-                return tried;
-            }
-            Err(_) => {
-                desk.failed(ticket.holder);
-                return tried;
-            }
-        };
-        desk.answered(ticket.holder, found);
-        tried
+        // Before it is written, so that a key of a late request is not taken for one without a ticket.
+        waiters.request(ticket.holder);
+        let answer = self.txn("attempt", &txn).await?;
+        let unreadable = || Failed::Other(unreadable("attempt"));
+        let mut tried = queue::tried(at, &answer).ok_or_else(unreadable)?;
+        waiters.tried(at, ticket.holder, &mut tried);
+        Ok(tried)
     }
 
-    /// Deletes the key of a ticket. Answers whether it was a hold until then.
-    async fn leave(&self, at: &Standing) -> Result<bool, Failed> {
+    /// Deletes the key of a ticket. Returns whether it was a hold.
+    async fn delete(&self, at: &Contender) -> Result<bool, Failed> {
         let Some(created) = at.created.filter(|_| at.held) else {
-            let answer = self.txn("release", &steps::leave(at)).await?;
-            return Ok(steps::held(at, &answer));
+            let answer = self.txn("release", &queue::leave(at)).await?;
+            return Ok(queue::was_first(at, &answer));
         };
         let link = &self.inner.link;
         let deleted = link.ask("release", link.request_timeout(), |client| {
             let key = at.key.as_bytes().to_vec();
-            async move { client.kv_client().delete(key, Some(steps::end())).await }
+            async move { client.kv_client().delete(key, Some(queue::release())).await }
         });
-        Ok(steps::ended(&deleted.await?, created))
+        Ok(queue::was_held(&deleted.await?, created))
     }
 
-    fn read_attempt(&self, at: &Standing, tried: &Tried) -> Result<Attempt, BackendError> {
+    fn read_attempt(&self, at: &Contender, tried: &Tried) -> Result<Attempt, BackendError> {
         match tried.created {
             Some(created) if tried.first => {
-                let token = token(created, self.inner.token_base);
+                let token = queue::token(created, self.inner.token_base);
                 let token = token.ok_or_else(|| unreadable("attempt"))?;
                 Ok(Attempt::Granted(at.session.grant(token)))
             }
@@ -266,10 +274,15 @@ impl EtcdStore {
     }
 }
 
+fn sessions_end() -> BackendError {
+    let why = "sessions end as soon as they begin";
+    fault("attempt", Outcome::Unavailable, why)
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Tickets know their sessions, whose tasks know the desk: one of the three must let go.
-        self.desk.close();
+        // Tickets keep their sessions, whose tasks keep the tickets.
+        self.waiters.close();
     }
 }
 
@@ -292,28 +305,15 @@ impl DistributedLock for EtcdStore {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        for _ in 0..SESSIONS {
-            let at = self.stand(ticket).await?;
-            match self.try_at(ticket, &at).await {
-                // Its key was deleted, and it needs another: no event has told it yet.
-                Ok(tried) if at.created.is_some() && tried.created != at.created => {
-                    let desk = &self.inner.desk;
-                    desk.lose(ticket.holder, &at.key, LossReason::Superseded);
-                }
-                Ok(tried) => return self.read_attempt(&at, &tried),
-                Err(Failed::LeaseGone) => {
-                    at.session.end();
-                    self.inner.desk.session_ended(at.session.lease());
-                }
-                Err(Failed::Other(error)) => return Err(error),
-            }
-        }
-        let why = "sessions end as soon as they begin";
-        Err(fault("attempt", Outcome::Unavailable, why))
+        let waiters = &self.inner.waiters;
+        let number = waiters.attempted(ticket);
+        let result = Box::pin(self.try_sessions(ticket)).await;
+        waiters.answered(ticket, number, &result);
+        result
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
-        match self.inner.desk.watch(ticket) {
+        match EtcdWatch::open(&self.inner.waiters, ticket) {
             Some(watch) => Ok(Box::new(watch)),
             None => {
                 let why = "the ticket was not attempted, or was released";
@@ -330,22 +330,21 @@ impl DistributedLock for EtcdStore {
         if self.inner.broken.is(EtcdMutant::ReleaseWithoutOwnerCheck) {
             drop(self.break_lock(&ticket.name).await);
         }
-        let desk = &self.inner.desk;
-        let Some(at) = desk.known(ticket.holder) else {
-            desk.refuse(ticket.holder);
-            return Ok(Release::NotHeld);
-        };
+        let waiters = &self.inner.waiters;
         let mut released = Release::NotHeld;
-        // A lease that has ended has taken its keys with it.
-        if at.session.lives() {
-            // Before it is written: what is given up here may delete the key later.
-            desk.writing(ticket.holder);
-            let held = self.leave(&at).await;
+        // A lease that has ended has deleted its keys.
+        if let Some(at) = waiters
+            .known(ticket.holder)
+            .filter(|at| at.session.is_alive())
+        {
+            // Before it is written: a request that is abandoned here may delete the key later.
+            waiters.request(ticket.holder);
+            let held = self.delete(&at).await;
             if held.map_err(|failed| failed.into_error("release"))? {
                 released = Release::Released;
             }
         }
-        desk.released(ticket.holder);
+        waiters.released(ticket.holder);
         Ok(released)
     }
 

@@ -1,4 +1,4 @@
-//! Where the servers are, and how the store behaves.
+//! The options of a store: its servers, and how it behaves.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,18 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
-use lockkit_core::{BackendError, Capabilities, EndsBy, Queueing, TtlOf, Waiting};
+use lockkit_core::{Capabilities, EndsBy, Queueing, TtlOf, Waiting};
 
-use crate::backend::EtcdStore;
 use crate::keys::Names;
 
 pub(crate) const PORT: u16 = 2379;
 pub(crate) const ROOT: &str = "lockkit";
-/// A waiter is pushed what concerns it, and its session keeps its place: its looks only bound what a
-/// lost event costs.
+/// A watch tells a waiter of its turn, and its session keeps its place. So its attempts only limit the cost
+/// of a lost event.
 const RECHECK: Duration = Duration::from_secs(15);
 
-/// The options of an [`EtcdStore`].
+/// The options of an [`EtcdStore`](crate::EtcdStore).
 ///
 /// # Examples
 /// ```no_run
@@ -89,14 +88,14 @@ impl EtcdStoreBuilder {
         self
     }
 
-    /// What stands before every lock's keys, without a slash at its end; `lockkit` if it is not set,
-    /// and nothing with [`Names::Raw`].
+    /// The prefix of all keys, without a slash at its end. The default is `lockkit`, and nothing with
+    /// [`Names::Raw`].
     pub fn root(mut self, root: impl Into<String>) -> Self {
         self.root = Some(root.into());
         self
     }
 
-    /// TLS; `ca` is a file of certificates to trust instead of the system's.
+    /// Uses TLS. `ca` is a file of certificates to trust instead of the system's.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, ca: Option<PathBuf>) -> Self {
         self.tls = true;
@@ -104,15 +103,15 @@ impl EtcdStoreBuilder {
         self
     }
 
-    /// With TLS, the files of a certificate (with its chain) and its key, for a server that wants to know
-    /// its clients by them (`--client-cert-auth`).
+    /// With TLS, the files of the client's certificate (with its chain) and its key, for a server with
+    /// `--client-cert-auth`.
     #[cfg(feature = "tls")]
     pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some((certificate.into(), key.into()));
         self
     }
 
-    /// The user and password. The token that the server gives for them is made anew when it ends.
+    /// The user and password. The client gets a new token from the server when the old one expires.
     pub fn user(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some((user.into(), password.into()));
         self
@@ -124,31 +123,31 @@ impl EtcdStoreBuilder {
         self
     }
 
-    /// Is added to every token, so that tokens grow on when locks move here from another store.
+    /// A number to add to every token, so that tokens keep growing when locks move here from another store.
     pub const fn token_base(mut self, base: u64) -> Self {
         self.token_base = base;
         self
     }
 
-    /// The longest time between two looks of a waiter.
+    /// The longest time between two attempts of a waiter.
     pub const fn recheck(mut self, recheck: Duration) -> Self {
         self.recheck = recheck;
         self
     }
 
-    /// The longest that connecting to one server may take.
+    /// The longest time to connect to one server.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// After this time without an answer another server is asked.
+    /// The time without an answer after which another server is asked.
     pub const fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// The clock of the session's lease: the same as the client's.
+    /// The clock for the session's lease: the same as the client's.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -161,8 +160,7 @@ impl EtcdStoreBuilder {
         self
     }
 
-    /// Calls `obstacle` before each request is written and after it was answered, to test how the store
-    /// bears failures.
+    /// Calls `obstacle` before each request is written and after its answer, so that tests can let it fail.
     #[cfg(feature = "mutants")]
     pub fn obstacle(
         mut self,
@@ -172,22 +170,11 @@ impl EtcdStoreBuilder {
         self
     }
 
-    /// Connects to the first server that answers.
-    ///
-    /// # Errors
-    /// - [`BackendError`] if no server can be reached or this user is refused.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: nothing stays behind.
-    pub async fn connect(self) -> Result<EtcdStore, BackendError> {
-        EtcdStore::connect(self).await
-    }
-
-    /// What the store will be able to do.
+    /// The capabilities of the store.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
         Capabilities::new()
-            // What the server does with its default election timeout; shorter ones it would lengthen.
+            // With its default election timeout, the server lengthens shorter leases.
             .with_ttl_range(Duration::from_secs(2), Duration::from_secs(86_400))
             .with_ttl_step(Duration::from_secs(1))
             .with_ttl_of(TtlOf::PerSession)
@@ -199,7 +186,7 @@ impl EtcdStoreBuilder {
     }
 }
 
-/// Shows neither user nor password. INV-14.
+/// Shows no user and no password. INV-14.
 impl fmt::Debug for EtcdStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdStoreBuilder")

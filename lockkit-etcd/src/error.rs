@@ -1,4 +1,4 @@
-//! What an error of the server or of the connection says about the effect of a request.
+//! Errors of the server and of connections, and what they say about the effect of a request.
 
 use std::error::Error as StdError;
 
@@ -8,7 +8,7 @@ use tonic::{Code, ConnectError, Status};
 
 pub(crate) const BACKEND: &str = "etcd";
 
-/// What the server says when it has not carried out a request, in a state that passes.
+/// Texts of the server for requests that it did not execute, in a state that passes.
 const PASSING: [&str; 7] = [
     "no leader",
     "not capable",
@@ -22,29 +22,29 @@ const PASSING: [&str; 7] = [
 /// A request that failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failed {
-    /// The lease that it named has ended: nothing was done.
+    /// The lease of the request has ended. Nothing was done.
     LeaseGone,
     /// Anything else.
     Other(BackendError),
 }
 
-/// What is known of an error.
+/// The meaning of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) outcome: Outcome,
-    /// It never left this machine: another server may be asked at once.
+    /// The request never left this machine: another server may be asked at once.
     pub(crate) unsent: bool,
-    /// Another server, or a new connection, may do better.
+    /// Another server, or a new connection, may succeed.
     pub(crate) change: bool,
     pub(crate) lease_gone: bool,
-    /// The token of the user is to be made anew.
+    /// The user needs a new token.
     pub(crate) stale_token: bool,
 }
 
-/// Those that only read: whatever became of them, they had no effect.
+/// Operations that only read, and so have no effect in any case.
 const READING: [&str; 4] = ["connect", "inspect", "list", "watch"];
 
-/// An error in our words or the server's, without anything that could be a secret. INV-14.
+/// An error in our words or the server's, without secrets. INV-14.
 pub(crate) fn fault(
     operation: &'static str,
     outcome: Outcome,
@@ -73,7 +73,7 @@ pub(crate) fn of(operation: &'static str, error: &Error, place: &str) -> Backend
 }
 
 impl Failed {
-    /// The error for a caller who named no lease.
+    /// The error for a request without a lease.
     pub(crate) fn into_error(self, operation: &'static str) -> BackendError {
         match self {
             Self::LeaseGone => fault(operation, Outcome::Unavailable, "the session has ended"),
@@ -101,7 +101,7 @@ pub(crate) fn judge(error: &Error) -> Verdict {
         | Error::InvalidUri(_)
         | Error::InvalidMetadataValue(_)
         | Error::Utf8Error(_) => verdict(Outcome::Rejected),
-        // A transport that cannot be built: certificates that cannot be read, for example.
+        // The transport cannot be built, for example because a certificate cannot be read.
         Error::TransportError(_) => Verdict {
             unsent: true,
             ..verdict(Outcome::Rejected)
@@ -138,7 +138,7 @@ fn of_status(status: &Status, unknown: Verdict) -> Verdict {
             ..unknown
         };
     }
-    // A server that is full says so of what it has carried out, too; an answer may be too long to be read.
+    // A full server says this of requests that it did execute, too. Or the answer is too long to be read.
     if status.message().contains("database space exceeded") || status.code() == Code::OutOfRange {
         return unknown;
     }
@@ -154,7 +154,7 @@ fn of_status(status: &Status, unknown: Verdict) -> Verdict {
             stale_token: status.code() == Code::Unauthenticated,
             ..unknown
         },
-        // Lost on the way, there or back; or a server that does not know what becomes of it.
+        // The request or its answer was lost, or the server does not know the result.
         _ => Verdict {
             change: true,
             ..unknown
@@ -162,7 +162,7 @@ fn of_status(status: &Status, unknown: Verdict) -> Verdict {
     }
 }
 
-/// Whether the connection could not even be made.
+/// Whether no connection could be made.
 fn is_unsent(status: &Status) -> bool {
     let mut source = StdError::source(status);
     while let Some(error) = source {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_pass_may_be_tried_again() {
+    fn temporary_refusal_is_unavailable() {
         for (code, text) in [
             (Code::Unavailable, "etcdserver: no leader"),
             (Code::ResourceExhausted, "etcdserver: too many requests"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_stay_are_rejected() {
+    fn permanent_refusal_is_rejected() {
         for (code, text) in [
             (Code::PermissionDenied, "etcdserver: permission denied"),
             (
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leader_may_have_carried_out_is_not_known() {
+    fn lost_answer_is_indeterminate() {
         for (code, text) in [
             (Code::Unavailable, "etcdserver: leader changed"),
             (Code::Unavailable, "etcdserver: request timed out"),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_lease_is_told_apart() {
+    fn ended_lease_is_recognized() {
         let verdict = server(Code::NotFound, "etcdserver: requested lease not found");
         assert!(verdict.lease_gone);
         let gone = Error::LeaseKeepAliveError("lease not found".to_owned());

@@ -1,4 +1,4 @@
-//! Work in etcd that is carried out only while a hold stands, in one transaction.
+//! Guarded work: the server does it only while a hold lasts, in one transaction.
 
 use etcd_client::{Txn, TxnOpResponse, TxnResponse};
 use lockkit_core::backend::Ticket;
@@ -7,24 +7,24 @@ use lockkit_core::{BackendError, FencingToken, Guard, LockClient};
 use crate::backend::EtcdStore;
 use crate::error::unreadable;
 use crate::mutant::EtcdMutant;
-use crate::steps::guarded;
+use crate::queue::guarded;
 
-/// Says why guarded work was not done.
+/// The reason why guarded work was not done.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FencedError {
     /// The hold has ended: nothing was done. Stop writing.
     #[error("the hold has ended: nothing was done")]
     Fenced,
-    /// The server failed, or refused what was asked. Look at the source.
+    /// The server failed, or refused the request. See the source.
     #[error("the guarded request failed")]
     Backend(#[from] BackendError),
 }
 
-/// Work that the server carries out only while one hold stands.
+/// Work that the server does only while one hold lasts.
 ///
-/// The look at the hold and the work are one transaction, so that a stale holder's work is refused
-/// whatever the clocks say: the key of the lock must be the one that was created with the hold.
+/// One transaction checks the hold and does the work, so that the work of a stale holder is refused
+/// whatever the clocks say. The key of the lock must be the one that was created with the hold.
 ///
 /// # Examples
 /// ```no_run
@@ -49,15 +49,15 @@ pub struct Fenced<'a> {
 }
 
 impl<'a> Fenced<'a> {
-    /// Work under the hold of `guard`, which `client` gave; `None` if its store is not etcd.
+    /// Work under the hold of `guard`, which comes from `client`; `None` if its store is not etcd.
     pub fn by(client: &'a LockClient, guard: &Guard) -> Option<Self> {
         let store = client.store()?;
-        // As the store sees it: a prefix of the client is part of its name.
+        // The store's name of the lock includes the client's prefix.
         let ticket = client.backend().resolve(guard.ticket());
         Some(Self::new(store, ticket, guard.token()))
     }
 
-    /// Work under the hold of a ticket, for which `store` gave `token`.
+    /// Work under the hold of a ticket, to which `store` gave `token`.
     pub const fn new(store: &'a EtcdStore, ticket: Ticket, token: FencingToken) -> Self {
         Self {
             store,
@@ -66,21 +66,21 @@ impl<'a> Fenced<'a> {
         }
     }
 
-    /// Carries out a transaction while the hold stands, and answers its result. It may have conditions
-    /// of its own.
+    /// Executes a transaction if the hold lasts, and returns its result. The transaction may have conditions of
+    /// its own.
     ///
     /// # Errors
     /// - [`FencedError::Fenced`] if the hold has ended; nothing was done.
     /// - [`FencedError::Backend`] if the server failed or refused the transaction.
     ///
     /// # Cancel safety
-    /// Dropped, it may still be carried out, if the hold stands then.
+    /// A dropped call may still be executed, if the hold lasts until then.
     ///
     /// # Cost
     /// One round trip.
     pub async fn commit(&self, work: Txn) -> Result<TxnResponse, FencedError> {
-        // A ticket that was released holds nothing any more.
-        let at = self.store.desk().known(self.ticket.holder);
+        // A released ticket holds nothing.
+        let at = self.store.waiters().known(self.ticket.holder);
         let at = at.ok_or(FencedError::Fenced)?;
         let created = self.token.get().checked_sub(self.store.token_base());
         let created = created.and_then(|created| i64::try_from(created).ok());

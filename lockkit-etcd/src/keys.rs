@@ -1,8 +1,7 @@
 //! The names of keys.
 //!
-//! A lock is a directory of keys, one for each holder and waiter: `<root>/<name>/<lease>-<n>`. The
-//! name's own slashes are hidden, because everything below `a/` counts for the lock `a`, and a lock
-//! `a/b` would else be part of it.
+//! A lock is a directory of keys, one for each holder and waiter: `<root>/<name>/<lease>-<n>`. Slashes in
+//! the name are encoded: otherwise the keys of the lock `a/b` would also belong to the lock `a`.
 
 use lockkit_core::LockName;
 
@@ -12,15 +11,15 @@ use lockkit_core::LockName;
 pub enum Names {
     /// `/` is written `%2F` and `%` is written `%25`: no name is part of another.
     Encoded,
-    /// As they are, as `etcdctl lock` and Go's `concurrency.Mutex` write them. Whoever holds or waits
-    /// for `a/b` then blocks `a` too, as with those programs.
+    /// As they are, as `etcdctl lock` and Go's `concurrency.Mutex` write them. A holder or waiter of
+    /// `a/b` then blocks `a` too, as with those programs.
     Raw,
 }
 
 /// How names become keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// What stands before every name, with its slash; may be empty.
+    /// The prefix of every name, with its slash; may be empty.
     root: String,
     names: Names,
 }
@@ -35,17 +34,17 @@ impl Layout {
         Self { root, names }
     }
 
-    /// What the keys of a lock begin with.
+    /// The prefix of all keys of a lock.
     pub(crate) fn directory(&self, name: &LockName) -> String {
         format!("{}{}/", self.root, self.encode(name.as_str()))
     }
 
-    /// What the keys of all locks begin with whose names begin with `prefix`.
+    /// The prefix of the keys of all locks whose names begin with `prefix`.
     pub(crate) fn beginning(&self, prefix: &str) -> String {
         format!("{}{}", self.root, self.encode(prefix))
     }
 
-    /// The name of the lock that a key belongs to; `None` if it belongs to none.
+    /// The name of the lock of a key; `None` if it belongs to no lock.
     pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
         let rest = key.strip_prefix(&self.root)?;
         let (name, contender) = rest.rsplit_once('/')?;
@@ -67,7 +66,7 @@ impl Layout {
     }
 }
 
-/// The key of a holder or waiter. Under its lease the `number` is its own.
+/// The key of a holder or waiter. Its `number` is unique under its lease.
 pub(crate) fn contender(directory: &str, lease: i64, number: u64) -> String {
     format!("{directory}{lease:x}-{number}")
 }
@@ -77,7 +76,7 @@ pub(crate) fn lease(key: &str) -> &str {
     key.rsplit_once('-').map_or(key, |(lease, _)| lease)
 }
 
-/// The number of a key of ours.
+/// The number of a key of this library.
 pub(crate) fn number(key: &[u8]) -> Option<u64> {
     let (_, number) = std::str::from_utf8(key).ok()?.rsplit_once('-')?;
     number.parse().ok()
@@ -91,7 +90,7 @@ pub(crate) fn is_contender(part: &str) -> bool {
     lease_fits && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Undoes the encoding; `None` for what it never writes.
+/// Decodes a name; `None` if the encoding never writes this.
 fn decode(text: &str) -> Option<String> {
     let mut pieces = text.split('%');
     let mut name = pieces.next()?.to_owned();
@@ -120,9 +119,9 @@ mod tests {
         LockName::new(text).unwrap()
     }
 
-    /// Frozen: other versions and other programs read these.
+    /// Other versions and other programs read these: they must not change.
     #[test]
-    fn golden() {
+    fn keys_are_as_documented() {
         let encoded = Layout::new("lockkit", Names::Encoded);
         for (text, directory) in [
             ("orders/42", "lockkit/orders%2F42/"),
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn no_directory_lies_in_another() {
+    fn directories_do_not_overlap() {
         let layout = Layout::new("lockkit", Names::Encoded);
         let names = [
             "a", "a/", "a/b", "a//b", "/a", "a%", "a%2F", "a%2Fb", "%", "/",
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_again() {
+    fn name_is_read_from_key() {
         for layout in [
             Layout::new("lockkit", Names::Encoded),
             Layout::new("", Names::Raw),
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_others_are_no_locks() {
+    fn foreign_key_is_no_lock() {
         let layout = Layout::new("lockkit", Names::Encoded);
         for key in [
             "other/a/77-1",

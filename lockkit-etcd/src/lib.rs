@@ -5,19 +5,23 @@
 mod admin;
 mod backend;
 mod config;
-mod contenders;
-mod desk;
 mod error;
 mod fenced;
+mod keep_alive;
 mod keys;
+mod lease;
 mod link;
 mod mutant;
+mod position;
+mod queue;
 mod renew;
 mod session;
 mod sessions;
-mod steps;
 mod url;
+mod waiters;
+mod watch;
 mod watcher;
+mod watches;
 
 pub use etcd_client;
 

@@ -1,9 +1,8 @@
 //! The connections to the servers of the cluster.
 //!
-//! The client library spreads requests over all servers, dead ones too, so that here each server has a
-//! client of its own and one of them is asked until it fails. What was never sent is asked of the next
-//! server at once. What may have been carried out is an error: every step can be repeated, and the
-//! caller of the store knows whether to.
+//! The client library spreads requests over all servers, dead ones too. So here each server has a client of
+//! its own, and all requests go to one of them until it fails. A request that was never sent goes to the
+//! next server at once. A request that may have been executed is an error, which the caller may repeat.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,26 +19,26 @@ use crate::error::{Failed, Verdict, fault, judge, of};
 #[cfg(feature = "mutants")]
 use crate::mutant::When;
 
-/// For connections that are silent; whoever waits keeps a session alive on them, more often than this.
+/// The interval of pings on silent connections. Keep-alives of sessions are usually more frequent.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(2);
 
-/// The store's end of the connections.
+/// The connections of a store.
 #[derive(Debug)]
 pub(crate) struct Link {
     config: EtcdStoreBuilder,
     state: Mutex<State>,
-    /// Grows whenever a connection is given up: streams on it are to be opened anew.
+    /// Grows whenever a connection is given up. Its streams must be opened again.
     epoch: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// One for each server, made when it is needed.
+    /// The connection to each server, made when it is needed.
     clients: Vec<Option<Opened>>,
-    /// The server that is asked.
+    /// The server in use.
     current: usize,
-    /// Numbers the connections.
+    /// The number of the last connection.
     made: u64,
 }
 
@@ -50,7 +49,7 @@ pub(crate) struct Opened {
     server: usize,
     number: u64,
     made: Instant,
-    /// How long after its making the last request was answered on it, in milliseconds.
+    /// The time from its creation to its last answer, in milliseconds.
     answered: Arc<AtomicU64>,
 }
 
@@ -69,7 +68,7 @@ impl Opened {
         self.answered.fetch_max(age, Ordering::Relaxed);
     }
 
-    /// For how long nothing was answered on it.
+    /// The time since its last answer.
     fn silence(&self) -> Duration {
         let answered = Duration::from_millis(self.answered.load(Ordering::Relaxed));
         self.made.elapsed().saturating_sub(answered)
@@ -93,12 +92,12 @@ impl Link {
         }
     }
 
-    /// After this time without an answer another server is asked.
+    /// The time without an answer after which another server is asked.
     pub(crate) const fn request_timeout(&self) -> Duration {
         self.config.request_timeout
     }
 
-    /// How many servers there are.
+    /// The number of servers.
     pub(crate) const fn servers(&self) -> usize {
         self.config.endpoints.len()
     }
@@ -112,7 +111,7 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for something once, or of several servers where it could not be sent.
+    /// Sends a request to one server, or to others while it cannot be sent.
     pub(crate) async fn ask<T, F, A>(
         &self,
         operation: &'static str,
@@ -124,7 +123,7 @@ impl Link {
         A: Future<Output = Result<T, Error>> + Send,
         T: Send,
     {
-        // Each server once, and a connection that may have been closed meanwhile a second time.
+        // Each server once, and one twice: its connection may have been closed meanwhile.
         let mut again = self.config.endpoints.len();
         loop {
             let opened = self.current();
@@ -150,8 +149,8 @@ impl Link {
                     (of(operation, &error, self.place(&opened)), verdict)
                 }
                 Err(_) => {
-                    // If others were answered of late the connection is sound, and the server slow.
-                    // One that was answered just after this was written says nothing.
+                    // If the last answer is recent, the connection is sound and the server is slow. An
+                    // answer that came just after this request was written says nothing.
                     if opened.as_ref().map_or(limit, Opened::silence) >= limit / 2 {
                         self.give_up(&opened);
                     }
@@ -188,14 +187,14 @@ impl Link {
         self.config.endpoints.get(server).map_or("", String::as_str)
     }
 
-    /// The connection that is in use, or the server that has none yet.
+    /// The connection in use, or the server that has none yet.
     fn current(&self) -> Result<Opened, usize> {
         let state = self.lock();
         let opened = state.clients.get(state.current).cloned().flatten();
         opened.ok_or(state.current)
     }
 
-    /// The connection that is in use; makes it if there is none.
+    /// The connection in use. Makes it if there is none.
     pub(crate) async fn connection(&self) -> Result<Opened, BackendError> {
         match self.current() {
             Ok(opened) => Ok(opened),
@@ -213,7 +212,7 @@ impl Link {
         }
     }
 
-    /// Makes a connection. Without a user nothing is sent yet.
+    /// Makes a connection. Without a user, this sends nothing yet.
     async fn open(&self, server: usize) -> Result<Opened, Error> {
         let endpoint = self.config.endpoints.get(server).cloned();
         let endpoint = endpoint.unwrap_or_default();
@@ -236,13 +235,13 @@ impl Link {
             answered: Arc::default(),
         };
         if let Some(place) = state.clients.get_mut(server) {
-            // Whoever was quicker has made the same.
+            // Another task may have been faster.
             return Ok(place.get_or_insert(opened).clone());
         }
         Ok(opened)
     }
 
-    /// Gives a connection up, unless that was done before, and turns to the next server.
+    /// Gives a connection up, unless that was done before, and changes to the next server.
     pub(crate) fn give_up(&self, opened: &Result<Opened, usize>) {
         let mut state = self.lock();
         let server = match opened {

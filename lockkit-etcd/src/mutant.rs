@@ -1,4 +1,4 @@
-//! Promises broken on purpose, so that the suite can be tested.
+//! Promises that tests break on purpose, to test the suite.
 
 /// Names a promise that the store breaks: a fault that a real store has had.
 #[cfg(feature = "mutants")]

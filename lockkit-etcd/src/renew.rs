@@ -1,49 +1,42 @@
-//! Renewals: one beat for each session, whatever stands on it.
+//! Renewals: one keep-alive for each session, however many holds it has.
 
 use std::collections::HashMap;
 
 use lockkit_core::BackendError;
 use lockkit_core::backend::{Renewal, Ticket};
-use tokio::sync::oneshot;
 
 use crate::backend::EtcdStore;
-use crate::session::settle;
+use crate::queue::Contender;
+use crate::session::wait;
 
 impl EtcdStore {
-    /// Renews all of them: one beat for each session, all at once.
+    /// Renews all tickets, with one keep-alive for each session, at the same time.
     pub(crate) async fn renew_all(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let desk = self.desk();
-        let mut beats: Vec<(i64, oneshot::Receiver<_>)> = Vec::new();
-        let mut of_ticket = Vec::with_capacity(tickets.len());
-        for ticket in tickets {
-            let at = desk.known(ticket.holder).filter(|at| at.held);
-            let lease = at.as_ref().map(|at| at.session.lease());
-            // Holds that are not renewed together share their beats all the same, and one that was too
-            // late for its asker is not lost for the next one.
-            if let Some(at) = &at
-                && at.session.news_since(at.told).is_some()
-            {
-                of_ticket.push(lease);
-                continue;
+        let waiters = self.waiters();
+        let held = |ticket: &Ticket| waiters.known(ticket.holder).filter(|at| at.held);
+        let holds: Vec<_> = tickets.iter().map(held).collect();
+        let mut requests = HashMap::new();
+        for at in holds.iter().flatten() {
+            let session = &at.session;
+            // Holds share the keep-alives of their session, also if they are not renewed together. A result
+            // that came too late for one renewal serves the next.
+            if !session.is_renewed_since(at.reported) {
+                requests
+                    .entry(session.id())
+                    .or_insert_with(|| session.request_keep_alive());
             }
-            if let Some(at) = at
-                && !beats.iter().any(|(known, _)| Some(*known) == lease)
-            {
-                beats.push((at.session.lease(), at.session.ask()));
-            }
-            of_ticket.push(lease);
         }
-        let mut answers = HashMap::new();
-        for (lease, beat) in beats {
-            let answer = settle(beat).await;
-            answers.insert(lease, answer);
+        let mut results = HashMap::new();
+        for (lease, request) in requests {
+            results.insert(lease, wait(request).await);
         }
-        let renewal = |(ticket, lease): (&Ticket, Option<i64>)| {
-            if let Some(answer) = lease.and_then(|lease| answers.get(&lease)) {
-                answer.clone()?;
+        let renewal = |(ticket, at): (&Ticket, &Option<_>)| {
+            let lease = at.as_ref().map(|at: &Contender| at.session.id());
+            if let Some(result) = lease.and_then(|lease| results.get(&lease)) {
+                result.clone()?;
             }
-            Ok(desk.renewed(ticket.holder).unwrap_or(Renewal::NotHeld))
+            Ok(waiters.renewed(ticket.holder).unwrap_or(Renewal::NotHeld))
         };
-        tickets.iter().zip(of_ticket).map(renewal).collect()
+        tickets.iter().zip(&holds).map(renewal).collect()
     }
 }

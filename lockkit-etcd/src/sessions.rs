@@ -1,4 +1,4 @@
-//! The sessions of a store: one for all holds with the same ttl.
+//! The sessions of a store: one for all tickets with the same ttl.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,61 +8,58 @@ use lockkit_core::BackendError;
 use lockkit_core::clock::Clock;
 use tokio::runtime::Handle;
 
-use crate::desk::Desk;
+use crate::keep_alive::KeepAlive;
 use crate::link::Link;
 use crate::mutant::{Broken, EtcdMutant};
-use crate::session::{Plan, Session};
+use crate::session::Session;
+use crate::waiters::Waiters;
 
-/// Makes and keeps sessions.
+/// Creates and keeps sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     link: Arc<Link>,
-    desk: Arc<Desk>,
+    waiters: Arc<Waiters>,
     clock: Arc<dyn Clock>,
     runtime: Handle,
     broken: Broken,
-    /// The newest of each ttl.
-    shared: Mutex<HashMap<Duration, Arc<Session>>>,
-    /// One is made at a time: whoever comes meanwhile takes it too.
-    making: tokio::sync::Mutex<()>,
+    /// The newest session of each ttl.
+    newest: Mutex<HashMap<Duration, Arc<Session>>>,
+    /// Held while a session is created, so that others wait for it and share it.
+    creating: tokio::sync::Mutex<()>,
 }
 
 impl Sessions {
     pub(crate) fn new(
         link: &Arc<Link>,
-        desk: &Arc<Desk>,
+        waiters: &Arc<Waiters>,
         clock: Arc<dyn Clock>,
         runtime: Handle,
         broken: Broken,
     ) -> Self {
         Self {
             link: Arc::clone(link),
-            desk: Arc::clone(desk),
+            waiters: Arc::clone(waiters),
             clock,
             runtime,
             broken,
-            shared: Mutex::default(),
-            making: tokio::sync::Mutex::const_new(()),
+            newest: Mutex::default(),
+            creating: tokio::sync::Mutex::const_new(()),
         }
     }
 
-    /// A session for a new key.
+    /// Returns a session for a new key.
     pub(crate) async fn take(&self, ttl: Duration) -> Result<Arc<Session>, BackendError> {
-        if let Some(session) = self.shared(ttl)
-            && session.is_fresh().await
-        {
+        if let Some(session) = self.fresh(ttl).await {
             return Ok(session);
         }
-        let making = self.making.lock().await;
-        if let Some(session) = self.shared(ttl)
-            && session.is_fresh().await
-        {
+        let creating = self.creating.lock().await;
+        if let Some(session) = self.fresh(ttl).await {
             return Ok(session);
         }
-        let session = Box::pin(self.make(ttl)).await?;
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let former = shared.insert(ttl, Arc::clone(&session));
-        drop((shared, making));
+        let session = Box::pin(self.create(ttl)).await?;
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = newest.insert(ttl, Arc::clone(&session));
+        drop((newest, creating));
         // Its tickets keep it for as long as they need it.
         drop(former);
         Ok(session)
@@ -70,25 +67,27 @@ impl Sessions {
 
     /// The newest session of each ttl.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.values().map(Arc::clone).collect()
+        let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.values().map(Arc::clone).collect()
     }
 
-    fn shared(&self, ttl: Duration) -> Option<Arc<Session>> {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = shared.get(&ttl)?;
-        session.takes_tickets().then(|| Arc::clone(session))
+    async fn fresh(&self, ttl: Duration) -> Option<Arc<Session>> {
+        let session = {
+            let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            newest.get(&ttl).map(Arc::clone)
+        };
+        let session = session.filter(|session| session.takes_tickets())?;
+        session.is_fresh().await.then_some(session)
     }
 
-    async fn make(&self, ttl: Duration) -> Result<Arc<Session>, BackendError> {
-        Session::begin(Plan {
-            ttl,
-            ageless: self.broken.is(EtcdMutant::LeaseAgeIgnored),
-            link: Arc::clone(&self.link),
-            desk: Arc::clone(&self.desk),
-            clock: Arc::clone(&self.clock),
-            runtime: self.runtime.clone(),
-        })
-        .await
+    async fn create(&self, ttl: Duration) -> Result<Arc<Session>, BackendError> {
+        let ageless = self.broken.is(EtcdMutant::LeaseAgeIgnored);
+        let created = Session::create(&self.link, ttl, &self.clock, ageless).await;
+        let (session, lease, requests) = created?;
+        let (link, waiters) = (Arc::clone(&self.link), Arc::clone(&self.waiters));
+        let task = KeepAlive::new(lease, link, waiters, self.runtime.clone());
+        // Detached: it ends with the session.
+        drop(self.runtime.spawn(task.run(requests)));
+        Ok(session)
     }
 }

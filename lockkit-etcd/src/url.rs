@@ -1,4 +1,4 @@
-//! The options in a URL.
+//! The options of a store in a URL.
 
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 
@@ -6,16 +6,16 @@ use crate::config::{EtcdStoreBuilder, PORT};
 use crate::keys::Names;
 
 impl EtcdStoreBuilder {
-    /// Reads `etcd://` and `etcds://`, whose client options were taken before. The path is what stands
-    /// before every lock's keys.
+    /// Reads `etcd://` and `etcds://` after the options of the client were taken. The path is the prefix of all
+    /// keys.
     ///
     /// | option | meaning | default |
     /// |---|---|---|
     /// | `names=encoded` `raw` | how names become keys; `raw` shares locks with `etcdctl lock` | `encoded` |
     /// | `token_base=0` | is added to every token | `0` |
-    /// | `recheck=15s` | a waiter looks at least so often, whatever it was told | as shown |
-    /// | `connect_timeout=1s` | the longest that connecting to one server may take | as shown |
-    /// | `request_timeout=1s` | after this time without an answer another server is asked | as shown |
+    /// | `recheck=15s` | the longest time between two attempts of a waiter | as shown |
+    /// | `connect_timeout=1s` | the longest time to connect to one server | as shown |
+    /// | `request_timeout=1s` | the time without an answer after which another server is asked | as shown |
     /// | `ca=/path.pem` | `etcds:` the certificates to trust instead of the system's | none |
     /// | `cert=/path.pem`, `key=/path.pem` | `etcds:` the client's certificate and its key, for servers that ask for one | none |
     ///
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_read() {
+    fn reads_every_part() {
         let plain = read("etcd://h").unwrap();
         assert_eq!(plain.endpoints, ["h:2379"]);
         assert_eq!((plain.root, plain.tls), (None, false));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn refuses_unknown_parts() {
         for text in [
             "etcd:",
             "etcd:///locks",

@@ -1,70 +1,69 @@
-//! The task that hears the events of keys: one stream for all locks that are watched here.
+//! The task that reads the events of watched keys, from one stream for the whole store.
 //!
-//! A watch is opened without a revision to start from: one from the past is served from a loop that
-//! runs ten times in a second. The keys are read once the server says that the watch is open. Only
-//! deletions are told: see [`contenders`](crate::contenders).
+//! Watches report only deletions, because no key is ever created before one that exists.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    EventType, GetOptions, SortOrder, SortTarget, WatchFilterType, WatchOptions,
-    WatchRequestSender, WatchResponse, WatchResponseStream,
+    EventType, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse,
+    WatchResponseStream,
 };
+use lockkit_core::backoff;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::contenders::Gone;
-use crate::desk::{Asking, Desk, NEEDED, Reading};
 use crate::link::{Link, Opened};
-use crate::steps;
+use crate::queue::{Listing, before};
+use crate::waiters::Waiters;
+use crate::watches::Read;
 
+/// How often the task looks for unused watches and for unanswered requests.
 const TICK: Duration = Duration::from_millis(500);
-/// The pause after a stream or a read that failed; it doubles with each, up to the longest one.
-const PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// A stream that lasted so long was sound.
+/// A stream that lasted this long was sound.
 const SOUND: Duration = Duration::from_secs(1);
 
-/// Hears the events of keys.
+/// Reads the events of keys.
 pub(crate) struct Watcher {
     pub(crate) link: Arc<Link>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) waiters: Arc<Waiters>,
     pub(crate) runtime: Handle,
 }
 
+type Wanted = [(i64, Arc<str>)];
+
 impl Watcher {
-    /// Ends only when it is dropped.
+    /// Runs until it is dropped.
     pub(crate) async fn run(self) {
-        let mut pause = PAUSE;
+        let mut failures = 0;
         loop {
-            while !self.desk.has_views() {
-                self.desk.wanted.notified().await;
+            while self.waiters.counts().1 == 0 {
+                self.waiters.work.notified().await;
             }
             let began = Instant::now();
-            self.listen().await;
-            self.desk.closed(None);
-            self.desk.wanted.notify_one();
+            self.stream().await;
+            self.waiters.with_watches(|watches| watches.all_closed());
             if began.elapsed() >= SOUND {
-                pause = PAUSE;
+                failures = 0;
             }
-            rest(&mut pause).await;
+            sleep(backoff(failures)).await;
+            failures += 1;
         }
     }
 
-    /// Hears one stream until it ends.
-    async fn listen(&self) {
+    /// Reads one stream until it ends.
+    async fn stream(&self) {
         let mut epoch = self.link.epoch();
         let Ok(opened) = self.link.connection().await else {
             return;
         };
-        let wanted = self.desk.take_wanted();
-        let Some((first, others)) = wanted.split_first() else {
+        let wanted = self.waiters.with_watches(|watches| watches.take_wanted());
+        let Some(((number, key), others)) = wanted.split_first() else {
             return;
         };
         let limit = self.link.request_timeout();
         let mut client = opened.client.watch_client();
-        let stream = client.watch(range(first), Some(options(first)));
+        let stream = client.watch(key.as_bytes(), Some(options(*number)));
         let Ok(Ok(stream)) = timeout(limit, stream).await else {
             self.link.give_up(&Ok(opened));
             return;
@@ -73,14 +72,14 @@ impl Watcher {
         if ask(&mut sender, others).await.is_none() {
             return;
         }
-        // A connection that was given up since it was looked up ends the stream at once.
+        // The stream ends at once if its connection was given up meanwhile.
         tokio::select! {
-            () = self.hear(&mut sender, &mut stream, &opened) => {}
+            () = self.read_stream(&mut sender, &mut stream, &opened) => {}
             _ = epoch.changed() => {}
         }
     }
 
-    async fn hear(
+    async fn read_stream(
         &self,
         sender: &mut WatchRequestSender,
         stream: &mut WatchResponseStream,
@@ -90,24 +89,24 @@ impl Watcher {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut unanswered_since = None;
         loop {
+            let (mut wanted, mut ended) = (Vec::new(), Vec::new());
             tokio::select! {
                 response = stream.message() => match response {
                     Ok(Some(response)) => self.take(&response),
-                    // The server has closed it, or the connection has gone.
+                    // The server has closed it, or the connection has failed.
                     _ => return,
                 },
-                () = self.desk.wanted.notified() => {
+                () = self.waiters.work.notified() => {
                     self.read();
-                    if self.change(sender).await.is_none() {
-                        return;
-                    }
+                    wanted = self.waiters.with_watches(|watches| watches.take_wanted());
                 }
                 _ = ticks.tick() => {
-                    // Those that were refused; at once would be a busy loop.
-                    if self.change(sender).await.is_none() {
-                        return;
-                    }
-                    if !self.desk.is_unanswered() {
+                    // This asks for watches that were refused. To ask at once would be a busy loop.
+                    let unanswered;
+                    (ended, wanted, unanswered) = self.waiters.with_watches(|watches| {
+                        (watches.end_unused(), watches.take_wanted(), watches.is_unanswered())
+                    });
+                    if !unanswered {
                         unanswered_since = None;
                     } else if *unanswered_since.get_or_insert_with(Instant::now)
                         + self.link.request_timeout() <= Instant::now()
@@ -117,25 +116,24 @@ impl Watcher {
                     }
                 }
             }
+            for watch in ended {
+                if sender.cancel(watch).await.is_err() {
+                    return;
+                }
+            }
+            if ask(sender, &wanted).await.is_none() {
+                return;
+            }
         }
-    }
-
-    /// Asks for the watches that are wanted, and ends those that are not needed any more; `None` if the
-    /// stream has ended.
-    async fn change(&self, sender: &mut WatchRequestSender) -> Option<()> {
-        for watch in self.desk.take_ended() {
-            sender.cancel(watch).await.ok()?;
-        }
-        ask(sender, &self.desk.take_wanted()).await
     }
 
     fn take(&self, response: &WatchResponse) {
-        let watch = response.watch_id();
+        let number = response.watch_id();
         if response.canceled() {
-            // Compacted, or refused: it is asked for again, unless it was we who ended it.
-            self.desk.closed(Some(watch));
+            // It was compacted or refused, if it was not cancelled by us.
+            self.waiters.with_watches(|watches| watches.closed(number));
             if response.compact_revision() != 0 {
-                self.desk.wanted.notify_one();
+                self.waiters.work.notify_one();
             }
             return;
         }
@@ -143,76 +141,53 @@ impl Watcher {
             let revision = response
                 .header()
                 .map_or(i64::MAX, |header| header.revision());
-            self.desk.opened(watch, revision);
-            self.read();
+            self.waiters
+                .watches(|watches| watches.opened(number, revision));
             return;
         }
-        // Without fragments one response has all events of a revision.
-        let gone = response.events().iter().filter_map(|event| {
-            let kv = event.kv()?;
-            (event.event_type() == EventType::Delete).then_some(())?;
-            Some(Gone {
-                key: kv.key_str().ok()?.into(),
-                revision: kv.mod_revision(),
-            })
-        });
-        self.desk.deleted(watch, gone.collect());
+        let deletion = |event: &etcd_client::Event| {
+            let deletion = event.event_type() == EventType::Delete;
+            let revision = event.kv()?.mod_revision();
+            deletion.then_some(revision)
+        };
+        if let Some(last) = response.events().iter().filter_map(deletion).max() {
+            self.waiters.watches(|watches| watches.report(number, last));
+        }
     }
 
-    /// Reads the keys of the locks that want it.
+    /// Starts the reads that waiters ask for.
     fn read(&self) {
-        for reading in self.desk.take_unread() {
-            let reading = read(Arc::clone(&self.link), Arc::clone(&self.desk), reading);
-            // Detached: it ends when the watch does.
-            drop(self.runtime.spawn(reading));
+        for wanted in self.waiters.with_watches(|watches| watches.take_reads()) {
+            let read = read(Arc::clone(&self.link), Arc::clone(&self.waiters), wanted);
+            // Detached: it ends with the watch of its ticket.
+            drop(self.runtime.spawn(read));
         }
     }
 }
 
-/// The key of a watch, or what the keys begin with.
-fn range(asking: &Asking) -> &[u8] {
-    asking.key.as_ref().unwrap_or(&asking.directory).as_bytes()
+fn options(number: i64) -> WatchOptions {
+    WatchOptions::new()
+        .with_watch_id(number)
+        .with_filters([WatchFilterType::NoPut])
 }
 
-fn options(asking: &Asking) -> WatchOptions {
-    let options = WatchOptions::new().with_watch_id(asking.watch);
-    let options = options.with_filters([WatchFilterType::NoPut]);
-    match asking.key {
-        Some(_) => options,
-        None => options.with_prefix(),
-    }
-}
-
-async fn ask(sender: &mut WatchRequestSender, wanted: &[Asking]) -> Option<()> {
-    for asking in wanted {
-        let watch = sender.watch(range(asking), Some(options(asking)));
-        watch.await.ok()?;
+async fn ask(sender: &mut WatchRequestSender, wanted: &Wanted) -> Option<()> {
+    for (number, key) in wanted {
+        let asked = sender.watch(key.as_bytes(), Some(options(*number)));
+        asked.await.ok()?;
     }
     Some(())
 }
 
-/// Pauses, and for longer the next time; spread, so that clients do not return together.
-async fn rest(pause: &mut Duration) {
-    sleep(pause.mul_f64(0.75 + fastrand::f64() / 4.0)).await;
-    *pause = (*pause * 2).min(LONGEST_PAUSE);
-}
-
-/// Reads the keys of a lock whose events come. What one server knows will do for who waits alone behind
-/// many, if it knows what was told: nothing is ever created before a key that is there.
-async fn read(link: Arc<Link>, desk: Arc<Desk>, reading: Reading) {
-    let (mut alone, mut pause) = (reading.until.is_some(), PAUSE);
-    while desk.is_reading(&reading) {
+/// Reads the keys before that of a waiter. What one server knows is enough, if it is recent: no key is ever
+/// created before one that exists.
+async fn read(link: Arc<Link>, waiters: Arc<Waiters>, read: Read) {
+    let (mut alone, mut failures) = (true, 0);
+    while waiters.is_reading(&read) {
         let answer = link
             .ask("watch", link.request_timeout(), |client| {
-                let key = reading.directory.as_bytes().to_vec();
-                let options = GetOptions::new().with_prefix().with_keys_only();
-                let options = match reading.until {
-                    Some(until) => options
-                        .with_max_create_revision(until)
-                        .with_sort(SortTarget::Create, SortOrder::Descend)
-                        .with_limit(NEEDED),
-                    None => options,
-                };
+                let key = read.directory.as_bytes().to_vec();
+                let options = before(read.created);
                 let options = if alone {
                     options.with_serializable()
                 } else {
@@ -223,14 +198,17 @@ async fn read(link: Arc<Link>, desk: Arc<Desk>, reading: Reading) {
             .await;
         match answer {
             Ok(answer) => {
-                let revision = answer.header().map_or(0, |header| header.revision());
-                if std::mem::take(&mut alone) && revision < reading.least {
+                let listing = Listing::read(&answer);
+                if std::mem::take(&mut alone) && listing.revision < read.least {
                     continue;
                 }
-                desk.read(&reading, revision, &steps::keys(&answer), answer.more());
+                waiters.read(&read, listing);
                 return;
             }
-            Err(_) => rest(&mut pause).await,
+            Err(_) => {
+                sleep(backoff(failures)).await;
+                failures += 1;
+            }
         }
     }
 }

@@ -271,6 +271,13 @@ impl<T> Entry<T> {
         self.notify();
     }
 
+    /// The ticket has begun anew at the server. Wake-ups that were not read do not matter any more.
+    pub fn restart(&mut self) {
+        self.retry = false;
+        self.grant = None;
+        self.lost = None;
+    }
+
     fn notify(&self) {
         if let Some(notify) = &self.notify {
             notify.notify_one();

@@ -1,0 +1,233 @@
+//! The task of a session: it keeps the lease alive and checks the keys that depend on it.
+//!
+//! An acknowledged keep-alive proves that the lease exists, but not that a key does: anyone who may write
+//! can delete a key. Nor does it tell of a key that a late request has created after its ticket was
+//! released, and that the lease would keep for ever. So where the session has holds, or such a request is
+//! possible, the task also lists the keys of the lease. A hold without its key is lost. A key without a
+//! ticket is deleted.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{
+    GetOptions, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions, Txn, TxnOp,
+    TxnOpResponse,
+};
+use lockkit_core::{HolderId, LossReason};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::error::Failed;
+use crate::lease::Lease;
+use crate::link::Link;
+use crate::session::Request;
+use crate::waiters::Waiters;
+
+/// A session with holds sends a keep-alive every `ttl / HELD`.
+const HELD: u32 = 5;
+/// A session without holds sends a keep-alive every `ttl / IDLE`.
+const IDLE: u32 = 2;
+/// The next keep-alive follows `ttl / RETRY` after one that failed.
+const RETRY: u32 = 20;
+/// The number of keys that one transaction reads or deletes.
+const PAGE: usize = 100;
+
+/// The task of one session, which ends with it.
+pub(crate) struct KeepAlive {
+    lease: Arc<Lease>,
+    link: Arc<Link>,
+    waiters: Arc<Waiters>,
+    runtime: Handle,
+    /// Deletes keys that belong to no ticket.
+    sweep: Option<JoinHandle<()>>,
+    /// The stream of the last keep-alive. A new stream for each costs the server more.
+    stream: Option<(LeaseKeeper, LeaseKeepAliveStream)>,
+}
+
+impl KeepAlive {
+    pub(crate) const fn new(
+        lease: Arc<Lease>,
+        link: Arc<Link>,
+        waiters: Arc<Waiters>,
+        runtime: Handle,
+    ) -> Self {
+        Self {
+            lease,
+            link,
+            waiters,
+            runtime,
+            sweep: None,
+            stream: None,
+        }
+    }
+
+    pub(crate) async fn run(mut self, mut requested: mpsc::UnboundedReceiver<Request>) {
+        let mut next = Instant::now() + self.lease.ttl() / HELD;
+        loop {
+            let mut requests = Vec::new();
+            tokio::select! {
+                request = requested.recv() => match request {
+                    Some(request) => requests.push(request),
+                    None => {
+                        // The store was dropped. Holds that are left end as if the process had died.
+                        if self.lease.has_tickets() {
+                            return;
+                        }
+                        break;
+                    }
+                },
+                () = sleep_until(next) => {}
+            }
+            while let Ok(request) = requested.try_recv() {
+                requests.push(request);
+            }
+            if self.lease.close_if_unused() {
+                break;
+            }
+            let held = self.waiters.holds(self.lease.id());
+            let pace = if held.is_empty() { IDLE } else { HELD };
+            next = Instant::now() + self.lease.ttl() / pace;
+            if requests.is_empty() && !self.lease.is_active() {
+                continue;
+            }
+            let result = match Box::pin(self.confirm(held)).await {
+                Ok(keys) => {
+                    self.sweep(self.waiters.unclaimed(&self.lease, &keys));
+                    Ok(())
+                }
+                Err(Failed::LeaseGone) => {
+                    self.lease.end();
+                    self.waiters.session_ended(self.lease.id());
+                    Ok(())
+                }
+                Err(Failed::Other(error)) => {
+                    next = Instant::now() + self.lease.ttl() / RETRY;
+                    Err(error)
+                }
+            };
+            for request in requests {
+                // A caller that stopped waiting does not need the result.
+                drop(request.send(result.clone()));
+            }
+            if !self.lease.is_alive() {
+                return;
+            }
+        }
+        let (lease, limit) = (self.lease.id(), self.link.request_timeout());
+        // If this fails, the lease expires.
+        let revoked = self.link.ask("release", limit, |client| async move {
+            client.lease_client().revoke(lease).await
+        });
+        drop(revoked.await);
+    }
+
+    /// Sends one keep-alive, and lists the keys of the lease where needed. Returns the keys listed.
+    async fn confirm(&mut self, held: Vec<(HolderId, Arc<str>)>) -> Result<Vec<Vec<u8>>, Failed> {
+        let lease = self.lease.id();
+        let limit = self.link.request_timeout().min(self.lease.ttl() / 4);
+        let sent = self.lease.now();
+        let lists = !held.is_empty() || self.lease.is_doubtful();
+        let link = Arc::clone(&self.link);
+        let kept = self.keep_alive(limit);
+        let listed = link.ask("renew", limit, |client| async move {
+            let options = LeaseTimeToLiveOptions::new().with_keys();
+            client
+                .lease_client()
+                .time_to_live(lease, Some(options))
+                .await
+        });
+        if !lists {
+            kept.await?;
+            self.lease.confirm(sent);
+            return Ok(Vec::new());
+        }
+        let (kept, listed) = tokio::join!(kept, listed);
+        let listed = listed?;
+        // The server rounds to whole seconds: 0 is less than a second, and only a lease that is gone has
+        // less than that.
+        if listed.ttl() < 0 {
+            return Err(Failed::LeaseGone);
+        }
+        kept?;
+        let keys: HashSet<&[u8]> = listed.keys().iter().map(Vec::as_slice).collect();
+        let missing = held
+            .into_iter()
+            .filter(|(_, key)| !keys.contains(key.as_bytes()));
+        // Another server may have acknowledged a key that the leader has not applied yet.
+        for page in missing.collect::<Vec<_>>().chunks(PAGE) {
+            let exist = self.exist(page.iter().map(|(_, key)| &**key)).await?;
+            for ((holder, key), exists) in page.iter().zip(exist) {
+                if !exists {
+                    self.waiters.lose(*holder, key, LossReason::Superseded);
+                }
+            }
+        }
+        self.lease.confirm(sent);
+        Ok(listed.keys().to_vec())
+    }
+
+    async fn keep_alive(&mut self, limit: Duration) -> Result<(), Failed> {
+        let lease = self.lease.id();
+        if let Some((mut keeper, mut answers)) = self.stream.take() {
+            let again = async {
+                keeper.keep_alive().await?;
+                answers.message().await
+            };
+            if let Ok(Ok(Some(answer))) = timeout(limit / 2, again).await {
+                if answer.ttl() <= 0 {
+                    return Err(Failed::LeaseGone);
+                }
+                self.stream = Some((keeper, answers));
+                return Ok(());
+            }
+            // The stream has ended, or its connection is dead.
+        }
+        let opened = self.link.ask("renew", limit, |client| async move {
+            // This sends a keep-alive as well, and fails if the lease has ended.
+            client.lease_client().keep_alive(lease).await
+        });
+        self.stream = Some(opened.await?);
+        Ok(())
+    }
+
+    /// Reads whether each key exists.
+    async fn exist(&self, keys: impl Iterator<Item = &str>) -> Result<Vec<bool>, Failed> {
+        let options = || Some(GetOptions::new().with_keys_only());
+        let gets: Vec<TxnOp> = keys.map(|key| TxnOp::get(key, options())).collect();
+        let txn = Txn::new().and_then(gets);
+        let limit = self.link.request_timeout();
+        let answer = self.link.ask("renew", limit, |client| {
+            let txn = txn.clone();
+            async move { client.kv_client().txn(txn).await }
+        });
+        let exists = |answer| matches!(answer, TxnOpResponse::Get(get) if get.count() > 0);
+        let answers = answer.await?.op_responses();
+        Ok(answers.into_iter().map(exists).collect())
+    }
+
+    /// Deletes keys that late requests have created. It runs in a task of its own, so that slow deletions
+    /// delay no keep-alive.
+    fn sweep(&mut self, keys: Vec<Vec<u8>>) {
+        let is_busy = |task: &JoinHandle<()>| !task.is_finished();
+        if keys.is_empty() || self.sweep.as_ref().is_some_and(is_busy) {
+            return;
+        }
+        let link = Arc::clone(&self.link);
+        self.sweep = Some(self.runtime.spawn(async move {
+            for page in keys.chunks(PAGE) {
+                let delete = |key: &Vec<u8>| TxnOp::delete(key.clone(), None);
+                let deletions: Vec<TxnOp> = page.iter().map(delete).collect();
+                let txn = Txn::new().and_then(deletions);
+                let deleted = link.ask("sweep", link.request_timeout(), |client| {
+                    let txn = txn.clone();
+                    async move { client.kv_client().txn(txn).await }
+                });
+                // A later keep-alive finds what is left.
+                drop(deleted.await);
+            }
+        }));
+    }
+}

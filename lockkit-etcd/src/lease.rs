@@ -1,0 +1,221 @@
+//! What a client knows of its lease at the server, and of the keys that depend on it. There is no I/O here.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lockkit_core::FencingToken;
+use lockkit_core::backend::Grant;
+use lockkit_core::clock::{Clock, Moment};
+use tokio::time::Instant;
+
+use crate::keys::number;
+
+/// A lease takes no new key once its keys have this many bytes: the reply that lists all of them must fit
+/// into one message.
+const FULL: usize = 2 << 20;
+/// A key is about this much longer than its directory, with what a message adds.
+const KEY: usize = 40;
+/// After an attempt or a renewal, a lease is kept alive for `ttl / ACTIVE`. A client that hangs loses its
+/// holds after that.
+const ACTIVE: u32 = 2;
+
+/// A lease, shared by a session and its task.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    id: i64,
+    ttl: Duration,
+    /// A mutant: a hold counts from its attempt and not from the last keep-alive.
+    ageless: bool,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The time before the last acknowledged keep-alive, or the grant of the lease, was written.
+    confirmed: Moment,
+    phase: Phase,
+    bytes: usize,
+    /// The highest number that a key has had.
+    highest: u64,
+    /// The numbers of the tickets' keys.
+    used: HashSet<u64>,
+    /// Numbers whose keys are certainly gone. They are used again, because the server scans each key that
+    /// ever was below a lock until its history is compacted.
+    free: BTreeSet<u64>,
+    /// Whether the key of a ticket that left may still exist, or be created by a late request. The task
+    /// then lists the keys even if none of them is a hold.
+    doubtful: bool,
+    idle_since: Instant,
+    /// Until then the task sends keep-alives without being asked.
+    active_until: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Alive,
+    /// It is not needed any more, and takes no tickets.
+    Closing,
+    /// The server says that it has ended.
+    Ended,
+}
+
+impl Lease {
+    /// A lease that the server has just granted, to a request that was written at `confirmed`.
+    pub(crate) fn new(
+        id: i64,
+        ttl: Duration,
+        clock: &Arc<dyn Clock>,
+        confirmed: Moment,
+        ageless: bool,
+    ) -> Arc<Self> {
+        let state = State {
+            confirmed,
+            phase: Phase::Alive,
+            bytes: 0,
+            highest: 0,
+            used: HashSet::new(),
+            free: BTreeSet::new(),
+            doubtful: false,
+            idle_since: Instant::now(),
+            active_until: Instant::now() + ttl / ACTIVE,
+        };
+        Arc::new(Self {
+            id,
+            ttl,
+            ageless,
+            clock: Arc::clone(clock),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Its number at the server.
+    pub(crate) const fn id(&self) -> i64 {
+        self.id
+    }
+
+    pub(crate) const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// A grant on this lease.
+    pub(crate) fn grant(&self, token: FencingToken) -> Grant {
+        Grant::new(token, self.ttl()).with_since(self.since())
+    }
+
+    /// The time from which its holds count: that of the last confirmation.
+    pub(crate) fn since(&self) -> Moment {
+        if self.ageless {
+            return self.clock.now();
+        }
+        self.confirmed()
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(crate) fn has_tickets(&self) -> bool {
+        !self.lock().used.is_empty()
+    }
+
+    /// Whether the server has not said that the lease has ended.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.lock().phase != Phase::Ended
+    }
+
+    /// The server says that the lease has ended.
+    pub(crate) fn end(&self) {
+        self.lock().phase = Phase::Ended;
+    }
+
+    /// Whether it takes another ticket.
+    pub(crate) fn takes_tickets(&self) -> bool {
+        let state = self.lock();
+        state.phase == Phase::Alive && state.bytes < FULL
+    }
+
+    /// Adds a ticket whose lock has a directory of this length. Returns the number of its key, or `None` if
+    /// the session is about to end.
+    pub(crate) fn join(&self, directory: usize) -> Option<u64> {
+        let mut state = self.lock();
+        if state.phase != Phase::Alive {
+            return None;
+        }
+        state.bytes += directory + KEY;
+        let number = state.free.pop_first().unwrap_or(state.highest + 1);
+        state.highest = state.highest.max(number);
+        state.used.insert(number);
+        Some(number)
+    }
+
+    /// Removes a ticket. The number of its key is used again if the key is certainly `gone`, and no
+    /// abandoned request can still create or delete it.
+    pub(crate) fn leave(&self, directory: usize, number: u64, gone: bool) {
+        let mut state = self.lock();
+        state.used.remove(&number);
+        if gone {
+            state.free.insert(number);
+        } else {
+            state.doubtful = true;
+        }
+        state.bytes = state.bytes.saturating_sub(directory + KEY);
+        state.idle_since = Instant::now();
+    }
+
+    /// Closes a session that had no ticket for a whole ttl.
+    pub(crate) fn close_if_unused(&self) -> bool {
+        let mut state = self.lock();
+        let unused = state.used.is_empty() && state.idle_since.elapsed() >= self.ttl;
+        if unused {
+            state.phase = Phase::Closing;
+        }
+        unused
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.lock().active_until > Instant::now()
+    }
+
+    /// Keeps it alive for a while.
+    pub(crate) fn activate(&self) {
+        self.lock().active_until = Instant::now() + self.ttl / ACTIVE;
+    }
+
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.lock().doubtful
+    }
+
+    /// The time before the last acknowledged request that confirmed the lease was written.
+    pub(crate) fn confirmed(&self) -> Moment {
+        self.lock().confirmed
+    }
+
+    /// Whether the lease was confirmed within `ttl / part`.
+    pub(crate) fn is_confirmed_within(&self, part: u32) -> bool {
+        let age = self.clock.now().since(self.confirmed());
+        age < self.ttl / part
+    }
+
+    /// The lease was confirmed by a request that was written at `sent`.
+    pub(crate) fn confirm(&self, sent: Moment) {
+        let mut state = self.lock();
+        state.confirmed = state.confirmed.max(sent);
+    }
+
+    /// The keys that belong to no ticket and never will. A free number may belong to another ticket soon:
+    /// its key was seen before it was deleted.
+    pub(crate) fn unclaimed(&self, keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let state = self.lock();
+        let claimed = |key: &[u8]| {
+            number(key)
+                .is_some_and(|number| state.used.contains(&number) || state.free.contains(&number))
+        };
+        keys.iter().filter(|key| !claimed(key)).cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

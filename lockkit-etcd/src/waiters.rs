@@ -1,0 +1,315 @@
+//! The tickets of a store: what is known of them, and their wake-ups.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lockkit_core::backend::{Attempt, Renewal, Ticket, Tombstones};
+use lockkit_core::store::waiters::{self, Entry, TicketWatch};
+use lockkit_core::{BackendError, HolderId, LossReason};
+use tokio::sync::Notify;
+
+use crate::keys::contender;
+use crate::lease::Lease;
+use crate::mutant::{Broken, EtcdMutant};
+use crate::position::{News, Position};
+use crate::queue::{Contender, Key, Listing, Tried};
+use crate::session::Session;
+use crate::watches::{KeyWatches, Read};
+
+/// The tickets of a store, and the watches on their keys.
+///
+/// The mutex of the tickets is taken before that of the watches.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    tickets: Arc<waiters::Waiters<Position>>,
+    watches: Mutex<KeyWatches>,
+    tombstones: Mutex<Tombstones>,
+    broken: Broken,
+    token_base: u64,
+    /// Notified when a watch or a read is wanted.
+    pub(crate) work: Notify,
+}
+
+/// The reason why a ticket gets no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It was released before.
+    Released,
+    /// The session has just ended: take another.
+    Ended,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Waiters {
+    pub(crate) fn new(broken: Broken, token_base: u64) -> Self {
+        Self {
+            tickets: Arc::default(),
+            watches: Mutex::default(),
+            tombstones: Mutex::default(),
+            broken,
+            token_base,
+            work: Notify::new(),
+        }
+    }
+
+    /// An attempt begins. Returns its number.
+    pub(crate) fn attempted(&self, ticket: &Ticket) -> u64 {
+        self.tickets.attempted(ticket)
+    }
+
+    /// An attempt has ended. A ticket that left nothing behind is forgotten.
+    pub(crate) fn answered(
+        &self,
+        ticket: &Ticket,
+        number: u64,
+        result: &Result<Attempt, BackendError>,
+    ) {
+        self.tickets.answered(ticket, number, result);
+    }
+
+    /// The contender of a ticket whose session is alive.
+    pub(crate) fn alive(&self, holder: HolderId) -> Option<Contender> {
+        let alive = |entry: &mut Entry<Position>| entry.data.alive().cloned();
+        self.tickets.with(holder, alive)?
+    }
+
+    /// The contender of a ticket, whether its session is alive or not.
+    pub(crate) fn known(&self, holder: HolderId) -> Option<Contender> {
+        let known = |entry: &mut Entry<Position>| entry.data.contender().cloned();
+        self.tickets.with(holder, known)?
+    }
+
+    /// Gives a ticket a key under a session: its first one, or a new one after a session that ended.
+    pub(crate) fn enter(
+        &self,
+        ticket: &Ticket,
+        session: &Arc<Session>,
+        directory: &str,
+    ) -> Result<Contender, Refused> {
+        if lock(&self.tombstones).contains(ticket.holder)
+            && !self.broken.is(EtcdMutant::ReleasedTicketForgotten)
+        {
+            return Err(Refused::Released);
+        }
+        let entered = self.tickets.with(ticket.holder, |entry| {
+            let number = session.join(directory.len())?;
+            let contender = Contender {
+                session: Arc::clone(session),
+                directory: directory.into(),
+                key: contender(directory, session.id(), number).into(),
+                number,
+                created: None,
+                held: false,
+                reported: session.confirmed(),
+            };
+            entry.data.enter(contender.clone());
+            entry.restart();
+            Some(contender)
+        });
+        match entered {
+            Some(entered) => entered.ok_or(Refused::Ended),
+            None => Err(Refused::Released),
+        }
+    }
+
+    /// A request that may create or delete the key is about to be written.
+    pub(crate) fn request(&self, holder: HolderId) {
+        self.tickets.with(holder, |entry| entry.data.request());
+    }
+
+    /// A request of an attempt was answered, with the ticket's own key if it exists.
+    pub(crate) fn tried(&self, at: &Contender, holder: HolderId, tried: &mut Tried) {
+        self.update(holder, |entry| {
+            entry.data.answered();
+            let position = &mut entry.data;
+            let Some(contender) = position.contender_mut() else {
+                return;
+            };
+            if tried.created.is_none() || at.created.is_some_and(|_| at.created != tried.created) {
+                return;
+            }
+            contender.created = tried.created;
+            contender.held |= tried.first;
+            contender.reported = contender.session.confirmed();
+            let own = |(key, created): &Key| *key == at.key && Some(*created) == tried.created;
+            // A listing without the own key does not show the keys before it.
+            if let Some(listing) = tried.listing.take_if(|list| list.keys.iter().any(own)) {
+                position.list(listing, self.broken);
+            }
+        });
+    }
+
+    /// Forgets a ticket for good, after the answer to its release.
+    pub(crate) fn released(&self, holder: HolderId) {
+        self.tickets.with(holder, |entry| {
+            entry.data.answered();
+            entry.data.unwatch(holder, &mut lock(&self.watches));
+        });
+        drop(self.tickets.forget(holder));
+        lock(&self.tombstones).insert(holder);
+    }
+
+    /// The number of tickets and of watched keys.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.tickets.len(), lock(&self.watches).len())
+    }
+
+    /// The key right before that of a ticket, as far as is known.
+    pub(crate) fn nearest(&self, holder: HolderId) -> Option<Key> {
+        self.tickets.with(holder, |entry| entry.data.nearest())?
+    }
+
+    /// The holds of a session, with their keys.
+    pub(crate) fn holds(&self, lease: i64) -> Vec<(HolderId, Arc<str>)> {
+        let mut holds = Vec::new();
+        self.tickets.for_each(|holder, entry| {
+            let at = entry.data.contender();
+            if let Some(at) = at.filter(|at| at.held && at.session.id() == lease)
+                && entry.data.lost.is_none()
+            {
+                holds.push((holder, Arc::clone(&at.key)));
+            }
+        });
+        holds
+    }
+
+    /// Those keys of a lease that belong to no ticket.
+    pub(crate) fn unclaimed(&self, lease: &Lease, keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        if self.broken.is(EtcdMutant::GhostKept) {
+            return Vec::new();
+        }
+        lease.unclaimed(keys)
+    }
+
+    /// The key of a ticket is gone.
+    pub(crate) fn lose(&self, holder: HolderId, key: &str, reason: LossReason) {
+        if self.broken.is(EtcdMutant::KeepAliveTakenAsProof) {
+            return;
+        }
+        self.tickets.with(holder, |entry| {
+            if entry.data.contender().is_some_and(|at| &*at.key == key) {
+                lose(entry, reason);
+            }
+        });
+    }
+
+    /// A session has ended, and all its keys with it.
+    pub(crate) fn session_ended(&self, lease: i64) {
+        self.tickets.for_each(|_, entry| {
+            let at = entry.data.contender();
+            if at.is_some_and(|at| at.session.id() == lease) {
+                lose(entry, LossReason::SessionEnded);
+            }
+        });
+    }
+
+    /// The result of a renewal after a keep-alive; `None` if the ticket does not hold.
+    pub(crate) fn renewed(&self, holder: HolderId) -> Option<Renewal> {
+        let renewed = |entry: &mut Entry<Position>| {
+            let alive = entry.data.alive().is_some_and(|at| at.held);
+            let at = entry.data.contender_mut()?;
+            at.reported = at.session.confirmed();
+            alive.then(|| Renewal::Renewed {
+                since: Some(at.session.since()),
+                ttl: at.session.ttl(),
+            })
+        };
+        self.tickets.with(holder, renewed)?
+    }
+
+    /// Opens the wake-ups of a ticket; `None` if it has no key.
+    pub(crate) fn watch(&self, ticket: &Ticket) -> Option<TicketWatch<Position>> {
+        self.known(ticket.holder)?;
+        let watch = self.tickets.watch(ticket);
+        self.update(ticket.holder, |_| {});
+        Some(watch)
+    }
+
+    /// The wake-ups of a ticket are closed. Its keys stay watched if others are open.
+    pub(crate) fn unwatch(&self, holder: HolderId, watch: TicketWatch<Position>) {
+        self.tickets.with(holder, |entry| {
+            entry.data.unwatch(holder, &mut lock(&self.watches));
+        });
+        drop(watch);
+        self.update(holder, |_| {});
+    }
+
+    /// A read has ended. Another one follows if its revision is too old.
+    pub(crate) fn read(&self, read: &Read, listing: Listing) {
+        self.update(read.holder, |entry| {
+            if entry.data.end_read(read) {
+                entry.data.list(listing, self.broken);
+            }
+        });
+    }
+
+    /// Whether the result of a read is still wanted.
+    pub(crate) fn is_reading(&self, read: &Read) -> bool {
+        let reading = |entry: &mut Entry<Position>| entry.data.is_reading(read);
+        self.tickets.with(read.holder, reading) == Some(true)
+    }
+
+    /// Changes what is known of the watches, then of the tickets that it returns.
+    pub(crate) fn watches(&self, change: impl FnOnce(&mut KeyWatches) -> Vec<HolderId>) {
+        let holders = change(&mut lock(&self.watches));
+        for holder in holders {
+            self.update(holder, |_| {});
+        }
+    }
+
+    /// Asks the watches.
+    pub(crate) fn with_watches<R>(&self, ask: impl FnOnce(&mut KeyWatches) -> R) -> R {
+        ask(&mut lock(&self.watches))
+    }
+
+    /// Changes what is known of a ticket, and then does what follows from that.
+    fn update(&self, holder: HolderId, change: impl FnOnce(&mut Entry<Position>)) {
+        let updated = self.tickets.with(holder, |entry| {
+            change(entry);
+            if !entry.is_watched() || entry.data.lost.is_some() {
+                return false;
+            }
+            let mut watches = lock(&self.watches);
+            let news = entry.data.update(holder, &mut watches, self.broken);
+            match news {
+                Some(News::Turn) => self.grant(entry),
+                Some(News::Gone) => lose(entry, LossReason::Superseded),
+                None => {}
+            }
+            watches.has_work()
+        });
+        if updated == Some(true) {
+            self.work.notify_one();
+        }
+    }
+
+    fn grant(&self, entry: &mut Entry<Position>) {
+        let Some(at) = entry.data.contender_mut() else {
+            return;
+        };
+        at.held = true;
+        if let Some(token) = at.token(self.token_base) {
+            let grant = at.session.grant(token);
+            entry.granted(None, grant);
+        }
+    }
+
+    /// Forgets everything, because the store is closed. Holds that are left end with their leases.
+    pub(crate) fn close(&self) {
+        let mut left = Vec::new();
+        self.tickets
+            .for_each(|_, entry| left.extend(entry.data.abandon()));
+        lock(&self.watches).clear();
+        // The last reference to a session ends its task.
+        drop(left);
+    }
+}
+
+fn lose(entry: &mut Entry<Position>, reason: LossReason) {
+    if entry.data.lost.is_none() {
+        entry.data.lost = Some(reason);
+        entry.lost(reason);
+    }
+}
