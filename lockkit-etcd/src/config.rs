@@ -1,11 +1,11 @@
 //! The options of a store: its servers, and how it behaves.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
+use lockkit_core::url::Tls;
 use lockkit_core::{Capabilities, EndsBy, Queueing, TtlOf, Waiting};
 
 use crate::keys::Names;
@@ -39,10 +39,7 @@ const RECHECK: Duration = Duration::from_secs(15);
 pub struct EtcdStoreBuilder {
     pub(crate) endpoints: Vec<String>,
     pub(crate) root: Option<String>,
-    pub(crate) tls: bool,
-    pub(crate) ca: Option<PathBuf>,
-    /// The client's own certificate and its key.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) user: Option<(String, String)>,
     pub(crate) names: Names,
     pub(crate) token_base: u64,
@@ -60,9 +57,7 @@ impl EtcdStoreBuilder {
         Self {
             endpoints: Vec::new(),
             root: None,
-            tls: false,
-            ca: None,
-            identity: None,
+            tls: None,
             user: None,
             names: Names::Encoded,
             token_base: 0,
@@ -95,19 +90,10 @@ impl EtcdStoreBuilder {
         self
     }
 
-    /// Uses TLS. `ca` is a file of certificates to trust instead of the system's.
+    /// Uses TLS. The client reads the files for each new connection.
     #[cfg(feature = "tls")]
-    pub fn tls(mut self, ca: Option<PathBuf>) -> Self {
-        self.tls = true;
-        self.ca = ca;
-        self
-    }
-
-    /// With TLS, the files of the client's certificate (with its chain) and its key, for a server with
-    /// `--client-cert-auth`.
-    #[cfg(feature = "tls")]
-    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.identity = Some((certificate.into(), key.into()));
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -192,7 +178,7 @@ impl fmt::Debug for EtcdStoreBuilder {
         f.debug_struct("EtcdStoreBuilder")
             .field("endpoints", &self.endpoints)
             .field("root", &self.root)
-            .field("tls", &self.tls)
+            .field("tls", &self.tls.is_some())
             .field("names", &self.names)
             .finish_non_exhaustive()
     }

@@ -216,13 +216,18 @@ impl Link {
     async fn open(&self, server: usize) -> Result<Opened, Error> {
         let endpoint = self.config.endpoints.get(server).cloned();
         let endpoint = endpoint.unwrap_or_default();
-        let scheme = if self.config.tls { "https" } else { "http" };
+        let scheme = match self.config.tls {
+            Some(_) => "https",
+            None => "http",
+        };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{endpoint}"))?
             .connect_timeout(self.config.connect_timeout)
             .http2_keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
             .keep_alive_while_idle(true);
-        let channel = with_tls(endpoint, &self.config)?.connect_lazy();
+        #[cfg(feature = "tls")]
+        let endpoint = with_tls(endpoint, &self.config)?;
+        let channel = endpoint.connect_lazy();
         let options = Some(options(&self.config));
         let client = Box::pin(Client::from_channel(Channel::Tonic(channel), options)).await?;
         let mut state = self.lock();
@@ -277,28 +282,19 @@ fn options(config: &EtcdStoreBuilder) -> ConnectOptions {
 fn with_tls(endpoint: Endpoint, config: &EtcdStoreBuilder) -> Result<Endpoint, Error> {
     use etcd_client::{Certificate, Identity, TlsOptions};
 
-    if !config.tls {
+    let Some(tls) = &config.tls else {
         return Ok(endpoint);
-    }
-    let tls = match &config.ca {
+    };
+    let options = match tls.trusted() {
         Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(std::fs::read(path)?)),
         None => TlsOptions::new().with_native_roots(),
     };
-    let tls = match &config.identity {
-        Some((cert, key)) => tls.identity(Identity::from_pem(
+    let options = match tls.shown() {
+        Some((cert, key)) => options.identity(Identity::from_pem(
             std::fs::read(cert)?,
             std::fs::read(key)?,
         )),
-        None => tls,
+        None => options,
     };
-    Ok(endpoint.tls_config(tls)?)
-}
-
-#[cfg(not(feature = "tls"))]
-fn with_tls(endpoint: Endpoint, config: &EtcdStoreBuilder) -> Result<Endpoint, Error> {
-    if config.tls {
-        let why = "TLS needs the feature `tls` of this crate";
-        return Err(Error::InvalidArgs(why.to_owned()));
-    }
-    Ok(endpoint)
+    Ok(endpoint.tls_config(options)?)
 }

@@ -24,28 +24,16 @@ impl EtcdStoreBuilder {
     pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
         let mut this = Self::new();
         this.take_behaviour(url)?;
-        this.tls = url.scheme() == "etcds";
-        if this.tls {
-            this.take_certificates(url)?;
-        }
+        this.tls = url.tls("etcds", cfg!(feature = "tls"))?;
         url.options.finish()?;
         let expected = "has at least one host and perhaps a prefix of keys: write `etcd://user:password@host:2379,host:2379/locks`";
         url.expect(!url.hosts().is_empty(), expected)?;
         for host in url.hosts() {
             this = this.endpoint(host.name(), host.port().unwrap_or(PORT));
         }
-        this.user = match (url.user(), url.password()) {
-            (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
-            (None, None) => None,
-            _ => {
-                let expected =
-                    "has a user and a password or neither: write `etcd://user:password@host:2379`";
-                return Err(InvalidUrl::Shape {
-                    scheme: url.scheme().to_owned(),
-                    expected,
-                });
-            }
-        };
+        let expected =
+            "has a user and a password or neither: write `etcd://user:password@host:2379`";
+        this.user = url.credentials(expected)?;
         let root = url.path().strip_prefix('/').unwrap_or_default();
         let root = root.strip_suffix('/').unwrap_or(root);
         url.expect(!root.contains('\0'), "has no NUL in its prefix of keys")?;
@@ -55,33 +43,24 @@ impl EtcdStoreBuilder {
         Ok(this)
     }
 
-    fn take_certificates(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
-        let options = &mut url.options;
-        self.ca = options.text("ca").map(Into::into);
-        let identity = options.identity()?;
-        self.identity = identity.map(|(cert, key)| (cert.into(), key.into()));
-        Ok(())
-    }
-
     fn take_behaviour(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
         let options = &mut url.options;
         let names = [("encoded", Names::Encoded), ("raw", Names::Raw)];
         self.names = options.choice("names", &names)?.unwrap_or(self.names);
         self.token_base = options.number("token_base")?.unwrap_or(self.token_base);
-        for (name, field) in [
+        options.durations([
             ("recheck", &mut self.recheck),
             ("connect_timeout", &mut self.connect_timeout),
             ("request_timeout", &mut self.request_timeout),
-        ] {
-            *field = options.positive_duration(name)?.unwrap_or(*field);
-        }
-        Ok(())
+        ])
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use lockkit_core::url::Tls;
 
     use super::*;
 
@@ -94,7 +73,7 @@ mod tests {
     fn reads_every_part() {
         let plain = read("etcd://h").unwrap();
         assert_eq!(plain.endpoints, ["h:2379"]);
-        assert_eq!((plain.root, plain.tls), (None, false));
+        assert_eq!((plain.root, plain.tls), (None, None));
 
         let full = read(
             "etcds://us3r:s3cret@a:1,b,[::1]:3/app/locks?names=raw&token_base=9&recheck=1s\
@@ -104,8 +83,8 @@ mod tests {
         assert_eq!(full.endpoints, ["a:1", "b:2379", "[::1]:3"]);
         assert_eq!(full.root.as_deref(), Some("app/locks"));
         assert_eq!(full.user, Some(("us3r".into(), "s3cret".into())));
-        assert_eq!((full.tls, full.ca.clone()), (true, Some("/ca.pem".into())));
-        assert_eq!(full.identity, Some(("/c.pem".into(), "/k.pem".into())));
+        let tls = Tls::new().ca("/ca.pem").identity("/c.pem", "/k.pem");
+        assert_eq!(full.tls, Some(tls));
         assert_eq!((full.names, full.token_base), (Names::Raw, 9));
         assert_eq!(full.recheck, Duration::from_secs(1));
         assert_eq!(full.connect_timeout, Duration::from_secs(2));

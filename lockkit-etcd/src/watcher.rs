@@ -9,7 +9,7 @@ use etcd_client::{
     EventType, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse,
     WatchResponseStream,
 };
-use lockkit_core::backoff;
+use lockkit_core::store::Backoff;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
@@ -20,6 +20,8 @@ use crate::watches::Read;
 
 /// How often the task looks for unused watches and for unanswered requests.
 const TICK: Duration = Duration::from_millis(500);
+/// The shortest and the longest pause after a stream or a read that failed.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// A stream that lasted this long was sound.
 const SOUND: Duration = Duration::from_secs(1);
 
@@ -35,7 +37,7 @@ type Wanted = [(i64, Arc<str>)];
 impl Watcher {
     /// Runs until it is dropped.
     pub(crate) async fn run(self) {
-        let mut failures = 0;
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         loop {
             while self.waiters.counts().1 == 0 {
                 self.waiters.work.notified().await;
@@ -44,10 +46,9 @@ impl Watcher {
             self.stream().await;
             self.waiters.with_watches(|watches| watches.all_closed());
             if began.elapsed() >= SOUND {
-                failures = 0;
+                backoff.reset();
             }
-            sleep(backoff(failures)).await;
-            failures += 1;
+            sleep(backoff.pause()).await;
         }
     }
 
@@ -182,7 +183,7 @@ async fn ask(sender: &mut WatchRequestSender, wanted: &Wanted) -> Option<()> {
 /// Reads the keys before that of a waiter. What one server knows is enough, if it is recent: no key is ever
 /// created before one that exists.
 async fn read(link: Arc<Link>, waiters: Arc<Waiters>, read: Read) {
-    let (mut alone, mut failures) = (true, 0);
+    let (mut alone, mut backoff) = (true, Backoff::new(PAUSES.0, PAUSES.1));
     while waiters.is_reading(&read) {
         let answer = link
             .ask("watch", link.request_timeout(), |client| {
@@ -205,10 +206,7 @@ async fn read(link: Arc<Link>, waiters: Arc<Waiters>, read: Read) {
                 waiters.read(&read, listing);
                 return;
             }
-            Err(_) => {
-                sleep(backoff(failures)).await;
-                failures += 1;
-            }
+            Err(_) => sleep(backoff.pause()).await,
         }
     }
 }

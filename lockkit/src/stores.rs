@@ -187,11 +187,6 @@ async fn etcd(
     url: &mut StoreUrl,
     clock: Option<&Arc<dyn Clock>>,
 ) -> Result<Arc<dyn DistributedLock>> {
-    if url.scheme() == "etcds" && !cfg!(feature = "tls") {
-        let feature = "tls";
-        let scheme = url.scheme().to_owned();
-        return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
-    }
     let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
     // Leases of a session are measured here, so that both must read the same clock.
     if let Some(clock) = clock {

@@ -3,6 +3,7 @@
 use conformance_tests::servers::{Certificates, ServerCommand, ServerProcess, free_port};
 use conformance_tests::task::until;
 use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::url::Tls;
 use lockkit_core::{Lease, LockClient, Outcome as Effect};
 
 use crate::world::{LONG, builder, client_of};
@@ -42,12 +43,10 @@ impl Secure {
             _process: command.start()?,
             port,
         };
-        let trusted = builder(&[port])
-            .tls(Some(certificates.path("ca.crt")))
-            .identity(
-                certificates.path("client.crt"),
-                certificates.path("client.key"),
-            );
+        let trusted = builder(&[port]).tls(Tls::new().ca(certificates.path("ca.crt")).identity(
+            certificates.path("client.crt"),
+            certificates.path("client.key"),
+        ));
         until("the server is ready", async || {
             Ok(trusted.clone().connect().await.is_ok())
         })
@@ -61,7 +60,7 @@ pub(crate) async fn tls_needs_a_server_that_is_trusted() -> Outcome {
     let server = Secure::start(&certificates, false).await?;
     let ca = certificates.path("ca.crt");
     let store = builder(&[server.port])
-        .tls(Some(ca.clone()))
+        .tls(Tls::new().ca(&ca))
         .connect()
         .await?;
     let lock = client_of(&store, LONG)?.lock("jobs")?;
@@ -84,7 +83,7 @@ pub(crate) async fn tls_needs_a_server_that_is_trusted() -> Outcome {
     ensure(other.try_acquire().await?.is_none(), "two hold")?;
     guard.release().await?;
     other.acquire().await?.release().await?;
-    let stranger = builder(&[server.port]).tls(Some(certificates.path("other.crt")));
+    let stranger = builder(&[server.port]).tls(Tls::new().ca(certificates.path("other.crt")));
     ensure(
         stranger.connect().await.is_err(),
         "a certificate that nobody vouches for",
@@ -117,21 +116,23 @@ pub(crate) async fn a_server_may_ask_for_the_client_s_certificate() -> Outcome {
     let guard = lock.acquire().await?;
     guard.check()?;
     guard.release().await?;
-    let nobody = builder(&[server.port]).tls(Some(ca.clone()));
+    let nobody = builder(&[server.port]).tls(Tls::new().ca(&ca));
     ensure(
         nobody.connect().await.is_err(),
         "a client without a certificate",
     )?;
-    let stranger = builder(&[server.port])
-        .tls(Some(ca.clone()))
+    let stranger = Tls::new()
+        .ca(&ca)
         .identity(path("stranger.crt"), path("stranger.key"));
+    let stranger = builder(&[server.port]).tls(stranger);
     ensure(
         stranger.connect().await.is_err(),
         "a client whose certificate nobody vouches for",
     )?;
-    let unreadable = builder(&[server.port])
-        .tls(Some(ca))
+    let unreadable = Tls::new()
+        .ca(&ca)
         .identity(path("no-such.crt"), path("client.key"));
+    let unreadable = builder(&[server.port]).tls(unreadable);
     let error = unreadable.connect().await.err();
     let outcome = error.as_ref().map(lockkit_core::BackendError::outcome);
     ensure(
