@@ -22,9 +22,7 @@ pub mod mutants;
 mod mutants;
 pub mod store;
 mod stores;
-mod sync;
 mod time;
-mod tombstones;
 pub mod url;
 
 pub use contract as backend;

@@ -15,7 +15,7 @@ use crate::contract::error::{BackendError, Error, Outcome, Result};
 use crate::contract::holder::ClientId;
 use crate::contract::{DistributedLock, Grant};
 use crate::mutants::{Broken, Mutant};
-use crate::sync::lock;
+use crate::store::sync::lock;
 use crate::time::backoff::{jitter, retry_delay};
 use crate::time::clock::{Clock, Moment};
 use crate::time::lease::{Lease, window};

@@ -19,7 +19,7 @@ use crate::contract::error::{Error, LossReason};
 use crate::contract::token::FencingToken;
 use crate::contract::{Grant, Ticket, Watch};
 use crate::mutants::Mutant;
-use crate::sync::lock;
+use crate::store::sync::lock;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, first_renewal_due, lease_for, renewal_due, window};
 

@@ -9,7 +9,7 @@ use tokio::sync::futures::OwnedNotified;
 use crate::client::hold::Hold;
 use crate::contract::holder::ClientId;
 use crate::contract::name::LockName;
-use crate::sync::lock;
+use crate::store::sync::lock;
 
 /// The right to re-enter the locks that it holds.
 ///

@@ -15,7 +15,7 @@ use crate::client::outstanding::{Outstanding, Pending};
 use crate::contract::Mode;
 use crate::contract::error::{Error, Result};
 use crate::contract::name::LockName;
-use crate::sync::lock;
+use crate::store::sync::lock;
 
 /// Which local queue.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::contract::error::LossReason;
-use crate::sync::lock;
+use crate::store::sync::lock;
 use crate::time::clock::Moment;
 
 /// How long the task waits with an empty schedule before it sleeps until it is woken. Short holds that

@@ -14,4 +14,4 @@ pub(crate) mod token;
 pub use self::capability::Mode;
 pub use self::store::{DistributedLock, Wake, Watch};
 pub use self::ticket::{Attempt, Grant, LockState, Release, Renewal, Ticket};
-pub use crate::tombstones::Tombstones;
+pub use crate::store::tombstones::Tombstones;

@@ -186,8 +186,8 @@ mod tests {
     use crate::contract::error::Outcome;
     use crate::contract::holder::{ClientId, HolderId};
     use crate::layers::{Fault, Faulty, Rule};
+    use crate::store::sync::lock;
     use crate::stores::memory::MemoryStore;
-    use crate::sync::lock;
 
     /// How often each series was touched, by `name{label,label}`.
     #[derive(Clone, Debug, Default)]

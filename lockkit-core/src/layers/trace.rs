@@ -188,8 +188,8 @@ mod tests {
     use super::*;
     use crate::contract::holder::{ClientId, HolderId};
     use crate::layers::Faulty;
+    use crate::store::sync::lock;
     use crate::stores::memory::MemoryStore;
-    use crate::sync::lock;
 
     type Fields = BTreeMap<&'static str, String>;
 

@@ -2,6 +2,9 @@
 
 mod backoff;
 pub mod predecessors;
+pub(crate) mod sync;
+pub(crate) mod tombstones;
 pub mod waiters;
 
 pub use self::backoff::Backoff;
+pub use self::sync::lock;

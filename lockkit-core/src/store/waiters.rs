@@ -24,7 +24,7 @@ use crate::contract::error::{BackendError, LossReason, Outcome};
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::{Attempt, Grant, Ticket, Wake, Watch};
-use crate::sync::lock;
+use crate::store::sync::lock;
 
 /// The tickets of a store object.
 #[derive(Debug)]

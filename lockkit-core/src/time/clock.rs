@@ -8,7 +8,7 @@ use std::ops::Add;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::sync::lock;
+use crate::store::sync::lock;
 
 /// A point on a [`Clock`], in nanoseconds from an origin of that clock's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,7 +9,7 @@ use crate::contract::capability::TtlOf;
 use crate::contract::error::{BackendError, Error, LossReason};
 use crate::contract::{Renewal, Ticket};
 use crate::mutants::Mutant;
-use crate::sync::lock;
+use crate::store::sync::lock;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, lease_for, renewal_due, window};
 

@@ -9,7 +9,7 @@ use super::script::{End, Fault, Operation, Plan, Rule, Script};
 use crate::contract::Ticket;
 use crate::contract::error::Outcome;
 use crate::contract::name::LockName;
-use crate::sync::lock;
+use crate::store::sync::lock;
 
 /// Steers the faults of a [`Faulty`](super::Faulty) store and counts its calls.
 ///

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::FileStore;
-use super::place::{Inode, Place, Seizure};
+use super::lock_file::{Inode, LockFile, TryLock};
 use super::problem::Problem;
 use super::record::{self, Content};
 use super::tickets::Hold;
 use crate::contract::token::FencingToken;
 use crate::contract::{Release, Ticket};
-use crate::sync::lock;
+use crate::store::sync::lock;
 
 /// How often an attempt begins again because of a file that was replaced under its hands, or of
 /// somebody who looked.
@@ -22,7 +22,7 @@ enum Try {
     Held,
     /// The file is no longer the one at its path.
     Replaced,
-    LookedAt,
+    Shared,
 }
 
 impl FileStore {
@@ -40,7 +40,7 @@ impl FileStore {
                 Try::Held => return Ok(None),
                 Try::Replaced => {}
                 // Nothing is held here: whoever drops the attempt leaves nothing.
-                Try::LookedAt => tokio::time::sleep(Duration::from_millis(1)).await,
+                Try::Shared => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         }
         // Somebody shares it for longer than a look takes.
@@ -50,21 +50,21 @@ impl FileStore {
     fn try_take(&self, ticket: &Ticket) -> Result<Try, Problem> {
         let path = self.path(&ticket.name);
         let name = ticket.name.as_str();
-        let place = Place::open_or_create(&path)?;
-        match place.seize(&path)? {
-            Seizure::Taken => {}
-            Seizure::Held => return Ok(Try::Held),
-            Seizure::LookedAt => return Ok(Try::LookedAt),
+        let lock_file = LockFile::open_or_create(&path)?;
+        match lock_file.try_lock(&path)? {
+            TryLock::Taken => {}
+            TryLock::Held => return Ok(Try::Held),
+            TryLock::Shared => return Ok(Try::Shared),
         }
         let pid = std::process::id();
-        let before = read(&place, &path, name)?;
+        let before = read(&lock_file, &path, name)?;
         let token = self.next_token(&before, &path)?;
         let holder = Some((ticket.holder, pid));
-        record::write(&place.file, &before, name, token.get(), holder)
+        record::write(&lock_file.file, &before, name, token.get(), holder)
             .map_err(|error| Problem::io(&path, error))?;
         // Only after the token is written: whoever breaks this hold reads the token of the old
         // file after it has put a new one in place, and this order lets it find ours. INV-4.
-        if self.rules.compares && !place.is_at(&path)? {
+        if self.rules.compares && !lock_file.is_at(&path)? {
             return Ok(Try::Replaced);
         }
         // In one step with the look for a release, which may have come while we were here.
@@ -72,9 +72,14 @@ impl FileStore {
         if self.rules.remembers_released && tickets.tombstones.contains(ticket.holder) {
             return Err(Problem::WasReleased);
         }
-        tickets
-            .held
-            .insert(ticket.holder, Hold { place, token, pid });
+        tickets.held.insert(
+            ticket.holder,
+            Hold {
+                lock_file,
+                token,
+                pid,
+            },
+        );
         Ok(Try::Taken(token))
     }
 
@@ -93,7 +98,7 @@ impl FileStore {
     fn held_by(&self, ticket: &Ticket) -> Option<(FencingToken, Inode)> {
         let tickets = lock(&self.tickets);
         let hold = tickets.held.get(&ticket.holder)?;
-        hold.is_ours().then_some((hold.token, hold.place.inode))
+        hold.is_ours().then_some((hold.token, hold.lock_file.inode))
     }
 
     /// Ends the hold of `ticket`.
@@ -142,8 +147,8 @@ impl FileStore {
 }
 
 /// Reads a file that must be empty or the lock file of `name`.
-pub(super) fn read(place: &Place, path: &Path, name: &str) -> Result<Content, Problem> {
-    let content = record::read(&place.file).map_err(|error| Problem::io(path, error))?;
+pub(super) fn read(lock_file: &LockFile, path: &Path, name: &str) -> Result<Content, Problem> {
+    let content = record::read(&lock_file.file).map_err(|error| Problem::io(path, error))?;
     if content == Content::Foreign {
         return Err(Problem::Foreign(path.to_owned()));
     }
@@ -155,7 +160,7 @@ pub(super) fn read(place: &Place, path: &Path, name: &str) -> Result<Content, Pr
 
 /// Writes that nobody holds the lock any more. The token stays, also if somebody truncated the file.
 fn sign_off(hold: &Hold, ticket: &Ticket) -> std::io::Result<()> {
-    let file = &hold.place.file;
+    let file = &hold.lock_file.file;
     let before = record::read(file)?;
     if before == Content::Foreign {
         return Ok(());
@@ -191,7 +196,11 @@ mod tests {
     /// A second handle of the open file, as a child between `fork` and `exec` has it.
     fn copy(store: &FileStore, ticket: &Ticket) -> File {
         let tickets = lock(&store.tickets);
-        tickets.held[&ticket.holder].place.file.try_clone().unwrap()
+        tickets.held[&ticket.holder]
+            .lock_file
+            .file
+            .try_clone()
+            .unwrap()
     }
 
     #[tokio::test]

@@ -43,10 +43,10 @@
 
 mod builder;
 mod hold;
+mod lock_file;
 mod names;
 mod network;
 mod operator;
-mod place;
 mod problem;
 mod record;
 mod rules;
@@ -75,7 +75,7 @@ use crate::contract::name::LockName;
 use crate::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
-use crate::sync::lock;
+use crate::store::sync::lock;
 use problem::Problem;
 use rules::Rules;
 use tickets::Tickets;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::FileStore;
 use super::hold::{host_micros, read};
+use super::lock_file::{LockFile, TryLock};
 use super::names::{self, Decoded};
-use super::place::{Place, Seizure};
 use super::problem::Problem;
 use super::record::{self, Content};
 use crate::contract::LockState;
@@ -31,13 +31,13 @@ impl FileStore {
         let path = self.path(name);
         let mut seen = None;
         for _ in 0..LOOKS {
-            let Some(place) = Place::look(&path)? else {
+            let Some(lock_file) = LockFile::look(&path)? else {
                 return Ok(None);
             };
-            if !place.is_held(&path)? {
+            if !lock_file.is_held(&path)? {
                 return Ok(None);
             }
-            let content = read(&place, &path, name.as_str())?;
+            let content = read(&lock_file, &path, name.as_str())?;
             let signed = content.entry().is_some_and(|entry| entry.holder.is_some());
             seen = Some(content);
             if signed {
@@ -70,7 +70,7 @@ impl FileStore {
     pub(super) fn replace(&self, name: &LockName) -> Result<Option<LockState>, Problem> {
         let path = self.path(name);
         let at_path = |error| Problem::io(&path, error);
-        let Some(old) = Place::open_existing(&path)? else {
+        let Some(old) = LockFile::open_existing(&path)? else {
             return Ok(None);
         };
         if !old.is_held(&path)? {
@@ -79,7 +79,7 @@ impl FileStore {
         let before = read(&old, &path, name.as_str())?;
         let fresh = self.fresh_like(&old, &path)?;
         // Locked until its token is settled: nobody can take it in between.
-        fresh.seize(&path)?;
+        fresh.try_lock(&path)?;
         let token = self.next_token(&before, &path)?.get();
         record::write(&fresh.file, &Content::Fresh, name.as_str(), token, None).map_err(at_path)?;
         fs::rename(self.dir.join(FRESH), &path).map_err(at_path)?;
@@ -96,7 +96,7 @@ impl FileStore {
 
     /// Makes an empty file outside of all names, with the owner, group and permissions of `old`: whoever
     /// could lock the one can lock the other.
-    fn fresh_like(&self, old: &Place, path: &Path) -> Result<Place, Problem> {
+    fn fresh_like(&self, old: &LockFile, path: &Path) -> Result<LockFile, Problem> {
         let fresh = self.dir.join(FRESH);
         // A breaker that crashed has left it.
         match fs::remove_file(&fresh) {
@@ -105,13 +105,14 @@ impl FileStore {
             }
             _ => {}
         }
-        let place = Place::create(&fresh)?.ok_or_else(|| Problem::Breaking(self.dir.clone()))?;
+        let lock_file =
+            LockFile::create(&fresh)?.ok_or_else(|| Problem::Breaking(self.dir.clone()))?;
         let at_path = |error| Problem::io(path, error);
         let wanted = old.file.metadata().map_err(at_path)?;
-        let made = place.file.metadata().map_err(at_path)?;
+        let made = lock_file.file.metadata().map_err(at_path)?;
         let (uid, gid) = (wanted.uid(), wanted.gid());
         if (made.uid(), made.gid()) != (uid, gid)
-            && let Err(source) = fchown(&place.file, Some(uid), Some(gid))
+            && let Err(source) = fchown(&lock_file.file, Some(uid), Some(gid))
         {
             let _ = fs::remove_file(&fresh);
             let path = path.to_owned();
@@ -123,8 +124,8 @@ impl FileStore {
             });
         }
         let mode = wanted.permissions();
-        place.file.set_permissions(mode).map_err(at_path)?;
-        Ok(place)
+        lock_file.file.set_permissions(mode).map_err(at_path)?;
+        Ok(lock_file)
     }
 
     /// The locks that are held and begin with `prefix`, by name; and the entries that are named like
@@ -158,8 +159,8 @@ impl FileStore {
             let path = self.path(&name);
             if is_old(&path, older_than)? {
                 let turn = self.turn().await?;
-                match Place::open_existing(&path) {
-                    Ok(Some(place)) => removed += u64::from(remove_free(&place, &path)?),
+                match LockFile::open_existing(&path) {
+                    Ok(Some(lock_file)) => removed += u64::from(remove_free(&lock_file, &path)?),
                     Ok(None) => {}
                     Err(problem) => files.pass_over(path, problem)?,
                 }
@@ -231,20 +232,20 @@ impl Files {
 
 /// The name in a lock file; `None` if it has none or has just gone.
 fn name_inside(path: &Path) -> Result<Option<String>, Problem> {
-    let Some(place) = Place::look(path)? else {
+    let Some(lock_file) = LockFile::look(path)? else {
         return Ok(None);
     };
-    let content = record::read(&place.file).map_err(|error| Problem::io(path, error))?;
+    let content = record::read(&lock_file.file).map_err(|error| Problem::io(path, error))?;
     Ok(content.name().map(str::to_owned))
 }
 
 /// Removes a file if its lock is free. Whoever has opened it finds, once it has the lock, that the
 /// file is not at its path any more. Needs the turn, or the file removed might be another one.
-fn remove_free(place: &Place, path: &Path) -> Result<bool, Problem> {
-    if place.seize(path)? != Seizure::Taken || !place.is_at(path)? {
+fn remove_free(lock_file: &LockFile, path: &Path) -> Result<bool, Problem> {
+    if lock_file.try_lock(path)? != TryLock::Taken || !lock_file.is_at(path)? {
         return Ok(false);
     }
-    let content = record::read(&place.file).map_err(|error| Problem::io(path, error))?;
+    let content = record::read(&lock_file.file).map_err(|error| Problem::io(path, error))?;
     if !matches!(content, Content::Ours(_)) {
         return Ok(false);
     }

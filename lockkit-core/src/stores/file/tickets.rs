@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 
-use super::place::Place;
+use super::lock_file::LockFile;
 use crate::contract::Tombstones;
 use crate::contract::holder::HolderId;
 use crate::contract::token::FencingToken;
@@ -18,7 +18,7 @@ pub(super) struct Tickets {
 /// A lock that this store holds: its file, open and locked.
 #[derive(Debug)]
 pub(super) struct Hold {
-    pub(super) place: Place,
+    pub(super) lock_file: LockFile,
     pub(super) token: FencingToken,
     /// The process that took it. A child by `fork` has a copy of everything here, and no hold.
     pub(super) pid: u32,
@@ -32,7 +32,7 @@ impl Hold {
 
     /// Another descriptor of the locked file.
     pub(super) fn duplicate(&self) -> Option<File> {
-        self.place.file.try_clone().ok()
+        self.lock_file.file.try_clone().ok()
     }
 }
 
@@ -41,7 +41,7 @@ impl Drop for Hold {
         // Closing the file would do, were there not children of any thread between `fork` and
         // `exec` that have it open too. In a child itself the lock is the parent's.
         if self.is_ours() {
-            let _ = self.place.file.unlock();
+            let _ = self.lock_file.file.unlock();
         }
     }
 }

@@ -31,9 +31,10 @@ pub struct MemoryStoreBuilder {
     mutant: Option<super::StoreMutant>,
 }
 
-impl MemoryStoreBuilder {
-    pub(super) fn new() -> Self {
-        Self {
+impl MemoryStore {
+    /// A store of another kind.
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder {
             clock: Arc::new(BootClock),
             rules: Capabilities::new()
                 .with_queueing(Queueing::Fifo)
@@ -42,7 +43,9 @@ impl MemoryStoreBuilder {
             mutant: None,
         }
     }
+}
 
+impl MemoryStoreBuilder {
     /// Sets the clock of all leases. Give the clients the same one, as on one machine. The machine's
     /// time since boot if not set.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -112,7 +115,7 @@ impl MemoryStoreBuilder {
         let mut state = State::new(self.rules);
         #[cfg(feature = "mutants")]
         if let Some(mutant) = self.mutant {
-            state.books.set_mutant(mutant);
+            state.globals.set_mutant(mutant);
         }
         MemoryStore::over(Arc::new(Shared {
             clock: self.clock,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::books::{Books, Session};
+use super::globals::{Globals, Session};
 use super::mutant::StoreMutant;
 use super::queue::Queue;
 use crate::contract::error::LossReason;
@@ -33,9 +33,9 @@ struct Hold {
 
 impl Hold {
     /// Begins the lease anew, but makes it no shorter than it is.
-    fn prolong(&mut self, ttl: Duration, now: Moment, books: &Books) {
-        let end = books.lease_end(now, ttl);
-        if end > self.until || books.broken(StoreMutant::LeaseShortened) {
+    fn prolong(&mut self, ttl: Duration, now: Moment, globals: &Globals) {
+        let end = globals.lease_end(now, ttl);
+        if end > self.until || globals.broken(StoreMutant::LeaseShortened) {
             self.until = end;
         }
         self.provisional = false;
@@ -73,48 +73,49 @@ impl Entry {
         ticket: &Ticket,
         session: Session,
         now: Moment,
-        books: &mut Books,
+        globals: &mut Globals,
     ) -> Result<Attempt, WasReleased> {
-        self.expire(now, books);
-        if let Some(grant) = self.repeat(ticket, now, books) {
+        self.expire(now, globals);
+        if let Some(grant) = self.repeat(ticket, now, globals) {
             return Ok(Attempt::Granted(grant));
         }
-        if books.tombstones.contains(ticket.holder) && !books.broken(StoreMutant::GhostAfterRelease)
+        if globals.tombstones.contains(ticket.holder)
+            && !globals.broken(StoreMutant::GhostAfterRelease)
         {
             return Err(WasReleased);
         }
         let waits = self.queue.beat(ticket, now);
-        self.queue.drop_dead(now, books);
-        let blind = waits && books.broken(StoreMutant::RecheckFindsNothing);
+        self.queue.drop_dead(now, globals);
+        let blind = waits && globals.broken(StoreMutant::RecheckFindsNothing);
         if self.hold.is_none() && !blind {
-            if books.barging() || self.queue.lets_through(ticket.holder) {
+            if globals.barging() || self.queue.lets_through(ticket.holder) {
                 self.queue.leave(ticket.holder);
-                let grant = self.take(ticket.holder, session, ticket.ttl, now, books);
+                let grant = self.take(ticket.holder, session, ticket.ttl, now, globals);
                 return Ok(Attempt::Granted(grant));
             }
             // A newcomer never overtakes; it finds the lock free for the one who stands first.
-            self.pass_on(now, books);
+            self.pass_on(now, globals);
         }
-        if ticket.enqueue || books.broken(StoreMutant::TryLeavesQueueEntry) {
-            self.enqueue(ticket, session, now, books);
+        if ticket.enqueue || globals.broken(StoreMutant::TryLeavesQueueEntry) {
+            self.enqueue(ticket, session, now, globals);
         }
-        Ok(self.held(now, books))
+        Ok(self.held(now, globals))
     }
 
     /// A holder asks again: its lease begins anew, but never becomes shorter, and its token stays. INV-5, INV-6.
-    fn repeat(&mut self, ticket: &Ticket, now: Moment, books: &mut Books) -> Option<Grant> {
+    fn repeat(&mut self, ticket: &Ticket, now: Moment, globals: &mut Globals) -> Option<Grant> {
         let hold = self.hold.as_mut()?;
         if hold.holder != ticket.holder {
             return None;
         }
-        if hold.provisional && books.broken(StoreMutant::RecheckFindsNothing) {
+        if hold.provisional && globals.broken(StoreMutant::RecheckFindsNothing) {
             return None;
         }
-        if books.broken(StoreMutant::TokenRaisedOnRepeat) {
-            hold.token = books.next_token();
+        if globals.broken(StoreMutant::TokenRaisedOnRepeat) {
+            hold.token = globals.next_token();
         }
-        hold.prolong(ticket.ttl, now, books);
-        Some(books.grant(hold.token, hold.session, ticket.ttl))
+        hold.prolong(ticket.ttl, now, globals);
+        Some(globals.grant(hold.token, hold.session, ticket.ttl))
     }
 
     fn take(
@@ -123,81 +124,86 @@ impl Entry {
         session: Session,
         ttl: Duration,
         now: Moment,
-        books: &mut Books,
+        globals: &mut Globals,
     ) -> Grant {
-        let token = books.next_token();
+        let token = globals.next_token();
         self.hold = Some(Hold {
             holder,
             session,
             token,
-            until: books.lease_end(now, ttl),
+            until: globals.lease_end(now, ttl),
             provisional: false,
         });
-        books.grant(token, session, ttl)
+        globals.grant(token, session, ttl)
     }
 
-    fn enqueue(&mut self, ticket: &Ticket, session: Session, now: Moment, books: &mut Books) {
-        if !books.keeps_waiters() || self.knows(ticket.holder) {
+    fn enqueue(&mut self, ticket: &Ticket, session: Session, now: Moment, globals: &mut Globals) {
+        if !globals.keeps_waiters() || self.knows(ticket.holder) {
             return;
         }
         self.queue.join(ticket, session, now);
         // In the same step as the place: no wake-up can come before somebody keeps it.
-        if books.pushes() || books.rules.tells_loss {
-            books.waiters.attempted(ticket);
+        if globals.pushes() || globals.rules.tells_loss {
+            globals.waiters.attempted(ticket);
         }
     }
 
-    fn held(&self, now: Moment, books: &Books) -> Attempt {
-        let hold = self.hold.as_ref().filter(|_| !books.in_sessions());
+    fn held(&self, now: Moment, globals: &Globals) -> Attempt {
+        let hold = self.hold.as_ref().filter(|_| !globals.in_sessions());
         Attempt::held_for(hold.map(|hold| hold.until.since(now)))
     }
 
     /// Ends a hold whose lease has ended. Whoever touches the lock next does this first.
-    fn expire(&mut self, now: Moment, books: &mut Books) {
+    fn expire(&mut self, now: Moment, globals: &mut Globals) {
         if let Some(hold) = self.hold.take_if(|hold| hold.until <= now) {
-            books.lose(hold.holder, LossReason::Expired);
+            globals.lose(hold.holder, LossReason::Expired);
         }
     }
 
     /// Passes a free lock to the first waiter who lives, or wakes all of them where they race.
-    fn pass_on(&mut self, now: Moment, books: &mut Books) {
-        if self.queue.is_empty() || self.hold.is_some() || books.broken(StoreMutant::WakeUpLost) {
+    fn pass_on(&mut self, now: Moment, globals: &mut Globals) {
+        if self.queue.is_empty() || self.hold.is_some() || globals.broken(StoreMutant::WakeUpLost) {
             return;
         }
-        self.queue.drop_dead(now, books);
-        if !books.pushes() {
+        self.queue.drop_dead(now, globals);
+        if !globals.pushes() {
             return;
         }
-        if books.barging() {
+        if globals.barging() {
             for holder in self.queue.holders() {
-                books.push(holder, Wake::Retry);
+                globals.push(holder, Wake::Retry);
             }
         } else if let Some(next) = self.queue.pop() {
             // A dead waiter costs one window, not its whole lease.
-            let ttl = if books.broken(StoreMutant::PushedGrantKeepsFullTtl) {
+            let ttl = if globals.broken(StoreMutant::PushedGrantKeepsFullTtl) {
                 next.ttl
             } else {
-                books.window(next.ttl)
+                globals.window(next.ttl)
             };
-            let grant = self.take(next.holder, next.session, ttl, now, books);
+            let grant = self.take(next.holder, next.session, ttl, now, globals);
             if let Some(hold) = &mut self.hold {
                 hold.provisional = true;
             }
-            books.push(next.holder, Wake::Granted(grant));
+            globals.push(next.holder, Wake::Granted(grant));
         }
     }
 
     /// Ends what has ended. A look at the lock does no more: it gives it to nobody.
-    pub(super) fn settle(&mut self, now: Moment, books: &mut Books) {
-        self.expire(now, books);
-        self.queue.drop_dead(now, books);
+    pub(super) fn settle(&mut self, now: Moment, globals: &mut Globals) {
+        self.expire(now, globals);
+        self.queue.drop_dead(now, globals);
     }
 
-    pub(super) fn release(&mut self, ticket: &Ticket, now: Moment, books: &mut Books) -> Release {
-        books.tombstones.insert(ticket.holder);
-        books.waiters.forget(ticket.holder);
-        self.expire(now, books);
-        let careless = books.broken(StoreMutant::ReleaseWithoutOwnerCheck);
+    pub(super) fn release(
+        &mut self,
+        ticket: &Ticket,
+        now: Moment,
+        globals: &mut Globals,
+    ) -> Release {
+        globals.tombstones.insert(ticket.holder);
+        globals.waiters.forget(ticket.holder);
+        self.expire(now, globals);
+        let careless = globals.broken(StoreMutant::ReleaseWithoutOwnerCheck);
         let ended = self
             .hold
             .take_if(|hold| hold.holder == ticket.holder || careless);
@@ -205,8 +211,8 @@ impl Entry {
             self.queue.leave(ticket.holder);
         }
         let withdrawn = ended.as_ref().is_none_or(|hold| hold.provisional);
-        if !(withdrawn && books.broken(StoreMutant::WithdrawalWakesNobody)) {
-            self.pass_on(now, books);
+        if !(withdrawn && globals.broken(StoreMutant::WithdrawalWakesNobody)) {
+            self.pass_on(now, globals);
         }
         if ended.is_some() {
             Release::Released
@@ -220,60 +226,60 @@ impl Entry {
         ticket: &Ticket,
         session: Session,
         now: Moment,
-        books: &mut Books,
+        globals: &mut Globals,
     ) -> Renewal {
-        self.expire(now, books);
+        self.expire(now, globals);
         let free = self.hold.is_none();
-        if free && books.broken(StoreMutant::RenewalRecreates) {
-            self.take(ticket.holder, session, ticket.ttl, now, books);
+        if free && globals.broken(StoreMutant::RenewalRecreates) {
+            self.take(ticket.holder, session, ticket.ttl, now, globals);
         }
         match &mut self.hold {
             Some(hold) if hold.holder == ticket.holder => {
-                hold.prolong(ticket.ttl, now, books);
+                hold.prolong(ticket.ttl, now, globals);
                 Renewal::Renewed {
-                    since: books.last_keep_alive(hold.session),
-                    ttl: books.lease_of(ticket.ttl),
+                    since: globals.last_keep_alive(hold.session),
+                    ttl: globals.lease_of(ticket.ttl),
                 }
             }
             _ => {
-                self.pass_on(now, books);
+                self.pass_on(now, globals);
                 Renewal::NotHeld
             }
         }
     }
 
     /// Ends the hold, whoever has it.
-    pub(super) fn break_hold(&mut self, now: Moment, books: &mut Books) {
+    pub(super) fn break_hold(&mut self, now: Moment, globals: &mut Globals) {
         if let Some(hold) = self.hold.take() {
-            books.lose(hold.holder, LossReason::Superseded);
+            globals.lose(hold.holder, LossReason::Superseded);
         }
-        self.pass_on(now, books);
+        self.pass_on(now, globals);
     }
 
     /// Ends all that came through `session`.
-    pub(super) fn end_session(&mut self, session: Session, now: Moment, books: &mut Books) {
-        self.queue.end_session(session, books);
+    pub(super) fn end_session(&mut self, session: Session, now: Moment, globals: &mut Globals) {
+        self.queue.end_session(session, globals);
         if let Some(hold) = self.hold.take_if(|hold| hold.session == session) {
-            books.lose(hold.holder, LossReason::SessionEnded);
+            globals.lose(hold.holder, LossReason::SessionEnded);
         }
-        self.pass_on(now, books);
+        self.pass_on(now, globals);
     }
 
     /// Ends all of it at once, as if it had been deleted by hand.
-    pub(super) fn wipe(self, books: &mut Books) {
+    pub(super) fn wipe(self, globals: &mut Globals) {
         let holder = self.hold.map(|hold| hold.holder);
         for holder in holder.into_iter().chain(self.queue.holders()) {
-            books.lose(holder, LossReason::Superseded);
+            globals.lose(holder, LossReason::Superseded);
         }
     }
 
-    pub(super) fn describe(&self, name: &LockName, now: Moment, books: &Books) -> LockState {
+    pub(super) fn describe(&self, name: &LockName, now: Moment, globals: &Globals) -> LockState {
         let waiters = u32::try_from(self.queue.len()).ok();
         let state =
-            LockState::new(name.clone()).with_waiters(waiters.filter(|_| books.keeps_waiters()));
+            LockState::new(name.clone()).with_waiters(waiters.filter(|_| globals.keeps_waiters()));
         let Some(hold) = &self.hold else { return state };
-        let session = books.last_keep_alive(hold.session);
-        let until = session.map_or(hold.until, |last| last + books.rules.max_ttl);
+        let session = globals.last_keep_alive(hold.session);
+        let until = session.map_or(hold.until, |last| last + globals.rules.max_ttl);
         state
             .with_holder(hold.holder.to_string())
             .with_token(Some(hold.token))

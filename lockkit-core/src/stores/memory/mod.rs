@@ -7,7 +7,7 @@
 //! | `state.rs` | the steps of the contract, on all locks |
 //! | `entry.rs` | the rules of one lock: who holds, who is next, what ends |
 //! | `queue.rs` | its waiters, their places and heartbeats |
-//! | `books.rs` | tokens, sessions, and wake-ups by [`waiters`](crate::store::waiters) |
+//! | `globals.rs` | tokens, sessions, and wake-ups by [`waiters`](crate::store::waiters) |
 //!
 //! # Semantics
 //! - Waiters stand in a queue, in the order of their first attempts. A release makes the first
@@ -22,9 +22,9 @@
 //! - A released ticket leaves a tombstone, so that its late attempt is refused. They are kept as
 //!   ranges of numbers, 65 536 for each of the 1024 clients that released last.
 
-mod books;
 mod builder;
 mod entry;
+mod globals;
 mod mutant;
 mod queue;
 mod state;
@@ -38,13 +38,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 
-use self::books::Session;
+use self::globals::Session;
 use self::state::State;
 use crate::contract::capability::{Capabilities, Waiting};
 use crate::contract::error::{BackendError, Outcome};
 use crate::contract::name::LockName;
 use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
-use crate::sync::lock;
+use crate::store::sync::lock;
 use crate::time::clock::{Clock, Moment};
 
 pub use self::builder::MemoryStoreBuilder;
@@ -116,11 +116,6 @@ impl MemoryStore {
         Self::builder().build()
     }
 
-    /// A store of another kind.
-    pub fn builder() -> MemoryStoreBuilder {
-        MemoryStoreBuilder::new()
-    }
-
     /// Another handle on the same locks, with a session of its own.
     #[must_use]
     pub fn connect(&self) -> Self {
@@ -144,7 +139,7 @@ impl MemoryStore {
 
     /// Drops all wake-ups of the store from now on, of every handle, or delivers them again.
     pub fn lose_pushes(&self, lose: bool) {
-        lock(&self.shared.state).books.loses_wakes = lose;
+        lock(&self.shared.state).globals.loses_wakes = lose;
     }
 
     /// Deletes every hold, every place and every tombstone, as an operator might do it. Tokens still

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::books::{Books, Session};
+use super::globals::{Globals, Session};
 use super::mutant::StoreMutant;
 use crate::contract::Ticket;
 use crate::contract::error::LossReason;
@@ -78,21 +78,21 @@ impl Queue {
     }
 
     /// Drops waiters without a heartbeat: all of them, or those at the head where places count.
-    pub(super) fn drop_dead(&mut self, now: Moment, books: &mut Books) {
+    pub(super) fn drop_dead(&mut self, now: Moment, globals: &mut Globals) {
         // A session's heartbeat is that of all its places.
         if self.waiters.is_empty()
-            || books.in_sessions()
-            || books.broken(StoreMutant::QueueEntryWithoutHeartbeat)
+            || globals.in_sessions()
+            || globals.broken(StoreMutant::QueueEntryWithoutHeartbeat)
         {
             return;
         }
-        let everywhere = books.barging();
+        let everywhere = globals.barging();
         let mut head = true;
         self.waiters.retain(|waiter| {
-            let dead = waiter.seen + books.window(waiter.ttl) <= now;
+            let dead = waiter.seen + globals.window(waiter.ttl) <= now;
             let drop = dead && (head || everywhere);
             if drop {
-                books.lose(waiter.holder, LossReason::Expired);
+                globals.lose(waiter.holder, LossReason::Expired);
             }
             head &= drop;
             !drop
@@ -100,14 +100,14 @@ impl Queue {
     }
 
     /// Drops the waiters that came through `session`.
-    pub(super) fn end_session(&mut self, session: Session, books: &mut Books) {
-        if books.broken(StoreMutant::GrantToExpiredSession) {
+    pub(super) fn end_session(&mut self, session: Session, globals: &mut Globals) {
+        if globals.broken(StoreMutant::GrantToExpiredSession) {
             return;
         }
         self.waiters.retain(|waiter| {
             let ended = waiter.session == session;
             if ended {
-                books.lose(waiter.holder, LossReason::SessionEnded);
+                globals.lose(waiter.holder, LossReason::SessionEnded);
             }
             !ended
         });

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
-use super::books::{Books, Session};
 use super::entry::{Entry, WasReleased};
+use super::globals::{Globals, Session};
 use crate::contract::capability::Capabilities;
 use crate::contract::error::LossReason;
 use crate::contract::name::LockName;
@@ -15,14 +15,14 @@ use crate::time::clock::Moment;
 #[derive(Debug)]
 pub(super) struct State {
     locks: HashMap<LockName, Entry>,
-    pub(super) books: Books,
+    pub(super) globals: Globals,
 }
 
 impl State {
     pub(super) fn new(rules: Capabilities) -> Self {
         Self {
             locks: HashMap::new(),
-            books: Books::new(rules),
+            globals: Globals::new(rules),
         }
     }
 
@@ -31,12 +31,12 @@ impl State {
         &mut self,
         name: &LockName,
         now: Moment,
-        step: impl FnOnce(&mut Entry, &mut Books) -> T,
+        step: impl FnOnce(&mut Entry, &mut Globals) -> T,
     ) -> T {
         self.end_silent_sessions(now);
         match self.locks.entry(name.clone()) {
             Slot::Occupied(mut slot) => {
-                let answer = step(slot.get_mut(), &mut self.books);
+                let answer = step(slot.get_mut(), &mut self.globals);
                 if slot.get().is_blank() {
                     slot.remove();
                 }
@@ -44,7 +44,7 @@ impl State {
             }
             Slot::Vacant(slot) => {
                 let mut entry = Entry::default();
-                let answer = step(&mut entry, &mut self.books);
+                let answer = step(&mut entry, &mut self.globals);
                 if !entry.is_blank() {
                     slot.insert(entry);
                 }
@@ -59,31 +59,31 @@ impl State {
         session: Session,
         now: Moment,
     ) -> Result<Attempt, WasReleased> {
-        self.step(&ticket.name, now, |entry, books| {
-            books.keep_alive(session, now);
-            entry.attempt(ticket, session, now, books)
+        self.step(&ticket.name, now, |entry, globals| {
+            globals.keep_alive(session, now);
+            entry.attempt(ticket, session, now, globals)
         })
     }
 
     pub(super) fn renew(&mut self, ticket: &Ticket, session: Session, now: Moment) -> Renewal {
-        self.step(&ticket.name, now, |entry, books| {
-            books.keep_alive(session, now);
-            entry.renew(ticket, session, now, books)
+        self.step(&ticket.name, now, |entry, globals| {
+            globals.keep_alive(session, now);
+            entry.renew(ticket, session, now, globals)
         })
     }
 
     pub(super) fn release(&mut self, ticket: &Ticket, now: Moment) -> Release {
-        self.step(&ticket.name, now, |entry, books| {
-            entry.release(ticket, now, books)
+        self.step(&ticket.name, now, |entry, globals| {
+            entry.release(ticket, now, globals)
         })
     }
 
     /// Opens the wake-ups of a ticket. One that the store does not know gets one at once.
     pub(super) fn watch(&mut self, ticket: &Ticket, session: Session, now: Moment) -> TicketWatch {
-        self.step(&ticket.name, now, |entry, books| {
-            entry.settle(now, books);
+        self.step(&ticket.name, now, |entry, globals| {
+            entry.settle(now, globals);
             let known = entry.knows(ticket.holder);
-            let waiters = &books.waiters;
+            let waiters = &globals.waiters;
             if known && waiters.with(ticket.holder, |_| ()).is_none() {
                 // It got the lock at once, so that nothing was kept of it yet.
                 waiters.attempted(ticket);
@@ -91,9 +91,9 @@ impl State {
             let watch = waiters.watch(ticket);
             waiters.with(ticket.holder, |entry| {
                 if known {
-                } else if !books.rules.tells_loss {
+                } else if !globals.rules.tells_loss {
                     entry.wake();
-                } else if books.last_keep_alive(session).is_none() {
+                } else if globals.last_keep_alive(session).is_none() {
                     entry.lost(LossReason::SessionEnded);
                 } else {
                     entry.lost(LossReason::Superseded);
@@ -104,17 +104,17 @@ impl State {
     }
 
     pub(super) fn inspect(&mut self, name: &LockName, now: Moment) -> Option<LockState> {
-        self.step(name, now, |entry, books| {
-            entry.settle(now, books);
-            (!entry.is_blank()).then(|| entry.describe(name, now, books))
+        self.step(name, now, |entry, globals| {
+            entry.settle(now, globals);
+            (!entry.is_blank()).then(|| entry.describe(name, now, globals))
         })
     }
 
     pub(super) fn break_lock(&mut self, name: &LockName, now: Moment) -> Option<LockState> {
-        self.step(name, now, |entry, books| {
-            entry.settle(now, books);
-            let was = entry.holds().then(|| entry.describe(name, now, books));
-            entry.break_hold(now, books);
+        self.step(name, now, |entry, globals| {
+            entry.settle(now, globals);
+            let was = entry.holds().then(|| entry.describe(name, now, globals));
+            entry.break_hold(now, globals);
             was
         })
     }
@@ -125,7 +125,7 @@ impl State {
             .locks
             .iter()
             .filter(|(name, _)| name.as_str().starts_with(prefix))
-            .map(|(name, entry)| entry.describe(name, now, &self.books))
+            .map(|(name, entry)| entry.describe(name, now, &self.globals))
             .collect();
         found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         found
@@ -136,14 +136,14 @@ impl State {
         self.settle_all(now);
         let holds = self.locks.values().filter(|entry| entry.holds()).count();
         let waiters = self.locks.values().map(Entry::waiters).sum();
-        (holds, waiters, self.books.waiters.len())
+        (holds, waiters, self.globals.waiters.len())
     }
 
     pub(super) fn end_session(&mut self, session: Session, now: Moment) {
-        self.books.end_session(session);
+        self.globals.end_session(session);
         for name in self.names() {
             if let Some(entry) = self.locks.get_mut(&name) {
-                entry.end_session(session, now, &mut self.books);
+                entry.end_session(session, now, &mut self.globals);
             }
         }
         self.locks.retain(|_, entry| !entry.is_blank());
@@ -152,10 +152,10 @@ impl State {
     pub(super) fn wipe(&mut self) {
         for name in self.names() {
             if let Some(entry) = self.locks.remove(&name) {
-                entry.wipe(&mut self.books);
+                entry.wipe(&mut self.globals);
             }
         }
-        self.books.wipe();
+        self.globals.wipe();
     }
 
     /// All names in order, so that a test that repeats sees the same order of wake-ups again.
@@ -166,7 +166,7 @@ impl State {
     }
 
     fn end_silent_sessions(&mut self, now: Moment) {
-        while let Some(session) = self.books.end_silent_session(now) {
+        while let Some(session) = self.globals.end_silent_session(now) {
             self.end_session(session, now);
         }
     }
@@ -174,7 +174,7 @@ impl State {
     fn settle_all(&mut self, now: Moment) {
         self.end_silent_sessions(now);
         self.locks.retain(|_, entry| {
-            entry.settle(now, &mut self.books);
+            entry.settle(now, &mut self.globals);
             !entry.is_blank()
         });
     }

@@ -4,8 +4,8 @@ mod handles;
 
 use std::time::Duration;
 
-use super::books::Session;
 use super::entry::WasReleased;
+use super::globals::Session;
 use super::state::State;
 use crate::contract::capability::{Capabilities, EndsBy, Queueing, TtlOf, Waiting};
 use crate::contract::error::LossReason;
@@ -104,7 +104,7 @@ impl Bench {
     /// The next wake-up of ticket `n`.
     fn next(&self, n: u64) -> Option<Wake> {
         let holder = HolderId::new(self.client, n);
-        self.state.books.waiters.with(holder, Entry::next)?
+        self.state.globals.waiters.with(holder, Entry::next)?
     }
 
     fn look(&mut self) -> Option<LockState> {
@@ -341,7 +341,7 @@ fn wake_ups_are_kept_until_the_watch_opens() {
 #[test]
 fn with_every_push_lost_a_heartbeat_finds_the_grant() {
     let mut bench = Bench::fifo();
-    bench.state.books.loses_wakes = true;
+    bench.state.globals.loses_wakes = true;
     bench.granted(1);
     bench.waits(2);
     bench.release(1);

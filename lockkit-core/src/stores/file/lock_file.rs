@@ -1,4 +1,4 @@
-//! The place of a lock: opening its file, locking it, and knowing whether it is still there.
+//! The file of a lock: opening it, locking it, and knowing whether it is still at its path.
 //!
 //! The lock is `flock(2)` on the file, as [`File::try_lock`] takes it: it belongs to the open file,
 //! so that two openings in one process exclude each other, and the kernel ends it with the process.
@@ -42,34 +42,34 @@ impl Inode {
 
 /// The answer to an attempt to lock a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seizure {
+pub(super) enum TryLock {
     /// The lock is ours.
     Taken,
-    /// Somebody has it.
+    /// Another open file has it.
     Held,
-    /// Somebody only looks whether it is held, or shares it as `flock -s` does.
-    LookedAt,
+    /// Another process holds a shared lock: it looks whether the lock is held, or is `flock -s`.
+    Shared,
 }
 
 /// An open lock file.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LockFile {
     /// The file, open for reading and, unless it is only looked at, for writing.
     pub(super) file: File,
     /// Which file it is.
     pub(super) inode: Inode,
 }
 
-impl Place {
+impl LockFile {
     /// Opens a lock file, or makes it.
     pub(super) fn open_or_create(path: &Path) -> Result<Self, Problem> {
         // Once more where another process made the file between our two looks.
         for _ in 0..2 {
-            if let Some(place) = Self::open(path, OpenOptions::new().read(true).write(true))? {
-                return Ok(place);
+            if let Some(lock_file) = Self::open(path, OpenOptions::new().read(true).write(true))? {
+                return Ok(lock_file);
             }
-            if let Some(place) = Self::create(path)? {
-                return Ok(place);
+            if let Some(lock_file) = Self::create(path)? {
+                return Ok(lock_file);
             }
         }
         Err(Problem::Replaced(path.to_owned()))
@@ -126,18 +126,18 @@ impl Place {
     /// [`is_held`](Self::is_held) of another process holds a shared lock for an instant. An attempt
     /// that failed because of it takes a shared lock too, which only a true holder refuses, and
     /// tries again.
-    pub(super) fn seize(&self, path: &Path) -> Result<Seizure, Problem> {
+    pub(super) fn try_lock(&self, path: &Path) -> Result<TryLock, Problem> {
         for _ in 0..LOOKS {
             if granted(path, self.file.try_lock())? {
-                return Ok(Seizure::Taken);
+                return Ok(TryLock::Taken);
             }
             if !granted(path, self.file.try_lock_shared())? {
-                return Ok(Seizure::Held);
+                return Ok(TryLock::Held);
             }
             self.unlock(path)?;
             std::thread::yield_now();
         }
-        Ok(Seizure::LookedAt)
+        Ok(TryLock::Shared)
     }
 
     /// Whether somebody has the lock.
@@ -173,14 +173,14 @@ mod tests {
     fn two_openings_exclude_each_other() {
         let scratch = Scratch::new();
         let path = scratch.path("a.lock");
-        let first = Place::open_or_create(&path).unwrap();
-        let second = Place::open_or_create(&path).unwrap();
-        assert_eq!(first.seize(&path).unwrap(), Seizure::Taken);
-        assert_eq!(second.seize(&path).unwrap(), Seizure::Held);
+        let first = LockFile::open_or_create(&path).unwrap();
+        let second = LockFile::open_or_create(&path).unwrap();
+        assert_eq!(first.try_lock(&path).unwrap(), TryLock::Taken);
+        assert_eq!(second.try_lock(&path).unwrap(), TryLock::Held);
         assert!(second.is_held(&path).unwrap());
         first.unlock(&path).unwrap();
         assert!(!second.is_held(&path).unwrap());
-        assert_eq!(second.seize(&path).unwrap(), Seizure::Taken);
+        assert_eq!(second.try_lock(&path).unwrap(), TryLock::Taken);
     }
 
     /// Somebody who looks all the time must not make a free lock look held.
@@ -188,25 +188,25 @@ mod tests {
     fn looks_do_not_disturb_attempts() {
         let scratch = Scratch::new();
         let path = scratch.path("a.lock");
-        let place = Place::open_or_create(&path).unwrap();
+        let lock_file = LockFile::open_or_create(&path).unwrap();
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let eye = Place::look(&path).unwrap().unwrap();
+                let eye = LockFile::look(&path).unwrap().unwrap();
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     eye.is_held(&path).unwrap();
                 }
             });
-            let seen: Vec<Seizure> = (0..20_000)
+            let seen: Vec<TryLock> = (0..20_000)
                 .map(|_| {
-                    let seizure = place.seize(&path).unwrap();
-                    place.unlock(&path).unwrap();
-                    seizure
+                    let result = lock_file.try_lock(&path).unwrap();
+                    lock_file.unlock(&path).unwrap();
+                    result
                 })
                 .collect();
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(!seen.contains(&Seizure::Held));
-            assert!(seen.contains(&Seizure::Taken));
+            assert!(!seen.contains(&TryLock::Held));
+            assert!(seen.contains(&TryLock::Taken));
         });
     }
 
@@ -214,12 +214,12 @@ mod tests {
     fn a_replaced_file_is_noticed() {
         let scratch = Scratch::new();
         let path = scratch.path("a.lock");
-        let place = Place::open_or_create(&path).unwrap();
-        assert!(place.is_at(&path).unwrap());
+        let lock_file = LockFile::open_or_create(&path).unwrap();
+        assert!(lock_file.is_at(&path).unwrap());
         fs::rename(&path, scratch.path("b")).unwrap();
-        assert!(!place.is_at(&path).unwrap());
-        Place::create(&path).unwrap().unwrap();
-        assert!(!place.is_at(&path).unwrap());
+        assert!(!lock_file.is_at(&path).unwrap());
+        LockFile::create(&path).unwrap().unwrap();
+        assert!(!lock_file.is_at(&path).unwrap());
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
         )
         .unwrap();
         for name in ["link", "directory", "pipe"] {
-            let answer = Place::open_or_create(&scratch.path(name));
+            let answer = LockFile::open_or_create(&scratch.path(name));
             assert_eq!(
                 answer.map(|_| ()).map_err(|problem| problem.outcome()),
                 Err(crate::Outcome::Rejected),

@@ -1,4 +1,4 @@
-//! What the store keeps beside the locks: tokens, sessions, wake-ups and tombstones.
+//! What all locks of a store share: tokens, sessions, wake-ups and tombstones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const FIRST_TOKEN: FencingToken = match FencingToken::new(1) {
 pub(super) type Session = u64;
 
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct Globals {
     pub(super) rules: Capabilities,
     /// One counter serves all names: each name sees it grow, and nothing is kept for a name that
     /// nobody uses.
@@ -38,7 +38,7 @@ pub(super) struct Books {
     mutant: Option<StoreMutant>,
 }
 
-impl Books {
+impl Globals {
     pub(super) fn new(rules: Capabilities) -> Self {
         Self {
             rules,
@@ -185,8 +185,8 @@ impl Books {
         });
     }
 
-    /// Tells a ticket that it lost its hold or its place, where the store tells such things, and
-    /// has nothing more to say to it.
+    /// Ends the wake-ups of a ticket that lost its hold or its place; with a last one, where the store
+    /// reports losses.
     pub(super) fn lose(&self, holder: HolderId, reason: LossReason) {
         if self.rules.tells_loss {
             self.push(holder, Wake::Lost(reason));
