@@ -47,7 +47,6 @@ enum In {
     Etcd,
     Sqlite,
     Postgres,
-    PostgresPin,
     MariaDb,
     Zk,
 }
@@ -132,7 +131,6 @@ const TABLE: &[(Broken, In, &str)] = &[
     (Sql(SqlMutant::LeaseNeverEnds), In::Sqlite, "lease::store_ends_a_lease_that_is_not_renewed"),
     (Sql(SqlMutant::LeaseNeverEnds), In::Postgres, "lease::store_ends_a_lease_that_is_not_renewed"),
     (Sql(SqlMutant::WakeUpLost), In::Postgres, "capabilities::push_wakes_a_waiter"),
-    (Sql(SqlMutant::TokenRaisedInsidePin), In::PostgresPin, "fencing::token_grows_over_break"),
     (Sql(SqlMutant::ReleaseWithoutOwnerCheck), In::MariaDb, "exclusion::release_by_another_client_changes_nothing"),
     (Sql(SqlMutant::RenewalRecreates), In::MariaDb, "loss::renewal_never_creates_a_hold"),
     (Sql(SqlMutant::RenewalWaits), In::Postgres, "sql::locked_row_stops_no_other_renewal"),
@@ -248,7 +246,6 @@ fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
         In::Zk => setup_with!(ZkSetup::one(), Zk, broken),
         In::Sqlite => setup_with!(SqliteSetup::new(), Sql, broken),
         In::Postgres => setup_with!(PostgresSetup::leases(), Sql, broken),
-        In::PostgresPin => setup_with!(PostgresSetup::pins(), Sql, broken),
         In::MariaDb => setup_with!(MysqlSetup::mariadb(), Sql, broken),
     }
 }

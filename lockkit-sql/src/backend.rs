@@ -11,7 +11,7 @@ use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
 use tokio::task::JoinSet;
 
 use crate::config::{Options, SqlStoreBuilder};
-use crate::dialect::{Dialect, Source, Which};
+use crate::dialect::{Counts, Dialect, Source, Which};
 use crate::error::SqlFault;
 use crate::table::Table;
 
@@ -42,18 +42,6 @@ struct Inner<D> {
     dialect: D,
     rules: Capabilities,
     table: Table,
-}
-
-/// What a [`SqlStore`] keeps on this side at a moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Tickets whose wake-ups are kept.
-    pub tickets: usize,
-    /// Holds that have their row locked.
-    pub pins: usize,
-    /// Connections that nobody uses at the moment.
-    pub idle: usize,
 }
 
 impl<D: Dialect> SqlStore<D> {

@@ -38,9 +38,9 @@ pub struct Options {
     pub connections: usize,
     /// The longest that connecting may take.
     pub connect_timeout: Duration,
-    /// Whether holds are pinned: each keeps its row locked on a connection of its own.
+    /// Whether holds end with the session of their client.
     pub pin: bool,
-    /// Whether sessions keep statements ready.
+    /// Whether sessions keep statements prepared.
     pub prepare: bool,
     /// Whether a file may be on a network file system. SQLite only.
     pub allow_network_fs: bool,
@@ -139,8 +139,8 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
-    /// The most connections of a pool of its own; one more is kept for renewals, one for wake-ups, and
-    /// each pinned hold has its own.
+    /// The most connections for steps; one more is kept for renewals, and one for wake-ups and the session
+    /// of the client.
     pub const fn connections(mut self, most: usize) -> Self {
         self.options.connections = most;
         self
@@ -152,17 +152,16 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
-    /// Pins holds: each keeps its row locked on a connection of its own, so that a crash frees it as
-    /// soon as the server sees the connection end. Pinned holds and others exclude each other.
+    /// Ties holds to a session of this client, so that a crash frees them at once. Pinned holds and others
+    /// exclude each other. Refused behind a pooler in transaction mode.
     pub const fn pin(mut self, pin: bool) -> Self {
         self.options.pin = pin;
         self
     }
 
-    /// Whether sessions of the store's own keep its statements ready, which makes a step cheaper for the
-    /// server. PostgreSQL: only sessions with no pooler between, which is found out by itself. MySQL: a
-    /// proxy that gives each statement another session makes an error of the first of them, after which
-    /// the store goes on without. Not with SQLite, which has no sessions.
+    /// Whether sessions keep the statements of a step prepared, which makes it cheaper for the server. Turn
+    /// it off behind a pooler in transaction mode; with [`Wake::Poll`] PostgreSQL prepares nothing. SQLite
+    /// has no sessions.
     pub const fn prepare(mut self, prepare: bool) -> Self {
         self.options.prepare = prepare;
         self

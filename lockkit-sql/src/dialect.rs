@@ -62,6 +62,18 @@ impl<D: Database> Debug for Source<D> {
     }
 }
 
+/// What a [`SqlStore`](crate::SqlStore) keeps on this side at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Tickets whose wake-ups are kept.
+    pub tickets: usize,
+    /// Holds that end with a session of this client.
+    pub pins: usize,
+    /// Connections that no request uses at the moment.
+    pub idle: usize,
+}
+
 /// Which locks to look at.
 #[derive(Clone, Copy, Debug)]
 pub enum Which<'a> {
@@ -108,5 +120,5 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError>;
 
     /// How many sessions, tickets and pins are kept now.
-    fn counts(&self) -> crate::backend::Counts;
+    fn counts(&self) -> Counts;
 }

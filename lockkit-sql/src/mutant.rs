@@ -96,8 +96,6 @@ pub enum SqlMutant {
     WakeUpLost,
     /// The lease of a held lock is not looked at.
     LeaseNeverEnds,
-    /// The token of a pinned hold is made in the transaction that pins it.
-    TokenRaisedInsidePin,
     /// A prefix is read as a pattern.
     PrefixIsPattern,
 }
@@ -114,7 +112,6 @@ impl SqlMutant {
         Self::TokenRaisedOnRepeat,
         Self::WakeUpLost,
         Self::LeaseNeverEnds,
-        Self::TokenRaisedInsidePin,
         Self::PrefixIsPattern,
     ];
 }

@@ -6,8 +6,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-#[cfg(feature = "postgres")]
-use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,9 +32,6 @@ pub(crate) struct Pool<D: Database> {
     source: Source<D>,
     /// What the store changes in its options.
     change: fn(Connecting<D>) -> Connecting<D>,
-    /// Leaves a mark in the session, and the mark. Taken away once it was refused.
-    #[cfg(feature = "postgres")]
-    mark: Mutex<Option<(Marking<D>, Arc<str>)>>,
     errors: Errors,
     #[cfg(feature = "mutants")]
     faults: crate::SqlFaults,
@@ -48,10 +43,6 @@ pub(crate) struct Pool<D: Database> {
     /// Renewals do not stand behind whoever waits for a connection.
     renewals: Semaphore,
 }
-
-/// Adds the mark to the options of a connection.
-#[cfg(feature = "postgres")]
-type Marking<D> = fn(Connecting<D>, &str) -> Connecting<D>;
 
 struct Idle<D: Database> {
     session: Session<D>,
@@ -74,12 +65,6 @@ pub(crate) enum Way {
     /// Its settings were sent.
     #[cfg(feature = "mysql")]
     Ready,
-    /// It was opened with a mark, which it knows if nothing stands between it and here.
-    #[cfg(feature = "postgres")]
-    Marked(Arc<str>),
-    /// Nothing stands between; since then it keeps statements ready.
-    #[cfg(feature = "postgres")]
-    Direct(Instant),
 }
 
 /// Who needs a connection.
@@ -106,8 +91,6 @@ impl<D: Database> Pool<D> {
         Self {
             source,
             change,
-            #[cfg(feature = "postgres")]
-            mark: Mutex::default(),
             errors,
             #[cfg(feature = "mutants")]
             faults: options.faults.clone(),
@@ -117,13 +100,6 @@ impl<D: Database> Pool<D> {
             steps: Semaphore::new(options.connections.max(1)),
             renewals: Semaphore::new(1),
         }
-    }
-
-    /// Opens connections with a mark in their sessions.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn mark(self, marking: Marking<D>, mark: Arc<str>) -> Self {
-        *lock(&self.mark) = Some((marking, mark));
-        self
     }
 
     /// Carries out a request. Every one passes here, so that each can be made to fail.
@@ -221,51 +197,18 @@ impl<D: Database> Pool<D> {
 
     async fn connect(&self, operation: &'static str) -> Result<Session<D>, BackendError> {
         self.may_dial(operation)?;
-        let of = |error| self.errors.of(operation, Phase::Connecting, &error);
-        #[cfg(feature = "postgres")]
-        {
-            let marked = lock(&self.mark).clone();
-            if let Some((marking, mark)) = marked {
-                let options = marking(self.options(), &mark);
-                match self.dial(operation, &options).await? {
-                    Ok(connection) => return Ok(Session::new(connection, Way::Marked(mark))),
-                    // A pooler that takes no such option.
-                    Err(error) if refuses_options(&error) => *lock(&self.mark) = None,
-                    Err(error) => return Err(of(error)),
-                }
-            }
-        }
-        let dialled = self.dial(operation, &self.options()).await?;
-        Ok(Session::new(dialled.map_err(of)?, Way::Text))
-    }
-
-    async fn dial(
-        &self,
-        operation: &'static str,
-        options: &Connecting<D>,
-    ) -> Result<Result<D::Connection, sqlx::Error>, BackendError> {
-        let connecting = D::Connection::connect_with(options);
-        timeout(self.connect_timeout, connecting)
-            .await
-            .map_err(|_| {
+        let options = self.options();
+        let connecting = D::Connection::connect_with(&options);
+        match timeout(self.connect_timeout, connecting).await {
+            Ok(Ok(connection)) => Ok(Session::new(connection, Way::Text)),
+            Ok(Err(error)) => Err(self.errors.of(operation, Phase::Connecting, &error)),
+            Err(_) => {
                 let text = format!("no connection within {:?}", self.connect_timeout);
                 let (problem, outcome) = (Problem::Connection, Outcome::Unavailable);
-                self.errors.fault(operation, problem, outcome, text)
-            })
+                Err(self.errors.fault(operation, problem, outcome, text))
+            }
+        }
     }
-}
-
-/// Whether a server, or what stands before it, may have refused a connection for its options alone:
-/// neither for who connects nor for want of room.
-#[cfg(feature = "postgres")]
-fn refuses_options(error: &sqlx::Error) -> bool {
-    let sqlx::Error::Database(error) = error else {
-        return false;
-    };
-    let code = error.code().unwrap_or_default();
-    !["28", "3D", "53", "57"]
-        .iter()
-        .any(|class| code.starts_with(class))
 }
 
 impl<D: Database> Session<D> {
@@ -283,6 +226,11 @@ impl<D: Database> Taken<'_, D> {
     /// The connection, and how its session is spoken to.
     pub(crate) const fn parts(&mut self) -> (&mut D::Connection, &mut Way) {
         (&mut self.session.connection, &mut self.session.way)
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) const fn connection(&mut self) -> &mut D::Connection {
+        &mut self.session.connection
     }
 
     /// Gives a connection back that has answered to the end.

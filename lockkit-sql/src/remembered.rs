@@ -38,9 +38,4 @@ impl<T: Copy> Remembered<T> {
         }
         names.insert(name.clone(), seen);
     }
-
-    #[cfg(feature = "postgres")]
-    pub(crate) fn forget(&self, name: &LockName) {
-        self.lock().remove(name);
-    }
 }

@@ -15,8 +15,6 @@ pub(crate) struct Row {
     pub(crate) token: i64,
     /// Until the lease ends; not positive when it has ended.
     pub(crate) left: i64,
-    /// Whether the holder has it locked in a transaction of its own, which is its lease.
-    pub(crate) pinned: bool,
 }
 
 impl Row {
@@ -32,7 +30,7 @@ impl Row {
         } else {
             format!("({holder})")
         };
-        let left = u64::try_from(self.left).ok().filter(|_| !self.pinned);
+        let left = u64::try_from(self.left).ok();
         Some(
             state
                 .with_holder(holder)

@@ -75,12 +75,7 @@ impl<'a> Values<'a> {
         self
     }
 
-    #[cfg(feature = "postgres")]
-    pub(crate) fn flag(self, place: &'static str, flag: bool) -> Self {
-        self.text(place, if flag { "true" } else { "false" }.to_owned())
-    }
-
-    #[cfg(feature = "mysql")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     fn has(&self, place: &str) -> bool {
         self.values.iter().any(|(name, _)| *name == place)
     }
@@ -150,13 +145,14 @@ impl Statement {
         text
     }
 
-    /// The statement with a mark in each place that has no constant value, and those places in their
-    /// order.
-    #[cfg(feature = "mysql")]
-    pub(crate) fn marked(
+    /// The statement as a server prepares it, and the places that have no constant value, in the order in
+    /// which their values are bound: `numbered` as `$1`, with one number for each place, else as `?`.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn prepared(
         &self,
         constants: &Values<'_>,
         spelling: Spelling,
+        numbered: bool,
     ) -> (String, Vec<String>) {
         let (mut text, mut places) = (String::with_capacity(1024), Vec::new());
         for piece in &self.pieces {
@@ -165,6 +161,14 @@ impl Statement {
                 Piece::Place(place) if constants.has(place) => {
                     constants.push(&mut text, place, spelling);
                 }
+                Piece::Place(place) if numbered => {
+                    let known = places.iter().position(|other| other == place);
+                    let at = known.unwrap_or(places.len());
+                    if known.is_none() {
+                        places.push(place.clone());
+                    }
+                    text.push_str(&format!("${}", at + 1));
+                }
                 Piece::Place(place) => {
                     text.push('?');
                     places.push(place.clone());
@@ -172,27 +176,6 @@ impl Statement {
             }
         }
         (text, places)
-    }
-
-    /// The statement with `$1` for the first of `places`, and so on; the others have constant values.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn numbered(
-        &self,
-        places: &[&str],
-        constants: &Values<'_>,
-        spelling: Spelling,
-    ) -> String {
-        let mut text = String::with_capacity(1024);
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Place(place) => match places.iter().position(|name| name == place) {
-                    Some(at) => text.push_str(&format!("${}", at + 1)),
-                    None => constants.push(&mut text, place, spelling),
-                },
-            }
-        }
-        text
     }
 }
 

@@ -29,10 +29,11 @@ fn main() -> ExitCode {
 
 fn tests() -> TestSuite {
     let poolers = TestSuite::new("poolers-of-postgres", pooler::missing())
-        .test(pooler::only_sessions_of_the_server_itself_keep_statements);
+        .test(pooler::polling_or_unprepared_stores_prepare_nothing)
+        .test(pooler::a_session_behind_a_pooler_needs_session_mode);
     let suite = of_a_database::<Postgres>("faults-of-postgres", "clock-of-postgres")
-        .test(sessions::a_release_that_ends_with_its_pin_is_none)
         .test(sessions::wake_ups_come_back_after_a_silent_cut)
+        .test(sessions::a_cut_off_pin_is_lost_before_another_is_granted)
         .test(limits::looks_for_the_primary_once_a_second)
         .test(tables::roles_that_share_a_database_share_a_table)
         .test(tables::a_long_name_of_a_table_has_wake_ups)

@@ -1,10 +1,9 @@
-//! What stands between a store and its server: found out, and never trusted with a statement that
-//! another session might know by the same name.
+//! A pooler between a store and its server.
 
 use conformance_tests::servers::{PgBouncer, PostgresPrograms, PostgresServer};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::LockClient;
-use lockkit_sql::{PostgresStore, Wake};
+use lockkit_core::{LockClient, Outcome as Told};
+use lockkit_sql::{Postgres, PostgresStore, SqlStoreBuilder, Wake};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 pub(crate) fn missing() -> Option<String> {
@@ -23,10 +22,12 @@ fn options(port: u16) -> PgConnectOptions {
         .database("postgres")
 }
 
-/// Takes and releases a lock on every connection that a store has, and answers how the server was
-/// asked: for each of its sessions whether values travelled apart from the statement.
-async fn asked(server: &PostgresServer, port: u16) -> Outcome<Vec<String>> {
-    let store = PostgresStore::builder(options(port)).wake(Wake::Poll);
+/// Takes and releases a lock on every connection that a store has. Returns for each session of the server
+/// whether the statement was prepared there.
+async fn prepared(
+    server: &PostgresServer,
+    store: SqlStoreBuilder<Postgres>,
+) -> Outcome<Vec<String>> {
     let client = LockClient::new(store.connect().await?)?;
     for turn in 0..3 {
         let (first, second) = (client.lock("first")?, client.lock(format!("{turn}"))?);
@@ -36,29 +37,53 @@ async fn asked(server: &PostgresServer, port: u16) -> Outcome<Vec<String>> {
     }
     let sql = "SELECT (query LIKE '%$1%')::text FROM pg_stat_activity \
                WHERE query LIKE 'UPDATE%lockkit_locks%'";
-    let asked = server.ask(sql).await?;
+    let prepared = server.ask(sql).await?;
     client.drain().await;
-    if asked.is_empty() {
+    if prepared.is_empty() {
         return Err(Failure::new("no session has carried out a step"));
     }
-    Ok(asked)
+    Ok(prepared)
 }
 
-pub(crate) async fn only_sessions_of_the_server_itself_keep_statements() -> Outcome {
+pub(crate) async fn polling_or_unprepared_stores_prepare_nothing() -> Outcome {
     let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
-    let direct = asked(&server, server.port()).await?;
-    ensure(
-        direct.iter().all(|kept| kept == "true"),
-        format!("direct: {direct:?}"),
-    )?;
-    // One refuses the mark, the other takes it and tells nobody.
-    for settings in ["", "ignore_startup_parameters = options\n"] {
-        let pooler = PgBouncer::start_with(server.port(), std::iter::empty(), settings).await?;
-        let pooled = asked(&server, pooler.addr().port()).await?;
+    let pooler = PgBouncer::start(server.port(), std::iter::empty()).await?;
+    let pooled = || PostgresStore::builder(options(pooler.addr().port()));
+    let direct = PostgresStore::builder(options(server.port()));
+    for (store, expected) in [
+        (direct, "true"),
+        (pooled().wake(Wake::Poll), "false"),
+        (pooled().prepare(false).wake(Wake::Poll), "false"),
+    ] {
+        let prepared = prepared(&server, store).await?;
         ensure(
-            pooled.iter().all(|kept| kept == "false"),
-            format!("behind a pooler with `{settings}`: {pooled:?}"),
+            prepared.iter().all(|said| said == expected),
+            format!("prepared: {prepared:?}"),
         )?;
+    }
+    Ok(())
+}
+
+/// In transaction mode a session of the server belongs to no client.
+pub(crate) async fn a_session_behind_a_pooler_needs_session_mode() -> Outcome {
+    let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
+    for (mode, works) in [("transaction", false), ("session", true)] {
+        let settings = format!("pool_mode = {mode}\n");
+        let pooler = PgBouncer::start_with(server.port(), std::iter::empty(), &settings).await?;
+        let options = options(pooler.addr().port());
+        let opened = PostgresStore::builder(options).pin(true).connect().await;
+        match opened {
+            Ok(store) if works => {
+                let guard = LockClient::new(store)?.lock("jobs")?.acquire().await?;
+                guard.release().await?;
+            }
+            Err(error) if !works => {
+                let told =
+                    error.outcome() == Told::Rejected && format!("{error:?}").contains("pooler");
+                ensure(told, format!("{mode}: {error:?}"))?;
+            }
+            other => return Err(Failure::new(format!("{mode}: {other:?}"))),
+        }
     }
     Ok(())
 }

@@ -101,30 +101,6 @@ pub(crate) async fn no_check_passes_after_a_takeover_from_a_killed_session<D: Da
     only_rows_left(&server).await
 }
 
-/// Nobody answers the release, and its session is ended before it has heard of it.
-pub(crate) async fn a_release_that_ends_with_its_pin_is_none() -> Outcome {
-    let server = Postgres::start().await?;
-    let way = Proxy::start(([127, 0, 0, 1], server.options().get_port()).into()).await?;
-    let options = server.options().port(way.addr().port());
-    let store = PostgresStore::builder(options).pin(true).connect().await?;
-    let guard = LockClient::new(store)?.lock("jobs")?.acquire().await?;
-    for direction in [Direction::Request, Direction::Reply] {
-        way.flow(direction, Flow::Hold);
-    }
-    let mut release = spawn(guard.release());
-    release.waits_for(Duration::from_millis(100)).await?;
-    server.kill_pins().await?;
-    let other = client(&server, "pin", LONG).await?.lock("jobs")?;
-    let next = within(SOON, other.acquire()).await??;
-    way.reset();
-    way.heal();
-    let released = within(SOON, release.soon()).await??;
-    ensure(released.is_err(), "what was ended before was released")?;
-    next.check()?;
-    next.release().await?;
-    only_rows_left(&server).await
-}
-
 pub(crate) async fn the_lock_of_a_killed_process_is_free_at_once<D: Database>() -> Outcome {
     let server = D::start().await?;
     let url = server.url("pin=true");
@@ -230,6 +206,30 @@ pub(crate) async fn wake_ups_come_back_after_a_silent_cut() -> Outcome {
     way.heal();
     let guard = within(Duration::from_secs(30), waiter).await??;
     guard.release().await?;
+    only_rows_left(&server).await
+}
+
+/// The network forgets a client: neither side hears of it.
+pub(crate) async fn a_cut_off_pin_is_lost_before_another_is_granted() -> Outcome {
+    let server = Postgres::start().await?;
+    let way = Proxy::start(([127, 0, 0, 1], server.options().get_port()).into()).await?;
+    let store = PostgresStore::builder(server.options().port(way.addr().port())).pin(true);
+    let mine = LockClient::builder(store.connect().await?).lease(Lease::renewed(TTL));
+    let guard = mine.build()?.lock("jobs")?.acquire().await?;
+    let other = client(&server, "pin", LONG).await?.lock("jobs")?;
+    let loss = loss_of(guard);
+    let next = spawn(async move { (other.acquire().await, Instant::now()) });
+    for direction in [Direction::Request, Direction::Reply] {
+        way.flow(direction, Flow::Discard);
+    }
+    let (_, lost, guard) = within(TTL * 2, loss.soon()).await??;
+    let (next, granted) = within(SOON, next.soon()).await??;
+    ensure(lost <= granted, "lost after another was granted")?;
+    let next = next?;
+    ensure(next.token() > guard.token(), "the token has not grown")?;
+    next.release().await?;
+    way.heal();
+    drop(guard);
     only_rows_left(&server).await
 }
 

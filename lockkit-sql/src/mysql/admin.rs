@@ -72,6 +72,5 @@ fn read(row: &MySqlRow) -> Option<Row> {
         holder: text(row, 1),
         token: number(row, 2)?,
         left: number(row, 3)?,
-        pinned: false,
     })
 }

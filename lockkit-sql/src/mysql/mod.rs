@@ -22,9 +22,9 @@ use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch}
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome, Queueing};
 
 use self::error::ERRORS;
-use crate::backend::{Counts, SqlStore};
+use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::{Source, Steps, Which};
+use crate::dialect::{Counts, Source, Steps, Which};
 use crate::error::Problem;
 use crate::row::Row;
 

@@ -41,7 +41,7 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "> {now}, l.token + 1, GREATEST",
         ),
         SqlMutant::LeaseNeverEnds => (" OR expires_at <= {now})", ")"),
-        SqlMutant::PrefixIsPattern | SqlMutant::TokenRaisedInsidePin | SqlMutant::WakeUpLost => {
+        SqlMutant::PrefixIsPattern | SqlMutant::WakeUpLost => {
             return file.to_owned();
         }
     };

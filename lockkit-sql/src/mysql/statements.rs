@@ -79,7 +79,7 @@ impl<'a> Args<'a> {
 
 impl Prepared {
     fn new(statement: &Statement) -> Self {
-        let (text, parameters) = statement.marked(&Values::new(), SPELLING);
+        let (text, parameters) = statement.prepared(&Values::new(), SPELLING, false);
         Self {
             text: Arc::from(text.trim_end_matches(';')),
             parameters,

@@ -3,7 +3,7 @@
 use lockkit_core::url::{Host, InvalidUrl, StoreUrl};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use super::Postgres;
+use super::store::Postgres;
 use crate::config::{Options, SqlStoreBuilder};
 use crate::dialect::Source;
 use crate::{tls, url};
@@ -32,8 +32,8 @@ impl SqlStoreBuilder<Postgres> {
     /// | `schema=create` `check` | whether a table that is missing is made | `create` |
     /// | `wake=push` `poll` | how waiters learn of a free lock; behind a pooler in transaction mode write `poll` | `push` |
     /// | `poll=50ms..1s` | the pauses of waiters between two looks; with `wake=push` a waiter looks at least as often as the longest | as shown |
-    /// | `pin=true` | each hold keeps its row locked on a connection of its own | `false` |
-    /// | `prepare=true` | sessions keep statements ready, where no pooler stands between | as shown |
+    /// | `pin=true` | holds end with the session of this client, so that a crash frees them at once; not behind a pooler in transaction mode | `false` |
+    /// | `prepare=true` | sessions keep statements prepared; not with `wake=poll` | as shown |
     /// | `connections=8` | the most connections for steps | as shown |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
     /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS as in libpq (feature `tls`); the first three believe any server, `verify-ca` any that has a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |

@@ -1,8 +1,8 @@
 //! The codes of PostgreSQL, and of the poolers that speak for it.
 
-use lockkit_core::Outcome;
+use lockkit_core::{BackendError, Outcome};
 
-use crate::error::{Errors, Problem};
+use crate::error::{Errors, Phase, Problem, SqlFault};
 
 pub(crate) const ERRORS: Errors = Errors {
     backend: "postgres",
@@ -29,6 +29,32 @@ fn classify(code: &str, _message: &str) -> (Problem, Outcome) {
         (_, "57" | "08") | ("40003" | "25P03", _) => (Problem::Connection, Outcome::Indeterminate),
         _ => (Problem::Refused, Outcome::Rejected),
     }
+}
+
+/// What became of a request that was sent.
+pub(super) fn of(operation: &'static str, error: &sqlx::Error) -> BackendError {
+    ERRORS.of(operation, Phase::Asking, error)
+}
+
+/// No repetition helps.
+pub(super) fn rejected(operation: &'static str, problem: Problem, text: &str) -> BackendError {
+    ERRORS.fault(operation, problem, Outcome::Rejected, text)
+}
+
+/// A conflict of transactions under a stricter isolation than ours, which was rolled back.
+pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else {
+        return false;
+    };
+    matches!(error.code().as_deref(), Some("40001" | "40P01"))
+}
+
+/// A statement that the session is to keep prepared is not there, or is another, or its table has changed.
+/// None of these carries out anything.
+pub(super) fn is_unprepared(error: &BackendError) -> bool {
+    let fault = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    let code = fault.and_then(|fault: &SqlFault| fault.code());
+    matches!(code, Some("26000" | "42P05" | "0A000"))
 }
 
 #[cfg(test)]

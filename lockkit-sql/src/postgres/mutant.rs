@@ -15,8 +15,8 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
         SqlMutant::RenewalShortens => ("greatest(l.expires_at, {now} + m.ttl)", "{now} + m.ttl"),
         SqlMutant::RenewalWaits => ("UPDATE OF l SKIP LOCKED", "UPDATE OF l"),
         SqlMutant::BareCounter => (
-            "SELECT {name}, {holder}, {now}, {now} + {lease}",
-            "SELECT {name}, {holder}, 1, {now} + {lease}",
+            "SELECT {name}, {holder}, {now}, {now} + {ttl}",
+            "SELECT {name}, {holder}, 1, {now} + {ttl}",
         ),
         SqlMutant::TokenOfLastHolderRepeated => {
             ("ELSE greatest(l.token + 1, {now}) END", "ELSE l.token END")
@@ -26,7 +26,7 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "(f.holder IS NULL OR f.holder = {holder} OR f.expires_at <= {now})",
             "(f.holder IS NULL OR f.holder = {holder})",
         ),
-        SqlMutant::PrefixIsPattern | SqlMutant::TokenRaisedInsidePin => return file.to_owned(),
+        SqlMutant::PrefixIsPattern => return file.to_owned(),
         SqlMutant::WakeUpLost => ("pg_notify({channel}, encode({name}, 'hex'))", "NULL"),
     };
     file.replace(from, to)

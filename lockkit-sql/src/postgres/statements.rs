@@ -1,62 +1,121 @@
-//! The statements, and the text that is sent for each step.
+//! The statements of one table, and the text that is sent for each step.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::LockName;
 use lockkit_core::backend::Ticket;
+use sqlx::Arguments as _;
+use sqlx::postgres::PgArguments;
 
-use super::kept::{Kept, Kind, Place, Step};
-use super::{SPELLING, TABLE};
+use super::message::Message;
 use crate::config::Options;
 use crate::dialect::Which;
 use crate::schema::definition;
-use crate::statement::{Statement, Values, micros, push_bytes};
+use crate::statement::{Spelling, Statement, Values, micros, push_bytes};
 use crate::table::Table;
 
-/// A waiter's note is good for so long, and is written anew when less than this is left: longer than
-/// the pause between two looks of a waiter, so that it is there while somebody waits.
-const NOTE: i64 = 9_000_000;
+const TABLE: &str = include_str!("../sql/postgres/table.sql");
+
+const SPELLING: Spelling = Spelling {
+    quote: '"',
+    bytes: ("E'\\\\x", "'::bytea"),
+    // Not `now()`, which is when the transaction began. As a `double`, which tells microseconds apart
+    // for some centuries, and costs the server half of what `extract` does.
+    clock: "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
+};
+
+/// The statements that make the table.
+pub(crate) fn ddl(table: &Table) -> String {
+    definition(TABLE, table, SPELLING.quote)
+}
+
+/// Microseconds for which a waiter's note is good, and those that are left when it is written anew: longer
+/// than a waiter's pause, so that there is a note while anybody waits.
+pub(super) const NOTE: i64 = 9_000_000;
 const NOTE_LEFT: i64 = 6_000_000;
 
-/// The lease of a pin between its grant and the lock of its row, which come in one message.
-const PIN_LEASE: i64 = 100_000;
+/// What is left of a lease, in microseconds, once its session was found to have ended: longer than the
+/// news of that takes to reach the client.
+const GRACE: i64 = 250_000;
 
-/// The places of the steps that are kept; the release has the first two, a short acquire three.
-const TAKING: &[(&str, Place)] = &[
-    ("name", Place::Name),
-    ("holder", Place::Holder),
-    ("lease", Place::Lease),
-    ("mark", Place::Note),
-];
+/// Tells a server from the one before its restart or failover: 31 bits of when it was started.
+const SERVER: &str =
+    "((extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint & 2147483647)";
+
+const ENDED: &str = include_str!("../sql/postgres/ended.sql");
+
+/// A step that every hold needs: sent as text, or prepared by the session.
+#[derive(Debug)]
+pub(super) struct Step {
+    statement: Statement,
+    prepared: Arc<str>,
+    /// What is bound, in order.
+    places: Vec<String>,
+    constants: Vec<(&'static str, String)>,
+}
+
+impl Step {
+    fn new(statement: Statement, constants: Vec<(&'static str, String)>) -> Self {
+        let (text, places) = statement.prepared(&texts(Values::new(), &constants), SPELLING, true);
+        Self {
+            prepared: Arc::from(text.trim_end_matches(';')),
+            places,
+            statement,
+            constants,
+        }
+    }
+
+    pub(super) fn text(&self, ticket: &Ticket, note: i64, session: i64) -> String {
+        let values = Values::of(ticket).number("note", note);
+        let values = texts(values.number("session", session), &self.constants);
+        self.statement.with(&values, SPELLING)
+    }
+
+    pub(super) fn prepared(&self, ticket: &Ticket, note: i64, session: i64) -> Message {
+        let mut values = PgArguments::default();
+        for place in &self.places {
+            let added = match place.as_str() {
+                "name" => values.add(ticket.name.as_str().as_bytes()),
+                "holder" => values.add(ticket.holder.to_string()),
+                "ttl" => values.add(micros(ticket.ttl)),
+                "note" => values.add(note),
+                _ => values.add(session),
+            };
+            // Bytes, texts and numbers can always be encoded; the server refuses what is missing.
+            debug_assert!(added.is_ok(), "{place}");
+        }
+        Message::Prepared(Arc::clone(&self.prepared), values)
+    }
+}
+
+fn texts<'a>(values: Values<'a>, constants: &[(&'static str, String)]) -> Values<'a> {
+    let with = |values: Values<'a>, (place, text): &(&'static str, String)| {
+        values.text(place, text.clone())
+    };
+    constants.iter().fold(values, with)
+}
 
 /// The statements of one table.
 #[derive(Debug)]
 pub(super) struct Statements {
     table: Table,
-    /// Who listens hears of every lock of the table.
+    /// Releases of every lock of the table are notified on it.
     pub(super) channel: String,
-    acquire: Statement,
-    acquire_new: Statement,
+    pub(super) acquire: Step,
+    pub(super) release: Step,
     renew: Statement,
-    release: Statement,
     mine: Statement,
-    acquire_kept: Kept,
-    acquire_new_kept: Kept,
-    release_kept: Kept,
     look: Statement,
     break_lock: Statement,
-    break_pin: Statement,
-    break_ended: Statement,
     purge: Statement,
     guard: Statement,
     txlock: Statement,
     ensure: Statement,
     columns: Statement,
     places: Statement,
-    pin: Statement,
-    ended: Statement,
-    #[cfg(feature = "mutants")]
-    one_transaction: bool,
+    session: Statement,
+    is_free: Statement,
 }
 
 impl Statements {
@@ -68,94 +127,61 @@ impl Statements {
         )
     )]
     pub(super) fn new(options: &Options, table: &Table) -> Self {
-        let table = table.clone();
         let read = |file: &str| {
             #[cfg(feature = "mutants")]
-            if let Some(mutant) = options.mutant {
-                let file = super::mutant::broken(mutant, file);
-                return Statement::new(&file, &table, SPELLING);
-            }
-            Statement::new(file, &table, SPELLING)
+            let file = &match options.mutant {
+                Some(mutant) => super::mutant::broken(mutant, file),
+                None => file.to_owned(),
+            };
+            let file = file.replace("{ended}", ENDED).replace("{server}", SERVER);
+            Statement::new(&file, table, SPELLING)
         };
-        let channel = channel(&table);
-        let acquire = read(include_str!("../sql/postgres/acquire.sql"));
-        let acquire_new = read(include_str!("../sql/postgres/acquire_new.sql"));
-        let release = read(include_str!("../sql/postgres/release.sql"));
-        let lease = Values::new()
-            .flag("pinned", false)
-            .number("remark", NOTE_LEFT);
-        let untold = told(Values::new().flag("tell", false), &channel);
+        let channel = channel(table);
+        let acquire = vec![
+            ("note_left", NOTE_LEFT.to_string()),
+            ("grace", GRACE.to_string()),
+        ];
+        let release = vec![("channel", format!("'{}'", quoted(&channel)))];
         Self {
-            acquire_kept: Kept::new(&acquire, &TAKING[..3], &lease),
-            acquire_new_kept: Kept::new(&acquire_new, TAKING, &lease),
-            release_kept: Kept::new(&release, &TAKING[..2], &untold),
-            acquire,
-            acquire_new,
+            acquire: Step::new(read(include_str!("../sql/postgres/acquire.sql")), acquire),
+            release: Step::new(read(include_str!("../sql/postgres/release.sql")), release),
             renew: read(include_str!("../sql/postgres/renew.sql")),
-            release,
             mine: read(include_str!("../sql/postgres/mine.sql")),
             look: read(include_str!("../sql/postgres/look.sql")),
             break_lock: read(include_str!("../sql/postgres/break.sql")),
-            break_pin: read(include_str!("../sql/postgres/break_pin.sql")),
-            break_ended: read(include_str!("../sql/postgres/break_ended.sql")),
             purge: read(include_str!("../sql/postgres/purge.sql")),
             guard: read(include_str!("../sql/postgres/guard.sql")),
             txlock: read(include_str!("../sql/postgres/txlock.sql")),
             ensure: read(include_str!("../sql/postgres/ensure.sql")),
             columns: read(include_str!("../sql/postgres/columns.sql")),
             places: read(include_str!("../sql/postgres/places.sql")),
-            pin: read(include_str!("../sql/postgres/pin.sql")),
-            ended: read(include_str!("../sql/postgres/ended.sql")),
+            session: read(include_str!("../sql/postgres/session.sql")),
+            is_free: read(include_str!("../sql/postgres/is_free.sql")),
             channel,
-            #[cfg(feature = "mutants")]
-            one_transaction: options.mutant == Some(crate::SqlMutant::TokenRaisedInsidePin),
-            table,
+            table: table.clone(),
         }
     }
 
-    /// A step with its values in its text.
-    pub(super) fn plain(&self, step: &Step) -> String {
-        match step.kind {
-            Kind::Acquire => self
-                .acquire
-                .with(&taking(&step.ticket, step.note, None), SPELLING),
-            Kind::AcquireNew => {
-                let values = taking(&step.ticket, step.note, None);
-                self.acquire_new.with(&values, SPELLING)
-            }
-            Kind::Release => {
-                let values = Values::of(&step.ticket).flag("tell", false);
-                self.release.with(&told(values, &self.channel), SPELLING)
-            }
-        }
+    /// Begins a session; `random` tells it from others.
+    pub(super) fn session(&self, random: u32) -> String {
+        let values = Values::new().number("random", random.into());
+        self.session.with(&values, SPELLING)
     }
 
-    /// A step whose values travel apart from it.
-    pub(super) const fn kept(&self, kind: Kind) -> &Kept {
-        match kind {
-            Kind::Acquire => &self.acquire_kept,
-            Kind::AcquireNew => &self.acquire_new_kept,
-            Kind::Release => &self.release_kept,
-        }
+    /// Asks whether the advisory lock of a session is free.
+    pub(super) fn is_free(&self, session: i64) -> String {
+        let values = Values::new().number("session", session);
+        self.is_free.with(&values, SPELLING)
     }
 
-    /// Takes the lock and pins it, in one message: first the row is written and committed, with its
-    /// token, then it is locked. `calm`: in the short way, which answers nothing if it is not free.
-    pub(super) fn acquire_pinned(&self, ticket: &Ticket, note: bool, calm: bool) -> String {
-        let take = if calm {
-            &self.acquire
-        } else {
-            &self.acquire_new
-        };
-        let take = take.with(&taking(ticket, note, Some(PIN_LEASE)), SPELLING);
-        let values = Values::of(ticket).text("idle", idle(ticket.ttl).to_string());
-        let pin = self.pin.with(&values, SPELLING);
-        let separate = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {take} COMMIT; {pin}");
-        #[cfg(feature = "mutants")]
-        if self.one_transaction {
-            return separate.replace("COMMIT; BEGIN ISOLATION LEVEL READ COMMITTED;", "");
-        }
-        separate
+    /// Notifies those who listen, whatever else the user has of that name.
+    pub(super) fn probe(&self, probe: &str) -> String {
+        let (channel, probe) = (quoted(&self.channel), quoted(probe));
+        format!("SELECT pg_catalog.pg_notify('{channel}', '{probe}')")
+    }
+
+    fn on_channel<'a>(&self, values: Values<'a>) -> Values<'a> {
+        values.text("channel", format!("'{}'", quoted(&self.channel)))
     }
 
     pub(super) fn renew(&self, tickets: &[Ticket]) -> String {
@@ -170,46 +196,13 @@ impl Statements {
         self.renew.with(&Values::new().text("rows", rows), SPELLING)
     }
 
-    /// Ends a hold of which everybody is told.
-    pub(super) fn release_pin(&self, ticket: &Ticket) -> String {
-        let values = told(Values::of(ticket).flag("tell", true), &self.channel);
-        self.release.with(&values, SPELLING)
-    }
-
     pub(super) fn mine(&self, ticket: &Ticket) -> String {
         self.mine.with(&Values::of(ticket), SPELLING)
     }
 
     pub(super) fn break_lock(&self, name: &LockName) -> String {
-        let values = told(Values::new().name(name), &self.channel);
+        let values = self.on_channel(Values::new().name(name));
         self.break_lock.with(&values, SPELLING)
-    }
-
-    pub(super) fn break_pin(&self, name: &LockName) -> String {
-        self.break_pin.with(&Values::new().name(name), SPELLING)
-    }
-
-    /// Waits for the end of the session that pinned a hold.
-    pub(super) fn break_ended(&self, ticket: &Ticket) -> String {
-        let values = told(Values::of(ticket), &self.channel);
-        self.break_ended.with(&values, SPELLING)
-    }
-
-    /// Lets the session of a pin be silent for so long.
-    pub(super) fn silence(ttl: Duration) -> String {
-        let idle = idle(ttl);
-        format!("SET LOCAL idle_in_transaction_session_timeout = {idle}")
-    }
-
-    /// Ends the hold of a ticket in the transaction that pins it.
-    pub(super) fn unpin(&self, ticket: &Ticket) -> String {
-        format!("{} COMMIT;", self.release_pin(ticket))
-    }
-
-    /// Asks what became of a transaction.
-    pub(super) fn ended(&self, transaction: i64) -> String {
-        let values = Values::new().number("transaction", transaction);
-        self.ended.with(&values, SPELLING)
     }
 
     pub(super) fn look(&self, which: Which<'_>) -> String {
@@ -247,7 +240,7 @@ impl Statements {
     }
 
     pub(super) fn columns(&self) -> String {
-        let relation = format!("'{}'", self.table.quoted('"').replace('\'', "''"));
+        let relation = format!("'{}'", quoted(&self.table.quoted('"')));
         let values = Values::new().text("relation", relation);
         self.columns.with(&values, SPELLING)
     }
@@ -264,21 +257,13 @@ impl Statements {
     /// Makes the table. Two that make it at once would meet an error in the catalogue: they take turns.
     /// Without `BEGIN`: the message is one transaction all the same, and ends with its error.
     pub(super) fn create(&self) -> String {
-        let create = definition(TABLE, &self.table, SPELLING.quote);
+        let create = ddl(&self.table);
         let turn = i64::from_be_bytes(*b"lockkit\0");
         format!("SELECT pg_advisory_xact_lock({turn}); {create}")
     }
 }
 
-/// The milliseconds of silence after which the server ends a pin: not before its lease, which may be
-/// longer than the server can count.
-fn idle(ttl: Duration) -> i32 {
-    i32::try_from(ttl.as_nanos().div_ceil(1_000_000))
-        .unwrap_or(i32::MAX)
-        .max(1)
-}
-
-/// Where releases in a table are told. A long name is hashed: the server takes 63 bytes.
+/// Where releases in a table are notified. A long name is hashed: the server takes 63 bytes.
 fn channel(table: &Table) -> String {
     let channel = format!("lockkit_{table}");
     if channel.len() < 64 {
@@ -293,21 +278,8 @@ fn channel(table: &Table) -> String {
     format!("lockkit_{hash:016x}")
 }
 
-/// How long a waiter's note is good for; none if it leaves none.
-pub(super) const fn note(note: bool) -> i64 {
-    if note { NOTE } else { 0 }
-}
-
-fn told<'a>(values: Values<'a>, channel: &str) -> Values<'a> {
-    values.text("channel", format!("'{}'", channel.replace('\'', "''")))
-}
-
-fn taking(ticket: &Ticket, note: bool, pin: Option<i64>) -> Values<'_> {
-    Values::of(ticket)
-        .number("lease", pin.unwrap_or_else(|| micros(ticket.ttl)))
-        .flag("pinned", pin.is_some())
-        .number("mark", self::note(note))
-        .number("remark", NOTE_LEFT)
+fn quoted(text: &str) -> String {
+    text.replace('\'', "''")
 }
 
 #[cfg(test)]
@@ -325,20 +297,12 @@ mod tests {
         let holder = HolderId::new(ClientId::random(), 1);
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
         let token = lockkit_core::FencingToken::new(7).unwrap();
-        let plain = |kind, note| {
-            let ticket = ticket.clone();
-            statements.plain(&Step { kind, ticket, note })
-        };
         for text in [
-            plain(Kind::Acquire, false),
-            plain(Kind::AcquireNew, true),
-            plain(Kind::Release, false),
-            statements.acquire_pinned(&ticket, true, false),
-            statements.acquire_pinned(&ticket, true, true),
-            statements.unpin(&ticket),
+            statements.acquire.text(&ticket, NOTE, 1),
+            statements.release.text(&ticket, 0, 0),
+            statements.session(1),
+            statements.is_free(1),
             statements.mine(&ticket),
-            statements.ended(7),
-            statements.break_pin(&name),
             statements.renew(&[ticket.clone(), ticket.clone()]),
             statements.break_lock(&name),
             statements.look(Which::Name(&name)),

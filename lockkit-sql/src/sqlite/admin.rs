@@ -58,6 +58,5 @@ fn read(row: &SqliteRow) -> Result<Row, sqlx::Error> {
         holder: row.try_get(1)?,
         token: row.try_get(2)?,
         left: row.try_get(3)?,
-        pinned: false,
     })
 }

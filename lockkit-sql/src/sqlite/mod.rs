@@ -18,9 +18,9 @@ use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch}
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
 
 use self::error::ERRORS;
-use crate::backend::{Counts, SqlStore};
+use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::{Source, Steps, Which};
+use crate::dialect::{Counts, Source, Steps, Which};
 use crate::error::Problem;
 use crate::row::Row;
 

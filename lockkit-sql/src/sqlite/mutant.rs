@@ -30,7 +30,7 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "CAST(l.name AS TEXT) LIKE CAST(?2 AS TEXT) || '%'",
         ),
         // A row of a file is never locked by itself.
-        SqlMutant::WakeUpLost | SqlMutant::TokenRaisedInsidePin | SqlMutant::RenewalWaits => {
+        SqlMutant::WakeUpLost | SqlMutant::RenewalWaits => {
             return file.to_owned();
         }
     };

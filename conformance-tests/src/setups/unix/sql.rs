@@ -201,9 +201,6 @@ impl<S: SqlServer> Setup for SqlSetup<S> {
     }
 
     fn skips(&self, case: &str) -> Option<String> {
-        if self.name == "postgres-pin" && case == "cost::renewals_share_a_call" {
-            return Some("each pin is renewed on its own connection".to_owned());
-        }
         tests_the_client(case, self.other_than?)
     }
 

@@ -1,16 +1,18 @@
--- Ends a hold that is not pinned, whoever has it.
--- {name}; {channel} is told the name when somebody waits. Answers what was there.
+-- Ends a hold, whoever has it.
+-- {name}; {channel} is told the name when somebody waits, and the holder if it has a session. Returns what
+-- was there.
 WITH seen AS (
     SELECT l.* FROM {table} AS l
-    WHERE l.name = {name} AND NOT l.pinned AND l.holder IS NOT NULL AND l.expires_at > {now}
+    WHERE l.name = {name} AND l.holder IS NOT NULL AND l.expires_at > {now}
     FOR UPDATE
 ), freed AS (
     UPDATE {table} AS l
-    SET holder = NULL, expires_at = {now}, pinned = false
+    SET holder = NULL, expires_at = {now}, session = 0
     FROM seen AS s
     WHERE l.name = s.name
     RETURNING l.waiting_until
 )
-SELECT s.name, s.holder, s.token, s.expires_at - {now}, s.pinned,
-       CASE WHEN f.waiting_until > {now} THEN pg_notify({channel}, encode({name}, 'hex')) END
+SELECT s.name, s.holder, s.token, s.expires_at - {now},
+       CASE WHEN f.waiting_until > {now} THEN pg_notify({channel}, encode({name}, 'hex')) END,
+       CASE WHEN s.session <> 0 THEN pg_notify({channel}, 'broken ' || s.holder) END
 FROM seen AS s, freed AS f;

@@ -10,8 +10,8 @@ CREATE TABLE IF NOT EXISTS {table} (
     expires_at bigint NOT NULL,
     -- Somebody waits until then, and is to be told of a release.
     waiting_until bigint NOT NULL DEFAULT 0,
-    -- Whether the holder keeps the row locked, which is its lease.
-    pinned boolean NOT NULL DEFAULT false,
+    -- The key of the session that the hold ends with; 0 if it has none.
+    session bigint NOT NULL DEFAULT 0,
     -- A new hold changes a column of a key, so that it waits for transactions that hold the key.
     UNIQUE (name, token)
 ) WITH (fillfactor = 50);

@@ -4,7 +4,7 @@
 --
 -- The lock must be this one: the update alone changes no key, and a guarded transaction would pass it.
 WITH taken AS (
-    UPDATE {table} AS l SET holder = NULL, pinned = false
+    UPDATE {table} AS l SET holder = NULL, session = 0
     WHERE l.name = (
         SELECT f.name FROM {table} AS f
         WHERE f.name = {name} AND (f.holder IS NULL OR f.expires_at <= {now})

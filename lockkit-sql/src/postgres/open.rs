@@ -7,9 +7,9 @@ use lockkit_core::BackendError;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use super::session::{rejected, unreadable};
+use super::error::{ERRORS, rejected};
+use super::message::{Message, ask};
 use super::statements::Statements;
-use super::steps::ask;
 use crate::config::Options;
 use crate::error::Problem;
 use crate::pool::{Pool, Use};
@@ -22,7 +22,7 @@ const COLUMNS: [(&str, &str); 8] = [
     ("token", "bigint"),
     ("expires_at", "bigint"),
     ("waiting_until", "bigint"),
-    ("pinned", "boolean"),
+    ("session", "bigint"),
     ("UNIQUE", "(name)"),
     ("UNIQUE", "(name, token)"),
 ];
@@ -44,7 +44,7 @@ pub(super) async fn table_of(
             );
             return Err(rejected("open", Problem::Schema, &text));
         }
-        send(pool, statements, statements.create()).await?;
+        send(pool, statements.create()).await?;
         places = self::places(pool, statements).await?;
     }
     places.retain(|place| place.visible);
@@ -74,7 +74,7 @@ async fn places(
     pool: &Pool<sqlx::Postgres>,
     statements: &Statements,
 ) -> Result<Vec<Place>, BackendError> {
-    let rows = send(pool, statements, statements.places()).await?;
+    let rows = send(pool, statements.places()).await?;
     let place = |row: &PgRow| {
         Ok(Place {
             schema: row.try_get(0)?,
@@ -82,25 +82,21 @@ async fn places(
         })
     };
     let places: Result<_, sqlx::Error> = rows.iter().map(place).collect();
-    places.map_err(|_| unreadable("open"))
+    places.map_err(|_| ERRORS.unreadable("open"))
 }
 
 async fn columns(
     pool: &Pool<sqlx::Postgres>,
     statements: &Statements,
 ) -> Result<Vec<(String, String)>, BackendError> {
-    let rows = send(pool, statements, statements.columns()).await?;
+    let rows = send(pool, statements.columns()).await?;
     let column = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
     let columns: Result<_, sqlx::Error> = rows.iter().map(column).collect();
-    columns.map_err(|_| unreadable("open"))
+    columns.map_err(|_| ERRORS.unreadable("open"))
 }
 
-async fn send(
-    pool: &Pool<sqlx::Postgres>,
-    statements: &Statements,
-    text: String,
-) -> Result<Vec<PgRow>, BackendError> {
-    ask(pool, statements, "open", Use::Step, text.into()).await
+async fn send(pool: &Pool<sqlx::Postgres>, text: String) -> Result<Vec<PgRow>, BackendError> {
+    ask(pool, "open", Use::Step, Message::Text(text)).await
 }
 
 fn misfit_of(table: &Table, found: &[(String, String)]) -> Option<String> {

@@ -1,0 +1,3 @@
+-- On another connection: whether no session of the server has this key.
+-- {session}: the key.
+SELECT pg_try_advisory_xact_lock_shared({session});
