@@ -13,6 +13,7 @@
 
 /// What a waiter has to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a store has to do each of these")]
 pub enum Next<'a, K> {
     /// Nothing blocks the waiter: it has the lock.
     Turn,
