@@ -1,4 +1,4 @@
-//! What operators ask: inspect, break, list.
+//! Requests of operators: inspect, break, list.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::queue;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// How often a look is repeated because the holder went while it was looked at.
-const LOOKS: u32 = 20;
+/// How often a lock is read again because its holder released it in between.
+const READS: u32 = 20;
 
 impl Shared {
-    /// Looks at one lock.
+    /// Reads the state of one lock.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let session = self.sessions.live("inspect").await?;
         sync(&session, "inspect").await?;
         Ok(self
-            .seen(&session, "inspect", name)
+            .read(&session, "inspect", name)
             .await?
             .map(|(state, _)| state))
     }
@@ -33,13 +33,13 @@ impl Shared {
     ) -> Result<Option<LockState>, BackendError> {
         let session = self.sessions.live("break").await?;
         sync(&session, "break").await?;
-        for _ in 0..LOOKS {
-            let Some((state, path)) = self.seen(&session, "break", name).await? else {
+        for _ in 0..READS {
+            let Some((state, path)) = self.read(&session, "break", name).await? else {
                 return Ok(None);
             };
             match session.client().delete(&path, None).await {
                 Ok(()) => return Ok(Some(state)),
-                // It went by itself, and the next one has the lock now.
+                // The holder released it, and the next one has the lock now.
                 Err(Error::NoNode) => {}
                 Err(error) => return Err(of_request("break", &error)),
             }
@@ -65,7 +65,7 @@ impl Shared {
                 };
                 let named = name.as_str();
                 if named.starts_with(prefix)
-                    && let Some((state, _)) = self.seen(&session, "list", &name).await?
+                    && let Some((state, _)) = self.read(&session, "list", &name).await?
                 {
                     found.push(state);
                 }
@@ -94,8 +94,8 @@ impl Shared {
         }
     }
 
-    /// What stands in a queue now, and the path of its first node.
-    async fn seen(
+    /// Reads the state of a lock and the path of its holder's node.
+    async fn read(
         &self,
         session: &Session,
         operation: &'static str,
@@ -103,7 +103,7 @@ impl Shared {
     ) -> Result<Option<(LockState, String)>, BackendError> {
         let client = session.client();
         let lock_path = self.keys.of(name);
-        for _ in 0..LOOKS {
+        for _ in 0..READS {
             let queue = queue::list(operation, client, &lock_path).await?;
             let Some(first) = queue.first() else {
                 return Ok(None);
@@ -111,7 +111,7 @@ impl Shared {
             let path = format!("{lock_path}/{first}");
             let (data, czxid) = match client.get_data(&path).await {
                 Ok((data, stat)) => (data, Some(stat.czxid)),
-                // Its owner lets nobody read it; it holds all the same.
+                // Its owner allows no reads; it holds the lock all the same.
                 Err(Error::NoAuth) => (Vec::new(), None),
                 Err(Error::NoNode) => continue,
                 Err(error) => return Err(of_request(operation, &error)),
@@ -128,7 +128,7 @@ impl Shared {
     }
 }
 
-/// Who holds: ours by their identity, others by their node and what they wrote into it.
+/// Names the holder: ours by their identity, others by their node and its data.
 fn holder(data: &[u8], node: &str) -> String {
     let text = std::str::from_utf8(data).ok();
     match text {
@@ -140,13 +140,13 @@ fn holder(data: &[u8], node: &str) -> String {
     }
 }
 
-/// Reads that follow see what others did before.
+/// Reads after this see all writes before it.
 async fn sync(session: &Arc<Session>, operation: &'static str) -> Result<(), BackendError> {
     let synced = session.client().sync("/").await;
     synced.map_err(|error| of_request(operation, &error))
 }
 
 fn unstable(operation: &'static str) -> BackendError {
-    let why = "the holder changed each time it was looked at";
+    let why = "the holder changed each time it was read";
     fault(operation, Outcome::Unavailable, why)
 }

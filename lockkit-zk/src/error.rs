@@ -1,11 +1,11 @@
-//! What an error of the ensemble or of the connection says about the effect of a request.
+//! Tells from an error of the ensemble or the connection whether a request had an effect.
 
 use lockkit_core::{BackendError, Outcome};
 use zookeeper_client::Error;
 
 pub(crate) const BACKEND: &str = "zk";
 
-/// An error in our words or the library's, without anything that could be a secret. INV-14.
+/// An error without anything that could be a secret. INV-14.
 pub(crate) fn fault(
     operation: &'static str,
     outcome: Outcome,
@@ -14,12 +14,12 @@ pub(crate) fn fault(
     BackendError::new(BACKEND, operation, outcome, why.into())
 }
 
-/// What became of a request that was written, or that may have been.
+/// The error of a request that was sent, or may have been.
 pub(crate) fn of_request(operation: &'static str, error: &Error) -> BackendError {
     fault(operation, outcome(error), error.to_string())
 }
 
-/// Why there is no session. Nothing was requested.
+/// The error of a connection. No request was sent.
 pub(crate) fn of_connecting(error: &Error) -> (Outcome, String) {
     let outcome = match outcome(error) {
         Outcome::Indeterminate => Outcome::Unavailable,
@@ -42,8 +42,8 @@ pub(crate) fn outcome(error: &Error) -> Outcome {
         | Error::NotEmpty
         | Error::MarshallingError
         | Error::ReconfigDisabled => Outcome::Rejected,
-        // What the session had is gone or going; a request that found it ended had no effect. A node
-        // that is not there is made, or the request repeated.
+        // An ended session has lost its nodes, and a request on it had no effect. A node that is not
+        // there is created, or the request repeated.
         Error::SessionExpired
         | Error::SessionMoved
         | Error::ClientClosed
@@ -52,8 +52,7 @@ pub(crate) fn outcome(error: &Error) -> Outcome {
         | Error::NotReadOnly
         | Error::Throttled
         | Error::NoNode => Outcome::Unavailable,
-        // Lost on the way, there or back. The library says `Custom` where an answer did not come in
-        // time, and whatever else it does not know the meaning of is no proof either.
+        // The request or its answer was lost. Errors that are not known here prove nothing.
         _ => Outcome::Indeterminate,
     }
 }
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_lost_on_the_way_is_not_known() {
+    fn lost_answer_is_indeterminate() {
         for error in [
             Error::ConnectionLoss,
             Error::UnexpectedError("?".into()),
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart_from_what_passes() {
+    fn permanent_errors_differ_from_temporary_ones() {
         for error in [Error::NoAuth, Error::AuthFailed, Error::QuotaExceeded] {
             assert_eq!(outcome(&error), Outcome::Rejected, "{error}");
         }

@@ -1,4 +1,4 @@
-//! Writes that the ensemble carries out only while a hold stands, in one transaction.
+//! Guarded writes: transactions that the ensemble carries out only while a lock is held.
 
 use lockkit_core::backend::Ticket;
 use lockkit_core::{BackendError, Guard, LockClient, Outcome};
@@ -11,7 +11,7 @@ use crate::error::{BACKEND, fault, of_request};
 use crate::session::options;
 use crate::waiters::Contender;
 
-/// The longest that a transaction is waited for.
+/// The longest time that a transaction may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Says why guarded writes were not carried out.
@@ -21,13 +21,13 @@ pub enum FencedError {
     /// The hold has ended: nothing was written. Stop writing.
     #[error("the hold has ended: nothing was written")]
     Fenced,
-    /// A write was refused, as for a node that is not there or has another version: nothing was
+    /// A write was refused, for example because its node is missing or has another version. Nothing was
     /// written.
     #[error("write {index} was refused, and nothing was written: {why}")]
     Refused {
         /// Which one, from 0.
         index: usize,
-        /// The ensemble's word for it.
+        /// The reason, as the ensemble gives it.
         why: String,
     },
     /// The ensemble failed. Look at the source.
@@ -43,18 +43,18 @@ pub enum FencedError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Write {
-    /// Makes a persistent node.
+    /// Creates a persistent node.
     Create {
         /// Where.
         path: String,
-        /// What is in it.
+        /// Its data.
         data: Vec<u8>,
     },
     /// Writes the data of a node.
     Set {
         /// Which.
         path: String,
-        /// What is to be in it.
+        /// Its new data.
         data: Vec<u8>,
         /// Only if it has this version.
         version: Option<i32>,
@@ -66,7 +66,7 @@ pub enum Write {
         /// Only if it has this version.
         version: Option<i32>,
     },
-    /// Writes nothing, but lets all of it fail unless the node has this version.
+    /// Writes nothing, but makes the transaction fail unless the node has this version.
     Check {
         /// Which.
         path: String,
@@ -76,7 +76,7 @@ pub enum Write {
 }
 
 impl Write {
-    /// Makes a persistent node.
+    /// Creates a persistent node.
     pub fn create(path: impl Into<String>, data: impl Into<Vec<u8>>) -> Self {
         let (path, data) = (path.into(), data.into());
         Self::Create { path, data }
@@ -115,11 +115,11 @@ impl Write {
     }
 }
 
-/// What became of a [`Write`].
+/// The result of a [`Write`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Written {
-    /// The node was made.
+    /// The node was created.
     Created,
     /// The data were written.
     Set {
@@ -132,10 +132,10 @@ pub enum Written {
     Checked,
 }
 
-/// Writes that the ensemble carries out only while one hold stands.
+/// Writes that the ensemble carries out only while one hold lasts.
 ///
-/// The transaction begins with a check that the node of the hold is there, so that a stale holder's
-/// writes are refused whatever the clocks say. All of it is carried out, or nothing.
+/// The transaction begins with a check that the node of the hold exists, so that the ensemble refuses a
+/// stale holder's writes whatever the clocks say. It is carried out as a whole or not at all.
 ///
 /// # Examples
 /// ```no_run
@@ -173,7 +173,7 @@ impl<'a> Fenced<'a> {
         Self { store, ticket }
     }
 
-    /// Carries the writes out while the hold stands; one answer for each.
+    /// Carries out the writes if the hold still lasts. Returns one result for each.
     ///
     /// # Errors
     /// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
@@ -182,14 +182,14 @@ impl<'a> Fenced<'a> {
     ///   carried out.
     ///
     /// # Cancel safety
-    /// Dropped, it may still be carried out, if the hold stands then.
+    /// If it is dropped, it may still be carried out, if the hold still lasts then.
     ///
     /// # Cost
     /// One round trip.
     pub async fn write(&self, writes: &[Write]) -> Result<Vec<Written>, FencedError> {
         let shared = &self.store.shared;
         let contender = shared.contender(self.ticket.holder);
-        // By the node itself, not by what is believed of it: a hold that is believed lost may stand.
+        // The node decides, not what this client knows: a hold that is taken for lost may still last.
         let path = contender.as_ref().and_then(Contender::own_path);
         let (Some(contender), Some(path)) = (contender, path) else {
             return Err(FencedError::Fenced);
@@ -231,7 +231,7 @@ fn read(result: MultiWriteResult) -> Result<Written, FencedError> {
         MultiWriteResult::Delete => Written::Deleted,
         MultiWriteResult::Check => Written::Checked,
         _ => {
-            let why = "the answer is not understood";
+            let why = "the answer is unknown";
             return Err(fault("guarded writes", Outcome::Indeterminate, why).into());
         }
     })

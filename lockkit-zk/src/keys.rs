@@ -1,4 +1,4 @@
-//! How a lock name becomes a path, and which nodes below it stand in its queue.
+//! Maps lock names to paths, and tells the nodes of a queue from others.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use uuid::Uuid;
 
 use crate::config::{Dialect, Names};
 
-/// What precedes the number of a node that stands in the queue of a lock, at the end of its name:
-/// Curator and go-zookeeper; kazoo; and the readers and writers of both, who exclude us as well.
+/// What precedes the number at the end of the name of a node in a queue: that of Curator and go-zookeeper, of
+/// kazoo, and of the readers and writers of both, which exclude us as well.
 const MARKS: [&str; 5] = ["lock-", "__lock__", "__rlock__", "__READ__", "__WRIT__"];
-/// A name cannot hold NUL, so this stands for a segment without any character.
+/// Encodes an empty segment. A name cannot hold NUL.
 const EMPTY: &str = "%00";
 
-/// Where the locks lie and how their names are written.
+/// The root of the locks and the encoding of their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     root: String,
@@ -31,7 +31,7 @@ impl Keys {
         }
     }
 
-    /// The node below which all locks lie.
+    /// The node that contains all locks.
     pub(crate) fn root(&self) -> &str {
         if self.root.is_empty() {
             "/"
@@ -40,12 +40,12 @@ impl Keys {
         }
     }
 
-    /// Whether a name may lie below another.
+    /// Whether the path of one name may be below that of another.
     pub(crate) fn nested(&self) -> bool {
         self.names == Names::Raw
     }
 
-    /// The node of a lock, below which its queue stands.
+    /// The path of the node of a lock, which contains its queue.
     pub(crate) fn of(&self, name: &LockName) -> String {
         let mut path = self.root.clone();
         match self.names {
@@ -64,7 +64,7 @@ impl Keys {
         path
     }
 
-    /// At the top of the tree the servers keep their own things.
+    /// The servers keep their own nodes below `/zookeeper`.
     fn first(&self, segment: String) -> String {
         if self.root.is_empty() && segment == "zookeeper" {
             "zookeepe%72".to_owned()
@@ -77,12 +77,12 @@ impl Keys {
     pub(crate) fn name_at(&self, below: &str) -> Option<LockName> {
         let parts: Option<Vec<String>> = below.split('/').map(unescape).collect();
         let name = LockName::new(parts?.join("/")).ok()?;
-        // Only what we would write ourselves: another spelling is another program's node.
+        // Only our own spelling: another one is another program's node.
         let path = self.of(&name);
         (path.get(self.root.len() + 1..) == Some(below)).then_some(name)
     }
 
-    /// What stands before the number in the name of a new node of the queue. Never used again.
+    /// What precedes the number in the name of a new node of a queue. Unique.
     pub(crate) fn new_prefix(&self) -> String {
         let id = Uuid::new_v4();
         match self.dialect {
@@ -92,8 +92,7 @@ impl Keys {
     }
 }
 
-/// Writes one segment of a path: what the server refuses, and what would be read as something else,
-/// is percent-encoded.
+/// Encodes one segment of a path: percent-encodes what the server refuses and what is ambiguous.
 fn segment(text: &str) -> String {
     if text.is_empty() {
         return EMPTY.to_owned();
@@ -108,7 +107,7 @@ fn segment(text: &str) -> String {
             written.push(c);
         }
     }
-    // Where names lie below names, a node that looks like a place in the queue must be one.
+    // With nested names, a node that looks like one of a queue must be one.
     if number(&written).is_some()
         && let Some(digit) = written.pop()
     {
@@ -146,15 +145,15 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The number of a node that stands in a queue; `None` if it stands in none. Past the last number of
-/// 32 bits servers write it with a sign.
+/// The number of a node in a queue; `None` if it is not in one. After the last number of 32 bits, servers
+/// write it with a sign.
 pub(crate) fn number(node: &str) -> Option<i32> {
     let digits = node.len().checked_sub(10)?;
     if !node.is_char_boundary(digits) {
         return None;
     }
     let (mut head, mut tail) = node.split_at(digits);
-    // Ten places: `-2147483648` has one more, and a smaller one as in `-000000005` has them all.
+    // Ten characters: `-2147483648` has one more, and `-000000005` has ten.
     if let Some(before) = head.strip_suffix('-')
         && tail.bytes().all(|byte| byte.is_ascii_digit())
         && MARKS.iter().any(|mark| before.ends_with(mark))
@@ -171,8 +170,8 @@ pub(crate) fn number(node: &str) -> Option<i32> {
     }
 }
 
-/// Whether a node is that of a writer of Curator's `InterProcessReadWriteLock`. One that becomes a reader
-/// makes a node with its own number before it deletes this one.
+/// Whether a node is that of a writer of Curator's `InterProcessReadWriteLock`. A writer that becomes a
+/// reader creates a node with the same number before it deletes this one.
 pub(crate) fn is_writer(node: &str) -> bool {
     node.contains("__WRIT__")
 }
@@ -193,7 +192,7 @@ mod tests {
 
     /// Frozen: other versions and other programs read these.
     #[test]
-    fn golden() {
+    fn paths_are_as_documented() {
         let table = [
             ("orders", "/locks/orders", "/locks/orders"),
             ("orders/42", "/locks/orders%2F42", "/locks/orders/42"),
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_again_and_stay_apart() {
+    fn different_names_have_different_paths_and_can_be_read_back() {
         for names in [Names::Encoded, Names::Raw] {
             let mut seen = HashSet::new();
             for name in [

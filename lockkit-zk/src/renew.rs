@@ -1,4 +1,4 @@
-//! Signs of life: the session's, and those of its holds.
+//! Heartbeats of the session, and checks of its holds.
 
 use std::sync::Arc;
 
@@ -8,15 +8,14 @@ use lockkit_core::backend::{Renewal, Ticket};
 use crate::error::of_request;
 use crate::shared::Shared;
 
-/// So many nodes are asked about in one breath.
+/// The most nodes that one pipelined round trip checks.
 pub(crate) const CHUNK: usize = 500;
 
 impl Shared {
-    /// Asks the leader for a sign of life and then looks at the node of each hold.
+    /// Sends a heartbeat to the leader and then checks the node of each hold.
     ///
-    /// A follower answers reads by itself, for seconds after it was cut off from the leader. Only what
-    /// the leader had a part in, the `sync`, proves that the session lives; its sending is the base of
-    /// the lease. INV-2.
+    /// A follower answers reads alone, for seconds after it was cut off from the leader. Only the `sync`,
+    /// which needs the leader, proves that the session is alive. The lease counts from its sending. INV-2.
     pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
         #[cfg(feature = "mutants")]
         if let Some(answers) = self.broken_renew(tickets).await {
@@ -39,7 +38,7 @@ impl Shared {
         }
         let client = session.client();
         let sent = session.now();
-        // All are handed over before the first answer is waited for; the server keeps their order.
+        // Sends all requests before it waits for the first answer. The server keeps their order.
         let sync = client.sync("/");
         let stats: Vec<_> = nodes
             .iter()
