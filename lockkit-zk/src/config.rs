@@ -1,12 +1,11 @@
-//! Where the ensemble is, and how the store behaves.
+//! The options of a store.
 
 use std::fmt;
-#[cfg(feature = "tls")]
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
+use lockkit_core::url::Tls;
 use lockkit_core::{Capabilities, EndsBy, Queueing, TtlOf, Waiting};
 
 pub(crate) const PORT: u16 = 2181;
@@ -18,11 +17,11 @@ const ROOT: &str = "/locks";
 pub enum Names {
     /// One node below the root for each name: `/` is encoded, so that `a` and `a/b` are unrelated.
     Encoded,
-    /// The name is the path below the root, as a Curator program writes it.
+    /// The name is the path below the root, as Curator programs write it.
     Raw,
 }
 
-/// Whose names the nodes in the queue have. Those of all dialects are respected.
+/// How the nodes in a queue are named. The store respects those of all dialects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -32,17 +31,17 @@ pub enum Dialect {
     Kazoo,
 }
 
-/// Who may touch the nodes.
+/// Who may read and change the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Access {
-    /// Whoever reaches the ensemble.
+    /// Every client of the ensemble.
     Anyone,
-    /// Whoever has authenticated as the same user.
+    /// Clients that authenticate as the same user.
     Creator,
 }
 
-/// How a user proves who it is.
+/// How a user authenticates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Auth {
@@ -88,11 +87,7 @@ pub struct ZkStoreBuilder {
     pub(crate) auth: Auth,
     pub(crate) access: Option<Access>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// With them, TLS.
-    #[cfg(feature = "tls")]
-    pub(crate) ca: Option<PathBuf>,
-    #[cfg(feature = "tls")]
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    pub(crate) tls: Option<Tls>,
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<crate::ZkMutant>,
 }
@@ -113,10 +108,7 @@ impl ZkStoreBuilder {
             auth: Auth::Digest,
             access: None,
             clock: Arc::new(BootClock::default()),
-            #[cfg(feature = "tls")]
-            ca: None,
-            #[cfg(feature = "tls")]
-            identity: None,
+            tls: None,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -128,13 +120,13 @@ impl ZkStoreBuilder {
         self
     }
 
-    /// The part of the tree that the store sees, such as `/shop`; made if it is not there.
+    /// The part of the tree that the store sees, such as `/shop`; created if it is not there.
     pub fn chroot(mut self, path: impl Into<String>) -> Self {
         self.chroot = path.into();
         self
     }
 
-    /// The node below which the locks lie, inside the chroot: `/locks` if not set.
+    /// The node that contains the locks, inside the chroot: `/locks` if not set.
     pub fn root(mut self, path: impl Into<String>) -> Self {
         self.root = path.into();
         self
@@ -146,13 +138,13 @@ impl ZkStoreBuilder {
         self
     }
 
-    /// Whose names the nodes in the queue have.
+    /// How the nodes in a queue are named.
     pub const fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self
     }
 
-    /// How long the session lasts without a sign of life, which is the lease of all holds. The
+    /// How long the session lasts without a heartbeat, which is the lease of all holds. The
     /// ensemble may grant another time; [`capabilities`](lockkit_core::DistributedLock::capabilities)
     /// of the store tell which.
     pub const fn session(mut self, timeout: Duration) -> Self {
@@ -160,13 +152,13 @@ impl ZkStoreBuilder {
         self
     }
 
-    /// The longest time between two looks of a waiter.
+    /// The longest time between two attempts of a waiter.
     pub const fn recheck(mut self, recheck: Duration) -> Self {
         self.recheck = recheck;
         self
     }
 
-    /// Is added to every token: for names that come from a store whose tokens were larger.
+    /// A number that is added to every token: for names from a store whose tokens were larger.
     pub const fn token_base(mut self, base: u64) -> Self {
         self.token_base = base;
         self
@@ -190,24 +182,17 @@ impl ZkStoreBuilder {
         self
     }
 
-    /// Who may touch the nodes.
+    /// Who may read and change the nodes.
     pub const fn access(mut self, access: Access) -> Self {
         self.access = Some(access);
         self
     }
 
-    /// TLS; `ca` is a file of certificates to trust.
+    /// Uses TLS. It must say which certificates to trust: the client library does not know those of the
+    /// system.
     #[cfg(feature = "tls")]
-    pub fn tls(mut self, ca: impl Into<PathBuf>) -> Self {
-        self.ca = Some(ca.into());
-        self
-    }
-
-    /// With TLS, the files of a certificate (with its chain) and its key, for a server that wants to know
-    /// its clients by them.
-    #[cfg(feature = "tls")]
-    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.identity = Some((certificate.into(), key.into()));
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -224,7 +209,7 @@ impl ZkStoreBuilder {
         self
     }
 
-    /// What the store will be able to do, if the ensemble grants the session as it is wished.
+    /// The capabilities of the store, if the ensemble grants the session as requested.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
         capabilities(self.session, self.recheck)
@@ -238,7 +223,7 @@ impl ZkStoreBuilder {
     }
 }
 
-/// What a store can do whose session lasts for `session`.
+/// The capabilities of a store with this session timeout.
 pub(crate) const fn capabilities(session: Duration, recheck: Duration) -> Capabilities {
     Capabilities::new()
         .with_ttl_range(session, session)

@@ -1,16 +1,29 @@
-//! How a connection to the ensemble is made.
+//! Makes connections to the ensemble.
 
+use std::future::pending;
+use std::io;
 use std::time::Duration;
+#[cfg(feature = "tls")]
+use std::{fs, path::Path};
 
+use lockkit_core::Outcome;
+#[cfg(feature = "tls")]
+use lockkit_core::url::Tls;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::select;
+use tokio::time::{sleep, timeout};
+#[cfg(feature = "tls")]
+use zookeeper_client::TlsOptions;
 use zookeeper_client::{Client, Connector, Error, SessionInfo};
 
 use crate::config::{Auth, PORT, ZkStoreBuilder};
+use crate::error::of_connecting;
 
-/// How long it is tried to reach a member of which it is asked why it gives no session.
+/// The longest that dialing a member takes, to learn why it gives no session.
 const DIAL: Duration = Duration::from_secs(1);
+/// Until then an ensemble that is sound has given a session, and no member needs to be dialed.
+const SOUND: Duration = Duration::from_millis(100);
 
 /// A connection that is silent for this long is given up: a fifth of the session, but not less than
 /// two seconds while that leaves time to find another server.
@@ -18,20 +31,50 @@ fn silence(session: Duration) -> Duration {
     (session / 5).max((session * 2 / 5).min(Duration::from_secs(2)))
 }
 
-/// The longest that the library is silent towards the server: it looks every eighth of the silence
-/// whether three of them have passed, or every twentieth of a session that is much shorter than was wished.
-pub(crate) fn most_between_pings(granted: Duration, wished: Duration) -> Duration {
-    (silence(wished) / 2).min(granted * 3 / 10)
+/// The longest time without a ping of the library: every eighth of the silence it checks whether three
+/// eighths have passed, or every twentieth of a session that is much shorter than was requested.
+pub(crate) fn most_between_pings(granted: Duration, requested: Duration) -> Duration {
+    (silence(requested) / 2).min(granted * 3 / 10)
 }
 
-/// Begins a session.
-pub(crate) async fn connect(config: &ZkStoreBuilder) -> Result<Client, Error> {
-    dial(config, connector(config)?).await
+/// Begins a session, or says why it cannot.
+pub(crate) async fn connect(config: &ZkStoreBuilder) -> Result<Client, (Outcome, String)> {
+    let connecting = async { dial(config, connector(config)?).await };
+    // The library tries again until the end of this time, and does not say what became of each member.
+    let connected = select! {
+        connected = timeout(config.connect_timeout, connecting) => connected,
+        reasons = all_unreachable(config) => return Err((Outcome::Unavailable, reasons)),
+    };
+    match connected {
+        Ok(Ok(client)) => Ok(client),
+        Err(_) | Ok(Err(Error::NoHosts | Error::Timeout | Error::ConnectionLoss)) => {
+            let dials = dial_all(config).await;
+            Err((Outcome::Unavailable, reasons(&dials)))
+        }
+        Ok(Err(error)) => Err(of_connecting(&error)),
+    }
 }
 
-/// What becomes of a connection to each member, where none gave a session.
-pub(crate) async fn why_not(config: &ZkStoreBuilder) -> String {
-    let dials: Vec<_> = members(config)
+/// Makes a second connection for a session that another one has.
+pub(crate) async fn twin(config: &ZkStoreBuilder, session: SessionInfo) -> Result<Client, Error> {
+    dial(config, connector(config)?.with_session(session)).await
+}
+
+/// A member, and the result of dialing it. `None` if it took too long.
+type Dial = (String, Option<io::Result<TcpStream>>);
+
+/// Returns the reasons if no member can be reached, as with a wrong port, and never otherwise.
+async fn all_unreachable(config: &ZkStoreBuilder) -> String {
+    sleep(SOUND).await;
+    let dials = dial_all(config).await;
+    match dials.iter().all(|dial| matches!(dial, (_, Some(Err(_))))) {
+        true => reasons(&dials),
+        false => pending().await,
+    }
+}
+
+async fn dial_all(config: &ZkStoreBuilder) -> Vec<Dial> {
+    let spawned: Vec<_> = members(config)
         .into_iter()
         .map(|member| {
             let address = member.clone();
@@ -39,23 +82,23 @@ pub(crate) async fn why_not(config: &ZkStoreBuilder) -> String {
             (member, Handle::current().spawn(dial))
         })
         .collect();
-    let mut reasons = Vec::with_capacity(dials.len());
-    for (member, dial) in dials {
-        reasons.push(match dial.await {
-            Ok(Ok(Ok(_))) => format!(
-                "{member} accepts connections and gives no session: is it a ZooKeeper server, has it a leader, \
-                 does it expect TLS?"
-            ),
-            Ok(Ok(Err(error))) => format!("{member}: {error}"),
-            _ => format!("{member}: no connection within {DIAL:?}"),
-        });
+    let mut dials = Vec::with_capacity(spawned.len());
+    for (member, dial) in spawned {
+        dials.push((member, dial.await.ok().and_then(Result::ok)));
     }
-    reasons.join("; ")
+    dials
 }
 
-/// Takes over a session that somebody else has.
-pub(crate) async fn twin(config: &ZkStoreBuilder, session: SessionInfo) -> Result<Client, Error> {
-    dial(config, connector(config)?.with_session(session)).await
+fn reasons(dials: &[Dial]) -> String {
+    let reason = |(member, dial): &Dial| match dial {
+        Some(Ok(_)) => format!(
+            "{member} accepts connections and gives no session: is it a ZooKeeper server, has it a leader, \
+             does it expect TLS?"
+        ),
+        Some(Err(error)) => format!("{member}: {error}"),
+        None => format!("{member}: no connection within {DIAL:?}"),
+    };
+    dials.iter().map(reason).collect::<Vec<_>>().join("; ")
 }
 
 fn connector(config: &ZkStoreBuilder) -> Result<Connector, Error> {
@@ -73,13 +116,31 @@ fn connector(config: &ZkStoreBuilder) -> Result<Connector, Error> {
         };
     }
     #[cfg(feature = "tls")]
-    if let Some(ca) = &config.ca {
-        connector = connector.with_tls(crate::tls::options(ca, config)?);
+    if let Some(tls) = &config.tls {
+        connector = connector.with_tls(tls_options(tls)?);
     }
     Ok(connector)
 }
 
-/// Their addresses as they are written.
+/// Reads the files anew for each connection, so that certificates can be renewed.
+#[cfg(feature = "tls")]
+fn tls_options(tls: &Tls) -> Result<TlsOptions, Error> {
+    let read = |path: &Path| {
+        // The library has no error for files, and this one is no secret.
+        fs::read_to_string(path)
+            .map_err(|error| Error::UnexpectedError(format!("{}: {error}", path.display())))
+    };
+    let mut options = TlsOptions::new();
+    if let Some(ca) = tls.trusted() {
+        options = options.with_pem_ca(&read(ca)?)?;
+    }
+    match tls.shown() {
+        Some((certificate, key)) => options.with_pem_identity(&read(certificate)?, &read(key)?),
+        None => Ok(options),
+    }
+}
+
+/// The addresses of the members as users write them.
 fn members(config: &ZkStoreBuilder) -> Vec<String> {
     let host = |(host, port): &(String, u16)| match host.contains(':') {
         true => format!("[{host}]:{port}"),
@@ -95,7 +156,7 @@ fn members(config: &ZkStoreBuilder) -> Vec<String> {
 async fn dial(config: &ZkStoreBuilder, connector: Connector) -> Result<Client, Error> {
     let cluster = members(config).join(",");
     #[cfg(feature = "tls")]
-    if config.ca.is_some() {
+    if config.tls.is_some() {
         return Box::pin(connector.secure_connect(&cluster)).await;
     }
     Box::pin(connector.connect(&cluster)).await

@@ -17,8 +17,6 @@ mod release;
 mod renew;
 mod session;
 mod shared;
-#[cfg(feature = "tls")]
-mod tls;
 mod url;
 mod waiters;
 mod watch;

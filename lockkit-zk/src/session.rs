@@ -1,7 +1,7 @@
-//! The session with the ensemble: how it is made, what proves that it lives, and what follows it.
+//! The session with the ensemble: its begin, the proof that it lives, and its successor.
 //!
-//! The client library keeps a session over lost connections by itself. Only when a session has ended
-//! is a new one begun, by the next request that needs one.
+//! The client library keeps a session over lost connections. After a session has ended, the next request
+//! that needs one begins a new one.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,24 +16,24 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
 use crate::config::{Access, ZkStoreBuilder};
-use crate::connection::{connect, most_between_pings, why_not};
-use crate::error::{fault, of_connecting, of_request};
+use crate::connection::{connect, most_between_pings, twin};
+use crate::error::{fault, of_request};
 
-/// How long a request waits for the connection before it is answered that there is none.
+/// How long a request waits for the connection before it fails.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a session that is being closed may seem to live.
+/// How long a session that is being closed may still seem to live.
 const TWIN: Duration = Duration::from_millis(200);
-/// How often it is tried to close a session from another connection.
+/// How often a second connection tries to close a session.
 const TWINS: u32 = 20;
 
 /// One session, from its begin to its end.
 pub(crate) struct Session {
     client: Client,
-    /// Without the chroot, to make the nodes that lead to it.
+    /// Without the chroot, to create the nodes above it.
     whole: Client,
     clock: Arc<dyn Clock>,
     lease: Duration,
-    /// When the last acknowledged request was written that a follower cannot answer alone.
+    /// When the last acknowledged request was written that needs the leader.
     acknowledged: Mutex<Moment>,
 }
 
@@ -41,16 +41,8 @@ impl Session {
     /// Begins a session.
     pub(crate) async fn begin(config: &ZkStoreBuilder) -> Result<Arc<Self>, (Outcome, String)> {
         let began = config.clock.now();
-        let limit = config.connect_timeout;
-        let whole = match timeout(limit, connect(config)).await {
-            Ok(Ok(client)) => client,
-            // The library does not tell what became of each member.
-            Err(_) | Ok(Err(Error::NoHosts | Error::Timeout | Error::ConnectionLoss)) => {
-                return Err((Outcome::Unavailable, why_not(config).await));
-            }
-            Ok(Err(error)) => return Err(of_connecting(&error)),
-        };
-        let lease = believed(whole.session_timeout(), config.session);
+        let whole = connect(config).await?;
+        let lease = lease_of(whole.session_timeout(), config.session);
         let chroot = config.chroot.trim_end_matches('/');
         let client = if chroot.is_empty() {
             whole.clone()
@@ -63,7 +55,7 @@ impl Session {
             whole,
             clock: Arc::clone(&config.clock),
             lease,
-            // The leader has made the session after this.
+            // The leader created the session after this moment.
             acknowledged: Mutex::new(began),
         }))
     }
@@ -76,27 +68,27 @@ impl Session {
         self.client.session_id().0
     }
 
-    /// How long it lasts without a sign of life, as the ensemble granted it.
+    /// How long it lasts without a heartbeat, as the ensemble granted it.
     pub(crate) fn timeout(&self) -> Duration {
         self.client.session_timeout()
     }
 
-    /// How long a hold stands after the last acknowledged sign of life was written.
+    /// How long a hold lasts after the last acknowledged heartbeat was written.
     pub(crate) const fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// Whether it is over for good.
+    /// Whether it has ended for ever.
     pub(crate) fn has_ended(&self) -> bool {
         self.client.state().is_terminated()
     }
 
-    /// The moment before a request is handed over.
+    /// The moment before a request is sent.
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
     }
 
-    /// A write or a `sync` that was handed over at `sent` was answered.
+    /// Notes the answer to a write or a `sync` that was sent at `sent`.
     pub(crate) fn acknowledge(&self, sent: Moment) {
         let mut last = self
             .acknowledged
@@ -105,7 +97,7 @@ impl Session {
         *last = sent.max(*last);
     }
 
-    /// When the last sign of life was written that the leader is known to have seen.
+    /// When the last heartbeat was written that the leader has certainly seen.
     pub(crate) fn since(&self) -> Moment {
         *self
             .acknowledged
@@ -113,8 +105,8 @@ impl Session {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the connection. What is handed over without one is kept by the library and carried
-    /// out later, when nobody may want it any more.
+    /// Waits for the connection. Without one the library would keep a request and send it later, when its
+    /// caller may have gone.
     pub(crate) async fn connected(&self, operation: &'static str) -> Result<(), BackendError> {
         let mut states = self.client.state_watcher();
         let waiting = async {
@@ -130,8 +122,8 @@ impl Session {
         timeout(PATIENCE, waiting).await.map_err(|_| silent())?
     }
 
-    /// Makes a node and all that lead to it, of the kind that the server removes when they are empty;
-    /// those outside the chroot stay.
+    /// Creates a node and all above it as containers, which the server removes when they are empty. Those
+    /// outside the chroot are persistent.
     pub(crate) async fn make(&self, path: &str, access: Access) -> Result<(), Error> {
         let made = self
             .client
@@ -157,15 +149,15 @@ impl fmt::Debug for Session {
     }
 }
 
-/// What is left of a session when its last acknowledged sign of life is written. A follower passes signs
-/// of life on to the leader twice a tick, and never if it dies first: the leader may know of none since
-/// the library's ping before, from up to half a tick earlier. A session that was wished and granted lasts
-/// for two ticks at least.
-fn believed(granted: Duration, wished: Duration) -> Duration {
-    granted - granted / 4 - most_between_pings(granted, wished)
+/// The part of a session that a client may count on when its last acknowledged heartbeat is written. A
+/// follower passes heartbeats on to the leader twice a tick, and never if it dies first. So the leader may
+/// know only of the library's ping before, from up to half a tick earlier. A session lasts two ticks at
+/// least.
+fn lease_of(granted: Duration, requested: Duration) -> Duration {
+    granted - granted / 4 - most_between_pings(granted, requested)
 }
 
-/// How nodes of a kind are made.
+/// The options for new nodes.
 pub(crate) const fn options(mode: CreateMode, access: Access) -> CreateOptions<'static> {
     mode.with_acls(match access {
         Access::Anyone => Acls::anyone_all(),
@@ -187,9 +179,9 @@ pub(crate) struct Sessions {
 #[derive(Clone)]
 struct State {
     session: Arc<Session>,
-    /// Whether a task tries to begin another.
+    /// Whether a task is beginning another one.
     connecting: bool,
-    /// Why the last try failed.
+    /// Why the last attempt failed.
     failed: Option<(Outcome, String)>,
 }
 
@@ -214,7 +206,7 @@ impl Sessions {
         Arc::clone(&self.present.borrow().session)
     }
 
-    /// A session that lives and is connected; the next one if the present has ended.
+    /// Returns a session that is alive and connected: a new one if the present one has ended.
     pub(crate) async fn live(
         self: &Arc<Self>,
         operation: &'static str,
@@ -231,7 +223,7 @@ impl Sessions {
             fault(
                 operation,
                 Outcome::Unavailable,
-                "a new session is being made",
+                "a new session is being created",
             )
         };
         let answer = timeout(PATIENCE, waiting).await.map_err(|_| silent())?;
@@ -242,7 +234,7 @@ impl Sessions {
         }
     }
 
-    /// Begins another session in the background, unless one lives or is being made.
+    /// Begins a new session in the background, unless one is alive or beginning.
     fn renew(self: &Arc<Self>) {
         let first = self.present.send_if_modified(|state| {
             let begin = !state.connecting && state.session.has_ended();
@@ -271,30 +263,30 @@ impl Sessions {
         self.runtime.spawn(task).abort_handle()
     }
 
-    /// Ends the present session at the ensemble, as if it had run out: another connection takes it
-    /// over and closes it.
+    /// Ends the present session at the ensemble, as if it had expired: a second connection takes it over
+    /// and closes it.
     pub(crate) async fn expire(&self) -> Result<(), BackendError> {
         let session = self.present();
         let mut states = session.client().state_watcher();
         let mut tries = 0;
         while !session.has_ended() {
             tries += 1;
-            match crate::connection::twin(&self.config, session.client().session().clone()).await {
+            match twin(&self.config, session.client().session().clone()).await {
                 // The last handle closes the session.
-                Ok(twin) => drop(twin),
-                // Two that want one session disturb each other.
+                Ok(second) => drop(second),
+                // Two connections that want one session disturb each other.
                 Err(_) if tries < TWINS => {}
                 Err(error) => return Err(of_request("expire", &error)),
             }
             let ended = async {
-                // A server that takes one connection of a session for the other leaves ours open and
-                // answers its pings; what asks the leader is told.
+                // A server may confuse the two connections, leave ours open and answer its pings. A request
+                // that needs the leader gets the truth.
                 drop(session.client().sync("/").await);
                 while !session.has_ended() {
                     states.changed().await;
                 }
             };
-            // Our own connection may be back before the twin has closed the session: then once more.
+            // Our own connection may be back before the second one has closed the session: then once more.
             let _ = timeout(TWIN, ended).await;
         }
         Ok(())
@@ -314,9 +306,9 @@ impl fmt::Debug for Sessions {
 mod tests {
     use super::*;
 
-    /// The leader may have heard nothing for half a tick and what the library lets pass between pings.
+    /// The leader may know of no heartbeat for half a tick and the longest time between two pings.
     #[test]
-    fn a_hold_is_not_believed_in_past_what_the_leader_may_know() {
+    fn lease_ends_before_the_leader_may_end_the_session() {
         for (session, tick) in [
             (4_000, 2_000),
             (5_000, 2_000),
@@ -324,17 +316,17 @@ mod tests {
             (30_000, 15_000),
         ] {
             let [session, tick] = [session, tick].map(Duration::from_millis);
-            // The library's rule: a ping after three eighths of the silence, looked at every eighth.
+            // The library's rule: a ping after three eighths of the silence, checked every eighth.
             let pings = (session / 5).max((session * 2 / 5).min(Duration::from_secs(2))) / 2;
-            let lease = believed(session, session);
+            let lease = lease_of(session, session);
             assert!(
                 lease + tick / 2 + pings <= session,
                 "{lease:?} of {session:?}"
             );
             assert!(lease >= session / 2, "{lease:?} of {session:?}");
         }
-        let wished = Duration::from_secs(3600);
+        let requested = Duration::from_secs(3600);
         let granted = Duration::from_secs(40);
-        assert_eq!(believed(granted, wished), Duration::from_secs(18));
+        assert_eq!(lease_of(granted, requested), Duration::from_secs(18));
     }
 }

@@ -5,21 +5,21 @@ use lockkit_core::url::{InvalidUrl, StoreUrl};
 use crate::config::{Access, Auth, Dialect, Names, PORT, ZkStoreBuilder};
 
 impl ZkStoreBuilder {
-    /// Reads `zk://` and `zks://`, whose client options were taken before; the session is the client's
-    /// `ttl`, which the caller sets.
+    /// Reads `zk://` and `zks://`. The client options were taken before, and the caller sets the session
+    /// to the client's `ttl`.
     ///
     /// | option | meaning | default |
     /// |---|---|---|
-    /// | `root=/locks` | the node below which the locks lie, inside the chroot | as shown |
-    /// | `names=encoded` `raw` | whether `/` in a name is encoded, or makes a path as Curator's | `encoded` |
-    /// | `dialect=curator` `kazoo` | whose names our nodes have | `curator` |
-    /// | `recheck=15s` | a waiter looks at least so often, whatever it was told | as shown |
-    /// | `token_base=1000` | is added to every token | `0` |
+    /// | `root=/locks` | the node that contains the locks, inside the chroot | as shown |
+    /// | `names=encoded` `raw` | whether `/` in a name is encoded, or makes a path as in Curator | `encoded` |
+    /// | `dialect=curator` `kazoo` | how our nodes are named | `curator` |
+    /// | `recheck=15s` | the longest time between two attempts of a waiter | as shown |
+    /// | `token_base=1000` | a number that is added to every token | `0` |
     /// | `connect_timeout=5s` | the longest that connecting may take | as shown |
-    /// | `auth=digest` `sasl` | how the user of the URL proves who it is; `sasl` needs the feature `sasl` | `digest` |
-    /// | `acl=anyone` `creator` | who may touch our nodes | `creator` with a user, else `anyone` |
+    /// | `auth=digest` `sasl` | how the user of the URL authenticates; `sasl` needs the feature `sasl` | `digest` |
+    /// | `acl=anyone` `creator` | who may read and change our nodes | `creator` with a user, else `anyone` |
     /// | `ca=/ca.pem` | `zks:` the certificates to trust; needed | |
-    /// | `cert=/me.pem`, `key=/me.key` | `zks:` who the client is | none |
+    /// | `cert=/me.pem`, `key=/me.key` | `zks:` the client's certificate | none |
     ///
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
@@ -27,8 +27,10 @@ impl ZkStoreBuilder {
         let mut this = Self::new();
         this.take_behaviour(url)?;
         this.take_identity(url)?;
-        #[cfg(feature = "tls")]
-        this.take_tls(url)?;
+        this.tls = url.tls("zks", cfg!(feature = "tls"))?;
+        let trusts = this.tls.as_ref().is_none_or(|tls| tls.trusted().is_some());
+        let needed = "needs the certificates to trust: write `zks://host/?ca=/path/to/ca.pem`";
+        url.expect(trusts, needed)?;
         url.options.finish()?;
         let expected = "has the members of the ensemble, and perhaps a chroot: write `zk://host1,host2:2181/chroot`";
         url.expect(!url.hosts().is_empty(), expected)?;
@@ -58,12 +60,10 @@ impl ZkStoreBuilder {
             .choice("dialect", &dialects)?
             .unwrap_or(self.dialect);
         self.token_base = options.number("token_base")?.unwrap_or(self.token_base);
-        for (name, field) in [
+        options.durations([
             ("recheck", &mut self.recheck),
             ("connect_timeout", &mut self.connect_timeout),
-        ] {
-            *field = options.positive_duration(name)?.unwrap_or(*field);
-        }
+        ])?;
         Ok(())
     }
 
@@ -76,38 +76,17 @@ impl ZkStoreBuilder {
         self.auth = url.options.choice("auth", &ways)?.unwrap_or(self.auth);
         let who = [("anyone", Access::Anyone), ("creator", Access::Creator)];
         self.access = url.options.choice("acl", &who)?;
-        self.user = match (url.user(), url.password()) {
-            (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
-            (None, None) => None,
-            _ => {
-                let both = "has a user and a password, or neither: write `zk://user:password@host`";
-                return url.expect(false, both);
-            }
-        };
+        let both = "has a user and a password, or neither: write `zk://user:password@host`";
+        self.user = url.credentials(both)?;
         if self.access == Some(Access::Creator) && self.user.is_none() {
-            let why = "nobody is the creator without a user: write `zk://user:password@host`";
+            let why = "there is no creator without a user: write `zk://user:password@host`";
             return Err(InvalidUrl::bad_value("acl", "creator", why));
         }
         Ok(())
     }
-
-    #[cfg(feature = "tls")]
-    fn take_tls(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
-        if url.scheme() != "zks" {
-            return Ok(());
-        }
-        let Some(ca) = url.options.text("ca") else {
-            let needed = "needs the certificates to trust: write `zks://host/?ca=/path/to/ca.pem`";
-            return url.expect(false, needed);
-        };
-        self.ca = Some(ca.into());
-        let identity = url.options.identity()?;
-        self.identity = identity.map(|(cert, key)| (cert.into(), key.into()));
-        Ok(())
-    }
 }
 
-/// Whether a path, without a slash at its end, has segments that the server takes.
+/// Whether the server accepts all segments of a path without a slash at its end.
 fn is_path(path: &str) -> bool {
     let mut segments = path.split('/');
     segments.next() == Some("") && segments.all(|part| !matches!(part, "" | "." | ".."))
@@ -117,6 +96,9 @@ fn is_path(path: &str) -> bool {
 mod tests {
     use std::time::Duration;
 
+    #[cfg(feature = "tls")]
+    use lockkit_core::url::Tls;
+
     use super::*;
 
     fn read(text: &str) -> Result<ZkStoreBuilder, InvalidUrl> {
@@ -125,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_url_arrives() {
+    fn reads_all_parts_of_a_url() {
         let all = read(
             "zk://app:p%40ss@a,b:7000,[::1]:7001/shop/eu?root=/x/y&names=raw&dialect=kazoo\
              &recheck=1s&token_base=7&connect_timeout=2s&auth=digest&acl=anyone",
@@ -148,18 +130,18 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[test]
-    fn tls_needs_somebody_to_trust() {
+    fn tls_needs_certificates_to_trust() {
         let tls = read("zks://h/?ca=/ca.pem&cert=/me.pem&key=/me.key").unwrap();
-        assert_eq!(tls.ca, Some("/ca.pem".into()));
-        assert_eq!(tls.identity, Some(("/me.pem".into(), "/me.key".into())));
+        let expected = Tls::new().ca("/ca.pem").identity("/me.pem", "/me.key");
+        assert_eq!(tls.tls, Some(expected));
         assert!(read("zks://h/").is_err());
         assert!(read("zks://h/?ca=/ca.pem&cert=/me.pem").is_err());
-        assert_eq!(read("zk://h/").unwrap().ca, None);
+        assert_eq!(read("zk://h/").unwrap().tls, None);
         assert!(read("zk://h/?ca=/ca.pem").is_err());
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn refuses_unknown_and_invalid_options() {
         for text in [
             "zk://",
             "zk:///chroot",

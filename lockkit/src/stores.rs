@@ -219,11 +219,6 @@ async fn zk(
     clock: Option<&Arc<dyn Clock>>,
     ttl: Option<Duration>,
 ) -> Result<Arc<dyn DistributedLock>> {
-    if url.scheme() == "zks" && !cfg!(feature = "tls") {
-        let feature = "tls";
-        let scheme = url.scheme().to_owned();
-        return Err(InvalidUrl::FeatureOff { scheme, feature }.into());
-    }
     let mut builder = lockkit_zk::ZkStoreBuilder::from_url(url)?;
     if let Some(clock) = clock {
         builder = builder.clock(Arc::clone(clock));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use conformance_tests::servers::{Certificates, ZkCommand, ZkServer, free_port};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::Outcome as Effect;
+use lockkit_core::url::Tls;
 use lockkit_zk::Auth;
 use tempfile::TempDir;
 
@@ -34,7 +35,9 @@ pub(crate) async fn tls_needs_a_certificate_that_is_trusted() -> Outcome {
     let plot = Plot::on(&server).await?;
     // The first handshake of a server loads what it needs for it.
     let patient = plot.builder_at(secure).connect_timeout(SLOW);
-    let lock = client(patient.tls(path("ca.crt"))).await?.lock("jobs")?;
+    let lock = client(patient.tls(Tls::new().ca(path("ca.crt"))))
+        .await?
+        .lock("jobs")?;
     let guard = lock.acquire().await?;
     // The same lock without TLS.
     let plain = plot.lock().await?;
@@ -43,7 +46,7 @@ pub(crate) async fn tls_needs_a_certificate_that_is_trusted() -> Outcome {
     plain.acquire().await?.release().await?;
     let stranger = plot
         .builder_at(secure)
-        .tls(path("other.crt"))
+        .tls(Tls::new().ca(path("other.crt")))
         .connect()
         .await;
     ensure(stranger.is_err(), "a certificate that nobody vouches for")
