@@ -3,18 +3,10 @@
 //! `cargo x setup` downloads them, in pinned versions, into `target/foreign` of this workspace. The tests
 //! only check whether they are there.
 
-mod curator;
-mod etcd;
-mod go_etcd;
-mod gozk;
-mod jetcd;
-mod kazoo;
+mod clients;
 mod peer;
-mod redis_py;
-mod redisson;
-mod servers;
 mod turns;
-mod zk;
+mod versions;
 
 use std::env;
 use std::ffi::OsString;
@@ -22,18 +14,10 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-pub use curator::Curator;
-pub use etcd::EtcdVersion;
-pub use go_etcd::GoEtcd;
-pub use gozk::GoZk;
-pub use jetcd::Jetcd;
-pub use kazoo::Kazoo;
+pub use clients::{Curator, GoEtcd, GoZk, Jetcd, Kazoo, RedisPy, Redisson};
 pub use peer::Peer;
-pub use redis_py::RedisPy;
-pub use redisson::Redisson;
-pub use servers::Version;
 pub use turns::Turns;
-pub use zk::ZkVersion;
+pub use versions::Version;
 
 /// What to do about a program that is not there.
 const HOW: &str = "`cargo x setup` brings it";

@@ -11,7 +11,7 @@ use lockkit_etcd::{EtcdStore, EtcdStoreBuilder};
 
 use super::pool::{ServerPool, tests_the_client};
 use crate::failure::{Failure, Outcome};
-use crate::foreign::{EtcdVersion, missing};
+use crate::foreign::{Version, missing};
 use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::{EtcdCluster, EtcdCommand};
 use crate::setup::Setup;
@@ -22,7 +22,7 @@ pub struct EtcdSetup {
     name: &'static str,
     members: usize,
     /// The server, where it is not the system's.
-    version: Option<EtcdVersion>,
+    version: Option<Version>,
     builder: EtcdStoreBuilder,
     pool: ServerPool<EtcdCluster>,
 }
@@ -60,7 +60,7 @@ impl EtcdSetup {
 
     /// As `etcd`, on another version of the server, by its name: `etcd-3.6`.
     #[must_use]
-    pub fn version(version: EtcdVersion) -> Self {
+    pub fn version(version: Version) -> Self {
         Self {
             version: Some(version),
             ..Self::new(version.name(), 1)

@@ -19,7 +19,7 @@ pub use redis_proxy::RedisProxySetup;
 pub use sql::{SqlServer, SqlSetup};
 pub use zk::ZkSetup;
 
-use crate::foreign::{EtcdVersion, Version, ZkVersion};
+use crate::foreign::Version;
 use crate::setup::Setup;
 
 /// Every setup of these stores.
@@ -44,9 +44,9 @@ pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
         Box::new(ZkSetup::three()),
     ];
     // Other versions of the servers.
-    let redis = Version::all().into_iter().map(RedisSetup::version);
-    let zk = ZkVersion::all().into_iter().map(ZkSetup::version);
-    let etcd = EtcdVersion::all().into_iter().map(EtcdSetup::version);
+    let redis = Version::redis().into_iter().map(RedisSetup::version);
+    let zk = Version::zookeeper().into_iter().map(ZkSetup::version);
+    let etcd = Version::etcd().into_iter().map(EtcdSetup::version);
     system
         .into_iter()
         .chain(redis.map(boxed))

@@ -11,7 +11,7 @@ use zookeeper_client::{Client, Error};
 
 use super::pool::{ServerPool, tests_the_client};
 use crate::failure::{Failure, Outcome};
-use crate::foreign::ZkVersion;
+use crate::foreign::Version;
 use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::{ZkCommand, ZkEnsemble, ZkServer};
 use crate::setup::Setup;
@@ -31,7 +31,7 @@ pub struct ZkSetup {
     name: &'static str,
     kind: Kind,
     /// The server, where it is not the system's.
-    version: Option<ZkVersion>,
+    version: Option<Version>,
     builder: ZkStoreBuilder,
     pool: ServerPool<Servers>,
 }
@@ -68,7 +68,7 @@ impl ZkSetup {
 
     /// As `zk`, on another version of the server, by its name: `zk39`.
     #[must_use]
-    pub fn version(version: ZkVersion) -> Self {
+    pub fn version(version: Version) -> Self {
         Self {
             version: Some(version),
             ..Self::new(version.name(), Kind::One)
@@ -87,7 +87,7 @@ impl ZkSetup {
         let system = ZkCommand::system;
         let command = self
             .version
-            .map_or_else(system, |version| version.command());
+            .map_or_else(system, |version| version.zk_command());
         Ok(match self.kind {
             Kind::One => Servers::One(ZkServer::start(&command).await?),
             Kind::Three => Servers::Three(ZkEnsemble::start(&command).await?),

