@@ -22,7 +22,11 @@ impl Version {
         read(
             include_str!("../../interop/servers.txt"),
             |line| match *line {
-                [name, package, file] => Some((name, package, file)),
+                [name, package, file] => Some(Self {
+                    name,
+                    package,
+                    file,
+                }),
                 _ => None,
             },
         )
@@ -32,7 +36,11 @@ impl Version {
     #[must_use]
     pub fn etcd() -> Vec<Self> {
         read(include_str!("../../interop/etcd.txt"), |line| match *line {
-            [name, _, package, file] => Some((name, package, file)),
+            [name, _, package, file] => Some(Self {
+                name,
+                package,
+                file,
+            }),
             _ => None,
         })
     }
@@ -42,7 +50,11 @@ impl Version {
     pub fn zookeeper() -> Vec<Self> {
         let table = include_str!("../../interop/zookeeper/versions.txt");
         read(table, |line| match *line {
-            [name, version] => Some((name, version, "version.txt")),
+            [name, package] => Some(Self {
+                name,
+                package,
+                file: "version.txt",
+            }),
             _ => None,
         })
     }
@@ -81,17 +93,9 @@ impl Version {
     }
 }
 
-/// The words of each line that is no comment, as a name, a package and a file.
-fn read(
-    table: &'static str,
-    words: fn(&[&'static str]) -> Option<(&'static str, &'static str, &'static str)>,
-) -> Vec<Version> {
+/// The versions in the lines of a table that are no comments.
+fn read(table: &'static str, version: fn(&[&'static str]) -> Option<Version>) -> Vec<Version> {
     let lines = table.lines().filter(|line| !line.starts_with('#'));
-    let lines = lines.filter_map(|line| words(&line.split(' ').collect::<Vec<_>>()));
-    let version = |(name, package, file)| Version {
-        name,
-        package,
-        file,
-    };
-    lines.map(version).collect()
+    let lines = lines.filter_map(|line| version(&line.split(' ').collect::<Vec<_>>()));
+    lines.collect()
 }
