@@ -11,7 +11,7 @@ use crate::failure::Outcome;
 use crate::namespace::Hook;
 use crate::setup::Setup;
 
-/// What a case needs of a setup. Decided when trials are listed, so that a skip is visible.
+/// What a case needs of a setup. Decided when tests are listed, so that a skip is visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {

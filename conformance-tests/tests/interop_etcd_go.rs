@@ -88,13 +88,13 @@ async fn each_wakes_the_other() -> Outcome {
     Ok(())
 }
 
-/// Whoever came first is served first, whichever program it is.
+/// Waiters of both programs are served in the order of their requests.
 async fn one_queue_for_both() -> Outcome {
     let (cluster, mut go, client) = world().await?;
     let lock = client.lock("jobs")?;
     let held = lock.acquire().await?;
     let waiting = async |count: u32| {
-        until("they stand in the queue", async || {
+        until("all wait in the queue", async || {
             let state = lock.inspect().await?;
             Ok(state.is_some_and(|state| state.waiters == Some(count)))
         })

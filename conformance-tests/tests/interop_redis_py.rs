@@ -50,7 +50,7 @@ async fn their_string_counts_as_held_and_is_not_changed() -> Outcome {
     ensure(timeout, format!("it should have timed out: {waited:?}"))?;
     let broken = lock.break_lock().await;
     let refused = matches!(broken, Err(Error::Backend(_)));
-    ensure(refused, format!("break answers {broken:?}"))?;
+    ensure(refused, format!("break returns {broken:?}"))?;
     let seen = lock.inspect().await?;
     let held = seen.is_some_and(|state| !state.holders.is_empty());
     ensure(held, "it looks free to an operator")?;
@@ -73,7 +73,7 @@ async fn our_hold_counts_as_held_for_them_and_is_not_changed() -> Outcome {
     python.expect("a lock jobs 0 1000", "got").await
 }
 
-/// They publish nothing: a look now and then finds the lock free.
+/// redis-py publishes nothing: a poll finds the lock free.
 async fn our_waiter_gets_the_lock_after_their_release() -> Outcome {
     let recheck = Duration::from_millis(500);
     let (_server, mut python, client) = world(recheck).await?;
@@ -92,7 +92,7 @@ async fn our_waiter_gets_the_lock_after_their_lease() -> Outcome {
     let waiter = acquire(&client.lock("jobs")?);
     let limit = Duration::from_secs(5);
     let guard = within(limit, waiter.soon()).await???;
-    // It expects a string, and is told that there is none: an error, and nothing else.
+    // redis-py expects a string. It gets an error and changes nothing.
     let released = python.ask("a unlock jobs").await?;
     ensure(released.starts_with("error"), released)?;
     let kind: String = server.run(&["TYPE", "jobs"]).await?;

@@ -250,7 +250,7 @@ fn setup(place: In, broken: Option<Broken>) -> Box<dyn Setup> {
     }
 }
 
-/// A mutant that nobody catches would look like a promise that is tested.
+/// A mutant that no case catches would look like a tested promise.
 fn every_mutant() -> Result<(), Failed> {
     let listed = TABLE
         .iter()
@@ -509,7 +509,10 @@ mod sql {
             }
         }
         let stuck = guards.swap_remove(3);
-        ensure(stuck.check().is_err(), "what could not be renewed stands")?;
+        ensure(
+            stuck.check().is_err(),
+            "a hold without renewals is still held",
+        )?;
         stranger.soon().await??;
         for guard in guards {
             guard.release().await?;

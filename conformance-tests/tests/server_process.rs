@@ -73,7 +73,7 @@ fn trials() -> Vec<Trial> {
         .collect()
 }
 
-/// The server: answers each byte, and counts its starts in its data.
+/// The server: echoes each byte, and counts its starts in its data.
 fn echo(port: &str) -> ExitCode {
     let listener = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     writeln!(
@@ -227,7 +227,7 @@ fn strayed() -> Outcome {
     ensure(gone(child), "the child outlived the server")
 }
 
-/// Starts a user in a process group of its own, as a shell does, and answers its server.
+/// Starts a user in its own process group, as a shell does, and returns the number of its server.
 fn start_user(end: &str) -> Outcome<(Child, u32, String)> {
     let mut user = Command::new(std::env::current_exe()?)
         .args(["--user", end])
@@ -295,7 +295,7 @@ fn wait_gone(number: u32) -> Outcome {
         if gone(number) {
             return Ok(());
         }
-        // The system tells the death of a stranger to nobody.
+        // The system reports the end of a process to its parent only.
         runtime.block_on(async { tokio::time::sleep(Duration::from_millis(10)).await });
     }
     rustix::process::kill_process(pid(number), Signal::KILL)?;

@@ -17,7 +17,7 @@ async fn world() -> Outcome<(EtcdCluster, Peer, LockClient)> {
 }
 
 async fn waiting(lock: &Lock, count: u32) -> Outcome {
-    until("they stand in the queue", async || {
+    until("all wait in the queue", async || {
         let state = lock.inspect().await?;
         Ok(state.is_some_and(|state| state.waiters == Some(count)))
     })
@@ -43,7 +43,7 @@ pub(crate) async fn each_keeps_the_other_out() -> Outcome {
     jetcd.expect("t unlock nightly/jobs", "done").await
 }
 
-/// Whoever came first is served first, whichever program it is.
+/// Waiters of both programs are served in the order of their requests.
 pub(crate) async fn one_queue_for_both() -> Outcome {
     let (cluster, mut jetcd, client) = world().await?;
     let lock = client.lock("jobs")?;
@@ -77,7 +77,7 @@ pub(crate) async fn a_killed_program_frees_its_lock() -> Outcome {
     let mut waiter = acquire(&self::client(&cluster).await?.lock("jobs")?);
     waiter.waits_for(Duration::from_millis(300)).await?;
     let broken = lock.break_lock().await?;
-    let broken = broken.ok_or_else(|| Failure::new("nobody held"))?;
+    let broken = broken.ok_or_else(|| Failure::new("the lock was free"))?;
     ensure(
         broken.token.is_some_and(|token| token.get() == theirs),
         format!("{broken:?}"),

@@ -24,7 +24,7 @@ pub(crate) async fn a_read_write_lock_counts_as_held_and_is_not_changed() -> Out
         ensure(timeout, format!("it should have timed out: {waited:?}"))?;
         let broken = lock.break_lock().await;
         let refused = matches!(broken, Err(Error::Backend(_)));
-        ensure(refused, format!("break answers {broken:?}"))?;
+        ensure(refused, format!("break returns {broken:?}"))?;
         client.list("").await?;
         ensure(fields(&world).await? == before, "the hash has changed")?;
         let unlock = format!("a unlock {kind} jobs");

@@ -59,13 +59,13 @@ pub(crate) async fn names_with_braces_share_lock_token_and_channel() -> Outcome 
     Ok(())
 }
 
-/// Waits until so many listen on the channel that the lock of this name has.
+/// Waits until `count` clients listen on the channel of this lock.
 async fn listeners(world: &World, name: &str, count: u64) -> Outcome {
     let channel = match name.contains('{') {
         true => format!("redisson_lock__channel:{name}"),
         false => format!("redisson_lock__channel:{{{name}}}"),
     };
-    until("so many listen", async || {
+    until("all listen", async || {
         let words = ["PUBSUB", "NUMSUB", &channel];
         let (_, listening): (String, u64) = world.server.run(&words).await?;
         Ok(listening == count)

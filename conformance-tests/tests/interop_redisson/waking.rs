@@ -70,7 +70,7 @@ pub(crate) async fn our_crash_frees_the_lock_for_redissons_waiter() -> Outcome {
     let mut world = World::new().await?;
     let client = client(world.store(), LONG).await?;
     let lock = client.lock("jobs")?.with_lease(Lease::fixed(lease))?;
-    // As a crash does: nobody renews, nobody releases.
+    // As after a crash: no renewal and no release.
     lock.acquire().await?.leak();
     world.redisson.send("a lock plain jobs -1 -1").await?;
     let answer = within(lease + SOON, world.redisson.answer("a")).await??;

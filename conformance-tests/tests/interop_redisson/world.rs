@@ -8,7 +8,7 @@ use conformance_tests::servers::RedisServer;
 use lockkit_core::{Lease, LockClient, Queueing};
 use lockkit_redis::{Protocol, RedisStore, RedisStoreBuilder};
 
-/// Longer than any test: what happens earlier was not caused by a lease or by a look now and then.
+/// Longer than any test: no lease ends and no waiter polls before the end of a test.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// A message has arrived after this time on the busiest machine.

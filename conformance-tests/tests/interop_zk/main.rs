@@ -29,7 +29,7 @@ fn tests() -> TestSuite {
         .test(kazoo::it_respects_our_nodes_if_configured)
         .test(kazoo::it_respects_our_nodes_with_its_names)
         .test(kazoo::both_stand_in_one_queue);
-    // Nobody has to have Go.
+    // Go is optional.
     let go = TestSuite::new("go-zookeeper", ZkServer::missing())
         .needing(GoZk::missing())
         .test(gozk::both_sides_stand_in_one_queue);

@@ -1,4 +1,4 @@
-//! One server for all, and what stands in a queue.
+//! One server for all tests, and the waiters in a queue.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn server() -> Outcome<&'static ZkServer> {
         .await
 }
 
-/// A lock as both sides see it, in a part of the tree that nobody else uses.
+/// A lock as both sides see it, in a part of the tree of its own.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) port: u16,
@@ -58,7 +58,7 @@ impl World {
     }
 
     pub(crate) async fn queued(&self, count: usize) -> Outcome {
-        until(&format!("{count} stand in the queue"), async || {
+        until(&format!("{count} wait in the queue"), async || {
             self.bare.sync("/").await?;
             match self.bare.list_children(&self.path()).await {
                 Ok(children) => Ok(children.len() == count),
