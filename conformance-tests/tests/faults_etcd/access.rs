@@ -28,7 +28,7 @@ async fn guarded(cluster: &EtcdCluster) -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn a_user_needs_its_prefix_and_no_more() -> Outcome {
+pub(crate) async fn user_needs_only_its_prefix() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     guarded(&cluster).await?;
     let ports = cluster.ports();
@@ -66,7 +66,7 @@ pub(crate) async fn a_user_needs_its_prefix_and_no_more() -> Outcome {
 }
 
 /// The servers of others give tokens for minutes; this one for a second.
-pub(crate) async fn a_token_that_has_ended_is_made_anew() -> Outcome {
+pub(crate) async fn renews_expired_token() -> Outcome {
     let command = EtcdCommand::system().options(["--auth-token-ttl", "1"]);
     let cluster = EtcdCluster::start(&command, 1).await?;
     guarded(&cluster).await?;
@@ -89,7 +89,7 @@ pub(crate) async fn a_token_that_has_ended_is_made_anew() -> Outcome {
 }
 
 /// Names as they are, with nothing before them: the store has no prefix that it may read.
-pub(crate) async fn a_user_of_one_lock_needs_no_more_than_its_keys() -> Outcome {
+pub(crate) async fn user_of_one_lock_needs_only_its_keys() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     guarded(&cluster).await?;
     let mut asker = cluster.client_of("root", PASSWORD).await?;

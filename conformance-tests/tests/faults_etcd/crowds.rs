@@ -1,4 +1,4 @@
-//! What many who wait cost the server.
+//! The cost of many waiters for the server.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use tokio::time::{Instant, sleep};
 use crate::world::client;
 
 const WAITERS: usize = 2_000;
-/// In which time all begin to wait.
+/// The longest time until all wait.
 const START: Duration = Duration::from_secs(60);
-/// How long it is watched: longer than a waiter pauses between two looks.
+/// The time of the measurement: longer than a waiter pauses between two attempts.
 const SPAN: Duration = Duration::from_secs(20);
 
 /// Each has a store, a session and a connection of its own, as processes have.
 pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
-    // Its third is longer than a waiter pauses between two looks.
+    // A third of it is longer than a waiter pauses between two attempts.
     let lease = Duration::from_secs(60);
     let held = client(&cluster, lease)
         .await?
@@ -38,7 +38,7 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
         ensure(Instant::now() < end, "not all stand in the queue")?;
         sleep(Duration::from_millis(100)).await;
     }
-    // Each has looked once: what it takes to begin is over.
+    // Each has repeated its attempt once, so that the start is over.
     sleep(SPAN).await;
     let pid = cluster.process(0).pid();
     let pid = pid
@@ -50,10 +50,10 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     let share = used.as_secs_f64() / start.elapsed().as_secs_f64();
     held.check()?;
     held.release().await?;
-    // The first one is served, in spite of the others.
+    // The first one gets the lock, in spite of the others.
     let guard = waiters.swap_remove(0).soon().await??;
     guard.check()?;
-    // Of a core, while nobody gives the lock back; what else a busy machine does makes each step dearer.
+    // The share of a core while no client releases. On a busy machine each step costs more.
     ensure(
         share <= bound(0.1, 0.2),
         format!("{:.1} % of a core", share * 100.0),

@@ -1,4 +1,4 @@
-//! Work that is done only while a hold stands.
+//! Guarded work: the server does it only while a hold lasts.
 
 use conformance_tests::history::{Op, Phase};
 use conformance_tests::proxy::{Direction, Flow, Proxy};
@@ -14,7 +14,7 @@ fn put(value: &str) -> Txn {
     Txn::new().and_then([TxnOp::put("stock", value, None)])
 }
 
-pub(crate) async fn work_is_done_while_the_hold_stands() -> Outcome {
+pub(crate) async fn guarded_work_is_done_during_hold() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let client = client(&cluster, LONG).await?;
@@ -22,7 +22,7 @@ pub(crate) async fn work_is_done_while_the_hold_stands() -> Outcome {
     let not_etcd = || Failure::new("the store is etcd");
     let fenced = Fenced::by(&client, &guard).ok_or_else(not_etcd)?;
     fenced.commit(put("7")).await?;
-    // With a condition of its own, which fails: the work answers so, and the fence does not.
+    // The work has a condition of its own, which fails. That is a result, and no refusal.
     let work = Txn::new()
         .when([Compare::value("stock", CompareOp::Equal, "8")])
         .and_then([TxnOp::put("stock", "9", None)])
@@ -48,8 +48,8 @@ pub(crate) async fn work_is_done_while_the_hold_stands() -> Outcome {
     )
 }
 
-/// It hears nothing for longer than its lease, as if it had been frozen, and writes then.
-pub(crate) async fn work_of_a_silent_holder_is_refused() -> Outcome {
+/// It receives nothing for longer than its lease, as if it were frozen, and then writes.
+pub(crate) async fn guarded_work_of_silent_holder_is_refused() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let server = ([127, 0, 0, 1], cluster.ports()[0]).into();
@@ -71,7 +71,7 @@ pub(crate) async fn work_of_a_silent_holder_is_refused() -> Outcome {
     let stale = async {
         loop {
             match fenced.commit(put("stale")).await {
-                // What was held back may be answered late, and the connection may be a new one.
+                // Answers may be late, and the connection may be a new one.
                 Err(FencedError::Backend(_)) => {}
                 answer => break answer,
             }
@@ -92,7 +92,7 @@ pub(crate) async fn work_of_a_silent_holder_is_refused() -> Outcome {
 }
 
 /// A process that is frozen while it holds, for longer than its lease, writes when it goes on.
-pub(crate) async fn work_of_a_paused_holder_is_refused() -> Outcome {
+pub(crate) async fn guarded_work_of_paused_holder_is_refused() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let mut paused = taker(&cluster, TTL).await?;

@@ -1,4 +1,4 @@
-//! What an operator, a user or a late request does to leases and keys.
+//! Leases and keys that operators, users or late requests change.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::world::{
     LONG, SOON, TTL, builder, client, client_of, contenders, keys, lease, loss_of, store,
 };
 
-/// What a loss may take to be told: 100 ms, two round trips, and what a busy machine adds.
-const TOLD: Duration = Duration::from_secs(1);
-/// From then on a hold is watched.
+/// The longest time to report a loss: 100 ms, two round trips, and what a busy machine adds.
+const REPORTED: Duration = Duration::from_secs(1);
+/// A client watches a hold from then on.
 const WATCHED: Duration = Duration::from_millis(400);
 
-pub(crate) async fn a_revoked_lease_is_reported_soon() -> Outcome {
+pub(crate) async fn revoked_lease_is_reported_soon() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let store = store(&cluster).await?;
@@ -40,9 +40,9 @@ pub(crate) async fn a_revoked_lease_is_reported_soon() -> Outcome {
             format!("lost: {reason:?}"),
         )?;
         let took = at.duration_since(start);
-        ensure(took < TOLD, format!("told after {took:?}"))?;
+        ensure(took < REPORTED, format!("reported after {took:?}"))?;
     }
-    // The next hold stands on a new session.
+    // The next hold has a new session.
     let guard = within(SOON, client.lock("first")?.acquire()).await??;
     guard.check()?;
     guard.release().await?;
@@ -50,7 +50,7 @@ pub(crate) async fn a_revoked_lease_is_reported_soon() -> Outcome {
 }
 
 /// etcd's own lock service grants to a waiter whose lease has ended.
-pub(crate) async fn a_revoked_lease_grants_nothing_to_its_waiter() -> Outcome {
+pub(crate) async fn revoked_lease_grants_nothing() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let holder = client(&cluster, LONG).await?.lock("jobs")?;
@@ -63,7 +63,7 @@ pub(crate) async fn a_revoked_lease_grants_nothing_to_its_waiter() -> Outcome {
         asker.lease_revoke(lease(&store)?).await?;
         guard.release().await?;
         let guard = within(SOON, waiter.soon()).await???;
-        // It holds with a key that is there, or not at all.
+        // It holds with a key that exists, or not at all.
         let seen = holder.inspect().await?;
         let holders = seen.map(|state| state.holders).unwrap_or_default();
         ensure(
@@ -75,9 +75,8 @@ pub(crate) async fn a_revoked_lease_grants_nothing_to_its_waiter() -> Outcome {
     Ok(())
 }
 
-/// A lease that ends deletes all its keys in one revision: whoever looks in between sees a queue that
-/// never was.
-pub(crate) async fn a_lease_takes_the_hold_and_the_waiter_of_one_client() -> Outcome {
+/// The end of a lease deletes all its keys in one revision. A decision in the middle of it would be wrong.
+pub(crate) async fn lease_end_takes_hold_and_waiter_together() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     for _ in 0..5 {
@@ -104,7 +103,7 @@ pub(crate) async fn a_lease_takes_the_hold_and_the_waiter_of_one_client() -> Out
     Ok(())
 }
 
-pub(crate) async fn a_deleted_key_is_reported_soon() -> Outcome {
+pub(crate) async fn deleted_key_is_reported_soon() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let client = client(&cluster, LONG).await?;
@@ -121,14 +120,14 @@ pub(crate) async fn a_deleted_key_is_reported_soon() -> Outcome {
         let (reason, at, guard) = within(SOON, loss.soon()).await??;
         ensure(reason == LossReason::Superseded, format!("{reason:?}"))?;
         let took = at.duration_since(start);
-        ensure(took < TOLD, format!("told after {took:?}"))?;
+        ensure(took < REPORTED, format!("reported after {took:?}"))?;
         ensure(guard.release().await.is_err(), "a lost hold was released")?;
     }
     lock.acquire().await?.release().await?;
     Ok(())
 }
 
-pub(crate) async fn a_waiter_with_a_deleted_key_queues_again() -> Outcome {
+pub(crate) async fn waiter_with_deleted_key_queues_again() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let guard = client(&cluster, LONG)
@@ -140,7 +139,7 @@ pub(crate) async fn a_waiter_with_a_deleted_key_queues_again() -> Outcome {
     let place = contenders(&mut asker, 2).await?.remove(1);
     let former = created(&mut asker, &place).await?;
     asker.delete(&*place, None).await?;
-    // A new ticket: its key may be of the same name, once nothing of the former is under way.
+    // A new ticket may use the name of the former key, once no request of the former is under way.
     let again = contenders(&mut asker, 2).await?.remove(1);
     ensure(created(&mut asker, &again).await? > former, "it stayed")?;
     guard.release().await?;
@@ -148,8 +147,9 @@ pub(crate) async fn a_waiter_with_a_deleted_key_queues_again() -> Outcome {
     Ok(())
 }
 
-/// Who came between the deletion and a second key of that name would not be known to stand before it.
-pub(crate) async fn a_deleted_key_of_a_waiter_is_never_restored() -> Outcome {
+/// Keys that were created between the deletion and a second key of that name would not be known to come
+/// before it.
+pub(crate) async fn deleted_key_of_waiter_is_never_restored() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let holder = client(&cluster, LONG).await?.lock("jobs")?;
@@ -159,7 +159,7 @@ pub(crate) async fn a_deleted_key_of_a_waiter_is_never_restored() -> Outcome {
     let ticket = Ticket::new(LockName::new("jobs")?, holder, LONG);
     let mut former = String::new();
     for _ in 0..3 {
-        // Nobody listens for this ticket, so that the attempt itself must notice.
+        // The ticket has no watch, so that the attempt itself must notice.
         let answer = store.attempt(&ticket).await?;
         ensure(
             matches!(answer, Attempt::Held { .. }),
@@ -188,7 +188,7 @@ async fn created(asker: &mut Client, key: &str) -> Outcome<i64> {
     Ok(key.create_revision())
 }
 
-pub(crate) async fn a_compaction_during_a_wait_is_not_noticed() -> Outcome {
+pub(crate) async fn compaction_does_not_disturb_waiter() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let guard = client(&cluster, LONG)
@@ -214,12 +214,11 @@ pub(crate) async fn a_compaction_during_a_wait_is_not_noticed() -> Outcome {
     guard.release().await?;
     within(SOON, waiter.soon()).await???.release().await?;
     let took = start.elapsed();
-    ensure(took < TOLD, format!("served after {took:?}"))
+    ensure(took < REPORTED, format!("served after {took:?}"))
 }
 
-/// A put that the server carries out when its ticket is long released would stand for as long as the
-/// session does.
-pub(crate) async fn a_key_of_a_late_request_is_deleted() -> Outcome {
+/// A put that the server executes after its ticket was released would last as long as the session.
+pub(crate) async fn key_of_late_request_is_deleted() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let store = store(&cluster).await?;
@@ -236,7 +235,7 @@ pub(crate) async fn a_key_of_a_late_request_is_deleted() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn nothing_is_left_in_the_end() -> Outcome {
+pub(crate) async fn leaves_nothing_behind() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     {
@@ -262,9 +261,8 @@ pub(crate) async fn nothing_is_left_in_the_end() -> Outcome {
     ensure(left.is_empty(), format!("left: {left:?}"))
 }
 
-/// A hold on a session counts from the request that confirmed it last, and not from the answer to its
-/// own.
-pub(crate) async fn an_old_session_counts_from_its_last_keep_alive() -> Outcome {
+/// A hold counts from the last request that confirmed its session, and not from the answer to its attempt.
+pub(crate) async fn lease_counts_from_last_keep_alive() -> Outcome {
     const SLOW: Duration = Duration::from_millis(300);
     let cluster = EtcdCluster::of(1).await?;
     let proxy = Proxy::start(([127, 0, 0, 1], cluster.ports()[0]).into()).await?;

@@ -12,21 +12,21 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::{LONG, SOON, TTL, builder, client_of, contenders};
 
-/// With the timeouts that the tests start servers with, on a busy machine.
+/// The longest election with the timeouts of these servers, on a busy machine.
 const ELECTION: Duration = Duration::from_secs(5);
 
-/// A request that had no answer is asked of another member after a second; a busy machine.
+/// A request without an answer goes to another member after a second. A busy machine adds to that.
 const SLACK: Duration = Duration::from_secs(2);
 
 async fn client_from(ports: Vec<u16>, ttl: Duration) -> Outcome<LockClient> {
     client_of(&builder(&ports).connect().await?, ttl)
 }
 
-pub(crate) async fn a_dead_endpoint_fails_no_call() -> Outcome {
+pub(crate) async fn dead_endpoint_fails_no_call() -> Outcome {
     let cluster = EtcdCluster::of(3).await?;
     let lock = client_from(cluster.ports(), LONG).await?.lock("jobs")?;
     lock.acquire().await?.release().await?;
-    // The one that it is connected to, but not the leader: that would be another trial.
+    // The member that it is connected to, if it is not the leader: that is another test.
     let leader = cluster.leader().await?;
     let mut ports = cluster.ports();
     let follower = (leader + 1) % 3;
@@ -46,7 +46,7 @@ pub(crate) async fn a_dead_endpoint_fails_no_call() -> Outcome {
 /// One turn: when it began and ended, and its token.
 type Turns = Arc<Mutex<Vec<(u64, Instant, Instant)>>>;
 
-pub(crate) async fn a_killed_leader_keeps_the_order_of_waiters() -> Outcome {
+pub(crate) async fn killed_leader_keeps_order() -> Outcome {
     let cluster = EtcdCluster::of(3).await?;
     let leader = cluster.leader().await?;
     let mut asker = cluster.client().await?;
@@ -64,7 +64,7 @@ pub(crate) async fn a_killed_leader_keeps_the_order_of_waiters() -> Outcome {
             let guard = lock.acquire().await?;
             let began = Instant::now();
             sleep(Duration::from_millis(50)).await;
-            // What a holder may still believe at the end of its turn.
+            // What a holder may still trust at the end of its turn.
             let standing = guard.check().is_ok();
             let ended = Instant::now();
             let token = guard.token().get();
@@ -83,7 +83,7 @@ pub(crate) async fn a_killed_leader_keeps_the_order_of_waiters() -> Outcome {
     let elected = Instant::now();
     sleep((killed + Duration::from_secs(1)).saturating_duration_since(elected)).await;
     let kept_until = if guard.check().is_ok() {
-        // It kept the lock over the election: nobody else may have had a turn.
+        // It kept the lock during the election, so that no other client had a turn.
         ensure(turns.lock().await.is_empty(), "two hold at once")?;
         let now = Instant::now();
         drop(within(SOON, guard.release()).await?);
@@ -108,7 +108,7 @@ pub(crate) async fn a_killed_leader_keeps_the_order_of_waiters() -> Outcome {
     Ok(())
 }
 
-/// The next leader lets all leases begin anew.
+/// The next leader restarts all leases.
 fn served_in_time(waited: Duration, election: Duration) -> Outcome {
     ensure(
         waited <= TTL + election + SLACK,
@@ -116,7 +116,7 @@ fn served_in_time(waited: Duration, election: Duration) -> Outcome {
     )
 }
 
-pub(crate) async fn a_frozen_member_is_avoided() -> Outcome {
+pub(crate) async fn avoids_frozen_member() -> Outcome {
     let cluster = EtcdCluster::of(3).await?;
     let leader = cluster.leader().await?;
     let follower = (leader + 1) % 3;
@@ -140,8 +140,8 @@ pub(crate) async fn a_frozen_member_is_avoided() -> Outcome {
     Ok(())
 }
 
-/// It may answer what it was asked before it learns that it does not lead any more.
-pub(crate) async fn a_frozen_leader_that_comes_back_grants_nothing_twice() -> Outcome {
+/// It may answer requests before it learns that it is no longer the leader.
+pub(crate) async fn returning_leader_grants_nothing_twice() -> Outcome {
     let cluster = EtcdCluster::of(3).await?;
     let leader = cluster.leader().await?;
     let mut ports = cluster.ports();
@@ -170,8 +170,8 @@ pub(crate) async fn a_frozen_leader_that_comes_back_grants_nothing_twice() -> Ou
     ensure(guard.check().is_err(), "a lost hold came back")?;
     match next.check() {
         Ok(()) => next.release().await?,
-        // Before 3.4.31 and 3.5.13 a leader that was stuck may revoke leases that live; the holder hears
-        // of it.
+        // Before 3.4.31 and 3.5.13 a leader that was stuck may revoke leases that live. The holder is
+        // notified.
         Err(Error::Lost {
             reason: LossReason::SessionEnded | LossReason::Superseded,
             ..

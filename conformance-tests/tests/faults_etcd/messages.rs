@@ -1,4 +1,4 @@
-//! What is said of servers that cannot be reached.
+//! Errors of servers that cannot be reached.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::world::{LONG, SOON, builder, client_of, store};
 
-/// The error and all that it comes from.
+/// The texts of an error and of its sources.
 fn chain(error: &BackendError) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -33,11 +33,11 @@ async fn refused(port: u16) -> Outcome {
     ensure(!text.contains("carried out"), text)
 }
 
-/// Connecting has no effect, and who fails to is told where.
-pub(crate) async fn an_error_of_a_connection_names_the_server() -> Outcome {
-    // Nobody listens.
+/// A failed connect has no effect, and its error names the server.
+pub(crate) async fn connection_error_names_server() -> Outcome {
+    // No process listens.
     refused(free_port()?).await?;
-    // One that says nothing, one that closes, and one that speaks another language.
+    // One server is silent, one closes, and one speaks another protocol.
     for answer in [None, Some(""), Some("-ERR unknown command\r\n")] {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
@@ -53,7 +53,7 @@ pub(crate) async fn an_error_of_a_connection_names_the_server() -> Outcome {
         refused(port).await?;
         drop(server);
     }
-    // One that has gone meanwhile.
+    // One server has gone meanwhile.
     let cluster = EtcdCluster::of(1).await?;
     let store = store(&cluster).await?;
     let client = client_of(&store, LONG)?;
@@ -63,7 +63,7 @@ pub(crate) async fn an_error_of_a_connection_names_the_server() -> Outcome {
     let limit = Duration::from_millis(500);
     let looked = within(SOON, async {
         loop {
-            // What was under way may be cut off; the next request is refused.
+            // A request that is under way may be cut off. The next one is refused.
             if let Err(lockkit_core::Error::Backend(error)) = lock.inspect().await
                 && chain(&error).contains("refused")
             {

@@ -1,4 +1,4 @@
-//! The way to the server, through a proxy of ours.
+//! Faults of the network, made by a proxy.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ async fn proxy(cluster: &EtcdCluster) -> Outcome<Proxy> {
     Ok(Proxy::start(server).await?)
 }
 
-/// The server's answer to the next request that names the lock does not arrive.
+/// Drops the answer to the next request that names the lock.
 fn cut(proxy: &Proxy, how: Dropped) {
     proxy.drop_reply(how, |request| {
         request.windows(5).any(|word| word == b"jobs/")
     });
 }
 
-pub(crate) async fn a_grant_whose_reply_is_dropped_is_one_hold() -> Outcome {
+pub(crate) async fn lost_reply_makes_one_hold() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let other = client(&cluster, LONG).await?.lock("jobs")?;
@@ -44,15 +44,15 @@ pub(crate) async fn a_grant_whose_reply_is_dropped_is_one_hold() -> Outcome {
         ensure(there.len() == 1, format!("keys: {there:?}"))?;
         guard.check()?;
         cut(&proxy, how);
-        // It was carried out and not answered: that is a release.
+        // It was executed and not answered: that is a release.
         within(SOON, guard.release()).await??;
         within(SOON, other.acquire()).await??.release().await?;
     }
     Ok(())
 }
 
-/// A deletion without an answer may be carried out late: its key is nobody's any more.
-pub(crate) async fn a_key_is_used_again_when_it_is_gone_for_certain() -> Outcome {
+/// A deletion without an answer may be executed late, so that no ticket may use its key again.
+pub(crate) async fn reuses_key_once_it_is_gone() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let proxy = proxy(&cluster).await?;
@@ -79,7 +79,7 @@ pub(crate) async fn a_key_is_used_again_when_it_is_gone_for_certain() -> Outcome
     Ok(())
 }
 
-pub(crate) async fn acquires_that_are_dropped_leave_nothing_behind_cut_connections() -> Outcome {
+pub(crate) async fn dropped_acquire_leaves_nothing_on_cut_connection() -> Outcome {
     const ACQUIRES: u32 = 200;
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
@@ -107,9 +107,8 @@ pub(crate) async fn acquires_that_are_dropped_leave_nothing_behind_cut_connectio
     Ok(())
 }
 
-/// While no stream lasts, they are opened ever more slowly: many clients would else keep a server busy
-/// that just begins.
-pub(crate) async fn streams_that_end_at_once_are_reopened_ever_more_slowly() -> Outcome {
+/// While no stream lasts, the pauses grow. Otherwise many clients would overload a server that starts.
+pub(crate) async fn reopens_broken_streams_with_backoff() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let proxy = proxy(&cluster).await?;
     let held = client(&cluster, LONG)

@@ -1,4 +1,4 @@
-//! Who is served when.
+//! The order in which waiters get the lock.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use etcd_client::{AlarmAction, AlarmType};
 
 use crate::world::{LONG, SOON, client, contenders, keys, taker};
 
-/// What a hand-off may take: less than the time after which waiters look by themselves.
+/// The longest hand-off: less than the time after which waiters repeat their attempt.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Each waiter is a process of its own; one is this one, with a store beside that of the holder.
-pub(crate) async fn nine_waiters_in_nine_processes_are_served_in_order() -> Outcome {
+/// Each waiter is a process of its own. One is this process, with a store beside that of the holder.
+pub(crate) async fn serves_nine_processes_in_order() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let held = client(&cluster, LONG)
@@ -57,7 +57,7 @@ pub(crate) async fn nine_waiters_in_nine_processes_are_served_in_order() -> Outc
             format!("{token} after {last}: served out of order"),
         )?;
         last = token;
-        // Nobody behind it has been served.
+        // No waiter behind it has the lock.
         standing = keys(&mut asker).await?.len();
         ensure(
             standing == 8 - place + usize::from(place < 4),
@@ -69,8 +69,8 @@ pub(crate) async fn nine_waiters_in_nine_processes_are_served_in_order() -> Outc
     Ok(())
 }
 
-/// Who stands behind many hears only of those right before it, whatever becomes of those.
-pub(crate) async fn many_waiters_are_served_at_once_and_in_order() -> Outcome {
+/// A waiter watches only the keys right before its own, whatever happens to those.
+pub(crate) async fn serves_long_queue_in_order_at_once() -> Outcome {
     const WAITERS: usize = 26;
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
@@ -91,7 +91,7 @@ pub(crate) async fn many_waiters_are_served_at_once_and_in_order() -> Outcome {
             waiters.remove(place).1.cancel().await;
         }
         let queue = contenders(&mut asker, waiters.len() + 1).await?;
-        // This one begins again, behind all.
+        // This one enqueues again, behind all others.
         let waiter = waiters.remove(20);
         asker.delete(&*queue[21], None).await?;
         waiters.push(waiter);
@@ -112,8 +112,8 @@ pub(crate) async fn many_waiters_are_served_at_once_and_in_order() -> Outcome {
     Ok(())
 }
 
-/// A server without room takes nothing more; what is released is released, and the next is served.
-pub(crate) async fn a_full_server_ends_holds_before_a_crowd() -> Outcome {
+/// A server without space refuses new keys, but releases work and the next waiter gets the lock.
+pub(crate) async fn full_server_still_releases() -> Outcome {
     const WAITERS: usize = 12;
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;

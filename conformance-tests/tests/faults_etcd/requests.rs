@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::{LONG, SOON, TTL, builder, client, client_of, keys, lease};
 
-/// What a server or a connection may say in place of an answer, with its code in gRPC.
+/// A status in place of an answer: the gRPC code and the message.
 type Status = (i32, &'static str);
 
-/// What is said only of a request that had no effect.
+/// Errors of requests that had no effect.
 const NO_EFFECT: [Status; 4] = [
     (7, "etcdserver: permission denied"),
     (14, "etcdserver: no leader"),
@@ -27,7 +27,7 @@ const NO_EFFECT: [Status; 4] = [
     (3, "etcdserver: request is too large"),
 ];
 
-/// What may be said of a request that was carried out.
+/// Errors of requests that may have been executed.
 const UNKNOWN: [Status; 4] = [
     (8, "etcdserver: mvcc: database space exceeded"),
     (14, "etcdserver: request timed out"),
@@ -35,7 +35,7 @@ const UNKNOWN: [Status; 4] = [
     (11, "Error, decoded message length too large"),
 ];
 
-/// Every failure with every moment at which it may come.
+/// Every failure with every moment at which it may occur.
 fn failures() -> Vec<(Status, When)> {
     let before = NO_EFFECT.iter().chain(&UNKNOWN);
     let before = before.map(|status| (*status, When::Before));
@@ -128,7 +128,7 @@ impl Step {
         match self {
             Self::Watch => {
                 let mut watch = store.watch(ticket).await?;
-                // It has nothing to tell: what it reads, it reads meanwhile.
+                // It has no news, but it may send requests meanwhile.
                 let told = within(Duration::from_millis(100), watch.changed()).await;
                 told.map_or(Ok(()), |told| told.map(drop))
             }
@@ -175,7 +175,7 @@ async fn failing(
     Ok(store.connect().await?)
 }
 
-/// Whatever is left of a step keeps others out for a ttl at most, and nothing waits behind it.
+/// What is left of a step blocks others for a ttl at most.
 async fn others_are_served(asker: &mut Client, other: &EtcdStore, name: &str) -> Outcome {
     let next = ticket(name, LONG)?;
     let end = Instant::now() + TTL + Duration::from_secs(1);
@@ -194,7 +194,7 @@ async fn others_are_served(asker: &mut Client, other: &EtcdStore, name: &str) ->
     .await
 }
 
-/// The request with the number `at` fails in a step. Tells whether there was one.
+/// Lets the request with the number `at` fail in a step. Returns whether there was one.
 async fn fails(
     cluster: &EtcdCluster,
     asker: &mut Client,
@@ -204,7 +204,7 @@ async fn fails(
 ) -> Outcome<bool> {
     let fault = Arc::new(Fault::default());
     let store = failing(cluster, &fault, failure).await?;
-    // Whatever is left on its session stays for as long as this does.
+    // Keys that are left on its session last as long as this.
     let kept = client_of(&store, TTL)?;
     let kept = match step {
         Step::FirstAttempt | Step::FirstTry => None,
@@ -246,8 +246,8 @@ async fn fails(
     Ok(struck)
 }
 
-/// Whatever request of a step fails, and whatever is said of it: the outcome is that of the whole step.
-pub(crate) async fn no_failure_within_a_step_keeps_others_out() -> Outcome {
+/// Whichever request of a step fails, and with whichever error: the outcome is that of the whole step.
+pub(crate) async fn failed_request_does_not_block_others() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let other = builder(&cluster.ports()).connect().await?;
@@ -271,8 +271,8 @@ pub(crate) async fn no_failure_within_a_step_keeps_others_out() -> Outcome {
     )
 }
 
-/// A release that was carried out is no loss, whatever the server says of it.
-pub(crate) async fn a_release_that_was_carried_out_is_no_loss() -> Outcome {
+/// A release that was executed is no loss, whatever error the server returns.
+pub(crate) async fn executed_release_is_no_loss() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     for status in UNKNOWN {
         let fault = Arc::new(Fault::default());
@@ -292,8 +292,8 @@ pub(crate) async fn a_release_that_was_carried_out_is_no_loss() -> Outcome {
     Ok(())
 }
 
-/// Deletions take long where a disk is slow, and keep-alives do not: those never wait for these.
-pub(crate) async fn slow_deletions_of_late_keys_delay_no_keep_alive() -> Outcome {
+/// Deletions are slow on a slow disk, and keep-alives are not. No keep-alive waits for a deletion.
+pub(crate) async fn slow_deletion_delays_no_keep_alive() -> Outcome {
     const GHOSTS: usize = 8;
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
@@ -316,7 +316,7 @@ pub(crate) async fn slow_deletions_of_late_keys_delay_no_keep_alive() -> Outcome
         let ghost = format!("lockkit/ghost{number}/{lease:x}-99999{number}");
         asker.put(ghost, "late", Some(options)).await?;
     }
-    // No loss within the time that one deletion after the other would take.
+    // No loss within the time that all deletions take together.
     let lost = within(TTL * 3, guard.lost()).await;
     ensure(lost.is_err(), format!("{lost:?}"))?;
     until("the late keys are deleted", async || {
@@ -327,8 +327,8 @@ pub(crate) async fn slow_deletions_of_late_keys_delay_no_keep_alive() -> Outcome
     Ok(())
 }
 
-/// The client ends a fixed lease, not the session: it may be extended beyond the session's own.
-pub(crate) async fn an_extension_beyond_the_session_keeps_others_out() -> Outcome {
+/// The client ends a fixed lease, not the session, so that it can be extended beyond the session's ttl.
+pub(crate) async fn extension_beyond_session_keeps_others_out() -> Outcome {
     const EXTENDED: Duration = Duration::from_secs(8);
     let cluster = EtcdCluster::of(1).await?;
     let one = client(&cluster, TTL).await?.lock("jobs")?;
@@ -351,8 +351,8 @@ pub(crate) async fn an_extension_beyond_the_session_keeps_others_out() -> Outcom
     Ok(())
 }
 
-/// Each length of a lease has a session of its own, and a renewal says the session's.
-pub(crate) async fn a_renewal_says_the_lease_of_its_own_session() -> Outcome {
+/// Each ttl has a session of its own, and a renewal returns the ttl of the session.
+pub(crate) async fn renewal_returns_lease_of_its_session() -> Outcome {
     use lockkit_core::backend::Renewal;
 
     let cluster = EtcdCluster::of(1).await?;

@@ -55,7 +55,7 @@ impl Secure {
     }
 }
 
-pub(crate) async fn tls_needs_a_server_that_is_trusted() -> Outcome {
+pub(crate) async fn tls_needs_trusted_server() -> Outcome {
     let certificates = Certificates::make()?;
     let server = Secure::start(&certificates, false).await?;
     let ca = certificates.path("ca.crt");
@@ -95,7 +95,7 @@ pub(crate) async fn tls_needs_a_server_that_is_trusted() -> Outcome {
     )
 }
 
-pub(crate) async fn a_server_may_ask_for_the_client_s_certificate() -> Outcome {
+pub(crate) async fn client_certificate_is_sent() -> Outcome {
     let certificates = Certificates::make()?;
     let server = Secure::start(&certificates, true).await?;
     let (ca, path) = (certificates.path("ca.crt"), |file: &str| {

@@ -1,4 +1,4 @@
-//! Servers, clients, and what to ask of them.
+//! Servers and clients of these tests.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 /// The lease of the tests in which one ends.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
-/// The lease of those in which none may end.
+/// The lease of the tests in which none may end.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-/// What a busy machine may add.
+/// The time that a busy machine may add.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) fn builder(ports: &[u16]) -> EtcdStoreBuilder {
@@ -44,7 +44,7 @@ pub(crate) async fn taker(cluster: &EtcdCluster, ttl: Duration) -> Outcome<Taker
     Taker::start(program, &url, ttl).await
 }
 
-/// When and why a hold ended, as its holder learned of it.
+/// When and why a hold was lost, as its holder learns it.
 pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
     spawn(async move {
         let reason = guard.lost().await;
@@ -52,7 +52,7 @@ pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
     })
 }
 
-/// The keys of all who hold or wait, the oldest first.
+/// The keys of all holders and waiters, the oldest first.
 pub(crate) async fn keys(asker: &mut Client) -> Outcome<Vec<String>> {
     let options = GetOptions::new().with_prefix().with_keys_only();
     let found = asker.get("lockkit/", Some(options)).await?;
@@ -64,7 +64,7 @@ pub(crate) async fn keys(asker: &mut Client) -> Outcome<Vec<String>> {
     Ok(keys.into_iter().map(|(_, key)| key).collect())
 }
 
-/// Waits until so many hold and wait together, and answers their keys.
+/// Waits until there are this many holders and waiters. Returns their keys.
 pub(crate) async fn contenders(asker: &mut Client, count: usize) -> Outcome<Vec<String>> {
     let mut found = Vec::new();
     until("all stand in the queue", async || {

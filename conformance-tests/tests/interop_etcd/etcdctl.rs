@@ -63,7 +63,7 @@ pub(crate) async fn client(cluster: &EtcdCluster) -> Outcome<LockClient> {
     Ok(client.lease(Lease::renewed(LONG)).build()?)
 }
 
-pub(crate) async fn their_hold_keeps_us_out_and_its_end_wakes_us() -> Outcome {
+pub(crate) async fn their_hold_excludes_us_until_its_end() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let lock = client(&cluster).await?.lock("nightly/jobs")?;
     let mut theirs = Ctl::lock(&cluster, "nightly/jobs", 30)?;
@@ -79,7 +79,7 @@ pub(crate) async fn their_hold_keeps_us_out_and_its_end_wakes_us() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn our_hold_keeps_them_out_and_its_end_wakes_them() -> Outcome {
+pub(crate) async fn our_hold_excludes_them_until_its_end() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let lock = client(&cluster).await?.lock("jobs")?;
     let guard = lock.acquire().await?;
@@ -100,7 +100,7 @@ pub(crate) async fn our_hold_keeps_them_out_and_its_end_wakes_them() -> Outcome 
     Ok(())
 }
 
-pub(crate) async fn their_death_frees_the_lock() -> Outcome {
+pub(crate) async fn their_death_frees_lock() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let lock = client(&cluster).await?.lock("jobs")?;
     let mut theirs = Ctl::lock(&cluster, "jobs", 2)?;
@@ -111,7 +111,7 @@ pub(crate) async fn their_death_frees_the_lock() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn operators_see_and_break_their_hold() -> Outcome {
+pub(crate) async fn operator_sees_and_breaks_their_hold() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let client = client(&cluster).await?;
     let lock = client.lock("jobs")?;

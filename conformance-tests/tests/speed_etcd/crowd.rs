@@ -1,4 +1,4 @@
-//! Many who want a lock.
+//! Many clients that want one lock.
 
 use conformance_tests::figures::{bound, median, slow_link};
 use conformance_tests::{Outcome, ensure};
@@ -8,7 +8,7 @@ use conformance_tests::contention::{SPAN, compare, contend};
 use lockkit_core::Lock;
 use tokio::time::Instant;
 
-pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
+pub(crate) async fn eight_hand_over_in_one_round_trip() -> Outcome {
     let cluster = cluster().await?;
     let (mut locks, mut links) = (Vec::new(), Vec::new());
     for _ in 0..8 {
@@ -23,13 +23,13 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let before = trip(port).await?;
     let turns = contend(locks, SPAN).await?;
     let (rate, fair) = (turns.per_second(), turns.fairness());
-    // On a busy machine the way is longer than its delay.
+    // On a busy machine a round trip takes longer than its delay.
     let trip = (before + trip(port).await?) / 2;
     let trips = turns.trips_each(trip);
     println!(
         "eight, {trip:?} away: {rate:.1} hand-offs/s, {trips:.2} round trips each, Jain {fair:.3}"
     );
-    // 85 in a second, if a trip takes 10 ms.
+    // 85 per second, if a round trip takes 10 ms.
     ensure(
         trips <= bound(1.176, 1.9),
         format!("{trips:.2} round trips a hand-off"),
@@ -44,7 +44,7 @@ pub(crate) async fn eight_and_sixty_four_on_loopback() -> Outcome {
         for _ in 0..count {
             let client = client_at(cluster.ports()[0]).await?;
             let lock = client.lock(format!("crowd/{count}"))?;
-            // Its session is made with the first acquire.
+            // The first acquire creates its session.
             lock.acquire().await?.release().await?;
             locks.push(lock);
         }
@@ -62,9 +62,8 @@ pub(crate) async fn eight_and_sixty_four_on_loopback() -> Outcome {
     ensure(kept >= least, format!("64 have {kept:.2} of the rate of 8"))
 }
 
-/// The server keeps the keys of the past in mind until its history is compacted, and passes by all of
-/// them whenever it looks below a lock.
-pub(crate) async fn a_lock_that_was_taken_often_is_as_fast() -> Outcome {
+/// The server keeps deleted keys until its history is compacted, and each listing of a lock scans them.
+pub(crate) async fn often_taken_lock_stays_fast() -> Outcome {
     const CYCLES: u32 = 100;
     const OFTEN: u32 = 30;
     let cluster = cluster().await?;

@@ -1,4 +1,4 @@
-//! One client, nobody else.
+//! One client, without contention.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
     Ok(LockClient::new(store.connect().await?)?)
 }
 
-/// One server, which waits for the disk as those of others do.
+/// One server that waits for the disk, as in production.
 pub(crate) async fn cluster() -> Outcome<EtcdCluster> {
     EtcdCluster::start(&EtcdCommand::system().storage(Storage::Disk), 1).await
 }
 
-/// How long the bare client waits for an answer.
+/// The round trip of the bare client.
 pub(crate) async fn trip(port: u16) -> Outcome<Duration> {
     let mut asker = Client::connect([format!("127.0.0.1:{port}")], None).await?;
     asker.get("trip", None).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn trip(port: u16) -> Outcome<Duration> {
     median(trips)
 }
 
-pub(crate) async fn a_cycle_is_two_round_trips() -> Outcome {
+pub(crate) async fn cycle_is_two_round_trips() -> Outcome {
     const CYCLES: u64 = 60;
     let cluster = cluster().await?;
     let proxy = slow_link(cluster.ports()[0]).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn a_cycle_is_two_round_trips() -> Outcome {
         cycles.push(start.elapsed());
     }
     let all = passed() - before;
-    // What keeps the session and the connection alive passes by as well, cycles or not.
+    // Keep-alives of the session and of the connection are counted as well, with or without cycles.
     let before = passed();
     sleep(began.elapsed()).await;
     let counted = float(all.saturating_sub(passed() - before)) / float(CYCLES);
@@ -66,14 +66,14 @@ pub(crate) async fn a_cycle_is_two_round_trips() -> Outcome {
     ensure(trips <= bound(2.15, 2.9), format!("{trips:.2} round trips"))
 }
 
-/// What takes how long, each the median of several rounds of cycles.
+/// The time of each, as the median of several rounds of cycles.
 struct Costs {
     ours: Duration,
     /// A put and a deletion.
     least: Duration,
-    /// The two requests that ours sends, by the bare client.
+    /// The two requests of this store, sent by the bare client.
     same: Duration,
-    /// The lock of the client library, which the server makes.
+    /// The lock of the client library, which is the server's own.
     theirs: Duration,
 }
 
@@ -87,8 +87,8 @@ impl Costs {
         let lease = asker.lease_grant(60, None).await?.id();
         let options = || PutOptions::new().with_lease(lease);
         let [mut ours, mut least, mut same, mut theirs] = [const { Vec::new() }; 4];
-        // In turns, so that what else the machine and its disk do meets all; each as often after each of
-        // the others, for what the one leaves behind the next has to wait for.
+        // In turns, so that other load of the machine and its disk affects all. Each follows each of the
+        // others equally often, because one may have to wait for work that the other left behind.
         let orders = [[0, 1, 3, 2], [1, 2, 0, 3], [2, 3, 1, 0], [3, 0, 2, 1]];
         for turn in orders.iter().cycle().take(cycles).flatten() {
             let start = Instant::now();
@@ -126,7 +126,7 @@ impl Costs {
     }
 }
 
-/// What an acquire asks for.
+/// The transaction of an acquire.
 fn place(directory: &str, key: &str, options: PutOptions) -> Txn {
     let all = GetOptions::new().with_prefix().with_keys_only();
     Txn::new().and_then([
@@ -135,7 +135,7 @@ fn place(directory: &str, key: &str, options: PutOptions) -> Txn {
     ])
 }
 
-pub(crate) async fn a_cycle_costs_little_more_than_its_two_requests() -> Outcome {
+pub(crate) async fn cycle_costs_little_more_than_its_requests() -> Outcome {
     let costs = Costs::measure().await?;
     let (least, same, theirs) = (
         ratio(costs.ours, costs.least),
