@@ -139,11 +139,11 @@ impl Watcher {
             return;
         }
         if response.created() {
-            let revision = response
-                .header()
-                .map_or(i64::MAX, |header| header.revision());
-            self.waiters
-                .watches(|watches| watches.opened(number, revision));
+            if let Some(header) = response.header() {
+                let revision = header.revision();
+                self.waiters
+                    .watches(|watches| watches.opened(number, revision));
+            }
             return;
         }
         let deletion = |event: &etcd_client::Event| {
@@ -180,16 +180,17 @@ async fn ask(sender: &mut WatchRequestSender, wanted: &Wanted) -> Option<()> {
     Some(())
 }
 
-/// Reads the keys before that of a waiter. What one server knows is enough, if it is recent: no key is ever
+/// Reads the keys before that of a waiter. The state of one server is enough, if it is recent: no key is ever
 /// created before one that exists.
 async fn read(link: Arc<Link>, waiters: Arc<Waiters>, read: Read) {
-    let (mut alone, mut backoff) = (true, Backoff::new(PAUSES.0, PAUSES.1));
+    let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+    let mut serializable = true;
     while waiters.is_reading(&read) {
         let answer = link
             .ask("watch", link.request_timeout(), |client| {
                 let key = read.directory.as_bytes().to_vec();
                 let options = before(read.created);
-                let options = if alone {
+                let options = if serializable {
                     options.with_serializable()
                 } else {
                     options
@@ -197,16 +198,17 @@ async fn read(link: Arc<Link>, waiters: Arc<Waiters>, read: Read) {
                 async move { client.kv_client().get(key, Some(options)).await }
             })
             .await;
-        match answer {
-            Ok(answer) => {
-                let listing = Listing::read(&answer);
-                if std::mem::take(&mut alone) && listing.revision < read.least {
-                    continue;
-                }
+        if let Ok(answer) = &answer {
+            let listing = Listing::read(answer);
+            if listing.revision >= read.least {
                 waiters.read(&read, listing);
                 return;
             }
-            Err(_) => sleep(backoff.pause()).await,
+        }
+        // The state of that server is old, so the next read asks the leader.
+        let old = std::mem::take(&mut serializable) && answer.is_ok();
+        if !old {
+            sleep(backoff.pause()).await;
         }
     }
 }
