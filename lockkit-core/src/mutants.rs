@@ -40,7 +40,7 @@ pub enum Mutant {
     AmbiguousReleaseForgotten,
     /// A holder's identity is used again by its next hold.
     HolderReused,
-    /// The wake-ups of a hold are not watched, so that a loss is heard of late.
+    /// The wake-ups of a hold are not watched, so that the client notices a loss late.
     LossNotWatched,
 }
 

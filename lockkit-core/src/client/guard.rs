@@ -19,7 +19,7 @@ use crate::time::lease::Lease;
 /// Holds a lock. The hold ends with the last guard of it, or when it is lost.
 ///
 /// Dropping a guard releases in the background; [`release`](Self::release) waits for the answer and
-/// tells whether the lock was held until then. Nothing is promised about data that a guard would
+/// returns whether the lock was held until then. Nothing is promised about data that a guard would
 /// protect, and it derefs to none: a process that is paused can still write after its lease ended.
 /// What stops that write is the [`token`](Self::token).
 ///
@@ -75,7 +75,7 @@ impl Guard {
         self.held().hold.guards()
     }
 
-    /// How long the hold surely stands if it is not renewed; zero if it is lost.
+    /// How long the lock is surely held without another renewal; zero if it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held().remaining()
@@ -153,7 +153,7 @@ impl Guard {
     /// - [`Error::Unsupported`] if the lease is renewed by the client, or the store cannot do `ttl`.
     /// - [`Error::Lost`] if the hold was lost.
     /// - [`Error::Backend`] if the store did not answer. The client goes on asking for the longer lease
-    ///   for as long as the hold stands.
+    ///   for as long as the lock is held.
     ///
     /// # Cancel safety
     /// Cancel safe; the lease may have been prolonged at the store without the guard knowing.
@@ -181,10 +181,10 @@ impl Guard {
         held.check()
     }
 
-    /// Releases the lock and tells whether it was held until then.
+    /// Releases the lock and returns whether it was held until then.
     ///
-    /// With other guards of the same hold about, only this guard ends, and it tells whether the hold
-    /// still stands.
+    /// While the hold has other guards, only this guard ends, and it returns whether the lock is
+    /// still held.
     ///
     /// # Errors
     /// - [`Error::Lost`] if the hold had ended before: what was written under it may have been
@@ -211,9 +211,9 @@ impl Guard {
         }
     }
 
-    /// Keeps the lock until its lease ends, although nobody holds it any more.
+    /// Keeps the lock until its lease ends, without a guard.
     ///
-    /// Nobody renews it once the other guards of the hold are gone. Where the lease is a session's,
+    /// It is not renewed once the other guards of the hold are gone. Where the lease is a session's,
     /// the client releases the lock at the time at which a lease of its own would have ended.
     pub fn leak(mut self) {
         if let Some(held) = self.held.take() {

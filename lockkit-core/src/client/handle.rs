@@ -112,7 +112,7 @@ impl LockClient {
         self.shared.context.store.as_any().downcast_ref()
     }
 
-    /// Lists the locks whose names begin with `prefix` and that somebody holds or waits for.
+    /// Lists the locks whose names begin with `prefix` and that are held or waited for.
     ///
     /// # Errors
     /// - [`Error::Backend`] if the store did not answer.

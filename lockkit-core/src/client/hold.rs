@@ -254,7 +254,7 @@ impl Hold {
         Ok(GuardEnd::Release(state.end(Phase::Released), until))
     }
 
-    /// From now on the lease ends the hold and not the last guard, after which nobody renews it.
+    /// From now on the lease ends the hold and not the last guard, after which it is not renewed.
     pub(crate) fn leak(&self) {
         lock(&self.state).leaked = true;
     }

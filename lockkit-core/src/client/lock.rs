@@ -23,7 +23,7 @@ use crate::time::lease::Lease;
 
 /// A lock by its name, with options; it holds nothing, and clones are cheap.
 ///
-/// Without an owner every acquire stands for itself: two tasks that share one `Lock` exclude each
+/// Without an owner acquires exclude each other: two tasks that share one `Lock` exclude each
 /// other, and a task that acquires a lock it already holds waits for itself. Use
 /// [`Guard::reenter`] or [`with_owner`](Self::with_owner) to enter again.
 ///
@@ -72,7 +72,7 @@ impl Lock {
     }
 
     /// Lets `owner` re-enter: a later acquire of the same owner, by this or another `Lock` of the
-    /// same name, answers at once with another guard of the same hold. Anybody else waits.
+    /// same name, returns another guard of the same hold at once. Other callers wait.
     ///
     /// # Errors
     /// - [`Error::ForeignOwner`] if another client made the owner.
@@ -186,9 +186,9 @@ impl Lock {
         }
     }
 
-    /// Takes the lock if it is free; `None` if anybody holds it or waits for it.
+    /// Takes the lock if it is free; `None` if it is held or waited for.
     ///
-    /// While a task of the same client holds the lock or waits for it, the answer is `None` without
+    /// While a task of the same client holds the lock or waits for it, it returns `None` without
     /// a round trip.
     ///
     /// # Errors
@@ -216,7 +216,7 @@ impl Lock {
         Ok(guard.map(|guard| claimed(claim, guard)))
     }
 
-    /// Looks at the lock; `None` if nobody holds it or waits for it.
+    /// Inspects the lock; `None` if it is neither held nor waited for.
     ///
     /// # Errors
     /// - [`Error::Backend`] if the store did not answer.
@@ -228,9 +228,9 @@ impl Lock {
             .await
     }
 
-    /// Ends the hold, whoever has it, and answers what was there. For operators.
+    /// Ends the hold of any client, and returns what was there. For operators.
     ///
-    /// The holder learns of it with its next renewal, or at once where the store tells losses; until
+    /// The holder learns of it with its next renewal, or at once where the store reports losses; until
     /// then its writes are stopped by the token alone.
     ///
     /// # Errors

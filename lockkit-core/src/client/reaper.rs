@@ -1,4 +1,4 @@
-//! Releases what nobody holds any more, in the background: tickets of dropped guards, of lost holds
+//! Releases tickets in the background: those of dropped guards, of lost holds
 //! and of cancelled acquires.
 
 use std::pin::Pin;

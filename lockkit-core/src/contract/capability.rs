@@ -30,10 +30,10 @@ pub struct Capabilities {
     pub queueing: Queueing,
     /// How a waiter learns that the lock is free.
     pub waiting: Waiting,
-    /// The shortest and the longest pause between two looks of a waiter where `waiting` is
+    /// The shortest and the longest pause between two attempts of a waiter where `waiting` is
     /// [`Waiting::Poll`].
     pub poll: PollRange,
-    /// A waiter repeats its attempt at least this often, whatever it was told or not told.
+    /// A waiter repeats its attempt at least this often, with or without wake-ups.
     pub recheck: Duration,
     /// Whether [`Watch::changed`](crate::contract::Watch::changed) reports the end of a hold.
     pub tells_loss: bool,
@@ -137,7 +137,7 @@ impl Default for Capabilities {
     }
 }
 
-/// Whose lease a hold stands on.
+/// Whose lease a hold has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TtlOf {
@@ -153,7 +153,7 @@ pub enum TtlOf {
 pub enum Queueing {
     /// In the order in which their first attempts reached the store.
     Fifo,
-    /// In any order; whoever comes first after a release gets the lock.
+    /// In any order: the first attempt after a release gets the lock.
     Barging,
 }
 
@@ -161,9 +161,9 @@ pub enum Queueing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Waiting {
-    /// The store tells it.
+    /// The store wakes it.
     Push,
-    /// It looks again from time to time.
+    /// It polls.
     Poll,
 }
 

@@ -12,7 +12,7 @@ use crate::url::InvalidUrl;
 /// The result of most calls of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Says why a call failed; each variant answers "what should I do?".
+/// Says why a call failed; each variant says what to do.
 ///
 /// A lock that is busy in [`try_acquire`](crate::Lock::try_acquire) is `Ok(None)` and not an error.
 /// No message holds a password or a whole URL. INV-14.
@@ -98,7 +98,7 @@ pub enum LossReason {
     /// The lease ran out before a renewal was confirmed, or a fixed lease came to its end.
     #[error("its lease ended before a renewal was confirmed")]
     Expired,
-    /// The store no longer lists the hold: it expired there, or somebody broke or deleted it.
+    /// The store no longer lists the hold: it expired there, or was broken or deleted.
     #[error("the store no longer lists this hold")]
     Superseded,
     /// The session that carried the hold has ended.

@@ -31,7 +31,7 @@ impl fmt::Display for ClientId {
 
 /// Identifies one hold in a store, written `{client}:{n}`, and is never used for another.
 ///
-/// A release that arrives late therefore never ends somebody else's hold, not even a later one of
+/// A release that arrives late therefore never ends another hold, not even a later one of
 /// the same client. INV-3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HolderId {

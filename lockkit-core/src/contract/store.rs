@@ -12,7 +12,7 @@ use super::ticket::{Attempt, Grant, LockState, Release, Renewal, Ticket};
 
 /// A service that grants named, fenced, reentrant leases. This is what a store implements.
 ///
-/// Despite its name it stands for a whole store and not for one lock: what a user locks is a
+/// Despite its name it is a whole store and not one lock: what a user locks is a
 /// [`Lock`](crate::Lock), made by a [`LockClient`](crate::LockClient) over one of these. A program that
 /// only uses locks does not need this trait.
 ///
@@ -20,7 +20,7 @@ use super::ticket::{Attempt, Grant, LockState, Release, Renewal, Ticket};
 /// - Every step is idempotent by ticket: the client repeats any of them after a lost reply.
 /// - Every future may be dropped at any await; the request may then still be carried out.
 /// - Calls for one ticket never overlap, except `renew` beside `release`.
-/// - The client calls `release` for every attempted ticket, until it answers `Ok` or the lease must
+/// - The client calls `release` for every attempted ticket, until it returns `Ok` or the lease must
 ///   have ended, and never uses the ticket afterwards. It leaves that out where every answer was
 ///   [`Rejected`](crate::Outcome::Rejected) or, for a ticket that does not enqueue,
 ///   [`Attempt::Held`]: after those the store must not keep any state of the ticket.
@@ -54,14 +54,14 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// written are yielded first; if the source of wake-ups was not open when the attempt was
     /// written, the watch yields [`Wake::Retry`] at once. Called where
     /// [`waiting`](Capabilities::waiting) is `Push` or [`tells_loss`](Capabilities::tells_loss) is
-    /// true; elsewhere it may answer an error.
+    /// true; elsewhere it may return an error.
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError>;
 
     /// Starts the lease of each ticket anew, with that ticket's `ttl`; never creates a hold. INV-5.
     ///
     /// Never makes a lease shorter than it is, however late or doubled the request arrives.
     ///
-    /// Answers one result for each ticket, in order. A ticket that cannot be answered must not keep
+    /// Returns one result for each ticket, in order. A ticket that cannot be answered must not keep
     /// the others waiting longer than one request. At most 500 go into one request.
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>>;
 
@@ -71,23 +71,23 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// holder that goes, pass the lock to the next waiter in the same step.
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError>;
 
-    /// Looks at one lock; `None` if nobody holds it or waits for it.
+    /// Inspects one lock; `None` if no ticket holds it or waits for it.
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError>;
 
-    /// Ends the hold on `name`, whoever has it, and answers what was there; `None` if it was free.
+    /// Ends the hold on `name` of any ticket, and returns what was there; `None` if it was free.
     ///
     /// The next token is still larger. The former holder learns of it with its next renewal, or
-    /// within one round trip where the store tells losses.
+    /// within one round trip where the store reports losses.
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError>;
 
-    /// Lists the locks whose names begin with `prefix` and that somebody holds or waits for.
+    /// Lists the locks whose names begin with `prefix` and that are held or waited for.
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError>;
 
-    /// The ticket as the innermost store sees it. A store answers a copy; a decorator that rewrites
+    /// The ticket as the innermost store sees it. A store returns a copy; a decorator that rewrites
     /// tickets applies its own change and asks the store inside. Every guarded write begins with it.
     fn resolve(&self, ticket: &Ticket) -> Ticket;
 
-    /// The store itself; a decorator answers the store inside it. It serves
+    /// The store itself; a decorator returns the store inside it. It serves
     /// [`LockClient::store`](crate::LockClient::store).
     fn as_any(&self) -> &dyn Any;
 }

@@ -70,7 +70,7 @@ pub struct Grant {
     /// A store with a lease per hold leaves `None`: the client knows, for it sent that request. A
     /// session store gives the moment of its last acknowledged keep-alive.
     pub since: Option<Moment>,
-    /// The lease stands for this long from `since` on.
+    /// The lease lasts for this long from `since` on.
     pub ttl: Duration,
 }
 
@@ -99,7 +99,7 @@ impl Grant {
 pub enum Attempt {
     /// The ticket holds.
     Granted(Grant),
-    /// Somebody else holds, or stands before this ticket in the queue.
+    /// Another ticket holds, or is before this one in the queue.
     Held {
         /// When the lock may become free by itself: a hint for waiters that poll.
         retry_after: Option<Duration>,
@@ -124,11 +124,11 @@ impl Attempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Renewal {
-    /// The lease stands.
+    /// The lease was renewed.
     Renewed {
         /// As in [`Grant::since`].
         since: Option<Moment>,
-        /// The lease stands for at least this long from `since` on. Less than the ticket asked for
+        /// The lease lasts for at least this long from `since` on. Less than the ticket asked for
         /// where the store cannot change the length of a lease.
         ttl: Duration,
     },
@@ -172,7 +172,7 @@ pub struct LockState {
 }
 
 impl LockState {
-    /// A lock that nobody holds, and of which nothing else is known.
+    /// A lock without a holder, of which nothing else is known.
     #[must_use]
     pub const fn new(name: LockName) -> Self {
         Self {

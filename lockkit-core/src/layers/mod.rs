@@ -7,7 +7,7 @@
 //! | `Metered` (feature `metrics`) | counters and durations of calls |
 //! | [`Faulty`] | faults, for tests of how a program bears them |
 //!
-//! [`as_any`](crate::contract::DistributedLock::as_any) of each answers the innermost store, so that
+//! [`as_any`](crate::contract::DistributedLock::as_any) of each returns the innermost store, so that
 //! [`LockClient::store`](crate::LockClient::store) finds it under any number of them.
 
 mod fault;

@@ -81,7 +81,7 @@ impl Prefixed {
     }
 
     /// The state under the name that the caller knows; `None` for a name that is only the prefix,
-    /// which nobody can have locked through this decorator.
+    /// which cannot have been locked through this decorator.
     fn strip(&self, mut state: LockState) -> Option<LockState> {
         let name = state.name.as_str().strip_prefix(&*self.prefix)?;
         state.name = LockName::new(name).ok()?;

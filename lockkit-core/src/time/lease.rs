@@ -19,7 +19,7 @@ pub enum Lease {
         /// The lease between two renewals.
         ttl: Duration,
     },
-    /// Nobody prolongs the lease but [`Guard::extend`](crate::Guard::extend); at its end the hold
+    /// Only [`Guard::extend`](crate::Guard::extend) prolongs the lease; at its end the hold
     /// is lost.
     Fixed {
         /// The whole time from the grant to the end.

@@ -11,7 +11,7 @@ use super::options::Options;
 pub struct ClientOptions {
     /// The lease of holds, or of the session where the store has one.
     pub ttl: Option<Duration>,
-    /// What stands before every name.
+    /// The prefix of every name.
     pub prefix: Option<String>,
     /// The longest that one request may take.
     pub timeout: Option<Duration>,

@@ -9,7 +9,7 @@ pub enum InvalidUrl {
     /// It does not begin with a scheme.
     #[error("a store URL begins with a scheme, as in `memory:` or `file:/var/lib/lockkit`")]
     NoScheme,
-    /// Nobody knows the scheme.
+    /// No store has this scheme.
     #[error("no store has the scheme `{scheme}`{}: the schemes are {}", did_you_mean(*.nearest), list(.known))]
     UnknownScheme {
         /// The scheme.

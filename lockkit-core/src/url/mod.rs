@@ -87,7 +87,7 @@ impl fmt::Display for Host {
 }
 
 impl StoreUrl {
-    /// What stands before the first `:`, in lowercase, and by one name for each store: `postgres` for
+    /// The part before the first `:`, in lowercase, and by one name for each store: `postgres` for
     /// `postgresql`, `mysql` for `mariadb`, `redis`, `rediss` and `redis+unix` for `valkey`, `valkeys`
     /// and `unix`.
     #[must_use]

@@ -1,4 +1,4 @@
-//! The options of a URL, taken one by one, so that what nobody took is an error.
+//! URL options. Each is consumed once; the rest are reported as unknown.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::contract::capability::PollRange;
 /// The options after the `?` of a URL.
 ///
 /// A store takes each option that it knows, whether it is there or not, and then calls
-/// [`finish`](Self::finish), which reports an option that nobody took together with all that were
+/// [`finish`](Self::finish), which reports an option that was not taken together with all that were
 /// asked for.
 ///
 /// # Examples
@@ -42,7 +42,7 @@ struct Entry {
 }
 
 impl Options {
-    /// Reads what stands after the `?`.
+    /// Reads the part after the `?`.
     pub(super) fn parse(scheme: &str, query: &str) -> Result<Self, InvalidUrl> {
         let mut entries: Vec<Entry> = Vec::new();
         let pieces = query.split('&').filter(|piece| !piece.is_empty());

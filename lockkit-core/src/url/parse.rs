@@ -77,7 +77,7 @@ fn canonical(scheme: String) -> String {
     alias.map_or(scheme, |(_, name)| (*name).to_owned())
 }
 
-/// What stands between `//` and the next `/`, if there is a `//`, and the rest.
+/// The part between `//` and the next `/`, if there is a `//`, and the rest.
 fn split_authority(rest: &str) -> (Option<&str>, &str) {
     match rest.strip_prefix("//") {
         Some(rest) => {

@@ -1,4 +1,4 @@
-//! What a store with TLS is told: which certificates to trust, and which one to show.
+//! TLS options of a store: which certificates to trust, and which one to present.
 
 use std::path::PathBuf;
 

@@ -60,7 +60,7 @@ impl Hold {
     }
 
     /// Promises a fixed lease of `ttl` from now on: the ticket to ask for it with, and when it was
-    /// made. `None` if the hold stands for as long as that already.
+    /// made. `None` if the hold lasts that long already.
     pub(crate) fn promise(&self, ttl: Duration) -> Result<Option<(Ticket, Moment)>, Failure> {
         let (mut state, now) = self.held(lock(&self.state))?;
         if !matches!(state.lease, Lease::Fixed { .. }) {

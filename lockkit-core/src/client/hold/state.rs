@@ -81,7 +81,7 @@ impl Ending {
 }
 
 impl State {
-    /// The first moment at which the hold no longer stands, and why.
+    /// The first moment at which the hold has ended, and why.
     pub(super) fn limit(&self) -> (Moment, LossReason) {
         let lease = self.deadline.min(self.promised);
         match self.cap {

@@ -13,7 +13,7 @@ use crate::store::sync::lock;
 
 /// Steers the faults of a [`Faulty`](super::Faulty) store and counts its calls.
 ///
-/// Clones steer the same store. Nothing fails until it is told to.
+/// Clones steer the same store. Without a rule nothing fails.
 #[derive(Clone, Debug)]
 pub struct Faults {
     shared: Arc<Shared>,

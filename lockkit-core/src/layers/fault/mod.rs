@@ -1,4 +1,4 @@
-//! A store that fails as it is told to, for tests of how a program bears it.
+//! A store with injected faults, to test how a program handles them.
 
 mod faults;
 mod script;

@@ -75,9 +75,9 @@ pub enum Fault {
     Hang,
     /// It fails with this outcome and without an effect.
     Fail(Outcome),
-    /// The store carries it out, and the caller is told [`Outcome::Indeterminate`].
+    /// The store carries it out, and the caller gets [`Outcome::Indeterminate`].
     DropReply,
-    /// The caller is told [`Outcome::Indeterminate`] at once, and the store carries it out later.
+    /// The caller gets [`Outcome::Indeterminate`] at once, and the store carries it out later.
     Late {
         /// At least so long after.
         min: Duration,
@@ -139,7 +139,7 @@ impl Rule {
         self
     }
 
-    /// Hits so many calls and is over.
+    /// Hits this number of calls and ends.
     #[must_use]
     pub const fn times(mut self, times: u32) -> Self {
         self.left = Some(times);

@@ -26,7 +26,7 @@ enum Try {
 }
 
 impl FileStore {
-    /// Takes the lock for `ticket`, or finds that it holds; `None` if somebody else does.
+    /// Takes the lock for `ticket`, or finds that it holds; `None` if another ticket or process does.
     pub(super) async fn take(&self, ticket: &Ticket) -> Result<Option<FencingToken>, Problem> {
         if let Some(token) = self.still_holds(ticket)? {
             return Ok(Some(token));
@@ -39,11 +39,11 @@ impl FileStore {
                 Try::Taken(token) => return Ok(Some(token)),
                 Try::Held => return Ok(None),
                 Try::Replaced => {}
-                // Nothing is held here: whoever drops the attempt leaves nothing.
+                // Nothing is held here, so an attempt that is dropped leaves nothing.
                 Try::Shared => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         }
-        // Somebody shares it for longer than a look takes.
+        // Another process shares it for longer than a look takes.
         Ok(None)
     }
 
@@ -105,7 +105,7 @@ impl FileStore {
     pub(super) fn give_back(&self, ticket: &Ticket) -> Result<Release, Problem> {
         let path = self.path(&ticket.name);
         lock(&self.tickets).tombstones.insert(ticket.holder);
-        // While the hold still stands: what fails here has had no effect, and is repeated.
+        // The hold has not ended yet: a failure here has no effect, and the client repeats the release.
         let in_place = match self.held_by(ticket) {
             Some((_, inode)) if self.rules.compares => Inode::at(&path)? == Some(inode),
             _ => true,
@@ -158,7 +158,7 @@ pub(super) fn read(lock_file: &LockFile, path: &Path, name: &str) -> Result<Cont
     Ok(content)
 }
 
-/// Writes that nobody holds the lock any more. The token stays, also if somebody truncated the file.
+/// Writes that the lock is free. The token stays, also if another program truncated the file.
 fn sign_off(hold: &Hold, ticket: &Ticket) -> std::io::Result<()> {
     let file = &hold.lock_file.file;
     let before = record::read(file)?;

@@ -140,7 +140,7 @@ impl LockFile {
         Ok(TryLock::Shared)
     }
 
-    /// Whether somebody has the lock.
+    /// Whether the lock is held.
     pub(super) fn is_held(&self, path: &Path) -> Result<bool, Problem> {
         let free = granted(path, self.file.try_lock_shared())?;
         if free {
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(second.try_lock(&path).unwrap(), TryLock::Taken);
     }
 
-    /// Somebody who looks all the time must not make a free lock look held.
+    /// A process that looks all the time must not make a free lock appear held.
     #[test]
     fn looks_do_not_disturb_attempts() {
         let scratch = Scratch::new();

@@ -12,7 +12,7 @@
 //! | a waiter | polls, in no order |
 //! | token | `max(last + 1, wall clock of the machine in microseconds)` |
 //! | power failure | nothing is flushed to the disk: what was lost of a token, the clock makes up for |
-//! | file removed or truncated by somebody | the next token is still larger, by the clock; a removed file's holder notices at its next renewal |
+//! | file removed or truncated by another program | the next token is still larger, by the clock; a removed file's holder notices at its next renewal |
 //! | `fork` | a child without `exec` keeps the lock of its parent until both have gone; `exec` closes it |
 //!
 //! # Units and shapes
@@ -21,7 +21,7 @@
 //! long for a file system is cut and gets a SHA-256 of the whole. In the file stand, as text, the
 //! last token, who got it, the process of that holder, and the name. An operator may read it; a
 //! program asks [`FileStore::holder_pid`] and [`inspect`]. After a crash the file still names its last
-//! holder, also while `flock(1)` holds the lock; without a lock nobody is shown.
+//! holder, also while `flock(1)` holds the lock; without a lock no holder is shown.
 //!
 //! A file outlives its lock, for it keeps the token; [`FileStore::purge`] removes files long unused.
 //! A file with other content is refused and left as it is.
@@ -35,7 +35,7 @@
 //!
 //! # Source
 //! `flock(2)` as [`std::fs::File::try_lock`] takes it. Unlike PID files, nothing is removed
-//! on release, so that nobody can lock a file that others no longer see; whoever has locked a file
+//! on release, so that no process locks a file that others no longer see; a process that has locked a file
 //! compares it with the one at the path, since an operator's [`break_lock`] puts a new one there.
 //!
 //! [`break_lock`]: crate::contract::DistributedLock::break_lock
@@ -134,7 +134,7 @@ impl FileStore {
         self.dir.join(names::encode(name.as_str()))
     }
 
-    /// The process that holds a lock, as it wrote it into the file; `None` if nobody of this
+    /// The process that holds a lock, as it wrote it into the file; `None` if no client of this
     /// library holds it.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl FileStore {
         lock(&self.tickets).held.get(&holder)?.duplicate()
     }
 
-    /// Removes the files of locks that nobody has taken or released for `older_than`, and answers
+    /// Removes the files of locks that were neither taken nor released for `older_than`, and returns
     /// how many. A name's next token is larger all the same, by the clock.
     ///
     /// Not for names that `flock(1)` locks too: a program that has opened the file and not locked it

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::problem::Problem;
 
 /// Refuses a directory on a file system that is known to be served over a network. An unknown one
-/// passes: a wrong refusal of a local disk would help nobody.
+/// passes: a wrong refusal of a local disk would only do harm.
 pub(super) fn refuse(dir: &Path) -> Result<(), Problem> {
     match kind_at(dir)? {
         Some(kind) => Err(Problem::NetworkFs {

@@ -22,11 +22,11 @@ const FRESH: &str = ".broken";
 const LOOKS: u32 = 3;
 /// How often a breaker asks whether another one has done.
 const TURNS: u32 = 400;
-/// After so many files other tasks get their turn.
+/// After this number of files other tasks get their turn.
 const BATCH: usize = 64;
 
 impl FileStore {
-    /// The content of the lock's file if somebody holds the lock.
+    /// The content of the lock's file if the lock is held.
     pub(super) async fn look(&self, name: &LockName) -> Result<Option<Content>, Problem> {
         let path = self.path(name);
         let mut seen = None;
@@ -43,7 +43,7 @@ impl FileStore {
             if signed {
                 break;
             }
-            // Locked, and nobody has signed: in a moment somebody will, or it is another program.
+            // Locked, and without a holder: one will be written in a moment, or it is another program.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Ok(seen)
@@ -65,7 +65,7 @@ impl FileStore {
         Err(Problem::Breaking(self.dir.clone()))
     }
 
-    /// Puts a new file with a larger token in the place of one that somebody has locked. Needs the
+    /// Puts a new file with a larger token in the place of one that is locked. Needs the
     /// turn: two breakers would otherwise put two files there.
     pub(super) fn replace(&self, name: &LockName) -> Result<Option<LockState>, Problem> {
         let path = self.path(name);
@@ -78,7 +78,7 @@ impl FileStore {
         }
         let before = read(&old, &path, name.as_str())?;
         let fresh = self.fresh_like(&old, &path)?;
-        // Locked until its token is settled: nobody can take it in between.
+        // Locked until its token is settled: no process can take it in between.
         fresh.try_lock(&path)?;
         let token = self.next_token(&before, &path)?.get();
         record::write(&fresh.file, &Content::Fresh, name.as_str(), token, None).map_err(at_path)?;
@@ -94,7 +94,7 @@ impl FileStore {
         Ok(Some(before.state(name)))
     }
 
-    /// Makes an empty file outside of all names, with the owner, group and permissions of `old`: whoever
+    /// Makes an empty file outside of all names, with the owner, group and permissions of `old`: a user who
     /// could lock the one can lock the other.
     fn fresh_like(&self, old: &LockFile, path: &Path) -> Result<LockFile, Problem> {
         let fresh = self.dir.join(FRESH);
@@ -239,7 +239,7 @@ fn name_inside(path: &Path) -> Result<Option<String>, Problem> {
     Ok(content.name().map(str::to_owned))
 }
 
-/// Removes a file if its lock is free. Whoever has opened it finds, once it has the lock, that the
+/// Removes a file if its lock is free. A process that has opened it finds, once it has the lock, that the
 /// file is not at its path any more. Needs the turn, or the file removed might be another one.
 fn remove_free(lock_file: &LockFile, path: &Path) -> Result<bool, Problem> {
     if lock_file.try_lock(path)? != TryLock::Taken || !lock_file.is_at(path)? {
@@ -288,7 +288,7 @@ mod tests {
         ticket
     }
 
-    /// Says nothing where the tests do not run as root: nobody else can give a file away.
+    /// Tests nothing where the tests do not run as root: no other user can give a file away.
     #[tokio::test]
     async fn a_broken_lock_keeps_its_owner_group_and_mode() {
         let scratch = Scratch::new();

@@ -34,9 +34,9 @@ pub(super) enum Problem {
         .0.display()
     )]
     OtherName(PathBuf),
-    #[error("`{}` is replaced again and again by somebody else", .0.display())]
+    #[error("`{}` is replaced again and again by another process", .0.display())]
     Replaced(PathBuf),
-    #[error("somebody else breaks a lock in `{}` at this moment", .0.display())]
+    #[error("another process breaks a lock in `{}` at this moment", .0.display())]
     Breaking(PathBuf),
     #[error("the token in `{}` cannot grow any more: remove the file", .0.display())]
     LastToken(PathBuf),
@@ -82,7 +82,7 @@ impl Problem {
 }
 
 fn io_outcome(error: &io::Error) -> Outcome {
-    // What the system answers for a symbolic link where it must not follow one.
+    // The system's error for a symbolic link that it must not follow.
     if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
         return Outcome::Rejected;
     }

@@ -1,4 +1,4 @@
-//! What stands in a lock file.
+//! The content of a lock file.
 //!
 //! ```text
 //! lockkit lock file, format 1
@@ -81,7 +81,7 @@ pub(super) enum Content {
     Fresh,
     /// A lock file of ours.
     Ours(Record),
-    /// Somebody else's data.
+    /// Data of another program.
     Foreign,
 }
 

@@ -38,9 +38,9 @@ pub enum FileMutant {
     BareCounter,
     /// The release of a ticket that does not hold ends whatever hold there is.
     ReleaseOfAnybody,
-    /// A release removes the file, and nobody compares: two holders of two files.
+    /// A release removes the file, and no attempt compares: two holders of two files.
     UnlinkOnRelease,
-    /// The attempt of a released ticket that comes late takes the lock, and nobody releases it.
+    /// The attempt of a released ticket that comes late takes the lock, and no client releases it.
     GhostAfterRelease,
 }
 

@@ -11,7 +11,7 @@ use crate::contract::token::FencingToken;
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     pub(super) held: HashMap<HolderId, Hold>,
-    /// Released ones: an attempt that comes late must not take a lock that nobody releases.
+    /// Released ones: an attempt that comes late must not take a lock that no client releases.
     pub(super) tombstones: Tombstones,
 }
 

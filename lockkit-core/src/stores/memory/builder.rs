@@ -84,8 +84,8 @@ impl MemoryStoreBuilder {
         self
     }
 
-    /// Makes a store of sessions instead of leases: all that comes through one handle stands on one
-    /// session, which ends `ttl` after the handle's last attempt or renewal. Such a store tells
+    /// Makes a store of sessions instead of leases: all that comes through one handle belongs to one
+    /// session, which ends `ttl` after the handle's last attempt or renewal. Such a store reports
     /// losses.
     pub fn sessions(mut self, ttl: Duration) -> Self {
         self.rules = self

@@ -93,7 +93,7 @@ impl Entry {
                 let grant = self.take(ticket.holder, session, ticket.ttl, now, globals);
                 return Ok(Attempt::Granted(grant));
             }
-            // A newcomer never overtakes; it finds the lock free for the one who stands first.
+            // A newcomer never overtakes; it finds the lock free for the first waiter.
             self.pass_on(now, globals);
         }
         if ticket.enqueue || globals.broken(StoreMutant::TryLeavesQueueEntry) {
@@ -142,7 +142,7 @@ impl Entry {
             return;
         }
         self.queue.join(ticket, session, now);
-        // In the same step as the place: no wake-up can come before somebody keeps it.
+        // In the same step as the place: no wake-up can come earlier.
         if globals.pushes() || globals.rules.tells_loss {
             globals.waiters.attempted(ticket);
         }
@@ -153,7 +153,7 @@ impl Entry {
         Attempt::held_for(hold.map(|hold| hold.until.since(now)))
     }
 
-    /// Ends a hold whose lease has ended. Whoever touches the lock next does this first.
+    /// Ends a hold whose lease has ended. The next step on the lock does this first.
     fn expire(&mut self, now: Moment, globals: &mut Globals) {
         if let Some(hold) = self.hold.take_if(|hold| hold.until <= now) {
             globals.lose(hold.holder, LossReason::Expired);
@@ -188,7 +188,7 @@ impl Entry {
         }
     }
 
-    /// Ends what has ended. A look at the lock does no more: it gives it to nobody.
+    /// Ends what has expired. To inspect the lock does no more: it grants nothing.
     pub(super) fn settle(&mut self, now: Moment, globals: &mut Globals) {
         self.expire(now, globals);
         self.queue.drop_dead(now, globals);
@@ -248,7 +248,7 @@ impl Entry {
         }
     }
 
-    /// Ends the hold, whoever has it.
+    /// Ends the hold of any ticket.
     pub(super) fn break_hold(&mut self, now: Moment, globals: &mut Globals) {
         if let Some(hold) = self.hold.take() {
             globals.lose(hold.holder, LossReason::Superseded);

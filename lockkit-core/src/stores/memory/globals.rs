@@ -26,7 +26,7 @@ pub(super) type Session = u64;
 pub(super) struct Globals {
     pub(super) rules: Capabilities,
     /// One counter serves all names: each name sees it grow, and nothing is kept for a name that
-    /// nobody uses.
+    /// is not in use.
     last_token: Option<FencingToken>,
     /// The last keep-alive of each session; empty where each hold has its own lease.
     alive: BTreeMap<Session, Moment>,
@@ -142,7 +142,7 @@ impl Globals {
     }
 
     /// The session begins, or proves that it lives. As with a real session, a request does so only
-    /// when the last proof is a while ago: a lease may be older than the attempt that stands on it.
+    /// when the last proof is a while ago: a lease may be older than the attempt that relies on it.
     pub(super) fn keep_alive(&mut self, session: Session, now: Moment) {
         if !self.in_sessions() {
             return;

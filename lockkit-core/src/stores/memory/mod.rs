@@ -14,10 +14,10 @@
 //!   living one the holder in the same step and pushes it the grant, at first with the short lease
 //!   [`queue_window`](crate::queue_window); its first renewal or repeated attempt makes it whole.
 //! - A place lasts for [`queue_window`](crate::queue_window) without a heartbeat.
-//! - There is no timer. A lease that ended is noticed by whoever touches the lock next, at the latest
+//! - There is no timer. A lease that ended is noticed by the next step on the lock, at the latest
 //!   by the heartbeat of the first waiter.
 //! - The token is a counter of the store, shared by all names: it never goes back, nothing is kept
-//!   for a name that nobody uses, and a wipe leaves it. It lives as long as the process, so do not
+//!   for a name that is not in use, and a wipe leaves it. It lives as long as the process, so do not
 //!   compare it with tokens of an earlier one.
 //! - A released ticket leaves a tombstone, so that its late attempt is refused. They are kept as
 //!   ranges of numbers, 65 536 for each of the 1024 clients that released last.
@@ -52,7 +52,7 @@ pub use self::builder::MemoryStoreBuilder;
 pub use self::mutant::StoreMutant;
 
 const BACKEND: &str = "memory";
-/// So many renewals are carried out before others get their turn.
+/// How many renewals are carried out before other requests get their turn.
 const BATCH: usize = 500;
 
 /// Keeps locks in the memory of this process.
@@ -97,7 +97,7 @@ struct Shared {
     sessions: AtomicU64,
 }
 
-/// What a [`MemoryStore`] keeps at a moment. All zero when nobody uses it.
+/// What a [`MemoryStore`] keeps at a moment. All zero when it is not in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -129,8 +129,8 @@ impl MemoryStore {
 
     /// Ends all holds and places that came through this handle, as if its session had run out.
     ///
-    /// A store of sessions tells their watches [`Lost`](crate::contract::Wake::Lost); a store of
-    /// leases tells nothing, as if all of them had run out at once. The handle's next attempt begins
+    /// A store of sessions sends their watches [`Lost`](crate::contract::Wake::Lost); a store of
+    /// leases sends nothing, as if all of them had run out at once. The handle's next attempt begins
     /// a new session.
     pub fn expire_session(&self) {
         let (mut state, now) = self.step();
@@ -160,7 +160,7 @@ impl MemoryStore {
         }
     }
 
-    /// Whether nobody holds, waits or watches.
+    /// Whether no ticket holds, waits or watches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts() == Counts::default()

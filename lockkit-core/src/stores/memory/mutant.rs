@@ -10,11 +10,11 @@
     expect(unreachable_pub, reason = "public with the feature only")
 )]
 pub enum StoreMutant {
-    /// A release ends the hold on its name, whoever has it.
+    /// A release ends the hold on its name, also another ticket's.
     ReleaseWithoutOwnerCheck,
     /// A renewal that finds the lock free makes a hold.
     RenewalRecreates,
-    /// A lock that becomes free is passed to nobody, and nobody is told.
+    /// A lock that becomes free is passed to no waiter, and none is woken.
     WakeUpLost,
     /// The repeated attempt of a waiter never finds the lock: only wake-ups serve it.
     RecheckFindsNothing,
@@ -28,7 +28,7 @@ pub enum StoreMutant {
     PushedGrantKeepsFullTtl,
     /// A place in the queue lasts for ever without a heartbeat.
     QueueEntryWithoutHeartbeat,
-    /// A ticket that is withdrawn before it knew of its grant passes the lock to nobody.
+    /// A ticket that is withdrawn before it knew of its grant passes the lock to no waiter.
     WithdrawalWakesNobody,
     /// A late attempt of a released ticket becomes a hold.
     GhostAfterRelease,

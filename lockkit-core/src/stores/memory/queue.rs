@@ -37,7 +37,7 @@ impl Queue {
         self.holders().any(|waits| waits == holder)
     }
 
-    /// Whether nobody else stands before `holder`.
+    /// Whether no other ticket is before `holder`.
     pub(super) fn lets_through(&self, holder: HolderId) -> bool {
         let first = self.waiters.front();
         first.is_none_or(|first| first.holder == holder)
@@ -47,7 +47,7 @@ impl Queue {
         self.waiters.iter().map(|waiter| waiter.holder)
     }
 
-    /// The heartbeat of a place; answers whether there is one.
+    /// The heartbeat of a place; returns whether there is one.
     pub(super) fn beat(&mut self, ticket: &Ticket, now: Moment) -> bool {
         let mut waiters = self.waiters.iter_mut();
         match waiters.find(|waiter| waiter.holder == ticket.holder) {
