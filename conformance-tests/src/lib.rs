@@ -64,7 +64,7 @@
 //! | [`contention`], [`figures`] | clients that contend, and the bounds of their speed |
 //! | [`setups`] | the setups of the stores that come with lockkit |
 //!
-//! The suite is tested too: `tests/mutants.rs` breaks one promise after the other on purpose and names
+//! The suite is tested too: `mutants/main.rs` breaks one promise after the other on purpose and names
 //! the case that must fail.
 
 mod case;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
-use crate::{api, fetch, release, setup, steps, tidy};
+use crate::{api, fetch, mutants, release, setup, steps, tidy};
 
 /// How a step ended that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "mutants",
         what: "promises broken on purpose are caught",
-        run: steps::mutants,
+        run: |workspace| mutants::by_hand(workspace).map(|()| Done::Passed),
     },
     Step {
         name: "cli",

@@ -10,6 +10,7 @@ mod api;
 mod ci;
 mod fetch;
 mod mutants;
+mod patched;
 mod release;
 mod setup;
 mod steps;

@@ -2,11 +2,13 @@
 //! cargo-mutants makes of the files of core that decide.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use xshell::cmd;
 
+use crate::patched;
 use crate::workspace::Workspace;
 
 /// The files of core that decide who holds a lock, and for how long.
@@ -27,11 +29,35 @@ const FILES: [&str; 12] = [
 /// Mutants that no test can or need notice: one a line, a `|`, and the reason.
 const ACCEPTED: &str = "xtask/accepted-mutants.txt";
 
+/// The patches that put mutants into a copy of the product, one for each crate.
+const PATCHES: &str = "conformance-tests/mutants";
+/// The tests that need them: a test target, and the tests in it, or all of them.
+const TESTS: [(&str, &str); 10] = [
+    ("mutants", ""),
+    ("file_store", "mutants::"),
+    ("schedules", "a_broken_promise_is_found"),
+    ("faults_etcd", "no_failure_within_a_step"),
+    ("faults_etcd", "a_release_that_was_carried_out"),
+    ("faults_etcd", "slow_deletions_of_late_keys"),
+    ("faults_etcd", "an_extension_beyond_the_session"),
+    ("faults_etcd", "a_renewal_says_the_lease"),
+    ("faults_sql", "a_step_tells_the_truth"),
+    ("faults_zk", "_caught"),
+];
+
 /// Runs the mutants that were made by hand.
 pub(crate) fn by_hand(workspace: &Workspace) -> Result<()> {
-    let tests = ["--package", "conformance-tests", "--test", "mutants"];
-    let run = workspace.cargo("test").args(tests);
-    Ok(run.arg("--all-features").run()?)
+    let copy = patched::copy(workspace, Path::new(PATCHES))?;
+    let test = || {
+        let test = patched::cargo(workspace, &copy, "test");
+        test.args(["--workspace", "--all-features"])
+    };
+    let targets = TESTS.iter().flat_map(|(target, _)| ["--test", target]);
+    test().args(targets).arg("--no-run").run()?;
+    for (target, filter) in TESTS {
+        test().args(["--test", target, "--", filter]).run()?;
+    }
+    Ok(())
 }
 
 /// Makes mutants of `file`, or of all files that decide, and runs the tests of core against each.

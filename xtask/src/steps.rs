@@ -39,8 +39,6 @@ const SUITE: &[&str] = &[
     "speed_sql",
     "speed_zk",
 ];
-/// Runs the suite against promises that are broken on purpose.
-const MUTANTS: &str = "mutants";
 
 pub(crate) fn fmt(workspace: &Workspace) -> Result<Done> {
     workspace.cargo("fmt").args(["--all", "--check"]).run()?;
@@ -91,9 +89,7 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<Done> {
 
 pub(crate) fn unit(workspace: &Workspace) -> Result<Done> {
     let tests = tests_of(workspace, |package| package.name() != COMMAND);
-    let others = tests
-        .iter()
-        .filter(|name| **name != MUTANTS && !SUITE.contains(name));
+    let others = tests.iter().filter(|name| !SUITE.contains(name));
     test(workspace)
         .args(["--lib", "--bins"])
         .args(others.flat_map(|name| ["--test", name]))
@@ -118,11 +114,6 @@ pub(crate) fn conformance_of_what_is_present(workspace: &Workspace) -> Result<Do
     test(workspace)
         .args(SUITE.iter().flat_map(|name| ["--test", name]))
         .run()?;
-    Ok(Done::Passed)
-}
-
-pub(crate) fn mutants(workspace: &Workspace) -> Result<Done> {
-    test(workspace).args(["--test", MUTANTS]).run()?;
     Ok(Done::Passed)
 }
 

@@ -1,0 +1,161 @@
+//! A copy of the workspace to which patches are applied.
+//!
+//! The copy lies in `target/mutants/src` and shares the target directory of the workspace, so that no
+//! dependency is built twice. Only files that changed since the last time are written: the rest of the
+//! copy is not built again.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use xshell::{Cmd, cmd};
+
+use crate::workspace::Workspace;
+
+/// Brings the copy up to date and returns its directory.
+pub(crate) fn copy(workspace: &Workspace, patches: &Path) -> Result<PathBuf> {
+    let root = &workspace.root;
+    let base = root.join("target/mutants");
+    let (fresh, copy) = (base.join("patched"), base.join("src"));
+    remove(&fresh)?;
+    let sh = &workspace.sh;
+    let listed = cmd!(sh, "git ls-files -z --cached --others --exclude-standard").read()?;
+    for name in listed.split('\0').filter(|name| root.join(name).is_file()) {
+        write(&fresh.join(name), &fs::read(root.join(name))?)?;
+    }
+    let mut patches: Vec<_> = fs::read_dir(root.join(patches))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    patches.retain(|path| path.extension().is_some_and(|it| it == "patch"));
+    patches.sort();
+    for patch in patches {
+        apply(workspace, &fresh, &base, &patch)?;
+    }
+    let files = files_in(&fresh)?;
+    for name in files_in(&copy)?.difference(&files) {
+        fs::remove_file(copy.join(name))?;
+    }
+    for name in &files {
+        let text = fs::read(fresh.join(name))?;
+        if fs::read(copy.join(name)).ok().as_ref() != Some(&text) {
+            write(&copy.join(name), &text)?;
+        }
+    }
+    remove(&fresh)?;
+    link(&root.join("target"), &copy.join("target"))?;
+    Ok(copy)
+}
+
+/// A call of cargo in the copy.
+pub(crate) fn cargo<'a>(workspace: &'a Workspace, copy: &Path, subcommand: &str) -> Cmd<'a> {
+    let manifest = copy.join("Cargo.toml");
+    let call = workspace.cargo(subcommand);
+    call.arg("--manifest-path").arg(manifest)
+}
+
+/// Applies a patch, or says which of its hunks no longer apply.
+fn apply(workspace: &Workspace, dir: &Path, base: &Path, patch: &Path) -> Result<()> {
+    let sh = &workspace.sh;
+    let _dir = sh.push_dir(dir);
+    // Without the ceiling, git would take the paths of the patch as those of the repository around.
+    let output = cmd!(sh, "git apply -C1 --reject --whitespace=nowarn {patch}")
+        .env("GIT_CEILING_DIRECTORIES", base)
+        .quiet()
+        .ignore_status()
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let rejected: Vec<_> = said
+        .lines()
+        .filter(|line| line.starts_with("error:") || line.starts_with("Rejected"))
+        .collect();
+    ensure!(
+        output.status.success(),
+        "{} does not apply; CONTRIBUTING.md says how to make it anew:\n{}",
+        patch.display(),
+        rejected.join("\n")
+    );
+    Ok(())
+}
+
+/// The files below a directory, relative to it. Links are none.
+fn files_in(dir: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut files = BTreeSet::new();
+    let mut open = vec![PathBuf::new()];
+    while let Some(inside) = open.pop() {
+        let entries = match fs::read_dir(dir.join(&inside)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let (path, kind) = (inside.join(entry.file_name()), entry.file_type()?);
+            if kind.is_dir() {
+                open.push(path);
+            } else if kind.is_file() {
+                files.insert(path);
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn write(path: &Path, text: &[u8]) -> Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn link(target: &Path, at: &Path) -> Result<()> {
+    match std::os::unix::fs::symlink(target, at) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+fn link(_target: &Path, _at: &Path) -> Result<()> {
+    anyhow::bail!("the mutants run on Unix only")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATCH: &str = "--- a/a.txt\n+++ b/a.txt\n@@ -4,3 +4,3 @@\n one\n-two\n+zwei\n three\n";
+
+    fn applied(name: &str, text: &str) -> (Result<()>, String) {
+        let workspace = Workspace::load().unwrap();
+        let base = workspace.root.join("target/xtask-tests").join(name);
+        remove(&base).unwrap();
+        let dir = base.join("patched");
+        write(&dir.join("a.txt"), text.as_bytes()).unwrap();
+        write(&base.join("a.patch"), PATCH.as_bytes()).unwrap();
+        let result = apply(&workspace, &dir, &base, &base.join("a.patch"));
+        (result, fs::read_to_string(dir.join("a.txt")).unwrap())
+    }
+
+    #[test]
+    fn a_patch_applies_where_its_lines_have_moved() {
+        let (result, text) = applied("moved", "zero\none\ntwo\nthree\n");
+        result.unwrap();
+        assert_eq!(text, "zero\none\nzwei\nthree\n");
+    }
+
+    #[test]
+    fn a_hunk_that_does_not_apply_is_named() {
+        let (result, _) = applied("gone", "one\n2\nthree\n");
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("a.patch does not apply"), "{message}");
+        assert!(message.contains("a.txt:4"), "{message}");
+        assert!(message.contains("#1"), "{message}");
+    }
+}
