@@ -4,17 +4,17 @@
 compile_error!("the lockkit command needs a Unix system: its promise rests on process groups");
 
 mod args;
-mod attend;
 mod bench;
+mod child;
 mod clock;
 mod exec;
 mod exit;
 mod family;
 mod foreground;
-mod job;
-mod link;
+mod generate;
+mod ipc;
+mod maintenance;
 mod output;
-mod pages;
 mod plan;
 mod render;
 mod run;
@@ -22,7 +22,7 @@ mod shim;
 mod signals;
 mod status;
 mod store;
-mod upkeep;
+mod supervise;
 
 use std::process::ExitCode;
 
@@ -54,10 +54,10 @@ fn act(cli: &Cli) -> Result<Code, Failure> {
         Action::List(args) => status::list(args, &cli.store),
         Action::Watch(args) => status::watch(args, &cli.store),
         Action::Break(args) => status::break_lock(args, &cli.store),
-        Action::Schema(args) => upkeep::schema(args, &cli.store),
-        Action::Purge(args) => upkeep::purge(args, &cli.store),
+        Action::Schema(args) => maintenance::schema(args, &cli.store),
+        Action::Purge(args) => maintenance::purge(args, &cli.store),
         Action::Bench { arguments } => Err(bench::bench(arguments, &cli.store)),
-        Action::Completions { shell } => pages::completions(*shell),
-        Action::Man { command } => pages::man(command.as_deref()),
+        Action::Completions { shell } => generate::completions(*shell),
+        Action::Man { command } => generate::man(command.as_deref()),
     }
 }

@@ -8,27 +8,24 @@ use std::time::Duration;
 
 use lockkit::backend::{Renewal, Ticket};
 use lockkit::file::FileStore;
-use lockkit::{ClientId, EndsBy, Error, Guard, HolderId, Lock, LockClient};
+use lockkit::{ClientId, Error, Guard, HolderId, Lock, LockClient};
 use nix::sys::signal::Signal;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::args::{RunArgs, StoreArgs};
-use crate::attend::{Ran, attend};
+use crate::child::{Child, suspend};
 use crate::clock::now;
 use crate::exit::{Code, Failure};
-use crate::job::{Job, suspend};
-use crate::link::End;
+use crate::ipc::End;
 use crate::output::say;
 use crate::plan::Plan;
 use crate::render::{plain, rounded, sentence};
 use crate::signals::{self, Signals};
 use crate::store::{Opening, Place, failure, has_password, runtime};
+use crate::supervise::{Ran, supervise};
 
 /// How long a wait is too short to talk about.
 const PATIENCE: Duration = Duration::from_millis(300);
-
-/// How long the answer to a last renewal is awaited.
-const ANSWER: Duration = Duration::from_secs(2);
 
 /// Runs the program under the lock. To be called by the main thread before there is any other.
 pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
@@ -134,7 +131,10 @@ impl Run<'_> {
     async fn hold(&self, signals: &mut Signals) -> Result<(Code, bool), Failure> {
         let args = self.args;
         let lock = self.client.lock(args.name.as_str());
-        let lock = lock.map_err(|error| failure(&error))?;
+        let mut lock = lock.map_err(|error| failure(&error))?;
+        if let Some(least) = args.at_least {
+            lock = lock.with_min_hold(least);
+        }
         if self.client.backend().backend() == "memory" && !args.quiet {
             say("a `memory:` store is private to this one command: it keeps nobody else out");
         }
@@ -150,21 +150,17 @@ impl Run<'_> {
             let (name, label, token) = (plain(&args.name), &self.label, guard.token());
             say(format_args!("holds `{name}` in {label} with token {token}"));
         }
-        let ran = self.supervise(&guard, signals).await;
+        let ran = self.run_program(&guard, signals).await;
         let lost = ran.as_ref().is_ok_and(|ran| ran.lost);
-        let guard = match kept {
+        let stood = match kept {
             Some(until) if !lost && ran.is_ok() => self.keep(guard, until, signals).await,
-            _ => Some(guard),
-        };
-        let stood = match guard {
-            Some(guard) => release(guard, signals, lost).await,
-            None => true,
+            _ => release(guard, signals, lost).await,
         };
         let ran = ran?;
         Ok((code(&ran, stood)?, ran.interrupted))
     }
 
-    async fn supervise(&self, guard: &Guard, signals: &mut Signals) -> Result<Ran, Failure> {
+    async fn run_program(&self, guard: &Guard, signals: &mut Signals) -> Result<Ran, Failure> {
         let args = self.args;
         let mut environment = vec![
             ("LOCKKIT_NAME", args.name.as_str().to_owned()),
@@ -184,10 +180,11 @@ impl Run<'_> {
         let lock = self.client.store::<FileStore>();
         let lock = lock.and_then(|store| store.open_file(guard.holder()));
         let until = now() + guard.remaining();
-        let job = Job::start(plan, &environment, until, lock.as_ref().map(AsFd::as_fd)).map_err(
-            |error| Failure::new(Code::System, format!("cannot start a process: {error}")),
-        )?;
-        Ok(attend(guard, job, signals, args.kill_after).await)
+        let child = Child::start(plan, &environment, until, lock.as_ref().map(AsFd::as_fd))
+            .map_err(|error| {
+                Failure::new(Code::System, format!("cannot start a process: {error}"))
+            })?;
+        Ok(supervise(guard, child, signals, args.kill_after).await)
     }
 
     /// Waits for the lock; `None` if it stayed with others.
@@ -253,45 +250,35 @@ impl Run<'_> {
         })
     }
 
-    /// Keeps the lock until then, and returns the guard if there is still something to release.
+    /// Keeps the lock for the rest of `--at-least`. Returns whether the program had it to its end.
     ///
-    /// A lease that is longer than the rest cannot be made shorter: the command stays until then.
-    async fn keep(&self, guard: Guard, until: Instant, signals: &mut Signals) -> Option<Guard> {
+    /// A lease that lasts until then is the store's affair; else the command stays.
+    async fn keep(&self, guard: Guard, until: Instant, signals: &mut Signals) -> bool {
         let rest = until.saturating_duration_since(Instant::now());
         if rest.is_zero() {
-            return Some(guard);
+            return release(guard, signals, false).await;
+        }
+        // A hold that is kept reports no loss to us.
+        let ticket = [guard.ticket().clone()];
+        let renewed = tokio::select! {
+            mut answers = self.client.backend().renew(&ticket) => answers.pop(),
+            _ = interruption(signals) => return true,
+        };
+        let name = plain(&self.args.name);
+        if let Some(Ok(Renewal::NotHeld)) = renewed {
+            say(format_args!("`{name}` was lost while the program ran"));
+            return false;
         }
         if talks(self.args) {
-            let (name, rest) = (plain(&self.args.name), rounded(rest));
-            say(format_args!("keeps `{name}` for {rest} more"));
+            say(format_args!("keeps `{name}` for {} more", rounded(rest)));
         }
-        if rest > guard.remaining() && leave_to_lease(self.client, &guard, rest).await {
-            guard.leak();
-            return None;
-        }
+        drop(guard);
         tokio::select! {
-            () = tokio::time::sleep_until(until) => {}
-            _ = guard.lost() => {}
+            () = self.client.drain() => {}
             _ = interruption(signals) => {}
         }
-        Some(guard)
+        true
     }
-}
-
-/// Makes the lease of a hold as long as `rest`, and says whether the store then keeps it without us.
-async fn leave_to_lease(client: &LockClient, guard: &Guard, rest: Duration) -> bool {
-    let can = client.backend().capabilities();
-    let step = can.ttl_step.as_millis().max(1);
-    let millis = rest.as_millis().next_multiple_of(step);
-    let rest = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-    // Losses are told where a hold hangs on a connection of ours too.
-    if can.ends_by != EndsBy::Lease || can.tells_loss || rest > can.max_ttl {
-        return false;
-    }
-    let ticket = [guard.ticket().clone().with_ttl(rest)];
-    let renewed = timeout(ANSWER, client.backend().renew(&ticket)).await;
-    let renewed = renewed.ok().and_then(|mut answers| answers.pop());
-    matches!(renewed, Some(Ok(Renewal::Renewed { ttl, .. })) if ttl >= rest)
 }
 
 /// Refuses to wait for a lock that is kept by the `lockkit run` which this one is a part of.

@@ -25,7 +25,7 @@ use crate::clock::now;
 use crate::exec::{self, this_program};
 use crate::exit::{Code, Failure};
 use crate::family::{TELLS_DESCENDANTS, has_members, signal_all, signal_group};
-use crate::link::{self, End, Order, Report, Start};
+use crate::ipc::{self, End, Order, Report, Start};
 use crate::plan::Plan;
 use crate::signals;
 
@@ -44,22 +44,22 @@ const ENDS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP]
 /// Serves one program from start to end.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     let plan = Plan::parse(arguments).ok_or_else(refuse)?;
-    let link = UnixStream::from(duplicate_stdin().map_err(|_| refuse())?);
+    let socket = UnixStream::from(duplicate_stdin().map_err(|_| refuse())?);
     let system = |error: io::Error| Failure::from_error(Code::System, &error);
     signals::block_all_but_children().map_err(system)?;
     adopt_orphans();
     let (children, wake) = UnixStream::pair().map_err(system)?;
     children.set_nonblocking(true).map_err(system)?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, wake).map_err(system)?;
-    let Some(start) = link::receive_start(&link).map_err(|_| refuse())? else {
+    let Some(start) = ipc::receive_start(&socket).map_err(|_| refuse())? else {
         return Ok(());
     };
     let Start { until, stdin, lock } = start;
     match spawn(&plan, stdin) {
         Ok(command) => {
-            link::write_report(&link, Report::Started(command.as_raw_nonzero().get()));
+            ipc::write_report(&socket, Report::Started(command.as_raw_nonzero().get()));
             let shim = Shim {
-                link,
+                socket,
                 children,
                 command,
                 end: None,
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failu
         }
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(0);
-            link::write_report(&link, Report::Ended(End::NotStarted(errno)));
+            ipc::write_report(&socket, Report::Ended(End::NotStarted(errno)));
         }
     }
     // Until here, so that also after `kill -9` of `lockkit run` nobody gets the lock before the
@@ -121,7 +121,7 @@ fn spawn(plan: &Plan, stdin: OwnedFd) -> io::Result<Pid> {
 
 #[derive(Debug)]
 struct Shim {
-    link: UnixStream,
+    socket: UnixStream,
     children: UnixStream,
     /// The program, which leads the process group of this number.
     command: Pid,
@@ -149,14 +149,14 @@ impl Shim {
             self.ending |= matches!(end, End::Killed(_));
             self.sweep();
         }
-        link::write_report(&self.link, Report::Ended(end));
+        ipc::write_report(&self.socket, Report::Ended(end));
     }
 
     /// Waits for an order, a change of a child, or `limit`, and carries the orders out.
     fn rest(&mut self, limit: Option<Duration>) {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut sources = [
-            PollFd::new(&self.link, PollFlags::IN),
+            PollFd::new(&self.socket, PollFlags::IN),
             PollFd::new(&self.children, PollFlags::IN),
         ];
         if poll(&mut sources, limit.as_ref()).is_err() {
@@ -167,7 +167,7 @@ impl Shim {
             let _ = io::copy(&mut &self.children, &mut io::sink());
         }
         if orders {
-            match link::read_order(&self.link) {
+            match ipc::read_order(&self.socket) {
                 Some(order) => self.obey(order),
                 None => self.abandoned(),
             }
@@ -236,7 +236,7 @@ impl Shim {
     fn changed(&mut self, status: WaitStatus) {
         if let Some(signal) = status.stopping_signal() {
             self.stopped = true;
-            link::write_report(&self.link, Report::Stopped(signal));
+            ipc::write_report(&self.socket, Report::Stopped(signal));
         } else if status.continued() {
             self.stopped = false;
         }
@@ -252,7 +252,7 @@ impl Shim {
     fn keep_time(&mut self) {
         let moment = now();
         if self.kill_at.is_none() && !self.stopped && self.deadline <= moment + self.plan.notice {
-            link::write_report(&self.link, Report::Overdue);
+            ipc::write_report(&self.socket, Report::Overdue);
             self.lose();
         }
         if self.kill_at.is_some_and(|at| at <= moment) {

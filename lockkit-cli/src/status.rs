@@ -107,7 +107,7 @@ pub(crate) fn watch(args: &WatchArgs, store: &StoreArgs) -> Result<Code, Failure
 async fn ending(signals: &mut Signals) {
     loop {
         match signals.next().await {
-            Signal::SIGTSTP => crate::job::suspend(false),
+            Signal::SIGTSTP => crate::child::suspend(false),
             Signal::SIGCONT | Signal::SIGWINCH => {}
             _ => return,
         }

@@ -8,9 +8,9 @@ use nix::sys::signal::Signal;
 use rustix::process::Signal as Raw;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use crate::child::Child;
 use crate::clock::now;
-use crate::job::Job;
-use crate::link::{End, Order, Report};
+use crate::ipc::{End, Order, Report};
 use crate::output::say;
 use crate::render::{plain, rounded};
 use crate::signals::Signals;
@@ -29,9 +29,9 @@ pub(crate) struct Ran {
     pub(crate) interrupted: bool,
 }
 
-struct Attendance<'a> {
+struct Supervision<'a> {
     guard: &'a Guard,
-    job: Job,
+    child: Child,
     kill_after: Duration,
     /// When to stop waiting for the shim to end a program whose lock is lost.
     give_up: Option<Instant>,
@@ -40,9 +40,9 @@ struct Attendance<'a> {
 }
 
 /// Stays with the program until nothing of it is left.
-pub(crate) async fn attend(
+pub(crate) async fn supervise(
     guard: &Guard,
-    job: Job,
+    child: Child,
     signals: &mut Signals,
     kill_after: Duration,
 ) -> Ran {
@@ -50,17 +50,17 @@ pub(crate) async fn attend(
     let mut lease =
         interval((guard.remaining() / 10).clamp(Duration::from_millis(20), Duration::from_secs(1)));
     lease.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut here = Attendance {
+    let mut here = Supervision {
         guard,
-        job,
+        child,
         kill_after,
         give_up: None,
         stopping: false,
     };
     let end = loop {
         tokio::select! {
-            report = here.job.report() => match report {
-                Some(Report::Started(pid)) => here.job.started(pid),
+            report = here.child.report() => match report {
+                Some(Report::Started(pid)) => here.child.started(pid),
                 Some(Report::Stopped(signal)) => here.stopped(signal).await,
                 Some(Report::Overdue) => here.lose(),
                 Some(Report::Ended(end)) => break Some(end),
@@ -71,7 +71,7 @@ pub(crate) async fn attend(
             // A loss is told as such, and leaves the program time to clean up.
             _ = lease.tick() => if guard.check().is_ok() {
                 let until = now() + guard.remaining();
-                here.job.order(Order::Lease(until));
+                here.child.order(Order::Lease(until));
             },
             () = expired(here.give_up) => {
                 say("the program did not end in time, and the process that watches it did not kill it; \
@@ -80,8 +80,8 @@ pub(crate) async fn attend(
             }
         }
     };
-    let interrupted = end == Some(End::Killed(Signal::SIGINT as i32)) && here.job.has_terminal();
-    here.job.settle(end.is_some());
+    let interrupted = end == Some(End::Killed(Signal::SIGINT as i32)) && here.child.has_terminal();
+    here.child.settle(end.is_some());
     Ran {
         end,
         lost: here.give_up.is_some(),
@@ -96,7 +96,7 @@ async fn expired(limit: Option<Instant>) {
     }
 }
 
-impl Attendance<'_> {
+impl Supervision<'_> {
     /// The hold is gone, or about to be: the program must end, by itself or not.
     fn lose(&mut self) {
         if self.give_up.is_some() {
@@ -111,7 +111,7 @@ impl Attendance<'_> {
                 rounded(self.guard.remaining())
             )),
         }
-        self.job.order(Order::Lost);
+        self.child.order(Order::Lost);
         self.give_up = Some(Instant::now() + self.kill_after + MARGIN);
     }
 
@@ -122,7 +122,7 @@ impl Attendance<'_> {
             _ => {}
         }
         if let Some(signal) = Raw::from_named_raw(signal as i32) {
-            self.job.signal(signal);
+            self.child.signal(signal);
         }
     }
 
@@ -130,7 +130,7 @@ impl Attendance<'_> {
     fn resume(&mut self) {
         self.stopping = false;
         if self.guard.check().is_ok() {
-            self.job.signal(Raw::CONT);
+            self.child.signal(Raw::CONT);
         }
     }
 
@@ -142,15 +142,15 @@ impl Attendance<'_> {
     /// - Somebody stopped just the program: that is none of our business, and the lock is kept.
     async fn stopped(&mut self, signal: i32) {
         let wants_terminal = signal == Raw::TTIN.as_raw() || signal == Raw::TTOU.as_raw();
-        if wants_terminal && self.job.give_terminal() {
+        if wants_terminal && self.child.give_terminal() {
             return self.resume();
         }
-        if !wants_terminal && !self.stopping && !self.job.has_terminal() {
+        if !wants_terminal && !self.stopping && !self.child.has_terminal() {
             return;
         }
-        let had = self.job.suspend(wants_terminal);
-        let has = had && self.job.give_terminal();
-        if wants_terminal && !has && !self.job.give_terminal() {
+        let had = self.child.suspend(wants_terminal);
+        let has = had && self.child.give_terminal();
+        if wants_terminal && !has && !self.child.give_terminal() {
             // Where no shell can stop us, this keeps a reader of a lost terminal from spinning.
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

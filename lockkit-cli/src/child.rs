@@ -21,7 +21,7 @@ use crate::clock::now;
 use crate::exec;
 use crate::family::{self, TELLS_DESCENDANTS};
 use crate::foreground::Terminal;
-use crate::link::{self, FRAME, Frame, Order, Report};
+use crate::ipc::{self, FRAME, Frame, Order, Report};
 use crate::plan::Plan;
 use crate::shim;
 use crate::signals::unblocked;
@@ -31,13 +31,13 @@ const DEATH: Duration = Duration::from_secs(5);
 
 /// A program that runs. Dropping it kills all its processes.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct Child {
     shim: Pid,
     /// The program's process group, once the shim has told its number.
     group: Option<Pid>,
     /// The children that this process had before: of a shell that became it.
     strangers: Vec<Pid>,
-    link: UnixStream,
+    socket: UnixStream,
     partial: Frame,
     filled: usize,
     terminal: Option<Terminal>,
@@ -46,7 +46,7 @@ pub(crate) struct Job {
     over: bool,
 }
 
-impl Job {
+impl Child {
     /// Starts the shim for a hold that is good `until` then, and lets the program go. Where the lock is
     /// a file, the shim keeps it open too.
     ///
@@ -76,19 +76,19 @@ impl Job {
             .process_group(0)
             .spawn()?;
         let sent = near.try_clone()?;
-        let job = Self {
+        let child = Self {
             shim: Pid::from_child(&shim),
             group: None,
             strangers: strangers.iter().map(|process| process.pid).collect(),
-            link: UnixStream::from_std(near)?,
+            socket: UnixStream::from_std(near)?,
             partial: [0; FRAME],
             filled: 0,
             terminal,
             given: plan.foreground,
             over: false,
         };
-        link::send_start(&sent, until, io::stdin().as_fd(), lock)?;
-        Ok(job)
+        ipc::send_start(&sent, until, io::stdin().as_fd(), lock)?;
+        Ok(child)
     }
 
     /// What the shim tells next; `None` if it is gone.
@@ -97,7 +97,7 @@ impl Job {
     /// Cancel safe: what was read of a frame is kept.
     pub(crate) async fn report(&mut self) -> Option<Report> {
         while self.filled < FRAME {
-            match self.link.read(&mut self.partial[self.filled..]).await {
+            match self.socket.read(&mut self.partial[self.filled..]).await {
                 Ok(0) | Err(_) => return None,
                 Ok(read) => self.filled += read,
             }
@@ -115,7 +115,7 @@ impl Job {
     pub(crate) fn order(&self, order: Order) {
         // Not by `try_write` of Tokio, which refuses for as long as its own thread has not looked at
         // the socket.
-        let _ = rustix::net::send(&self.link, &order.encode(), SendFlags::DONTWAIT);
+        let _ = rustix::net::send(&self.socket, &order.encode(), SendFlags::DONTWAIT);
     }
 
     /// Passes a signal on to the program.
@@ -183,7 +183,7 @@ impl Job {
     }
 }
 
-impl Job {
+impl Child {
     /// Kills what is left of the program, and says whether there was anything.
     fn is_left(&self) -> bool {
         if !TELLS_DESCENDANTS {
@@ -198,7 +198,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for Child {
     fn drop(&mut self) {
         self.settle(false);
     }

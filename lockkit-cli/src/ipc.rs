@@ -120,7 +120,7 @@ fn parse(frame: Frame) -> (u8, u64) {
 
 /// Sends [`Order::Start`] and files along with it: standard input, and the lock if it is a file.
 pub(crate) fn send_start(
-    link: &UnixStream,
+    socket: &UnixStream,
     until: Moment,
     stdin: BorrowedFd<'_>,
     lock: Option<BorrowedFd<'_>>,
@@ -131,7 +131,7 @@ pub(crate) fn send_start(
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));
     let sent = sendmsg(
-        link,
+        socket,
         &[IoSlice::new(&frame)],
         &mut control,
         SendFlags::empty(),
@@ -155,12 +155,12 @@ pub(crate) struct Start {
 }
 
 /// Waits for [`Order::Start`]; `None` if `lockkit run` is gone.
-pub(crate) fn receive_start(link: &UnixStream) -> io::Result<Option<Start>> {
+pub(crate) fn receive_start(socket: &UnixStream) -> io::Result<Option<Start>> {
     let mut frame = [0; FRAME];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = recvmsg(
-        link.as_fd(),
+        socket.as_fd(),
         &mut [IoSliceMut::new(&mut frame)],
         &mut control,
         flags(),
@@ -204,15 +204,15 @@ fn close_on_exec(file: Option<&OwnedFd>) -> io::Result<()> {
 }
 
 /// Reads the next order; `None` if `lockkit run` is gone.
-pub(crate) fn read_order(mut link: &UnixStream) -> Option<Order> {
+pub(crate) fn read_order(mut socket: &UnixStream) -> Option<Order> {
     let mut frame = [0; FRAME];
-    link.read_exact(&mut frame).ok()?;
+    socket.read_exact(&mut frame).ok()?;
     Order::decode(frame)
 }
 
 /// Writes a report. Nobody may be there to read it, which the next read will tell.
-pub(crate) fn write_report(mut link: &UnixStream, report: Report) {
-    let _ = link.write_all(&report.encode());
+pub(crate) fn write_report(mut socket: &UnixStream, report: Report) {
+    let _ = socket.write_all(&report.encode());
 }
 
 #[cfg(test)]
