@@ -130,6 +130,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_test_that_needs_mutants_exists() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for (target, filter) in TESTS.iter().filter(|(_, filter)| !filter.is_empty()) {
+            let core = root.join(format!("lockkit-core/tests/{target}.rs"));
+            let suite = root.join("conformance-tests/tests").join(target);
+            let files = fs::read_dir(suite).into_iter().flatten();
+            let files = files.map(|entry| entry.unwrap().path()).chain([core]);
+            let named = |text: String| text.contains(filter.trim_end_matches("::"));
+            let mut texts = files.filter_map(|file| fs::read_to_string(file).ok());
+            assert!(texts.any(named), "no test of {target} is called {filter}");
+        }
+    }
+
+    #[test]
     fn a_mutant_is_accepted_with_a_reason_wherever_its_line_is() {
         let list =
             "a/b.rs: replace f -> bool with true | it only saves time\nc.rs: delete ! in g |";

@@ -1,3 +1,5 @@
+//! What the waiters of this process learn from notifications.
+
 use lockkit_core::ClientId;
 use lockkit_core::backend::{Attempt, Wake};
 
