@@ -1,4 +1,4 @@
-//! What operators ask: inspect, break, list.
+//! The requests of operators: inspect, break, list.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,34 +14,37 @@ use crate::keys::{self, Keys};
 use crate::reply::{Reply, unreadable};
 use crate::scripts::Step;
 
-/// So many keys are looked through in one step of the server.
+/// How many keys the server scans in one step.
 const PAGE: usize = 1000;
 
-/// What nutcracker does with every command that it does not know.
+/// The likely reason: nutcracker closes the connection for a command that it does not know.
 const NO_SCAN: &str = "the connection was closed when SCAN was sent: a proxy that does not know it? \
                        Locks are listed at the server itself";
 
-/// What stands where a lock could be.
+/// What the key of a lock holds.
 struct Found {
     kind: String,
     state: LockState,
 }
 
 impl RedisStore {
-    /// Looks at one lock.
-    pub(crate) async fn look(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    /// Inspects one lock.
+    pub(crate) async fn inspect_name(
+        &self,
+        name: &LockName,
+    ) -> Result<Option<LockState>, BackendError> {
         let step = &self.steps().inspect;
         let keys = Keys::of(name);
         let token_ttl = self.link().token_ttl().to_string();
-        let answer = self
+        let reply = self
             .link()
             .step(step, &keys.all(&keys.gone("")), &[token_ttl.as_str(), ""])
             .await?;
-        let found = read(step, name, &Reply::from(answer))?;
+        let found = read(step, name, &Reply::from(reply))?;
         let state = match found.kind.as_str() {
             "none" if found.state.waiters == Some(0) => return Ok(None),
             "none" | "lock" => found.state,
-            // Held, as far as we are concerned, but by whom only its owner knows.
+            // Held for us, by a holder that only its owner knows.
             "string" => found.state.with_holder("(a string key)"),
             "hash" => found.state.with_holder("(another kind of hash)"),
             other => return Err(wrong_type(step.name(), name, other)),
@@ -49,17 +52,20 @@ impl RedisStore {
         Ok(Some(self.as_seen(state)))
     }
 
-    /// Ends a hold.
-    pub(crate) async fn end(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    /// Ends the hold on a name.
+    pub(crate) async fn break_name(
+        &self,
+        name: &LockName,
+    ) -> Result<Option<LockState>, BackendError> {
         let step = &self.steps().break_lock;
         let keys = Keys::of(name);
         let token_ttl = self.link().token_ttl().to_string();
         let arguments = [&token_ttl, "", &keys.channel];
-        let answer = self
+        let reply = self
             .link()
             .step(step, &keys.all(&keys.gone("")), &arguments)
             .await?;
-        let found = read(step, name, &Reply::from(answer))?;
+        let found = read(step, name, &Reply::from(reply))?;
         match found.kind.as_str() {
             "none" => Ok(None),
             "lock" => Ok(Some(self.as_seen(found.state))),
@@ -68,31 +74,31 @@ impl RedisStore {
     }
 
     /// Lists the locks whose names begin with `prefix`.
-    pub(crate) async fn find(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+    pub(crate) async fn list_prefix(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         let names = self.names(prefix).await?;
         let names: Vec<LockName> = names.into_iter().collect();
         let mut found = Vec::new();
         for page in names.chunks(PAGE) {
-            found.extend(self.look_at_all(page).await?);
+            found.extend(self.inspect_all(page).await?);
         }
         Ok(found)
     }
 
-    /// Without an order most waiters stand nowhere: no queue does not mean that nobody waits.
+    /// Without a queue most waiters are not recorded: an empty queue does not mean that no client waits.
     fn as_seen(&self, state: LockState) -> LockState {
         let counted = self.capabilities().queueing == Queueing::Fifo || state.waiters != Some(0);
         let waiters = state.waiters.filter(|_| counted);
         state.with_waiters(waiters)
     }
 
-    /// Looks for the keys of locks and queues, on a connection of its own: a proxy that does not know
-    /// `SCAN` hangs up, which must not hit the requests of others.
+    /// Scans the keys of locks and queues on a separate connection: a proxy that does not know `SCAN`
+    /// closes it, which must not fail other requests.
     async fn names(&self, prefix: &str) -> Result<BTreeSet<LockName>, BackendError> {
         let mut hung_up = false;
         loop {
             let mut own = self.link().another("list").await?;
             if !own.ping().await {
-                let why = "the connection ended before anything was asked";
+                let why = "the connection ended before the first request";
                 return Err(fault("list", Outcome::Unavailable, why));
             }
             match scan(&mut own.connection, prefix).await {
@@ -107,8 +113,8 @@ impl RedisStore {
         }
     }
 
-    /// Looks at several names in one go, and leaves out what is not a lock.
-    async fn look_at_all(&self, names: &[LockName]) -> Result<Vec<LockState>, BackendError> {
+    /// Inspects several names in one pipeline, and leaves out what is not a lock.
+    async fn inspect_all(&self, names: &[LockName]) -> Result<Vec<LockState>, BackendError> {
         let step = &self.steps().inspect;
         let token_ttl = self.link().token_ttl().to_string();
         let commands = |whole: bool| {
@@ -124,25 +130,25 @@ impl RedisStore {
             };
             names.iter().map(command).collect::<Vec<_>>()
         };
-        let mut answers = self.link().batch("list", commands(false)).await?;
-        let unknown = |answer: &Result<_, _>| answer.as_ref().is_err_and(is_no_script);
-        if answers.iter().any(unknown) {
-            answers = self.link().batch("list", commands(true)).await?;
+        let mut replies = self.link().batch("list", commands(false)).await?;
+        let unknown = |reply: &Result<_, _>| reply.as_ref().is_err_and(is_no_script);
+        if replies.iter().any(unknown) {
+            replies = self.link().batch("list", commands(true)).await?;
         }
         let mut found = Vec::new();
-        for (name, answer) in names.iter().zip(answers) {
-            let answer = answer.map_err(|error| of_request("list", &error))?;
-            let look = read(step, name, &Reply::from(answer))?;
-            let waited_for = look.kind == "none" && look.state.waiters != Some(0);
-            if look.kind == "lock" || waited_for {
-                found.push(self.as_seen(look.state));
+        for (name, reply) in names.iter().zip(replies) {
+            let reply = reply.map_err(|error| of_request("list", &error))?;
+            let state = read(step, name, &Reply::from(reply))?;
+            let waited_for = state.kind == "none" && state.state.waiters != Some(0);
+            if state.kind == "lock" || waited_for {
+                found.push(self.as_seen(state.state));
             }
         }
         Ok(found)
     }
 }
 
-/// The names of the locks that begin with `prefix`; `None` if the answers are none of `SCAN`.
+/// The names of the locks that begin with `prefix`; `None` if a reply is not one of `SCAN`.
 async fn scan(
     connection: &mut MultiplexedConnection,
     prefix: &str,
@@ -156,9 +162,9 @@ async fn scan(
             let mut command = Cmd::new();
             command.arg("SCAN").arg(&cursor).arg("MATCH").arg(pattern);
             command.arg("COUNT").arg(PAGE).arg("TYPE").arg(kind);
-            let answer = connection.send_packed_command(&command).await?;
-            let answer = Reply::from(answer.extract_error()?);
-            let [next, keys] = answer.as_list() else {
+            let reply = connection.send_packed_command(&command).await?;
+            let reply = Reply::from(reply.extract_error()?);
+            let [next, keys] = reply.as_list() else {
                 return Ok(None);
             };
             let keys = keys.as_list().iter().filter_map(Reply::as_str);
@@ -180,8 +186,8 @@ const NAME_OF_LOCK: NameOf = keys::name_of_lock;
 const NAME_OF_QUEUE: NameOf = keys::name_of_queue;
 
 /// `{kind, ms left, token or '', living waiters, holders...}`
-fn read(step: &Step, name: &LockName, answer: &Reply) -> Result<Found, BackendError> {
-    let [kind, left, token, waiters, holders @ ..] = answer.as_list() else {
+fn read(step: &Step, name: &LockName, reply: &Reply) -> Result<Found, BackendError> {
+    let [kind, left, token, waiters, holders @ ..] = reply.as_list() else {
         return Err(unreadable(step.name()));
     };
     let number = |reply: &Reply| reply.as_int().and_then(|n| u64::try_from(n).ok());

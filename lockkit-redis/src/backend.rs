@@ -1,4 +1,4 @@
-//! The store: one server step for each call of the contract.
+//! The store: each call of the contract is one step of the server.
 
 use std::any::Any;
 use std::fmt;
@@ -53,14 +53,14 @@ struct Inner {
     rules: Capabilities,
 }
 
-/// What a [`RedisStore`] keeps on this side at a moment. All zero when nobody uses it, but channels,
-/// which are kept for at most ten seconds after their last waiter.
+/// What a [`RedisStore`] keeps in this process. All zero when it is not used, except for channels, which
+/// stay for at most ten seconds after their last waiter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Tickets that hold, wait, or whose fate is not known yet.
+    /// Tickets that hold, wait, or have an attempt without a reply.
     pub tickets: usize,
-    /// Locks whose channel is heard.
+    /// Locks whose channel is subscribed.
     pub channels: usize,
 }
 
@@ -70,7 +70,7 @@ impl RedisStore {
         RedisStoreBuilder::new()
     }
 
-    /// Counts what is kept now.
+    /// Counts what is kept.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let subscriptions = &self.inner.subscriptions;
@@ -96,14 +96,14 @@ impl RedisStore {
         let enqueue = match (ticket.enqueue, rules.queueing) {
             (false, _) => "0",
             (true, Queueing::Fifo) => "1",
-            // Beside clients that queue it would starve.
+            // It would starve if other clients queue.
             (true, _) => "2",
         };
         let channel = match rules.waiting {
             Waiting::Push => self.inner.subscriptions.channel(),
             _ => "",
         };
-        let answer = link
+        let reply = link
             .step(
                 &self.inner.steps.acquire,
                 &keys.all(&keys.gone(&me)),
@@ -118,12 +118,12 @@ impl RedisStore {
                 ],
             )
             .await?;
-        self.read_attempt(ticket, &Reply::from(answer))
+        self.read_attempt(ticket, &Reply::from(reply))
     }
 
-    fn read_attempt(&self, ticket: &Ticket, answer: &Reply) -> Result<Attempt, BackendError> {
+    fn read_attempt(&self, ticket: &Ticket, reply: &Reply) -> Result<Attempt, BackendError> {
         let wrong = || unreadable("attempt");
-        let part = |at: usize| answer.as_list().get(at);
+        let part = |at: usize| reply.as_list().get(at);
         let number = |at: usize| part(at).and_then(Reply::as_int);
         match number(0) {
             Some(1) => {
@@ -133,8 +133,8 @@ impl RedisStore {
             }
             Some(0) => {
                 let left = number(1).and_then(|left| u64::try_from(left).ok());
-                // Also for those who are not first: all before them may have died since. Where
-                // holders live, a lease has more left than a waiter ever waits.
+                // Also for a ticket that is not first: all before it may have died. While holders
+                // renew, the lease lasts longer than any waiter pauses.
                 Ok(Attempt::held_for(left.map(Duration::from_millis)))
             }
             Some(-1) => {
@@ -189,7 +189,7 @@ pub(crate) fn millis(duration: Duration) -> String {
 
 pub(crate) fn wrong_type(operation: &'static str, name: &LockName, kind: &str) -> BackendError {
     let key = keys::lock(name);
-    let why = format!("the key `{key}` is a {kind} and no lock: it is left alone");
+    let why = format!("the key `{key}` is a {kind} and not a lock: it is left alone");
     fault(operation, Outcome::Rejected, why)
 }
 
@@ -239,18 +239,18 @@ impl DistributedLock for RedisStore {
         let keys = Keys::of(&ticket.name);
         let me = ticket.holder.to_string();
         let known = self.inner.subscriptions.waiters().forget(ticket.holder);
-        // An unknown ticket was released before, and that release had no answer.
+        // An unknown ticket was released before, and that release had no reply.
         let late = known.is_none_or(|known| known.unanswered);
         // An attempt that may still arrive is refused for as long as its hold would last.
         let refuse = millis(if late { ticket.ttl } else { Duration::ZERO });
-        let answer = link
+        let reply = link
             .step(
                 &steps.release,
                 &keys.all(&keys.gone(&me)),
                 &[&link.token_ttl().to_string(), &me, &keys.channel, &refuse],
             )
             .await?;
-        match Reply::from(answer).as_int() {
+        match Reply::from(reply).as_int() {
             Some(1) => Ok(Release::Released),
             Some(0) => Ok(Release::NotHeld),
             _ => Err(unreadable("release")),
@@ -258,15 +258,15 @@ impl DistributedLock for RedisStore {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        self.look(name).await
+        self.inspect_name(name).await
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        self.end(name).await
+        self.break_name(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        self.find(prefix).await
+        self.list_prefix(prefix).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

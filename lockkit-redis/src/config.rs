@@ -1,4 +1,4 @@
-//! Where the server is, and how the store behaves.
+//! The options of a store: where the server is, and how the store behaves.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use lockkit_core::url::Tls;
 use lockkit_core::{Capabilities, PollRange, Queueing, Waiting};
 
 pub(crate) const PORT: u16 = 6379;
-/// The token must outlive the longest lease; its end is set anew once a day.
+/// The token must outlive the longest lease; its expiry is set again once a day.
 pub(crate) const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
@@ -48,7 +48,7 @@ pub enum TokenTtl {
     /// For so long after its last use, but at least two days; for ever where the
     /// server evicts keys with an end first.
     After(Duration),
-    /// For ever: for names that are shared with Redisson's `RFencedLock`.
+    /// Without an expiry: for names that are shared with Redisson's `RFencedLock`.
     Never,
 }
 
@@ -169,7 +169,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Waiters poll, at these pauses, and keep no order; no command of publish and subscribe is sent.
+    /// Waiters poll with these pauses and without an order; the store sends no command of publish and
+    /// subscribe.
     pub const fn poll(mut self, pauses: PollRange) -> Self {
         self.waiting = Waiting::Poll;
         self.queueing = Queueing::Barging;
@@ -177,7 +178,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// The longest time between two looks of a waiter.
+    /// The longest time between two attempts of a waiter.
     pub const fn recheck(mut self, recheck: Duration) -> Self {
         self.recheck = recheck;
         self
@@ -198,7 +199,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// After half of this time without any answer a connection is replaced.
+    /// The longest time without a reply: after half of it the connection is checked, after the other half
+    /// replaced.
     pub const fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
@@ -214,7 +216,7 @@ impl RedisStoreBuilder {
     /// What the store will be able to do.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
-        // A poller that would take a place with FIFO order could keep it for its whole pause.
+        // A waiter that polls could keep its place in a queue for its whole pause.
         let queueing = match self.waiting {
             Waiting::Push => self.queueing,
             _ => Queueing::Barging,

@@ -1,9 +1,9 @@
-//! The connection and its supervisor.
+//! The connection, and the task that replaces it.
 //!
-//! One connection carries all requests, and in RESP3 the messages too; in RESP2 they come on a second
-//! one, and the two live and die together. The client library never replaces a connection that has
-//! gone silent, so that this is done here: a task notices its end or its silence, makes a new one,
-//! subscribes again, and lets every waiter look again.
+//! One connection carries all requests, and with RESP3 the messages too. With RESP2 they come on a
+//! second one, and both are replaced together. The client library never replaces a silent connection.
+//! Therefore a task notices the end or the silence of a connection, makes a new one, subscribes again,
+//! and lets every waiter try again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,12 +23,12 @@ use crate::handshake::{self, Opened, Source, open};
 use crate::scripts::Step;
 use crate::subscriptions::Subscriptions;
 
-/// A connection that nothing is asked on is looked at this often.
+/// How often a connection without requests is checked.
 const IDLE_CHECK: Duration = Duration::from_secs(15);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A connection that ends sooner, and answered nothing, counts as failed. One to a demoted primary is
-/// not left sooner.
+/// A connection that ends sooner and without a reply counts as failed. One to a demoted primary is kept
+/// for this long.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The store's end of the connection. Dropping it closes everything.
@@ -44,15 +44,15 @@ struct Shared {
     config: RedisStoreBuilder,
     state: watch::Sender<State>,
     subscriptions: Arc<Subscriptions>,
-    /// Rings when a request was given up.
+    /// Notified when a request has no reply.
     suspicion: Notify,
-    /// Rings when the server says that it is not the primary.
+    /// Notified when the server says that it is not the primary.
     demoted: Notify,
     /// Requests under way.
-    asked: AtomicU64,
-    /// Requests answered so far.
-    answered: AtomicU64,
-    /// In milliseconds; zero for ever.
+    pending: AtomicU64,
+    /// Requests that had a reply.
+    replied: AtomicU64,
+    /// In milliseconds; zero for no expiry.
     token_ttl: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ enum State {
 }
 
 impl Link {
-    /// Connects; the supervisor goes on in the runtime that this is called in.
+    /// Connects, and spawns the supervisor in the current runtime.
     pub(crate) async fn connect(
         config: RedisStoreBuilder,
         subscriptions: Arc<Subscriptions>,
@@ -82,8 +82,8 @@ impl Link {
             subscriptions,
             suspicion: Notify::new(),
             demoted: Notify::new(),
-            asked: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
+            replied: AtomicU64::new(0),
             token_ttl: AtomicU64::new(token_ttl),
         });
         let supervisor = Arc::clone(&shared);
@@ -102,17 +102,17 @@ impl Link {
         Ok(link)
     }
 
-    /// How long a token is kept, in milliseconds; zero for ever.
+    /// How long a token is kept, in milliseconds; zero for no expiry.
     pub(crate) fn token_ttl(&self) -> u64 {
         self.shared.token_ttl.load(Ordering::Relaxed)
     }
 
-    /// The longest that a request may be silent before its connection is looked at.
+    /// The longest time without a reply.
     pub(crate) fn response_timeout(&self) -> Duration {
         self.shared.config.response_timeout
     }
 
-    /// The connection; waits for one that is being made, but not for one that cannot be made.
+    /// Returns the connection. Waits while one is being made; fails if the last try failed.
     async fn connection(
         &self,
         operation: &'static str,
@@ -132,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Another connection, without messages, that ends when it is dropped.
+    /// Makes a second connection, without messages, that ends when it is dropped.
     pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened, BackendError> {
         let config = &self.shared.config;
         let limit = config.connect_timeout;
@@ -148,15 +148,15 @@ impl Link {
         operation: &'static str,
         command: &Cmd,
     ) -> Result<Value, BackendError> {
-        let answer = self.ask(operation, command).await?;
-        answer.map_err(|error| self.failure(operation, &error))
+        let reply = self.ask(operation, command).await?;
+        reply.map_err(|error| self.failure(operation, &error))
     }
 
     fn failure(&self, operation: &'static str, error: &RedisError) -> BackendError {
         of_request_to(&self.shared.config.address, operation, error)
     }
 
-    /// Carries out a step.
+    /// Runs a step.
     pub(crate) async fn step(
         &self,
         step: &Step,
@@ -170,7 +170,7 @@ impl Link {
             Err(error) if is_no_script(&error) => {
                 self.send(step.name(), &step.by_text(keys, arguments)).await
             }
-            answer => answer.map_err(|error| self.failure(step.name(), &error)),
+            reply => reply.map_err(|error| self.failure(step.name(), &error)),
         }
     }
 
@@ -180,13 +180,15 @@ impl Link {
         command: &Cmd,
     ) -> Result<Result<Value, RedisError>, BackendError> {
         let mut connection = self.connection(operation).await?;
-        let asking = Asking::new(&self.shared);
-        let answer = connection.send_packed_command(command).await;
-        asking.answered(&answer);
-        Ok(self.shared.look_at(answer.and_then(Value::extract_error)))
+        let request = Request::new(&self.shared);
+        let reply = connection.send_packed_command(command).await;
+        request.replied(&reply);
+        Ok(self
+            .shared
+            .check_primary(reply.and_then(Value::extract_error)))
     }
 
-    /// Sends several commands in one go; one answer for each.
+    /// Sends several commands in one pipeline; returns one reply for each.
     pub(crate) async fn batch(
         &self,
         operation: &'static str,
@@ -198,41 +200,41 @@ impl Link {
         for command in commands {
             pipeline.add_command(command);
         }
-        let asking = Asking::new(&self.shared);
-        let answers = connection.send_packed_commands(&pipeline, 0, count).await;
-        asking.answered(&answers);
-        let answers = answers.map_err(|error| self.failure(operation, &error))?;
-        let look = |answer: Value| self.shared.look_at(answer.extract_error());
-        Ok(answers.into_iter().map(look).collect())
+        let request = Request::new(&self.shared);
+        let replies = connection.send_packed_commands(&pipeline, 0, count).await;
+        request.replied(&replies);
+        let replies = replies.map_err(|error| self.failure(operation, &error))?;
+        let look = |reply: Value| self.shared.check_primary(reply.extract_error());
+        Ok(replies.into_iter().map(look).collect())
     }
 }
 
-/// A request under way. Dropped without an answer, it raises suspicion.
-struct Asking<'a> {
+/// A request under way. If it is dropped without a reply, the connection is checked.
+struct Request<'a> {
     shared: &'a Shared,
-    answered: bool,
+    replied: bool,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> Request<'a> {
     fn new(shared: &'a Shared) -> Self {
-        shared.asked.fetch_add(1, Ordering::Relaxed);
+        shared.pending.fetch_add(1, Ordering::Relaxed);
         Self {
             shared,
-            answered: false,
+            replied: false,
         }
     }
 
-    /// Also an error of the server is an answer.
-    fn answered<T>(mut self, answer: &Result<T, RedisError>) {
-        self.answered = answer.is_ok();
+    /// An error of the server is a reply too.
+    fn replied<T>(mut self, reply: &Result<T, RedisError>) {
+        self.replied = reply.is_ok();
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for Request<'_> {
     fn drop(&mut self) {
-        self.shared.asked.fetch_sub(1, Ordering::Relaxed);
-        if self.answered {
-            self.shared.answered.fetch_add(1, Ordering::Relaxed);
+        self.shared.pending.fetch_sub(1, Ordering::Relaxed);
+        if self.replied {
+            self.shared.replied.fetch_add(1, Ordering::Relaxed);
         } else {
             self.shared.suspicion.notify_one();
         }
@@ -240,7 +242,7 @@ impl Drop for Asking<'_> {
 }
 
 impl Shared {
-    /// Makes connections, one after the other, for ever.
+    /// Makes connections, one after the other, until the store is dropped.
     async fn run(&self) {
         let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
         // The first failure after a useful connection costs no pause.
@@ -257,10 +259,10 @@ impl Shared {
                         self.token_ttl.store(0, Ordering::Relaxed);
                     }
                     let settled = Instant::now() + SETTLED;
-                    let answered = self.answered.load(Ordering::Relaxed);
+                    let replied = self.replied.load(Ordering::Relaxed);
                     self.serve(opened, settled).await;
                     self.subscriptions.closed();
-                    let useful = self.answered.load(Ordering::Relaxed) != answered;
+                    let useful = self.replied.load(Ordering::Relaxed) != replied;
                     if useful || Instant::now() >= settled {
                         at_once = true;
                         backoff.reset();
@@ -281,12 +283,12 @@ impl Shared {
         }
     }
 
-    /// Notices a server that was demoted and ends none of its connections.
-    fn look_at(&self, answer: Result<Value, RedisError>) -> Result<Value, RedisError> {
-        if answer.as_ref().is_err_and(is_demoted) {
+    /// Notices a demoted server that keeps its connections open.
+    fn check_primary(&self, reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
+        if reply.as_ref().is_err_and(is_demoted) {
             self.demoted.notify_one();
         }
-        answer
+        reply
     }
 
     fn too_slow(&self) -> (Outcome, String) {
@@ -295,7 +297,7 @@ impl Shared {
         (Outcome::Unavailable, why)
     }
 
-    /// Looks after a connection until it ends. Dropping its parts fails all that was asked on it.
+    /// Supervises a connection until it ends. Dropping its parts fails its requests.
     async fn serve(&self, mut opened: Opened, settled: Instant) {
         if !matches!(opened.source, Source::None) {
             self.subscriptions.opened();
@@ -305,16 +307,16 @@ impl Shared {
         let patience = self.config.response_timeout / 2;
         let mut check = interval(patience.max(Duration::from_millis(10)));
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = self.answered.load(Ordering::Relaxed);
+        let mut seen = self.replied.load(Ordering::Relaxed);
         let mut idle = Duration::ZERO;
-        // Of the server before.
+        // A notification that the previous server left.
         self.demoted.notified().now_or_never();
         let mut demoted = false;
         loop {
             tokio::select! {
                 biased;
                 () = opened.ended() => return,
-                // The name may lead to the new primary by now.
+                // The name may resolve to the new primary now.
                 () = sleep_until(settled), if demoted => return,
                 () = self.demoted.notified(), if !demoted => {
                     demoted = true;
@@ -336,11 +338,11 @@ impl Shared {
                 }
                 _ = check.tick() => {
                     idle += patience;
-                    let answered = self.answered.load(Ordering::Relaxed);
-                    let moved = std::mem::replace(&mut seen, answered) != answered;
+                    let replied = self.replied.load(Ordering::Relaxed);
+                    let moved = std::mem::replace(&mut seen, replied) != replied;
                     let waits = self.subscriptions.waiters().has_watches();
-                    let awaited = self.asked.load(Ordering::Relaxed) > 0 || waits;
-                    // What moves on the first connection tells nothing of the second.
+                    let awaited = self.pending.load(Ordering::Relaxed) > 0 || waits;
+                    // Replies on the first connection say nothing about the second.
                     let moves = moved && !(waits && matches!(opened.source, Source::Other(_)));
                     if !self.unsubscribe(&mut opened).await {
                         return;
@@ -357,14 +359,14 @@ impl Shared {
         }
     }
 
-    /// Whether the connection still stands.
+    /// Returns false if the connection is lost.
     async fn subscribe(&self, opened: &mut Opened, wanted: Vec<String>) -> bool {
         if wanted.is_empty() || matches!(opened.source, Source::None) {
             return true;
         }
         let limit = self.config.response_timeout / 2;
         match timeout(limit, opened.subscribe_allowed(&wanted)).await {
-            // Where one is forbidden, Redisson's releases are noticed at the next look.
+            // If one is forbidden, waiters notice Redisson's releases at their next recheck.
             Ok(Ok(allowed)) => {
                 self.subscriptions.subscribed(&allowed);
                 true

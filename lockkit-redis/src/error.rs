@@ -1,4 +1,4 @@
-//! What an error of the server or of the connection says about the effect of a request.
+//! Maps errors of the server and of the connection to an outcome: whether the request had an effect.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,7 +10,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 pub(crate) const BACKEND: &str = "redis";
 
-/// Refused before any effect, because of a state of the server that passes.
+/// The server refused the request before any effect, because of a temporary state.
 const PASSING: [&str; 11] = [
     "LOADING",
     "READONLY",
@@ -27,7 +27,7 @@ const PASSING: [&str; 11] = [
 
 type Shared = Arc<dyn StdError + Send + Sync>;
 
-/// An error in our words or the server's, without anything that could be a secret. INV-14.
+/// An error in our words or the server's, without secrets. INV-14.
 pub(crate) fn fault(
     operation: &'static str,
     outcome: Outcome,
@@ -36,19 +36,19 @@ pub(crate) fn fault(
     BackendError::new(BACKEND, operation, outcome, why.into())
 }
 
-/// What a server says that is not, or no longer, the primary.
+/// The codes of a server that is not the primary.
 const DEMOTED: [&str; 2] = ["READONLY", "MASTERDOWN"];
 
 /// Why a node of a cluster is refused.
 pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads keys over servers: \
                                   locks need one server";
 
-/// What became of a request that was written, or that may have been.
+/// The error of a request that may have been written.
 pub(crate) fn of_request(operation: &'static str, error: &RedisError) -> BackendError {
     fault(operation, outcome(error), text(error))
 }
 
-/// The same, for a connection that led to `address`.
+/// The same, with the address of the connection.
 pub(crate) fn of_request_to(
     address: impl fmt::Display,
     operation: &'static str,
@@ -61,10 +61,10 @@ pub(crate) fn of_request_to(
     of_request(operation, error)
 }
 
-/// Why no connection could be made. Nothing was requested.
+/// Why no connection could be made. No request was sent.
 pub(crate) fn of_connecting(error: &RedisError) -> (Outcome, String) {
     let outcome = match outcome(error) {
-        // A certificate that nobody vouches for, or no TLS at all.
+        // A certificate that is not trusted, or no TLS at all.
         Outcome::Indeterminate if is_invalid(error) => Outcome::Rejected,
         Outcome::Indeterminate => Outcome::Unavailable,
         known => known,
@@ -73,7 +73,7 @@ pub(crate) fn of_connecting(error: &RedisError) -> (Outcome, String) {
 }
 
 fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
-    // The library shows its source behind the pointer that it shares it with.
+    // The library shares its source behind a pointer.
     let shared = StdError::source(error).and_then(|source| source.downcast_ref::<Shared>());
     let source = shared.and_then(|shared| shared.downcast_ref::<io::Error>());
     source.map(io::Error::kind)
@@ -83,10 +83,10 @@ fn is_invalid(error: &RedisError) -> bool {
     io_kind(error) == Some(io::ErrorKind::InvalidData)
 }
 
-/// Whether a connection that stood has ended.
+/// Whether an open connection has ended.
 pub(crate) fn is_cut_off(error: &RedisError) -> bool {
-    let never_stood = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
-    error.is_connection_dropped() && !io_kind(error).is_some_and(|it| never_stood.contains(&it))
+    let never_open = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+    error.is_connection_dropped() && !io_kind(error).is_some_and(|it| never_open.contains(&it))
 }
 
 /// Whether the connection leads to a server that is not the primary.
@@ -105,7 +105,7 @@ fn outcome(error: &RedisError) -> Outcome {
         | ErrorKind::RESP3NotSupported
         | ErrorKind::UnexpectedReturnType => Outcome::Rejected,
         ErrorKind::Server(_) | ErrorKind::Extension => of_server(error),
-        // Lost on the way, there or back; or an answer that cannot be read.
+        // The request or its reply was lost, or the reply cannot be read.
         _ => Outcome::Indeterminate,
     }
 }
@@ -121,9 +121,9 @@ fn of_server(error: &RedisError) -> Outcome {
     Outcome::Rejected
 }
 
-/// Whether the server answered with this code.
+/// Whether the server replied with this code.
 fn says(error: &RedisError, code: &str) -> bool {
-    // Redis 6 wraps what a script's command answered into a text of its own.
+    // Redis 6 wraps the error of a script's command in another text.
     let wrapped = || {
         error
             .detail()
@@ -143,7 +143,7 @@ fn text(error: &RedisError) -> String {
         (Some(code), None) => code.to_owned(),
         (None, _) => of_system(&error.to_string()),
     };
-    // Old servers and proxies repeat the arguments of a command that they do not know: of AUTH too.
+    // Old servers and proxies repeat the arguments of an unknown command, which may be AUTH.
     for mark in [", with args", " with args"] {
         if let Some(at) = text.find(mark) {
             text.truncate(at);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_pass_may_be_tried_again() {
+    fn temporary_refusals_are_unavailable() {
         for line in [
             "LOADING Redis is loading the dataset in memory",
             "READONLY You can't write against a read only replica. script: 00, on @user_script:3.",
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_stay_are_rejected() {
+    fn permanent_refusals_are_rejected() {
         for line in [
             "NOPERM this user has no permissions to run the 'evalsha' command",
             "WRONGTYPE Operation against a key holding the wrong kind of value",
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_the_primary_is_known() {
+    fn recognises_a_demoted_primary() {
         for (line, expected) in [
             (
                 "READONLY You can't write against a read only replica.",
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_named() {
+    fn names_a_cluster() {
         let text = text(&server("MOVED 866 10.0.0.7:6379"));
         assert!(
             text.contains("10.0.0.7:6379") && text.contains("Cluster"),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_on_the_way_is_not_known() {
+    fn lost_requests_are_indeterminate() {
         for kind in [
             io::ErrorKind::BrokenPipe,
             io::ErrorKind::TimedOut,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_not_repeated() {
+    fn does_not_repeat_arguments() {
         let error = server(
             "ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `u` `s3cret`",
         );

@@ -1,4 +1,4 @@
-//! Work in Redis that is carried out only while a hold stands, in one step of the server.
+//! Work in Redis that the server does only while a lock is held, in one step.
 
 use lockkit_core::backend::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, Outcome};
@@ -12,19 +12,19 @@ use crate::scripts::Step;
 
 const FENCED: &str = "LOCKKITFENCED";
 
-/// Says why guarded work was not done.
+/// Why guarded work was not done.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FencedError {
     /// The hold has ended: nothing was done. Stop writing.
     #[error("the hold has ended: nothing was done")]
     Fenced,
-    /// The server failed, or refused what was asked. Look at the source.
+    /// The server failed or refused the request. See the source.
     #[error("the guarded request failed")]
     Backend(#[from] BackendError),
 }
 
-/// A script of the caller, to be run while a hold stands.
+/// A script of the caller, which runs only while the lock is held.
 ///
 /// # Examples
 /// ```
@@ -51,8 +51,8 @@ impl Script {
     }
 }
 
-/// A command of the caller: at most 7 000 words, and which of them are keys does not matter to one
-/// server.
+/// A command of the caller, with at most 7 000 words. It does not say which of them are keys: one server
+/// does not need that.
 #[derive(Clone, Debug)]
 #[must_use = "a command does nothing by itself"]
 pub struct Command {
@@ -74,11 +74,11 @@ impl Command {
     }
 }
 
-/// Work that the server carries out only while one hold stands.
+/// Work that the server does only while one hold lasts.
 ///
-/// It takes the place of `WATCH`, `MULTI` and `EXEC`: the look at the hold and the work are one step
-/// of the server, so that a stale holder's work is refused whatever the clocks say. As in every
-/// script, what was done before an error stays done.
+/// It replaces `WATCH`, `MULTI` and `EXEC`. The server checks the hold and does the work in one step, so
+/// that it refuses the work of a stale holder, whatever the clocks say. As in every script, writes before
+/// an error stay.
 ///
 /// # Examples
 /// ```no_run
@@ -103,7 +103,7 @@ pub struct Fenced<'a> {
 }
 
 impl<'a> Fenced<'a> {
-    /// Work under the hold of `guard`, which `client` gave; `None` if its store is not Redis.
+    /// Work under the hold of `guard`, which comes from `client`; `None` if its store is not Redis.
     pub fn by(client: &'a LockClient, guard: &Guard) -> Option<Self> {
         let store = client.store()?;
         // As the store sees it: a prefix of the client is part of its name.
@@ -111,7 +111,7 @@ impl<'a> Fenced<'a> {
         Some(Self::new(store, ticket, guard.token()))
     }
 
-    /// Work under the hold of a ticket, for which `store` gave `token`.
+    /// Work under the hold of a ticket, to which `store` gave `token`.
     pub const fn new(store: &'a RedisStore, ticket: Ticket, token: FencingToken) -> Self {
         Self {
             store,
@@ -120,15 +120,15 @@ impl<'a> Fenced<'a> {
         }
     }
 
-    /// Runs a script while the hold stands.
+    /// Runs a script if the lock is still held.
     ///
     /// # Errors
     /// - [`FencedError::Fenced`] if the hold has ended; nothing was done.
-    /// - [`FencedError::Backend`] if the server failed or the script did. Where the script may have
-    ///   written before, the outcome is [`Indeterminate`](Outcome::Indeterminate).
+    /// - [`FencedError::Backend`] if the server or the script failed. If the script may have written
+    ///   before, the outcome is [`Indeterminate`](Outcome::Indeterminate).
     ///
     /// # Cancel safety
-    /// Dropped, it may still be carried out, if the hold stands then.
+    /// After it is dropped, the script may still run, if the lock is still held then.
     ///
     /// # Cost
     /// One round trip.
@@ -163,10 +163,10 @@ impl<'a> Fenced<'a> {
         }
     }
 
-    /// Carries out commands, one after the other, while the hold stands; one reply for each.
+    /// Runs commands, one after the other, if the lock is still held; returns one reply for each.
     ///
     /// # Errors
-    /// As [`script`](Self::script); after a command that fails, the rest is not carried out.
+    /// As [`script`](Self::script). After a command that fails, the others are not run.
     ///
     /// # Cancel safety
     /// As [`script`](Self::script).
@@ -200,10 +200,10 @@ fn is_fenced(error: &BackendError) -> bool {
     text(error).starts_with(FENCED)
 }
 
-/// What a script wrote before it failed stays written.
+/// The writes of a script before it failed stay.
 fn of_script(error: BackendError) -> BackendError {
     let text = text(&error);
-    // No script can say this of itself: it may not call `EVAL`.
+    // A script cannot cause this text itself: it must not call `EVAL`.
     let never_ran = text.starts_with("NOPERM ") && text.contains("'eval");
     if error.outcome() == Outcome::Rejected && !never_ran {
         return fault("guarded work", Outcome::Indeterminate, text);

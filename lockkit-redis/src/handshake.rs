@@ -1,4 +1,4 @@
-//! How a connection is made: socket, protocol, user, database, subscriptions.
+//! Makes a connection: socket, protocol, user, database, subscriptions.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::error::{CLUSTER, is_cut_off, of_connecting};
 use crate::stream;
 use crate::subscriptions::Subscriptions;
 
-/// A connection that is ready, and what ends with it.
+/// A connection that is ready, with the tasks that end with it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) source: Source,
-    /// Whether the server evicts keys with an end first.
+    /// Whether the server evicts keys with an expiry first.
     pub(crate) volatile: bool,
     clustered: bool,
-    /// What reads the connections; aborted when this is dropped.
+    /// The tasks that read the connections; aborted when this is dropped.
     tasks: JoinSet<()>,
 }
 
-/// Where messages come from.
+/// Which connection messages come on.
 pub(crate) enum Source {
-    /// Nowhere: waiters poll.
+    /// None: waiters poll.
     None,
     /// The same connection.
     Same,
@@ -54,7 +54,7 @@ impl Opened {
         self.tasks.join_next().await;
     }
 
-    /// Whether somebody answers, were it with an error.
+    /// Whether the server replies, even with an error.
     pub(crate) async fn ping(&mut self) -> bool {
         let ping = redis::cmd("PING");
         if self.connection.send_packed_command(&ping).await.is_err() {
@@ -74,8 +74,8 @@ impl Opened {
         }
     }
 
-    /// Subscribes those that may be, and returns them: one that is forbidden does not take the others
-    /// with it. Halves are tried as long as few are refused.
+    /// Subscribes the allowed ones and returns them: a forbidden channel does not prevent the others. If
+    /// the server refuses several at once, it tries each half, until too many are refused.
     pub(crate) async fn subscribe_allowed(
         &mut self,
         channels: &[String],
@@ -89,7 +89,7 @@ impl Opened {
             match self.subscribe(part).await {
                 Ok(()) => allowed.extend_from_slice(part),
                 Err(error) if error.is_io_error() => return Err(error),
-                // Some trips each: where so many are forbidden, the rest are not worth it.
+                // Each costs several round trips: with this many forbidden, skip the rest.
                 Err(_) if refused == 8 => break,
                 Err(_) if part.len() == 1 => refused += 1,
                 Err(_) => parts.extend(<[_; 2]>::from(part.split_at(part.len() / 2))),
@@ -98,17 +98,17 @@ impl Opened {
         Ok(allowed)
     }
 
-    /// It may be forbidden to ask.
-    async fn ask_what_it_is(&mut self) {
+    /// The reply stays unknown if `INFO` is forbidden.
+    async fn read_server_info(&mut self) {
         let mut commands = redis::pipe();
         commands
             .cmd("INFO")
             .arg("memory")
             .cmd("INFO")
             .arg("cluster");
-        let answers = commands.query_async(&mut self.connection).await;
-        let (memory, cluster): (String, String) = answers.unwrap_or_default();
-        // A token key with an end would be the first to go.
+        let replies = commands.query_async(&mut self.connection).await;
+        let (memory, cluster): (String, String) = replies.unwrap_or_default();
+        // A token key with an expiry would be evicted first.
         self.volatile = memory.contains("maxmemory_policy:volatile-");
         self.clustered = cluster.contains("cluster_enabled:1");
     }
@@ -124,7 +124,7 @@ impl Opened {
 
 type Failure = (Outcome, String);
 
-/// Makes a connection; nothing has been asked for yet when it fails.
+/// Makes a connection. If it fails, no request was sent.
 pub(crate) async fn open(
     config: &RedisStoreBuilder,
     subscriptions: &Arc<Subscriptions>,
@@ -132,7 +132,7 @@ pub(crate) async fn open(
 ) -> Result<Opened, Failure> {
     let polls = config.waiting == Waiting::Poll;
     let first = match config.protocol {
-        // The plainest that a proxy could ask for.
+        // The simplest protocol, for proxies.
         _ if polls => ProtocolVersion::RESP2,
         Protocol::Resp2 => ProtocolVersion::RESP2,
         Protocol::Auto | Protocol::Resp3 => ProtocolVersion::RESP3,
@@ -144,7 +144,7 @@ pub(crate) async fn open(
         {
             speak(config, subscriptions, ProtocolVersion::RESP2).await
         }
-        answer => answer,
+        reply => reply,
     };
     let opened = opened.map_err(|error| failure(config, &error))?;
     if opened.clustered {
@@ -154,27 +154,27 @@ pub(crate) async fn open(
     Ok(opened)
 }
 
-/// What a proxy does with every command that it does not know.
+/// The likely reason: a proxy closes the connection for a command that it does not know.
 const CUT_OFF: &str = " before the connection was ready; a proxy that knows no messages needs \
                        `wake=poll`, and no user and no number of a database if it knows none";
 const USER_ALONE: &str = ": there is a user and no password; where there are no users write \
                           `redis://:password@host`";
-const NOBODY: &str = ": there is neither user nor password; write `redis://:password@host` or \
+const NO_USER: &str = ": there is neither user nor password; write `redis://:password@host` or \
                       `redis://user:password@host`";
 
-/// Says where a connection led that could not be made, and what helps.
+/// Adds the address, and what may help, to the error of a failed connection.
 fn failure(config: &RedisStoreBuilder, error: &RedisError) -> Failure {
     let (outcome, text) = of_connecting(error);
     let hint = match (&config.user, &config.password) {
         _ if is_cut_off(error) => CUT_OFF,
         (Some(_), None) if error.code() == Some("NOAUTH") => USER_ALONE,
-        (None, None) if error.code() == Some("NOAUTH") => NOBODY,
+        (None, None) if error.code() == Some("NOAUTH") => NO_USER,
         _ => "",
     };
     (outcome, format!("{text} ({}){hint}", config.address))
 }
 
-/// Makes a connection without messages, in the plain old protocol.
+/// Makes a connection without messages, with RESP2.
 pub(crate) async fn plain(
     config: &RedisStoreBuilder,
     subscriptions: &Arc<Subscriptions>,
@@ -185,7 +185,7 @@ pub(crate) async fn plain(
     opened.map_err(|error| failure(&config, &error))
 }
 
-/// Old servers and some proxies refuse HELLO, or hang up.
+/// Old servers and some proxies refuse HELLO, or close the connection.
 fn knows_no_hello(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::RESP3NotSupported | ErrorKind::Extension | ErrorKind::Parse => true,
@@ -226,7 +226,7 @@ async fn speak(
     let stream = stream::open(config).await?;
     let pushes = config.waiting == Waiting::Push;
     let resp3 = protocol == ProtocolVersion::RESP3;
-    // No time limits of the library's own: the client's and the supervisor's count.
+    // No time limits of the library: the client and the supervisor have theirs.
     let mut options = AsyncConnectionConfig::new()
         .set_response_timeout(None)
         .set_connection_timeout(None)
@@ -262,7 +262,7 @@ async fn speak(
         .subscribe(&[subscriptions.channel().to_owned()])
         .await?;
     opened.subscribe_allowed(&subscriptions.take_all()).await?;
-    opened.ask_what_it_is().await;
+    opened.read_server_info().await;
     Ok(opened)
 }
 

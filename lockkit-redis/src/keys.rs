@@ -1,18 +1,18 @@
 //! The names of keys and channels.
 //!
-//! Redisson's names for what both use: the lock, its token, its channel. Our own names never follow
-//! its rule for braces, under which the locks `x` and `{x}` would share a queue.
+//! What Redisson uses too has Redisson's names: the lock, its token, its channel. Other names do not
+//! follow its rule for braces, under which the locks `x` and `{x}` would share a queue.
 
 use lockkit_core::LockName;
 
-/// What a name must not begin with, because keys of ours and of Redisson's do.
+/// A name must not begin with these, because other keys of ours and of Redisson do.
 const RESERVED: [&str; 2] = ["lockkit_", "redisson_"];
-/// Stands before names that would.
+/// Precedes names that do.
 const ESCAPE: &str = "lockkit_name:";
 const QUEUE: &str = "lockkit_queue";
 
-/// The keys of one lock. All of them hash to the slot of the lock where its name has no braces, or a
-/// hash tag in them.
+/// The keys of one lock. All of them hash to the slot of the lock, if its name has no braces or has a
+/// hash tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) lock: String,
@@ -59,17 +59,17 @@ pub(crate) fn lock(name: &LockName) -> String {
     }
 }
 
-/// The token and nothing else: renewals need no more.
+/// The key of the token, for renewals.
 pub(crate) fn token(lock: &str) -> String {
     redisson("redisson_lock_token", lock)
 }
 
-/// Redisson's channel and nothing else: a watch needs no more.
+/// Redisson's channel, for a watch.
 pub(crate) fn channel(lock: &str) -> String {
     redisson("redisson_lock__channel", lock)
 }
 
-/// The name of the lock that has this key; `None` if no lock has it.
+/// The name of the lock with this key; `None` if it is not the key of a lock.
 pub(crate) fn name_of_lock(key: &str) -> Option<LockName> {
     let name = match key.strip_prefix(ESCAPE) {
         Some(name) => RESERVED
@@ -82,7 +82,7 @@ pub(crate) fn name_of_lock(key: &str) -> Option<LockName> {
     LockName::new(name).ok()
 }
 
-/// The name of the lock that has this queue.
+/// The name of the lock with this queue.
 pub(crate) fn name_of_queue(key: &str) -> Option<LockName> {
     let rest = key.strip_prefix(QUEUE)?;
     let lock = match rest.strip_prefix(".raw:") {
@@ -93,7 +93,7 @@ pub(crate) fn name_of_queue(key: &str) -> Option<LockName> {
 }
 
 /// Patterns of `SCAN` for the locks, and for the queues, of the names that begin with `prefix`. They
-/// match too much rather than too little: each costs a look at the whole database.
+/// may match more: each pattern costs a scan of the whole database.
 pub(crate) fn patterns(prefix: &str) -> (Vec<String>, String) {
     let escaped = RESERVED.iter().any(|it| prefix.starts_with(it));
     let perhaps = !prefix.is_empty() && RESERVED.iter().any(|it| it.starts_with(prefix));
@@ -108,7 +108,7 @@ pub(crate) fn patterns(prefix: &str) -> (Vec<String>, String) {
     (locks, format!("{QUEUE}*{prefix}*"))
 }
 
-/// The channel of one store object, on which its waiters hear of their grants.
+/// The channel of one store object, on which its waiters receive their grants.
 pub(crate) fn client_channel(id: impl std::fmt::Display) -> String {
     format!("lockkit_client:{id}")
 }

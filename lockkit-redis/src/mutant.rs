@@ -6,13 +6,13 @@ use crate::subscriptions::Promises;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RedisMutant {
-    /// A release ends the hold on its name, whoever has it.
+    /// A release ends the hold on its name, also that of another ticket.
     ReleaseWithoutOwnerCheck,
     /// A renewal that finds the lock free makes a hold.
     RenewalRecreates,
     /// A late renewal for a shorter lease shortens it.
     RenewalShortens,
-    /// A lock that becomes free is passed to nobody.
+    /// A lock that becomes free is not passed on.
     WakeUpLost,
     /// A repeated attempt does not see that its ticket was granted the lock.
     RecheckFindsNothing,
@@ -24,17 +24,17 @@ pub enum RedisMutant {
     TokenRaisedOnRepeat,
     /// A pushed grant lasts for the whole lease, also when its waiter is dead.
     PushedGrantKeepsFullTtl,
-    /// A place in the queue lasts for ever without a heartbeat.
+    /// A place in the queue never ends, even without a heartbeat.
     QueueEntryWithoutHeartbeat,
-    /// A mere try takes a place in the queue.
+    /// A try takes a place in the queue.
     TryLeavesQueueEntry,
-    /// A grant that is told before anybody watches for it is dropped.
+    /// A grant that arrives before its watch is opened is dropped.
     EarlyPushDropped,
-    /// A late attempt of a ticket that was withdrawn becomes a hold, or takes a place.
+    /// A late attempt of a released ticket becomes a hold, or takes a place.
     GhostOfLateRequest,
-    /// A waiter does not look again when the channel of its lock has been subscribed.
+    /// A waiter does not try again after the channel of its lock is subscribed.
     NoAttemptAfterSubscribing,
-    /// A waiter does not look again when messages arrive again after they did not.
+    /// A waiter does not try again after the connection is replaced.
     NoAttemptAfterReconnecting,
 }
 
@@ -58,7 +58,7 @@ impl RedisMutant {
         Self::NoAttemptAfterReconnecting,
     ];
 
-    /// What to write in place of what in the scripts; `None` if it is broken on this side.
+    /// The text of the scripts to replace, and its replacement; `None` if the client is broken instead.
     pub(crate) const fn change(self) -> Option<(&'static str, &'static str)> {
         Some(match self {
             Self::ReleaseWithoutOwnerCheck => (
@@ -66,13 +66,13 @@ impl RedisMutant {
                 "local held = redis.call('EXISTS', LOCK) == 1",
             ),
             Self::RenewalRecreates => (
-                "    answers[i] = 0",
+                "    replies[i] = 0",
                 "    redis.call('HSET', lock, ARGV[2 * i], '1')
                  redis.call('PEXPIRE', lock, ARGV[2 * i + 1])
-                 answers[i] = 1",
+                 replies[i] = 1",
             ),
             Self::RenewalShortens => ("if redis.call('PTTL', lock) < ttl then", "if true then"),
-            Self::WakeUpLost => ("pcall(grant, first, window, beat, channel)", "local _"),
+            Self::WakeUpLost => ("pcall(grant, first, window, attempt, channel)", "local _"),
             Self::RecheckFindsNothing => (
                 "if type(own) == 'string' then\n",
                 "if type(own) == 'string' then\n  if true then return {0, -1} end\n",

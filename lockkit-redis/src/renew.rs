@@ -8,14 +8,14 @@ use crate::error::{is_no_script, of_request};
 use crate::keys;
 use crate::reply::{Reply, unreadable};
 
-/// So many holds are renewed in one step of the server, which does nothing else meanwhile.
+/// How many holds one step of the server renews. The server does nothing else meanwhile.
 const CHUNK: usize = 500;
 
 impl RedisStore {
-    /// Renews all of them; one answer for each, in order.
+    /// Renews all of them; returns one result for each, in order.
     pub(crate) async fn renew_all(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
         let mut results = self.renew_by(CHUNK, tickets).await;
-        // One that is refused refuses the others in its chunk.
+        // One that is refused makes its whole chunk fail.
         let rejected = |result: &Result<_, BackendError>| {
             let error = result.as_ref().err();
             error.is_some_and(|error| error.outcome() == Outcome::Rejected)
@@ -25,34 +25,34 @@ impl RedisStore {
             .collect();
         if refused.len() > 1 {
             let again: Vec<Ticket> = refused.iter().map(|&at| tickets[at].clone()).collect();
-            for (at, answer) in refused.into_iter().zip(self.renew_by(1, &again).await) {
-                results[at] = answer;
+            for (at, reply) in refused.into_iter().zip(self.renew_by(1, &again).await) {
+                results[at] = reply;
             }
         }
         results
     }
 
-    /// Renews them in chunks that go out together.
+    /// Renews them in chunks, in one pipeline.
     async fn renew_by(
         &self,
         chunk: usize,
         tickets: &[Ticket],
     ) -> Vec<Result<Renewal, BackendError>> {
         let chunks: Vec<&[Ticket]> = tickets.chunks(chunk).collect();
-        let mut answers = self.renew_chunks(&chunks, false).await;
+        let mut replies = self.renew_chunks(&chunks, false).await;
         let unknown: Vec<usize> = (0..chunks.len())
-            .filter(|&at| answers.get(at).is_some_and(Option::is_none))
+            .filter(|&at| replies.get(at).is_some_and(Option::is_none))
             .collect();
         if !unknown.is_empty() {
             let again: Vec<&[Ticket]> = unknown.iter().map(|&at| chunks[at]).collect();
             let second = self.renew_chunks(&again, true).await;
-            for (at, answer) in unknown.into_iter().zip(second) {
-                answers[at] = answer;
+            for (at, reply) in unknown.into_iter().zip(second) {
+                replies[at] = reply;
             }
         }
         let mut results = Vec::with_capacity(tickets.len());
-        for (chunk, answer) in chunks.iter().zip(answers) {
-            match answer.unwrap_or_else(|| Err(unreadable("renew"))) {
+        for (chunk, reply) in chunks.iter().zip(replies) {
+            match reply.unwrap_or_else(|| Err(unreadable("renew"))) {
                 Ok(renewed) if renewed.len() == chunk.len() => {
                     results.extend(chunk.iter().zip(renewed).map(|(ticket, renewed)| {
                         Ok(if renewed {
@@ -69,7 +69,7 @@ impl RedisStore {
         results
     }
 
-    /// Renews chunks; `None` for those whose script the server does not have.
+    /// Renews chunks; `None` for a chunk whose script the server does not have.
     async fn renew_chunks(
         &self,
         chunks: &[&[Ticket]],
@@ -90,9 +90,9 @@ impl RedisStore {
             .batch("renew", chunks.iter().map(command).collect())
             .await
         {
-            Ok(answers) => answers
+            Ok(replies) => replies
                 .into_iter()
-                .map(|answer| match answer {
+                .map(|reply| match reply {
                     Err(error) if !whole && is_no_script(&error) => None,
                     Err(error) => Some(Err(of_request("renew", &error))),
                     Ok(value) => {
@@ -107,7 +107,7 @@ impl RedisStore {
     }
 }
 
-/// The words of a renewal.
+/// The keys and arguments of a renewal.
 struct RenewWords {
     keys: Vec<String>,
     arguments: Vec<String>,

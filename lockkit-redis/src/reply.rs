@@ -1,4 +1,4 @@
-//! Answers of the server.
+//! Replies of the server.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::error::fault;
 
-/// What a caller's script or command answered.
+/// The reply to a script or command of the caller.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Reply {
@@ -94,11 +94,11 @@ impl From<Value> for Reply {
     }
 }
 
-/// The answer has not the form that our step gives it: somebody else answers in its place.
+/// The reply does not have the form that our script gives it: it comes from something else.
 pub(crate) fn unreadable(operation: &'static str) -> BackendError {
     fault(
         operation,
         Outcome::Indeterminate,
-        "the server's answer cannot be read",
+        "the server's reply cannot be read",
     )
 }

@@ -1,7 +1,7 @@
-//! The server steps: their Lua, and how they are sent.
+//! The steps of the server: their Lua, and the commands that run them.
 //!
-//! `EVALSHA`, and on `NOSCRIPT` the whole text with `EVAL`, which also loads it. `SCRIPT LOAD` is
-//! never sent: proxies refuse it, and in a cluster it goes to every node.
+//! `EVALSHA` runs a step; after `NOSCRIPT`, `EVAL` sends the whole text, which also loads it. `SCRIPT
+//! LOAD` is never sent: proxies refuse it, and in a cluster it goes to every node.
 
 use std::borrow::Cow;
 
@@ -25,12 +25,12 @@ impl Step {
         }
     }
 
-    /// A caller's script, which runs only while a hold stands.
+    /// A script of the caller, which runs only while the lock is held.
     pub(crate) fn guarded(text: &str) -> Self {
         Self::new("guarded work", format!("{GUARD}{text}"))
     }
 
-    /// What failed, for errors.
+    /// The name of the operation, for errors.
     pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
@@ -132,5 +132,5 @@ const BREAK: &str = concat!(
     include_str!("scripts/describe.lua"),
     include_str!("scripts/break.lua")
 );
-/// Precedes a caller's script.
+/// Precedes a script of the caller.
 const GUARD: &str = include_str!("scripts/guard.lua");

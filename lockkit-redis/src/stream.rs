@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::config::{Address, RedisStoreBuilder};
 
-/// What Redis is spoken over.
+/// A connection to the server, of any kind.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Sync {}
 impl<S: AsyncRead + AsyncWrite + Send + Sync> Socket for S {}
 
@@ -20,7 +20,7 @@ pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
     match &config.address {
         Address::Tcp { host, port } => {
             let socket = TcpStream::connect((host.as_str(), *port)).await?;
-            // A request waits for nothing: without this, Nagle's algorithm adds up to a round trip.
+            // Without this, Nagle's algorithm delays a request by up to a round trip.
             socket.set_nodelay(true)?;
             match &config.tls {
                 Some(tls) => secure(tls, host, socket).await,
@@ -51,7 +51,7 @@ async fn secure(tls: &Tls, host: &str, socket: TcpStream) -> io::Result<Stream> 
 #[cfg(not(feature = "tls"))]
 #[expect(
     clippy::unused_async,
-    reason = "it has the shape of the one with the feature"
+    reason = "it has the signature of the one with the feature"
 )]
 async fn secure(_: &Tls, _: &str, _: TcpStream) -> io::Result<Stream> {
     Err(io::Error::new(

@@ -1,4 +1,4 @@
-//! TLS, always with the same provider of cryptography, whatever the program has installed.
+//! TLS, always with aws-lc-rs as the provider of cryptography, whichever one the program installs.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-/// Speaks TLS on a socket to `host`, whose certificate the system or a file must vouch for.
+/// Starts TLS on a socket to `host`, whose certificate the system or a file must trust.
 pub(crate) async fn wrap(
     tls: &Tls,
     host: &str,
@@ -60,7 +60,7 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
-/// It will not be better the next time: as a certificate that nobody vouches for.
+/// A retry does not help: the same kind as for a certificate that is not trusted.
 fn unusable(path: &Path, why: impl std::fmt::Display) -> io::Error {
     let text = format!("`{}` cannot be used: {why}", path.display());
     io::Error::new(io::ErrorKind::InvalidData, text)
@@ -69,7 +69,7 @@ fn unusable(path: &Path, why: impl std::fmt::Display) -> io::Error {
 fn from_system() -> io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
-    // A certificate of the system that cannot be read is not worth a failure.
+    // One certificate of the system that cannot be read is no reason to fail.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
         return Err(io::Error::other("the system trusts no certificate at all"));

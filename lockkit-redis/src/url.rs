@@ -11,15 +11,15 @@ impl RedisStoreBuilder {
     /// | option | meaning | default |
     /// |---|---|---|
     /// | `queue=fifo` `barging` | the order of waiters | `fifo` |
-    /// | `wake=push` `poll` | how waiters learn of a free lock; `poll` sends no command of publish and subscribe, and its waiters barge | `push` |
-    /// | `poll=50ms..1s` | with `wake=poll`, the pauses between two looks | as shown |
-    /// | `recheck=3s` | a waiter looks at least so often, whatever it was told | as shown |
+    /// | `wake=push` `poll` | how waiters learn that the lock is free; `poll` sends no command of publish and subscribe, and its waiters have no order | `push` |
+    /// | `poll=50ms..1s` | with `wake=poll`, the pauses between two attempts | as shown |
+    /// | `recheck=3s` | the longest time between two attempts of a waiter, with or without messages | as shown |
     /// | `protocol=auto` `resp2` `resp3` | the protocol; with `wake=poll` always RESP2 | `auto` |
     /// | `token_ttl=7d` `never` | how long an unused token is kept | `7d` |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
-    /// | `response_timeout=4s` | after half of it without any answer a connection is replaced | as shown |
+    /// | `response_timeout=4s` | the longest time without a reply: after half of it the connection is checked, after the other half replaced | as shown |
     /// | `ca=/path.pem` | `rediss:` the certificates to trust instead of the system's | none |
-    /// | `cert=/path.pem` `key=/path.pem` | `rediss:` the certificate of this client and its key, for a server that asks for one | none |
+    /// | `cert=/path.pem` `key=/path.pem` | `rediss:` the client's certificate and its key, for a server that asks for one | none |
     /// | `db=3` | `redis+unix:` the number of the database | `0` |
     ///
     /// # Errors
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_url_arrives() {
+    fn reads_every_part_of_a_url() {
         let all = read(
             "redis://app:p%40ss@h:7000/3?queue=barging&poll=1ms..2ms&recheck=1s&protocol=resp2\
              &token_ttl=never&connect_timeout=3s&response_timeout=5s",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn refuses_unknown_parts() {
         for text in [
             "redis://",
             "redis://a,b",

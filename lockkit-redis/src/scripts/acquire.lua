@@ -4,17 +4,17 @@
 -- ARGV[1] ARGV[2] as in queue.lua
 -- ARGV[3] ttl in ms
 -- ARGV[4] when it enqueues: 0 never, 1 if the lock is held, 2 if it is held and others queue
--- ARGV[5] its window in ms: so long its place lasts without a heartbeat
+-- ARGV[5] its window in ms: how long its place lasts without a heartbeat
 -- ARGV[6] the number of this attempt, which grows
--- ARGV[7] its channel; empty if it hears nothing
+-- ARGV[7] its channel; empty if it polls
 -- returns {1, token}          it holds
---         {0, ms or -1}       held by others, for so long at most
+--         {0, ms or -1}       held by another, for at most this long
 --         {-1}                the ticket was released before
---         {-2, type}          the key is none of a lock
-local TTL, ENQUEUE, WINDOW, BEAT, CHANNEL = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+--         {-2, type}          the key is not a lock
+local TTL, ENQUEUE, WINDOW, ATTEMPT, CHANNEL = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
--- 1. A repeated attempt, or a grant whose message was lost: the lease begins anew, the token stays.
---    A late attempt makes no lease shorter.
+-- 1. A repeated attempt, or a grant whose message was lost: the lease starts again, the token stays.
+--    A late attempt never makes a lease shorter.
 local own = redis.pcall('HGET', LOCK, ME)
 if type(own) == 'string' then
   if redis.call('PTTL', LOCK) < tonumber(TTL) then redis.call('PEXPIRE', LOCK, TTL) end
@@ -22,37 +22,37 @@ if type(own) == 'string' then
   return {1, own}
 end
 
--- 2. A late request of a ticket that was withdrawn.
+-- 2. A late attempt of a released ticket.
 if redis.call('EXISTS', TOMBSTONE) == 1 then return {-1} end
 
--- 3. Somebody else's key: a string is a lock of the SET NX family, which simply means "held".
+-- 3. A key of another program: a string is a lock of the SET NX family, which means "held".
 if type(own) == 'table' then
   local kind = redis.call('TYPE', LOCK)['ok']
   if kind ~= 'string' then return {-2, kind} end
 end
 
--- 4. Free: for me if nobody stands before me, else for the one who does. A newcomer never overtakes.
+-- 4. Free: for this ticket if it is the first, else for the first waiter. A newcomer never overtakes.
 local left = redis.call('PTTL', LOCK)
 if left == -2 then
-  local first, window, beat, channel = head(ME)
+  local first, window, attempt, channel = head(ME)
   if not first or first == ME then
-    -- Nothing fails behind a hold.
+    -- Before the hold: nothing may fail after it.
     if first then leave(ME) end
     return {1, take(ME, TTL)}
   end
-  grant(first, window, beat, channel)
+  grant(first, window, attempt, channel)
   left = redis.call('PTTL', LOCK)
 elseif left == -1 and kind() == 'hash' then
-  -- Locks end. This hash belongs to an application, and would never become free.
+  -- Locks have an expiry. This hash belongs to an application, and would never become free.
   return {-2, 'hash'}
 end
 
--- 5. Held: the place is taken, or kept, with a new heartbeat.
+-- 5. Held: the ticket takes a place, or keeps its place with a new heartbeat.
 if ENQUEUE == '0' or (ENQUEUE == '2' and not head(ME)) then return {0, left} end
--- Where one half of the queue is lost, as by eviction, all take their places anew.
+-- If one half of the queue is lost, as by eviction, all waiters join again.
 if redis.call('EXISTS', QUEUE, WAITERS) == 1 then redis.call('DEL', QUEUE, WAITERS) end
 local deadline = string.format('%.0f', now() + WINDOW * 1000)
-local waiting = table.concat({deadline, WINDOW, TTL, BEAT, CHANNEL}, ' ')
+local waiting = table.concat({deadline, WINDOW, TTL, ATTEMPT, CHANNEL}, ' ')
 if redis.call('HSET', WAITERS, ME, waiting) == 1 then redis.call('RPUSH', QUEUE, ME) end
 -- The queue outlives its last heartbeat by about a minute, and never ends before a window in it does.
 local keep = WINDOW + 1000

@@ -1,15 +1,15 @@
--- What an operator sees of a lock. It stands before inspect and break, behind queue.lua and kind.lua.
+-- Describes a lock for an operator. Follows queue.lua and kind.lua; inspect and break follow it.
 --
--- {kind, ms left, token or '', living waiters, holders...}
+-- returns {kind, ms left, token or '', living waiters, holders...}
 local function describe(found)
   local living = 0
   for _, waiter in ipairs(redis.call('HVALS', WAITERS)) do
     if tonumber(string.match(waiter, '^%d+')) >= now() then living = living + 1 end
   end
-  local answer = {found, redis.call('PTTL', LOCK), redis.call('GET', TOKEN) or '', living}
+  local reply = {found, redis.call('PTTL', LOCK), redis.call('GET', TOKEN) or '', living}
   if found == 'lock' then
-    for _, field in ipairs(redis.call('HKEYS', LOCK)) do answer[#answer + 1] = field end
+    for _, field in ipairs(redis.call('HKEYS', LOCK)) do reply[#reply + 1] = field end
   end
-  return answer
+  return reply
 end
 

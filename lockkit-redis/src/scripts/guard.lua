@@ -1,4 +1,4 @@
--- Runs what the caller gave, in the same step in which the hold is seen to stand.
+-- Checks the hold, and runs the script of the caller in the same step. The script follows it.
 --
 -- KEYS[1] the lock; the caller's keys follow
 -- ARGV[1] the ticket, ARGV[2] its token; the caller's arguments follow
@@ -6,7 +6,7 @@
 if redis.pcall('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then
   return redis.error_reply('LOCKKITFENCED the hold has ended')
 end
--- Not by unpack, which can do 8000 at most.
+-- Not with unpack, which takes 8000 values at most.
 local function from(first, list)
   local rest = {}
   for i = first, #list do rest[i - first + 1] = list[i] end

@@ -1,6 +1,6 @@
--- What stands at the key of a lock. It stands before acquire, inspect and break, behind queue.lua.
+-- Tells what the key of a lock holds. Follows queue.lua; acquire, inspect and break follow it.
 --
--- A field of a lock is "<uuid>:<number>", of ours and of Redisson's; anything else is not touched.
+-- A field of a lock is "<uuid>:<number>", for lockkit and for Redisson. Other hashes are left alone.
 -- returns "none", "lock", "string", or the type of the key
 local function kind()
   local found = redis.call('TYPE', LOCK)['ok']

@@ -2,8 +2,8 @@
 --
 -- KEYS as in queue.lua
 -- ARGV[1] ARGV[2] as in queue.lua
--- ARGV[3] the lock's own channel, on which Redisson's waiters listen
--- ARGV[4] how long to refuse the ticket from now on, in ms; 0 if all its attempts were answered
+-- ARGV[3] the channel of the lock, which Redisson's waiters subscribe
+-- ARGV[4] how long to refuse the ticket from now on, in ms; 0 if all its attempts had a reply
 -- returns 1 if the ticket held, else 0
 local CHANNEL, REFUSE = ARGV[3], ARGV[4]
 
@@ -11,17 +11,17 @@ local CHANNEL, REFUSE = ARGV[3], ARGV[4]
 local held = type(redis.pcall('HGET', LOCK, ME)) == 'string'
 if held then redis.call('DEL', LOCK) end
 
--- 2. An attempt that is still on its way must not become a hold that nobody knows.
---    After a hold has ended, nothing in this step may fail any more.
+-- 2. An attempt that arrives later must not become a hold without an owner.
+--    Once a hold has ended, nothing in this step may fail any more.
 local call = held and redis.pcall or redis.call
 if REFUSE ~= '0' then call('SET', TOMBSTONE, '', 'PX', REFUSE) end
 
--- 3. The next waiter becomes the holder in this step. It may fail where memory is short: the lock is
---    free then, and the waiters find it with their heartbeats. A holder has no place in the queue.
+-- 3. The next waiter becomes the holder in this step. It may fail if the server has no memory: the
+--    lock is free then, and waiters find it with their heartbeats. A holder has no place in the queue.
 if not held then leave(ME) end
-local ok, first, window, beat, channel = pcall(head)
+local ok, first, window, attempt, channel = pcall(head)
 if ok and first then
-  if held or redis.call('EXISTS', LOCK) == 0 then pcall(grant, first, window, beat, channel) end
+  if held or redis.call('EXISTS', LOCK) == 0 then pcall(grant, first, window, attempt, channel) end
 elseif held then
   redis.pcall('PUBLISH', CHANNEL, '0')
 end

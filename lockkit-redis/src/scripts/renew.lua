@@ -1,24 +1,24 @@
--- Starts the leases of several holds anew. Never makes a hold, and no lease shorter than it is.
+-- Starts the leases of several holds again. Never makes a hold, and never makes a lease shorter.
 --
 -- KEYS[2i-1] the i-th lock, KEYS[2i] its token
--- ARGV[1]    how long a token is kept, in ms; 0: for ever
+-- ARGV[1]    how long a token is kept, in ms; 0: without an expiry
 -- ARGV[2i]   the i-th ticket, ARGV[2i+1] its ttl in ms
 -- returns for each 1 if it was renewed, 0 if the ticket does not hold
 local keep = tonumber(ARGV[1])
-local answers = {}
+local replies = {}
 for i = 1, #KEYS / 2 do
   local lock, token = KEYS[2 * i - 1], KEYS[2 * i]
   if type(redis.pcall('HGET', lock, ARGV[2 * i])) == 'string' then
     local ttl = tonumber(ARGV[2 * i + 1])
     if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end
-    -- The token must outlive the longest hold. A token without an end stays so.
+    -- The token must outlive the longest hold. A token without an expiry keeps none.
     if keep > 0 then
       local left = redis.call('PTTL', token)
       if left >= 0 and left < keep * 0.9 then redis.call('PEXPIRE', token, keep) end
     end
-    answers[i] = 1
+    replies[i] = 1
   else
-    answers[i] = 0
+    replies[i] = 0
   end
 end
-return answers
+return replies

@@ -1,4 +1,4 @@
-//! What the waiters of this process learn from notifications.
+//! Wake-ups in every order in which they can come.
 
 use lockkit_core::ClientId;
 use lockkit_core::backend::{Attempt, Wake};
