@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
 
 use crate::backend::{RedisStore, wrong_type};
-use crate::error::{fault, is_no_script, of_request};
+use crate::error::{fault, of_request};
 use crate::keys::{self, Keys};
 use crate::reply::{Reply, unreadable};
 use crate::scripts::Step;
@@ -117,28 +117,16 @@ impl RedisStore {
     async fn inspect_all(&self, names: &[LockName]) -> Result<Vec<LockState>, BackendError> {
         let step = &self.steps().inspect;
         let token_ttl = self.link().token_ttl().to_string();
-        let commands = |whole: bool| {
-            let command = |name: &LockName| {
-                let keys = Keys::of(name);
-                let gone = keys.gone("");
-                let (keys, arguments) = (keys.all(&gone), [token_ttl.as_str(), ""]);
-                if whole {
-                    step.by_text(&keys, &arguments)
-                } else {
-                    step.by_digest(&keys, &arguments)
-                }
-            };
-            names.iter().map(command).collect::<Vec<_>>()
+        let call = |name: &LockName| {
+            let keys = Keys::of(name);
+            let all = keys.all(&keys.gone("")).map(str::to_owned);
+            (all.into(), vec![token_ttl.clone(), String::new()])
         };
-        let mut replies = self.link().batch("list", commands(false)).await?;
-        let unknown = |reply: &Result<_, _>| reply.as_ref().is_err_and(is_no_script);
-        if replies.iter().any(unknown) {
-            replies = self.link().batch("list", commands(true)).await?;
-        }
+        let calls: Vec<_> = names.iter().map(call).collect();
+        let replies = self.link().steps("list", step, &calls).await;
         let mut found = Vec::new();
         for (name, reply) in names.iter().zip(replies) {
-            let reply = reply.map_err(|error| of_request("list", &error))?;
-            let state = read(step, name, &Reply::from(reply))?;
+            let state = read(step, name, &Reply::from(reply?))?;
             let waited_for = state.kind == "none" && state.state.waiters != Some(0);
             if state.kind == "lock" || waited_for {
                 found.push(self.as_seen(state.state));

@@ -1,35 +1,21 @@
-//! The connection, and the task that replaces it.
-//!
-//! One connection carries all requests, and with RESP3 the messages too. With RESP2 they come on a
-//! second one, and both are replaced together. The client library never replaces a silent connection.
-//! Therefore a task notices the end or the silence of a connection, makes a new one, subscribes again,
-//! and lets every waiter try again.
+//! The requests of a store, on the connection that the supervisor keeps.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use lockkit_core::store::Backoff;
 use lockkit_core::{BackendError, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-use crate::config::{RedisStoreBuilder, TokenTtl};
-use crate::error::{fault, is_demoted, is_no_script, of_request_to};
-use crate::handshake::{self, Opened, Source, open};
+use crate::config::RedisStoreBuilder;
+use crate::error::{fault, is_no_script, of_request, of_request_to};
+use crate::handshake::{self, Opened};
 use crate::scripts::Step;
 use crate::subscriptions::Subscriptions;
-
-/// How often a connection without requests is checked.
-const IDLE_CHECK: Duration = Duration::from_secs(15);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A connection that ends sooner and without a reply counts as failed. One to a demoted primary is kept
-/// for this long.
-const SETTLED: Duration = Duration::from_secs(1);
+use crate::supervisor::{Shared, State};
 
 /// The store's end of the connection. Dropping it closes everything.
 #[derive(Debug)]
@@ -37,30 +23,6 @@ pub(crate) struct Link {
     shared: Arc<Shared>,
     /// The supervisor ends when this is dropped.
     _open: oneshot::Sender<()>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    config: RedisStoreBuilder,
-    state: watch::Sender<State>,
-    subscriptions: Arc<Subscriptions>,
-    /// Notified when a request has no reply.
-    suspicion: Notify,
-    /// Notified when the server says that it is not the primary.
-    demoted: Notify,
-    /// Requests under way.
-    pending: AtomicU64,
-    /// Requests that had a reply.
-    replied: AtomicU64,
-    /// In milliseconds; zero for no expiry.
-    token_ttl: AtomicU64,
-}
-
-#[derive(Clone, Debug)]
-enum State {
-    Connecting,
-    Up(MultiplexedConnection),
-    Down(Outcome, Arc<str>),
 }
 
 impl Link {
@@ -72,20 +34,7 @@ impl Link {
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
         let (alive, closing) = oneshot::channel();
-        let token_ttl = match config.token_ttl {
-            TokenTtl::After(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(0),
-            TokenTtl::Never => 0,
-        };
-        let shared = Arc::new(Shared {
-            config,
-            state: watch::Sender::new(State::Connecting),
-            subscriptions,
-            suspicion: Notify::new(),
-            demoted: Notify::new(),
-            pending: AtomicU64::new(0),
-            replied: AtomicU64::new(0),
-            token_ttl: AtomicU64::new(token_ttl),
-        });
+        let shared = Arc::new(Shared::new(config, subscriptions));
         let supervisor = Arc::clone(&shared);
         // Detached: it ends with this link.
         drop(runtime.spawn(async move {
@@ -188,8 +137,47 @@ impl Link {
             .check_primary(reply.and_then(Value::extract_error)))
     }
 
+    /// Runs a step several times, with these keys and arguments, in one pipeline; returns one reply for
+    /// each.
+    pub(crate) async fn steps(
+        &self,
+        operation: &'static str,
+        step: &Step,
+        calls: &[(Vec<String>, Vec<String>)],
+    ) -> Vec<Result<Value, BackendError>> {
+        let by_digest = calls
+            .iter()
+            .map(|(keys, words)| step.by_digest(keys, words));
+        let replies = match self.batch(operation, by_digest.collect()).await {
+            Ok(replies) => replies,
+            Err(error) => return vec![Err(error); calls.len()],
+        };
+        let of_request = |error| of_request(operation, &error);
+        let unknown = replies.iter().enumerate();
+        let unknown = unknown.filter(|(_, reply)| reply.as_ref().is_err_and(is_no_script));
+        let unknown: Vec<usize> = unknown.map(|(at, _)| at).collect();
+        let results = replies.into_iter().map(|reply| reply.map_err(of_request));
+        let mut results: Vec<_> = results.collect();
+        if unknown.is_empty() {
+            return results;
+        }
+        let by_text = unknown.iter().map(|&at| &calls[at]);
+        let by_text = by_text.map(|(keys, words)| step.by_text(keys, words));
+        let replies = match self.batch(operation, by_text.collect()).await {
+            Ok(replies) => replies
+                .into_iter()
+                .map(|it| it.map_err(of_request))
+                .collect(),
+            Err(error) => vec![Err(error); unknown.len()],
+        };
+        for (at, reply) in unknown.into_iter().zip(replies) {
+            results[at] = reply;
+        }
+        results
+    }
+
     /// Sends several commands in one pipeline; returns one reply for each.
-    pub(crate) async fn batch(
+    async fn batch(
         &self,
         operation: &'static str,
         commands: Vec<Cmd>,
@@ -237,154 +225,6 @@ impl Drop for Request<'_> {
             self.shared.replied.fetch_add(1, Ordering::Relaxed);
         } else {
             self.shared.suspicion.notify_one();
-        }
-    }
-}
-
-impl Shared {
-    /// Makes connections, one after the other, until the store is dropped.
-    async fn run(&self) {
-        let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
-        // The first failure after a useful connection costs no pause.
-        let mut at_once = true;
-        let mut resp3_worked = false;
-        loop {
-            let limit = self.config.connect_timeout;
-            let opening =
-                timeout(limit, open(&self.config, &self.subscriptions, resp3_worked)).await;
-            let (outcome, why) = match opening.unwrap_or_else(|_| Err(self.too_slow())) {
-                Ok(opened) => {
-                    resp3_worked |= matches!(opened.source, Source::Same);
-                    if opened.volatile {
-                        self.token_ttl.store(0, Ordering::Relaxed);
-                    }
-                    let settled = Instant::now() + SETTLED;
-                    let replied = self.replied.load(Ordering::Relaxed);
-                    self.serve(opened, settled).await;
-                    self.subscriptions.closed();
-                    let useful = self.replied.load(Ordering::Relaxed) != replied;
-                    if useful || Instant::now() >= settled {
-                        at_once = true;
-                        backoff.reset();
-                    }
-                    if std::mem::take(&mut at_once) {
-                        self.state.send_replace(State::Connecting);
-                        continue;
-                    }
-                    let why = "the connection ended as soon as it was ready";
-                    let why = format!("{why} ({})", self.config.address);
-                    (Outcome::Unavailable, why)
-                }
-                Err(failure) => failure,
-            };
-            self.state.send_replace(State::Down(outcome, why.into()));
-            at_once = false;
-            sleep(backoff.pause()).await;
-        }
-    }
-
-    /// Notices a demoted server that keeps its connections open.
-    fn check_primary(&self, reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
-        if reply.as_ref().is_err_and(is_demoted) {
-            self.demoted.notify_one();
-        }
-        reply
-    }
-
-    fn too_slow(&self) -> (Outcome, String) {
-        let (limit, address) = (self.config.connect_timeout, &self.config.address);
-        let why = format!("no connection within {limit:?} ({address})");
-        (Outcome::Unavailable, why)
-    }
-
-    /// Supervises a connection until it ends. Dropping its parts fails its requests.
-    async fn serve(&self, mut opened: Opened, settled: Instant) {
-        if !matches!(opened.source, Source::None) {
-            self.subscriptions.opened();
-        }
-        self.state
-            .send_replace(State::Up(opened.connection.clone()));
-        let patience = self.config.response_timeout / 2;
-        let mut check = interval(patience.max(Duration::from_millis(10)));
-        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = self.replied.load(Ordering::Relaxed);
-        let mut idle = Duration::ZERO;
-        // A notification that the previous server left.
-        self.demoted.notified().now_or_never();
-        let mut demoted = false;
-        loop {
-            tokio::select! {
-                biased;
-                () = opened.ended() => return,
-                // The name may resolve to the new primary now.
-                () = sleep_until(settled), if demoted => return,
-                () = self.demoted.notified(), if !demoted => {
-                    demoted = true;
-                    continue;
-                }
-                () = self.suspicion.notified() => {}
-                () = self.subscriptions.wanted.notified() => {
-                    let wanted = self.subscriptions.take_wanted();
-                    if !self.subscribe(&mut opened, wanted).await {
-                        return;
-                    }
-                    continue;
-                }
-                () = self.subscriptions.unheeded.notified() => {
-                    if !self.unsubscribe(&mut opened).await {
-                        return;
-                    }
-                    continue;
-                }
-                _ = check.tick() => {
-                    idle += patience;
-                    let replied = self.replied.load(Ordering::Relaxed);
-                    let moved = std::mem::replace(&mut seen, replied) != replied;
-                    let waits = self.subscriptions.waiters().has_watches();
-                    let awaited = self.pending.load(Ordering::Relaxed) > 0 || waits;
-                    // Replies on the first connection say nothing about the second.
-                    let moves = moved && !(waits && matches!(opened.source, Source::Other(_)));
-                    if !self.unsubscribe(&mut opened).await {
-                        return;
-                    }
-                    if moves || !(awaited || idle >= IDLE_CHECK) {
-                        continue;
-                    }
-                }
-            }
-            idle = Duration::ZERO;
-            if !matches!(timeout(patience, opened.ping()).await, Ok(true)) {
-                return;
-            }
-        }
-    }
-
-    /// Returns false if the connection is lost.
-    async fn subscribe(&self, opened: &mut Opened, wanted: Vec<String>) -> bool {
-        if wanted.is_empty() || matches!(opened.source, Source::None) {
-            return true;
-        }
-        let limit = self.config.response_timeout / 2;
-        match timeout(limit, opened.subscribe_allowed(&wanted)).await {
-            // If one is forbidden, waiters notice Redisson's releases at their next recheck.
-            Ok(Ok(allowed)) => {
-                self.subscriptions.subscribed(&allowed);
-                true
-            }
-            Ok(Err(_)) | Err(_) => false,
-        }
-    }
-
-    async fn unsubscribe(&self, opened: &mut Opened) -> bool {
-        let idle = self.subscriptions.take_idle();
-        if idle.is_empty() {
-            return true;
-        }
-        let limit = self.config.response_timeout / 2;
-        match timeout(limit, opened.unsubscribe(&idle)).await {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) => !error.is_io_error(),
-            Err(_) => false,
         }
     }
 }

@@ -17,6 +17,7 @@ mod reply;
 mod scripts;
 mod stream;
 mod subscriptions;
+mod supervisor;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;

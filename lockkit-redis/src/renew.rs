@@ -4,7 +4,6 @@ use lockkit_core::backend::{Renewal, Ticket};
 use lockkit_core::{BackendError, Outcome};
 
 use crate::backend::{RedisStore, millis};
-use crate::error::{is_no_script, of_request};
 use crate::keys;
 use crate::reply::{Reply, unreadable};
 
@@ -25,8 +24,8 @@ impl RedisStore {
             .collect();
         if refused.len() > 1 {
             let again: Vec<Ticket> = refused.iter().map(|&at| tickets[at].clone()).collect();
-            for (at, reply) in refused.into_iter().zip(self.renew_by(1, &again).await) {
-                results[at] = reply;
+            for (at, result) in refused.into_iter().zip(self.renew_by(1, &again).await) {
+                results[at] = result;
             }
         }
         results
@@ -38,24 +37,20 @@ impl RedisStore {
         chunk: usize,
         tickets: &[Ticket],
     ) -> Vec<Result<Renewal, BackendError>> {
-        let chunks: Vec<&[Ticket]> = tickets.chunks(chunk).collect();
-        let mut replies = self.renew_chunks(&chunks, false).await;
-        let unknown: Vec<usize> = (0..chunks.len())
-            .filter(|&at| replies.get(at).is_some_and(Option::is_none))
-            .collect();
-        if !unknown.is_empty() {
-            let again: Vec<&[Ticket]> = unknown.iter().map(|&at| chunks[at]).collect();
-            let second = self.renew_chunks(&again, true).await;
-            for (at, reply) in unknown.into_iter().zip(second) {
-                replies[at] = reply;
-            }
-        }
+        let token_ttl = self.link().token_ttl();
+        let chunks = tickets.chunks(chunk);
+        let calls: Vec<_> = chunks.clone().map(|it| words(it, token_ttl)).collect();
+        let replies = self
+            .link()
+            .steps("renew", &self.steps().renew, &calls)
+            .await;
         let mut results = Vec::with_capacity(tickets.len());
-        for (chunk, reply) in chunks.iter().zip(replies) {
-            match reply.unwrap_or_else(|| Err(unreadable("renew"))) {
+        for (chunk, reply) in chunks.zip(replies) {
+            let reply = reply.map(Reply::from);
+            match reply.as_ref().map(Reply::as_list) {
                 Ok(renewed) if renewed.len() == chunk.len() => {
                     results.extend(chunk.iter().zip(renewed).map(|(ticket, renewed)| {
-                        Ok(if renewed {
+                        Ok(if renewed.as_int() == Some(1) {
                             Renewal::renewed(ticket.ttl)
                         } else {
                             Renewal::NotHeld
@@ -68,70 +63,18 @@ impl RedisStore {
         }
         results
     }
-
-    /// Renews chunks; `None` for a chunk whose script the server does not have.
-    async fn renew_chunks(
-        &self,
-        chunks: &[&[Ticket]],
-        whole: bool,
-    ) -> Vec<Option<Result<Vec<bool>, BackendError>>> {
-        let (link, step) = (self.link(), &self.steps().renew);
-        let token_ttl = link.token_ttl().to_string();
-        let command = |chunk: &&[Ticket]| {
-            let words = RenewWords::of(chunk, &token_ttl);
-            let (keys, arguments) = (words.keys(), words.arguments());
-            if whole {
-                step.by_text(&keys, &arguments)
-            } else {
-                step.by_digest(&keys, &arguments)
-            }
-        };
-        match link
-            .batch("renew", chunks.iter().map(command).collect())
-            .await
-        {
-            Ok(replies) => replies
-                .into_iter()
-                .map(|reply| match reply {
-                    Err(error) if !whole && is_no_script(&error) => None,
-                    Err(error) => Some(Err(of_request("renew", &error))),
-                    Ok(value) => {
-                        let renewed = Reply::from(value);
-                        let renewed = renewed.as_list().iter().map(|one| one.as_int() == Some(1));
-                        Some(Ok(renewed.collect()))
-                    }
-                })
-                .collect(),
-            Err(error) => chunks.iter().map(|_| Some(Err(error.clone()))).collect(),
-        }
-    }
 }
 
 /// The keys and arguments of a renewal.
-struct RenewWords {
-    keys: Vec<String>,
-    arguments: Vec<String>,
-}
-
-impl RenewWords {
-    fn of(tickets: &[Ticket], token_ttl: &str) -> Self {
-        let mut keys = Vec::with_capacity(2 * tickets.len());
-        let mut arguments = Vec::with_capacity(2 * tickets.len() + 1);
-        arguments.push(token_ttl.to_owned());
-        for ticket in tickets {
-            let lock = keys::lock(&ticket.name);
-            let token = keys::token(&lock);
-            keys.extend([lock, token]);
-            arguments.extend([ticket.holder.to_string(), millis(ticket.ttl)]);
-        }
-        Self { keys, arguments }
+fn words(tickets: &[Ticket], token_ttl: u64) -> (Vec<String>, Vec<String>) {
+    let mut keys = Vec::with_capacity(2 * tickets.len());
+    let mut arguments = Vec::with_capacity(2 * tickets.len() + 1);
+    arguments.push(token_ttl.to_string());
+    for ticket in tickets {
+        let lock = keys::lock(&ticket.name);
+        let token = keys::token(&lock);
+        keys.extend([lock, token]);
+        arguments.extend([ticket.holder.to_string(), millis(ticket.ttl)]);
     }
-
-    fn keys(&self) -> Vec<&str> {
-        self.keys.iter().map(String::as_str).collect()
-    }
-
-    fn arguments(&self) -> Vec<&str> {
-        self.arguments.iter().map(String::as_str).collect()
-    }
+    (keys, arguments)
 }

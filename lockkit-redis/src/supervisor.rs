@@ -1,0 +1,225 @@
+//! The task that keeps a connection to the server.
+//!
+//! One connection carries all requests, and with RESP3 the messages too. With RESP2 they come on a
+//! second one, and both are replaced together. The client library never replaces a silent connection.
+//! Therefore this task notices the end or the silence of a connection, makes a new one, subscribes again,
+//! and lets every waiter try again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use lockkit_core::Outcome;
+use lockkit_core::store::Backoff;
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+
+use crate::config::{RedisStoreBuilder, TokenTtl};
+use crate::error::is_demoted;
+use crate::handshake::{Opened, Source, open};
+use crate::subscriptions::Subscriptions;
+
+/// How often a connection without requests is checked.
+const IDLE_CHECK: Duration = Duration::from_secs(15);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A connection that ends sooner and without a reply counts as failed. One to a demoted primary is kept
+/// for this long.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// What the supervisor and the requests share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: RedisStoreBuilder,
+    pub(crate) state: watch::Sender<State>,
+    pub(crate) subscriptions: Arc<Subscriptions>,
+    /// Notified when a request has no reply.
+    pub(crate) suspicion: Notify,
+    /// Notified when the server says that it is not the primary.
+    demoted: Notify,
+    /// Requests under way.
+    pub(crate) pending: AtomicU64,
+    /// Requests that had a reply.
+    pub(crate) replied: AtomicU64,
+    /// In milliseconds; zero for no expiry.
+    pub(crate) token_ttl: AtomicU64,
+}
+
+/// Whether there is a connection.
+#[derive(Clone, Debug)]
+pub(crate) enum State {
+    Connecting,
+    Up(MultiplexedConnection),
+    Down(Outcome, Arc<str>),
+}
+
+impl Shared {
+    pub(crate) fn new(config: RedisStoreBuilder, subscriptions: Arc<Subscriptions>) -> Self {
+        let token_ttl = match config.token_ttl {
+            TokenTtl::After(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(0),
+            TokenTtl::Never => 0,
+        };
+        Self {
+            config,
+            state: watch::Sender::new(State::Connecting),
+            subscriptions,
+            suspicion: Notify::new(),
+            demoted: Notify::new(),
+            pending: AtomicU64::new(0),
+            replied: AtomicU64::new(0),
+            token_ttl: AtomicU64::new(token_ttl),
+        }
+    }
+
+    /// Makes connections, one after the other, until the store is dropped.
+    pub(crate) async fn run(&self) {
+        let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+        // The first failure after a useful connection costs no pause.
+        let mut at_once = true;
+        let mut resp3_worked = false;
+        loop {
+            let limit = self.config.connect_timeout;
+            let opening =
+                timeout(limit, open(&self.config, &self.subscriptions, resp3_worked)).await;
+            let (outcome, why) = match opening.unwrap_or_else(|_| Err(self.too_slow())) {
+                Ok(opened) => {
+                    resp3_worked |= matches!(opened.source, Source::Same);
+                    if opened.volatile {
+                        self.token_ttl.store(0, Ordering::Relaxed);
+                    }
+                    let settled = Instant::now() + SETTLED;
+                    let replied = self.replied.load(Ordering::Relaxed);
+                    self.serve(opened, settled).await;
+                    self.subscriptions.closed();
+                    let useful = self.replied.load(Ordering::Relaxed) != replied;
+                    if useful || Instant::now() >= settled {
+                        at_once = true;
+                        backoff.reset();
+                    }
+                    if std::mem::take(&mut at_once) {
+                        self.state.send_replace(State::Connecting);
+                        continue;
+                    }
+                    let why = "the connection ended as soon as it was ready";
+                    let why = format!("{why} ({})", self.config.address);
+                    (Outcome::Unavailable, why)
+                }
+                Err(failure) => failure,
+            };
+            self.state.send_replace(State::Down(outcome, why.into()));
+            at_once = false;
+            sleep(backoff.pause()).await;
+        }
+    }
+
+    /// Notices a demoted server that keeps its connections open.
+    pub(crate) fn check_primary(
+        &self,
+        reply: Result<Value, RedisError>,
+    ) -> Result<Value, RedisError> {
+        if reply.as_ref().is_err_and(is_demoted) {
+            self.demoted.notify_one();
+        }
+        reply
+    }
+
+    pub(crate) fn too_slow(&self) -> (Outcome, String) {
+        let (limit, address) = (self.config.connect_timeout, &self.config.address);
+        let why = format!("no connection within {limit:?} ({address})");
+        (Outcome::Unavailable, why)
+    }
+
+    /// Supervises a connection until it ends. Dropping its parts fails its requests.
+    async fn serve(&self, mut opened: Opened, settled: Instant) {
+        if !matches!(opened.source, Source::None) {
+            self.subscriptions.opened();
+        }
+        self.state
+            .send_replace(State::Up(opened.connection.clone()));
+        let patience = self.config.response_timeout / 2;
+        let mut check = interval(patience.max(Duration::from_millis(10)));
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = self.replied.load(Ordering::Relaxed);
+        let mut idle = Duration::ZERO;
+        // A notification that the previous server left.
+        self.demoted.notified().now_or_never();
+        let mut demoted = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = opened.ended() => return,
+                // The name may resolve to the new primary now.
+                () = sleep_until(settled), if demoted => return,
+                () = self.demoted.notified(), if !demoted => {
+                    demoted = true;
+                    continue;
+                }
+                () = self.suspicion.notified() => {}
+                () = self.subscriptions.wanted.notified() => {
+                    let wanted = self.subscriptions.take_wanted();
+                    if !self.subscribe(&mut opened, wanted).await {
+                        return;
+                    }
+                    continue;
+                }
+                () = self.subscriptions.unheeded.notified() => {
+                    if !self.unsubscribe(&mut opened).await {
+                        return;
+                    }
+                    continue;
+                }
+                _ = check.tick() => {
+                    idle += patience;
+                    let replied = self.replied.load(Ordering::Relaxed);
+                    let moved = std::mem::replace(&mut seen, replied) != replied;
+                    let waits = self.subscriptions.waiters().has_watches();
+                    let awaited = self.pending.load(Ordering::Relaxed) > 0 || waits;
+                    // Replies on the first connection say nothing about the second.
+                    let moves = moved && !(waits && matches!(opened.source, Source::Other(_)));
+                    if !self.unsubscribe(&mut opened).await {
+                        return;
+                    }
+                    if moves || !(awaited || idle >= IDLE_CHECK) {
+                        continue;
+                    }
+                }
+            }
+            idle = Duration::ZERO;
+            if !matches!(timeout(patience, opened.ping()).await, Ok(true)) {
+                return;
+            }
+        }
+    }
+
+    /// Returns false if the connection is lost.
+    async fn subscribe(&self, opened: &mut Opened, wanted: Vec<String>) -> bool {
+        if wanted.is_empty() || matches!(opened.source, Source::None) {
+            return true;
+        }
+        let limit = self.config.response_timeout / 2;
+        match timeout(limit, opened.subscribe_allowed(&wanted)).await {
+            // If one is forbidden, waiters notice Redisson's releases at their next recheck.
+            Ok(Ok(allowed)) => {
+                self.subscriptions.subscribed(&allowed);
+                true
+            }
+            Ok(Err(_)) | Err(_) => false,
+        }
+    }
+
+    async fn unsubscribe(&self, opened: &mut Opened) -> bool {
+        let idle = self.subscriptions.take_idle();
+        if idle.is_empty() {
+            return true;
+        }
+        let limit = self.config.response_timeout / 2;
+        match timeout(limit, opened.unsubscribe(&idle)).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => !error.is_io_error(),
+            Err(_) => false,
+        }
+    }
+}
