@@ -24,7 +24,7 @@ async fn waiting(lock: &Lock, count: u32) -> Outcome {
     .await
 }
 
-pub(crate) async fn each_keeps_the_other_out() -> Outcome {
+pub(crate) async fn each_excludes_the_other() -> Outcome {
     let (_cluster, mut jetcd, client) = world().await?;
     let lock = client.lock("nightly/jobs")?;
     let theirs = jetcd.token("t lock nightly/jobs 10000").await?;
@@ -69,7 +69,7 @@ pub(crate) async fn one_queue_for_both() -> Outcome {
 }
 
 /// Its lease is a minute long: an operator ends the hold of a program that is dead.
-pub(crate) async fn a_killed_program_frees_its_lock() -> Outcome {
+pub(crate) async fn killed_program_frees_its_lock() -> Outcome {
     let (cluster, mut jetcd, client) = world().await?;
     let lock = client.lock("jobs")?;
     let theirs = jetcd.token("t lock jobs 10000").await?;
