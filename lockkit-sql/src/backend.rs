@@ -10,7 +10,7 @@ use lockkit_core::backend::{Attempt, DistributedLock, LockState, Release, Renewa
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
 use tokio::task::JoinSet;
 
-use crate::config::{Options, SqlStoreBuilder};
+use crate::config::Options;
 use crate::dialect::{Counts, Dialect, Source, Which};
 use crate::error::SqlFault;
 use crate::table::Table;
@@ -45,12 +45,6 @@ struct Inner<D> {
 }
 
 impl<D: Dialect> SqlStore<D> {
-    /// The options of a store: on connections of its own, from the options of `sqlx` for one, or on
-    /// the application's pool.
-    pub fn builder(source: impl Into<Source<D::Driver>>) -> SqlStoreBuilder<D> {
-        SqlStoreBuilder::new(source.into())
-    }
-
     pub(crate) async fn connect(
         source: Source<D::Driver>,
         options: Options,

@@ -11,7 +11,9 @@
 )]
 
 mod backend;
+mod builder;
 mod config;
+mod ddl;
 mod dialect;
 mod error;
 mod guarded;
@@ -41,7 +43,9 @@ mod tls;
 mod url;
 
 pub use backend::SqlStore;
-pub use config::{Options, SqlStoreBuilder, Wake};
+pub use builder::SqlStoreBuilder;
+pub use config::{Options, Wake};
+pub use ddl::ddl;
 pub use dialect::{Dialect, Source};
 pub use error::{Problem, SqlFault};
 pub use guarded::{GuardedError, Inside, StillHeld, TxLock};
@@ -51,7 +55,7 @@ pub use mutant::{SqlFailure, SqlFaults, SqlMutant};
 pub use mysql::{Mysql, MysqlStore};
 #[cfg(feature = "postgres")]
 pub use postgres::{Postgres, PostgresStore};
-pub use schema::{Schema, ddl};
+pub use schema::Schema;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteStore};
 /// The driver, whose pools, options and transactions stand in signatures here.

@@ -1,6 +1,4 @@
-//! The table: its definition for the user, and whether the one that is there fits.
-
-use lockkit_core::url::{InvalidUrl, StoreUrl};
+//! What is done about the table when a store is opened, and whether the one that is there fits.
 
 use crate::table::Table;
 
@@ -12,34 +10,6 @@ pub enum Schema {
     Create,
     /// It must be there and fit: for users who may not make tables.
     Check,
-}
-
-/// The statements that make the table of the store that a URL names, for users who make tables
-/// themselves. Nothing is connected to.
-///
-/// # Errors
-/// - [`InvalidUrl`] if the URL is not that of an SQL store of this build.
-///
-/// # Examples
-/// ```
-/// # #[cfg(feature = "postgres")] {
-/// let ddl = lockkit_sql::ddl(&"postgres://db/?table=app.locks".parse()?)?;
-/// assert!(ddl.contains("CREATE TABLE"));
-/// # }
-/// # Ok::<(), lockkit_core::url::InvalidUrl>(())
-/// ```
-pub fn ddl(url: &StoreUrl) -> Result<String, InvalidUrl> {
-    let mut url = url.clone();
-    let table = crate::url::table(&mut url)?;
-    match url.scheme() {
-        #[cfg(feature = "mysql")]
-        "mysql" => Ok(crate::mysql::ddl(&table)),
-        #[cfg(feature = "postgres")]
-        "postgres" => Ok(crate::postgres::ddl(&table)),
-        #[cfg(feature = "sqlite")]
-        "sqlite" => Ok(crate::sqlite::ddl(&table)),
-        other => Err(InvalidUrl::unknown_scheme(other, crate::url::SCHEMES)),
-    }
 }
 
 /// Reads a file of definitions, comments and all.

@@ -4,7 +4,8 @@ use lockkit_core::url::{InvalidUrl, StoreUrl};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use super::server::Mysql;
-use crate::config::{Options, SqlStoreBuilder};
+use crate::builder::SqlStoreBuilder;
+use crate::config::Options;
 use crate::dialect::Source;
 use crate::{tls, url};
 

@@ -4,7 +4,8 @@ use lockkit_core::url::{Host, InvalidUrl, StoreUrl};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::store::Postgres;
-use crate::config::{Options, SqlStoreBuilder};
+use crate::builder::SqlStoreBuilder;
+use crate::config::Options;
 use crate::dialect::Source;
 use crate::{tls, url};
 

@@ -7,7 +7,8 @@ use lockkit_core::url::{InvalidUrl, StoreUrl};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
 use super::open::Sqlite;
-use crate::config::{Options, SqlStoreBuilder};
+use crate::builder::SqlStoreBuilder;
+use crate::config::Options;
 use crate::dialect::Source;
 use crate::url;
 
