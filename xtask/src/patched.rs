@@ -1,8 +1,8 @@
 //! A copy of the workspace to which patches are applied.
 //!
-//! The copy lies in `target/mutants/src` and shares the target directory of the workspace, so that no
-//! dependency is built twice. Only files that changed since the last time are written: the rest of the
-//! copy is not built again.
+//! The copy lies in `target/mutants/src` and has a target directory of its own: cargo knows a crate by its
+//! path within the workspace, and would take those of the copy for those of the workspace. Only files
+//! that changed since the last time are written: the rest of the copy is not built again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -44,15 +44,18 @@ pub(crate) fn copy(workspace: &Workspace, patches: &Path) -> Result<PathBuf> {
         }
     }
     remove(&fresh)?;
+    // The foreign programs of the tests lie there.
     link(&root.join("target"), &copy.join("target"))?;
     Ok(copy)
 }
 
 /// A call of cargo in the copy.
 pub(crate) fn cargo<'a>(workspace: &'a Workspace, copy: &Path, subcommand: &str) -> Cmd<'a> {
-    let manifest = copy.join("Cargo.toml");
     let call = workspace.cargo(subcommand);
-    call.arg("--manifest-path").arg(manifest)
+    call.arg("--manifest-path")
+        .arg(copy.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(workspace.root.join("target/mutants/target"))
 }
 
 /// Applies a patch, or says which of its hunks no longer apply.
