@@ -66,7 +66,7 @@ async fn granted_by_push(store: &RedisStore, ticket: &Ticket) {
 }
 
 #[tokio::test]
-async fn both_protocols_push() {
+async fn pushes_grants_with_both_protocols() {
     let server = Server::start(&[]).await;
     for protocol in [Protocol::Auto, Protocol::Resp2, Protocol::Resp3] {
         let store = server.builder().protocol(protocol).connect().await.unwrap();
@@ -88,7 +88,7 @@ async fn both_protocols_push() {
 }
 
 #[tokio::test]
-async fn a_killed_connection_wakes_every_waiter() {
+async fn killed_connection_wakes_all_waiters() {
     let server = Server::start(&[]).await;
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let store = server.builder().protocol(protocol).connect().await.unwrap();
@@ -113,7 +113,7 @@ async fn a_killed_connection_wakes_every_waiter() {
 }
 
 #[tokio::test]
-async fn a_restart_is_survived() {
+async fn reconnects_after_restart() {
     let mut server = Server::start(&[]).await;
     let store = server.open().await;
     server.kill();
@@ -133,7 +133,7 @@ async fn a_restart_is_survived() {
 }
 
 #[tokio::test]
-async fn a_silent_server_is_noticed_and_found_again() {
+async fn replaces_connection_to_silent_server() {
     let server = Server::start(&[]).await;
     let store = server
         .builder()
@@ -159,7 +159,7 @@ async fn a_silent_server_is_noticed_and_found_again() {
 }
 
 #[tokio::test]
-async fn refusals_of_the_server_are_understood() {
+async fn maps_refusals_to_outcomes() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let refused = async || store.attempt(&ticket("x")).await.unwrap_err().outcome();
@@ -177,7 +177,7 @@ async fn refusals_of_the_server_are_understood() {
 }
 
 #[tokio::test]
-async fn users_and_databases_are_used() {
+async fn uses_user_and_database() {
     let server = Server::start(&[]).await;
     server.cli(&[
         "ACL", "SETUSER", "app", "on", ">s3cret", "~*", "&*", "+@all",
@@ -212,7 +212,7 @@ async fn users_and_databases_are_used() {
 }
 
 #[tokio::test]
-async fn polling_needs_little_permission() {
+async fn polling_needs_few_permissions() {
     let server = Server::start(&[]).await;
     let rights = "-@all +eval +evalsha +get +set +del +exists +hget +hset +hdel +pexpire +pttl +time \
                   +type +lindex +lpos +lrem +rpush +ping";
@@ -255,7 +255,7 @@ async fn polling_needs_little_permission() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_store_stays_behind() {
+async fn dropped_store_leaves_nothing_behind() {
     let server = Server::start(&[]).await;
     let clients = || server.cli(&["CLIENT", "LIST"]).lines().count();
     let before = clients();
@@ -275,7 +275,7 @@ async fn nothing_of_a_store_stays_behind() {
 }
 
 #[tokio::test]
-async fn guarded_work_is_done_while_the_hold_stands() {
+async fn fenced_work_runs_only_while_held() {
     let server = Server::start(&[]).await;
     let store: Arc<dyn DistributedLock> = Arc::new(server.open().await);
     let store = lockkit_core::wrap::Prefixed::new(store, "app:").unwrap();
@@ -326,7 +326,7 @@ fn why(error: &lockkit_core::BackendError) -> String {
 }
 
 #[tokio::test]
-async fn a_primary_that_was_demoted_is_left() {
+async fn leaves_a_demoted_primary() {
     let (old, new) = (Server::start(&[]).await, Server::start(&[]).await);
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let way = Way::to(old.port).await;
@@ -346,7 +346,7 @@ async fn a_primary_that_was_demoted_is_left() {
 }
 
 #[tokio::test]
-async fn a_server_that_stays_read_only_is_dialled_once_a_second() {
+async fn reconnects_to_read_only_server_once_a_second() {
     let server = Server::start(&[]).await;
     let way = Way::to(server.port).await;
     let store = RedisStore::builder().tcp("127.0.0.1", way.port);
@@ -362,7 +362,7 @@ async fn a_server_that_stays_read_only_is_dialled_once_a_second() {
 }
 
 #[tokio::test]
-async fn connections_that_end_at_once_are_made_again_with_pauses() {
+async fn pauses_between_connections_that_end_at_once() {
     let server = Server::start(&[]).await;
     let ends = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&ends);
@@ -388,7 +388,7 @@ async fn connections_that_end_at_once_are_made_again_with_pauses() {
 }
 
 #[tokio::test]
-async fn errors_of_a_connection_say_where_it_led() {
+async fn connection_errors_name_the_address() {
     let refused = free_port();
     let error = RedisStore::builder().tcp("127.0.0.1", refused);
     let error = error.connect().await.unwrap_err();
@@ -440,7 +440,7 @@ async fn errors_of_a_connection_say_where_it_led() {
 }
 
 #[tokio::test]
-async fn a_missing_password_is_explained() {
+async fn explains_a_missing_password() {
     let server = Server::start(&[]).await;
     server.cli(&["CONFIG", "SET", "requirepass", "sesam"]);
     let host = format!("127.0.0.1:{}", server.port);
@@ -459,7 +459,7 @@ async fn a_missing_password_is_explained() {
 }
 
 #[tokio::test]
-async fn a_node_of_a_cluster_is_refused_when_it_is_connected() {
+async fn refuses_a_cluster_node_when_connecting() {
     let server = Server::start_node().await;
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let error = server.builder().protocol(protocol).connect().await;
@@ -471,7 +471,7 @@ async fn a_node_of_a_cluster_is_refused_when_it_is_connected() {
 
 /// As behind a proxy that spreads keys over servers: two locks in one step are refused.
 #[tokio::test]
-async fn one_refused_lock_refuses_no_other_renewal() {
+async fn one_refused_renewal_does_not_affect_others() {
     let server = Server::start_node().await;
     assert_eq!(
         server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]),

@@ -70,7 +70,7 @@ impl<'a> Redisson<'a> {
 }
 
 #[tokio::test]
-async fn redisson_and_we_exclude_each_other() {
+async fn excludes_redisson_and_is_excluded() {
     let server = Server::start(&[]).await;
     let client = LockClient::new(server.open().await).unwrap();
     let redisson = Redisson::new(&server);
@@ -96,7 +96,7 @@ async fn redisson_and_we_exclude_each_other() {
 }
 
 #[tokio::test]
-async fn redissons_release_wakes_our_waiter() {
+async fn release_by_redisson_wakes_our_waiter() {
     let server = Server::start(&[]).await;
     let channel = "redisson_lock__channel:{a}";
     let redisson = Redisson::new(&server);
@@ -127,7 +127,7 @@ async fn redissons_release_wakes_our_waiter() {
 }
 
 #[tokio::test]
-async fn our_release_wakes_redissons_waiter() {
+async fn our_release_wakes_waiter_of_redisson() {
     let server = Server::start(&[]).await;
     let client = LockClient::new(server.open().await).unwrap();
     let channel = "redisson_lock__channel:{a}";
@@ -147,7 +147,7 @@ async fn our_release_wakes_redissons_waiter() {
 }
 
 #[tokio::test]
-async fn tokens_grow_across_both() {
+async fn tokens_grow_across_both_libraries() {
     let server = Server::start(&[]).await;
     let client = LockClient::new(server.open().await).unwrap();
     let (redisson, lock) = (Redisson::new(&server), client.lock("a").unwrap());
@@ -170,7 +170,7 @@ async fn tokens_grow_across_both() {
 }
 
 #[tokio::test]
-async fn a_string_lock_means_held() {
+async fn string_key_means_held() {
     let server = Server::start(&[]).await;
     let client = LockClient::new(server.open().await).unwrap();
     let lock = client.lock("a").unwrap();

@@ -112,7 +112,7 @@ impl World {
 
 /// Request `number` of the step meets each fate: before it is written, or after it was carried out.
 #[tokio::test]
-async fn a_step_whose_request_fails_blocks_nobody() {
+async fn failed_request_blocks_no_other_client() {
     const FATES: [Fate; 10] = [
         Fate::Refused("-READONLY You can't write against a read only replica.\r\n"),
         Fate::Refused("-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
@@ -174,7 +174,7 @@ async fn a_step_whose_request_fails_blocks_nobody() {
 
 /// Each command of each step is forbidden once, so that the step fails there.
 #[tokio::test]
-async fn a_step_that_fails_at_any_of_its_commands_says_what_it_has_done() {
+async fn step_that_fails_at_any_command_reports_its_effect() {
     const COMMANDS: &str = "get set del exists type time hget hset hdel hexists pexpire pttl lindex \
                             lrem rpush publish hlen hkeys hvals evalsha";
     let server = Server::start(&[]).await;
@@ -221,7 +221,7 @@ async fn a_step_that_fails_at_any_of_its_commands_says_what_it_has_done() {
 }
 
 #[tokio::test]
-async fn guarded_work_that_fails_half_way_may_have_been_done() {
+async fn failed_fenced_work_is_indeterminate() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let ticket = ticket("stock");

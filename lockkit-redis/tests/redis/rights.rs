@@ -32,7 +32,7 @@ async fn open(server: &Server, protocol: Protocol) -> RedisStore {
 }
 
 #[tokio::test]
-async fn the_documented_rights_are_enough() {
+async fn documented_permissions_are_enough() {
     let server = Server::start(&[]).await;
     let keys = ["~app/*", "~lockkit_*", "~redisson_lock_*"].map(str::to_owned);
     let channels = words_between("the channels (", ") and");
@@ -86,7 +86,7 @@ async fn the_documented_rights_are_enough() {
 }
 
 #[tokio::test]
-async fn a_forbidden_channel_keeps_no_connection_from_being_made() {
+async fn connects_despite_a_forbidden_channel() {
     let server = Server::start(&[]).await;
     let rights = "~* resetchannels &lockkit_client:* +@all".split(' ');
     user(&server, &rights.map(str::to_owned).collect::<Vec<_>>());
@@ -112,7 +112,7 @@ async fn a_forbidden_channel_keeps_no_connection_from_being_made() {
 }
 
 #[tokio::test]
-async fn one_forbidden_channel_of_many_costs_few_requests() {
+async fn one_forbidden_channel_costs_few_requests() {
     const CHANNELS: usize = 500;
     let server = Server::start(&[]).await;
     let rights = "~* resetchannels &lockkit_client:* &redisson_lock__channel:{ok/* +@all";

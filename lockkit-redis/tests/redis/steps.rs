@@ -42,7 +42,7 @@ async fn wake(store: &RedisStore, ticket: &Ticket) -> Wake {
 }
 
 #[tokio::test]
-async fn one_command_takes_and_one_gives_back() {
+async fn acquire_and_release_cost_one_command_each() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     // The first ever loads the scripts.
@@ -64,7 +64,7 @@ async fn one_command_takes_and_one_gives_back() {
 }
 
 #[tokio::test]
-async fn waiters_are_granted_in_their_order() {
+async fn grants_waiters_in_order() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let (holder, second, third) = (ticket("a"), ticket("a"), ticket("a"));
@@ -105,7 +105,7 @@ async fn waiters_are_granted_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_repeated_attempt_keeps_token_and_place() {
+async fn repeated_attempt_keeps_token_and_place() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let holder = ticket("a");
@@ -123,7 +123,7 @@ async fn a_repeated_attempt_keeps_token_and_place() {
 }
 
 #[tokio::test]
-async fn a_newcomer_finds_a_free_lock_for_the_one_who_stands_first() {
+async fn newcomer_passes_free_lock_to_first_waiter() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let (holder, first) = (ticket("a"), ticket("a"));
@@ -137,7 +137,7 @@ async fn a_newcomer_finds_a_free_lock_for_the_one_who_stands_first() {
 }
 
 #[tokio::test]
-async fn a_dead_waiter_costs_one_window() {
+async fn dead_waiter_delays_others_by_one_window() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let (holder, dead, alive) = (
@@ -156,7 +156,7 @@ async fn a_dead_waiter_costs_one_window() {
 }
 
 #[tokio::test]
-async fn late_attempts_of_a_released_ticket_are_refused() {
+async fn refuses_late_attempts_of_a_released_ticket() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let ticket = ticket("a").with_ttl(Duration::from_secs(2));
@@ -171,7 +171,7 @@ async fn late_attempts_of_a_released_ticket_are_refused() {
 }
 
 #[tokio::test]
-async fn tokens_grow_over_everything() {
+async fn tokens_grow_after_any_loss() {
     let mut server = Server::start(&["--enable-debug-command", "yes"]).await;
     let store = server.open().await;
     let mut last = 0;
@@ -207,7 +207,7 @@ async fn tokens_grow_over_everything() {
 }
 
 #[tokio::test]
-async fn a_late_request_for_a_shorter_lease_shortens_nothing() {
+async fn late_request_never_shortens_a_lease() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let short = ticket("a");
@@ -232,7 +232,7 @@ async fn a_late_request_for_a_shorter_lease_shortens_nothing() {
 }
 
 #[tokio::test]
-async fn an_attempt_after_a_pushed_grant_makes_its_lease_whole() {
+async fn attempt_after_pushed_grant_extends_its_lease() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let (holder, waiter) = (ticket("a"), ticket("a"));
@@ -246,7 +246,7 @@ async fn an_attempt_after_a_pushed_grant_makes_its_lease_whole() {
 }
 
 #[tokio::test]
-async fn a_queue_lasts_as_long_as_its_longest_place() {
+async fn queue_lasts_as_long_as_its_longest_place() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let patient = server.builder().recheck(Duration::from_secs(100));
@@ -264,7 +264,7 @@ async fn a_queue_lasts_as_long_as_its_longest_place() {
 }
 
 #[tokio::test]
-async fn waiters_whose_queue_was_deleted_queue_again() {
+async fn waiters_join_again_after_queue_is_deleted() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     for lost in ["lockkit_queue:{a}", "lockkit_wait:{a}"] {
@@ -289,7 +289,7 @@ async fn waiters_whose_queue_was_deleted_queue_again() {
 }
 
 #[tokio::test]
-async fn a_foreign_key_in_place_of_the_queue_stops_no_release() {
+async fn releases_despite_a_foreign_key_as_queue() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     for breaks in [false, true] {
@@ -307,7 +307,7 @@ async fn a_foreign_key_in_place_of_the_queue_stops_no_release() {
 }
 
 #[tokio::test]
-async fn a_hash_of_the_application_is_refused_by_its_name() {
+async fn refuses_a_hash_of_an_application() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     server.cli(&["HSET", "user:42", "name", "x"]);
@@ -326,7 +326,7 @@ async fn a_hash_of_the_application_is_refused_by_its_name() {
 }
 
 #[tokio::test]
-async fn renewals_never_make_a_hold() {
+async fn renewal_never_makes_a_hold() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let gone = ticket("a");
@@ -340,7 +340,7 @@ async fn renewals_never_make_a_hold() {
 }
 
 #[tokio::test]
-async fn many_renewals_go_in_chunks_and_survive_a_script_flush() {
+async fn renews_in_chunks_and_after_script_flush() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let tickets: Vec<Ticket> = (0..1201).map(|n| ticket(&format!("lock-{n}"))).collect();
@@ -362,7 +362,7 @@ async fn many_renewals_go_in_chunks_and_survive_a_script_flush() {
 }
 
 #[tokio::test]
-async fn foreign_keys_are_left_alone() {
+async fn leaves_foreign_keys_alone() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     server.cli(&["SET", "string", "x", "PX", "20000"]);
@@ -401,7 +401,7 @@ async fn foreign_keys_are_left_alone() {
 }
 
 #[tokio::test]
-async fn operators_see_locks_and_nothing_else() {
+async fn operators_see_only_locks() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     let (one, odd, reserved) = (ticket("a/1"), ticket("a/{x}*"), ticket("lockkit_x"));
@@ -440,7 +440,7 @@ async fn operators_see_locks_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn those_who_barge_queue_only_behind_a_queue() {
+async fn barging_tickets_queue_only_behind_a_queue() {
     let server = Server::start(&[]).await;
     let fair = server.open().await;
     let barging = server

@@ -94,7 +94,7 @@ fn certificates(directory: &Path) {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_trusted_is_needed() {
+async fn needs_a_trusted_certificate() {
     let secure = Secure::start().await;
     for host in ["localhost", "127.0.0.1"] {
         let ca = format!("ca={}", secure.path("ca.crt"));
@@ -112,7 +112,7 @@ async fn a_certificate_that_is_trusted_is_needed() {
 }
 
 #[tokio::test]
-async fn a_server_may_ask_its_clients_for_certificates() {
+async fn shows_client_certificate_to_server() {
     let secure = Secure::start().await;
     secure.ask_for_certificates(true);
     let anonymous = format!("ca={}", secure.path("ca.crt"));
@@ -128,7 +128,7 @@ async fn a_server_may_ask_its_clients_for_certificates() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_are_named() {
+async fn names_unusable_certificate_files() {
     let secure = Secure::start().await;
     let ca = secure.path("ca.crt");
     for files in [

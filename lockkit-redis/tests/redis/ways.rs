@@ -16,7 +16,7 @@ use crate::connection::ticket;
 use crate::server::Server;
 
 #[tokio::test]
-async fn unix_sockets_and_new_addresses_are_ways_too() {
+async fn connects_over_unix_socket_and_new_address() {
     // The path is relative to the server's directory.
     let words = ["--bind", "127.0.0.1", "::1", "--unixsocket", "socket"];
     let server = Server::start(&words).await;
@@ -70,7 +70,7 @@ async fn forgetting_the_second(server: u16) -> (u16, watch::Sender<bool>) {
 }
 
 #[tokio::test]
-async fn a_second_connection_that_dies_in_silence_is_noticed_beside_a_busy_first() {
+async fn notices_silent_message_connection_beside_busy_first() {
     let server = Server::start(&[]).await;
     let (port, forget) = forgetting_the_second(server.port).await;
     let store = lockkit_redis::RedisStore::builder()
