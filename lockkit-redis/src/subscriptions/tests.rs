@@ -1,4 +1,4 @@
-//! Wake-ups in every order in which they can come.
+//! What the waiters of this process learn from notifications.
 
 use lockkit_core::ClientId;
 use lockkit_core::backend::{Attempt, Wake};

@@ -37,7 +37,7 @@ async fn documented_permissions_are_enough() {
     let keys = ["~app/*", "~lockkit_*", "~redisson_lock_*"].map(str::to_owned);
     let channels = words_between("the channels (", ") and");
     let commands = words_between("the commands ", "; for inspect");
-    let operators = words_between("; for inspect, break and list also ", "; `INFO`");
+    let operators = words_between("; for inspect, break and list also ", ". `INFO`");
     let mut rights: Vec<String> = keys.into();
     rights.extend(channels.into_iter().map(str::to_owned));
     rights.extend(
