@@ -16,7 +16,7 @@ use crate::pin::Pins;
 use crate::pool::{Pool, Use};
 use crate::remembered::Remembered;
 use crate::schema::{Schema, misfit};
-use crate::table::Table;
+use crate::statement::Values;
 
 const COLUMNS: [(&str, &str); 9] = [
     ("name", "varbinary(512)"),
@@ -58,10 +58,10 @@ impl Mysql {
             this.statements = Statements::new(&options.table, true, change);
         }
         let table = &options.table;
-        let mut found = this.columns(table).await?;
+        let mut found = this.columns().await?;
         if found.is_empty() && options.schema == Schema::Create {
             this.ask("open", Use::Step, &ddl(table)).await?;
-            found = this.columns(table).await?;
+            found = this.columns().await?;
         }
         if let Some(text) = misfit(table, &COLUMNS, &found) {
             return Err(ERRORS.fault("open", Problem::Schema, Outcome::Rejected, text));
@@ -72,24 +72,14 @@ impl Mysql {
         Ok(this)
     }
 
-    /// Columns and keys, as the server would create the table; empty if there is no table.
-    async fn columns(&self, table: &Table) -> Result<Vec<(String, String)>, BackendError> {
-        // To show a table that does not exist would be an error in the server's log.
-        let place = table
-            .schema()
-            .map_or(String::new(), |schema| format!("FROM `{schema}` "));
-        let known = format!("SHOW TABLES {place}LIKE '{}'", table.name());
-        let known = self.ask("open", Use::Step, &known).await?;
-        let mut known = known.iter().flat_map(|reply| &reply.rows);
-        // In the pattern `_` matches any character.
-        if !known.any(|row| text(row, 0).as_deref() == Some(table.name())) {
-            return Ok(Vec::new());
-        }
-        let show = format!("SHOW CREATE TABLE {}", table.quoted(SPELLING.quote));
-        let replies = self.ask("open", Use::Step, &show).await?;
-        let row = replies.first().and_then(|reply| reply.rows.first());
-        let text = row.and_then(|row| text(row, 1));
-        Ok(definitions(&text.ok_or_else(|| ERRORS.unreadable("open"))?))
+    /// Columns, keys and engine of the table; empty if there is no table.
+    async fn columns(&self) -> Result<Vec<(String, String)>, BackendError> {
+        let columns = self.statements.columns.with(&Values::new(), SPELLING);
+        let replies = self.ask("open", Use::Step, &columns).await?;
+        let rows = replies.iter().flat_map(|reply| &reply.rows);
+        let part = |row| Some((text(row, 0)?, text(row, 1)?));
+        let parts: Option<_> = rows.map(part).collect();
+        parts.ok_or_else(|| ERRORS.unreadable("open"))
     }
 }
 
@@ -141,31 +131,6 @@ fn refusal(version: &str, variables: &[(String, String)]) -> Option<&'static str
     None
 }
 
-/// The parts of `CREATE TABLE` that count: each column with its type, each key with its columns, and the
-/// storage engine.
-fn definitions(text: &str) -> Vec<(String, String)> {
-    let plain = text.replace('`', "");
-    let part = |line: &str| {
-        let line = line.trim().trim_end_matches(',');
-        if let Some(engine) = line.strip_prefix(") ENGINE=") {
-            let engine = engine.split(' ').next().unwrap_or_default();
-            return Some(("ENGINE".to_owned(), engine.to_owned()));
-        }
-        if let Some(columns) = line.strip_prefix("PRIMARY KEY ") {
-            return Some(("PRIMARY KEY".to_owned(), columns.to_owned()));
-        }
-        if let Some(named) = line.strip_prefix("UNIQUE KEY ") {
-            let (_, columns) = named.split_once(' ')?;
-            return Some(("UNIQUE KEY".to_owned(), columns.to_owned()));
-        }
-        let (name, rest) = line.split_once(' ')?;
-        let kind = rest.split(' ').next().unwrap_or_default();
-        // Newer servers do not show the display width.
-        Some((name.to_owned(), kind.replace("bigint(20)", "bigint")))
-    };
-    plain.lines().filter_map(part).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,27 +163,6 @@ mod tests {
                 expected,
                 "{version} {variables:?}"
             );
-        }
-    }
-
-    #[test]
-    fn reads_definitions_of_each_server() {
-        let old = "CREATE TABLE `t` (\n  `name` varbinary(512) NOT NULL,\n  `token` bigint(20) NOT NULL,\n  \
-                   PRIMARY KEY (`name`),\n  UNIQUE KEY `t_token` (`name`,`token`)\n) ENGINE=InnoDB DEFAULT \
-                   CHARSET=utf8mb4";
-        let new = old.replace("bigint(20)", "bigint");
-        for text in [old, &new] {
-            let found = definitions(text);
-            for part in [
-                ("name", "varbinary(512)"),
-                ("token", "bigint"),
-                ("PRIMARY KEY", "(name)"),
-                ("UNIQUE KEY", "(name,token)"),
-                ("ENGINE", "InnoDB"),
-            ] {
-                let part = (part.0.to_owned(), part.1.to_owned());
-                assert!(found.contains(&part), "{part:?} in {found:?}");
-            }
         }
     }
 }

@@ -47,6 +47,7 @@ pub(super) struct Statements {
     pub(super) guard: Statement,
     pub(super) make_row: Statement,
     pub(super) txlock: Statement,
+    pub(super) columns: Statement,
 }
 
 /// A statement that is prepared where the server allows it.
@@ -104,9 +105,11 @@ impl Prepared {
 impl Statements {
     /// `maria`: whether the server is MariaDB.
     pub(super) fn new(table: &Table, maria: bool, change: impl Fn(&str) -> String) -> Self {
+        let schema = table.schema().map(|schema| format!("'{schema}'"));
+        let schema = schema.as_deref().unwrap_or("DATABASE()");
         let read = |file: &str| {
             let text = words(&change(file), maria).replace("{server}", SERVER);
-            Statement::new(&text, table, SPELLING)
+            Statement::new(&text.replace("{schema}", schema), table, SPELLING)
         };
         let step = |file: &str| {
             let text = read(file);
@@ -129,6 +132,7 @@ impl Statements {
             guard: read(include_str!("../sql/mysql/guard.sql")),
             make_row: read(include_str!("../sql/mysql/make_row.sql")),
             txlock: read(include_str!("../sql/mysql/txlock.sql")),
+            columns: read(include_str!("../sql/mysql/columns.sql")),
         }
     }
 

@@ -8,11 +8,13 @@ pub(super) fn broken(mutant: SqlMutant, file: &str) -> String {
             "WHERE l.name = ?1 AND l.holder = ?2 AND l.expires_at >= {now};",
             "WHERE l.name = ?1 AND ?2 <> '';",
         ),
-        SqlMutant::RenewalRecreates => (
-            "SET expires_at = max(l.expires_at, {now} + ?3)\nWHERE l.name = ?1 AND l.holder = ?2 AND l.expires_at > {now}",
-            "SET expires_at = {now} + ?3, holder = ?2\nWHERE l.name = ?1",
-        ),
-        SqlMutant::RenewalShortens => ("max(l.expires_at, {now} + ?3)", "{now} + ?3"),
+        SqlMutant::RenewalRecreates => {
+            let set = "SET expires_at = max(l.expires_at, {now} + ?1)";
+            let broken = "SET expires_at = {now} + ?1, holder = (SELECT value FROM json_each(?3))";
+            let held = "AND l.holder IN (SELECT value FROM json_each(?3)) AND l.expires_at > {now}";
+            return file.replace(set, broken).replace(held, "");
+        }
+        SqlMutant::RenewalShortens => ("max(l.expires_at, {now} + ?1)", "{now} + ?1"),
         SqlMutant::BareCounter => (
             "VALUES (?1, ?2, {now}, {now} + ?3)",
             "VALUES (?1, ?2, 1, {now} + ?3)",

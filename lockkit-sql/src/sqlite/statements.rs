@@ -24,7 +24,6 @@ pub(super) struct Statements {
     pub(super) acquire: Arc<str>,
     pub(super) look_again: Arc<str>,
     pub(super) renew: Arc<str>,
-    pub(super) renew_many: [Batch; 3],
     pub(super) release: Arc<str>,
     pub(super) release_late: Arc<str>,
     pub(super) look: Arc<str>,
@@ -35,43 +34,16 @@ pub(super) struct Statements {
     pub(super) columns: Arc<str>,
 }
 
-/// A renewal of a fixed number of leases. SQLite prepares each text once, so that there are only three.
-#[derive(Debug)]
-pub(super) struct Batch {
-    pub(super) leases: usize,
-    pub(super) statement: Arc<str>,
-}
-
-impl Batch {
-    /// Ascending. The largest keeps others from the file for about a millisecond.
-    pub(super) const SIZES: [usize; 3] = [8, 40, 200];
-
-    fn all(statement: &Statement) -> [Self; 3] {
-        Self::SIZES.map(|leases| {
-            let numbers = |from: usize| {
-                let each = (from..from + leases).map(|number| format!("?{number}"));
-                each.collect::<Vec<_>>().join(", ")
-            };
-            let values = Values::new()
-                .text("names", numbers(2))
-                .text("holders", numbers(2 + leases));
-            Self {
-                leases,
-                statement: statement.with(&values, SPELLING).into(),
-            }
-        })
-    }
-}
-
 impl Statements {
     pub(super) fn new(table: &Table, change: impl Fn(&str) -> String) -> Self {
-        let statement = |file: &str| Statement::new(&change(file), table, SPELLING);
-        let read = |file: &str| Arc::from(statement(file).with(&Values::new(), SPELLING));
+        let read = |file: &str| {
+            let statement = Statement::new(&change(file), table, SPELLING);
+            Arc::from(statement.with(&Values::new(), SPELLING))
+        };
         Self {
             acquire: read(include_str!("../sql/sqlite/acquire.sql")),
             look_again: read(include_str!("../sql/sqlite/look_again.sql")),
             renew: read(include_str!("../sql/sqlite/renew.sql")),
-            renew_many: Batch::all(&statement(include_str!("../sql/sqlite/renew_many.sql"))),
             release: read(include_str!("../sql/sqlite/release.sql")),
             release_late: read(include_str!("../sql/sqlite/release_late.sql")),
             look: read(include_str!("../sql/sqlite/look.sql")),

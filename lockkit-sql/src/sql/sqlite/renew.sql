@@ -1,6 +1,8 @@
--- Starts a lease anew and never makes it shorter, if it has not ended.
--- 1 name, 2 holder, 3 lease. Returns a row if it did.
+-- Restarts leases that have not ended, and makes none shorter.
+-- 1 lease, 2 names in hexadecimal, 3 holders, both as JSON arrays. Returns the holders that it renewed.
+-- A holder has one row, so that it need not be paired with its name.
 UPDATE {table} AS l
-SET expires_at = max(l.expires_at, {now} + ?3)
-WHERE l.name = ?1 AND l.holder = ?2 AND l.expires_at > {now}
-RETURNING 1;
+SET expires_at = max(l.expires_at, {now} + ?1)
+WHERE l.name IN (SELECT unhex(value) FROM json_each(?2))
+  AND l.holder IN (SELECT value FROM json_each(?3)) AND l.expires_at > {now}
+RETURNING holder;
