@@ -1,5 +1,6 @@
 //! The command `lockkit-bench`, on the stores that need no server.
 
+use std::io;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -8,9 +9,9 @@ use tempfile::TempDir;
 const SHORT: [&str; 4] = ["--time", "1s", "--rounds", "2"];
 
 /// Runs the command to its end.
-fn bench(arguments: &[&str]) -> Output {
+fn bench(arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkit-bench"));
-    command.args(arguments).output().unwrap()
+    command.args(arguments).output()
 }
 
 #[test]
@@ -19,7 +20,7 @@ fn measures_the_stores_without_a_server_by_default() {
     let page = dir.path().join("report.html");
     let html = format!("--html={}", page.display());
     let arguments = [&["--only", "solo,crowd", "--json", "-", &html], &SHORT[..]];
-    let out = bench(&arguments.concat());
+    let out = bench(&arguments.concat()).unwrap();
     assert_eq!(out.status.code(), Some(0), "{out:?}");
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
     let stores = report["stores"].as_array().unwrap();
@@ -37,7 +38,7 @@ fn measures_the_stores_without_a_server_by_default() {
 fn shows_the_name_that_a_store_was_given() {
     let dir = TempDir::new().unwrap();
     let store = format!("mine=file:{}", dir.path().join("locks").display());
-    let out = bench(&[&[&store, "--only", "throughput"], &SHORT[..]].concat());
+    let out = bench(&[&[&store, "--only", "throughput"], &SHORT[..]].concat()).unwrap();
     assert_eq!(out.status.code(), Some(0), "{out:?}");
     let table = String::from_utf8(out.stdout).unwrap();
     assert!(table.contains("mine: file:/"), "{table}");
@@ -48,7 +49,7 @@ fn shows_the_name_that_a_store_was_given() {
 
 #[test]
 fn an_unreachable_store_is_69_and_its_password_is_hidden() {
-    let out = bench(&["redis://me:s3cret@127.0.0.1:1/"]);
+    let out = bench(&["redis://me:s3cret@127.0.0.1:1/"]).unwrap();
     assert_eq!(out.status.code(), Some(69), "{out:?}");
     let said = String::from_utf8(out.stderr).unwrap();
     assert!(
@@ -59,7 +60,7 @@ fn an_unreachable_store_is_69_and_its_password_is_hidden() {
 
 #[test]
 fn an_unknown_part_is_64_and_the_message_lists_the_parts() {
-    let out = bench(&["--only", "sollo"]);
+    let out = bench(&["--only", "sollo"]).unwrap();
     assert_eq!(out.status.code(), Some(64));
     let said = String::from_utf8(out.stderr).unwrap();
     assert!(said.contains("solo") && said.contains("recovery"), "{said}");
@@ -70,7 +71,7 @@ fn a_report_that_cannot_be_written_fails_before_measuring() {
     let dir = TempDir::new().unwrap();
     let html = format!("{}/missing/report.html", dir.path().display());
     let store = format!("file:{}/locks", dir.path().display());
-    let out = bench(&[&store, "--html", &html]);
+    let out = bench(&[&store, "--html", &html]).unwrap();
     assert_eq!(out.status.code(), Some(71), "{out:?}");
     assert!(!dir.path().join("locks").exists());
 }

@@ -82,7 +82,7 @@ impl Pins {
         {
             return Ok(Arc::clone(&current.proof));
         }
-        let mut session = Box::pin(open).await?;
+        let mut session = open.await?;
         let proof = Arc::new(Proof {
             key: session.key(),
             ended: AtomicBool::new(false),

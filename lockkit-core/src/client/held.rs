@@ -143,7 +143,7 @@ impl Held {
     fn settled<T>(&self, result: Result<T, Failure>) -> Result<T> {
         result.map_err(|failure| {
             if let Some(ending) = failure.ending {
-                self.settle(ending);
+                self.settle(*ending);
             }
             failure.error
         })

@@ -85,7 +85,7 @@ pub(crate) enum GuardEnd {
 /// An error; with what follows, if the hold was found lost just now.
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    pub(crate) ending: Option<Ending>,
+    pub(crate) ending: Option<Box<Ending>>,
 }
 
 impl Hold {
@@ -170,7 +170,7 @@ impl Hold {
         let reason = if held { reason } else { state.phase.reason() };
         Err(Failure {
             error: self.lost_error(reason, &state),
-            ending: held.then(|| state.end(Phase::Lost(reason))),
+            ending: held.then(|| Box::new(state.end(Phase::Lost(reason)))),
         })
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Seen {
 impl Mysql {
     pub(super) async fn acquire(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let pin = match &self.pins {
-            Some(pins) => Some(pins.session(self.open_session()).await?),
+            Some(pins) => Some(pins.session(Box::pin(self.open_session())).await?),
             None => None,
         };
         let session = pin.as_ref().map_or(0, |pin| pin.key);

@@ -67,7 +67,7 @@ impl Mysql {
             return Err(ERRORS.fault("open", Problem::Schema, Outcome::Rejected, text));
         }
         if let Some(pins) = &this.pins {
-            pins.session(this.open_session()).await?;
+            pins.session(Box::pin(this.open_session())).await?;
         }
         Ok(this)
     }
