@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Mutex;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use lockkit_core::backend::{DistributedLock as _, Ticket};
+use lockkit_core::contract::{DistributedLock as _, Ticket};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{ClientId, HolderId, Lease, LockClient, LockName};
 use tokio::runtime::Runtime;

@@ -341,7 +341,7 @@ mod etcd {
     use conformance_tests::task::{acquire, within};
     use conformance_tests::{Case, Ctx, Failure, Outcome, ensure};
     use etcd_client::{Client, PutOptions, Txn, TxnOp};
-    use lockkit_core::backend::Attempt;
+    use lockkit_core::contract::Attempt;
     use lockkit_core::{Lease, Lock};
     use lockkit_etcd::{EtcdStore, Fenced, FencedError};
 
@@ -430,7 +430,7 @@ mod sql {
 
     use conformance_tests::task::spawn;
     use conformance_tests::{Case, Ctx, Failure, Outcome, ensure};
-    use lockkit_core::backend::Renewal;
+    use lockkit_core::contract::Renewal;
     use lockkit_core::url::StoreUrl;
     use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
     use sqlx::postgres::PgConnectOptions;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::backend::Ticket;
-use lockkit_core::wrap::{Faults, Faulty};
+use lockkit_core::contract::Ticket;
+use lockkit_core::layers::{Faults, Faulty};
 use lockkit_core::{
     Capabilities, ClientId, DistributedLock, HolderId, Lease, Lock, LockClient, LockClientBuilder,
     LockName, TtlOf,

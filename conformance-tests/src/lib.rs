@@ -1,6 +1,6 @@
 //! The conformance suite of lockkit: the promises of a lock store, as cases that run on any store.
 //!
-//! A case is written once and works on the [contract](lockkit_core::backend) and on the client above
+//! A case is written once and works on the [contract](lockkit_core::contract) and on the client above
 //! it; what it may expect it reads from the store's [`Capabilities`](lockkit_core::Capabilities). A
 //! [`Setup`] is a named way to open a store. A [`Suite`] runs cases times setups:
 //!

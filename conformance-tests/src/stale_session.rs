@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::clock::Moment;
+use lockkit_core::contract::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, DistributedLock, LockName};
 
 /// Makes the moments that a session store reports older by `age`, as if its last keep-alive had been

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-use lockkit::backend::LockState;
+use lockkit::contract::LockState;
 use serde_json::{Value, json};
 
 use crate::args::Form;

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkit::backend::{Renewal, Ticket};
+use lockkit::contract::{Renewal, Ticket};
 use lockkit::file::FileStore;
 use lockkit::{ClientId, Error, Guard, HolderId, Lock, LockClient};
 use nix::sys::signal::Signal;

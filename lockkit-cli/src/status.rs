@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lockkit::backend::LockState;
+use lockkit::contract::LockState;
 use nix::sys::signal::Signal;
 
 use crate::args::{BreakArgs, Form, ListArgs, StatusArgs, StoreArgs, WatchArgs};

@@ -25,8 +25,6 @@ mod stores;
 mod time;
 pub mod url;
 
-pub use contract as backend;
-pub use layers as wrap;
 #[cfg(unix)]
 pub use stores::file;
 pub use stores::memory;

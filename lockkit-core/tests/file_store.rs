@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use lockkit_core::backend::{Attempt, Release, Renewal, Ticket};
+use lockkit_core::contract::{Attempt, Release, Renewal, Ticket};
 use lockkit_core::file::FileStore;
 use lockkit_core::{
     BackendError, ClientId, DistributedLock, EndsBy, FencingToken, HolderId, LockName, Outcome,

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::clock::TokioClock;
+use lockkit_core::contract::{Attempt, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::layers::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::wrap::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::{
     BackendError, Capabilities, DistributedLock, Error, Guard, Lease, LockClient, LockName,
     LossReason, Outcome,

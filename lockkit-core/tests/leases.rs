@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::backend::{Attempt, DistributedLock, Ticket};
 use lockkit_core::clock::TokioClock;
+use lockkit_core::contract::{Attempt, DistributedLock, Ticket};
+use lockkit_core::layers::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
-use lockkit_core::wrap::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::{ClientId, Guard, HolderId, Lease, LockClient, LockName};
 use tokio::time::{Instant, sleep, timeout};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::{ManualClock, TokioClock};
+use lockkit_core::layers::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
-use lockkit_core::wrap::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::{DistributedLock, Error, Lease, Lock, LockClient, LossReason, Outcome};
 use tokio::time::{Instant, sleep, timeout};
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
+use lockkit_core::layers::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::wrap::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::{Error, Guard, Lock, LockClient, Outcome};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use lockkit_core::clock::{Clock, Moment, TokioClock};
+use lockkit_core::layers::{Faults, Faulty};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::wrap::{Faults, Faulty};
 use lockkit_core::{
     Error, FencingToken, Guard, Lease, Lock, LockClient, LockClientBuilder, LossReason, Queueing,
     Waiting,

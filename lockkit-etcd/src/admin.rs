@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
-use lockkit_core::backend::LockState;
+use lockkit_core::contract::LockState;
 use lockkit_core::{BackendError, LockName, Outcome};
 
 use crate::backend::EtcdStore;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use etcd_client::{Txn, TxnResponse};
-use lockkit_core::backend::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::contract::{
+    Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
+};
 use lockkit_core::{BackendError, Capabilities, LockName, LossReason, Outcome};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;

@@ -1,7 +1,7 @@
 //! Guarded work: the server does it only while a hold lasts, in one transaction.
 
 use etcd_client::{Txn, TxnOpResponse, TxnResponse};
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient};
 
 use crate::backend::EtcdStore;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lockkit_core::FencingToken;
-use lockkit_core::backend::Grant;
 use lockkit_core::clock::{Clock, Moment};
+use lockkit_core::contract::Grant;
 use tokio::time::Instant;
 
 use crate::keys::number;

@@ -9,8 +9,8 @@ use etcd_client::{
     PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use lockkit_core::FencingToken;
-use lockkit_core::backend::Ticket;
 use lockkit_core::clock::Moment;
+use lockkit_core::contract::Ticket;
 
 use crate::session::Session;
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockkit_core::backend::{Attempt, Renewal, Ticket, Tombstones};
+use lockkit_core::contract::{Attempt, Renewal, Ticket, Tombstones};
 use lockkit_core::store::waiters::{self, Entry, TicketWatch};
 use lockkit_core::{BackendError, HolderId, LossReason};
 use tokio::sync::Notify;

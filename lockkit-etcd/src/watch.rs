@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Ticket, Wake, Watch};
+use lockkit_core::contract::{Ticket, Wake, Watch};
 use lockkit_core::store::waiters::TicketWatch;
 use lockkit_core::{BackendError, HolderId, LossReason};
 

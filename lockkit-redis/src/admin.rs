@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lockkit_core::backend::LockState;
+use lockkit_core::contract::LockState;
 use lockkit_core::{BackendError, DistributedLock as _, FencingToken, LockName, Outcome, Queueing};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};

@@ -1,6 +1,6 @@
 //! Work in Redis that the server does only while a lock is held, in one step.
 
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, Outcome};
 use tokio::time::timeout;
 

@@ -1,6 +1,6 @@
 //! Renewals: many holds in few requests.
 
-use lockkit_core::backend::{Renewal, Ticket};
+use lockkit_core::contract::{Renewal, Ticket};
 use lockkit_core::{BackendError, Outcome};
 
 use crate::backend::{RedisStore, millis};

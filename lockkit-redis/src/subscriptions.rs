@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockkit_core::backend::{Grant, Ticket, Watch};
+use lockkit_core::contract::{Grant, Ticket, Watch};
 use lockkit_core::store::waiters::Waiters;
 use lockkit_core::{BackendError, FencingToken, HolderId, LockName, Outcome};
 use tokio::sync::Notify;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::contract::{
+    Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
+};
 use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
 use tokio::task::JoinSet;
 

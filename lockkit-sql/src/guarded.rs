@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use async_trait::async_trait;
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, InvalidName, LockClient, LockName};
 use sqlx::{Database, Transaction};
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Wake, Watch};
+use lockkit_core::contract::{Wake, Watch};
 use lockkit_core::{BackendError, HolderId, LossReason};
 use tokio::sync::watch;
 use tokio::task::JoinSet;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::FencingToken;
-use lockkit_core::backend::LockState;
+use lockkit_core::contract::LockState;
 
 use crate::keys;
 

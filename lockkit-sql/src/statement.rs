@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use lockkit_core::LockName;
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 
 use crate::table::Table;
 

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::sync::Arc;
 
-use lockkit_core::backend::{Attempt, Ticket};
+use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::store::predecessors::{Next, Predecessors};
 use lockkit_core::{BackendError, Outcome};
 use zookeeper_client::{CreateMode, Error};

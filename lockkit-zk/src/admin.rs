@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use lockkit_core::backend::LockState;
+use lockkit_core::contract::LockState;
 use lockkit_core::{BackendError, HolderId, LockName, Outcome};
 use zookeeper_client::Error;
 

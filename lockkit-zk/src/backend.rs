@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::contract::{
+    Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
+};
 use lockkit_core::{BackendError, Capabilities, LockName};
 
 use crate::config::ZkStoreBuilder;

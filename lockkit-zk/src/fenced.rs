@@ -1,6 +1,6 @@
 //! Guarded writes: transactions that the ensemble carries out only while a lock is held.
 
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use lockkit_core::{BackendError, Guard, LockClient, Outcome};
 use tokio::time::{Duration, timeout};
 use zookeeper_client::{CheckWriteError, CheckWriter, CreateMode, Error, MultiWriteResult};

@@ -5,6 +5,8 @@
 mod acquire;
 mod admin;
 mod backend;
+#[cfg(feature = "mutants")]
+mod broken;
 mod config;
 mod connection;
 mod error;

@@ -1,15 +1,5 @@
 //! Promises broken on purpose, so that the suite can be tested.
 
-use std::sync::Arc;
-
-use lockkit_core::backend::{Grant, Release, Renewal, Ticket};
-use lockkit_core::{BackendError, FencingToken};
-
-use crate::keys;
-use crate::session::Session;
-use crate::shared::Shared;
-use crate::waiters::Node;
-
 /// Names a promise that the store breaks: a fault that a real store has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -42,76 +32,4 @@ impl ZkMutant {
         Self::LeaseAgeIgnored,
         Self::ReleaseWithoutOwnerCheck,
     ];
-}
-
-impl Shared {
-    pub(crate) fn broken_grant(&self, session: &Session, node: &Node) -> Option<Grant> {
-        let (token, since) = match self.mutant? {
-            ZkMutant::SequenceAsToken => {
-                let number = keys::number(&node.name)?;
-                let token = FencingToken::new(u64::try_from(number).ok()? + 1)?;
-                (token, session.since())
-            }
-            ZkMutant::LeaseAgeIgnored => (self.token(node.czxid).ok()?, session.now()),
-            _ => return None,
-        };
-        Some(Grant::new(token, session.lease()).with_since(since))
-    }
-
-    pub(crate) async fn broken_release(
-        &self,
-        ticket: &Ticket,
-    ) -> Option<Result<Release, BackendError>> {
-        let contender = self.contender(ticket.holder);
-        match self.mutant? {
-            ZkMutant::CancelledAcquireLeavesNode if !contender.as_ref()?.granted => {
-                self.waiters.forget(ticket.holder);
-                Some(Ok(Release::NotHeld))
-            }
-            ZkMutant::ReleaseWithoutOwnerCheck => {
-                let ended = self.break_lock(&ticket.name).await;
-                self.waiters.forget(ticket.holder);
-                Some(ended.map(|ended| match ended {
-                    Some(_) => Release::Released,
-                    None => Release::NotHeld,
-                }))
-            }
-            _ => None,
-        }
-    }
-
-    pub(crate) async fn broken_renew(
-        &self,
-        tickets: &[Ticket],
-    ) -> Option<Vec<Result<Renewal, BackendError>>> {
-        let proof = self.mutant?;
-        if !matches!(
-            proof,
-            ZkMutant::FollowerReadAsHeartbeat | ZkMutant::KeepAliveTakenAsProof
-        ) {
-            return None;
-        }
-        let mut answers = Vec::new();
-        for ticket in tickets {
-            let contender = self.contender(ticket.holder)?;
-            let session = Arc::clone(&contender.session);
-            let sent = session.now();
-            let there = match proof {
-                ZkMutant::FollowerReadAsHeartbeat => {
-                    let stat = session.client().check_stat(&contender.own_path()?).await;
-                    stat.ok()?.is_some()
-                }
-                _ => session.client().sync("/").await.is_ok(),
-            };
-            answers.push(Ok(if there {
-                Renewal::Renewed {
-                    since: Some(sent),
-                    ttl: session.lease(),
-                }
-            } else {
-                Renewal::NotHeld
-            }));
-        }
-        Some(answers)
-    }
 }

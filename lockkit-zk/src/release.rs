@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::BackendError;
-use lockkit_core::backend::{Release, Ticket};
+use lockkit_core::contract::{Release, Ticket};
 use tokio::time::sleep;
 use zookeeper_client::Error;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockkit_core::BackendError;
-use lockkit_core::backend::{Renewal, Ticket};
+use lockkit_core::contract::{Renewal, Ticket};
 
 use crate::error::of_request;
 use crate::shared::Shared;

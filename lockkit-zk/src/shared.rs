@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockkit_core::backend::{Grant, Tombstones};
+use lockkit_core::contract::{Grant, Tombstones};
 use lockkit_core::{BackendError, Capabilities, FencingToken, HolderId, Outcome};
 
 use crate::config::{Access, ZkStoreBuilder, capabilities};

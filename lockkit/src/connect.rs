@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::Clock;
+use lockkit_core::layers::Prefixed;
 use lockkit_core::url::{ClientOptions, InvalidUrl, StoreUrl};
-use lockkit_core::wrap::Prefixed;
 use lockkit_core::{DistributedLock, Lease, LockClient, Result};
 use tokio::runtime::Handle;
 

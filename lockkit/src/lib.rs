@@ -61,7 +61,7 @@ pub use lockkit_core::{
     TtlOf, Waiting,
 };
 #[doc(inline)]
-pub use lockkit_core::{backend, clock, memory, url, wrap};
+pub use lockkit_core::{clock, contract, layers, memory, url};
 #[cfg(feature = "etcd")]
 #[doc(inline)]
 pub use lockkit_etcd as etcd;

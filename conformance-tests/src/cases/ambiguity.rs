@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockkit_core::backend::Release;
-use lockkit_core::wrap::{Fault, Operation, Rule};
+use lockkit_core::contract::Release;
+use lockkit_core::layers::{Fault, Operation, Rule};
 use lockkit_core::{Error, Outcome as Effect};
 use tokio::time::timeout;
 

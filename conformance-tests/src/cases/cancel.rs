@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::Error;
-use lockkit_core::wrap::{Fault, Operation, Rule};
+use lockkit_core::layers::{Fault, Operation, Rule};
 use tokio::time::{Instant, timeout};
 
 use crate::case::{Case, Need};

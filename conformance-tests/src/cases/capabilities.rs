@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::backend::{Attempt, Mode, Renewal, Wake};
+use lockkit_core::contract::{Attempt, Mode, Renewal, Wake};
 use lockkit_core::{Error, Lease, LockClient, PollRange, TtlOf, Waiting};
 use tokio::time::{Instant, sleep, timeout};
 

@@ -1,6 +1,6 @@
 //! Calls per operation: a slow network must not pay for a call that no test notices.
 
-use lockkit_core::wrap::Operation;
+use lockkit_core::layers::Operation;
 use tokio::time::sleep;
 
 use crate::case::{Case, Need};

@@ -1,6 +1,6 @@
 //! Never two holders. P0, P1.
 
-use lockkit_core::backend::Release;
+use lockkit_core::contract::Release;
 
 use crate::case::Case;
 use crate::ctx::Ctx;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::wrap::{Fault, Operation, Rule};
+use lockkit_core::layers::{Fault, Operation, Rule};
 use lockkit_core::{Error, Guard, Lease, Lock, LossReason};
 use tokio::time::{Instant, sleep, timeout};
 

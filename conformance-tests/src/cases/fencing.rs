@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use lockkit_core::backend::{Attempt, Ticket};
+use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::{DistributedLock, FencingToken, Guard, Lease, Lock};
 
 use crate::case::Case;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockkit_core::backend::{Attempt, Renewal};
-use lockkit_core::wrap::{Fault, Operation, Rule};
+use lockkit_core::contract::{Attempt, Renewal};
+use lockkit_core::layers::{Fault, Operation, Rule};
 use lockkit_core::{EndsBy, Lease, LossReason, Outcome as Effect, window};
 use tokio::time::{Instant, sleep};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::Lease;
-use lockkit_core::backend::Attempt;
-use lockkit_core::wrap::{Fault, Operation, Rule};
+use lockkit_core::contract::Attempt;
+use lockkit_core::layers::{Fault, Operation, Rule};
 use tokio::time::timeout;
 
 use crate::case::{Case, Need};

@@ -7,7 +7,7 @@ use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use etcd_client::{Client, PutOptions};
-use lockkit_core::backend::{Attempt, DistributedLock as _, Ticket};
+use lockkit_core::contract::{Attempt, DistributedLock as _, Ticket};
 use lockkit_core::{ClientId, HolderId, LockName, LossReason};
 use tokio::time::{Instant, sleep};
 

@@ -9,7 +9,7 @@ use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use etcd_client::{Client, PutOptions};
-use lockkit_core::backend::{Attempt, DistributedLock as _, Ticket};
+use lockkit_core::contract::{Attempt, DistributedLock as _, Ticket};
 use lockkit_core::{BackendError, ClientId, HolderId, LockName, Outcome as Effect};
 use lockkit_etcd::{EtcdStore, When};
 use tokio::time::{Instant, sleep};
@@ -353,7 +353,7 @@ pub(crate) async fn extension_beyond_session_keeps_others_out() -> Outcome {
 
 /// Each ttl has a session of its own, and a renewal returns the ttl of the session.
 pub(crate) async fn renewal_returns_lease_of_its_session() -> Outcome {
-    use lockkit_core::backend::Renewal;
+    use lockkit_core::contract::Renewal;
 
     let cluster = EtcdCluster::of(1).await?;
     let store = builder(&cluster.ports()).connect().await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::task::{acquire, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::backend::{Release, Ticket};
+use lockkit_core::contract::{Release, Ticket};
 use lockkit_core::{ClientId, DistributedLock as _, Guard, HolderId, Lease, LockClient};
 use lockkit_sql::{GuardedError, TxLock};
 use sqlx::Transaction;

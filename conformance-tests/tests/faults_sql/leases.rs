@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::task::within;
 use conformance_tests::{Outcome, ensure};
-use lockkit_core::backend::{Attempt, Renewal, Ticket};
+use lockkit_core::contract::{Attempt, Renewal, Ticket};
 use lockkit_core::{ClientId, DistributedLock as _, HolderId, Lease, LockName};
 use tokio::time::sleep;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use conformance_tests::proxy::Proxy;
 use conformance_tests::task::{Task, acquire, soon, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::backend::{Release, Ticket};
+use lockkit_core::contract::{Release, Ticket};
 use lockkit_core::{
     ClientId, DistributedLock as _, Error, Guard, HolderId, LockName, Outcome as Told,
 };

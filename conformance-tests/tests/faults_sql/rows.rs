@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::task::within;
 use conformance_tests::{Outcome, ensure};
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use lockkit_core::{ClientId, DistributedLock as _, HolderId, LockClient, LockName};
 
 use crate::world::{Database, LONG, SOON, TTL, builder, only_rows_left};

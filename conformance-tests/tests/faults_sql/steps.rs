@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use conformance_tests::task::spawn;
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::backend::{Attempt, DistributedLock, Ticket};
+use lockkit_core::contract::{Attempt, DistributedLock, Ticket};
 use lockkit_core::{BackendError, ClientId, HolderId, LockName, Outcome as Told};
 use lockkit_sql::{SqlFailure, SqlFaults};
 use tokio::time::{Instant, sleep};

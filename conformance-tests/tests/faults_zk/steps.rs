@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conformance_tests::task::{until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::backend::{Attempt, Ticket};
+use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::{
     BackendError, ClientId, DistributedLock, Error, HolderId, LockClient, LockName,
     Outcome as Effect,

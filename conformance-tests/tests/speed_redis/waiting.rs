@@ -8,7 +8,7 @@ use conformance_tests::figures::processor_time;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::spawn;
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use lockkit_core::{ClientId, DistributedLock, HolderId, LockName, recheck};
 use lockkit_redis::RedisStore;
 use tokio::time::{Instant, interval_at, sleep};

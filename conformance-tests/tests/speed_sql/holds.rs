@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::task::spawn;
 use conformance_tests::{Outcome, ensure};
-use lockkit_core::backend::{Renewal, Ticket};
+use lockkit_core::contract::{Renewal, Ticket};
 use lockkit_core::{ClientId, HolderId, LockName};
 
 use crate::world::{Database, For};

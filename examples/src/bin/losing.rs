@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockkit::layers::{Fault, Faulty, Rule};
 use lockkit::memory::MemoryStore;
-use lockkit::wrap::{Fault, Faulty, Rule};
 use lockkit::{Lease, Lock, LockClient};
 use lockkit_examples::Outcome;
 use tokio::time::sleep;

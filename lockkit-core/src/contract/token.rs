@@ -119,7 +119,7 @@ mod tests {
     #[test]
     #[cfg(feature = "serde")]
     fn is_a_number_and_a_name_is_a_text() {
-        use crate::{LockName, LossReason, backend::LockState};
+        use crate::{LockName, LossReason, contract::LockState};
 
         let state = LockState::new(LockName::new("a/b").unwrap())
             .with_holder("me")

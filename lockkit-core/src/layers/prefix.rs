@@ -22,7 +22,7 @@ use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Tic
 /// ```
 /// use std::sync::Arc;
 /// use lockkit_core::memory::MemoryStore;
-/// use lockkit_core::wrap::Prefixed;
+/// use lockkit_core::layers::Prefixed;
 ///
 /// let store = Prefixed::new(Arc::new(MemoryStore::new()), "shop:")?;
 /// # let _ = store;

@@ -19,7 +19,6 @@ mod percent;
 mod tls;
 
 use std::fmt;
-use std::str::FromStr;
 
 pub use client::ClientOptions;
 pub use duration::{InvalidDuration, format_duration, parse_duration};
@@ -138,14 +137,6 @@ impl StoreUrl {
             scheme: self.scheme.clone(),
             expected,
         })
-    }
-}
-
-impl FromStr for StoreUrl {
-    type Err = InvalidUrl;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse::parse(text)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Takes a URL apart. No error repeats any of its text but the scheme and the names of options.
 
+use std::str::FromStr;
+
 use super::invalid::InvalidUrl;
 use super::options::Options;
 use super::{Host, StoreUrl, percent};
@@ -13,7 +15,15 @@ const ALIASES: [(&str, &str); 5] = [
     ("valkeys", "rediss"),
 ];
 
-pub(super) fn parse(text: &str) -> Result<StoreUrl, InvalidUrl> {
+impl FromStr for StoreUrl {
+    type Err = InvalidUrl;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse(text)
+    }
+}
+
+fn parse(text: &str) -> Result<StoreUrl, InvalidUrl> {
     let (scheme, rest) = text.split_once(':').ok_or(InvalidUrl::NoScheme)?;
     if !is_scheme(scheme) {
         return Err(InvalidUrl::NoScheme);

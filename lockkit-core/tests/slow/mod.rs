@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::contract::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{BackendError, Capabilities, DistributedLock, LockName};
 

@@ -1,7 +1,7 @@
 //! What the waiters of this process learn from notifications.
 
 use lockkit_core::ClientId;
-use lockkit_core::backend::{Attempt, Wake};
+use lockkit_core::contract::{Attempt, Wake};
 
 use super::*;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::replies::{Fate, Way};
 use crate::server::{Server, free_port};
-use lockkit_core::backend::{Attempt, DistributedLock, Renewal, Ticket, Wake};
+use lockkit_core::contract::{Attempt, DistributedLock, Renewal, Ticket, Wake};
 use lockkit_core::{ClientId, HolderId, LockClient, LockName, Outcome, PollRange, Waiting};
 use lockkit_redis::{Command, Fenced, FencedError, Protocol, RedisStore, Reply, Script};
 use tokio::net::TcpListener;
@@ -278,7 +278,7 @@ async fn dropped_store_leaves_nothing_behind() {
 async fn fenced_work_runs_only_while_held() {
     let server = Server::start(&[]).await;
     let store: Arc<dyn DistributedLock> = Arc::new(server.open().await);
-    let store = lockkit_core::wrap::Prefixed::new(store, "app:").unwrap();
+    let store = lockkit_core::layers::Prefixed::new(store, "app:").unwrap();
     let client = LockClient::new(store).unwrap();
     let guard = client.lock("stock").unwrap().acquire().await.unwrap();
     let fenced = Fenced::by(&client, &guard).unwrap();

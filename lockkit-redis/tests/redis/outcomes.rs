@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkit_core::backend::{Attempt, DistributedLock, Ticket};
+use lockkit_core::contract::{Attempt, DistributedLock, Ticket};
 use lockkit_core::{BackendError, Outcome};
 use lockkit_redis::{Command, Fenced, FencedError, Protocol, RedisStore, Script};
 use tokio::time::{sleep, timeout};

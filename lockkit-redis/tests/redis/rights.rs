@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::LockClient;
-use lockkit_core::backend::{Attempt, DistributedLock, Wake};
+use lockkit_core::contract::{Attempt, DistributedLock, Wake};
 use lockkit_redis::{Protocol, RedisStore};
 use tokio::time::timeout;
 

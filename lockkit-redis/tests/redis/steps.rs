@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::server::Server;
-use lockkit_core::backend::{Attempt, DistributedLock, Grant, Release, Renewal, Ticket, Wake};
+use lockkit_core::contract::{Attempt, DistributedLock, Grant, Release, Renewal, Ticket, Wake};
 use lockkit_core::{ClientId, HolderId, LockName, Outcome, Queueing};
 use lockkit_redis::RedisStore;
 

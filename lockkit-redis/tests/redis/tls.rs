@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use lockkit_core::backend::{Attempt, DistributedLock};
+use lockkit_core::contract::{Attempt, DistributedLock};
 use lockkit_core::url::{StoreUrl, Tls};
 use lockkit_core::{BackendError, Outcome};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};

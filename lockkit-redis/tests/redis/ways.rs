@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockkit_core::backend::{Attempt, DistributedLock, Wake};
+use lockkit_core::contract::{Attempt, DistributedLock, Wake};
 use lockkit_core::url::StoreUrl;
 use lockkit_redis::{Protocol, RedisStoreBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

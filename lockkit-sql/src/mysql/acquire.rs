@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::backend::{Attempt, Grant, Ticket};
+use lockkit_core::contract::{Attempt, Grant, Ticket};
 use lockkit_core::{BackendError, Outcome};
 use tokio::time::sleep;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::backend::LockState;
+use lockkit_core::contract::LockState;
 use lockkit_core::{BackendError, LockName};
 use sqlx::mysql::MySqlRow;
 use tokio::time::sleep;

@@ -1,7 +1,7 @@
 //! Locks inside transactions of the application.
 
 use async_trait::async_trait;
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, LockName};
 use sqlx::Transaction;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use lockkit_core::BackendError;
-use lockkit_core::backend::{Renewal, Ticket};
+use lockkit_core::contract::{Renewal, Ticket};
 
 use super::connection::{Reply, text, truth};
 use super::error::ERRORS;

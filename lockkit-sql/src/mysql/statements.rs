@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, MySql};

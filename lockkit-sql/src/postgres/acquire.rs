@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::BackendError;
-use lockkit_core::backend::{Attempt, Grant, Ticket};
+use lockkit_core::contract::{Attempt, Grant, Ticket};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use tokio::time::sleep;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::BackendError;
-use lockkit_core::backend::LockState;
+use lockkit_core::contract::LockState;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 

@@ -1,7 +1,7 @@
 //! The lock inside the application's own transactions.
 
 use async_trait::async_trait;
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, LockName};
 use sqlx::{Row as _, Transaction};
 

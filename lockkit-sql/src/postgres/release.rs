@@ -1,7 +1,7 @@
 //! Releases.
 
 use lockkit_core::BackendError;
-use lockkit_core::backend::{Release, Ticket};
+use lockkit_core::contract::{Release, Ticket};
 
 use super::error::ERRORS;
 use super::store::Postgres;

@@ -1,7 +1,7 @@
 //! Renewals: many leases in one statement, which waits for none of them.
 
 use lockkit_core::BackendError;
-use lockkit_core::backend::{Renewal, Ticket};
+use lockkit_core::contract::{Renewal, Ticket};
 use sqlx::Row as _;
 
 use super::error::ERRORS;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::LockName;
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use sqlx::Arguments as _;
 use sqlx::postgres::PgArguments;
 

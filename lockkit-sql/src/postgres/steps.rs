@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::backend::{Attempt, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::contract::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Waiting};
 
 use super::config::plain;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockkit_core::BackendError;
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use sqlx::postgres::PgRow;
 
 use super::error::is_unprepared;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::BackendError;
-use lockkit_core::backend::{Attempt, Grant, Release, Ticket};
+use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
 use sqlx::Row as _;
 
 use super::error::ERRORS;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use lockkit_core::BackendError;
-use lockkit_core::backend::{Renewal, Ticket};
+use lockkit_core::contract::{Renewal, Ticket};
 use sqlx::Row as _;
 
 use super::open::{Sqlite, Value};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::Outcome;
-use lockkit_core::backend::{Attempt, DistributedLock as _, Release, Renewal};
+use lockkit_core::contract::{Attempt, DistributedLock as _, Release, Renewal};
 use lockkit_sql::{Problem, SqliteStore};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::backend::Ticket;
+use lockkit_core::contract::Ticket;
 use lockkit_core::{ClientId, HolderId, Lease, LockClient, LockName};
 use lockkit_sql::{Problem, SqlFault, SqlStoreBuilder, Sqlite, SqliteStore};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::backend::DistributedLock as _;
+use lockkit_core::contract::DistributedLock as _;
 use lockkit_core::url::StoreUrl;
 use lockkit_sql::{Problem, Schema, ddl};
 
@@ -81,7 +81,7 @@ async fn tokens_grow_after_purge() {
     let store = place.store().await;
     let (old, held) = (ticket("old", TTL), ticket("held", TTL));
     let token = match store.attempt(&old).await.unwrap() {
-        lockkit_core::backend::Attempt::Granted(grant) => grant.token,
+        lockkit_core::contract::Attempt::Granted(grant) => grant.token,
         other => panic!("{other:?}"),
     };
     store.release(&old).await.unwrap();
@@ -96,7 +96,7 @@ async fn tokens_grow_after_purge() {
     );
     assert!(store.inspect(&held.name).await.unwrap().is_some());
     match store.attempt(&ticket("old", TTL)).await.unwrap() {
-        lockkit_core::backend::Attempt::Granted(grant) => assert!(grant.token > token),
+        lockkit_core::contract::Attempt::Granted(grant) => assert!(grant.token > token),
         other => panic!("{other:?}"),
     }
 }

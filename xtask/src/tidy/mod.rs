@@ -25,8 +25,6 @@ const PRODUCT: &[&str] = &[
     "lockkit-sql",
     "lockkit-zk",
 ];
-/// Those of them that keep the rule today. In the others a circle is only noted.
-const CLEAN: &[&str] = &["lockkit", "lockkit-cli"];
 
 /// A file of the repository, as text.
 pub(crate) struct File {
@@ -113,11 +111,7 @@ fn check_circles(root: &Path, package: &Crate<'_>) -> Result<Vec<Finding>> {
                 .join(&circle.way[0])
                 .to_string_lossy()
                 .replace('\\', "/");
-            found.push(if CLEAN.contains(&package.name()) {
-                Finding::fault(&path, 1, what)
-            } else {
-                Finding::Note(format!("{path}: {what}"))
-            });
+            found.push(Finding::fault(&path, 1, what));
         }
     }
     Ok(found)

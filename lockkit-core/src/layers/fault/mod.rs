@@ -31,7 +31,7 @@ use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Tic
 /// ```
 /// use std::sync::Arc;
 /// use lockkit_core::memory::MemoryStore;
-/// use lockkit_core::wrap::{Fault, Faulty, Operation, Rule};
+/// use lockkit_core::layers::{Fault, Faulty, Operation, Rule};
 ///
 /// let store = Faulty::new(Arc::new(MemoryStore::new()), 42);
 /// let faults = store.faults();

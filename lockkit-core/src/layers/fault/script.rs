@@ -90,7 +90,7 @@ pub enum Fault {
 ///
 /// # Examples
 /// ```
-/// use lockkit_core::wrap::{Fault, Operation, Rule};
+/// use lockkit_core::layers::{Fault, Operation, Rule};
 ///
 /// // The replies to the next two attempts get lost.
 /// let rule = Rule::new(Fault::DropReply).on(Operation::Attempt).times(2);

@@ -76,11 +76,9 @@ use crate::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
 use crate::store::sync::lock;
-use problem::Problem;
+use problem::{BACKEND, Problem};
 use rules::Rules;
 use tickets::Tickets;
-
-const BACKEND: &str = "file";
 
 /// Locks in the files of one directory.
 ///

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::contract::error::{BackendError, Outcome};
 
+pub(super) const BACKEND: &str = "file";
+
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
@@ -77,7 +79,7 @@ impl Problem {
     }
 
     pub(super) fn during(self, operation: &'static str) -> BackendError {
-        BackendError::new(super::BACKEND, operation, self.outcome(), self)
+        BackendError::new(BACKEND, operation, self.outcome(), self)
     }
 }
 

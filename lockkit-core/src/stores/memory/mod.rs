@@ -65,7 +65,7 @@ const BATCH: usize = 500;
 ///
 /// # Examples
 /// ```
-/// use lockkit_core::backend::{Attempt, DistributedLock, Ticket};
+/// use lockkit_core::contract::{Attempt, DistributedLock, Ticket};
 /// use lockkit_core::memory::MemoryStore;
 /// use lockkit_core::{ClientId, HolderId, LockName};
 /// use std::time::Duration;
