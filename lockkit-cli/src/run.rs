@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use lockkit::contract::{Renewal, Ticket};
 use lockkit::file::FileStore;
-use lockkit::{ClientId, Error, Guard, HolderId, Lock, LockClient};
+use lockkit::{ClientId, EndsBy, Error, Guard, HolderId, Lock, LockClient};
 use nix::sys::signal::Signal;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::args::{RunArgs, StoreArgs};
 use crate::child::{Child, suspend};
@@ -26,6 +26,9 @@ use crate::supervise::{Ran, supervise};
 
 /// How long a wait is too short to talk about.
 const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long the answer to a last renewal is awaited.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// Runs the program under the lock. To be called by the main thread before there is any other.
 pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
@@ -131,10 +134,7 @@ impl Run<'_> {
     async fn hold(&self, signals: &mut Signals) -> Result<(Code, bool), Failure> {
         let args = self.args;
         let lock = self.client.lock(args.name.as_str());
-        let mut lock = lock.map_err(|error| failure(&error))?;
-        if let Some(least) = args.at_least {
-            lock = lock.with_min_hold(least);
-        }
+        let lock = lock.map_err(|error| failure(&error))?;
         if self.client.backend().backend() == "memory" && !args.quiet {
             say("a `memory:` store is private to this one command: it keeps nobody else out");
         }
@@ -152,9 +152,13 @@ impl Run<'_> {
         }
         let ran = self.run_program(&guard, signals).await;
         let lost = ran.as_ref().is_ok_and(|ran| ran.lost);
-        let stood = match kept {
+        let guard = match kept {
             Some(until) if !lost && ran.is_ok() => self.keep(guard, until, signals).await,
-            _ => release(guard, signals, lost).await,
+            _ => Some(guard),
+        };
+        let stood = match guard {
+            Some(guard) => release(guard, signals, lost).await,
+            None => true,
         };
         let ran = ran?;
         Ok((code(&ran, stood)?, ran.interrupted))
@@ -250,35 +254,45 @@ impl Run<'_> {
         })
     }
 
-    /// Keeps the lock for the rest of `--at-least`. Returns whether the program had it to its end.
+    /// Keeps the lock until then, and returns the guard if there is still something to release.
     ///
-    /// A lease that lasts until then is the store's affair; else the command stays.
-    async fn keep(&self, guard: Guard, until: Instant, signals: &mut Signals) -> bool {
+    /// A lease that is longer than the rest cannot be made shorter: the command stays until then.
+    async fn keep(&self, guard: Guard, until: Instant, signals: &mut Signals) -> Option<Guard> {
         let rest = until.saturating_duration_since(Instant::now());
         if rest.is_zero() {
-            return release(guard, signals, false).await;
-        }
-        // A hold that is kept reports no loss to us.
-        let ticket = [guard.ticket().clone()];
-        let renewed = tokio::select! {
-            mut answers = self.client.backend().renew(&ticket) => answers.pop(),
-            _ = interruption(signals) => return true,
-        };
-        let name = plain(&self.args.name);
-        if let Some(Ok(Renewal::NotHeld)) = renewed {
-            say(format_args!("`{name}` was lost while the program ran"));
-            return false;
+            return Some(guard);
         }
         if talks(self.args) {
-            say(format_args!("keeps `{name}` for {} more", rounded(rest)));
+            let (name, rest) = (plain(&self.args.name), rounded(rest));
+            say(format_args!("keeps `{name}` for {rest} more"));
         }
-        drop(guard);
+        if rest > guard.remaining() && leave_to_lease(self.client, &guard, rest).await {
+            guard.leak();
+            return None;
+        }
         tokio::select! {
-            () = self.client.drain() => {}
+            () = tokio::time::sleep_until(until) => {}
+            _ = guard.lost() => {}
             _ = interruption(signals) => {}
         }
-        true
+        Some(guard)
     }
+}
+
+/// Makes the lease of a hold as long as `rest`, and says whether the store then keeps it without us.
+async fn leave_to_lease(client: &LockClient, guard: &Guard, rest: Duration) -> bool {
+    let can = client.backend().capabilities();
+    let step = can.ttl_step.as_millis().max(1);
+    let millis = rest.as_millis().next_multiple_of(step);
+    let rest = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+    // Losses are told where a hold hangs on a connection of ours too.
+    if can.ends_by != EndsBy::Lease || can.tells_loss || rest > can.max_ttl {
+        return false;
+    }
+    let ticket = [guard.ticket().clone().with_ttl(rest)];
+    let renewed = timeout(ANSWER, client.backend().renew(&ticket)).await;
+    let renewed = renewed.ok().and_then(|mut answers| answers.pop());
+    matches!(renewed, Some(Ok(Renewal::Renewed { ttl, .. })) if ttl >= rest)
 }
 
 /// Refuses to wait for a lock that is kept by the `lockkit run` which this one is a part of.

@@ -12,19 +12,24 @@ fn installed(stage: &Stage) -> PathBuf {
     let dir = stage.dir().join("bin");
     fs::create_dir(&dir).unwrap();
     let copy = dir.join("lockkit");
-    fs::copy(stage.lockkit().get_program(), &copy).unwrap();
+    copied(Path::new(stage.lockkit().get_program()), &copy);
     copy
+}
+
+/// Copies a program in another process: a process that a test beside this one starts meanwhile would
+/// inherit the open file, and a file that is open for writing cannot be executed.
+fn copied(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
 }
 
 /// Writes a `lockkit-bench` that prints its arguments and ends with 7.
 fn write_program(dir: &Path) {
     fs::create_dir_all(dir).unwrap();
-    let path = dir.join("lockkit-bench");
-    fs::write(
-        &path,
-        "#!/bin/sh\nprintf '%s|' \"${0##*/}\" \"$@\"\nexit 7\n",
-    )
-    .unwrap();
+    let (text, path) = (dir.join("text"), dir.join("lockkit-bench"));
+    let script = "#!/bin/sh\nprintf '%s|' \"${0##*/}\" \"$@\"\nexit 7\n";
+    fs::write(&text, script).unwrap();
+    copied(&text, &path);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
