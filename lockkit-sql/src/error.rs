@@ -92,7 +92,7 @@ pub(crate) fn problem_of(error: &BackendError) -> Option<Problem> {
 }
 
 /// The error of a step of which something was carried out before.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "mysql")]
 pub(crate) fn unclear(error: BackendError) -> BackendError {
     let fault = error.source().and_then(|source| source.downcast_ref());
     match fault {

@@ -25,13 +25,9 @@ mod mutant;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-mod pin;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-mod remembered;
 mod row;
 mod schema;
 #[cfg(feature = "sqlite")]

@@ -49,22 +49,13 @@ struct Idle<D: Database> {
     since: Instant,
 }
 
-/// A connection, and how its session is spoken to.
 struct Session<D: Database> {
     connection: D::Connection,
-    way: Way,
+    /// Whether its settings were sent.
+    #[cfg(feature = "mysql")]
+    is_set: bool,
     /// It is closed rather than used from then on.
     ends: Instant,
-}
-
-/// How a session is spoken to.
-#[derive(Clone, Debug)]
-pub(crate) enum Way {
-    /// Statements go as text, and leave nothing behind.
-    Text,
-    /// Its settings were sent.
-    #[cfg(feature = "mysql")]
-    Ready,
 }
 
 /// Who needs a connection.
@@ -200,7 +191,7 @@ impl<D: Database> Pool<D> {
         let options = self.options();
         let connecting = D::Connection::connect_with(&options);
         match timeout(self.connect_timeout, connecting).await {
-            Ok(Ok(connection)) => Ok(Session::new(connection, Way::Text)),
+            Ok(Ok(connection)) => Ok(Session::new(connection)),
             Ok(Err(error)) => Err(self.errors.of(operation, Phase::Connecting, &error)),
             Err(_) => {
                 let text = format!("no connection within {:?}", self.connect_timeout);
@@ -212,20 +203,22 @@ impl<D: Database> Pool<D> {
 }
 
 impl<D: Database> Session<D> {
-    fn new(connection: D::Connection, way: Way) -> Self {
+    fn new(connection: D::Connection) -> Self {
         let age = OLDEST.mul_f64(0.75 + fastrand::f64() / 4.0);
         Self {
             connection,
-            way,
+            #[cfg(feature = "mysql")]
+            is_set: false,
             ends: Instant::now() + age,
         }
     }
 }
 
 impl<D: Database> Taken<'_, D> {
-    /// The connection, and how its session is spoken to.
-    pub(crate) const fn parts(&mut self) -> (&mut D::Connection, &mut Way) {
-        (&mut self.session.connection, &mut self.session.way)
+    /// The connection, and whether its settings were sent.
+    #[cfg(feature = "mysql")]
+    pub(crate) const fn parts(&mut self) -> (&mut D::Connection, &mut bool) {
+        (&mut self.session.connection, &mut self.session.is_set)
     }
 
     #[cfg(feature = "postgres")]

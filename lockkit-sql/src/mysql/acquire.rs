@@ -9,12 +9,12 @@ use tokio::time::sleep;
 
 use super::connection::{Reply, number, truth};
 use super::error::ERRORS;
+use super::pin::Proof;
 use super::server::Mysql;
 use super::session::WAIT_OUT;
 use super::statements::{Args, SPELLING};
 use crate::error::Problem;
 use crate::looks;
-use crate::pin::Proof;
 use crate::pool::Use;
 use crate::row;
 use crate::statement::{Values, micros};

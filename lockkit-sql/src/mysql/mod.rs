@@ -9,7 +9,9 @@ mod guard;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod open;
+mod pin;
 mod release;
+mod remembered;
 mod renew;
 mod server;
 mod session;
@@ -90,7 +92,7 @@ impl Steps for Mysql {
     fn counts(&self) -> Counts {
         Counts {
             idle: self.pool.idle(),
-            pins: self.pins.as_ref().map_or(0, crate::pin::Pins::count),
+            pins: self.pins.as_ref().map_or(0, pin::Pins::count),
             ..Counts::default()
         }
     }

@@ -7,14 +7,14 @@ use lockkit_core::{BackendError, Outcome};
 
 use super::connection::{Reply, number, text};
 use super::error::ERRORS;
+use super::pin::Pins;
+use super::remembered::Remembered;
 use super::server::Mysql;
 use super::statements::{SPELLING, Statements, ddl};
 use crate::config::Options;
 use crate::dialect::Source;
 use crate::error::Problem;
-use crate::pin::Pins;
 use crate::pool::{Pool, Use};
-use crate::remembered::Remembered;
 use crate::schema::{Schema, misfit};
 use crate::statement::Values;
 

@@ -6,11 +6,11 @@ use lockkit_core::BackendError;
 use sqlx::MySqlConnection;
 
 use super::connection::{Failed, Reply, execute, send};
+use super::pin::Pins;
+use super::remembered::Remembered;
 use super::statements::{Args, SPELLING, Statements, Step};
 use crate::SqlFault;
-use crate::pin::Pins;
-use crate::pool::{Pool, Use, Way};
-use crate::remembered::Remembered;
+use crate::pool::{Pool, Use};
 
 /// The first message on a connection. Without autocommit, which a server may have turned off, a row would
 /// stay locked.
@@ -90,8 +90,8 @@ impl Mysql {
         let mut tries = 0;
         loop {
             let mut taken = self.pool.take(operation, by).await?;
-            let (connection, way) = taken.parts();
-            match request.send(connection, way).await {
+            let (connection, is_set) = taken.parts();
+            match request.send(connection, is_set).await {
                 Ok(replies) => {
                     taken.put_back();
                     return Ok(replies);
@@ -114,11 +114,11 @@ impl Request<'_> {
     async fn send(
         self,
         connection: &mut MySqlConnection,
-        way: &mut Way,
+        is_set: &mut bool,
     ) -> Result<Vec<Reply>, Failed> {
-        if matches!(way, Way::Text) {
+        if !*is_set {
             send(connection, SETTINGS).await?;
-            *way = Way::Ready;
+            *is_set = true;
         }
         match self {
             Self::Text(text) => send(connection, text).await,

@@ -9,10 +9,10 @@ use tokio::time::{sleep, timeout};
 
 use super::connection::{number, send, truth};
 use super::error::ERRORS;
+use super::pin::Session;
 use super::server::Mysql;
 use super::statements::SPELLING;
 use crate::error::Problem;
-use crate::pin::Session;
 use crate::pool::Use;
 use crate::statement::Values;
 
