@@ -29,7 +29,7 @@ impl Nutcracker {
     /// [`guardian::serve`](super::guardian::serve) first.
     ///
     /// # Errors
-    /// - [`Failure`] if it cannot be started.
+    /// - [`Failure`](crate::Failure) if it cannot be started.
     pub async fn start(server: u16) -> Outcome<Self> {
         let (port, statistics) = (free_port()?, free_port()?);
         let data = TempDir::new()?;
