@@ -61,6 +61,17 @@ async fn an_acquire_of_a_free_lock_dropped_after_any_poll() {
     }
 }
 
+/// The drain runs beside the task that ends the attempt, on another thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drain_waits_for_the_release_of_a_cancelled_acquire() {
+    for round in 0..2_000 {
+        let (store, client) = setup();
+        drop(poll_times(lock(&client).acquire(), 1 + round % 3).await);
+        client.drain().await;
+        assert!(store.is_empty(), "round {round}: {:?}", store.counts());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_try_dropped_after_any_poll() {
     for polls in 0..12 {

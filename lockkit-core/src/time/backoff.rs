@@ -100,6 +100,18 @@ mod tests {
     }
 
     #[test]
+    fn backoff_doubles_and_is_spread_over_its_upper_half() {
+        for (errors, longest) in [(0, 20), (1, 40), (9, 1_000)] {
+            let pauses: Vec<_> = (0..64).map(|_| backoff(errors)).collect();
+            let (least, most) = (pauses.iter().min(), pauses.iter().max());
+            assert!(
+                least.is_some_and(|least| (ms(longest / 2)..ms(longest * 7 / 10)).contains(least))
+            );
+            assert!(most.is_some_and(|most| (ms(longest * 8 / 10)..=ms(longest)).contains(most)));
+        }
+    }
+
+    #[test]
     fn pushed_waiters_poll_every_recheck() {
         let push = Capabilities::new().with_waiting(Waiting::Push);
         assert_eq!(
