@@ -1,12 +1,13 @@
 //! What a client knows of its lease at the server, and of the keys that depend on it. There is no I/O here.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lockkit_core::FencingToken;
 use lockkit_core::clock::{Clock, Moment};
 use lockkit_core::contract::Grant;
+use lockkit_core::store::lock;
 use tokio::time::Instant;
 
 use crate::keys::number;
@@ -216,6 +217,6 @@ impl Lease {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

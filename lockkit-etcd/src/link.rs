@@ -5,10 +5,11 @@
 //! next server at once. A request that may have been executed is an error, which the caller may repeat.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions, Error};
+use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Outcome};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -108,7 +109,7 @@ impl Link {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Sends a request to one server, or to others while it cannot be sent.

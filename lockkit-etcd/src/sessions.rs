@@ -1,11 +1,12 @@
 //! The sessions of a store: one for all tickets with the same ttl.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkit_core::BackendError;
 use lockkit_core::clock::Clock;
+use lockkit_core::store::lock;
 use tokio::runtime::Handle;
 
 use crate::keep_alive::KeepAlive;
@@ -57,7 +58,7 @@ impl Sessions {
             return Ok(session);
         }
         let session = Box::pin(self.create(ttl)).await?;
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = lock(&self.newest);
         let former = newest.insert(ttl, Arc::clone(&session));
         drop((newest, creating));
         // Its tickets keep it for as long as they need it.
@@ -67,13 +68,13 @@ impl Sessions {
 
     /// The newest session of each ttl.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = lock(&self.newest);
         newest.values().map(Arc::clone).collect()
     }
 
     async fn fresh(&self, ttl: Duration) -> Option<Arc<Session>> {
         let session = {
-            let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            let newest = lock(&self.newest);
             newest.get(&ttl).map(Arc::clone)
         };
         let session = session.filter(|session| session.takes_tickets())?;

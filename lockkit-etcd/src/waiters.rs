@@ -1,8 +1,9 @@
 //! The tickets of a store: what is known of them, and their wake-ups.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use lockkit_core::contract::{Attempt, Renewal, Ticket, Tombstones};
+use lockkit_core::store::lock;
 use lockkit_core::store::waiters::{self, Entry, TicketWatch};
 use lockkit_core::{BackendError, HolderId, LossReason};
 use tokio::sync::Notify;
@@ -36,10 +37,6 @@ pub(crate) enum Refused {
     Released,
     /// The session has just ended: take another.
     Ended,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Waiters {

@@ -10,10 +10,11 @@
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lockkit_core::contract::{Grant, Ticket, Watch};
+use lockkit_core::store::lock;
 use lockkit_core::store::waiters::Waiters;
 use lockkit_core::{BackendError, FencingToken, HolderId, LockName, Outcome};
 use tokio::sync::Notify;
@@ -105,7 +106,7 @@ impl Subscriptions {
     }
 
     fn channels(&self) -> MutexGuard<'_, Channels> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.channels)
     }
 
     /// How many channels of locks are kept.

@@ -1,7 +1,8 @@
 //! Promises broken on purpose, so that the suite can be tested, and requests that fail.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Outcome};
 
 use crate::error::{Errors, Problem};
@@ -27,18 +28,18 @@ pub struct SqlFaults(Arc<Mutex<Option<(u32, SqlFailure)>>>);
 impl SqlFaults {
     /// The request after `passed` others fails so.
     pub fn fail_after(&self, passed: u32, failure: SqlFailure) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((passed, failure));
+        *lock(&self.0) = Some((passed, failure));
     }
 
     /// Ends an order to fail; answers whether it was still to be carried out.
     #[must_use]
     pub fn take(&self) -> bool {
-        let mut order = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = lock(&self.0);
         order.take().is_some()
     }
 
     fn next(&self) -> Option<SqlFailure> {
-        let mut order = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = lock(&self.0);
         match &mut *order {
             Some((0, failure)) => {
                 let failure = *failure;

@@ -6,9 +6,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Outcome};
 use sqlx::{Connection as _, Database};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -250,10 +251,6 @@ impl<D: Database> Taken<'_, D> {
             pool.distrust();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<D: Database> fmt::Debug for Pool<D> {

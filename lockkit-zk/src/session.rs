@@ -4,10 +4,11 @@
 //! that needs one begins a new one.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkit_core::clock::{Clock, Moment};
+use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Outcome};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -90,19 +91,13 @@ impl Session {
 
     /// Notes the answer to a write or a `sync` that was sent at `sent`.
     pub(crate) fn acknowledge(&self, sent: Moment) {
-        let mut last = self
-            .acknowledged
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.acknowledged);
         *last = sent.max(*last);
     }
 
     /// When the last heartbeat was written that the leader has certainly seen.
     pub(crate) fn since(&self) -> Moment {
-        *self
-            .acknowledged
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.acknowledged)
     }
 
     /// Waits for the connection. Without one the library would keep a request and send it later, when its

@@ -1,8 +1,9 @@
 //! What all parts of a store share, and the grant of a hold.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use lockkit_core::contract::{Grant, Tombstones};
+use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Capabilities, FencingToken, HolderId, Outcome};
 
 use crate::config::{Access, ZkStoreBuilder, capabilities};
@@ -91,7 +92,7 @@ impl Shared {
 
     /// Refuses the attempts of a ticket from now on.
     pub(crate) fn refuse(&self, holder: HolderId) {
-        self.tombstones().insert(holder);
+        lock(&self.tombstones).insert(holder);
     }
 
     /// Whether the ticket was released.
@@ -100,12 +101,6 @@ impl Shared {
         if self.mutant == Some(crate::ZkMutant::LateRequestMakesGhost) {
             return false;
         }
-        self.tombstones().contains(holder)
-    }
-
-    fn tombstones(&self) -> MutexGuard<'_, Tombstones> {
-        self.tombstones
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tombstones).contains(holder)
     }
 }

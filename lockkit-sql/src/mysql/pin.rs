@@ -8,10 +8,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use lockkit_core::contract::{Wake, Watch};
+use lockkit_core::store::lock;
 use lockkit_core::{BackendError, HolderId, LossReason};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -129,7 +130,7 @@ impl Pins {
 
 impl Holds {
     fn lock(&self) -> MutexGuard<'_, HashMap<HolderId, Arc<Proof>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sessions)
     }
 
     fn is_lost(&self, holder: HolderId) -> bool {

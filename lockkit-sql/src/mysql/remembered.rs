@@ -1,9 +1,10 @@
 //! What was seen of the rows of locks, so that the shorter statement is sent where it will do.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use lockkit_core::LockName;
+use lockkit_core::store::lock;
 
 /// Of so many names at most.
 const MOST: usize = 65_536;
@@ -19,16 +20,12 @@ impl<T> Default for Remembered<T> {
 }
 
 impl<T: Copy> Remembered<T> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<LockName, T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn get(&self, name: &LockName) -> Option<T> {
-        self.lock().get(name).copied()
+        lock(&self.0).get(name).copied()
     }
 
     pub(crate) fn set(&self, name: &LockName, seen: T) {
-        let mut names = self.lock();
+        let mut names = lock(&self.0);
         if let Some(known) = names.get_mut(name) {
             *known = seen;
             return;

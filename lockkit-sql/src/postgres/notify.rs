@@ -11,6 +11,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lockkit_core::store::lock;
 use lockkit_core::store::waiters::{Entry, Waiters};
 use lockkit_core::{BackendError, HolderId, LockName, LossReason, Outcome};
 use sqlx::Row as _;
@@ -84,19 +85,15 @@ impl Listener {
     }
 
     fn spawn(self: &Arc<Self>, opened: Option<Open>) {
-        self.task
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .get_or_insert_with(|| {
-                let task = run(Arc::clone(self), opened);
-                Handle::current().spawn(task).abort_handle()
-            });
+        lock(&self.task).get_or_insert_with(|| {
+            let task = run(Arc::clone(self), opened);
+            Handle::current().spawn(task).abort_handle()
+        });
     }
 
     /// Ends the listening and the session, with the store.
     pub(super) fn close(&self) {
-        let task = self.task.lock();
-        if let Some(task) = &*task.unwrap_or_else(std::sync::PoisonError::into_inner) {
+        if let Some(task) = &*lock(&self.task) {
             task.abort();
         }
     }
