@@ -205,10 +205,7 @@ impl Queued {
             if self.known {
                 self.release_later();
             }
-            return match self.shared.queues.close_if_idle(&self.key) {
-                Ok(_) => Step::Done,
-                Err(_) => Step::Next,
-            };
+            return self.next_or_done();
         }
         self.known |= error.outcome() == Outcome::Indeterminate;
         let (now, outage) = (Instant::now(), self.shared.context.outage);
@@ -263,15 +260,19 @@ impl Queued {
                 drop(Guard::new(held));
             }
         }
-        let leaving = shared.queues.close_if_idle(&self.key);
         if !taken {
             self.release_later();
         }
-        // `leaving` ends after that, so that `drain` sees the release first.
-        Some(match leaving {
+        Some(self.next_or_done())
+    }
+
+    /// What follows once the ticket is served or refused. Comes after its release, so that `drain` sees
+    /// that before it sees the end of the queue.
+    fn next_or_done(&self) -> Step {
+        match self.shared.queues.close_if_idle(&self.key) {
             Ok(_) => Step::Done,
             Err(_) => Step::Next,
-        })
+        }
     }
 
     /// Withdraws the ticket and ends the queue if no caller waits or the client closes.
