@@ -11,8 +11,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkit_core::store::lock;
 use lockkit_core::store::waiters::{Entry, Waiters};
+use lockkit_core::store::{Backoff, lock};
 use lockkit_core::{BackendError, HolderId, LockName, LossReason, Outcome};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgRow};
@@ -234,7 +234,7 @@ fn pooled() -> BackendError {
 
 /// Keeps the connection open for as long as the store lives.
 async fn run(this: Arc<Listener>, mut first: Option<Open>) {
-    let mut pause = SHORTEST_PAUSE;
+    let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
     loop {
         let opened = match first.take() {
             Some(opened) => Some(opened),
@@ -247,12 +247,11 @@ async fn run(this: Arc<Listener>, mut first: Option<Open>) {
             }
         };
         if let Some((mut listener, session)) = opened {
-            pause = SHORTEST_PAUSE;
+            backoff.reset();
             hear(&this, &mut listener).await;
             this.closed(session);
         }
-        sleep(pause.mul_f64(0.75 + fastrand::f64() / 4.0)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        sleep(backoff.pause()).await;
     }
 }
 
