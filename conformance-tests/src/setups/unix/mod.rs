@@ -19,7 +19,10 @@ pub use redis_proxy::RedisProxySetup;
 pub use sql::{SqlServer, SqlSetup};
 pub use zk::ZkSetup;
 
+use lockkit_core::Waiting;
+
 use crate::foreign::Version;
+use crate::namespace::Hook;
 use crate::setup::Setup;
 
 /// Every setup of these stores.
@@ -52,6 +55,23 @@ pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
         .chain(redis.map(boxed))
         .chain(zk.map(boxed))
         .chain(etcd.map(boxed))
+}
+
+/// What can be done to a store on one server. Wake-ups can be lost only where it sends some.
+fn hooks_of_server(waiting: Waiting) -> &'static [Hook] {
+    let all = &[
+        Hook::LosePushes,
+        Hook::Url,
+        Hook::Wipe,
+        Hook::Restart,
+        Hook::Freeze,
+        Hook::Proxy,
+        Hook::Residue,
+    ];
+    match waiting {
+        Waiting::Push => all,
+        _ => &all[1..],
+    }
 }
 
 fn boxed(setup: impl Setup) -> Box<dyn Setup> {

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName, Queueing};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 
+use super::hooks_of_server;
 use super::pool::{NAMESPACES, ServerPool, pauses, tests_the_client};
 use crate::failure::Outcome;
 use crate::foreign::{Version, missing};
@@ -137,21 +138,7 @@ impl Setup for RedisSetup {
     }
 
     fn hooks(&self) -> &[Hook] {
-        let all = &[
-            Hook::LosePushes,
-            Hook::Url,
-            Hook::Wipe,
-            Hook::Restart,
-            Hook::Freeze,
-            Hook::Proxy,
-            Hook::Residue,
-        ];
-        let without_pushes = &all[1..];
-        if self.kind == Kind::Poll {
-            without_pushes
-        } else {
-            all
-        }
+        hooks_of_server(self.capabilities().waiting)
     }
 
     fn missing(&self) -> Option<String> {

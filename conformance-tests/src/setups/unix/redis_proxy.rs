@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 
+use super::hooks_of_server;
 use super::pool::pauses;
 use super::redis::keys_of;
 use crate::failure::Outcome;
@@ -48,14 +49,7 @@ impl Setup for RedisProxySetup {
     }
 
     fn hooks(&self) -> &[Hook] {
-        &[
-            Hook::Url,
-            Hook::Wipe,
-            Hook::Restart,
-            Hook::Freeze,
-            Hook::Proxy,
-            Hook::Residue,
-        ]
+        hooks_of_server(self.capabilities().waiting)
     }
 
     fn missing(&self) -> Option<String> {

@@ -4,9 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockkit_core::{Capabilities, DistributedLock, LockName, Waiting};
+use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_sql::{Dialect, SqlStoreBuilder, Wake};
 
+use super::hooks_of_server;
 use super::pool::{NAMESPACES, ServerPool, pauses, tests_the_client};
 use crate::failure::Outcome;
 use crate::namespace::{Hook, Namespace, Server};
@@ -180,19 +181,7 @@ impl<S: SqlServer> Setup for SqlSetup<S> {
     }
 
     fn hooks(&self) -> &[Hook] {
-        let all = &[
-            Hook::LosePushes,
-            Hook::Url,
-            Hook::Wipe,
-            Hook::Restart,
-            Hook::Freeze,
-            Hook::Proxy,
-            Hook::Residue,
-        ];
-        match self.capabilities().waiting {
-            Waiting::Push => all,
-            _ => &all[1..],
-        }
+        hooks_of_server(self.capabilities().waiting)
     }
 
     fn missing(&self) -> Option<String> {
