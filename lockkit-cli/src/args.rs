@@ -66,7 +66,7 @@ pub(crate) enum Action {
     List(ListArgs),
     /// Prints a line for each change of the locks, until it is interrupted.
     Watch(WatchArgs),
-    /// Ends the hold on NAME, whoever has it.
+    /// Ends the hold on NAME of any holder.
     Break(BreakArgs),
     /// Prints the statements that make the table of an SQL store; connects to nothing.
     Schema(SchemaArgs),

@@ -17,7 +17,7 @@ pub enum EtcdMutant {
     GrantInMidRevision,
     /// A lease counts from the attempt, however long ago the session was confirmed.
     LeaseAgeIgnored,
-    /// A release ends the hold on its name, whoever has it.
+    /// A release ends the hold of any holder of its name.
     ReleaseWithoutOwnerCheck,
     /// The keys of others are not watched.
     WakeUpLost,

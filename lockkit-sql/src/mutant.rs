@@ -79,7 +79,7 @@ impl SqlFaults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SqlMutant {
-    /// A release ends the hold on its name, whoever has it.
+    /// A release ends the hold of any holder of its name.
     ReleaseWithoutOwnerCheck,
     /// A renewal that finds the lease ended sets it anew.
     RenewalRecreates,

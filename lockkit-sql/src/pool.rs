@@ -41,7 +41,7 @@ pub(crate) struct Pool<D: Database> {
     /// When a server took no writes.
     left: Mutex<Option<Instant>>,
     steps: Semaphore,
-    /// Renewals do not stand behind whoever waits for a connection.
+    /// Renewals do not queue behind other requests for a connection.
     renewals: Semaphore,
 }
 

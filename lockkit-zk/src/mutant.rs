@@ -17,7 +17,7 @@ pub enum ZkMutant {
     LateRequestMakesGhost,
     /// A lease counts from its grant, however old the last sign of life is.
     LeaseAgeIgnored,
-    /// A release ends the hold on its name, whoever has it.
+    /// A release ends the hold of any holder of its name.
     ReleaseWithoutOwnerCheck,
 }
 

@@ -151,7 +151,7 @@ impl Bare for Redis {
             .set_response_timeout(None)
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Message {
-                    // Whoever waited may have gone.
+                    // The waiter may have gone.
                     let _ = sender.send(());
                 }
                 Ok::<(), std::convert::Infallible>(())

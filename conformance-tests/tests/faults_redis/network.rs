@@ -80,7 +80,7 @@ pub(crate) async fn a_release_whose_reply_is_dropped_is_a_release() -> Outcome {
             let waiter = acquire(&other);
             pair.drop_reply(how);
             let released = within(SOON, guard.release()).await?;
-            // Whoever hears nothing cannot know; it is repeated behind his back.
+            // A caller without an answer cannot know; the release is repeated in the background.
             let unknown = how == Dropped::Silence && is_indeterminate(&released);
             ensure(released.is_ok() || unknown, format!("{released:?}"))?;
             within(SOON, waiter.soon()).await???.release().await?;

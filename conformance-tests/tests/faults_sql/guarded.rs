@@ -52,7 +52,7 @@ pub(crate) async fn a_stale_holder_commits_nothing<D: Database>() -> Outcome {
     only_rows_left(&server).await
 }
 
-/// Whoever gives a hold back that is still looked at, as a client does with one that it has lost.
+/// Releases a hold that a transaction still guards, as a client does with one that it has lost.
 pub(crate) async fn a_hold_that_was_given_back_commits_nothing<D: Database>() -> Outcome {
     let server = D::start().await?;
     let pool = server.pool(1).await?;
@@ -164,7 +164,7 @@ pub(crate) async fn a_lock_of_a_transaction_ends_with_it<D: Database>() -> Outco
     only_rows_left(&server).await
 }
 
-/// A row that is free is locked for a moment by whoever looks at it. A try does not call that held, nor
+/// A row that is free is locked for a moment by each attempt. A try does not call that held, nor
 /// if the hold before it was broken and its holder has not noticed.
 pub(crate) async fn a_try_outlasts_a_moment<D: Database>() -> Outcome {
     const ROUNDS: u64 = 20;

@@ -17,7 +17,7 @@ pub(crate) trait Secure: Sized + Send + Sync + 'static {
     async fn start(certificates: &Certificates) -> Outcome<Self>;
     fn url(&self, user: &str, options: &str) -> String;
 
-    /// Whoever is refused learns so at once.
+    /// A client that is refused learns it at once.
     async fn open(&self, user: &str, options: &str) -> Outcome<lockkit_core::Result<LockClient>> {
         within(SOON, lockkit::connect(self.url(user, options))).await
     }
@@ -127,7 +127,7 @@ async fn tls_needs_a_server_that_is_trusted<S: Secure>() -> Outcome {
     let trusted = format!("ca={}", path("ca.crt"));
     let holder = server.open("app", &trusted).await??;
     let guard = holder.lock("jobs")?.acquire().await?;
-    // Whoever asks for TLS and no more is let in, too.
+    // A client that asks for TLS and no more connects, too.
     let other = server.open("app", "sslmode=require").await??;
     let waiting = other.lock("jobs")?;
     ensure(waiting.try_acquire().await?.is_none(), "two hold")?;

@@ -16,7 +16,7 @@ use crate::trial::{LOCKS, TTL};
 pub(crate) struct Crowd<'a> {
     server: &'a RedisServer,
     takers: Vec<Taker>,
-    /// By the identity of its client, as it stands in the locks.
+    /// By the identity of its client, as the locks show it.
     clients: HashMap<String, usize>,
     stops: Vec<Stop>,
     pub(crate) events: Vec<Event>,
@@ -68,8 +68,8 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// Stops whoever holds a lock at this moment, for longer than its lease lasts. Where its hold
-    /// had just ended it stands still for a shorter while.
+    /// Stops the holder of a lock at this moment, for longer than its lease lasts. Where its hold
+    /// had just ended it is stopped for a shorter time.
     pub(crate) async fn stop_a_holder(&mut self) -> Outcome {
         let lock = name(fastrand::usize(..LOCKS));
         let Some(client) = self.client_of(&lock).await? else {

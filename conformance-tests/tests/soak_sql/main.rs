@@ -64,7 +64,7 @@ mod soak {
         let commits = "select worker || ' ' || turn || ' ' || token from commits order by id";
         judge(&told, &counter, &server.ask(commits).await?)?;
         let errors = server.errors();
-        // Whoever is killed in the middle of a word is an error of the connection.
+        // A process that is killed in the middle of a word is an error of the connection.
         let errors: Vec<&String> = errors.iter().filter(|it| !it.contains("FATAL")).collect();
         ensure(errors.is_empty(), format!("{errors:?}"))
     }

@@ -21,7 +21,7 @@ async fn main() -> Outcome {
     println!("again, under the larger token {}", guard.token());
     assert!(guard.token() > token);
 
-    // Whoever only tries is told at once, whoever waits gets it after the release.
+    // A try returns at once; a waiter gets the lock after the release.
     assert!(lock.try_acquire().await?.is_none());
     let next = lock.clone();
     let waiter = tokio::task::JoinSet::from_iter([async move { next.acquire().await }]);

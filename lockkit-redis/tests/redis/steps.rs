@@ -111,7 +111,7 @@ async fn repeated_attempt_keeps_token_and_place() {
     let holder = ticket("a");
     let first = granted(&store, &holder).await;
     assert_eq!(granted(&store, &holder).await, first);
-    // Whoever leaves the head passes the lock on.
+    // The ticket that leaves the head passes the lock on.
     let (head, tail) = (ticket("a"), ticket("a"));
     queued(&store, &head).await;
     queued(&store, &tail).await;

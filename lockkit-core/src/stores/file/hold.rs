@@ -62,7 +62,7 @@ impl FileStore {
         let holder = Some((ticket.holder, pid));
         record::write(&lock_file.file, &before, name, token.get(), holder)
             .map_err(|error| Problem::io(&path, error))?;
-        // Only after the token is written: whoever breaks this hold reads the token of the old
+        // Only after the token is written: an operator who breaks this hold reads the token of the old
         // file after it has put a new one in place, and this order lets it find ours. INV-4.
         if self.rules.compares && !lock_file.is_at(&path)? {
             return Ok(Try::Replaced);

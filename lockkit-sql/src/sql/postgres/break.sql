@@ -1,4 +1,4 @@
--- Ends a hold, whoever has it.
+-- Ends the hold of any holder.
 -- {name}; {channel} is told the name when somebody waits, and the holder if it has a session. Returns what
 -- was there.
 WITH seen AS (

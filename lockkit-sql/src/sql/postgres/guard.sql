@@ -1,4 +1,4 @@
--- Within the caller's transaction: whoever takes the lock over changes a column of the key, and waits
+-- In the application's transaction: a takeover changes a column of the key, and waits
 -- or passes by until the transaction has ended. Renewals do not wait.
 -- {name}, {holder}, {token}. Answers a row if the hold stands.
 SELECT 1 FROM {table} AS l
