@@ -14,7 +14,7 @@ use crate::machine::{self, Machine};
 use crate::measure::{CASES, Case};
 use crate::noise::LIMIT;
 use crate::report::{FORMAT, Method, Report, Store, Topic};
-use crate::target::{Place, Target};
+use crate::target::{NamedUrl, Target};
 use crate::worker::Program;
 
 /// What is measured, and for how long.
@@ -22,7 +22,7 @@ use crate::worker::Program;
 #[must_use = "nothing is measured before `run`"]
 pub struct Bench {
     stores: Vec<String>,
-    peers: Vec<(Place, Program, Vec<Fact>)>,
+    peers: Vec<(NamedUrl, Program, Vec<Fact>)>,
     left_out: Vec<String>,
     topics: Vec<Topic>,
     rounds: usize,
@@ -84,7 +84,7 @@ impl Bench {
         facts: Vec<Fact>,
     ) -> Self {
         let (label, url) = (label.into(), url.into());
-        self.peers.push((Place { label, url }, program, facts));
+        self.peers.push((NamedUrl { label, url }, program, facts));
         self
     }
 
@@ -153,7 +153,7 @@ impl Bench {
         let mut machine = Machine::look();
         let prefix = format!("lockkit-bench-{:08x}-", fastrand::u32(..));
         let mut targets = Vec::new();
-        for place in Place::all(&self.stores)? {
+        for place in NamedUrl::all(&self.stores)? {
             let target = Target::open(&place, &prefix, self.delay).await;
             let why = |error| Failure::new(format!("{}: {error}", place.label));
             targets.push(target.map_err(why)?);

@@ -30,12 +30,12 @@ impl Side {
 
 /// A store as somebody named it: `NAME=URL`, or the URL alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct NamedUrl {
     pub(crate) label: String,
     pub(crate) url: String,
 }
 
-impl Place {
+impl NamedUrl {
     /// Reads the words of the command line; a URL without a name is called as its scheme.
     pub(crate) fn all(words: &[String]) -> Outcome<Vec<Self>> {
         let mut places: Vec<Self> = Vec::new();
@@ -89,7 +89,7 @@ pub(crate) struct Far {
 
 impl Target {
     pub(crate) async fn open(
-        place: &Place,
+        place: &NamedUrl,
         prefix: &str,
         delay: Option<Duration>,
     ) -> Outcome<Self> {
@@ -235,7 +235,7 @@ mod tests {
             "fair=redis://b/?queue=fifo",
             "redis://c",
         ];
-        let places = Place::all(&words.map(str::to_owned)).unwrap();
+        let places = NamedUrl::all(&words.map(str::to_owned)).unwrap();
         let read: Vec<_> = places.iter().map(|it| (&*it.label, &*it.url)).collect();
         let expected = [
             ("memory", "memory:"),

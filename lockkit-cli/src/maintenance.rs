@@ -9,12 +9,12 @@ use lockkit::url::StoreUrl;
 use crate::args::{PurgeArgs, SchemaArgs, StoreArgs};
 use crate::exit::{Code, Failure};
 use crate::output::print;
-use crate::store::{Place, failure, look, runtime};
+use crate::store::{Location, failure, look, runtime};
 
 /// `lockkit schema`.
 pub(crate) fn schema(args: &SchemaArgs, store: &StoreArgs) -> Result<Code, Failure> {
     let store = named(args.store.as_ref(), store);
-    let Place::Url(url) = Place::of(&store)? else {
+    let Location::Url(url) = Location::of(&store)? else {
         let text = "name the store: `lockkit schema postgres://db/`";
         return Err(Failure::new(Code::Usage, text));
     };
@@ -65,7 +65,7 @@ async fn purged(client: &LockClient, older_than: Duration) -> Result<u64, Failur
         let purged = store.purge(older_than).await;
         return purged.map_err(|error| failure(&lockkit::Error::Backend(error)));
     }
-    // Whoever holds longer without a renewal than this has lost the lock anyway.
+    // A holder without a renewal for longer than this has lost the lock anyway.
     let longest = client.backend().capabilities().max_ttl;
     if older_than < longest {
         let text = format!("--older-than must be at least {longest:?}, the longest lease");

@@ -21,7 +21,7 @@ use crate::output::say;
 use crate::plan::Plan;
 use crate::render::{plain, rounded, sentence};
 use crate::signals::{self, Signals};
-use crate::store::{Opening, Place, failure, has_password, runtime};
+use crate::store::{Location, StoreOptions, failure, has_password, runtime};
 use crate::supervise::{Ran, supervise};
 
 /// How long a wait is too short to talk about.
@@ -34,10 +34,10 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
     let mut signals =
         Signals::listen().map_err(|error| Failure::from_error(Code::System, &error))?;
-    let place = Place::of(store)?;
+    let location = Location::of(store)?;
     if !args.quiet
         && std::io::stderr().is_terminal()
-        && let Place::Embedded(dir) = &place
+        && let Location::Embedded(dir) = &location
     {
         let dir = plain(dir.display());
         say(format_args!("locks in `{dir}`, for this host alone"));
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
     let began = Instant::now();
     let client = runtime.block_on(async {
         tokio::select! {
-            client = open(args, &place) => client.map(Ok),
+            client = open(args, &location) => client.map(Ok),
             signal = interruption(&mut signals) => Ok(Err(signal)),
         }
     })?;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
     };
     let run = Run {
         args,
-        label: place.label(),
+        label: location.label(),
         client: &client,
         limit: args.wait.map(|limit| limit.saturating_sub(began.elapsed())),
     };
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(run.hold(&mut signals))
     }));
-    // What is still to be released is given up by nobody who would want to know, and its lease ends it.
+    // No caller waits for the releases that are still pending: a lease ends what is left.
     let _ = runtime.block_on(async {
         tokio::select! {
             closed = client.shutdown(Duration::ZERO) => closed,
@@ -88,18 +88,18 @@ fn talks(args: &RunArgs) -> bool {
 }
 
 /// Opens the store. One that cannot be reached is waited for like a lock that is held.
-async fn open(args: &RunArgs, place: &Place) -> Result<LockClient, Failure> {
-    let opening = Opening {
+async fn open(args: &RunArgs, location: &Location) -> Result<LockClient, Failure> {
+    let options = StoreOptions {
         creates: true,
         ttl: args.ttl,
         patience: args.wait.or(args.no_wait.then_some(Duration::ZERO)),
     };
-    let mut opened = pin!(place.open(opening));
+    let mut opened = pin!(location.open(options));
     let patience = async {
         tokio::time::sleep(PATIENCE).await;
         say(format_args!(
             "cannot reach {} yet; goes on trying",
-            place.label()
+            location.label()
         ));
     };
     tokio::select! {

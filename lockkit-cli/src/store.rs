@@ -27,14 +27,14 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 
 /// Which store: that of a URL, or the embedded one in its directory.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     Url(String),
     Embedded(PathBuf),
 }
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Opening {
+pub(crate) struct StoreOptions {
     /// Makes the directory, file or table that is missing.
     pub(crate) creates: bool,
     /// The lease of holds, and of the session where the store has one.
@@ -43,7 +43,7 @@ pub(crate) struct Opening {
     pub(crate) patience: Option<Duration>,
 }
 
-impl Place {
+impl Location {
     /// The store of `--url`, of the environment, or the embedded one.
     pub(crate) fn of(args: &StoreArgs) -> Result<Self, Failure> {
         if let Some(url) = &args.url {
@@ -89,23 +89,23 @@ impl Place {
     }
 
     /// Opens the store, and tries again while it cannot be reached.
-    pub(crate) async fn open(&self, opening: Opening) -> Result<LockClient, Failure> {
-        self.check(opening)?;
-        let client = self.connect(opening).await;
+    pub(crate) async fn open(&self, options: StoreOptions) -> Result<LockClient, Failure> {
+        self.check(options)?;
+        let client = self.connect(options).await;
         client.map_err(|error| failure(&error))
     }
 
-    async fn connect(&self, opening: Opening) -> lockkit::Result<LockClient> {
-        let lease = opening.ttl.map(Lease::renewed);
+    async fn connect(&self, options: StoreOptions) -> lockkit::Result<LockClient> {
+        let lease = options.ttl.map(Lease::renewed);
         match self {
             Self::Url(url) => {
-                let url = if opening.creates {
+                let url = if options.creates {
                     url.clone()
                 } else {
                     unchanged(url)
                 };
                 let mut builder = lockkit::builder(url);
-                if let Some(patience) = opening.patience {
+                if let Some(patience) = options.patience {
                     builder = builder.wait(patience);
                 }
                 if let Some(lease) = lease {
@@ -124,7 +124,7 @@ impl Place {
     }
 
     /// Looks at the path of a store of this machine.
-    fn check(&self, opening: Opening) -> Result<(), Failure> {
+    fn check(&self, options: StoreOptions) -> Result<(), Failure> {
         let (path, is_directory) = match self {
             Self::Embedded(dir) => (dir.clone(), true),
             Self::Url(url) => match url.parse::<StoreUrl>() {
@@ -143,7 +143,7 @@ impl Place {
                 let text = format!("`{shown}` is not a {kind}");
                 Err(Failure::new(Code::Usage, text))
             }
-            Err(_) if !opening.creates => {
+            Err(_) if !options.creates => {
                 let text = format!("`{shown}` is not there: nobody has locked anything in it yet");
                 Err(Failure::new(Code::Unavailable, text))
             }
@@ -176,14 +176,14 @@ fn unchanged(text: &str) -> String {
 
 /// Opens the store of the arguments for a look or for an operator: nothing is made that is missing,
 /// and nothing is tried again.
-pub(crate) async fn look(args: &StoreArgs) -> Result<(LockClient, Place), Failure> {
-    let place = Place::of(args)?;
-    let once = Opening {
+pub(crate) async fn look(args: &StoreArgs) -> Result<(LockClient, Location), Failure> {
+    let location = Location::of(args)?;
+    let once = StoreOptions {
         patience: Some(Duration::ZERO),
-        ..Opening::default()
+        ..StoreOptions::default()
     };
-    let client = place.open(once).await?;
-    Ok((client, place))
+    let client = location.open(once).await?;
+    Ok((client, location))
 }
 
 /// Whether a URL has a password in it, or may have.
@@ -211,7 +211,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
 /// Where the embedded store keeps its files, for this process.
 fn state_dir() -> Result<PathBuf, Failure> {
     let root = rustix::process::geteuid().is_root();
-    place(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"), root).ok_or_else(|| {
+    location(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"), root).ok_or_else(|| {
         Failure::new(
             Code::Usage,
             "no place for lock files: neither HOME nor XDG_STATE_HOME is set; give --url or set LOCKKIT_URL",
@@ -222,13 +222,13 @@ fn state_dir() -> Result<PathBuf, Failure> {
 /// `$XDG_STATE_HOME/lockkit`, else `~/.local/state/lockkit`, else `/var/lib/lockkit` for root.
 ///
 /// A path that is not absolute counts as none, for it would name another store in each directory.
-fn place(state: Option<OsString>, home: Option<OsString>, root: bool) -> Option<PathBuf> {
+fn location(state: Option<OsString>, home: Option<OsString>, root: bool) -> Option<PathBuf> {
     let absolute =
         |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
     absolute(state)
         .or_else(|| absolute(home).map(|home| home.join(".local/state")))
         .or_else(|| root.then(|| PathBuf::from("/var/lib")))
-        .map(|place| place.join("lockkit"))
+        .map(|location| location.join("lockkit"))
 }
 
 #[cfg(test)]
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_label_has_no_secrets() {
-        let label = |url: &str| Place::Url(url.to_owned()).label();
+        let label = |url: &str| Location::Url(url.to_owned()).label();
         assert_eq!(
             label("redis://me:s3cret@h:1/0?prefix=x"),
             "redis://***@h:1/0"
@@ -272,16 +272,16 @@ mod tests {
     fn the_embedded_store_has_one_place() {
         let some = |path: &str| Some(OsString::from(path));
         let path = |path: &str| Some(PathBuf::from(path));
-        assert_eq!(place(some("/s"), some("/h"), true), path("/s/lockkit"));
+        assert_eq!(location(some("/s"), some("/h"), true), path("/s/lockkit"));
         assert_eq!(
-            place(some("s"), some("/h"), true),
+            location(some("s"), some("/h"), true),
             path("/h/.local/state/lockkit")
         );
         assert_eq!(
-            place(None, some("/h"), false),
+            location(None, some("/h"), false),
             path("/h/.local/state/lockkit")
         );
-        assert_eq!(place(None, some(""), true), path("/var/lib/lockkit"));
-        assert_eq!(place(None, None, false), None);
+        assert_eq!(location(None, some(""), true), path("/var/lib/lockkit"));
+        assert_eq!(location(None, None, false), None);
     }
 }

@@ -37,7 +37,7 @@ pub fn serve() -> Option<ExitCode> {
     Some(match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Whoever gave the orders may be gone.
+            // The process that gave the orders may be gone.
             let why = error.to_string();
             drop(say(&Answer::Failed { why }));
             ExitCode::FAILURE
@@ -47,7 +47,7 @@ pub fn serve() -> Option<ExitCode> {
 
 type Input = Lines<BufReader<Stdin>>;
 
-/// The next order; `None` when whoever gives them has gone.
+/// The next order; `None` when the process that gives them has gone.
 async fn next<T: DeserializeOwned>(input: &mut Input) -> Outcome<Option<T>> {
     let Some(line) = input.next_line().await? else {
         return Ok(None);
@@ -229,7 +229,7 @@ async fn victim(start: &Start, ttl: Duration, input: &mut Input) -> Outcome {
 }
 
 /// What a keeper has.
-enum Kept {
+enum Holds {
     Locks {
         client: LockClient,
         guards: Vec<Guard>,
@@ -245,11 +245,11 @@ enum Kept {
 
 async fn keeper(start: &Start, ttl: Duration, input: &mut Input) -> Outcome {
     let mut kept = match start.side {
-        Side::Lock => Kept::Locks {
+        Side::Lock => Holds::Locks {
             client: lockkit::connect(&start.url).await?,
             guards: Vec::new(),
         },
-        Side::Bare => Kept::Bare {
+        Side::Bare => Holds::Bare {
             bare: bare::open(&start.url).await?,
             names: Vec::new(),
             held: Vec::new(),
@@ -291,7 +291,7 @@ async fn keeper(start: &Start, ttl: Duration, input: &mut Input) -> Outcome {
     Ok(())
 }
 
-impl Kept {
+impl Holds {
     fn count(&self) -> usize {
         match self {
             Self::Locks { guards, .. } => guards.len(),

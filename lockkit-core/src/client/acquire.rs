@@ -31,19 +31,19 @@ impl Acquire {
     pub(crate) async fn run(self) -> Result<Guard> {
         // A caller on another runtime may end or stand still at any moment: it only waits.
         let attempts = self.shared.context.runtime.is_current();
-        let mut place = None;
+        let mut entry = None;
         let first = self.shared.queues.enter(&self.key, attempts, || {
             let (waiter, behind) = self.waiter();
-            place = Some(behind);
+            entry = Some(behind);
             waiter
         });
-        let Some(place) = place else {
+        let Some(entry) = entry else {
             return self.attempt().await;
         };
         if first {
             wait::start(&self.shared, &self.key, None);
         }
-        self.wait(place).await
+        self.wait(entry).await
     }
 
     /// Attempts for the queue.
@@ -78,7 +78,7 @@ impl Acquire {
             return Err(error.clone().into());
         }
         drop(unfinished);
-        let (waiter, place) = self.waiter();
+        let (waiter, entry) = self.waiter();
         shared.queues.first_waits(&self.key, waiter);
         let attempt = Attempting {
             ticket,
@@ -86,7 +86,7 @@ impl Acquire {
             answer: Box::pin(async { answer }),
         };
         wait::start(shared, &self.key, Some(attempt));
-        self.wait(place).await
+        self.wait(entry).await
     }
 
     /// Callers that came meanwhile find out for themselves.
@@ -96,7 +96,7 @@ impl Acquire {
         }
     }
 
-    fn waiter(&self) -> (Waiter, Place) {
+    fn waiter(&self) -> (Waiter, QueueEntry) {
         let (reply, receiver) = oneshot::channel();
         let id = self.shared.next_id();
         let waiter = Waiter {
@@ -106,32 +106,32 @@ impl Acquire {
             options: self.options,
             reply,
         };
-        let place = Place {
+        let entry = QueueEntry {
             shared: Arc::clone(&self.shared),
             key: self.key.clone(),
             id,
             receiver,
         };
-        (waiter, place)
+        (waiter, entry)
     }
 
     /// Waits for the answer of the task that serves the queue, which keeps the deadline. What is counted
     /// here is for a client whose runtime stands still.
-    async fn wait(&self, mut place: Place) -> Result<Guard> {
+    async fn wait(&self, mut entry: QueueEntry) -> Result<Guard> {
         let context = &self.shared.context;
         let end = self
             .deadline
             .and_then(|end| end.checked_add(context.timeout));
         let hold = tokio::select! {
             biased;
-            answer = &mut place.receiver => answer.unwrap_or(Err(Error::Shutdown))?,
+            answer = &mut entry.receiver => answer.unwrap_or(Err(Error::Shutdown))?,
             () = until(end) => {
                 // It may have come in this very moment.
                 let no_answer = context.timed_out("attempt", context.timeout);
-                place.close().unwrap_or(Err(no_answer.into()))?
+                entry.close().unwrap_or(Err(no_answer.into()))?
             }
         };
-        Ok(place.guard(hold))
+        Ok(entry.guard(hold))
     }
 }
 
@@ -143,15 +143,15 @@ pub(crate) async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// A place in a local queue; dropping it gives the place up. INV-7.
-struct Place {
+/// An entry in a local queue; dropping it leaves the queue. INV-7.
+struct QueueEntry {
     shared: Arc<Shared>,
     key: Key,
     id: u64,
     receiver: oneshot::Receiver<Result<Arc<Hold>>>,
 }
 
-impl Place {
+impl QueueEntry {
     /// Refuses an answer from now on; returns the one that came before.
     fn close(&mut self) -> Option<Result<Arc<Hold>>> {
         self.receiver.close();
@@ -164,7 +164,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
         self.shared.queues.leave(&self.key, self.id);
         if let Some(Ok(hold)) = self.close() {

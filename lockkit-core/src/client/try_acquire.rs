@@ -23,7 +23,7 @@ pub(crate) async fn try_acquire(
     options: HoldOptions,
 ) -> Result<Option<Guard>> {
     let context = &shared.context;
-    let trying = Trying {
+    let trying = TryAcquire {
         shared: Arc::clone(shared),
         ticket: shared.ticket(key, false),
         attempt: None,
@@ -37,7 +37,7 @@ pub(crate) async fn try_acquire(
 }
 
 /// A try in flight; dropping it withdraws the ticket, unless its answers leave nothing behind.
-struct Trying {
+struct TryAcquire {
     shared: Arc<Shared>,
     ticket: Ticket,
     attempt: Option<Attempting>,
@@ -47,7 +47,7 @@ struct Trying {
     _unfinished: Outstanding,
 }
 
-impl Trying {
+impl TryAcquire {
     /// Asks until the store answers, for as long as one request may take.
     async fn run(mut self, options: HoldOptions) -> Result<Option<Guard>> {
         let shared = Arc::clone(&self.shared);
@@ -101,7 +101,7 @@ fn may_hold(answer: &Result<Attempt, BackendError>) -> bool {
     }
 }
 
-impl Drop for Trying {
+impl Drop for TryAcquire {
     fn drop(&mut self) {
         let context = &self.shared.context;
         if context.broken.is(Mutant::CancelLeavesTicket) {

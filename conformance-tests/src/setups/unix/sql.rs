@@ -77,7 +77,7 @@ pub struct SqlSetup<S: SqlServer> {
     options: Options,
     /// The setup that runs the cases of the client, if this is another version or make of its server.
     other_than: Option<&'static str>,
-    pool: ServerPool<Place<S>>,
+    pool: ServerPool<PooledServer<S>>,
     #[cfg(feature = "mutants")]
     mutant: Option<lockkit_sql::SqlMutant>,
 }
@@ -90,7 +90,7 @@ struct Options {
 
 /// A server, and the pooler in front of it.
 #[derive(Debug)]
-struct Place<S> {
+struct PooledServer<S> {
     server: S,
     pooler: Option<PgBouncer>,
 }
@@ -135,7 +135,7 @@ impl<S: SqlServer> SqlSetup<S> {
         self
     }
 
-    async fn start(&self) -> Outcome<Place<S>> {
+    async fn start(&self) -> Outcome<PooledServer<S>> {
         let server = S::start(&self.programs).await?;
         let pooler = if self.options.pooler {
             let users = (0..NAMESPACES).map(user);
@@ -143,7 +143,7 @@ impl<S: SqlServer> SqlSetup<S> {
         } else {
             None
         };
-        Ok(Place { server, pooler })
+        Ok(PooledServer { server, pooler })
     }
 }
 
@@ -213,7 +213,7 @@ impl<S: SqlServer> Setup for SqlSetup<S> {
 
 #[derive(Debug)]
 struct SqlNamespace<S> {
-    place: Arc<Place<S>>,
+    place: Arc<PooledServer<S>>,
     /// Of the user, and of its schema or database.
     user: String,
     options: Options,

@@ -22,13 +22,13 @@ pub struct Faults {
 #[derive(Debug)]
 struct Shared {
     script: Mutex<Script>,
-    line: watch::Sender<Line>,
+    link: watch::Sender<Link>,
     tally: watch::Sender<Tally>,
 }
 
 /// The way to the store.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct Link {
     reach: Reach,
     /// How often it was healed: a call that hangs waits for the next time.
     heals: u64,
@@ -56,7 +56,7 @@ impl Faults {
         Self {
             shared: Arc::new(Shared {
                 script: Mutex::new(Script::new(seed)),
-                line: watch::Sender::new(Line::default()),
+                link: watch::Sender::new(Link::default()),
                 tally: watch::Sender::new(Tally::default()),
             }),
         }
@@ -101,25 +101,25 @@ impl Faults {
     /// [`heal`](Self::heal).
     pub fn outage(&self) {
         self.shared
-            .line
-            .send_modify(|line| line.reach = Reach::Refused);
+            .link
+            .send_modify(|link| link.reach = Reach::Refused);
     }
 
     /// Answers nothing and carries out nothing, and holds wake-ups back, until
     /// [`heal`](Self::heal); then the calls that still wait go on.
     pub fn black_hole(&self) {
         self.shared
-            .line
-            .send_modify(|line| line.reach = Reach::Silent);
+            .link
+            .send_modify(|link| link.reach = Reach::Silent);
     }
 
     /// Ends every fault: forgets all rules, ends an outage, lets go what hangs. Late requests stay
     /// on their way.
     pub fn heal(&self) {
         lock(&self.shared.script).clear();
-        self.shared.line.send_modify(|line| {
-            line.reach = Reach::Open;
-            line.heals += 1;
+        self.shared.link.send_modify(|link| {
+            link.reach = Reach::Open;
+            link.heals += 1;
         });
     }
 
@@ -217,22 +217,22 @@ impl Faults {
 
     /// Waits for the next [`heal`](Self::heal).
     pub(super) async fn healed(&self) {
-        let mut line = self.shared.line.subscribe();
-        let heals = line.borrow_and_update().heals;
-        let _ = line.wait_for(|line| line.heals > heals).await;
+        let mut link = self.shared.link.subscribe();
+        let heals = link.borrow_and_update().heals;
+        let _ = link.wait_for(|link| link.heals > heals).await;
     }
 
     /// Waits while nothing is answered; then says whether calls are let through.
     pub(super) async fn reachable(&self) -> bool {
-        let mut line = self.shared.line.subscribe();
-        let open = line.wait_for(|line| line.reach != Reach::Silent).await;
-        open.is_ok_and(|line| line.reach == Reach::Open)
+        let mut link = self.shared.link.subscribe();
+        let open = link.wait_for(|link| link.reach != Reach::Silent).await;
+        open.is_ok_and(|link| link.reach == Reach::Open)
     }
 
     /// Waits until calls are let through.
     pub(super) async fn open(&self) {
-        let mut line = self.shared.line.subscribe();
-        let _ = line.wait_for(|line| line.reach == Reach::Open).await;
+        let mut link = self.shared.link.subscribe();
+        let _ = link.wait_for(|link| link.reach == Reach::Open).await;
     }
 
     /// Counts a late request for as long as the answer lives.
