@@ -432,10 +432,11 @@ mod sql {
     use conformance_tests::{Case, Ctx, Failure, Outcome, ensure};
     use lockkit_core::contract::Renewal;
     use lockkit_core::url::StoreUrl;
+    use lockkit_core::{Guard, LockClient};
     use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
     use sqlx::postgres::PgConnectOptions;
     use sqlx::{AssertSqlSafe, ConnectOptions as _};
-    use tokio::time::sleep;
+    use tokio::time::{sleep, timeout};
 
     pub(super) fn cases() -> Vec<Case> {
         vec![
@@ -493,6 +494,32 @@ mod sql {
         ensure(kept, format!("{left:?} left of {:?}", long.ttl))
     }
 
+    /// Renews all holds at once until the row of one of them is locked: it is skipped then, and not
+    /// waited for.
+    async fn renew_until_skipped(
+        ctx: &Ctx,
+        client: &LockClient,
+        guards: &[Guard],
+        locked: usize,
+    ) -> Outcome {
+        let tickets: Vec<_> = guards.iter().map(|guard| guard.ticket().clone()).collect();
+        loop {
+            let renewal = timeout(ctx.ttl(), client.backend().renew(&tickets)).await;
+            let waits = |_| Failure::new("the renewals wait for a locked row");
+            let answers = renewal.map_err(waits)?;
+            let skipped = answers.get(locked).is_some_and(Result::is_err);
+            for (number, answer) in answers.into_iter().enumerate() {
+                if number != locked {
+                    ensure(matches!(answer?, Renewal::Renewed { .. }), "not renewed")?;
+                }
+            }
+            if skipped {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     async fn locked_row_stops_no_other_renewal(ctx: &Ctx) -> Outcome {
         let url = ctx.namespace().url().unwrap_or_default().parse()?;
         let client = ctx.client().await?;
@@ -502,6 +529,7 @@ mod sql {
             guards.push(client.lock(format!("held/{number}"))?.acquire().await?);
         }
         let stranger = spawn(lock_row(url, "held/3".to_owned(), ctx.ttl() * 3));
+        renew_until_skipped(ctx, &client, &guards, 3).await?;
         sleep(ctx.ttl() * 2).await;
         for (number, guard) in guards.iter().enumerate() {
             if number != 3 {
