@@ -8,7 +8,7 @@ use lockkit_core::contract::LockState;
 use lockkit_core::{BackendError, LockName, Outcome};
 
 use crate::backend::EtcdStore;
-use crate::error::{Failed, fault};
+use crate::error::fault;
 use crate::keys::is_contender;
 use crate::queue::{delete_if, token};
 
@@ -31,7 +31,7 @@ impl EtcdStore {
         let txn = Txn::new().and_then(Vec::from_iter(keys));
         let mut left = self.link().servers();
         loop {
-            let answer = self.txn("connect", &txn).await;
+            let answer = self.link().txn("connect", &txn).await;
             match answer.map_err(|failed| failed.into_error("connect")) {
                 Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
                 answer => return answer.map(drop),
@@ -65,7 +65,7 @@ impl EtcdStore {
             let remaining = self.remaining("break_lock", first.lease()).await?;
             let state = self.describe(name.clone(), first, keys.count());
             let txn = delete_if(first.key(), first.create_revision());
-            let answer = self.txn("break_lock", &txn).await;
+            let answer = self.link().txn("break_lock", &txn).await;
             if answer
                 .map_err(|failed| failed.into_error("break_lock"))?
                 .succeeded()
@@ -89,7 +89,7 @@ impl EtcdStore {
         let mut locks: BTreeMap<LockName, (KeyValue, i64)> = BTreeMap::new();
         loop {
             let options = GetOptions::new().with_range(end.clone()).with_limit(PAGE);
-            let mut page = self.get("list", from, options).await?;
+            let mut page = self.get("list", &from, &options).await?;
             let more = page.more();
             let keys = page.take_kvs();
             from = keys.last().map_or_else(Vec::new, |last| {
@@ -145,26 +145,19 @@ impl EtcdStore {
             .with_prefix()
             .with_sort(SortTarget::Create, SortOrder::Ascend)
             .with_limit(1);
-        self.get(operation, directory, options).await
+        self.get(operation, directory.as_bytes(), &options).await
     }
 
     async fn get(
         &self,
         operation: &'static str,
-        key: impl Into<Vec<u8>>,
-        options: GetOptions,
+        key: &[u8],
+        options: &GetOptions,
     ) -> Result<GetResponse, BackendError> {
-        let (key, link) = (key.into(), self.link());
         let mut left = READS;
         loop {
-            let answer = link
-                .ask(operation, link.request_timeout(), |client| {
-                    let (key, options) = (key.clone(), options.clone());
-                    async move { client.kv_client().get(key, Some(options)).await }
-                })
-                .await
-                .map_err(|failed| failed.into_error(operation));
-            match answer {
+            let answer = self.link().get(operation, key, options).await;
+            match answer.map_err(|failed| failed.into_error(operation)) {
                 Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
                 answer => return answer,
             }
@@ -180,17 +173,8 @@ impl EtcdStore {
         if lease == 0 {
             return Ok(None);
         }
-        let link = self.link();
-        let answer = link
-            .ask(operation, link.request_timeout(), |client| async move {
-                client.lease_client().time_to_live(lease, None).await
-            })
-            .await;
-        match answer {
-            Ok(answer) => Ok(u64::try_from(answer.ttl()).ok().map(Duration::from_secs)),
-            Err(Failed::LeaseGone) => Ok(None),
-            Err(failed) => Err(failed.into_error(operation)),
-        }
+        let remaining = self.link().remaining(operation, lease).await;
+        remaining.map_err(|failed| failed.into_error(operation))
     }
 
     fn describe(&self, name: LockName, first: &KeyValue, count: i64) -> LockState {

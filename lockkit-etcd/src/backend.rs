@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use etcd_client::{Txn, TxnResponse};
 use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
@@ -172,19 +171,6 @@ impl EtcdStore {
         self.inner.broken
     }
 
-    pub(crate) async fn txn(
-        &self,
-        operation: &'static str,
-        txn: &Txn,
-    ) -> Result<TxnResponse, Failed> {
-        let link = &self.inner.link;
-        link.ask(operation, link.request_timeout(), |client| {
-            let txn = txn.clone();
-            async move { client.kv_client().txn(txn).await }
-        })
-        .await
-    }
-
     /// Returns the ticket's key under a session that is alive: the one that it has, or a new one.
     async fn contender(&self, ticket: &Ticket) -> Result<Contender, BackendError> {
         let (waiters, sessions) = (&self.inner.waiters, &self.inner.sessions);
@@ -243,7 +229,7 @@ impl EtcdStore {
         };
         // Before it is written, so that a key of a late request is not taken for one without a ticket.
         waiters.request(ticket.holder);
-        let answer = self.txn("attempt", &txn).await?;
+        let answer = self.link().txn("attempt", &txn).await?;
         let unreadable = || Failed::Other(unreadable("attempt"));
         let mut tried = queue::tried(at, &answer).ok_or_else(unreadable)?;
         waiters.tried(at, ticket.holder, &mut tried);
@@ -253,11 +239,10 @@ impl EtcdStore {
     /// Deletes the key of a ticket. Returns whether it was a hold.
     async fn delete(&self, at: &Contender) -> Result<bool, Failed> {
         let Some(created) = at.created.filter(|_| at.held) else {
-            let answer = self.txn("release", &queue::leave(at)).await?;
+            let answer = self.link().txn("release", &queue::leave(at)).await?;
             return Ok(queue::was_first(at, &answer));
         };
-        let link = &self.inner.link;
-        let deleted = link.ask("release", link.request_timeout(), |client| {
+        let deleted = self.link().ask("release", |client| {
             let key = at.key.as_bytes().to_vec();
             async move { client.kv_client().delete(key, Some(queue::release())).await }
         });

@@ -32,13 +32,11 @@ pub(crate) enum Failed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) outcome: Outcome,
-    /// The request never left this machine: another server may be asked at once.
-    pub(crate) unsent: bool,
-    /// Another server, or a new connection, may succeed.
-    pub(crate) change: bool,
     pub(crate) lease_gone: bool,
-    /// The user needs a new token.
-    pub(crate) stale_token: bool,
+    /// Another server, or a new connection with a new token of the user, may succeed.
+    pub(crate) reconnect: bool,
+    /// The request was not executed, so that it may be sent again at once.
+    pub(crate) again: bool,
 }
 
 /// Operations that only read, and so have no effect in any case.
@@ -62,16 +60,6 @@ pub(crate) fn unreadable(operation: &'static str) -> BackendError {
     fault(operation, Outcome::Indeterminate, why)
 }
 
-/// An error of the client library, or of the server at `place`.
-pub(crate) fn of(operation: &'static str, error: &Error, place: &str) -> BackendError {
-    let verdict = judge(error);
-    let mut text = text(error);
-    if verdict.change {
-        text = format!("{text} ({place})");
-    }
-    fault(operation, verdict.outcome, text)
-}
-
 impl Failed {
     /// The error for a request without a lease.
     pub(crate) fn into_error(self, operation: &'static str) -> BackendError {
@@ -85,61 +73,59 @@ impl Failed {
 pub(crate) fn judge(error: &Error) -> Verdict {
     let verdict = |outcome| Verdict {
         outcome,
-        unsent: false,
-        change: false,
         lease_gone: false,
-        stale_token: false,
+        reconnect: false,
+        again: false,
     };
     match error {
-        Error::GRpcStatus(status) => of_status(status, verdict(Outcome::Indeterminate)),
+        Error::GRpcStatus(status) => judge_status(status, verdict(Outcome::Indeterminate)),
         Error::LeaseKeepAliveError(why) if why.contains("lease not found") => Verdict {
             lease_gone: true,
             ..verdict(Outcome::Unavailable)
         },
-        Error::InvalidArgs(_)
+        // The transport cannot be built, for example because a certificate cannot be read.
+        Error::TransportError(_)
+        | Error::InvalidArgs(_)
         | Error::IoError(_)
         | Error::InvalidUri(_)
         | Error::InvalidMetadataValue(_)
         | Error::Utf8Error(_) => verdict(Outcome::Rejected),
-        // The transport cannot be built, for example because a certificate cannot be read.
-        Error::TransportError(_) => Verdict {
-            unsent: true,
-            ..verdict(Outcome::Rejected)
-        },
         _ => Verdict {
-            change: true,
+            reconnect: true,
             ..verdict(Outcome::Indeterminate)
         },
     }
 }
 
-fn of_status(status: &Status, unknown: Verdict) -> Verdict {
-    let said = |text: &&str| status.message().contains(*text);
+fn judge_status(status: &Status, unknown: Verdict) -> Verdict {
+    let said = |text: &str| status.message().contains(text);
+    let unavailable = Verdict {
+        outcome: Outcome::Unavailable,
+        ..unknown
+    };
     if is_unsent(status) {
         return Verdict {
-            outcome: Outcome::Unavailable,
-            unsent: true,
-            change: true,
-            ..unknown
+            reconnect: true,
+            again: true,
+            ..unavailable
         };
     }
-    if status.code() == Code::NotFound && status.message().contains("lease not found") {
+    if status.code() == Code::NotFound && said("lease not found") {
         return Verdict {
-            outcome: Outcome::Unavailable,
             lease_gone: true,
-            ..unknown
+            ..unavailable
         };
     }
-    if PASSING.iter().any(said) {
+    if PASSING.iter().any(|text| said(text)) {
+        let stale_token = said("auth");
         return Verdict {
-            outcome: Outcome::Unavailable,
-            change: status.message().contains("leader"),
-            stale_token: status.message().contains("auth"),
-            ..unknown
+            reconnect: stale_token || said("leader"),
+            again: stale_token,
+            ..unavailable
         };
     }
     // A full server says this of requests that it did execute, too. Or the answer is too long to be read.
-    if status.message().contains("database space exceeded") || status.code() == Code::OutOfRange {
+    if said("database space exceeded") || status.code() == Code::OutOfRange {
         return unknown;
     }
     match status.code() {
@@ -151,12 +137,13 @@ fn of_status(status: &Status, unknown: Verdict) -> Verdict {
         | Code::Unimplemented
         | Code::Unauthenticated => Verdict {
             outcome: Outcome::Rejected,
-            stale_token: status.code() == Code::Unauthenticated,
+            // The user needs a new token.
+            reconnect: status.code() == Code::Unauthenticated,
             ..unknown
         },
         // The request or its answer was lost, or the server does not know the result.
         _ => Verdict {
-            change: true,
+            reconnect: true,
             ..unknown
         },
     }
@@ -174,7 +161,8 @@ fn is_unsent(status: &Status) -> bool {
     false
 }
 
-fn text(error: &Error) -> String {
+/// The text of an error, with its causes.
+pub(crate) fn text(error: &Error) -> String {
     match error {
         Error::GRpcStatus(status) if status.message().is_empty() => status.code().to_string(),
         Error::GRpcStatus(status) => {
@@ -254,7 +242,7 @@ mod tests {
         ] {
             let verdict = server(code, text);
             assert_eq!(verdict.outcome, Outcome::Indeterminate, "{text}");
-            assert!(!verdict.unsent, "{text}");
+            assert!(!verdict.again, "{text}");
         }
     }
 

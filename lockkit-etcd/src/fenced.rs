@@ -90,7 +90,7 @@ impl<'a> Fenced<'a> {
         } else {
             guarded(&at.key, created, work)
         };
-        let answer = self.store.txn("guarded work", &txn).await;
+        let answer = self.store.link().txn("guarded work", &txn).await;
         let answer = answer.map_err(|failed| failed.into_error("guarded work"))?;
         if !answer.succeeded() {
             return Err(FencedError::Fenced);

@@ -116,9 +116,9 @@ impl KeepAlive {
                 return;
             }
         }
-        let (lease, limit) = (self.lease.id(), self.link.request_timeout());
+        let lease = self.lease.id();
         // If this fails, the lease expires.
-        let revoked = self.link.ask("release", limit, |client| async move {
+        let revoked = self.link.ask("release", |client| async move {
             client.lease_client().revoke(lease).await
         });
         drop(revoked.await);
@@ -132,7 +132,7 @@ impl KeepAlive {
         let lists = !held.is_empty() || self.lease.is_doubtful();
         let link = Arc::clone(&self.link);
         let kept = self.keep_alive(limit);
-        let listed = link.ask("renew", limit, |client| async move {
+        let listed = link.ask_within("renew", limit, |client| async move {
             let options = LeaseTimeToLiveOptions::new().with_keys();
             client
                 .lease_client()
@@ -185,7 +185,7 @@ impl KeepAlive {
             }
             // The stream has ended, or its connection is dead.
         }
-        let opened = self.link.ask("renew", limit, |client| async move {
+        let opened = self.link.ask_within("renew", limit, |client| async move {
             // This sends a keep-alive as well, and fails if the lease has ended.
             client.lease_client().keep_alive(lease).await
         });
@@ -198,11 +198,7 @@ impl KeepAlive {
         let options = || Some(GetOptions::new().with_keys_only());
         let gets: Vec<TxnOp> = keys.map(|key| TxnOp::get(key, options())).collect();
         let txn = Txn::new().and_then(gets);
-        let limit = self.link.request_timeout();
-        let answer = self.link.ask("renew", limit, |client| {
-            let txn = txn.clone();
-            async move { client.kv_client().txn(txn).await }
-        });
+        let answer = self.link.txn("renew", &txn);
         let exists = |answer| matches!(answer, TxnOpResponse::Get(get) if get.count() > 0);
         let answers = answer.await?.op_responses();
         Ok(answers.into_iter().map(exists).collect())
@@ -221,12 +217,8 @@ impl KeepAlive {
                 let delete = |key: &Vec<u8>| TxnOp::delete(key.clone(), None);
                 let deletions: Vec<TxnOp> = page.iter().map(delete).collect();
                 let txn = Txn::new().and_then(deletions);
-                let deleted = link.ask("sweep", link.request_timeout(), |client| {
-                    let txn = txn.clone();
-                    async move { client.kv_client().txn(txn).await }
-                });
                 // A later keep-alive finds what is left.
-                drop(deleted.await);
+                drop(link.txn("sweep", &txn).await);
             }
         }));
     }

@@ -5,18 +5,20 @@
 //! next server at once. A request that may have been executed is an error, which the caller may repeat.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use etcd_client::{Channel, Client, ConnectOptions, Error};
+use etcd_client::{
+    Channel, Client, ConnectOptions, Error, GetOptions, GetResponse, Txn, TxnResponse,
+};
+use lockkit_core::Outcome;
 use lockkit_core::store::lock;
-use lockkit_core::{BackendError, Outcome};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tonic::transport::Endpoint;
 
 use crate::config::{EtcdStoreBuilder, PORT};
-use crate::error::{Failed, Verdict, fault, judge, of};
+use crate::error::{Failed, fault, judge, text};
 #[cfg(feature = "mutants")]
 use crate::mutant::When;
 
@@ -45,8 +47,8 @@ struct State {
 
 /// A connection to one server.
 #[derive(Clone)]
-pub(crate) struct Opened {
-    pub(crate) client: Arc<Client>,
+struct Opened {
+    client: Arc<Client>,
     server: usize,
     number: u64,
     made: Instant,
@@ -108,12 +110,23 @@ impl Link {
         self.epoch.subscribe()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
     /// Sends a request to one server, or to others while it cannot be sent.
     pub(crate) async fn ask<T, F, A>(
+        &self,
+        operation: &'static str,
+        request: F,
+    ) -> Result<T, Failed>
+    where
+        F: Fn(Arc<Client>) -> A + Send + Sync,
+        A: Future<Output = Result<T, Error>> + Send,
+        T: Send,
+    {
+        self.ask_within(operation, self.request_timeout(), request)
+            .await
+    }
+
+    /// As [`ask`](Self::ask), with another limit for the answer.
+    pub(crate) async fn ask_within<T, F, A>(
         &self,
         operation: &'static str,
         limit: Duration,
@@ -125,7 +138,7 @@ impl Link {
         T: Send,
     {
         // Each server once, and one twice: its connection may have been closed meanwhile.
-        let mut again = self.config.endpoints.len();
+        let mut again = self.servers();
         loop {
             let opened = self.current();
             let asked = async {
@@ -140,15 +153,12 @@ impl Link {
                 self.config.obstacle.meet(operation, When::After).await?;
                 Ok((answer, opened))
             };
-            let (error, verdict) = match timeout(limit, asked).await {
+            let error = match timeout(limit, asked).await {
                 Ok(Ok((answer, opened))) => {
                     opened.note_answer();
                     return Ok(answer);
                 }
-                Ok(Err(error)) => {
-                    let verdict = judge(&error);
-                    (of(operation, &error, self.place(&opened)), verdict)
-                }
+                Ok(Err(error)) => error,
                 Err(_) => {
                     // If the last answer is recent, the connection is sound and the server is slow. An
                     // answer that came just after this request was written says nothing.
@@ -159,24 +169,62 @@ impl Link {
                     return Err(Failed::Other(fault(operation, Outcome::Indeterminate, why)));
                 }
             };
-            let Verdict {
-                unsent,
-                change,
-                lease_gone,
-                stale_token,
-                ..
-            } = verdict;
-            if lease_gone {
+            let verdict = judge(&error);
+            if verdict.lease_gone {
                 return Err(Failed::LeaseGone);
             }
-            if change || stale_token {
+            let mut why = text(&error);
+            if verdict.reconnect {
+                why = format!("{why} ({})", self.place(&opened));
                 self.give_up(&opened);
             }
-            if (unsent || (stale_token && error.outcome() == Outcome::Unavailable)) && again > 0 {
-                again -= 1;
-                continue;
+            if !verdict.again || again == 0 {
+                return Err(Failed::Other(fault(operation, verdict.outcome, why)));
             }
-            return Err(Failed::Other(error));
+            again -= 1;
+        }
+    }
+
+    /// Executes a transaction.
+    pub(crate) async fn txn(
+        &self,
+        operation: &'static str,
+        txn: &Txn,
+    ) -> Result<TxnResponse, Failed> {
+        self.ask(operation, |client| {
+            let txn = txn.clone();
+            async move { client.kv_client().txn(txn).await }
+        })
+        .await
+    }
+
+    /// Reads keys.
+    pub(crate) async fn get(
+        &self,
+        operation: &'static str,
+        key: &[u8],
+        options: &GetOptions,
+    ) -> Result<GetResponse, Failed> {
+        self.ask(operation, |client| {
+            let options = Some(options.clone());
+            async move { client.kv_client().get(key, options).await }
+        })
+        .await
+    }
+
+    /// The rest of a lease; `None` if it has ended.
+    pub(crate) async fn remaining(
+        &self,
+        operation: &'static str,
+        lease: i64,
+    ) -> Result<Option<Duration>, Failed> {
+        let asked = self.ask(operation, |client| async move {
+            client.lease_client().time_to_live(lease, None).await
+        });
+        match asked.await {
+            Ok(answer) => Ok(u64::try_from(answer.ttl()).ok().map(Duration::from_secs)),
+            Err(Failed::LeaseGone) => Ok(None),
+            Err(failed) => Err(failed),
         }
     }
 
@@ -190,27 +238,9 @@ impl Link {
 
     /// The connection in use, or the server that has none yet.
     fn current(&self) -> Result<Opened, usize> {
-        let state = self.lock();
+        let state = lock(&self.state);
         let opened = state.clients.get(state.current).cloned().flatten();
         opened.ok_or(state.current)
-    }
-
-    /// The connection in use. Makes it if there is none.
-    pub(crate) async fn connection(&self) -> Result<Opened, BackendError> {
-        match self.current() {
-            Ok(opened) => Ok(opened),
-            Err(server) => {
-                let limit = self.config.connect_timeout;
-                let opened = timeout(limit, self.open(server)).await;
-                let failed = match opened {
-                    Ok(Ok(opened)) => return Ok(opened),
-                    Ok(Err(error)) => of("connect", &error, self.place(&Err(server))),
-                    Err(_) => fault("connect", Outcome::Unavailable, "no answer in time"),
-                };
-                self.give_up(&Err(server));
-                Err(failed)
-            }
-        }
     }
 
     /// Makes a connection. Without a user, this sends nothing yet.
@@ -231,7 +261,7 @@ impl Link {
         let channel = endpoint.connect_lazy();
         let options = Some(options(&self.config));
         let client = Box::pin(Client::from_channel(Channel::Tonic(channel), options)).await?;
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.made += 1;
         let opened = Opened {
             client: Arc::new(client),
@@ -247,9 +277,14 @@ impl Link {
         Ok(opened)
     }
 
+    /// Gives the connection in use up, and changes to the next server.
+    pub(crate) fn give_up_current(&self) {
+        self.give_up(&self.current());
+    }
+
     /// Gives a connection up, unless that was done before, and changes to the next server.
-    pub(crate) fn give_up(&self, opened: &Result<Opened, usize>) {
-        let mut state = self.lock();
+    fn give_up(&self, opened: &Result<Opened, usize>) {
+        let mut state = lock(&self.state);
         let server = match opened {
             Ok(opened) => {
                 let same = |now: &Opened| now.number == opened.number;

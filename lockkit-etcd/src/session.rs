@@ -9,7 +9,7 @@ use lockkit_core::{BackendError, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::error::{Failed, fault};
+use crate::error::fault;
 use crate::lease::Lease;
 use crate::link::Link;
 
@@ -50,7 +50,7 @@ impl Session {
     ) -> Result<(Arc<Self>, Arc<Lease>, mpsc::UnboundedReceiver<Request>), BackendError> {
         let confirmed = clock.now();
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-        let granted = link.ask("attempt", link.request_timeout(), |client| async move {
+        let granted = link.ask("attempt", |client| async move {
             client.lease_client().grant(seconds, None).await
         });
         let granted = granted
@@ -85,17 +85,8 @@ impl Session {
     }
 
     async fn is_gone(&self) -> bool {
-        let lease = self.id();
         // With a shorter limit, a slow answer would close the connection, which may be well.
-        let asked = self
-            .link
-            .ask("watch", self.link.request_timeout(), |client| async move {
-                client.lease_client().time_to_live(lease, None).await
-            });
-        let gone = match asked.await {
-            Ok(answer) => answer.ttl() < 0,
-            Err(failed) => matches!(failed, Failed::LeaseGone),
-        };
+        let gone = matches!(self.link.remaining("watch", self.id()).await, Ok(None));
         if gone {
             self.end();
         }

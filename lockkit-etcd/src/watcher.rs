@@ -11,9 +11,9 @@ use etcd_client::{
 };
 use lockkit_core::store::Backoff;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::link::{Link, Opened};
+use crate::link::Link;
 use crate::queue::{Listing, before};
 use crate::waiters::Waiters;
 use crate::watches::Read;
@@ -55,18 +55,15 @@ impl Watcher {
     /// Reads one stream until it ends.
     async fn stream(&self) {
         let mut epoch = self.link.epoch();
-        let Ok(opened) = self.link.connection().await else {
-            return;
-        };
         let wanted = self.waiters.with_watches(|watches| watches.take_wanted());
         let Some(((number, key), others)) = wanted.split_first() else {
             return;
         };
-        let limit = self.link.request_timeout();
-        let mut client = opened.client.watch_client();
-        let stream = client.watch(key.as_bytes(), Some(options(*number)));
-        let Ok(Ok(stream)) = timeout(limit, stream).await else {
-            self.link.give_up(&Ok(opened));
+        let opening = self.link.ask("watch", |client| async move {
+            let mut client = client.watch_client();
+            client.watch(key.as_bytes(), Some(options(*number))).await
+        });
+        let Ok(stream) = opening.await else {
             return;
         };
         let (mut sender, mut stream) = stream.split();
@@ -75,17 +72,12 @@ impl Watcher {
         }
         // The stream ends at once if its connection was given up meanwhile.
         tokio::select! {
-            () = self.read_stream(&mut sender, &mut stream, &opened) => {}
+            () = self.read_stream(&mut sender, &mut stream) => {}
             _ = epoch.changed() => {}
         }
     }
 
-    async fn read_stream(
-        &self,
-        sender: &mut WatchRequestSender,
-        stream: &mut WatchResponseStream,
-        opened: &Opened,
-    ) {
+    async fn read_stream(&self, sender: &mut WatchRequestSender, stream: &mut WatchResponseStream) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut unanswered_since = None;
@@ -112,7 +104,7 @@ impl Watcher {
                     } else if *unanswered_since.get_or_insert_with(Instant::now)
                         + self.link.request_timeout() <= Instant::now()
                     {
-                        self.link.give_up(&Ok(opened.clone()));
+                        self.link.give_up_current();
                         return;
                     }
                 }
@@ -186,18 +178,11 @@ async fn read(link: Arc<Link>, waiters: Arc<Waiters>, read: Read) {
     let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
     let mut serializable = true;
     while waiters.is_reading(&read) {
-        let answer = link
-            .ask("watch", link.request_timeout(), |client| {
-                let key = read.directory.as_bytes().to_vec();
-                let options = before(read.created);
-                let options = if serializable {
-                    options.with_serializable()
-                } else {
-                    options
-                };
-                async move { client.kv_client().get(key, Some(options)).await }
-            })
-            .await;
+        let mut options = before(read.created);
+        if serializable {
+            options = options.with_serializable();
+        }
+        let answer = link.get("watch", read.directory.as_bytes(), &options).await;
         if let Ok(answer) = &answer {
             let listing = Listing::read(answer);
             if listing.revision >= read.least {
