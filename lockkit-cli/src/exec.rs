@@ -33,24 +33,21 @@ pub(crate) fn this_program() -> io::Result<PathBuf> {
 
 /// Dies with the shim from here on, and becomes the program. Returns only if it cannot.
 pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Failure {
-    let usage = || Failure::new(Code::Usage, "`lockkit run` starts this, nobody else");
-    let Some(shim) = arguments.next().and_then(|pid| pid.to_str()?.parse().ok()) else {
-        return usage();
-    };
+    let shim = arguments.next().and_then(|pid| pid.to_str()?.parse().ok());
     let foreground = arguments.next().is_some_and(|flag| flag == FOREGROUND);
-    let Some(program) = arguments.next() else {
-        return usage();
+    let (Some(shim), Some(program)) = (shim, arguments.next()) else {
+        return Failure::internal();
     };
     die_with_parent();
     // The shim may have died before the line above, and then nobody tells us.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(shim) {
-        return Failure::new(Code::Software, "the shim is gone");
+        return Failure::new(Code::Software, "the shim ended before the program began");
     }
     if foreground && let Some(terminal) = Terminal::open() {
         terminal.take_back();
     }
     if let Err(error) = signals::unblock_all() {
-        return Failure::from_error(Code::System, &error);
+        return error.into();
     }
     let error = Command::new(&program).args(arguments).exec();
     let program = program.display();

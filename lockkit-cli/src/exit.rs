@@ -1,7 +1,10 @@
 //! Exit codes, and failures that carry one.
 
-use std::fmt;
 use std::process::ExitCode;
+use std::{fmt, io};
+
+use lockkit::url::InvalidUrl;
+use lockkit::{BackendError, Error};
 
 /// How the command ends. The numbers are those of `sysexits.h` and of the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,13 +72,46 @@ impl Failure {
         }
     }
 
-    /// Takes the message of `error`, which names its causes.
-    pub(crate) fn from_error(code: Code, error: &impl fmt::Display) -> Self {
-        Self::new(code, error.to_string())
+    /// The commands between `lockkit run` and its program are for nobody else.
+    pub(crate) fn internal() -> Self {
+        let text = "this command is internal; call `lockkit run` instead";
+        Self::new(Code::Usage, text)
     }
 
     pub(crate) fn code(&self) -> Code {
         self.code
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(Code::System, error.to_string())
+    }
+}
+
+impl From<InvalidUrl> for Failure {
+    fn from(error: InvalidUrl) -> Self {
+        Self::new(Code::Usage, error.to_string())
+    }
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        Error::Backend(error).into()
+    }
+}
+
+impl From<Error> for Failure {
+    /// The code says what to do about an error of the library.
+    fn from(error: Error) -> Self {
+        let code = match error {
+            Error::Timeout { .. } => Code::NotAcquired,
+            Error::Lost { .. } => Code::Lost,
+            Error::Backend(_) => Code::Unavailable,
+            Error::Shutdown | Error::NoRuntime => Code::Software,
+            _ => Code::Usage,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

@@ -1,10 +1,22 @@
 //! The processes of a program: its group, and on Linux everything that descends from it.
 
+use std::time::Duration;
+
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 /// Whether this system tells which processes descend from this one, and makes it the parent of
 /// those that lose theirs.
 pub(crate) const TELLS_DESCENDANTS: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
+/// How long killed processes may take to vanish.
+pub(crate) const DEATH: Duration = Duration::from_secs(5);
+
+/// Makes this process the parent of orphans among its descendants, so that it sees their end. Where the
+/// system cannot do it, the first process collects them.
+pub(crate) fn adopt_orphans() {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
 
 /// A process that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,14 +22,14 @@ pub(crate) fn man(command: Option<&str>) -> Result<Code, Failure> {
     let about = match command {
         None => lockkit,
         Some(name) => lockkit.find_subcommand(name).cloned().ok_or_else(|| {
-            let message = format!("there is no command `{name}`: see `lockkit --help`");
+            let message = format!("`{name}` is not a command of lockkit; see `lockkit --help`");
             Failure::new(Code::Usage, message)
         })?,
     };
     let mut page = Vec::new();
     clap_mangen::Man::new(about)
         .render(&mut page)
-        .map_err(|error| Failure::from_error(Code::Software, &error))?;
+        .map_err(|error| Failure::new(Code::Software, error.to_string()))?;
     print(&String::from_utf8_lossy(&page))?;
     Ok(Code::Own(0))
 }

@@ -1,7 +1,7 @@
-//! What `lockkit run` and its shim say to each other: frames of nine bytes on a socket pair.
+//! What `lockkit run` and its shim send each other: frames of nine bytes on a socket pair.
 //!
-//! The socket is also the life line. Only `lockkit run` has the other end, so that the end of the
-//! stream means that it is gone, however it died.
+//! Only `lockkit run` has the other end of the shim's socket, so that the end of the stream means that
+//! `lockkit run` has ended, however it died.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -9,45 +9,40 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use lockkit::clock::Moment;
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
 };
 
 /// The length of every frame: a tag and a number.
-pub(crate) const FRAME: usize = 9;
+const FRAME: usize = 9;
 
-/// One frame.
-pub(crate) type Frame = [u8; FRAME];
+type Frame = [u8; FRAME];
 
-/// What the shim is told.
+/// What `lockkit run` tells the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Run the program, with the file that comes along as its standard input. The hold is good
-    /// until then, and a second file that comes along is the lock itself.
-    Start(Moment),
     /// Send this signal to the program: one that ends it to all its processes, another to its group.
     Signal(i32),
-    /// The hold is good until then.
+    /// The hold lasts until then. The first order, which starts the program, comes with files.
     Lease(Moment),
     /// The hold is lost: end all processes of the program.
     Lost,
 }
 
 impl Order {
-    pub(crate) fn encode(self) -> Frame {
+    fn encode(self) -> Frame {
         match self {
-            Self::Start(until) => frame(b's', until.as_nanos()),
             Self::Signal(number) => frame(b'k', number.unsigned_abs().into()),
             Self::Lease(until) => frame(b'l', until.as_nanos()),
             Self::Lost => frame(b'x', 0),
         }
     }
 
-    pub(crate) fn decode(frame: Frame) -> Option<Self> {
+    fn decode(frame: Frame) -> Option<Self> {
         let (tag, number) = parse(frame);
         Some(match tag {
-            b's' => Self::Start(Moment::from_nanos(number)),
             b'k' => Self::Signal(i32::try_from(number).ok()?),
             b'l' => Self::Lease(Moment::from_nanos(number)),
             b'x' => Self::Lost,
@@ -56,7 +51,7 @@ impl Order {
     }
 }
 
-/// What the shim tells.
+/// What the shim tells `lockkit run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// The program has begun as this process, which leads a process group.
@@ -81,7 +76,7 @@ pub(crate) enum End {
 }
 
 impl Report {
-    pub(crate) fn encode(self) -> Frame {
+    fn encode(self) -> Frame {
         match self {
             Self::Started(pid) => frame(b'p', pid.unsigned_abs().into()),
             Self::Stopped(number) => frame(b't', number.unsigned_abs().into()),
@@ -92,7 +87,7 @@ impl Report {
         }
     }
 
-    pub(crate) fn decode(frame: Frame) -> Option<Self> {
+    fn decode(frame: Frame) -> Option<Self> {
         let (tag, number) = parse(frame);
         let signed = i32::try_from(number).ok();
         Some(match tag {
@@ -118,14 +113,14 @@ fn parse(frame: Frame) -> (u8, u64) {
     (tag, u64::from_le_bytes(number))
 }
 
-/// Sends [`Order::Start`] and files along with it: standard input, and the lock if it is a file.
+/// Sends the first order, with files: standard input, and the lock if it is a file.
 pub(crate) fn send_start(
     socket: &UnixStream,
     until: Moment,
     stdin: BorrowedFd<'_>,
     lock: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let frame = Order::Start(until).encode();
+    let frame = Order::Lease(until).encode();
     let fds: Vec<_> = std::iter::once(stdin).chain(lock).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -143,10 +138,10 @@ pub(crate) fn send_start(
     }
 }
 
-/// What comes with [`Order::Start`].
+/// The first order.
 #[derive(Debug)]
 pub(crate) struct Start {
-    /// The hold is good until then.
+    /// The hold lasts until then.
     pub(crate) until: Moment,
     /// The program's standard input.
     pub(crate) stdin: OwnedFd,
@@ -154,7 +149,7 @@ pub(crate) struct Start {
     pub(crate) lock: Option<OwnedFd>,
 }
 
-/// Waits for [`Order::Start`]; `None` if `lockkit run` is gone.
+/// Waits for the first order; `None` if `lockkit run` has ended.
 pub(crate) fn receive_start(socket: &UnixStream) -> io::Result<Option<Start>> {
     let mut frame = [0; FRAME];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -163,7 +158,7 @@ pub(crate) fn receive_start(socket: &UnixStream) -> io::Result<Option<Start>> {
         socket.as_fd(),
         &mut [IoSliceMut::new(&mut frame)],
         &mut control,
-        flags(),
+        RecvFlags::empty(),
     )?;
     if received.bytes == 0 {
         return Ok(None);
@@ -174,45 +169,44 @@ pub(crate) fn receive_start(socket: &UnixStream) -> io::Result<Option<Start>> {
             files.extend(fds);
         }
     }
+    // The program must not inherit the lock. No process is started before this line.
+    for file in &files {
+        fcntl_setfd(file, FdFlags::CLOEXEC)?;
+    }
     let mut files = files.into_iter();
     match (Order::decode(frame), files.next()) {
-        (Some(Order::Start(until)), Some(stdin)) if received.bytes == FRAME => {
+        (Some(Order::Lease(until)), Some(stdin)) if received.bytes == FRAME => {
             let lock = files.next();
-            close_on_exec(lock.as_ref())?;
             Ok(Some(Start { until, stdin, lock }))
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn flags() -> RecvFlags {
-    RecvFlags::CMSG_CLOEXEC
+/// Sends an order. One that the shim does not read any longer is dropped.
+pub(crate) fn send_order(socket: &UnixStream, order: Order) {
+    let _ = send(socket, &order.encode(), SendFlags::DONTWAIT);
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn flags() -> RecvFlags {
-    RecvFlags::empty()
+/// Reads the next order; `None` if `lockkit run` has ended.
+pub(crate) fn read_order(socket: &UnixStream) -> Option<Order> {
+    read(socket).and_then(Order::decode)
 }
 
-/// Keeps the lock's file from the program, also where the system did not do it with the message.
-fn close_on_exec(file: Option<&OwnedFd>) -> io::Result<()> {
-    if let Some(file) = file {
-        rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC)?;
-    }
-    Ok(())
-}
-
-/// Reads the next order; `None` if `lockkit run` is gone.
-pub(crate) fn read_order(mut socket: &UnixStream) -> Option<Order> {
-    let mut frame = [0; FRAME];
-    socket.read_exact(&mut frame).ok()?;
-    Order::decode(frame)
-}
-
-/// Writes a report. Nobody may be there to read it, which the next read will tell.
+/// Writes a report. If `lockkit run` has ended, the next read says so.
 pub(crate) fn write_report(mut socket: &UnixStream, report: Report) {
     let _ = socket.write_all(&report.encode());
+}
+
+/// Reads the next report; `None` if the shim has ended.
+pub(crate) fn read_report(socket: &UnixStream) -> Option<Report> {
+    read(socket).and_then(Report::decode)
+}
+
+fn read(mut socket: &UnixStream) -> Option<Frame> {
+    let mut frame = [0; FRAME];
+    socket.read_exact(&mut frame).ok()?;
+    Some(frame)
 }
 
 #[cfg(test)]
@@ -222,7 +216,6 @@ mod tests {
     #[test]
     fn frames_come_out_as_they_went_in() {
         let orders = [
-            Order::Start(Moment::from_nanos(7)),
             Order::Signal(15),
             Order::Lease(Moment::from_nanos(u64::MAX)),
             Order::Lost,

@@ -30,6 +30,7 @@ use clap::Parser;
 
 use crate::args::{Action, Cli};
 use crate::exit::{Code, Failure};
+use crate::store::runtime;
 
 fn main() -> ExitCode {
     exec::take_name();
@@ -48,15 +49,16 @@ fn main() -> ExitCode {
 }
 
 fn act(cli: &Cli) -> Result<Code, Failure> {
+    let url = cli.url.as_deref();
     match &cli.action {
-        Action::Run(args) => run::run(args, &cli.store),
-        Action::Status(args) => status::status(args, &cli.store),
-        Action::List(args) => status::list(args, &cli.store),
-        Action::Watch(args) => status::watch(args, &cli.store),
-        Action::Break(args) => status::break_lock(args, &cli.store),
-        Action::Schema(args) => maintenance::schema(args, &cli.store),
-        Action::Purge(args) => maintenance::purge(args, &cli.store),
-        Action::Bench { arguments } => Err(bench::bench(arguments, &cli.store)),
+        Action::Run(args) => run::run(args, url),
+        Action::Status(args) => runtime()?.block_on(status::status(args, url)),
+        Action::List(args) => runtime()?.block_on(status::list(args, url)),
+        Action::Watch(args) => status::watch(args, url),
+        Action::Break(args) => runtime()?.block_on(status::break_lock(args, url)),
+        Action::Schema(args) => maintenance::schema(args, url),
+        Action::Purge(args) => runtime()?.block_on(maintenance::purge(args, url)),
+        Action::Bench { arguments } => Err(bench::bench(arguments, url)),
         Action::Completions { shell } => generate::completions(*shell),
         Action::Man { command } => generate::man(command.as_deref()),
     }

@@ -2,84 +2,63 @@
 
 use std::time::Duration;
 
-use lockkit::LockClient;
 use lockkit::file::FileStore;
 use lockkit::url::StoreUrl;
+use lockkit::{BackendError, LockClient};
 
-use crate::args::{PurgeArgs, SchemaArgs, StoreArgs};
+use crate::args::{PurgeArgs, SchemaArgs};
 use crate::exit::{Code, Failure};
 use crate::output::print;
-use crate::store::{Location, failure, look, runtime};
+use crate::store::{Location, look};
 
 /// `lockkit schema`.
-pub(crate) fn schema(args: &SchemaArgs, store: &StoreArgs) -> Result<Code, Failure> {
-    let store = named(args.store.as_ref(), store);
-    let Location::Url(url) = Location::of(&store)? else {
-        let text = "name the store: `lockkit schema postgres://db/`";
+pub(crate) fn schema(args: &SchemaArgs, url: Option<&str>) -> Result<Code, Failure> {
+    let Location::Url { url, .. } = Location::of(args.store.as_deref().or(url))? else {
+        let text = "no SQL store is given; name one, as in `lockkit schema postgres://db/`";
         return Err(Failure::new(Code::Usage, text));
     };
-    let url: StoreUrl = url.parse().map_err(|error| invalid(&error))?;
     print(&ddl(&url)?)?;
     Ok(Code::Own(0))
 }
 
-/// `lockkit purge`.
-pub(crate) fn purge(args: &PurgeArgs, store: &StoreArgs) -> Result<Code, Failure> {
-    let store = named(args.store.as_ref(), store);
-    let rows = runtime()?.block_on(async {
-        let (client, _) = look(&store).await?;
-        purged(&client, args.older_than).await
-    })?;
-    print(&if args.form.json {
-        format!("{{\"purged\":{rows}}}\n")
-    } else {
-        format!("{rows} deleted\n")
-    })?;
-    Ok(Code::Own(0))
-}
-
-fn named(url: Option<&String>, store: &StoreArgs) -> StoreArgs {
-    StoreArgs {
-        url: url.or(store.url.as_ref()).cloned(),
-    }
-}
-
-fn invalid(error: &lockkit::url::InvalidUrl) -> Failure {
-    Failure::from_error(Code::Usage, error)
-}
-
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 fn ddl(url: &StoreUrl) -> Result<String, Failure> {
-    lockkit::sql::ddl(url).map_err(|error| invalid(&error))
+    Ok(lockkit::sql::ddl(url)?)
 }
 
 #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "sqlite")))]
 fn ddl(_url: &StoreUrl) -> Result<String, Failure> {
-    let text = "this build has no SQL store";
+    let text = "this build has no SQL store; build it with the feature of one";
     Err(Failure::new(Code::Usage, text))
 }
 
-async fn purged(client: &LockClient, older_than: Duration) -> Result<u64, Failure> {
-    // A file that is locked stays, however old it is.
-    if let Some(store) = client.store::<FileStore>() {
-        let purged = store.purge(older_than).await;
-        return purged.map_err(|error| failure(&lockkit::Error::Backend(error)));
-    }
-    // A holder without a renewal for longer than this has lost the lock anyway.
+/// `lockkit purge`.
+pub(crate) async fn purge(args: &PurgeArgs, url: Option<&str>) -> Result<Code, Failure> {
+    let (client, _) = look(args.store.as_deref().or(url)).await?;
     let longest = client.backend().capabilities().max_ttl;
-    if older_than < longest {
-        let text = format!("--older-than must be at least {longest:?}, the longest lease");
-        return Err(Failure::new(Code::Usage, text));
-    }
-    let answer = purge_rows(client, older_than).await;
-    let name = client.backend().backend();
-    let nothing = || {
-        Failure::new(
-            Code::Usage,
-            format!("a {name} store keeps nothing to purge"),
-        )
+    let purged = match client.store::<FileStore>() {
+        // A file that is locked stays, however old it is.
+        Some(store) => store.purge(args.older_than).await.map(Some),
+        // A holder without a renewal for longer than this has lost the lock anyway.
+        None if args.older_than < longest => {
+            let text = format!(
+                "--older-than is shorter than the longest lease; give at least {longest:?}"
+            );
+            return Err(Failure::new(Code::Usage, text));
+        }
+        None => purge_rows(&client, args.older_than).await,
     };
-    answer.ok_or_else(nothing)?
+    let Some(purged) = purged? else {
+        let store = client.backend().backend();
+        let text = format!("a {store} store keeps nothing that can be purged");
+        return Err(Failure::new(Code::Usage, text));
+    };
+    print(&if args.form.json {
+        format!("{{\"purged\":{purged}}}\n")
+    } else {
+        format!("{purged} deleted\n")
+    })?;
+    Ok(Code::Own(0))
 }
 
 /// `None` where the store has no rows.
@@ -87,22 +66,22 @@ async fn purged(client: &LockClient, older_than: Duration) -> Result<u64, Failur
     not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
     expect(clippy::unused_async, reason = "no store of this build has rows")
 )]
-async fn purge_rows(client: &LockClient, older_than: Duration) -> Option<Result<u64, Failure>> {
-    let read = |answer: Result<u64, lockkit::BackendError>| {
-        answer.map_err(|error| failure(&lockkit::Error::Backend(error)))
-    };
+async fn purge_rows(
+    client: &LockClient,
+    older_than: Duration,
+) -> Result<Option<u64>, BackendError> {
     #[cfg(feature = "postgres")]
     if let Some(store) = client.store::<lockkit::sql::PostgresStore>() {
-        return Some(read(store.purge(older_than).await));
+        return store.purge(older_than).await.map(Some);
     }
     #[cfg(feature = "mysql")]
     if let Some(store) = client.store::<lockkit::sql::MysqlStore>() {
-        return Some(read(store.purge(older_than).await));
+        return store.purge(older_than).await.map(Some);
     }
     #[cfg(feature = "sqlite")]
     if let Some(store) = client.store::<lockkit::sql::SqliteStore>() {
-        return Some(read(store.purge(older_than).await));
+        return store.purge(older_than).await.map(Some);
     }
-    let _ = (client, older_than, read);
-    None
+    let _ = (client, older_than);
+    Ok(None)
 }

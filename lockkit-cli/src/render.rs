@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::args::Form;
 
-/// How often `watch` looks at most.
-pub(crate) const SHORTEST_LOOK: Duration = Duration::from_millis(100);
+/// The shortest time between two polls of `watch`.
+pub(crate) const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
 /// A lock as JSON. The shape is described in the README and only ever grows.
 pub(crate) fn json(state: &LockState, store: &str) -> Value {
@@ -122,10 +122,10 @@ pub(crate) fn details(state: &LockState, store: &str) -> String {
 }
 
 /// Many locks, one on each line, under a heading.
-pub(crate) fn table(states: &[LockState]) -> String {
+pub(crate) fn table<'a>(states: impl IntoIterator<Item = &'a LockState>) -> String {
     let dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
     let mut rows = vec![["NAME", "TOKEN", "LEFT", "WAITERS", "HOLDER"].map(str::to_owned)];
-    rows.extend(states.iter().map(|state| {
+    rows.extend(states.into_iter().map(|state| {
         [
             plain(&state.name),
             dash(state.token.map(|token| token.to_string())),
@@ -257,6 +257,6 @@ mod tests {
             sentence(&state, "is"),
             "`a\\u{a}\\u{1b}[2Jb\\u{202e}` is held by me:1, token 7"
         );
-        assert_eq!(table(&[state]).lines().count(), 2);
+        assert_eq!(table([&state]).lines().count(), 2);
     }
 }

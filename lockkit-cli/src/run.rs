@@ -12,8 +12,8 @@ use lockkit::{ClientId, EndsBy, Error, Guard, HolderId, Lock, LockClient};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, timeout};
 
-use crate::args::{RunArgs, StoreArgs};
-use crate::child::{Child, suspend};
+use crate::args::RunArgs;
+use crate::child::Child;
 use crate::clock::now;
 use crate::exit::{Code, Failure};
 use crate::ipc::End;
@@ -21,33 +21,34 @@ use crate::output::say;
 use crate::plan::Plan;
 use crate::render::{plain, rounded, sentence};
 use crate::signals::{self, Signals};
-use crate::store::{Location, StoreOptions, failure, has_password, runtime};
+use crate::store::{Location, StoreOptions, has_password, runtime};
 use crate::supervise::{Ran, supervise};
 
-/// How long a wait is too short to talk about.
+/// A shorter wait is not reported.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// How long the answer to a last renewal is awaited.
-const ANSWER: Duration = Duration::from_secs(2);
+/// The longest time that the last renewal may take.
+const LAST_RENEWAL: Duration = Duration::from_secs(2);
 
 /// Runs the program under the lock. To be called by the main thread before there is any other.
-pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
-    let mut signals =
-        Signals::listen().map_err(|error| Failure::from_error(Code::System, &error))?;
-    let location = Location::of(store)?;
+pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
+    let mut signals = Signals::listen()?;
+    let location = Location::of(url)?;
     if !args.quiet
         && std::io::stderr().is_terminal()
         && let Location::Embedded(dir) = &location
     {
         let dir = plain(dir.display());
-        say(format_args!("locks in `{dir}`, for this host alone"));
+        say(format_args!(
+            "the locks are files in `{dir}`: they exclude programs on this host only"
+        ));
     }
     let runtime = runtime()?;
     let began = Instant::now();
     let client = runtime.block_on(async {
         tokio::select! {
             client = open(args, &location) => client.map(Ok),
-            signal = interruption(&mut signals) => Ok(Err(signal)),
+            signal = signals.interruption() => Ok(Err(signal)),
         }
     })?;
     let client = match client {
@@ -68,11 +69,11 @@ pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
     let _ = runtime.block_on(async {
         tokio::select! {
             closed = client.shutdown(Duration::ZERO) => closed,
-            _ = interruption(&mut signals) => Ok(()),
+            _ = signals.interruption() => Ok(()),
         }
     });
     let (code, interrupted) = outcome
-        .map_err(|_| Failure::new(Code::Software, "a fault in lockkit; the program was ended"))??;
+        .map_err(|_| Failure::new(Code::Software, "lockkit has a bug; it ended the program"))??;
     if interrupted {
         signals::die_of_interrupt();
     }
@@ -82,12 +83,12 @@ pub(crate) fn run(args: &RunArgs, store: &StoreArgs) -> Result<Code, Failure> {
     })
 }
 
-/// Whether somebody is there to be told what happens, or wishes to be.
-fn talks(args: &RunArgs) -> bool {
+/// Whether the command reports what happens.
+fn reports(args: &RunArgs) -> bool {
     !args.quiet && (args.verbose || std::io::stderr().is_terminal())
 }
 
-/// Opens the store. One that cannot be reached is waited for like a lock that is held.
+/// Opens the store, and waits for one that cannot be reached as for a lock that is held.
 async fn open(args: &RunArgs, location: &Location) -> Result<LockClient, Failure> {
     let options = StoreOptions {
         creates: true,
@@ -97,25 +98,11 @@ async fn open(args: &RunArgs, location: &Location) -> Result<LockClient, Failure
     let mut opened = pin!(location.open(options));
     let patience = async {
         tokio::time::sleep(PATIENCE).await;
-        say(format_args!(
-            "cannot reach {} yet; goes on trying",
-            location.label()
-        ));
+        say(format_args!("cannot reach {}; retrying", location.label()));
     };
     tokio::select! {
         client = &mut opened => client,
-        () = patience, if talks(args) => opened.await,
-    }
-}
-
-/// A signal that asks `lockkit run` to give up what it waits for.
-async fn interruption(signals: &mut Signals) -> Signal {
-    loop {
-        match signals.next().await {
-            Signal::SIGTSTP => suspend(false),
-            Signal::SIGCONT | Signal::SIGWINCH => {}
-            signal => return signal,
-        }
+        () = patience, if reports(args) => opened.await,
     }
 }
 
@@ -133,14 +120,13 @@ impl Run<'_> {
     /// Acquires, runs and releases. Also says whether Ctrl-C ended the program.
     async fn hold(&self, signals: &mut Signals) -> Result<(Code, bool), Failure> {
         let args = self.args;
-        let lock = self.client.lock(args.name.as_str());
-        let lock = lock.map_err(|error| failure(&error))?;
+        let lock = self.client.lock(args.name.as_str())?;
         if self.client.backend().backend() == "memory" && !args.quiet {
-            say("a `memory:` store is private to this one command: it keeps nobody else out");
+            say("a `memory:` store excludes no other command; use a `file:` store or a server");
         }
         let acquired = tokio::select! {
             guard = self.acquire(&lock) => guard?,
-            signal = interruption(signals) => return Ok((Code::Signal(signal as i32), false)),
+            signal = signals.interruption() => return Ok((Code::Signal(signal as i32), false)),
         };
         let Some(guard) = acquired else {
             return Ok((Code::NotAcquired, false));
@@ -156,12 +142,12 @@ impl Run<'_> {
             Some(until) if !lost && ran.is_ok() => self.keep(guard, until, signals).await,
             _ => Some(guard),
         };
-        let stood = match guard {
+        let held = match guard {
             Some(guard) => release(guard, signals, lost).await,
             None => true,
         };
         let ran = ran?;
-        Ok((code(&ran, stood)?, ran.interrupted))
+        Ok((code(&ran, held)?, ran.interrupted))
     }
 
     async fn run_program(&self, guard: &Guard, signals: &mut Signals) -> Result<Ran, Failure> {
@@ -191,25 +177,25 @@ impl Run<'_> {
         Ok(supervise(guard, child, signals, args.kill_after).await)
     }
 
-    /// Waits for the lock; `None` if it stayed with others.
+    /// Waits for the lock; `None` if others held it until the end of the wait.
     async fn acquire(&self, lock: &Lock) -> Result<Option<Guard>, Failure> {
         refuse_nested(lock).await?;
         let mut attempt = pin!(self.attempt(lock));
         let outcome = tokio::select! {
             outcome = &mut attempt => outcome,
-            () = self.announce(lock), if talks(self.args) => attempt.await,
+            () = self.announce(lock), if reports(self.args) => attempt.await,
         };
         match outcome {
             Ok(Some(guard)) => Ok(Some(guard)),
             Ok(None) | Err(Error::Timeout { .. }) => {
-                // A store that does not answer now has not kept the lock from us for all this time.
-                let held = self.held(lock).await.map_err(|error| failure(&error))?;
+                // If the store does not respond now, the store is the reason, and not another holder.
+                let held = self.held(lock).await?;
                 if !self.args.quiet {
-                    say(format_args!("{held}; nothing was run"));
+                    say(format_args!("{held}; the program was not started"));
                 }
                 Ok(None)
             }
-            Err(error) => Err(failure(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -222,15 +208,15 @@ impl Run<'_> {
         }
     }
 
-    /// Says once for whom it waits.
+    /// Reports once for whom it waits.
     async fn announce(&self, lock: &Lock) {
         tokio::time::sleep(PATIENCE).await;
         if let Ok(held) = self.held(lock).await {
-            say(format_args!("waits: {held}"));
+            say(format_args!("waiting: {held}"));
         }
     }
 
-    /// Who has the lock, in words; with the number of the process where the store is of this machine.
+    /// The holder in words, with its process if the store is on this machine.
     async fn held(&self, lock: &Lock) -> lockkit::Result<String> {
         let state = match lock.inspect().await? {
             Some(state) if !state.holders.is_empty() => sentence(&state, "is"),
@@ -254,7 +240,7 @@ impl Run<'_> {
         })
     }
 
-    /// Keeps the lock until then, and returns the guard if there is still something to release.
+    /// Keeps the lock until then. Returns the guard, unless the lease ends the hold without the command.
     ///
     /// A lease that is longer than the rest cannot be made shorter: the command stays until then.
     async fn keep(&self, guard: Guard, until: Instant, signals: &mut Signals) -> Option<Guard> {
@@ -262,7 +248,7 @@ impl Run<'_> {
         if rest.is_zero() {
             return Some(guard);
         }
-        if talks(self.args) {
+        if reports(self.args) {
             let (name, rest) = (plain(&self.args.name), rounded(rest));
             say(format_args!("keeps `{name}` for {rest} more"));
         }
@@ -273,42 +259,42 @@ impl Run<'_> {
         tokio::select! {
             () = tokio::time::sleep_until(until) => {}
             _ = guard.lost() => {}
-            _ = interruption(signals) => {}
+            _ = signals.interruption() => {}
         }
         Some(guard)
     }
 }
 
-/// Makes the lease of a hold as long as `rest`, and says whether the store then keeps it without us.
+/// Makes the lease of a hold as long as `rest`; returns whether the store then keeps it without us.
 async fn leave_to_lease(client: &LockClient, guard: &Guard, rest: Duration) -> bool {
     let can = client.backend().capabilities();
     let step = can.ttl_step.as_millis().max(1);
     let millis = rest.as_millis().next_multiple_of(step);
     let rest = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-    // Losses are told where a hold hangs on a connection of ours too.
+    // A store reports losses where a hold can also end with our connection.
     if can.ends_by != EndsBy::Lease || can.tells_loss || rest > can.max_ttl {
         return false;
     }
     let ticket = [guard.ticket().clone().with_ttl(rest)];
-    let renewed = timeout(ANSWER, client.backend().renew(&ticket)).await;
+    let renewed = timeout(LAST_RENEWAL, client.backend().renew(&ticket)).await;
     let renewed = renewed.ok().and_then(|mut answers| answers.pop());
     matches!(renewed, Some(Ok(Renewal::Renewed { ttl, .. })) if ttl >= rest)
 }
 
-/// Refuses to wait for a lock that is kept by the `lockkit run` which this one is a part of.
+/// Refuses to wait for a lock that is held by the `lockkit run` that runs this one.
 async fn refuse_nested(lock: &Lock) -> Result<(), Failure> {
     let inherited = |name| std::env::var(name).unwrap_or_default();
     if inherited("LOCKKIT_NAME") != lock.name().as_str() {
         return Ok(());
     }
-    // The same token means the same store. One that does not answer is heard of in a moment.
+    // The same token means the same store. If the store fails, the acquire reports it.
     let held = lock.inspect().await.ok().flatten();
     let held = held.filter(|state| !state.holders.is_empty());
     match held.and_then(|state| state.token) {
         Some(token) if token.to_string() == inherited("LOCKKIT_TOKEN") => {
             let name = plain(lock.name());
             let text = format!(
-                "`{name}` is held by the `lockkit run` that runs this one: it would wait for itself"
+                "`{name}` is held by the `lockkit run` that runs this one, which would wait for itself; use another name"
             );
             Err(Failure::new(Code::Usage, text))
         }
@@ -316,10 +302,10 @@ async fn refuse_nested(lock: &Lock) -> Result<(), Failure> {
     }
 }
 
-/// How the command ends after a program that ran; `stood` says that the hold did until then.
-fn code(ran: &Ran, stood: bool) -> Result<Code, Failure> {
+/// How the command ends after a program that ran; `held` says that the lock was held until then.
+fn code(ran: &Ran, held: bool) -> Result<Code, Failure> {
     Ok(match ran.end {
-        _ if ran.lost || !stood => Code::Lost,
+        _ if ran.lost || !held => Code::Lost,
         Some(End::Exited(code)) => Code::Own(code),
         Some(End::Killed(signal)) => Code::Signal(signal),
         Some(End::NotStarted(errno)) => {
@@ -328,31 +314,33 @@ fn code(ran: &Ran, stood: bool) -> Result<Code, Failure> {
             return Err(Failure::new(Code::System, message));
         }
         None => {
-            say("the process between lockkit and the program was killed, and the program with it");
+            say(
+                "the shim, the parent process of the program, was killed; the program was killed too",
+            );
             Code::Signal(Signal::SIGKILL as i32)
         }
     })
 }
 
-/// Releases, and says whether the hold stood until then; a loss only if it has not been `told` yet.
+/// Releases, and returns whether the lock was held until then. Prints a loss that was not `reported`.
 ///
-/// A release without an answer is not a loss: it goes on until the client is shut down, and then the
-/// lease ends it.
-async fn release(guard: Guard, signals: &mut Signals, told: bool) -> bool {
+/// A failed release is not a loss: it is retried until the client is shut down, and then the lease ends
+/// the hold.
+async fn release(guard: Guard, signals: &mut Signals, reported: bool) -> bool {
     let released = tokio::select! {
         released = guard.release() => released,
-        _ = interruption(signals) => Ok(()),
+        _ = signals.interruption() => Ok(()),
     };
     match released {
         Ok(()) => true,
         Err(error @ Error::Lost { .. }) => {
-            if !told {
+            if !reported {
                 say(error);
             }
             false
         }
         Err(error) => {
-            say(format_args!("{error}; the lease will end the hold"));
+            say(format_args!("{error}; the lease ends the hold"));
             true
         }
     }

@@ -24,16 +24,15 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
 use crate::clock::now;
 use crate::exec::{self, this_program};
 use crate::exit::{Code, Failure};
-use crate::family::{TELLS_DESCENDANTS, has_members, signal_all, signal_group};
+use crate::family::{
+    DEATH, TELLS_DESCENDANTS, adopt_orphans, has_members, signal_all, signal_group,
+};
 use crate::ipc::{self, End, Order, Report, Start};
 use crate::plan::Plan;
 use crate::signals;
 
 /// The hidden first argument that makes this binary a shim.
 pub(crate) const ARGUMENT: &str = "__shim";
-
-/// How long the shim waits for processes that were sent `SIGKILL`.
-const DEATH: Duration = Duration::from_secs(5);
 
 /// The pause between two looks whether processes have ended.
 const LOOK: Duration = Duration::from_millis(10);
@@ -43,15 +42,15 @@ const ENDS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP]
 
 /// Serves one program from start to end.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
-    let plan = Plan::parse(arguments).ok_or_else(refuse)?;
-    let socket = UnixStream::from(duplicate_stdin().map_err(|_| refuse())?);
-    let system = |error: io::Error| Failure::from_error(Code::System, &error);
-    signals::block_all_but_children().map_err(system)?;
+    let plan = Plan::parse(arguments).ok_or_else(Failure::internal)?;
+    let stdin = io::stdin().as_fd().try_clone_to_owned();
+    let socket = UnixStream::from(stdin.map_err(|_| Failure::internal())?);
+    signals::block_all_but_children()?;
     adopt_orphans();
-    let (children, wake) = UnixStream::pair().map_err(system)?;
-    children.set_nonblocking(true).map_err(system)?;
-    signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, wake).map_err(system)?;
-    let Some(start) = ipc::receive_start(&socket).map_err(|_| refuse())? else {
+    let (children, wake) = UnixStream::pair()?;
+    children.set_nonblocking(true)?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, wake)?;
+    let Some(start) = ipc::receive_start(&socket).map_err(|_| Failure::internal())? else {
         return Ok(());
     };
     let Start { until, stdin, lock } = start;
@@ -80,22 +79,6 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failu
     // program is dead.
     drop(lock);
     Ok(())
-}
-
-fn refuse() -> Failure {
-    Failure::new(Code::Usage, "`lockkit run` starts the shim, nobody else")
-}
-
-fn duplicate_stdin() -> io::Result<OwnedFd> {
-    io::stdin().as_fd().try_clone_to_owned()
-}
-
-/// Becomes the parent of what the program leaves behind, so that its end is seen where nobody else
-/// collects it.
-fn adopt_orphans() {
-    // A kernel without it leaves orphans to the first process, which is just as well.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
 /// Starts the program by way of this binary, which arms the parent-death signal first.
@@ -181,7 +164,7 @@ impl Shim {
                     self.pass_on(signal);
                 }
             }
-            Order::Start(until) | Order::Lease(until) => self.deadline = until,
+            Order::Lease(until) => self.deadline = until,
             Order::Lost => self.lose(),
         }
     }

@@ -6,7 +6,7 @@
 use std::io;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use rustix::process::{getpgrp, kill_process_group};
+use rustix::process::{Signal as Raw, getpgrp, getpid, kill_process, kill_process_group};
 use tokio::sync::mpsc;
 
 /// Those that are passed on to the program.
@@ -65,6 +65,17 @@ impl Signals {
             None => std::future::pending().await,
         }
     }
+
+    /// The next signal that asks this process to end. It stops and continues with the terminal meanwhile.
+    pub(crate) async fn interruption(&mut self) -> Signal {
+        loop {
+            match self.next().await {
+                Signal::SIGTSTP => suspend(false),
+                Signal::SIGCONT | Signal::SIGWINCH => {}
+                signal => return signal,
+            }
+        }
+    }
 }
 
 /// Blocks every signal but the one that tells of children, for the shim: whatever is sent to the
@@ -81,22 +92,32 @@ pub(crate) fn unblock_all() -> io::Result<()> {
 }
 
 /// Lets `signal` through to this thread while `send` runs. It takes effect before this returns.
-pub(crate) fn unblocked<T>(signal: Signal, send: impl FnOnce() -> T) -> T {
+fn unblocked(signal: Signal, send: impl FnOnce()) {
     let mut one = SigSet::empty();
     one.add(signal);
     let before = one.thread_swap_mask(SigmaskHow::SIG_UNBLOCK);
-    let value = send();
+    send();
     if let Ok(before) = before {
         let _ = before.thread_set_mask();
     }
-    value
+}
+
+/// Stops this process, or its group, until it is continued.
+pub(crate) fn suspend(whole: bool) {
+    unblocked(Signal::SIGTSTP, || {
+        let _ = if whole {
+            kill_process_group(getpgrp(), Raw::TSTP)
+        } else {
+            kill_process(getpid(), Raw::TSTP)
+        };
+    });
 }
 
 /// Passes on the Ctrl-C that ended the program to our own group, which did not have the terminal: a
 /// script around us shall end as it would have without lockkit. This process dies of it too.
 pub(crate) fn die_of_interrupt() {
     unblocked(Signal::SIGINT, || {
-        let _ = kill_process_group(getpgrp(), rustix::process::Signal::INT);
+        let _ = kill_process_group(getpgrp(), Raw::INT);
     });
 }
 

@@ -1,15 +1,14 @@
 //! Which store, and how to reach it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lockkit::file::FileStore;
 use lockkit::url::StoreUrl;
-use lockkit::{Error, Lease, LockClient};
+use lockkit::{Lease, LockClient};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::args::StoreArgs;
 use crate::exit::{Code, Failure};
 use crate::render::plain;
 
@@ -18,24 +17,21 @@ const URL_FILE: &str = "LOCKKIT_URL_FILE";
 
 /// A runtime whose tasks go on while the main thread does something else.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::from_error(Code::System, &error))
+    let mut builder = Builder::new_multi_thread();
+    Ok(builder.worker_threads(1).enable_all().build()?)
 }
 
 /// Which store: that of a URL, or the embedded one in its directory.
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
-    Url(String),
+    Url { url: StoreUrl, text: String },
     Embedded(PathBuf),
 }
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StoreOptions {
-    /// Makes the directory, file or table that is missing.
+    /// Creates a missing directory, file or table.
     pub(crate) creates: bool,
     /// The lease of holds, and of the session where the store has one.
     pub(crate) ttl: Option<Duration>,
@@ -45,8 +41,8 @@ pub(crate) struct StoreOptions {
 
 impl Location {
     /// The store of `--url`, of the environment, or the embedded one.
-    pub(crate) fn of(args: &StoreArgs) -> Result<Self, Failure> {
-        if let Some(url) = &args.url {
+    pub(crate) fn of(url: Option<&str>) -> Result<Self, Failure> {
+        if let Some(url) = url {
             return Self::named(url, "--url or LOCKKIT_URL");
         }
         let Some(file) = std::env::var_os(URL_FILE) else {
@@ -60,91 +56,87 @@ impl Location {
     }
 
     /// An empty URL is most often that of a variable that is not set, and must not lead elsewhere.
-    fn named(url: &str, from: &str) -> Result<Self, Failure> {
-        if url.is_empty() {
-            let text = format!("the URL of the store is empty ({from})");
+    fn named(text: &str, from: &str) -> Result<Self, Failure> {
+        if text.is_empty() {
+            let text = format!("the URL of the store is empty; set it in {from}, or set none");
             return Err(Failure::new(Code::Usage, text));
         }
-        Ok(Self::Url(url.to_owned()))
+        Ok(Self::Url {
+            url: text.parse()?,
+            text: text.to_owned(),
+        })
     }
 
     /// The store in words, without secrets.
     pub(crate) fn label(&self) -> String {
-        let absolute = |path: &str| std::path::absolute(path).unwrap_or_else(|_| path.into());
-        match self {
-            Self::Embedded(dir) => plain(format_args!("file:{}", dir.display())),
-            Self::Url(url) => match url.parse::<StoreUrl>() {
-                Ok(url) if is_local(&url) => {
-                    let path = absolute(url.path());
-                    plain(format_args!("{}:{}", url.scheme(), path.display()))
-                }
-                Ok(url) => {
-                    let text = url.to_string();
-                    plain(text.split('?').next().unwrap_or_default())
-                }
-                // Opening it says why.
-                Err(_) => "?".to_owned(),
-            },
-        }
+        let local = |scheme, path: &Path| {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+            format!("{scheme}:{}", path.display())
+        };
+        let text = match self {
+            Self::Embedded(dir) => local("file", dir),
+            Self::Url { url, .. } if matches!(url.scheme(), "file" | "sqlite") => {
+                local(url.scheme(), Path::new(url.path()))
+            }
+            Self::Url { url, .. } => {
+                let text = url.to_string();
+                text.split('?').next().unwrap_or_default().to_owned()
+            }
+        };
+        plain(text)
     }
 
     /// Opens the store, and tries again while it cannot be reached.
     pub(crate) async fn open(&self, options: StoreOptions) -> Result<LockClient, Failure> {
         self.check(options)?;
-        let client = self.connect(options).await;
-        client.map_err(|error| failure(&error))
-    }
-
-    async fn connect(&self, options: StoreOptions) -> lockkit::Result<LockClient> {
         let lease = options.ttl.map(Lease::renewed);
-        match self {
-            Self::Url(url) => {
-                let url = if options.creates {
-                    url.clone()
+        Ok(match self {
+            Self::Url { url, text } => {
+                let mut builder = if options.creates {
+                    lockkit::builder(text)
                 } else {
-                    unchanged(url)
+                    lockkit::builder(unchanged(url, text))
                 };
-                let mut builder = lockkit::builder(url);
                 if let Some(patience) = options.patience {
                     builder = builder.wait(patience);
                 }
                 if let Some(lease) = lease {
                     builder = builder.lease(lease);
                 }
-                builder.connect().await
+                builder.connect().await?
             }
             Self::Embedded(dir) => {
                 let mut builder = LockClient::builder(FileStore::new(dir)?);
                 if let Some(lease) = lease {
                     builder = builder.lease(lease);
                 }
-                builder.build()
+                builder.build()?
             }
-        }
+        })
     }
 
-    /// Looks at the path of a store of this machine.
+    /// Checks the path of a store of this machine.
     fn check(&self, options: StoreOptions) -> Result<(), Failure> {
-        let (path, is_directory) = match self {
-            Self::Embedded(dir) => (dir.clone(), true),
-            Self::Url(url) => match url.parse::<StoreUrl>() {
-                Ok(url) if is_local(&url) => (url.path().into(), url.scheme() == "file"),
-                _ => return Ok(()),
-            },
+        let (path, kind) = match self {
+            Self::Embedded(dir) => (dir.as_path(), "directory"),
+            Self::Url { url, .. } if url.scheme() == "file" => (Path::new(url.path()), "directory"),
+            Self::Url { url, .. } if url.scheme() == "sqlite" => (Path::new(url.path()), "file"),
+            Self::Url { .. } => return Ok(()),
         };
         let shown = plain(path.display());
         if path.starts_with("~") {
-            let text = format!("`{shown}`: no shell expands the `~` here; write the whole path");
+            let text = format!(
+                "`{shown}` begins with `~`, which no shell expands here; give the full path"
+            );
             return Err(Failure::new(Code::Usage, text));
         }
-        match std::fs::metadata(&path) {
-            Ok(found) if found.is_dir() != is_directory => {
-                let kind = if is_directory { "directory" } else { "file" };
-                let text = format!("`{shown}` is not a {kind}");
+        match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() != (kind == "directory") => {
+                let text = format!("`{shown}` is not a {kind}; give the path of a {kind}");
                 Err(Failure::new(Code::Usage, text))
             }
             Err(_) if !options.creates => {
-                let text = format!("`{shown}` is not there: nobody has locked anything in it yet");
+                let text = format!("`{shown}` does not exist; `lockkit run` creates it");
                 Err(Failure::new(Code::Unavailable, text))
             }
             _ => Ok(()),
@@ -152,38 +144,30 @@ impl Location {
     }
 }
 
-/// Whether the store is a path of this machine.
-fn is_local(url: &StoreUrl) -> bool {
-    matches!(url.scheme(), "file" | "sqlite")
-}
-
-/// The URL with which nothing is made that is missing.
-fn unchanged(text: &str) -> String {
-    let Ok(url) = text.parse::<StoreUrl>() else {
-        return text.to_owned();
-    };
+/// The URL with which the store creates no missing table.
+fn unchanged(url: &StoreUrl, text: &str) -> String {
     let tables = ["postgres", "postgresql", "mysql", "mariadb", "sqlite"];
+    let names: Vec<_> = url.options.names().collect();
     if !tables.contains(&url.scheme()) {
-        return text.to_owned();
-    }
-    let options: Vec<_> = url.options.names().collect();
-    match options.as_slice() {
-        [] => format!("{}?schema=check", text.trim_end_matches('?')),
-        names if names.contains(&"schema") => text.replace("schema=create", "schema=check"),
-        _ => format!("{text}&schema=check"),
+        text.to_owned()
+    } else if names.is_empty() {
+        format!("{}?schema=check", text.trim_end_matches('?'))
+    } else if names.contains(&"schema") {
+        text.replace("schema=create", "schema=check")
+    } else {
+        format!("{text}&schema=check")
     }
 }
 
-/// Opens the store of the arguments for a look or for an operator: nothing is made that is missing,
-/// and nothing is tried again.
-pub(crate) async fn look(args: &StoreArgs) -> Result<(LockClient, Location), Failure> {
-    let location = Location::of(args)?;
+/// Opens a store to read it, or for an operator: creates nothing, and tries once. Also returns the store
+/// in words.
+pub(crate) async fn look(url: Option<&str>) -> Result<(LockClient, String), Failure> {
+    let location = Location::of(url)?;
     let once = StoreOptions {
         patience: Some(Duration::ZERO),
         ..StoreOptions::default()
     };
-    let client = location.open(once).await?;
-    Ok((client, location))
+    Ok((location.open(once).await?, location.label()))
 }
 
 /// Whether a URL has a password in it, or may have.
@@ -196,27 +180,12 @@ pub(crate) fn has_password(url: &str) -> bool {
     }
 }
 
-/// A failure of the library, with the exit code that says what to do about it.
-pub(crate) fn failure(error: &Error) -> Failure {
-    let code = match error {
-        Error::Timeout { .. } => Code::NotAcquired,
-        Error::Lost { .. } => Code::Lost,
-        Error::Backend(_) => Code::Unavailable,
-        Error::Shutdown | Error::NoRuntime => Code::Software,
-        _ => Code::Usage,
-    };
-    Failure::from_error(code, error)
-}
-
 /// Where the embedded store keeps its files, for this process.
 fn state_dir() -> Result<PathBuf, Failure> {
     let root = rustix::process::geteuid().is_root();
-    location(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"), root).ok_or_else(|| {
-        Failure::new(
-            Code::Usage,
-            "no place for lock files: neither HOME nor XDG_STATE_HOME is set; give --url or set LOCKKIT_URL",
-        )
-    })
+    let [state, home] = ["XDG_STATE_HOME", "HOME"].map(std::env::var_os);
+    let none = "neither HOME nor XDG_STATE_HOME names a place for lock files; give --url or set LOCKKIT_URL";
+    location(state, home, root).ok_or_else(|| Failure::new(Code::Usage, none))
 }
 
 /// `$XDG_STATE_HOME/lockkit`, else `~/.local/state/lockkit`, else `/var/lib/lockkit` for root.
@@ -236,14 +205,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_asks_for_no_table_to_be_made() {
+    fn reading_creates_no_table() {
         for (url, asked) in [
             ("postgres://h/db", "postgres://h/db?schema=check"),
             ("mysql://h/db?ttl=5s", "mysql://h/db?ttl=5s&schema=check"),
             ("sqlite:a.db?schema=create", "sqlite:a.db?schema=check"),
             ("redis://h", "redis://h"),
         ] {
-            assert_eq!(unchanged(url), asked);
+            assert_eq!(unchanged(&url.parse().unwrap(), url), asked);
         }
     }
 
@@ -257,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_label_has_no_secrets() {
-        let label = |url: &str| Location::Url(url.to_owned()).label();
+        let label = |url: &str| Location::of(Some(url)).unwrap().label();
         assert_eq!(
             label("redis://me:s3cret@h:1/0?prefix=x"),
             "redis://***@h:1/0"

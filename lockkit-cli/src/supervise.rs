@@ -74,14 +74,12 @@ pub(crate) async fn supervise(
                 here.child.order(Order::Lease(until));
             },
             () = expired(here.give_up) => {
-                say("the program did not end in time, and the process that watches it did not kill it; \
-                     it is killed now");
+                say("the program did not end in time, and the shim did not kill it; killing it now");
                 break None;
             }
         }
     };
     let interrupted = end == Some(End::Killed(Signal::SIGINT as i32)) && here.child.has_terminal();
-    here.child.settle(end.is_some());
     Ran {
         end,
         lost: here.give_up.is_some(),
@@ -104,9 +102,9 @@ impl Supervision<'_> {
         }
         let name = self.guard.name();
         match self.guard.check() {
-            Err(error) => say(format_args!("{error}; the program is being ended")),
+            Err(error) => say(format_args!("{error}; terminating the program")),
             Ok(()) => say(format_args!(
-                "the lease of `{}` was not renewed in time and ends in {}; the program is being ended",
+                "the lease of `{}` was not renewed in time and ends in {}; terminating the program",
                 plain(name),
                 rounded(self.guard.remaining())
             )),

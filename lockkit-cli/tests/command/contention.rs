@@ -66,7 +66,7 @@ fn it_says_once_for_whom_it_waits() {
     let lines: Vec<_> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
     assert!(
-        lines[0].starts_with("lockkit: waits: `job` is held by "),
+        lines[0].starts_with("lockkit: waiting: `job` is held by "),
         "{said}"
     );
     assert!(lines[0].contains(&token), "{said}");

@@ -206,7 +206,7 @@ fn looks_make_nothing_and_say_that_it_is_missing() {
             let output = stage.call(&[&["--url", url], look].concat());
             assert_eq!(output.status.code(), Some(69), "{output:?}");
             let said = String::from_utf8(output.stderr).unwrap();
-            assert!(said.contains("is not there"), "{said}");
+            assert!(said.contains("does not exist"), "{said}");
             assert!(!place.exists(), "{url} {look:?}");
         }
     }

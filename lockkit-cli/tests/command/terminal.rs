@@ -198,12 +198,12 @@ fn the_embedded_store_is_named_at_a_terminal() {
     let mut console = Console::new(&stage);
     console.enter("$L run job -- echo r\"a\"n");
     console.shows(&format!(
-        "locks in `{}/lockkit`, for this host alone",
+        "the locks are files in `{}/lockkit`: they exclude programs on this host only",
         stage.dir().display()
     ));
     console.shows("ran");
     console.enter("$L run -q job -- echo qu\"i\"et");
-    assert!(!console.until("quiet").contains("this host alone"));
+    assert!(!console.until("quiet").contains("this host only"));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn ctrl_c_ends_the_wait() {
     holder.line();
     let mut console = Console::new(&stage);
     console.enter("$L run job -- true");
-    console.shows("waits: `job` is held by ");
+    console.shows("waiting: `job` is held by ");
     console.press(CTRL_C);
     console.shows("> ");
     console.enter("echo c\"o\"de $?");
