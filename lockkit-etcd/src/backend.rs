@@ -219,9 +219,16 @@ impl EtcdStore {
 
     async fn try_under(&self, ticket: &Ticket, at: &Contender) -> Result<Tried, Failed> {
         let waiters = &self.inner.waiters;
+        if self.still_waits(ticket, at).await? {
+            return Ok(Tried {
+                created: at.created,
+                first: false,
+                listing: None,
+            });
+        }
         let enqueue = ticket.enqueue || self.inner.broken.is(EtcdMutant::TryLeavesQueueEntry);
         let txn = if at.created.is_some() {
-            queue::check(at, waiters.nearest(ticket.holder))
+            queue::check(at)
         } else if enqueue {
             queue::enqueue(at, ticket)
         } else {
@@ -234,6 +241,16 @@ impl EtcdStore {
         let mut tried = queue::tried(at, &answer).ok_or_else(unreadable)?;
         waiters.tried(at, ticket.holder, &mut tried);
         Ok(tried)
+    }
+
+    /// Whether a key that was before the ticket's still is. The whole check follows if not.
+    async fn still_waits(&self, ticket: &Ticket, at: &Contender) -> Result<bool, Failed> {
+        let nearest = self.inner.waiters.nearest(ticket.holder);
+        let Some((created, nearest)) = at.created.zip(nearest) else {
+            return Ok(false);
+        };
+        let txn = queue::still_waits((&at.key, created), &nearest);
+        Ok(self.link().txn("attempt", &txn).await?.succeeded())
     }
 
     /// Deletes the key of a ticket. Returns whether it was a hold.
