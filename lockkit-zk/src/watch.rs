@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use lockkit_core::store::Backoff;
 use lockkit_core::store::predecessors::{Next, Predecessors};
 use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use tokio::select;
@@ -24,8 +25,9 @@ use crate::waiters::{Contender, Node, Watcher};
 
 /// The longest that the task waits to learn why its node was deleted, before it reports the loss anyway.
 const DOUBT: Duration = Duration::from_millis(500);
-/// The pause after a request that failed.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The shortest and the longest pause after a request that failed. The waiter's attempts, one every
+/// `recheck`, report an error that lasts.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
 /// Watches one ticket.
 struct NodeWatch {
@@ -42,6 +44,8 @@ struct NodeWatch {
     states: StateWatcher,
     session_ended: bool,
     granted: bool,
+    /// Reset when all watches are open.
+    backoff: Backoff,
 }
 
 /// A watch that the server knows of.
@@ -82,6 +86,7 @@ impl NodeWatch {
             states: contender.session.client().state_watcher(),
             session_ended: contender.session.has_ended(),
             granted: contender.granted,
+            backoff: Backoff::new(PAUSES.0, PAUSES.1),
             session: contender.session,
         })
     }
@@ -92,7 +97,7 @@ impl NodeWatch {
             match self.until_gone().await {
                 Ok(lost) => break lost,
                 Err(_) if self.session.has_ended() => break Some(LossReason::SessionEnded),
-                Err(_) => sleep(PAUSE).await,
+                Err(_) => sleep(self.backoff.pause()).await,
             }
         };
         if let (Some(reason), Some(shared)) = (lost, self.shared.upgrade()) {
@@ -109,15 +114,16 @@ impl NodeWatch {
             match self.predecessors.next() {
                 Next::Gone if self.is_released() => return Ok(None),
                 Next::Gone => return Ok(Some(why_deleted(&self.session).await)),
-                Next::List => self.list().await?,
-                Next::Turn | Next::Watch(_) => {
-                    if self.predecessors.next() == Next::Turn && !self.granted {
-                        self.grant();
-                    }
-                    if self.open().await? {
-                        self.events().await;
-                    }
+                Next::List => {
+                    self.list().await?;
+                    continue;
                 }
+                Next::Turn if !self.granted => self.grant(),
+                Next::Turn | Next::Watch(_) => {}
+            }
+            if self.open().await? {
+                self.backoff.reset();
+                self.events().await;
             }
         }
     }
