@@ -210,14 +210,12 @@ async fn still_waits(contender: &Contender) -> Result<bool, BackendError> {
     };
     let session = &contender.session;
     let client = session.client();
-    let sent = session.now();
-    let sync = client.sync("/");
+    let heartbeat = session.heartbeat("attempt");
     let stats = [own, contender.path(nearest)].map(|path| client.check_stat(&path));
-    let failed = |error| of_request("attempt", &error);
-    sync.await.map_err(failed)?;
-    session.acknowledge(sent);
+    heartbeat.await?;
     for stat in stats {
-        if stat.await.map_err(failed)?.is_none() {
+        let stat = stat.await.map_err(|error| of_request("attempt", &error))?;
+        if stat.is_none() {
             return Ok(false);
         }
     }

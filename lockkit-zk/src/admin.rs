@@ -18,12 +18,9 @@ const READS: u32 = 20;
 impl Shared {
     /// Reads the state of one lock.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let session = self.sessions.live("inspect").await?;
-        sync(&session, "inspect").await?;
-        Ok(self
-            .read(&session, "inspect", name)
-            .await?
-            .map(|(state, _)| state))
+        let session = self.synced("inspect").await?;
+        let read = self.read(&session, "inspect", name).await?;
+        Ok(read.map(|(state, _)| state))
     }
 
     /// Ends a hold.
@@ -31,8 +28,7 @@ impl Shared {
         &self,
         name: &LockName,
     ) -> Result<Option<LockState>, BackendError> {
-        let session = self.sessions.live("break").await?;
-        sync(&session, "break").await?;
+        let session = self.synced("break").await?;
         for _ in 0..READS {
             let Some((state, path)) = self.read(&session, "break", name).await? else {
                 return Ok(None);
@@ -49,8 +45,7 @@ impl Shared {
 
     /// Lists the locks whose names begin with `prefix`.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        let session = self.sessions.live("list").await?;
-        sync(&session, "list").await?;
+        let session = self.synced("list").await?;
         let mut found = Vec::new();
         let mut folders = VecDeque::from([String::new()]);
         while let Some(folder) = folders.pop_front() {
@@ -75,6 +70,13 @@ impl Shared {
             }
         }
         Ok(found)
+    }
+
+    /// A session whose reads from now on see all writes before.
+    async fn synced(&self, operation: &'static str) -> Result<Arc<Session>, BackendError> {
+        let session = self.sessions.live(operation).await?;
+        session.heartbeat(operation).await?;
+        Ok(session)
     }
 
     async fn children(&self, session: &Session, folder: &str) -> Result<Vec<String>, BackendError> {
@@ -138,12 +140,6 @@ fn holder(data: &[u8], node: &str) -> String {
         }
         _ => node.to_owned(),
     }
-}
-
-/// Reads after this see all writes before it.
-async fn sync(session: &Arc<Session>, operation: &'static str) -> Result<(), BackendError> {
-    let synced = session.client().sync("/").await;
-    synced.map_err(|error| of_request(operation, &error))
 }
 
 fn unstable(operation: &'static str) -> BackendError {

@@ -74,7 +74,8 @@ pub enum Auth {
 #[derive(Clone)]
 #[must_use = "nothing happens before `connect`"]
 pub struct ZkStoreBuilder {
-    pub(crate) hosts: Vec<(String, u16)>,
+    /// The members, as `host:port`.
+    pub(crate) hosts: Vec<String>,
     pub(crate) chroot: String,
     pub(crate) root: String,
     pub(crate) names: Names,
@@ -116,7 +117,12 @@ impl ZkStoreBuilder {
 
     /// Adds a member of the ensemble; 127.0.0.1 and port 2181 if there is none.
     pub fn host(mut self, name: impl Into<String>, port: u16) -> Self {
-        self.hosts.push((name.into(), port));
+        let name = name.into();
+        // An IPv6 address needs brackets beside a port.
+        self.hosts.push(match name.contains(':') {
+            true => format!("[{name}]:{port}"),
+            false => format!("{name}:{port}"),
+        });
         self
     }
 

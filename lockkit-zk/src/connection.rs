@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_client::TlsOptions;
 use zookeeper_client::{Client, Connector, Error, SessionInfo};
 
-use crate::config::{Auth, PORT, ZkStoreBuilder};
+use crate::config::{Auth, ZkStoreBuilder};
 use crate::error::of_connecting;
 
 /// The longest that dialing a member takes, to learn why it gives no session.
@@ -74,14 +74,12 @@ async fn all_unreachable(config: &ZkStoreBuilder) -> String {
 }
 
 async fn dial_all(config: &ZkStoreBuilder) -> Vec<Dial> {
-    let spawned: Vec<_> = members(config)
-        .into_iter()
-        .map(|member| {
-            let address = member.clone();
-            let dial = timeout(DIAL, async move { TcpStream::connect(address).await });
-            (member, Handle::current().spawn(dial))
-        })
-        .collect();
+    let spawned = config.hosts.iter().map(|member| {
+        let address = member.clone();
+        let dial = timeout(DIAL, async move { TcpStream::connect(address).await });
+        (member.clone(), Handle::current().spawn(dial))
+    });
+    let spawned: Vec<_> = spawned.collect();
     let mut dials = Vec::with_capacity(spawned.len());
     for (member, dial) in spawned {
         dials.push((member, dial.await.ok().and_then(Result::ok)));
@@ -140,21 +138,8 @@ fn tls_options(tls: &Tls) -> Result<TlsOptions, Error> {
     }
 }
 
-/// The addresses of the members as users write them.
-fn members(config: &ZkStoreBuilder) -> Vec<String> {
-    let host = |(host, port): &(String, u16)| match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    };
-    let mut hosts: Vec<String> = config.hosts.iter().map(host).collect();
-    if hosts.is_empty() {
-        hosts.push(format!("127.0.0.1:{PORT}"));
-    }
-    hosts
-}
-
 async fn dial(config: &ZkStoreBuilder, connector: Connector) -> Result<Client, Error> {
-    let cluster = members(config).join(",");
+    let cluster = config.hosts.join(",");
     #[cfg(feature = "tls")]
     if config.tls.is_some() {
         return Box::pin(connector.secure_connect(&cluster)).await;

@@ -26,19 +26,16 @@ pub(crate) async fn list(
     .await
 }
 
-/// As [`list`], with all that was written before by anyone. The leader takes part, so that it proves that
-/// the session lives.
+/// As [`list`], with all that was written before by anyone, and with a heartbeat of the session.
 pub(crate) async fn list_synced(
     operation: &'static str,
     session: &Session,
     lock_path: &str,
 ) -> Result<Vec<String>, BackendError> {
     let client = session.client();
-    let sent = session.now();
-    let sync = client.sync("/");
+    let heartbeat = session.heartbeat(operation);
     let children = client.list_children(lock_path);
-    sync.await.map_err(|error| of_request(operation, &error))?;
-    session.acknowledge(sent);
+    heartbeat.await?;
     read(operation, client, lock_path, children).await
 }
 

@@ -37,18 +37,15 @@ impl Shared {
             return tickets.iter().map(|_| Err(error.clone())).collect();
         }
         let client = session.client();
-        let sent = session.now();
         // Sends all requests before it waits for the first answer. The server keeps their order.
-        let sync = client.sync("/");
+        let heartbeat = session.heartbeat("renew");
         let stats: Vec<_> = nodes
             .iter()
             .map(|node| node.as_ref().map(|path| client.check_stat(path)))
             .collect();
-        if let Err(error) = sync.await {
-            let error = of_request("renew", &error);
+        if let Err(error) = heartbeat.await {
             return tickets.iter().map(|_| Err(error.clone())).collect();
         }
-        session.acknowledge(sent);
         let mut answers = Vec::with_capacity(tickets.len());
         for stat in stats {
             let stat = match stat {

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
-use crate::config::{Access, ZkStoreBuilder};
+use crate::config::{Access, PORT, ZkStoreBuilder};
 use crate::connection::{connect, most_between_pings, twin};
 use crate::error::{fault, of_request};
 
@@ -89,7 +89,23 @@ impl Session {
         self.clock.now()
     }
 
-    /// Notes the answer to a write or a `sync` that was sent at `sent`.
+    /// Sends a `sync`, which proves with its answer that the session was alive when it was sent: only the
+    /// leader answers it. Requests that are sent after it see all writes that were acknowledged before. INV-2.
+    pub(crate) fn heartbeat(
+        &self,
+        operation: &'static str,
+    ) -> impl Future<Output = Result<(), BackendError>> + Send + '_ {
+        let sent = self.now();
+        // Sent here, and not when the answer is awaited.
+        let sync = self.client.sync("/");
+        async move {
+            sync.await.map_err(|error| of_request(operation, &error))?;
+            self.acknowledge(sent);
+            Ok(())
+        }
+    }
+
+    /// Notes the answer to a write that was sent at `sent`.
     pub(crate) fn acknowledge(&self, sent: Moment) {
         let mut last = lock(&self.acknowledged);
         *last = sent.max(*last);
@@ -181,7 +197,10 @@ struct State {
 }
 
 impl Sessions {
-    pub(crate) async fn begin(config: ZkStoreBuilder) -> Result<Arc<Self>, BackendError> {
+    pub(crate) async fn begin(mut config: ZkStoreBuilder) -> Result<Arc<Self>, BackendError> {
+        if config.hosts.is_empty() {
+            config = config.host("127.0.0.1", PORT);
+        }
         let begun = Session::begin(&config).await;
         let session = begun.map_err(|(outcome, why)| fault("connect", outcome, why))?;
         let state = State {

@@ -34,11 +34,9 @@ impl ZkStoreBuilder {
         url.options.finish()?;
         let expected = "has the members of the ensemble, and perhaps a chroot: write `zk://host1,host2:2181/chroot`";
         url.expect(!url.hosts().is_empty(), expected)?;
-        this.hosts = url
-            .hosts()
-            .iter()
-            .map(|host| (host.name().to_owned(), host.port().unwrap_or(PORT)))
-            .collect();
+        for host in url.hosts() {
+            this = this.host(host.name(), host.port().unwrap_or(PORT));
+        }
         this.chroot = url.path().trim_end_matches('/').to_owned();
         url.expect(is_path(&this.chroot), expected)?;
         Ok(this)
@@ -113,8 +111,7 @@ mod tests {
              &recheck=1s&token_base=7&connect_timeout=2s&auth=digest&acl=anyone",
         )
         .unwrap();
-        let hosts = [("a", 2181), ("b", 7000), ("::1", 7001)];
-        assert_eq!(all.hosts, hosts.map(|(host, port)| (host.to_owned(), port)));
+        assert_eq!(all.hosts, ["a:2181", "b:7000", "[::1]:7001"]);
         assert_eq!((&*all.chroot, &*all.root), ("/shop/eu", "/x/y"));
         assert_eq!((all.names, all.dialect), (Names::Raw, Dialect::Kazoo));
         assert_eq!((all.recheck, all.token_base), (Duration::from_secs(1), 7));
