@@ -30,7 +30,7 @@ pub use stores::file;
 pub use stores::memory;
 pub use time::clock;
 
-pub use client::{Guard, Lock, LockClient, LockClientBuilder, Owner};
+pub use client::{Guard, Lock, LockClient, LockClientBuilder, MultiGuard, MultiLock, Owner};
 pub use contract::DistributedLock;
 pub use contract::capability::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};
 pub use contract::error::{BackendError, Error, LossReason, Outcome, Result};

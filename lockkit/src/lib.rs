@@ -57,8 +57,8 @@ pub use lockkit_core::file;
 pub use lockkit_core::{
     BackendError, Capabilities, ClientId, DistributedLock, EndsBy, Error, FencingToken, Guard,
     HolderId, InvalidHolderId, InvalidName, InvalidToken, Lease, Lock, LockClient,
-    LockClientBuilder, LockName, LossReason, Modes, Outcome, Owner, PollRange, Queueing, Result,
-    TtlOf, Waiting,
+    LockClientBuilder, LockName, LossReason, Modes, MultiGuard, MultiLock, Outcome, Owner,
+    PollRange, Queueing, Result, TtlOf, Waiting,
 };
 #[doc(inline)]
 pub use lockkit_core::{clock, contract, layers, memory, url};

@@ -12,6 +12,7 @@ mod fencing;
 mod history;
 mod lease;
 mod loss;
+mod multi;
 mod names;
 mod outage;
 mod queue;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Case> {
         extend::cases(),
         loss::cases(),
         reentry::cases(),
+        multi::cases(),
         fencing::cases(),
         names::cases(),
         capabilities::cases(),

@@ -1,6 +1,7 @@
 //! The handle of a hold.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -112,22 +113,7 @@ impl Guard {
     /// # Cancel safety
     /// As cancel safe as `work`.
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
-        let mut lost = pin!(self.lost());
-        let mut work = pin!(work);
-        std::future::poll_fn(|context| {
-            // Before each step of the work, so that a process that was stopped does not begin another.
-            if let Err(lost) = self.check() {
-                return Poll::Ready(Err(lost));
-            }
-            if let Poll::Ready(value) = work.as_mut().poll(context) {
-                return Poll::Ready(self.check().map(|()| value));
-            }
-            match lost.as_mut().poll(context) {
-                Poll::Ready(_) => Poll::Ready(self.check().and(Err(Error::Shutdown))),
-                Poll::Pending => Poll::Pending,
-            }
-        })
-        .await
+        protect(|| self.check(), self.lost(), work).await
     }
 
     /// Enters the lock again: another guard of the same hold, with the same token.
@@ -222,6 +208,29 @@ impl Guard {
             let _ = held.drop_guard();
         }
     }
+}
+
+/// Runs `work` for as long as `check` succeeds, and drops it when `lost` is ready.
+pub(crate) async fn protect<F: Future, L>(
+    check: impl Fn() -> Result<()>,
+    lost: impl Future<Output = L>,
+    work: F,
+) -> Result<F::Output> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    poll_fn(|context| {
+        // Before each step of the work, so that a process that was stopped does not begin another.
+        if let Err(lost) = check() {
+            return Poll::Ready(Err(lost));
+        }
+        if let Poll::Ready(value) = work.as_mut().poll(context) {
+            return Poll::Ready(check().map(|()| value));
+        }
+        match lost.as_mut().poll(context) {
+            Poll::Ready(_) => Poll::Ready(check().and(Err(Error::Shutdown))),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 impl Drop for Guard {

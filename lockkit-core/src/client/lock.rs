@@ -61,6 +61,11 @@ impl Lock {
         &self.name
     }
 
+    /// Whether one client made both.
+    pub(crate) fn has_client_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Sets the lease of later acquires.
     ///
     /// # Errors
@@ -128,7 +133,7 @@ impl Lock {
     /// # Cost
     /// One round trip when the lock is free, none when the owner holds it.
     pub async fn acquire(&self) -> Result<Guard> {
-        self.acquire_by(None).await
+        self.acquire_by(Instant::now(), None).await
     }
 
     /// Waits for the lock, but not longer than `limit`.
@@ -144,13 +149,17 @@ impl Lock {
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard> {
-        self.acquire_by(Some(limit)).await
+        let began = Instant::now();
+        self.acquire_by(began, began.checked_add(limit)).await
     }
 
-    async fn acquire_by(&self, limit: Option<Duration>) -> Result<Guard> {
+    /// Waits for the lock until the deadline of a call that began then.
+    pub(crate) async fn acquire_by(
+        &self,
+        began: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Guard> {
         self.enter().await?;
-        let began = Instant::now();
-        let deadline = limit.and_then(|limit| began.checked_add(limit));
         let timeout = || Error::Timeout {
             name: self.name.clone(),
             waited: began.elapsed(),

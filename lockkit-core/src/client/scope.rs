@@ -37,7 +37,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn scope<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
-        within(self.acquire().await?, work).await
+        under(self.acquire().await?, work).await
     }
 
     /// Does what [`scope`](Self::scope) does if the lock is free; `None`, without any work, if it is not.
@@ -59,7 +59,7 @@ impl Lock {
     /// ```
     pub async fn try_scope<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<Option<T>> {
         match self.try_acquire().await? {
-            Some(guard) => within(guard, work).await.map(Some),
+            Some(guard) => under(guard, work).await.map(Some),
             None => Ok(None),
         }
     }
@@ -78,14 +78,19 @@ impl Lock {
         limit: Duration,
         work: impl AsyncFnOnce(&Guard) -> T,
     ) -> Result<T> {
-        within(self.acquire_timeout(limit).await?, work).await
+        under(self.acquire_timeout(limit).await?, work).await
     }
 }
 
 /// Works under `guard`, and releases.
-async fn within<T>(guard: Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+async fn under<T>(guard: Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
     let value = guard.protect(work(&guard)).await?;
-    match guard.release().await {
+    worked(value, guard.release().await)
+}
+
+/// The result of work that was done under a lock: a release without an answer is no error of the work.
+pub(crate) fn worked<T>(value: T, released: Result<()>) -> Result<T> {
+    match released {
         Ok(()) | Err(Error::Backend(_)) => Ok(value),
         Err(lost) => Err(lost),
     }
