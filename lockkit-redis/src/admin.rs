@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
 
 use crate::backend::{RedisStore, wrong_type};
-use crate::error::{fault, of_request};
+use crate::error::fault;
 use crate::keys::{self, Keys};
 use crate::reply::{Reply, unreadable};
 use crate::scripts::Step;
@@ -104,7 +104,7 @@ impl RedisStore {
             match scan(&mut own.connection, prefix).await {
                 Ok(names) => return names.ok_or_else(|| unreadable("list")),
                 Err(error) if !error.is_connection_dropped() => {
-                    return Err(of_request("list", &error));
+                    return Err(self.link().failure("list", &error));
                 }
                 // Twice: the first time the server may have been restarted.
                 Err(_) if hung_up => return Err(fault("list", Outcome::Rejected, NO_SCAN)),

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lockkit_core::{BackendError, Outcome};
+use lockkit_core::{BackendError, Outcome, Waiting};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use crate::config::RedisStoreBuilder;
-use crate::error::{fault, is_no_script, of_request, of_request_to};
+use crate::error::{fault, is_no_script, of_request};
 use crate::handshake::{self, Opened};
 use crate::scripts::Step;
 use crate::subscriptions::Subscriptions;
@@ -83,26 +82,15 @@ impl Link {
 
     /// Makes a second connection, without messages, that ends when it is dropped.
     pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened, BackendError> {
-        let config = &self.shared.config;
-        let limit = config.connect_timeout;
-        let opening = timeout(limit, handshake::plain(config, &self.shared.subscriptions)).await;
-        opening
-            .unwrap_or_else(|_| Err(self.shared.too_slow()))
-            .map_err(|(outcome, why)| fault(operation, outcome, why))
+        let mut config = self.shared.config.clone();
+        config.waiting = Waiting::Poll;
+        let opened = handshake::open(&config, &self.shared.subscriptions, false).await;
+        opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 
-    /// Sends one command.
-    pub(crate) async fn send(
-        &self,
-        operation: &'static str,
-        command: &Cmd,
-    ) -> Result<Value, BackendError> {
-        let reply = self.ask(operation, command).await?;
-        reply.map_err(|error| self.failure(operation, &error))
-    }
-
-    fn failure(&self, operation: &'static str, error: &RedisError) -> BackendError {
-        of_request_to(&self.shared.config.address, operation, error)
+    /// The error of a request.
+    pub(crate) fn failure(&self, operation: &'static str, error: &RedisError) -> BackendError {
+        of_request(&self.shared.config.address, operation, error)
     }
 
     /// Runs a step.
@@ -112,17 +100,17 @@ impl Link {
         keys: &[impl AsRef<[u8]> + Sync],
         arguments: &[impl AsRef<[u8]> + Sync],
     ) -> Result<Value, BackendError> {
-        match self
-            .ask(step.name(), &step.by_digest(keys, arguments))
-            .await?
-        {
-            Err(error) if is_no_script(&error) => {
-                self.send(step.name(), &step.by_text(keys, arguments)).await
-            }
-            reply => reply.map_err(|error| self.failure(step.name(), &error)),
+        let operation = step.name();
+        let mut reply = self
+            .ask(operation, &step.by_digest(keys, arguments))
+            .await?;
+        if reply.as_ref().is_err_and(is_no_script) {
+            reply = self.ask(operation, &step.by_text(keys, arguments)).await?;
         }
+        reply.map_err(|error| self.failure(operation, &error))
     }
 
+    /// Sends one command.
     async fn ask(
         &self,
         operation: &'static str,
@@ -152,26 +140,26 @@ impl Link {
             Ok(replies) => replies,
             Err(error) => return vec![Err(error); calls.len()],
         };
-        let of_request = |error| of_request(operation, &error);
         let unknown = replies.iter().enumerate();
         let unknown = unknown.filter(|(_, reply)| reply.as_ref().is_err_and(is_no_script));
         let unknown: Vec<usize> = unknown.map(|(at, _)| at).collect();
-        let results = replies.into_iter().map(|reply| reply.map_err(of_request));
+        let failure = |error| self.failure(operation, &error);
+        let results = replies.into_iter().map(|reply| reply.map_err(failure));
         let mut results: Vec<_> = results.collect();
         if unknown.is_empty() {
             return results;
         }
         let by_text = unknown.iter().map(|&at| &calls[at]);
         let by_text = by_text.map(|(keys, words)| step.by_text(keys, words));
-        let replies = match self.batch(operation, by_text.collect()).await {
-            Ok(replies) => replies
+        match self.batch(operation, by_text.collect()).await {
+            Ok(replies) => {
+                for (at, reply) in unknown.into_iter().zip(replies) {
+                    results[at] = reply.map_err(failure);
+                }
+            }
+            Err(error) => unknown
                 .into_iter()
-                .map(|it| it.map_err(of_request))
-                .collect(),
-            Err(error) => vec![Err(error); unknown.len()],
-        };
-        for (at, reply) in unknown.into_iter().zip(replies) {
-            results[at] = reply;
+                .for_each(|at| results[at] = Err(error.clone())),
         }
         results
     }

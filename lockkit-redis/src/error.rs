@@ -43,29 +43,26 @@ const DEMOTED: [&str; 2] = ["READONLY", "MASTERDOWN"];
 pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads keys over servers: \
                                   locks need one server";
 
-/// The error of a request that may have been written.
-pub(crate) fn of_request(operation: &'static str, error: &RedisError) -> BackendError {
-    fault(operation, outcome(error), text(error))
-}
-
-/// The same, with the address of the connection.
-pub(crate) fn of_request_to(
+/// The error of a request that may have been written, on a connection to `address`.
+pub(crate) fn of_request(
     address: impl fmt::Display,
     operation: &'static str,
     error: &RedisError,
 ) -> BackendError {
+    let mut why = text(error);
     if error.is_io_error() {
-        let why = format!("{} ({address})", text(error));
-        return fault(operation, outcome(error), why);
+        why = format!("{why} ({address})");
     }
-    of_request(operation, error)
+    fault(operation, outcome(error), why)
 }
 
 /// Why no connection could be made. No request was sent.
 pub(crate) fn of_connecting(error: &RedisError) -> (Outcome, String) {
     let outcome = match outcome(error) {
         // A certificate that is not trusted, or no TLS at all.
-        Outcome::Indeterminate if is_invalid(error) => Outcome::Rejected,
+        Outcome::Indeterminate if io_kind(error) == Some(io::ErrorKind::InvalidData) => {
+            Outcome::Rejected
+        }
         Outcome::Indeterminate => Outcome::Unavailable,
         known => known,
     };
@@ -77,10 +74,6 @@ fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
     let shared = StdError::source(error).and_then(|source| source.downcast_ref::<Shared>());
     let source = shared.and_then(|shared| shared.downcast_ref::<io::Error>());
     source.map(io::Error::kind)
-}
-
-fn is_invalid(error: &RedisError) -> bool {
-    io_kind(error) == Some(io::ErrorKind::InvalidData)
 }
 
 /// Whether an open connection has ended.

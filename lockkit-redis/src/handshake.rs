@@ -10,6 +10,7 @@ use redis::{
     RedisError, Value,
 };
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::config::{Protocol, RedisStoreBuilder};
 use crate::error::{CLUSTER, is_cut_off, of_connecting};
@@ -124,8 +125,22 @@ impl Opened {
 
 type Failure = (Outcome, String);
 
-/// Makes a connection. If it fails, no request was sent.
+/// Makes a connection within `connect_timeout`. If it fails, no request was sent.
 pub(crate) async fn open(
+    config: &RedisStoreBuilder,
+    subscriptions: &Arc<Subscriptions>,
+    resp3_only: bool,
+) -> Result<Opened, Failure> {
+    let limit = config.connect_timeout;
+    let opening = timeout(limit, negotiate(config, subscriptions, resp3_only)).await;
+    opening.unwrap_or_else(|_| {
+        let why = format!("no connection within {limit:?} ({})", config.address);
+        Err((Outcome::Unavailable, why))
+    })
+}
+
+/// Makes a connection with RESP3 or, where that may be, with RESP2.
+async fn negotiate(
     config: &RedisStoreBuilder,
     subscriptions: &Arc<Subscriptions>,
     resp3_only: bool,
@@ -172,17 +187,6 @@ fn failure(config: &RedisStoreBuilder, error: &RedisError) -> Failure {
         _ => "",
     };
     (outcome, format!("{text} ({}){hint}", config.address))
-}
-
-/// Makes a connection without messages, with RESP2.
-pub(crate) async fn plain(
-    config: &RedisStoreBuilder,
-    subscriptions: &Arc<Subscriptions>,
-) -> Result<Opened, Failure> {
-    let mut config = config.clone();
-    config.waiting = Waiting::Poll;
-    let opened = speak(&config, subscriptions, ProtocolVersion::RESP2).await;
-    opened.map_err(|error| failure(&config, &error))
 }
 
 /// Old servers and some proxies refuse HELLO, or close the connection.

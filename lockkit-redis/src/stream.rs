@@ -3,7 +3,6 @@
 use std::io;
 use std::pin::Pin;
 
-use lockkit_core::url::Tls;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -22,10 +21,11 @@ pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
             let socket = TcpStream::connect((host.as_str(), *port)).await?;
             // Without this, Nagle's algorithm delays a request by up to a round trip.
             socket.set_nodelay(true)?;
-            match &config.tls {
-                Some(tls) => secure(tls, host, socket).await,
-                None => Ok(Box::pin(socket)),
+            #[cfg(feature = "tls")]
+            if let Some(tls) = &config.tls {
+                return Ok(Box::pin(crate::tls::wrap(tls, host, socket).await?));
             }
+            Ok(Box::pin(socket))
         }
         #[cfg(unix)]
         Address::Unix(path) => Ok(Box::pin(tokio::net::UnixStream::connect(path).await?)),
@@ -35,27 +35,4 @@ pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
             "this system has no Unix sockets",
         )),
     }
-}
-
-#[cfg(feature = "tls")]
-async fn secure(tls: &Tls, host: &str, socket: TcpStream) -> io::Result<Stream> {
-    match crate::tls::wrap(tls, host, socket).await {
-        Ok(stream) => Ok(Box::pin(stream)),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(io::Error::other(
-            "the server ended the TLS handshake: does this port speak TLS?",
-        )),
-        Err(error) => Err(error),
-    }
-}
-
-#[cfg(not(feature = "tls"))]
-#[expect(
-    clippy::unused_async,
-    reason = "it has the signature of the one with the feature"
-)]
-async fn secure(_: &Tls, _: &str, _: TcpStream) -> io::Result<Stream> {
-    Err(io::Error::new(
-        io::ErrorKind::Unsupported,
-        "`rediss:` needs the feature `tls` of the crate `lockkit-redis`",
-    ))
 }

@@ -81,10 +81,8 @@ impl Shared {
         let mut at_once = true;
         let mut resp3_worked = false;
         loop {
-            let limit = self.config.connect_timeout;
-            let opening =
-                timeout(limit, open(&self.config, &self.subscriptions, resp3_worked)).await;
-            let (outcome, why) = match opening.unwrap_or_else(|_| Err(self.too_slow())) {
+            let opening = open(&self.config, &self.subscriptions, resp3_worked).await;
+            let (outcome, why) = match opening {
                 Ok(opened) => {
                     resp3_worked |= matches!(opened.source, Source::Same);
                     if opened.volatile {
@@ -124,12 +122,6 @@ impl Shared {
             self.demoted.notify_one();
         }
         reply
-    }
-
-    pub(crate) fn too_slow(&self) -> (Outcome, String) {
-        let (limit, address) = (self.config.connect_timeout, &self.config.address);
-        let why = format!("no connection within {limit:?} ({address})");
-        (Outcome::Unavailable, why)
     }
 
     /// Supervises a connection until it ends. Dropping its parts fails its requests.
@@ -196,7 +188,7 @@ impl Shared {
 
     /// Returns false if the connection is lost.
     async fn subscribe(&self, opened: &mut Opened, wanted: Vec<String>) -> bool {
-        if wanted.is_empty() || matches!(opened.source, Source::None) {
+        if wanted.is_empty() {
             return true;
         }
         let limit = self.config.response_timeout / 2;

@@ -38,7 +38,13 @@ pub(crate) async fn wrap(
     };
     let host = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connector = TlsConnector::from(Arc::new(config));
-    connector.connect(host, socket).await
+    let connected = connector.connect(host, socket).await;
+    connected.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::other("the server ended the TLS handshake: does this port speak TLS?")
+        }
+        _ => error,
+    })
 }
 
 fn from_file(path: &Path) -> io::Result<RootCertStore> {

@@ -47,13 +47,8 @@ impl RedisStoreBuilder {
             return Ok(this);
         }
         let expected = "has one host and perhaps the number of a database: write `redis://user:password@host:6379/0`";
-        let [host] = url.hosts() else {
-            url.expect(url.hosts().is_empty(), expected)?;
-            return Err(InvalidUrl::Shape {
-                scheme: url.scheme().to_owned(),
-                expected,
-            });
-        };
+        url.expect(url.hosts().len() == 1, expected)?;
+        let host = &url.hosts()[0];
         this.address = Address::Tcp {
             host: host.name().to_owned(),
             port: host.port().unwrap_or(PORT),
@@ -143,6 +138,7 @@ mod tests {
         assert_eq!(all.address, address);
         assert_eq!(all.user.as_deref(), Some("app"));
         assert_eq!(all.password.as_deref(), Some("p@ss"));
+        assert!(!format!("{all:?}").contains("p@ss"));
         assert_eq!((all.database, all.tls), (3, None));
         assert_eq!(all.queueing, Queueing::Barging);
         assert_eq!(all.poll.max, Duration::from_millis(2));
@@ -183,14 +179,5 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn debug_shows_no_secret() {
-        let shown = format!("{:?}", read("redis://us3r:s3cret@h").unwrap());
-        assert!(
-            !shown.contains("us3r") && !shown.contains("s3cret"),
-            "{shown}"
-        );
     }
 }
