@@ -117,6 +117,7 @@ mod tests {
         assert_eq!((all.recheck, all.token_base), (Duration::from_secs(1), 7));
         assert_eq!(all.connect_timeout, Duration::from_secs(2));
         assert_eq!(all.user, Some(("app".into(), "p@ss".into())));
+        assert!(!format!("{all:?}").contains("p@ss"));
         assert_eq!(all.who_may(), Access::Anyone);
 
         let plain = read("zk://h/").unwrap();
@@ -155,14 +156,5 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn debug_shows_no_secret() {
-        let shown = format!("{:?}", read("zk://us3r:s3cret@h").unwrap());
-        assert!(
-            !shown.contains("us3r") && !shown.contains("s3cret"),
-            "{shown}"
-        );
     }
 }
