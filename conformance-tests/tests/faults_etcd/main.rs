@@ -13,6 +13,7 @@ mod order;
 mod requests;
 #[cfg(feature = "secure")]
 mod secure;
+mod sessions;
 mod world;
 
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ fn tests() -> TestSuite {
         .test(keys::key_of_late_request_is_deleted)
         .test(keys::leaves_nothing_behind)
         .test(keys::lease_counts_from_last_keep_alive)
+        .test(sessions::extension_beyond_session_keeps_others_out)
+        .test(sessions::renewal_returns_lease_of_its_session)
         .test(fenced::guarded_work_is_done_during_hold)
         .test(fenced::guarded_work_of_silent_holder_is_refused)
         .test(fenced::guarded_work_of_paused_holder_is_refused)
@@ -60,9 +63,7 @@ fn tests() -> TestSuite {
     let suite = suite
         .test(requests::failed_request_does_not_block_others)
         .test(requests::executed_release_is_no_loss)
-        .test(requests::slow_deletion_delays_no_keep_alive)
-        .test(requests::extension_beyond_session_keeps_others_out)
-        .test(requests::renewal_returns_lease_of_its_session);
+        .test(requests::slow_deletion_delays_no_keep_alive);
     #[cfg(feature = "secure")]
     let suite = suite
         .test(secure::tls_needs_trusted_server)

@@ -1,0 +1,68 @@
+//! Leases of sessions: how long the holds on them last.
+
+use std::time::Duration;
+
+use conformance_tests::servers::EtcdCluster;
+use conformance_tests::task::within;
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::contract::{Attempt, DistributedLock as _, Renewal, Ticket};
+use lockkit_core::{ClientId, HolderId, Lease, LockName};
+use tokio::time::{Instant, sleep};
+
+use crate::world::{LONG, SOON, TTL, builder, client};
+
+pub(crate) fn ticket(name: &str, ttl: Duration) -> Outcome<Ticket> {
+    let holder = HolderId::new(ClientId::random(), 1);
+    Ok(Ticket::new(LockName::new(name)?, holder, ttl))
+}
+
+/// The client ends a fixed lease, not the session, so that it can be extended beyond the session's ttl.
+pub(crate) async fn extension_beyond_session_keeps_others_out() -> Outcome {
+    const EXTENDED: Duration = Duration::from_secs(8);
+    let cluster = EtcdCluster::of(1).await?;
+    let one = client(&cluster, TTL).await?.lock("jobs")?;
+    let other = client(&cluster, TTL).await?.lock("jobs")?;
+    let guard = one.with_lease(Lease::fixed(TTL))?.acquire().await?;
+    sleep(TTL / 4).await;
+    let start = Instant::now();
+    guard.extend(EXTENDED).await?;
+    let next = within(EXTENDED + SOON, other.acquire()).await??;
+    let kept = start.elapsed();
+    ensure(guard.check().is_err(), "two hold at once")?;
+    ensure(
+        kept > EXTENDED.mul_f64(0.98) && kept < EXTENDED + TTL * 2,
+        format!("others were kept out for {kept:?}"),
+    )?;
+    next.release().await?;
+    Ok(())
+}
+
+/// Each ttl has a session of its own, and a renewal returns the ttl of the session.
+pub(crate) async fn renewal_returns_lease_of_its_session() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let store = builder(&cluster.ports()).connect().await?;
+    let (short, long) = (ticket("short", TTL)?, ticket("long", LONG)?);
+    let mut holds = Vec::new();
+    for ticket in [short, long] {
+        let granted = store.attempt(&ticket).await?;
+        let Attempt::Granted(grant) = granted else {
+            return Err(Failure::new(format!("{granted:?}")));
+        };
+        ensure(grant.ttl == ticket.ttl, format!("{grant:?}"))?;
+        ensure(grant.since.is_some(), "a grant has no age")?;
+        // Whatever length is asked for, the session keeps its own.
+        holds.push(ticket.with_ttl(LONG * 10));
+    }
+    ensure(store.leases().len() == 2, "they share a lease")?;
+    let renewed = store.renew(&holds).await;
+    for (renewed, session) in renewed.into_iter().zip([TTL, LONG]) {
+        match renewed? {
+            Renewal::Renewed {
+                since: Some(_),
+                ttl,
+            } if ttl == session => {}
+            other => return Err(Failure::new(format!("{other:?}, not {session:?}"))),
+        }
+    }
+    Ok(())
+}
