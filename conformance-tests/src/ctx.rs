@@ -34,8 +34,6 @@ pub struct Ctx {
     capabilities: Capabilities,
     ttl: Duration,
     programs: Programs,
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_core::mutants::Mutant>,
 }
 
 impl Ctx {
@@ -54,19 +52,7 @@ impl Ctx {
             capabilities: setup.capabilities(),
             ttl: setup.ttl(),
             programs,
-            #[cfg(feature = "mutants")]
-            mutant: None,
         })
-    }
-
-    /// Breaks a promise in every client that the case makes.
-    #[cfg(feature = "mutants")]
-    pub(crate) const fn with_mutant(
-        mut self,
-        mutant: Option<lockkit_core::mutants::Mutant>,
-    ) -> Self {
-        self.mutant = mutant;
-        self
     }
 
     /// The namespace that the case runs in.
@@ -124,12 +110,7 @@ impl Ctx {
 
     /// Options of a client on `store`, with the short lease.
     pub fn builder(&self, store: Arc<dyn DistributedLock>) -> LockClientBuilder {
-        let builder = LockClient::builder_arc(store).lease(Lease::renewed(self.ttl));
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.mutant {
-            return builder.mutant(mutant);
-        }
-        builder
+        LockClient::builder_arc(store).lease(Lease::renewed(self.ttl))
     }
 
     /// One more client, with a connection of its own and the short lease.

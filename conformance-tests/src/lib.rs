@@ -64,8 +64,8 @@
 //! | [`contention`], [`figures`] | clients that contend, and the bounds of their speed |
 //! | [`setups`] | the setups of the stores that come with lockkit |
 //!
-//! The suite is tested too: `mutants/main.rs` breaks one promise after the other on purpose and names
-//! the case that must fail.
+//! The suite is tested too: `mutants/table.txt` lists broken variants of the stores and the client, and the cases
+//! that must fail for each.
 
 mod case;
 pub mod cases;

@@ -137,8 +137,6 @@ pub struct CaseRun<'a> {
     setup: &'a dyn Setup,
     case: &'a Case,
     programs: Programs,
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_core::mutants::Mutant>,
 }
 
 impl<'a> CaseRun<'a> {
@@ -149,17 +147,7 @@ impl<'a> CaseRun<'a> {
             setup,
             case,
             programs,
-            #[cfg(feature = "mutants")]
-            mutant: None,
         }
-    }
-
-    /// Breaks a promise in every client of the case.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub const fn mutant(mut self, mutant: lockkit_core::mutants::Mutant) -> Self {
-        self.mutant = Some(mutant);
-        self
     }
 
     /// Runs it in a runtime of its own, on the calling thread and two more. Panics of the case go
@@ -183,8 +171,6 @@ impl<'a> CaseRun<'a> {
     async fn start(self) -> Outcome {
         let (setup, case) = (self.setup, self.case);
         let ctx = Ctx::new(setup, case.name(), case.wants_alone(), self.programs).await?;
-        #[cfg(feature = "mutants")]
-        let ctx = ctx.with_mutant(self.mutant);
         case.run(&ctx).await
     }
 }

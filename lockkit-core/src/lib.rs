@@ -16,10 +16,6 @@
 mod client;
 pub mod contract;
 pub mod layers;
-#[cfg(feature = "mutants")]
-pub mod mutants;
-#[cfg(not(feature = "mutants"))]
-mod mutants;
 pub mod store;
 mod stores;
 mod time;

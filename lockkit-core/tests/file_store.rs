@@ -238,14 +238,10 @@ async fn a_broken_holder_that_releases_first_hears_that_it_did_not_hold() {
 /// Takers, breakers and lookers at once: tokens only ever grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tokens_grow_while_others_break_and_look() {
-    race(Scratch::store).await;
-}
-
-async fn race(open: fn(&Scratch) -> FileStore) {
     let scratch = Scratch::new();
     let mut tasks = Vec::new();
     for _ in 0..4 {
-        let store = open(&scratch);
+        let store = scratch.store();
         tasks.push(tokio::spawn(async move {
             let mut seen = Vec::new();
             while seen.len() < 400 {
@@ -260,7 +256,7 @@ async fn race(open: fn(&Scratch) -> FileStore) {
             seen
         }));
     }
-    let breaker = open(&scratch);
+    let breaker = scratch.store();
     let breaking = tokio::spawn(async move {
         loop {
             breaker.break_lock(&name("a")).await.unwrap();
@@ -547,71 +543,16 @@ async fn the_flock_program_excludes_us_and_is_excluded() {
     assert!(token(&store, &a).await.unwrap() > first);
 }
 
-/// Each promise that can be broken on purpose, broken, and seen to be broken.
-#[cfg(feature = "mutants")]
-mod mutants {
-    use super::*;
-    use lockkit_core::file::FileMutant;
-
-    fn broken(scratch: &Scratch, mutant: FileMutant) -> FileStore {
-        FileStore::builder(&scratch.0)
-            .mutant(mutant)
-            .build()
-            .unwrap()
-    }
-
-    #[tokio::test]
-    async fn without_comparing_a_broken_hold_goes_on() {
-        let scratch = Scratch::new();
-        let store = broken(&scratch, FileMutant::NoInodeCompare);
-        let a = ticket("a");
-        token(&store, &a).await.unwrap();
-        store.break_lock(&a.name).await.unwrap().unwrap();
-        assert!(renewed(&store, &a).await);
-    }
-
-    #[tokio::test]
-    async fn a_bare_counter_starts_again_after_a_wipe() {
-        let scratch = Scratch::new();
-        let store = broken(&scratch, FileMutant::BareCounter);
-        for _ in 0..2 {
-            let a = ticket("a");
-            assert_eq!(token(&store, &a).await, FencingToken::new(1));
-            store.release(&a).await.unwrap();
-            fs::remove_file(store.path(&a.name)).unwrap();
-        }
-    }
-
-    /// Without the clock as a floor, which would hide a token that was given twice.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn tokens_are_unique_by_their_counter_alone() {
-        race(|scratch| broken(scratch, FileMutant::BareCounter)).await;
-    }
-
-    #[tokio::test]
-    async fn a_release_of_anybody_ends_the_hold_of_another() {
-        let scratch = Scratch::new();
-        let (store, other) = (
-            scratch.store(),
-            broken(&scratch, FileMutant::ReleaseOfAnybody),
-        );
-        let a = ticket("a");
-        token(&store, &a).await.unwrap();
-        other.release(&ticket("a")).await.unwrap();
-        assert!(!renewed(&store, &a).await);
-    }
-
-    #[tokio::test]
-    async fn unlinking_makes_two_holders() {
-        let scratch = Scratch::new();
-        let store = broken(&scratch, FileMutant::UnlinkOnRelease);
-        let (a, b) = (ticket("a"), ticket("a"));
-        token(&store, &a).await.unwrap();
-        // Somebody opens the file while it is held, as a waiter does, and locks it after the release.
-        let waiter = fs::File::open(store.path(&a.name)).unwrap();
-        assert!(waiter.try_lock().is_err());
-        store.release(&a).await.unwrap();
-        waiter.try_lock().unwrap();
-        assert!(token(&store, &b).await.is_some());
-    }
+/// `flock(1)` opens the file first, and locks it when it can.
+#[tokio::test]
+async fn a_program_that_waits_for_the_file_gets_the_lock() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let a = ticket("a");
+    token(&store, &a).await.unwrap();
+    let waiting = fs::File::open(store.path(&a.name)).unwrap();
+    assert!(waiting.try_lock().is_err());
+    store.release(&a).await.unwrap();
+    waiting.try_lock().unwrap();
+    assert_eq!(token(&store, &ticket("a")).await, None);
 }

@@ -16,7 +16,6 @@ use crate::config::{EtcdStoreBuilder, ROOT};
 use crate::error::{BACKEND, Failed, fault, unreadable};
 use crate::keys::{Layout, Names};
 use crate::link::Link;
-use crate::mutant::{Broken, EtcdMutant};
 use crate::queue::{self, Contender, Tried};
 use crate::sessions::Sessions;
 use crate::waiters::{Refused, Waiters};
@@ -55,7 +54,6 @@ struct Inner {
     layout: Layout,
     rules: Capabilities,
     token_base: u64,
-    broken: Broken,
     /// The task that reads events ends when this is dropped.
     _open: oneshot::Sender<()>,
 }
@@ -92,22 +90,17 @@ impl EtcdStore {
     pub(crate) async fn connect(config: EtcdStoreBuilder) -> Result<Self, BackendError> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
-        let (rules, broken, token_base) = (config.capabilities(), config.broken, config.token_base);
-        let names = if broken.is(EtcdMutant::NamesNotEncoded) {
-            Names::Raw
-        } else {
-            config.names
-        };
+        let (rules, token_base) = (config.capabilities(), config.token_base);
         let root = match (&config.root, config.names) {
             (Some(root), _) => root.as_str(),
             (None, Names::Encoded) => ROOT,
             (None, Names::Raw) => "",
         };
-        let layout = Layout::new(root, names);
+        let layout = Layout::new(root, config.names);
         let clock = Arc::clone(&config.clock);
         let link = Arc::new(Link::new(config));
-        let waiters = Arc::new(Waiters::new(broken, token_base));
-        let sessions = Sessions::new(&link, &waiters, clock, runtime.clone(), broken);
+        let waiters = Arc::new(Waiters::new(token_base));
+        let sessions = Sessions::new(&link, &waiters, clock, runtime.clone());
         let (open, closing) = oneshot::channel();
         let watcher = Watcher {
             link: Arc::clone(&link),
@@ -129,7 +122,6 @@ impl EtcdStore {
                 layout,
                 rules,
                 token_base,
-                broken,
                 _open: open,
             }),
         };
@@ -165,10 +157,6 @@ impl EtcdStore {
 
     pub(crate) fn token_base(&self) -> u64 {
         self.inner.token_base
-    }
-
-    pub(crate) fn broken(&self) -> Broken {
-        self.inner.broken
     }
 
     /// Returns the ticket's key under a session that is alive: the one that it has, or a new one.
@@ -226,10 +214,9 @@ impl EtcdStore {
                 listing: None,
             });
         }
-        let enqueue = ticket.enqueue || self.inner.broken.is(EtcdMutant::TryLeavesQueueEntry);
         let txn = if at.created.is_some() {
             queue::check(at)
-        } else if enqueue {
+        } else if ticket.enqueue {
             queue::enqueue(at, ticket)
         } else {
             queue::try_once(at, ticket)
@@ -331,9 +318,6 @@ impl DistributedLock for EtcdStore {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        if self.inner.broken.is(EtcdMutant::ReleaseWithoutOwnerCheck) {
-            drop(self.break_lock(&ticket.name).await);
-        }
         let waiters = &self.inner.waiters;
         let mut released = Release::NotHeld;
         // A lease that has ended has deleted its keys.

@@ -47,9 +47,6 @@ pub struct EtcdStoreBuilder {
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) broken: crate::mutant::Broken,
-    #[cfg(feature = "mutants")]
-    pub(crate) obstacle: crate::mutant::Obstacle,
 }
 
 impl EtcdStoreBuilder {
@@ -65,9 +62,6 @@ impl EtcdStoreBuilder {
             connect_timeout: Duration::from_secs(1),
             request_timeout: Duration::from_secs(1),
             clock: Arc::new(BootClock::default()),
-            broken: crate::mutant::Broken::default(),
-            #[cfg(feature = "mutants")]
-            obstacle: crate::mutant::Obstacle::default(),
         }
     }
 
@@ -136,23 +130,6 @@ impl EtcdStoreBuilder {
     /// The clock for the session's lease: the same as the client's.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
-        self
-    }
-
-    /// Breaks a promise on purpose, to test the conformance suite.
-    #[cfg(feature = "mutants")]
-    pub const fn mutant(mut self, mutant: crate::EtcdMutant) -> Self {
-        self.broken = crate::mutant::Broken::by(mutant);
-        self
-    }
-
-    /// Calls `obstacle` before each request is written and after its answer, so that tests can let it fail.
-    #[cfg(feature = "mutants")]
-    pub fn obstacle(
-        mut self,
-        obstacle: impl Fn(&'static str, crate::When) -> crate::Obstructed + Send + Sync + 'static,
-    ) -> Self {
-        self.obstacle = crate::mutant::Obstacle(Some(Arc::new(obstacle)));
         self
     }
 

@@ -6,7 +6,6 @@ use lockkit_core::{BackendError, FencingToken, Guard, LockClient};
 
 use crate::backend::EtcdStore;
 use crate::error::unreadable;
-use crate::mutant::EtcdMutant;
 use crate::queue::guarded;
 
 /// The reason why guarded work was not done.
@@ -85,11 +84,7 @@ impl<'a> Fenced<'a> {
         let created = self.token.get().checked_sub(self.store.token_base());
         let created = created.and_then(|created| i64::try_from(created).ok());
         let created = created.ok_or(FencedError::Fenced)?;
-        let txn = if self.store.broken().is(EtcdMutant::FenceNotCompared) {
-            Txn::new().and_then([etcd_client::TxnOp::txn(work)])
-        } else {
-            guarded(&at.key, created, work)
-        };
+        let txn = guarded(&at.key, created, work);
         let answer = self.store.link().txn("guarded work", &txn).await;
         let answer = answer.map_err(|failed| failed.into_error("guarded work"))?;
         if !answer.succeeded() {

@@ -95,7 +95,7 @@ impl KeepAlive {
             }
             let result = match Box::pin(self.confirm(held)).await {
                 Ok(keys) => {
-                    self.sweep(self.waiters.unclaimed(&self.lease, &keys));
+                    self.sweep(self.lease.unclaimed(&keys));
                     Ok(())
                 }
                 Err(Failed::LeaseGone) => {

@@ -26,8 +26,6 @@ const ACTIVE: u32 = 2;
 pub(crate) struct Lease {
     id: i64,
     ttl: Duration,
-    /// A mutant: a hold counts from its attempt and not from the last keep-alive.
-    ageless: bool,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
@@ -69,7 +67,6 @@ impl Lease {
         ttl: Duration,
         clock: &Arc<dyn Clock>,
         confirmed: Moment,
-        ageless: bool,
     ) -> Arc<Self> {
         let state = State {
             confirmed,
@@ -85,7 +82,6 @@ impl Lease {
         Arc::new(Self {
             id,
             ttl,
-            ageless,
             clock: Arc::clone(clock),
             state: Mutex::new(state),
         })
@@ -100,17 +96,9 @@ impl Lease {
         self.ttl
     }
 
-    /// A grant on this lease.
+    /// A grant on this lease, whose holds count from its last confirmation.
     pub(crate) fn grant(&self, token: FencingToken) -> Grant {
-        Grant::new(token, self.ttl()).with_since(self.since())
-    }
-
-    /// The time from which its holds count: that of the last confirmation.
-    pub(crate) fn since(&self) -> Moment {
-        if self.ageless {
-            return self.clock.now();
-        }
-        self.confirmed()
+        Grant::new(token, self.ttl()).with_since(self.confirmed())
     }
 
     pub(crate) fn now(&self) -> Moment {

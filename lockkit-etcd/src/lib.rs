@@ -11,7 +11,6 @@ mod keep_alive;
 mod keys;
 mod lease;
 mod link;
-mod mutant;
 mod position;
 mod queue;
 mod renew;
@@ -29,5 +28,3 @@ pub use backend::{Counts, EtcdStore};
 pub use config::EtcdStoreBuilder;
 pub use fenced::{Fenced, FencedError};
 pub use keys::Names;
-#[cfg(feature = "mutants")]
-pub use mutant::{EtcdMutant, Obstructed, When};

@@ -19,8 +19,6 @@ use tonic::transport::Endpoint;
 
 use crate::config::{EtcdStoreBuilder, PORT};
 use crate::error::{Failed, fault, judge, text};
-#[cfg(feature = "mutants")]
-use crate::mutant::When;
 
 /// The interval of pings on silent connections. Keep-alives of sessions are usually more frequent.
 const PING: Duration = Duration::from_secs(20);
@@ -146,11 +144,7 @@ impl Link {
                     Ok(opened) => opened.clone(),
                     Err(server) => self.open(*server).await?,
                 };
-                #[cfg(feature = "mutants")]
-                self.config.obstacle.meet(operation, When::Before).await?;
                 let answer = request(Arc::clone(&opened.client)).await?;
-                #[cfg(feature = "mutants")]
-                self.config.obstacle.meet(operation, When::After).await?;
                 Ok((answer, opened))
             };
             let error = match timeout(limit, asked).await {

@@ -10,7 +10,6 @@ use lockkit_core::store::predecessors::{Next, Predecessors};
 use lockkit_core::{HolderId, LossReason};
 
 use crate::keys::lease;
-use crate::mutant::{Broken, EtcdMutant};
 use crate::queue::{Contender, Key, Listing, WATCHED};
 use crate::watches::{KeyWatches, Read};
 
@@ -75,18 +74,13 @@ impl Position {
     }
 
     /// Takes a listing. Returns whether it is recent enough to be of use.
-    pub(crate) fn list(&mut self, listing: Listing, broken: Broken) -> bool {
+    pub(crate) fn list(&mut self, listing: Listing) -> bool {
         let Some((own, created)) = self.own().filter(|_| listing.revision >= self.least) else {
             return false;
         };
-        let mut keys = listing.keys;
-        let own = (own, created);
-        if broken.is(EtcdMutant::GrantToExpiredLease) && !keys.contains(&own) {
-            keys.push(own.clone());
-        }
-        let new = || Predecessors::new(own, WATCHED);
+        let new = || Predecessors::new((own, created), WATCHED);
         let predecessors = self.predecessors.get_or_insert_with(new);
-        predecessors.listed(keys, listing.truncated, |_| true);
+        predecessors.listed(listing.keys, listing.truncated, |_| true);
         self.listed = listing.revision;
         true
     }
@@ -111,30 +105,20 @@ impl Position {
     }
 
     /// Takes in what the watches have reported, and asks for the watches and the read that it needs.
-    pub(crate) fn update(
-        &mut self,
-        holder: HolderId,
-        watches: &mut KeyWatches,
-        broken: Broken,
-    ) -> Option<News> {
+    pub(crate) fn update(&mut self, holder: HolderId, watches: &mut KeyWatches) -> Option<News> {
         let at = self.contender.as_ref()?;
         let (key, held) = (Arc::clone(&at.key), at.held);
-        let in_mid_revision = broken.is(EtcdMutant::GrantInMidRevision);
-        let gone = at
-            .created
-            .is_some_and(|created| watches.deleted(&key) > created);
-        if gone && !in_mid_revision && !broken.is(EtcdMutant::GrantToExpiredLease) {
-            return Some(News::Gone);
-        }
-        let blind = broken.is(EtcdMutant::WakeUpLost) && !held;
-        let Some(created) = at.created.filter(|_| !blind) else {
+        let Some(created) = at.created else {
             self.watch(vec![key], holder, watches);
             return None;
         };
+        if watches.deleted(&key) > created {
+            return Some(News::Gone);
+        }
         self.least = self.least.max(created);
         let new = || Predecessors::new((Arc::clone(&key), created), WATCHED);
         let mut predecessors = self.predecessors.take().unwrap_or_else(new);
-        self.remove_deleted(&mut predecessors, watches, gone && in_mid_revision, broken);
+        self.remove_deleted(&mut predecessors, watches);
         self.watch(needed(&predecessors, &key, &self.watched), holder, watches);
         let mut open = self.watched.iter().map(|key| watches.open_since(key));
         // Until all are open, nothing can be decided.
@@ -167,13 +151,7 @@ impl Position {
     }
 
     /// Removes the predecessors that were deleted since they were listed.
-    fn remove_deleted(
-        &mut self,
-        predecessors: &mut Predecessors<Key>,
-        watches: &KeyWatches,
-        own_is_gone: bool,
-        broken: Broken,
-    ) {
+    fn remove_deleted(&mut self, predecessors: &mut Predecessors<Key>, watches: &KeyWatches) {
         let Next::Watch(nearest) = predecessors.next() else {
             return;
         };
@@ -182,15 +160,14 @@ impl Position {
         let deletion = |key: &Key| {
             let deleted = watches.deleted(&key.0);
             // A client may have created a key of that name again.
-            let is_gone = deleted > key.1 || (own_is_gone && same_lease(key));
-            is_gone.then(|| (key.clone(), deleted, same_lease(key)))
+            (deleted > key.1).then(|| (key.clone(), deleted, same_lease(key)))
         };
         let deleted: Vec<_> = nearest.iter().filter_map(deletion).collect();
         for (key, revision, same_lease) in deleted {
             predecessors.deleted(&key);
             self.least = self.least.max(revision);
             // The end of a lease deletes all its keys in one revision: the own key may be gone as well.
-            if same_lease && !broken.is(EtcdMutant::GrantInMidRevision) {
+            if same_lease {
                 predecessors.invalidate();
             }
         }

@@ -46,7 +46,6 @@ impl Session {
         link: &Arc<Link>,
         ttl: Duration,
         clock: &Arc<dyn Clock>,
-        ageless: bool,
     ) -> Result<(Arc<Self>, Arc<Lease>, mpsc::UnboundedReceiver<Request>), BackendError> {
         let confirmed = clock.now();
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
@@ -60,7 +59,7 @@ impl Session {
             let why = format!("the server grants a lease of {} s only", granted.ttl());
             return Err(fault("attempt", Outcome::Rejected, why));
         }
-        let lease = Lease::new(granted.id(), ttl, clock, confirmed, ageless);
+        let lease = Lease::new(granted.id(), ttl, clock, confirmed);
         let (requests, requested) = mpsc::unbounded_channel();
         let session = Self {
             lease: Arc::clone(&lease),

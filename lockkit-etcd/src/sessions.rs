@@ -11,7 +11,6 @@ use tokio::runtime::Handle;
 
 use crate::keep_alive::KeepAlive;
 use crate::link::Link;
-use crate::mutant::{Broken, EtcdMutant};
 use crate::session::Session;
 use crate::waiters::Waiters;
 
@@ -22,7 +21,6 @@ pub(crate) struct Sessions {
     waiters: Arc<Waiters>,
     clock: Arc<dyn Clock>,
     runtime: Handle,
-    broken: Broken,
     /// The newest session of each ttl.
     newest: Mutex<HashMap<Duration, Arc<Session>>>,
     /// Held while a session is created, so that others wait for it and share it.
@@ -35,14 +33,12 @@ impl Sessions {
         waiters: &Arc<Waiters>,
         clock: Arc<dyn Clock>,
         runtime: Handle,
-        broken: Broken,
     ) -> Self {
         Self {
             link: Arc::clone(link),
             waiters: Arc::clone(waiters),
             clock,
             runtime,
-            broken,
             newest: Mutex::default(),
             creating: tokio::sync::Mutex::const_new(()),
         }
@@ -82,8 +78,7 @@ impl Sessions {
     }
 
     async fn create(&self, ttl: Duration) -> Result<Arc<Session>, BackendError> {
-        let ageless = self.broken.is(EtcdMutant::LeaseAgeIgnored);
-        let created = Session::create(&self.link, ttl, &self.clock, ageless).await;
+        let created = Session::create(&self.link, ttl, &self.clock).await;
         let (session, lease, requests) = created?;
         let (link, waiters) = (Arc::clone(&self.link), Arc::clone(&self.waiters));
         let task = KeepAlive::new(lease, link, waiters, self.runtime.clone());

@@ -9,8 +9,6 @@ use lockkit_core::{BackendError, HolderId, LossReason};
 use tokio::sync::Notify;
 
 use crate::keys::contender;
-use crate::lease::Lease;
-use crate::mutant::{Broken, EtcdMutant};
 use crate::position::{News, Position};
 use crate::queue::{Contender, Key, Listing, Tried};
 use crate::session::Session;
@@ -24,7 +22,6 @@ pub(crate) struct Waiters {
     tickets: Arc<waiters::Waiters<Position>>,
     watches: Mutex<KeyWatches>,
     tombstones: Mutex<Tombstones>,
-    broken: Broken,
     token_base: u64,
     /// Notified when a watch or a read is wanted.
     pub(crate) work: Notify,
@@ -40,12 +37,11 @@ pub(crate) enum Refused {
 }
 
 impl Waiters {
-    pub(crate) fn new(broken: Broken, token_base: u64) -> Self {
+    pub(crate) fn new(token_base: u64) -> Self {
         Self {
             tickets: Arc::default(),
             watches: Mutex::default(),
             tombstones: Mutex::default(),
-            broken,
             token_base,
             work: Notify::new(),
         }
@@ -85,9 +81,7 @@ impl Waiters {
         session: &Arc<Session>,
         directory: &str,
     ) -> Result<Contender, Refused> {
-        if lock(&self.tombstones).contains(ticket.holder)
-            && !self.broken.is(EtcdMutant::ReleasedTicketForgotten)
-        {
+        if lock(&self.tombstones).contains(ticket.holder) {
             return Err(Refused::Released);
         }
         let entered = self.tickets.with(ticket.holder, |entry| {
@@ -133,7 +127,7 @@ impl Waiters {
             let own = |(key, created): &Key| *key == at.key && Some(*created) == tried.created;
             // A listing without the own key does not show the keys before it.
             if let Some(listing) = tried.listing.take_if(|list| list.keys.iter().any(own)) {
-                position.list(listing, self.broken);
+                position.list(listing);
             }
         });
     }
@@ -172,19 +166,8 @@ impl Waiters {
         holds
     }
 
-    /// Those keys of a lease that belong to no ticket.
-    pub(crate) fn unclaimed(&self, lease: &Lease, keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        if self.broken.is(EtcdMutant::GhostKept) {
-            return Vec::new();
-        }
-        lease.unclaimed(keys)
-    }
-
     /// The key of a ticket is gone.
     pub(crate) fn lose(&self, holder: HolderId, key: &str, reason: LossReason) {
-        if self.broken.is(EtcdMutant::KeepAliveTakenAsProof) {
-            return;
-        }
         self.tickets.with(holder, |entry| {
             if entry.data.contender().is_some_and(|at| &*at.key == key) {
                 lose(entry, reason);
@@ -209,7 +192,7 @@ impl Waiters {
             let at = entry.data.contender_mut()?;
             at.reported = at.session.confirmed();
             alive.then(|| Renewal::Renewed {
-                since: Some(at.session.since()),
+                since: Some(at.reported),
                 ttl: at.session.ttl(),
             })
         };
@@ -237,7 +220,7 @@ impl Waiters {
     pub(crate) fn read(&self, read: &Read, listing: Listing) {
         self.update(read.holder, |entry| {
             if entry.data.end_read(read) {
-                entry.data.list(listing, self.broken);
+                entry.data.list(listing);
             }
         });
     }
@@ -269,7 +252,7 @@ impl Waiters {
                 return false;
             }
             let mut watches = lock(&self.watches);
-            let news = entry.data.update(holder, &mut watches, self.broken);
+            let news = entry.data.update(holder, &mut watches);
             match news {
                 Some(News::Turn) => self.grant(entry),
                 Some(News::Gone) => lose(entry, LossReason::Superseded),

@@ -18,11 +18,9 @@ use crate::config::RedisStoreBuilder;
 use crate::connection::Link;
 use crate::error::{BACKEND, fault};
 use crate::keys::{self, Keys};
-#[cfg(feature = "mutants")]
-use crate::mutant::RedisMutant;
 use crate::reply::{Reply, unreadable};
 use crate::scripts::Steps;
-use crate::subscriptions::{Promises, Subscriptions};
+use crate::subscriptions::Subscriptions;
 
 /// Keeps locks in a Redis or Valkey server.
 ///
@@ -160,23 +158,14 @@ impl RedisStoreBuilder {
     /// Cancel safe: nothing stays behind.
     pub async fn connect(self) -> Result<RedisStore, BackendError> {
         let rules = self.capabilities();
-        let steps = Steps::new();
-        #[cfg(feature = "mutants")]
-        let steps = match self.mutant {
-            Some(mutant) => steps.broken(mutant),
-            None => steps,
-        };
         let channel = keys::client_channel(ClientId::random());
-        let promises = Promises::default();
-        #[cfg(feature = "mutants")]
-        let promises = self.mutant.map_or(promises, RedisMutant::promises);
-        let subscriptions = Arc::new(Subscriptions::new(channel, promises));
+        let subscriptions = Arc::new(Subscriptions::new(channel));
         let link = Link::connect(self, Arc::clone(&subscriptions)).await?;
         Ok(RedisStore {
             inner: Arc::new(Inner {
                 link,
                 subscriptions,
-                steps,
+                steps: Steps::new(),
                 rules,
             }),
         })

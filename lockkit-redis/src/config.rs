@@ -87,8 +87,6 @@ pub struct RedisStoreBuilder {
     pub(crate) token_ttl: TokenTtl,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
-    #[cfg(feature = "mutants")]
-    pub(crate) mutant: Option<crate::RedisMutant>,
 }
 
 impl RedisStoreBuilder {
@@ -111,8 +109,6 @@ impl RedisStoreBuilder {
             token_ttl: TokenTtl::After(WEEK),
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(4),
-            #[cfg(feature = "mutants")]
-            mutant: None,
         }
     }
 
@@ -203,13 +199,6 @@ impl RedisStoreBuilder {
     /// replaced.
     pub const fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
-        self
-    }
-
-    /// Breaks a promise on purpose, to test the conformance suite.
-    #[cfg(feature = "mutants")]
-    pub const fn mutant(mut self, mutant: crate::RedisMutant) -> Self {
-        self.mutant = Some(mutant);
         self
     }
 

@@ -10,8 +10,6 @@ mod error;
 mod fenced;
 mod handshake;
 mod keys;
-#[cfg(feature = "mutants")]
-mod mutant;
 mod renew;
 mod reply;
 mod scripts;
@@ -25,6 +23,4 @@ mod url;
 pub use backend::{Counts, RedisStore};
 pub use config::{Protocol, RedisStoreBuilder, TokenTtl};
 pub use fenced::{Command, Fenced, FencedError, Script};
-#[cfg(feature = "mutants")]
-pub use mutant::RedisMutant;
 pub use reply::Reply;

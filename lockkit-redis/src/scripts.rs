@@ -94,23 +94,6 @@ impl Steps {
     }
 }
 
-#[cfg(feature = "mutants")]
-impl Steps {
-    /// The same steps with a promise broken.
-    pub(crate) fn broken(mut self, mutant: crate::RedisMutant) -> Self {
-        let Some((from, to)) = mutant.change() else {
-            return self;
-        };
-        let mut found = false;
-        for step in [&mut self.acquire, &mut self.release, &mut self.renew] {
-            found |= step.text.contains(from);
-            *step = Step::new(step.name, step.text.replace(from, to));
-        }
-        assert!(found, "the scripts have changed: {mutant:?} breaks nothing");
-        self
-    }
-}
-
 const ACQUIRE: &str = concat!(
     include_str!("scripts/queue.lua"),
     include_str!("scripts/kind.lua"),

@@ -28,33 +28,11 @@ const LINGER: Duration = Duration::from_secs(10);
 /// The largest number of messages on it in that time. A waiter that comes back finds a few of its own.
 const MAX_UNHEEDED: u32 = 16;
 
-/// What a test may break on purpose.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Promises {
-    /// A grant that comes before the watch is opened is kept for it.
-    pub(crate) keeps_early: bool,
-    /// A waiter tries again once the channel of its lock is subscribed.
-    pub(crate) retries_after_subscribing: bool,
-    /// Waiters try again when messages arrive again.
-    pub(crate) retries_after_reconnecting: bool,
-}
-
-impl Default for Promises {
-    fn default() -> Self {
-        Self {
-            keeps_early: true,
-            retries_after_subscribing: true,
-            retries_after_reconnecting: true,
-        }
-    }
-}
-
 /// The subscriptions of a store object, and the tickets that they wake.
 #[derive(Debug)]
 pub(crate) struct Subscriptions {
     /// The channel of this store object.
     channel: String,
-    promises: Promises,
     waiters: Arc<Waiters>,
     /// Locked before the waiters, where both are.
     channels: Mutex<Channels>,
@@ -84,10 +62,9 @@ struct LockChannel {
 }
 
 impl Subscriptions {
-    pub(crate) fn new(channel: String, promises: Promises) -> Self {
+    pub(crate) fn new(channel: String) -> Self {
         Self {
             channel,
-            promises,
             waiters: Arc::default(),
             channels: Mutex::default(),
             wanted: Notify::new(),
@@ -167,9 +144,7 @@ impl Subscriptions {
 
     fn granted(&self, holder: HolderId, attempt: u64, grant: Grant) {
         self.waiters.with(holder, |entry| {
-            if entry.is_watched() || self.promises.keeps_early {
-                entry.granted(Some(attempt), grant);
-            }
+            entry.granted(Some(attempt), grant);
         });
     }
 
@@ -183,9 +158,7 @@ impl Subscriptions {
     /// Messages arrive from now on. Earlier ones may be lost, so that all tickets try again.
     pub(crate) fn opened(&self) {
         self.channels().open = true;
-        if self.promises.retries_after_reconnecting {
-            self.waiters.wake_all();
-        }
+        self.waiters.wake_all();
     }
 
     /// No messages arrive any more.
@@ -200,9 +173,6 @@ impl Subscriptions {
 
     /// Channels of locks were subscribed. Earlier messages were missed, so that their tickets try again.
     pub(crate) fn subscribed(&self, subscribed: &[String]) {
-        if !self.promises.retries_after_subscribing {
-            return;
-        }
         let channels = self.channels();
         for lock in subscribed.iter().filter_map(|it| channels.locks.get(it)) {
             self.waiters.wake(&lock.name);

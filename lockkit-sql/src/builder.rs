@@ -123,20 +123,6 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
-    /// Breaks a promise on purpose, to test the conformance suite.
-    #[cfg(feature = "mutants")]
-    pub const fn mutant(mut self, mutant: crate::SqlMutant) -> Self {
-        self.options.mutant = Some(mutant);
-        self
-    }
-
-    /// Lets requests fail, to test what becomes of their steps.
-    #[cfg(feature = "mutants")]
-    pub fn faults(mut self, faults: crate::SqlFaults) -> Self {
-        self.options.faults = faults;
-        self
-    }
-
     /// What the store will be able to do.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {

@@ -39,12 +39,6 @@ pub struct Options {
     pub prepare: bool,
     /// Whether a file may be on a network file system. SQLite only.
     pub allow_network_fs: bool,
-    /// A promise that is broken on purpose.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<crate::SqlMutant>,
-    /// Requests that fail.
-    #[cfg(feature = "mutants")]
-    pub faults: crate::SqlFaults,
 }
 
 impl Default for Options {
@@ -59,10 +53,6 @@ impl Default for Options {
             pin: false,
             prepare: true,
             allow_network_fs: false,
-            #[cfg(feature = "mutants")]
-            mutant: None,
-            #[cfg(feature = "mutants")]
-            faults: crate::SqlFaults::default(),
         }
     }
 }

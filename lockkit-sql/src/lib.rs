@@ -20,8 +20,6 @@ mod guarded;
 mod keys;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod looks;
-#[cfg(feature = "mutants")]
-mod mutant;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -45,8 +43,6 @@ pub use ddl::ddl;
 pub use dialect::{Dialect, Source};
 pub use error::{Problem, SqlFault};
 pub use guarded::{GuardedError, Inside, StillHeld, TxLock};
-#[cfg(feature = "mutants")]
-pub use mutant::{SqlFailure, SqlFaults, SqlMutant};
 #[cfg(feature = "mysql")]
 pub use mysql::{Mysql, MysqlStore};
 #[cfg(feature = "postgres")]

@@ -34,8 +34,6 @@ pub(crate) struct Pool<D: Database> {
     /// What the store changes in its options.
     change: fn(Connecting<D>) -> Connecting<D>,
     errors: Errors,
-    #[cfg(feature = "mutants")]
-    faults: crate::SqlFaults,
     connect_timeout: Duration,
     idle: Mutex<VecDeque<Idle<D>>>,
     /// When a server took no writes.
@@ -84,30 +82,12 @@ impl<D: Database> Pool<D> {
             source,
             change,
             errors,
-            #[cfg(feature = "mutants")]
-            faults: options.faults.clone(),
             connect_timeout: options.connect_timeout,
             idle: Mutex::default(),
             left: Mutex::default(),
             steps: Semaphore::new(options.connections.max(1)),
             renewals: Semaphore::new(1),
         }
-    }
-
-    /// Carries out a request. Every one passes here, so that each can be made to fail.
-    #[cfg_attr(
-        not(feature = "mutants"),
-        expect(unused_variables, reason = "names the request that tests make fail")
-    )]
-    pub(crate) async fn request<T>(
-        &self,
-        operation: &'static str,
-        request: impl Future<Output = Result<T, BackendError>>,
-    ) -> Result<T, BackendError> {
-        #[cfg(feature = "mutants")]
-        return self.faults.pass(self.errors, operation, request).await;
-        #[cfg(not(feature = "mutants"))]
-        request.await
     }
 
     /// How to connect now.

@@ -89,8 +89,6 @@ pub struct ZkStoreBuilder {
     pub(crate) access: Option<Access>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tls: Option<Tls>,
-    #[cfg(feature = "mutants")]
-    pub(crate) mutant: Option<crate::ZkMutant>,
 }
 
 impl ZkStoreBuilder {
@@ -110,8 +108,6 @@ impl ZkStoreBuilder {
             access: None,
             clock: Arc::new(BootClock::default()),
             tls: None,
-            #[cfg(feature = "mutants")]
-            mutant: None,
         }
     }
 
@@ -205,13 +201,6 @@ impl ZkStoreBuilder {
     /// The clock of the client above, which measures the age of the session.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
-        self
-    }
-
-    /// Breaks a promise on purpose, to test the conformance suite.
-    #[cfg(feature = "mutants")]
-    pub const fn mutant(mut self, mutant: crate::ZkMutant) -> Self {
-        self.mutant = Some(mutant);
         self
     }
 

@@ -5,15 +5,11 @@
 mod acquire;
 mod admin;
 mod backend;
-#[cfg(feature = "mutants")]
-mod broken;
 mod config;
 mod connection;
 mod error;
 mod fenced;
 mod keys;
-#[cfg(feature = "mutants")]
-mod mutant;
 mod queue;
 mod release;
 mod renew;
@@ -26,5 +22,3 @@ mod watch;
 pub use backend::{Counts, ZkStore};
 pub use config::{Access, Auth, Dialect, Names, ZkStoreBuilder};
 pub use fenced::{Fenced, FencedError, Write, Written};
-#[cfg(feature = "mutants")]
-pub use mutant::ZkMutant;

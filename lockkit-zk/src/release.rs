@@ -23,10 +23,6 @@ impl Shared {
         // First, so that an attempt that does not see it has been seen by the lines below.
         self.refuse(ticket.holder);
         let _turn = self.turn(ticket.holder).await;
-        #[cfg(feature = "mutants")]
-        if let Some(release) = self.broken_release(ticket).await {
-            return release;
-        }
         let known = self.contender(ticket.holder);
         let Some(mut contender) = known.filter(|contender| !contender.session.has_ended()) else {
             self.waiters.forget(ticket.holder);

@@ -17,10 +17,6 @@ impl Shared {
     /// A follower answers reads alone, for seconds after it was cut off from the leader. Only the `sync`,
     /// which needs the leader, proves that the session is alive. The lease counts from its sending. INV-2.
     pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        #[cfg(feature = "mutants")]
-        if let Some(answers) = self.broken_renew(tickets).await {
-            return answers;
-        }
         let session = self.sessions.present();
         let nodes: Vec<Option<String>> = tickets
             .iter()

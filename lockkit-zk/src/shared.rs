@@ -20,8 +20,6 @@ pub(crate) struct Shared {
     pub(crate) capabilities: Capabilities,
     tombstones: Mutex<Tombstones>,
     token_base: u64,
-    #[cfg(feature = "mutants")]
-    pub(crate) mutant: Option<crate::ZkMutant>,
 }
 
 impl Shared {
@@ -29,8 +27,6 @@ impl Shared {
     pub(crate) async fn connect(config: ZkStoreBuilder) -> Result<Self, BackendError> {
         let keys = Keys::new(&config.root, config.names, config.dialect);
         let (access, token_base, recheck) = (config.who_may(), config.token_base, config.recheck);
-        #[cfg(feature = "mutants")]
-        let mutant = config.mutant;
         let sessions = Sessions::begin(config).await?;
         let capabilities = capabilities(sessions.present().timeout(), recheck);
         Ok(Self {
@@ -41,8 +37,6 @@ impl Shared {
             capabilities,
             tombstones: Mutex::default(),
             token_base,
-            #[cfg(feature = "mutants")]
-            mutant,
         })
     }
 
@@ -58,10 +52,6 @@ impl Shared {
 
     /// The grant of a hold by a node, on a session whose age counts. INV-2.
     pub(crate) fn grant(&self, session: &Session, node: &Node) -> Result<Grant, BackendError> {
-        #[cfg(feature = "mutants")]
-        if let Some(grant) = self.broken_grant(session, node) {
-            return Ok(grant);
-        }
         let token = self.token(node.czxid)?;
         Ok(Grant::new(token, session.lease()).with_since(session.since()))
     }
@@ -97,10 +87,6 @@ impl Shared {
 
     /// Whether the ticket was released.
     pub(crate) fn is_released(&self, holder: HolderId) -> bool {
-        #[cfg(feature = "mutants")]
-        if self.mutant == Some(crate::ZkMutant::LateRequestMakesGhost) {
-            return false;
-        }
         lock(&self.tombstones).contains(holder)
     }
 }

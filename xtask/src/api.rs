@@ -23,9 +23,6 @@ const FORMAT: u64 = 57;
 /// A toolchain that writes it. Any other nightly that does will serve as well.
 const NIGHTLY: &str = "nightly-2026-05-20";
 
-/// Features that exist for our own tests and are no promise to anybody.
-const PRIVATE_FEATURES: &[&str] = &["default", "mutants"];
-
 pub(crate) fn run(workspace: &Workspace, bless: bool) -> Result<Done> {
     let Some(toolchain) = nightly(workspace)? else {
         return Ok(Done::Skipped(format!(
@@ -81,7 +78,7 @@ fn document(workspace: &Workspace, toolchain: &str, package: &Crate<'_>) -> Resu
     let (name, target_dir) = (package.name(), &target);
     let features: Vec<_> = package
         .features()
-        .filter(|feature| !PRIVATE_FEATURES.contains(feature))
+        .filter(|feature| *feature != "default")
         .collect();
     let features = features.join(",");
     // Through `rustup run` because `cargo +nightly` needs rustup's own cargo first in PATH. The

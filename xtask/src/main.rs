@@ -56,9 +56,12 @@ enum Task {
     },
     /// Run the tests against broken variants of the product, which they must notice
     Mutants {
+        /// Only those made by hand whose names contain NAME, such as `redis::`
+        #[arg(default_value = "", hide_default_value = true)]
+        name: String,
         /// Those that cargo-mutants makes of FILE, such as `hold/state`, or of all files of core that
         /// decide; without this, those that were made by hand
-        #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "")]
+        #[arg(long, value_name = "FILE", conflicts_with = "name", num_args = 0..=1, default_missing_value = "")]
         made: Option<String>,
     },
     /// Write the measured tables of the manual from the figures that measurements have left
@@ -95,8 +98,10 @@ fn run(task: &Task) -> Result<()> {
             }
             Ok(())
         }
-        Task::Mutants { made: Some(file) } => mutants::made(&workspace, file),
-        Task::Mutants { made: None } => mutants::by_hand(&workspace),
+        Task::Mutants {
+            made: Some(file), ..
+        } => mutants::made::run(&workspace, file),
+        Task::Mutants { made: None, name } => mutants::by_hand::run(&workspace, name),
         Task::Tables => steps::tables(&workspace),
         Task::Tidy { circles: true } => tidy::print_circles(&workspace),
         Task::Tidy { circles: false } => tidy::run(&workspace).map(drop),

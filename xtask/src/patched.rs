@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use anyhow::{Context, Result, ensure};
 use xshell::{Cmd, cmd};
@@ -25,12 +26,7 @@ pub(crate) fn copy(workspace: &Workspace, patches: &Path) -> Result<PathBuf> {
     for name in listed.split('\0').filter(|name| root.join(name).is_file()) {
         write(&fresh.join(name), &fs::read(root.join(name))?)?;
     }
-    let mut patches: Vec<_> = fs::read_dir(root.join(patches))?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()?;
-    patches.retain(|path| path.extension().is_some_and(|it| it == "patch"));
-    patches.sort();
-    for patch in patches {
+    for patch in patches_in(&root.join(patches))? {
         apply(workspace, &fresh, &base, &patch)?;
     }
     let files = files_in(&fresh)?;
@@ -47,6 +43,25 @@ pub(crate) fn copy(workspace: &Workspace, patches: &Path) -> Result<PathBuf> {
     // The foreign programs of the tests lie there.
     link(&root.join("target"), &copy.join("target"))?;
     Ok(copy)
+}
+
+/// Checks that all patches apply to the workspace, and changes nothing.
+pub(crate) fn check(workspace: &Workspace, patches: &Path) -> Result<()> {
+    let sh = &workspace.sh;
+    for patch in patches_in(&workspace.root.join(patches))? {
+        let check = cmd!(sh, "git apply --check -C1 {patch}");
+        let output = check.quiet().ignore_status().output()?;
+        ensure_applied(&patch, &output)?;
+    }
+    Ok(())
+}
+
+fn patches_in(dir: &Path) -> Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(dir)?.map(|entry| Ok(entry?.path()));
+    let mut patches = paths.collect::<Result<Vec<_>>>()?;
+    patches.retain(|path| path.extension().is_some_and(|it| it == "patch"));
+    patches.sort();
+    Ok(patches)
 }
 
 /// A call of cargo in the copy.
@@ -68,6 +83,10 @@ fn apply(workspace: &Workspace, dir: &Path, base: &Path, patch: &Path) -> Result
         .quiet()
         .ignore_status()
         .output()?;
+    ensure_applied(patch, &output)
+}
+
+fn ensure_applied(patch: &Path, output: &Output) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     let rejected: Vec<_> = said
         .lines()

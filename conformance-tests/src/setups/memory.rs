@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-#[cfg(feature = "mutants")]
-use lockkit_core::memory::StoreMutant;
 use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
 use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange, Queueing, TtlOf, Waiting};
 
@@ -27,20 +25,13 @@ enum Kind {
 pub struct MemorySetup {
     name: &'static str,
     kind: Kind,
-    #[cfg(feature = "mutants")]
-    mutant: Option<StoreMutant>,
 }
 
 impl MemorySetup {
     const SESSION: Duration = Duration::from_millis(1200);
 
     const fn new(name: &'static str, kind: Kind) -> Self {
-        Self {
-            name,
-            kind,
-            #[cfg(feature = "mutants")]
-            mutant: None,
-        }
+        Self { name, kind }
     }
 
     /// A lease for each hold, a fair queue, wake-ups: `memory`.
@@ -67,21 +58,8 @@ impl MemorySetup {
         Self::new("memory-poll", Kind::Poll)
     }
 
-    /// The same with a promise of the store broken.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub const fn mutant(mut self, mutant: StoreMutant) -> Self {
-        self.mutant = Some(mutant);
-        self
-    }
-
     fn builder(self) -> MemoryStoreBuilder {
         let builder = MemoryStore::builder();
-        #[cfg(feature = "mutants")]
-        let builder = match self.mutant {
-            Some(mutant) => builder.mutant(mutant),
-            None => builder,
-        };
         match self.kind {
             Kind::Leases => builder,
             Kind::Sessions => builder.sessions(Self::SESSION),

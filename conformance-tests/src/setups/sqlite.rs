@@ -19,27 +19,13 @@ use crate::storage::Storage;
 /// Opens a store in a temporary file for each case.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-pub struct SqliteSetup {
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_sql::SqlMutant>,
-}
+pub struct SqliteSetup;
 
 impl SqliteSetup {
     /// The store with its default options: `sqlite`.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            #[cfg(feature = "mutants")]
-            mutant: None,
-        }
-    }
-
-    /// The same with a promise of the store broken.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub const fn mutant(mut self, mutant: lockkit_sql::SqlMutant) -> Self {
-        self.mutant = Some(mutant);
-        self
+        Self
     }
 }
 
@@ -60,8 +46,6 @@ impl Setup for SqliteSetup {
     async fn namespace(&self, _alone: bool) -> Outcome<Box<dyn Namespace>> {
         Ok(Box::new(SqliteNamespace {
             dir: Storage::Memory.directory()?,
-            #[cfg(feature = "mutants")]
-            mutant: self.mutant,
         }))
     }
 }
@@ -69,8 +53,6 @@ impl Setup for SqliteSetup {
 #[derive(Debug)]
 struct SqliteNamespace {
     dir: TempDir,
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_sql::SqlMutant>,
 }
 
 impl SqliteNamespace {
@@ -89,11 +71,6 @@ impl SqliteNamespace {
 impl Namespace for SqliteNamespace {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
         let builder = SqlStoreBuilder::<Sqlite>::file(self.file());
-        #[cfg(feature = "mutants")]
-        let builder = match self.mutant {
-            Some(mutant) => builder.mutant(mutant),
-            None => builder,
-        };
         Ok(Arc::new(builder.connect().await?))
     }
 

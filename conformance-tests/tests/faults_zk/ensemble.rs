@@ -11,7 +11,7 @@ use conformance_tests::taker::Worker;
 use conformance_tests::task::{acquire, spawn, within};
 use conformance_tests::{Failure, Outcome, Server, ensure};
 use lockkit_core::LockClient;
-use lockkit_zk::{ZkStore, ZkStoreBuilder};
+use lockkit_zk::ZkStore;
 use tokio::time::{Instant, sleep};
 
 use crate::world::{SOON, TTL, client, loss_of};
@@ -29,13 +29,10 @@ async fn of_all(ensemble: &ZkEnsemble) -> Outcome<LockClient> {
     client(builder.session(TTL)).await
 }
 
-/// How a store is changed before it connects: not at all, or by breaking a promise.
-type Change = fn(ZkStoreBuilder) -> ZkStoreBuilder;
-
-async fn of_one(ensemble: &ZkEnsemble, member: usize, change: Change) -> Outcome<LockClient> {
+async fn of_one(ensemble: &ZkEnsemble, member: usize) -> Outcome<LockClient> {
     let port = ensemble.members()[member].port();
     let builder = ZkStore::builder().host("127.0.0.1", port).session(TTL);
-    client(change(builder)).await
+    client(builder).await
 }
 
 /// One holds and five wait while the leader is killed: no two at once, tokens grow, all are served.
@@ -105,19 +102,6 @@ pub(crate) async fn a_frozen_member_is_left() -> Outcome {
 /// The holder's server hears nothing of the leader, and still answers reads for seconds. The leader
 /// ends the session, and another gets the lock: the holder knows before.
 pub(crate) async fn a_follower_that_is_cut_off_keeps_no_hold_alive() -> Outcome {
-    cut_off(|builder| builder).await
-}
-
-/// The test above is tested: a store that takes a follower's answers for proof is caught by it.
-#[cfg(feature = "mutants")]
-pub(crate) async fn reads_of_a_follower_as_heartbeats_are_caught() -> Outcome {
-    let mutant = lockkit_zk::ZkMutant::FollowerReadAsHeartbeat;
-    let caught =
-        cut_off(|builder| builder.mutant(lockkit_zk::ZkMutant::FollowerReadAsHeartbeat)).await;
-    ensure(caught.is_err(), format!("{mutant:?} is not caught"))
-}
-
-async fn cut_off(change: Change) -> Outcome {
     let ensemble = Arc::new(ZkEnsemble::with_links(&ZkCommand::system()).await?);
     let leader = ensemble.leader().await?;
     let follower = (leader + 1) % 3;
@@ -127,8 +111,8 @@ async fn cut_off(change: Change) -> Outcome {
         link.counts().connections > 0,
         "the follower came another way",
     )?;
-    let holder = of_one(&ensemble, follower, change).await?;
-    let other = of_one(&ensemble, leader, |builder| builder).await?;
+    let holder = of_one(&ensemble, follower).await?;
+    let other = of_one(&ensemble, leader).await?;
     let guard = holder.lock("jobs")?.acquire().await?;
     let waiter = acquire(&other.lock("jobs")?);
     // A few renewals.

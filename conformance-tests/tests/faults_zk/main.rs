@@ -58,9 +58,5 @@ fn tests() -> TestSuite {
     let suite = suite
         .test(secure::tls_needs_a_certificate_that_is_trusted)
         .test(secure::sasl_users_own_their_nodes);
-    #[cfg(feature = "mutants")]
-    let suite = suite
-        .test(network::a_lease_that_counts_from_its_grant_is_caught)
-        .test(ensemble::reads_of_a_follower_as_heartbeats_are_caught);
     suite
 }

@@ -6,7 +6,6 @@ use conformance_tests::proxy::{Dropped, Proxy};
 use conformance_tests::task::{acquire, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::window;
-use lockkit_zk::ZkStoreBuilder;
 use tokio::time::sleep;
 
 use crate::nodes::{drop_many, is_free};
@@ -94,20 +93,9 @@ pub(crate) async fn a_release_whose_reply_is_lost_is_a_release() -> Outcome {
 
 /// The time on the way counts: the session's lease began before.
 pub(crate) async fn the_window_counts_from_the_last_ping() -> Outcome {
-    aged(|builder| builder).await
-}
-
-/// The test above is tested: a store that counts a lease from its grant is caught by it.
-#[cfg(feature = "mutants")]
-pub(crate) async fn a_lease_that_counts_from_its_grant_is_caught() -> Outcome {
-    let caught = aged(|builder| builder.mutant(lockkit_zk::ZkMutant::LeaseAgeIgnored)).await;
-    ensure(caught.is_err(), "it is not caught")
-}
-
-async fn aged(change: fn(ZkStoreBuilder) -> ZkStoreBuilder) -> Outcome {
     let plot = Plot::new().await?;
     let proxy = proxied(&plot).await?;
-    let far = client(change(plot.builder_at(proxy.addr().port())))
+    let far = client(plot.builder_at(proxy.addr().port()))
         .await?
         .lock("jobs")?;
     far.acquire().await?.release().await?;

@@ -14,7 +14,6 @@ use crate::client::shared::{Held, Shared};
 use crate::client::wait;
 use crate::contract::Attempt;
 use crate::contract::error::{BackendError, Error, Outcome, Result};
-use crate::mutants::Mutant;
 use crate::time::clock::Moment;
 
 /// A caller that waits for a lock.
@@ -198,9 +197,6 @@ impl Drop for FirstAttempt {
         let Some(attempt) = self.attempt.take() else {
             return;
         };
-        if self.shared.context.broken.is(Mutant::CancelLeavesTicket) {
-            return self.shared.queues.abandon(&self.key);
-        }
         self.shared.queues.first_left(&self.key);
         wait::start(&self.shared, &self.key, Some(attempt));
     }

@@ -14,7 +14,6 @@ use crate::contract::capability::{Capabilities, EndsBy, TtlOf};
 use crate::contract::error::{BackendError, Error, Outcome, Result};
 use crate::contract::holder::ClientId;
 use crate::contract::{DistributedLock, Grant};
-use crate::mutants::{Broken, Mutant};
 use crate::store::sync::lock;
 use crate::time::backoff::{jitter, retry_delay};
 use crate::time::clock::{Clock, Moment};
@@ -42,7 +41,6 @@ pub(crate) struct Context {
     pub(crate) releases: Semaphore,
     /// Bounds the parts of failed renewals that are in flight at once.
     pub(crate) renewals: Semaphore,
-    pub(crate) broken: Broken,
 }
 
 impl Context {
@@ -65,15 +63,7 @@ impl Context {
     /// has closed. Such a grant is attempted again and never believed. INV-2.
     pub(crate) fn since(&self, grant: &Grant, sent: Moment) -> Option<Moment> {
         let now = self.clock.now();
-        let sent = if self.broken.is(Mutant::WindowFromReply) {
-            now
-        } else {
-            sent
-        };
-        let since = match grant.since {
-            Some(since) if !self.broken.is(Mutant::LeaseAgeIgnored) => since,
-            _ => sent,
-        };
+        let since = grant.since.unwrap_or(sent);
         (now < since + window(grant.ttl)).then_some(since)
     }
 

@@ -14,7 +14,6 @@ use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::token::FencingToken;
 use crate::contract::{DistributedLock, Ticket};
-use crate::mutants::Mutant;
 use crate::time::lease::Lease;
 
 /// Holds a lock. The hold ends with the last guard of it, or when it is lost.
@@ -187,13 +186,9 @@ impl Guard {
         let Some(held) = self.held.take() else {
             return Ok(());
         };
-        match held.drop_guard() {
-            Ok(None) => Ok(()),
-            Ok(Some(until)) => release(&held, until).await,
-            Err(lost) => {
-                held.release_if_kept();
-                Err(lost)
-            }
+        match held.drop_guard()? {
+            None => Ok(()),
+            Some(until) => release(&held, until).await,
         }
     }
 
@@ -237,26 +232,10 @@ impl Drop for Guard {
     /// Hands the ticket of the last guard to the reaper. Never blocks or panics. INV-8.
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        match held.drop_guard() {
-            Ok(Some(_)) if held.shared.context.broken.is(Mutant::DropSpawns) => {
-                release_by_spawning(&held)
-            }
-            Ok(Some(_)) => held.release_later(),
-            Ok(None) => {}
-            Err(_) => held.release_if_kept(),
+        if let Ok(Some(_)) = held.drop_guard() {
+            held.release_later();
         }
     }
-}
-
-/// What a guard must never do when it is dropped; the suite's mutant does it.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the mistake that the suite must catch"
-)]
-fn release_by_spawning(held: &Held) {
-    let store = Arc::clone(&held.shared.context.store);
-    let ticket = held.hold.ticket.clone();
-    drop(tokio::spawn(async move { store.release(&ticket).await }));
 }
 
 impl fmt::Debug for Guard {

@@ -23,9 +23,6 @@ use crate::contract::error::{Error, LossReason, Result};
 use crate::contract::holder::ClientId;
 use crate::contract::name::LockName;
 use crate::contract::{DistributedLock, LockState};
-use crate::mutants::Broken;
-#[cfg(feature = "mutants")]
-use crate::mutants::Mutant;
 use crate::time::clock::{BootClock, Clock};
 use crate::time::lease::Lease;
 
@@ -181,7 +178,6 @@ pub struct LockClientBuilder {
     outage: Duration,
     runtime: Option<Handle>,
     seed: Option<u64>,
-    broken: Broken,
 }
 
 impl LockClientBuilder {
@@ -195,7 +191,6 @@ impl LockClientBuilder {
             outage: Duration::from_secs(30),
             runtime: None,
             seed: None,
-            broken: Broken::default(),
         }
     }
 
@@ -242,13 +237,6 @@ impl LockClientBuilder {
         self
     }
 
-    /// Breaks a promise, to test the conformance suite.
-    #[cfg(feature = "mutants")]
-    pub const fn mutant(mut self, mutant: Mutant) -> Self {
-        self.broken.promise = Some(mutant);
-        self
-    }
-
     /// Makes the client and starts its tasks.
     ///
     /// # Errors
@@ -287,7 +275,6 @@ impl LockClientBuilder {
             attempts: Pending::default(),
             releases: Semaphore::new(RELEASES_IN_FLIGHT),
             renewals: Semaphore::new(PARTS_IN_FLIGHT),
-            broken: self.broken,
         };
         context.check_lease(options.lease)?;
         let shared = Arc::new(Shared::new(context, options));

@@ -14,7 +14,6 @@ use crate::client::reaper::release_later;
 use crate::client::shared::{Held, Shared};
 use crate::contract::error::{BackendError, LossReason, Result};
 use crate::contract::{Grant, Renewal, Ticket, Watch};
-use crate::mutants::Mutant;
 use crate::time::clock::Moment;
 
 impl Held {
@@ -124,13 +123,6 @@ impl Held {
         release_later(&self.shared.context, self.hold.to_release());
     }
 
-    /// What the end of a guard does where a lost hold was kept until then; nothing, except in a mutant.
-    pub(crate) fn release_if_kept(&self) {
-        if self.shared.context.broken.is(Mutant::LostHoldKeptUntilDrop) {
-            self.release_later();
-        }
-    }
-
     /// Carries out what follows from a change of the hold.
     pub(crate) fn follow(&self, next: Next) {
         match next {
@@ -180,8 +172,7 @@ impl Held {
         match ending.phase {
             Phase::Lost(reason) => {
                 // At once, also while there are guards: a session would keep a key for ever.
-                let early = !(ending.kept && context.lease_ends_hold());
-                if early && !context.broken.is(Mutant::LostHoldKeptUntilDrop) {
+                if !(ending.kept && context.lease_ends_hold()) {
                     self.release_later();
                 }
                 self.trace_loss(reason);

@@ -18,7 +18,6 @@ use crate::contract::capability::TtlOf;
 use crate::contract::error::{Error, LossReason};
 use crate::contract::token::FencingToken;
 use crate::contract::{Grant, Ticket, Watch};
-use crate::mutants::Mutant;
 use crate::store::sync::lock;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, first_renewal_due, lease_for, renewal_due, window};
@@ -104,7 +103,7 @@ impl Hold {
         // A grant that was pushed has a short lease, which the first renewal makes a full one.
         let short = per_hold && grant.ttl < ticket.ttl;
         let from = if per_hold && !short { since } else { now };
-        let watches = context.capabilities.tells_loss && !context.broken.is(Mutant::LossNotWatched);
+        let watches = context.capabilities.tells_loss;
         let mut state = State {
             phase: Phase::Held,
             lease: options.lease,
@@ -164,7 +163,7 @@ impl Hold {
         let now = self.context.clock.now();
         let (limit, reason) = state.limit();
         let held = state.phase == Phase::Held;
-        if held && (now < limit || self.context.broken.is(Mutant::CheckByFlag)) {
+        if held && now < limit {
             return Ok((state, now));
         }
         let reason = if held { reason } else { state.phase.reason() };

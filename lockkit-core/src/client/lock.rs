@@ -18,7 +18,6 @@ use crate::client::try_acquire::try_acquire;
 use crate::contract::error::{Error, LossReason, Result};
 use crate::contract::name::LockName;
 use crate::contract::{LockState, Mode};
-use crate::mutants::Mutant;
 use crate::time::lease::Lease;
 
 /// A lock by its name, with options; it holds nothing, and clones are cheap.
@@ -271,18 +270,10 @@ impl Lock {
         let Some(owner) = self.options.owner else {
             return Reentry::None;
         };
-        let owner = if self.shared.context.broken.is(Mutant::AnyOwnerReenters) {
-            0
-        } else {
-            owner
-        };
         loop {
             match self.shared.owners.enter(&self.name, owner) {
                 Entry::Busy(done) => return Reentry::Busy(done),
                 Entry::Claimed(claim) => return Reentry::Claimed(claim),
-                Entry::Holds(_) if self.shared.context.broken.is(Mutant::ReentryRaisesToken) => {
-                    return Reentry::None;
-                }
                 Entry::Holds(hold) => {
                     let shared = Arc::clone(&self.shared);
                     let held = Held { shared, hold };

@@ -11,7 +11,6 @@ use crate::client::reaper::{Before, release_after, release_later};
 use crate::client::shared::Held;
 use crate::contract::error::{BackendError, Error, LossReason, Outcome, Result};
 use crate::contract::{Release, Ticket};
-use crate::mutants::Mutant;
 use crate::time::clock::Moment;
 
 /// A release in flight; dropping it hands the rest to the reaper.
@@ -85,10 +84,7 @@ async fn repeat(
             Ok(Release::NotHeld) if unanswered => return Ok(Release::Released),
             Ok(release) => return Ok(release),
             Err(error) => {
-                let ambiguous = error.outcome() == Outcome::Indeterminate;
-                unanswered |= ambiguous
-                    && sent < until
-                    && !context.broken.is(Mutant::AmbiguousReleaseForgotten);
+                unanswered |= error.outcome() == Outcome::Indeterminate && sent < until;
                 let pause = context.retry_delay(errors);
                 if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
                     return Err(error);

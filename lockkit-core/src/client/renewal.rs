@@ -16,7 +16,6 @@ use crate::client::schedule::Schedule;
 use crate::client::shared::Held;
 use crate::contract::error::LossReason;
 use crate::contract::{Ticket, Wake, Watch};
-use crate::mutants::Mutant;
 use crate::time::clock::{Clock, Moment};
 use crate::time::lease::renewal_timeout;
 
@@ -122,10 +121,7 @@ fn start(mut batch: Vec<Renewing>, in_turn: bool) {
 
 async fn renew(context: &Context, batch: Vec<Renewing>) {
     let Some(first) = batch.first() else { return };
-    let mut limit = renewal_timeout(first.ticket.ttl, context.timeout);
-    if context.broken.is(Mutant::OneBadRenewalStopsAll) {
-        limit = Duration::from_secs(86_400);
-    }
+    let limit = renewal_timeout(first.ticket.ttl, context.timeout);
     let tickets = batch.iter().map(|renewing| renewing.ticket.clone());
     let tickets: Vec<Ticket> = tickets.collect();
     let sent = context.clock.now();
@@ -135,11 +131,6 @@ async fn renew(context: &Context, batch: Vec<Renewing>) {
             renewing.held.hold.failed(error);
         }
         return split(batch);
-    };
-    let sent = if context.broken.is(Mutant::WindowFromReply) {
-        context.clock.now()
-    } else {
-        sent
     };
     for (renewing, answer) in batch.into_iter().zip(answers) {
         renewing.held.answered(sent, renewing.ticket.ttl, answer);

@@ -12,7 +12,6 @@ use crate::client::schedule::Schedule;
 use crate::contract::Ticket;
 use crate::contract::error::LossReason;
 use crate::contract::holder::HolderId;
-use crate::mutants::Mutant;
 
 pub(crate) struct Shared {
     pub(crate) context: Arc<Context>,
@@ -55,11 +54,7 @@ impl Shared {
 
     /// A new ticket, with an identity that was never used. INV-3.
     pub(crate) fn ticket(&self, key: &Key, enqueue: bool) -> Ticket {
-        let number = if self.context.broken.is(Mutant::HolderReused) {
-            1
-        } else {
-            self.tickets.fetch_add(1, Ordering::Relaxed) + 1
-        };
+        let number = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
         Ticket {
             name: key.name.clone(),
             holder: HolderId::new(self.context.id, number),

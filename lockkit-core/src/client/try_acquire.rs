@@ -13,7 +13,6 @@ use crate::client::reaper::{Before, release_after};
 use crate::client::shared::{Held, Shared};
 use crate::contract::error::{BackendError, Error, Outcome, Result};
 use crate::contract::{Attempt, Ticket};
-use crate::mutants::Mutant;
 use crate::time::clock::Moment;
 
 /// Takes the lock if it is free.
@@ -104,9 +103,6 @@ fn may_hold(answer: &Result<Attempt, BackendError>) -> bool {
 impl Drop for TryAcquire {
     fn drop(&mut self) {
         let context = &self.shared.context;
-        if context.broken.is(Mutant::CancelLeavesTicket) {
-            return;
-        }
         let known = self.known;
         let before = self.attempt.take().map(|attempt| -> Before {
             Box::pin(async move { may_hold(&attempt.answer.await) || known })

@@ -15,7 +15,6 @@ use crate::client::shared::{Held, Shared};
 use crate::contract::capability::Waiting;
 use crate::contract::error::{BackendError, Error, Outcome};
 use crate::contract::{Attempt, Grant, Ticket, Wake, Watch};
-use crate::mutants::Mutant;
 use crate::time::backoff::{PollState, pause};
 use crate::time::clock::Moment;
 use crate::time::lease::recheck;
@@ -192,11 +191,7 @@ impl Queued {
             jitter: context.jitter(),
         };
         self.polls += 1;
-        Step::Pause(if context.broken.is(Mutant::NoRecheck) {
-            Duration::from_secs(86_400)
-        } else {
-            pause(&context.capabilities, self.ticket.ttl, &held, state)
-        })
+        Step::Pause(pause(&context.capabilities, self.ticket.ttl, &held, state))
     }
 
     fn failed(&mut self, error: BackendError) -> Step {
@@ -247,16 +242,14 @@ impl Queued {
         let mut taken = false;
         while !taken && let Some(waiter) = shared.queues.pop(&self.key) {
             let Waiter { reply, options, .. } = waiter;
-            if reply.is_closed() && !context.broken.is(Mutant::CancelledWaiterKeepsTurn) {
+            if reply.is_closed() {
                 continue;
             }
             let (ticket, watch) = (self.ticket.clone(), self.watch.take());
             let held = Held::begin(shared, ticket, grant, since, options, watch);
             taken = true;
             // A receiver that has just gone leaves the hold to us. A guard of it, dropped, releases. INV-7.
-            if reply.send(Ok(Arc::clone(&held.hold))).is_err()
-                && !context.broken.is(Mutant::CancelledWaiterKeepsTurn)
-            {
+            if reply.send(Ok(Arc::clone(&held.hold))).is_err() {
                 drop(Guard::new(held));
             }
         }
@@ -281,7 +274,7 @@ impl Queued {
         let Ok(leaving) = self.shared.queues.close_if_idle(&self.key) else {
             return false;
         };
-        if self.known && !self.shared.context.broken.is(Mutant::CancelLeavesTicket) {
+        if self.known {
             self.release_later();
         }
         // Only now, so that `drain` sees the release before it sees the end of this.

@@ -11,7 +11,7 @@ fn ticket(n: u64) -> Ticket {
 }
 
 fn open() -> Subscriptions {
-    let subscriptions = Subscriptions::new("me".into(), Promises::default());
+    let subscriptions = Subscriptions::new("me".into());
     subscriptions.opened();
     subscriptions
 }

@@ -6,8 +6,6 @@ mod config;
 mod connection;
 mod error;
 mod guard;
-#[cfg(feature = "mutants")]
-mod mutant;
 mod open;
 mod pin;
 mod release;

@@ -40,22 +40,15 @@ impl Mysql {
         source: Source<sqlx::MySql>,
         options: Options,
     ) -> Result<Self, BackendError> {
-        let change = |file: &str| {
-            #[cfg(feature = "mutants")]
-            if let Some(mutant) = options.mutant {
-                return super::mutant::broken(mutant, file);
-            }
-            file.to_owned()
-        };
         let mut this = Self {
             pool: Pool::new(source, identity, &options, ERRORS),
-            statements: Statements::new(&options.table, false, change),
+            statements: Statements::new(&options.table, false),
             prepares: AtomicBool::new(options.prepare),
             pins: options.pin.then(Pins::default),
             names: Remembered::default(),
         };
         if is_maria(&this.ask("open", Use::Step, SERVER).await?)? {
-            this.statements = Statements::new(&options.table, true, change);
+            this.statements = Statements::new(&options.table, true);
         }
         let table = &options.table;
         let mut found = this.columns().await?;

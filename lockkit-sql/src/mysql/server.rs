@@ -46,7 +46,7 @@ impl Mysql {
         by: Use,
         text: &str,
     ) -> Result<Vec<Reply>, BackendError> {
-        self.request(operation, by, Request::Text(text)).await
+        self.send(operation, by, Request::Text(text)).await
     }
 
     /// Sends a step, prepared unless the server refuses that.
@@ -58,7 +58,7 @@ impl Mysql {
     ) -> Result<Vec<Reply>, BackendError> {
         if self.prepares.load(Ordering::Relaxed) {
             let request = Request::Prepared(step, args);
-            match self.request(operation, Use::Step, request).await {
+            match self.send(operation, Use::Step, request).await {
                 Err(error) if is_unprepared(&error) => {
                     self.prepares.store(false, Ordering::Relaxed)
                 }
@@ -67,17 +67,6 @@ impl Mysql {
         }
         let text = step.text.with(&args.values(), SPELLING);
         self.ask(operation, Use::Step, &text).await
-    }
-
-    /// Every request passes here, so that tests can make each fail.
-    async fn request(
-        &self,
-        operation: &'static str,
-        by: Use,
-        request: Request<'_>,
-    ) -> Result<Vec<Reply>, BackendError> {
-        let sent = self.send(operation, by, request);
-        self.pool.request(operation, sent).await
     }
 
     /// Sends a request, again after a conflict of transactions, which was rolled back.

@@ -104,11 +104,11 @@ impl Prepared {
 
 impl Statements {
     /// `maria`: whether the server is MariaDB.
-    pub(super) fn new(table: &Table, maria: bool, change: impl Fn(&str) -> String) -> Self {
+    pub(super) fn new(table: &Table, maria: bool) -> Self {
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let schema = schema.as_deref().unwrap_or("DATABASE()");
         let read = |file: &str| {
-            let text = words(&change(file), maria).replace("{server}", SERVER);
+            let text = words(file, maria).replace("{server}", SERVER);
             Statement::new(&text.replace("{schema}", schema), table, SPELLING)
         };
         let step = |file: &str| {
@@ -209,7 +209,7 @@ mod tests {
         let holder = HolderId::new(ClientId::random(), 1);
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
         for maria in [false, true] {
-            let statements = Statements::new(&Table::default(), maria, str::to_owned);
+            let statements = Statements::new(&Table::default(), maria);
             let args = Args {
                 ticket: &ticket,
                 session: 7,

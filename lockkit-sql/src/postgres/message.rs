@@ -52,30 +52,27 @@ pub(super) async fn ask(
     by: Use,
     message: Message,
 ) -> Result<Vec<PgRow>, BackendError> {
-    let request = async {
-        let mut conflicts = 0;
-        loop {
-            let mut taken = pool.take(operation, by).await?;
-            let error = match message.send(taken.connection()).await {
-                Ok(rows) => {
-                    taken.put_back();
-                    return Ok(rows);
-                }
-                Err(error) => error,
-            };
-            let repeat = is_conflict(&error) && conflicts < 3;
-            let told = of(operation, &error);
-            if is_unprepared(&told) {
-                // The driver believes that the session knows it.
-                drop(taken);
-            } else {
-                taken.failed(&error, &told);
+    let mut conflicts = 0;
+    loop {
+        let mut taken = pool.take(operation, by).await?;
+        let error = match message.send(taken.connection()).await {
+            Ok(rows) => {
+                taken.put_back();
+                return Ok(rows);
             }
-            if !repeat {
-                return Err(told);
-            }
-            conflicts += 1;
+            Err(error) => error,
+        };
+        let repeat = is_conflict(&error) && conflicts < 3;
+        let told = of(operation, &error);
+        if is_unprepared(&told) {
+            // The driver believes that the session knows it.
+            drop(taken);
+        } else {
+            taken.failed(&error, &told);
         }
-    };
-    pool.request(operation, request).await
+        if !repeat {
+            return Err(told);
+        }
+        conflicts += 1;
+    }
 }

@@ -6,8 +6,6 @@ mod config;
 mod error;
 mod guard;
 mod message;
-#[cfg(feature = "mutants")]
-mod mutant;
 mod notify;
 mod open;
 mod release;

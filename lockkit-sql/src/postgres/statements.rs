@@ -9,7 +9,6 @@ use sqlx::Arguments as _;
 use sqlx::postgres::PgArguments;
 
 use super::message::Message;
-use crate::config::Options;
 use crate::dialect::Which;
 use crate::schema::definition;
 use crate::statement::{Spelling, Statement, Values, micros, push_bytes};
@@ -119,20 +118,8 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    #[cfg_attr(
-        not(feature = "mutants"),
-        expect(
-            unused_variables,
-            reason = "the options name the statements that tests break"
-        )
-    )]
-    pub(super) fn new(options: &Options, table: &Table) -> Self {
+    pub(super) fn new(table: &Table) -> Self {
         let read = |file: &str| {
-            #[cfg(feature = "mutants")]
-            let file = &match options.mutant {
-                Some(mutant) => super::mutant::broken(mutant, file),
-                None => file.to_owned(),
-            };
             let file = file.replace("{ended}", ENDED).replace("{server}", SERVER);
             Statement::new(&file, table, SPELLING)
         };
@@ -292,7 +279,7 @@ mod tests {
     /// a way in.
     #[test]
     fn every_statement_is_whole() {
-        let statements = Statements::new(&Options::default(), &Table::default());
+        let statements = Statements::new(&Table::default());
         let name = LockName::new("a'; DROP TABLE x; --").unwrap();
         let holder = HolderId::new(ClientId::random(), 1);
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));

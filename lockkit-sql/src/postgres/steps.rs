@@ -39,9 +39,9 @@ impl Steps for Postgres {
 
     async fn open(source: Source<sqlx::Postgres>, options: Options) -> Result<Self, BackendError> {
         let pool = Arc::new(Pool::new(source, plain, &options, ERRORS));
-        let statements = Statements::new(&options, &options.table);
+        let statements = Statements::new(&options.table);
         let statements = match table_of(&pool, &statements, &options).await? {
-            Some(table) => Statements::new(&options, &table),
+            Some(table) => Statements::new(&table),
             None => statements,
         };
         let statements = Arc::new(statements);

@@ -5,8 +5,6 @@ mod admin;
 mod config;
 mod error;
 mod guard;
-#[cfg(feature = "mutants")]
-mod mutant;
 mod open;
 mod renew;
 mod statements;

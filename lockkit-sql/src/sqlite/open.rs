@@ -106,15 +106,8 @@ impl Sqlite {
         source: Source<sqlx::Sqlite>,
         options: Options,
     ) -> Result<Self, BackendError> {
-        let change = |file: &str| {
-            #[cfg(feature = "mutants")]
-            if let Some(mutant) = options.mutant {
-                return super::mutant::broken(mutant, file);
-            }
-            file.to_owned()
-        };
         let this = Self {
-            statements: Statements::new(&options.table, change),
+            statements: Statements::new(&options.table),
             source,
             options,
             connection: Mutex::new(None),
@@ -170,27 +163,13 @@ impl Sqlite {
         columns.map_err(|_| ERRORS.unreadable("open"))
     }
 
-    /// Runs one statement. Every request passes here, so that tests can make each fail.
+    /// Runs one statement on the file that has the name now: if the file was deleted and created anew,
+    /// other processes use the new one.
     pub(super) async fn ask(
         &self,
         operation: &'static str,
         statement: &Arc<str>,
         values: impl Into<Vec<Value>>,
-    ) -> Result<Reply, BackendError> {
-        let request = self.run(operation, Arc::clone(statement), values.into());
-        #[cfg(feature = "mutants")]
-        return self.options.faults.pass(ERRORS, operation, request).await;
-        #[cfg(not(feature = "mutants"))]
-        request.await
-    }
-
-    /// Runs one statement on the file that has the name now: if the file was deleted and created anew,
-    /// other processes use the new one.
-    async fn run(
-        &self,
-        operation: &'static str,
-        statement: Arc<str>,
-        values: Vec<Value>,
     ) -> Result<Reply, BackendError> {
         let options = self.connect_options();
         let mut slot = self.connection.lock().await;
@@ -199,7 +178,8 @@ impl Sqlite {
             Some(connection) => connection,
             None => Box::pin(connect(&options, operation)).await?,
         };
-        let reply = run(&mut slot.insert(connection).inner, statement, values).await;
+        let statement = Arc::clone(statement);
+        let reply = run(&mut slot.insert(connection).inner, statement, values.into()).await;
         if matches!(reply, Err(sqlx::Error::WorkerCrashed)) {
             *slot = None;
         }

@@ -35,9 +35,9 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    pub(super) fn new(table: &Table, change: impl Fn(&str) -> String) -> Self {
+    pub(super) fn new(table: &Table) -> Self {
         let read = |file: &str| {
-            let statement = Statement::new(&change(file), table, SPELLING);
+            let statement = Statement::new(file, table, SPELLING);
             Arc::from(statement.with(&Values::new(), SPELLING))
         };
         Self {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::ci::Done;
+use crate::mutants::by_hand;
 use crate::workspace::{Crate, Workspace};
 use circles::Circle;
 
@@ -92,6 +93,9 @@ fn check(workspace: &Workspace) -> Result<Vec<Finding>> {
         found.extend(check_circles(root, &package)?);
     }
     found.extend(docs::check(root, &documents, &sources));
+    if let Err(error) = by_hand::check(workspace) {
+        found.push(Finding::fault(by_hand::DIR, 1, format!("{error:#}")));
+    }
     found.sort();
     Ok(found)
 }

@@ -38,14 +38,6 @@ impl EtcdSetup {
         }
     }
 
-    /// The same with a promise of the store broken.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub fn mutant(mut self, mutant: lockkit_etcd::EtcdMutant) -> Self {
-        self.builder = self.builder.mutant(mutant);
-        self
-    }
-
     /// One server: `etcd`.
     #[must_use]
     pub fn single() -> Self {

@@ -5,8 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-#[cfg(feature = "mutants")]
-use lockkit_core::file::FileMutant;
 use lockkit_core::file::FileStore;
 use lockkit_core::{Capabilities, DistributedLock, LockName};
 use tempfile::TempDir;
@@ -19,27 +17,13 @@ use crate::storage::Storage;
 /// Opens a [`FileStore`] in a temporary directory for each case.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-pub struct FileSetup {
-    #[cfg(feature = "mutants")]
-    mutant: Option<FileMutant>,
-}
+pub struct FileSetup;
 
 impl FileSetup {
     /// The file store with its default options: `file`.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            #[cfg(feature = "mutants")]
-            mutant: None,
-        }
-    }
-
-    /// The same with a promise of the store broken.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub const fn mutant(mut self, mutant: FileMutant) -> Self {
-        self.mutant = Some(mutant);
-        self
+        Self
     }
 }
 
@@ -64,8 +48,6 @@ impl Setup for FileSetup {
     async fn namespace(&self, _alone: bool) -> Outcome<Box<dyn Namespace>> {
         Ok(Box::new(FileNamespace {
             dir: Storage::Memory.directory()?,
-            #[cfg(feature = "mutants")]
-            mutant: self.mutant,
         }))
     }
 }
@@ -86,20 +68,12 @@ fn open_handles(dir: &Path) -> Vec<String> {
 #[derive(Debug)]
 struct FileNamespace {
     dir: TempDir,
-    #[cfg(feature = "mutants")]
-    mutant: Option<FileMutant>,
 }
 
 #[async_trait]
 impl Namespace for FileNamespace {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
-        let builder = FileStore::builder(self.dir.path());
-        #[cfg(feature = "mutants")]
-        let builder = match self.mutant {
-            Some(mutant) => builder.mutant(mutant),
-            None => builder,
-        };
-        Ok(Arc::new(builder.build()?))
+        Ok(Arc::new(FileStore::new(self.dir.path())?))
     }
 
     fn url(&self) -> Option<String> {

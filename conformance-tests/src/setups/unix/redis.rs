@@ -35,8 +35,6 @@ pub struct RedisSetup {
     /// The server, where it is not the system's.
     version: Option<Version>,
     pool: ServerPool<RedisServer>,
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_redis::RedisMutant>,
 }
 
 impl RedisSetup {
@@ -46,17 +44,7 @@ impl RedisSetup {
             kind,
             version: None,
             pool: ServerPool::new(),
-            #[cfg(feature = "mutants")]
-            mutant: None,
         }
-    }
-
-    /// The same with a promise of the store broken.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub const fn mutant(mut self, mutant: lockkit_redis::RedisMutant) -> Self {
-        self.mutant = Some(mutant);
-        self
     }
 
     /// Waiters in a queue, wake-ups: `redis`.
@@ -166,8 +154,6 @@ impl Setup for RedisSetup {
         Ok(Box::new(RedisNamespace {
             server,
             kind: self.kind,
-            #[cfg(feature = "mutants")]
-            mutant: self.mutant,
             user,
             database: number,
         }))
@@ -178,8 +164,6 @@ impl Setup for RedisSetup {
 struct RedisNamespace {
     server: Arc<RedisServer>,
     kind: Kind,
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_redis::RedisMutant>,
     user: String,
     database: u32,
 }
@@ -193,11 +177,6 @@ impl Namespace for RedisNamespace {
 
     async fn open_at(&self, address: SocketAddr) -> Outcome<Arc<dyn DistributedLock>> {
         let builder = self.kind.builder().tcp("127.0.0.1", address.port());
-        #[cfg(feature = "mutants")]
-        let builder = match self.mutant {
-            Some(mutant) => builder.mutant(mutant),
-            None => builder,
-        };
         let builder = builder.user(&self.user).password(PASSWORD);
         Ok(Arc::new(builder.database(self.database).connect().await?))
     }

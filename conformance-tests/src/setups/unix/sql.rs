@@ -78,8 +78,6 @@ pub struct SqlSetup<S: SqlServer> {
     /// The setup that runs the cases of the client, if this is another version or make of its server.
     other_than: Option<&'static str>,
     pool: ServerPool<PooledServer<S>>,
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_sql::SqlMutant>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,8 +102,6 @@ impl<S: SqlServer> SqlSetup<S> {
             options: Options::default(),
             other_than: None,
             pool: ServerPool::new(),
-            #[cfg(feature = "mutants")]
-            mutant: None,
         }
     }
 
@@ -124,14 +120,6 @@ impl<S: SqlServer> SqlSetup<S> {
     /// Runs only the cases of the server; the setup of this name runs the others.
     pub(super) const fn other_than(mut self, setup: &'static str) -> Self {
         self.other_than = Some(setup);
-        self
-    }
-
-    /// The same with a promise of the store broken.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub const fn mutant(mut self, mutant: lockkit_sql::SqlMutant) -> Self {
-        self.mutant = Some(mutant);
         self
     }
 
@@ -205,8 +193,6 @@ impl<S: SqlServer> Setup for SqlSetup<S> {
             place,
             user,
             options: self.options,
-            #[cfg(feature = "mutants")]
-            mutant: self.mutant,
         }))
     }
 }
@@ -217,8 +203,6 @@ struct SqlNamespace<S> {
     /// Of the user, and of its schema or database.
     user: String,
     options: Options,
-    #[cfg(feature = "mutants")]
-    mutant: Option<lockkit_sql::SqlMutant>,
 }
 
 impl<S: SqlServer> SqlNamespace<S> {
@@ -237,11 +221,6 @@ impl<S: SqlServer> Namespace for SqlNamespace<S> {
 
     async fn open_at(&self, address: SocketAddr) -> Outcome<Arc<dyn DistributedLock>> {
         let builder = self.options.builder::<S>(&self.user, address.port());
-        #[cfg(feature = "mutants")]
-        let builder = match self.mutant {
-            Some(mutant) => builder.mutant(mutant),
-            None => builder,
-        };
         Ok(Arc::new(builder.connect().await?))
     }
 

@@ -75,14 +75,6 @@ impl ZkSetup {
         }
     }
 
-    /// The same with a promise of the store broken.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub fn mutant(mut self, mutant: lockkit_zk::ZkMutant) -> Self {
-        self.builder = self.builder.mutant(mutant);
-        self
-    }
-
     async fn start(&self) -> Outcome<Servers> {
         let system = ZkCommand::system;
         let command = self

@@ -8,7 +8,6 @@ use super::{Due, Failure, Hold, Next, State};
 use crate::contract::capability::TtlOf;
 use crate::contract::error::{BackendError, Error, LossReason};
 use crate::contract::{Renewal, Ticket};
-use crate::mutants::Mutant;
 use crate::store::sync::lock;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, lease_for, renewal_due, window};
@@ -91,7 +90,6 @@ impl Hold {
         match answer {
             Ok(Renewal::Renewed { since, ttl }) => {
                 self.suspect.store(false, Ordering::Relaxed);
-                let since = since.filter(|_| !self.context.broken.is(Mutant::LeaseAgeIgnored));
                 let ttl = match self.context.capabilities.ttl_of {
                     TtlOf::PerHold => ttl.min(asked),
                     TtlOf::PerSession => ttl,
@@ -110,10 +108,6 @@ impl Hold {
     fn renewed(&self, since: Moment, sent: Moment, ttl: Duration) -> Next {
         let now = self.context.clock.now();
         let mut state = lock(&self.state);
-        if self.context.broken.is(Mutant::LossNotSticky) && matches!(state.phase, Phase::Lost(_)) {
-            state.phase = Phase::Held;
-            state.deadline = since + window(ttl);
-        }
         // A reply that comes after the old deadline proves nothing about the time between.
         if state.phase != Phase::Held || now >= state.limit().0 {
             return Next::Nothing;
@@ -134,7 +128,7 @@ impl Hold {
     /// before the deadline.
     pub(crate) fn renew_again(&self, asked: Duration) -> Next {
         let mut state = lock(&self.state);
-        if !state.needs_renewal() || self.context.broken.is(Mutant::RenewalNotRetried) {
+        if !state.needs_renewal() {
             return Next::Nothing;
         }
         let pause = self.context.retry_delay(2).min(asked / 20);

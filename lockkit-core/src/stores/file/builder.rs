@@ -6,9 +6,6 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use super::problem::Problem;
-#[cfg(feature = "mutants")]
-use super::rules::FileMutant;
-use super::rules::Rules;
 use super::{FileStore, network};
 use crate::contract::capability::PollRange;
 use crate::contract::error::BackendError;
@@ -20,7 +17,6 @@ pub struct FileStoreBuilder {
     dir: PathBuf,
     poll: PollRange,
     allow_network_fs: bool,
-    rules: Rules,
 }
 
 impl FileStore {
@@ -38,7 +34,6 @@ impl FileStore {
             dir: dir.as_ref().to_owned(),
             poll: Self::POLL,
             allow_network_fs: false,
-            rules: Rules::default(),
         }
     }
 }
@@ -56,13 +51,6 @@ impl FileStoreBuilder {
     /// restarts may drop the lock of a holder that goes on.
     pub const fn allow_network_fs(mut self, allow: bool) -> Self {
         self.allow_network_fs = allow;
-        self
-    }
-
-    /// Breaks one promise on purpose, so that a test can be seen to catch it.
-    #[cfg(feature = "mutants")]
-    pub const fn mutant(mut self, mutant: FileMutant) -> Self {
-        self.rules = Rules::broken(mutant);
         self
     }
 
@@ -86,7 +74,7 @@ impl FileStoreBuilder {
         if !self.allow_network_fs {
             network::refuse(&dir)?;
         }
-        Ok(FileStore::at(dir, self.poll, self.rules))
+        Ok(FileStore::at(dir, self.poll))
     }
 }
 

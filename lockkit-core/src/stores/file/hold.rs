@@ -31,7 +31,7 @@ impl FileStore {
         if let Some(token) = self.still_holds(ticket)? {
             return Ok(Some(token));
         }
-        if self.rules.remembers_released && lock(&self.tickets).tombstones.contains(ticket.holder) {
+        if lock(&self.tickets).tombstones.contains(ticket.holder) {
             return Err(Problem::WasReleased);
         }
         for _ in 0..TRIES {
@@ -58,18 +58,18 @@ impl FileStore {
         }
         let pid = std::process::id();
         let before = read(&lock_file, &path, name)?;
-        let token = self.next_token(&before, &path)?;
+        let token = next_token(&before, &path)?;
         let holder = Some((ticket.holder, pid));
         record::write(&lock_file.file, &before, name, token.get(), holder)
             .map_err(|error| Problem::io(&path, error))?;
         // Only after the token is written: an operator who breaks this hold reads the token of the old
         // file after it has put a new one in place, and this order lets it find ours. INV-4.
-        if self.rules.compares && !lock_file.is_at(&path)? {
+        if !lock_file.is_at(&path)? {
             return Ok(Try::Replaced);
         }
         // In one step with the look for a release, which may have come while we were here.
         let mut tickets = lock(&self.tickets);
-        if self.rules.remembers_released && tickets.tombstones.contains(ticket.holder) {
+        if tickets.tombstones.contains(ticket.holder) {
             return Err(Problem::WasReleased);
         }
         tickets.held.insert(
@@ -88,7 +88,7 @@ impl FileStore {
         let Some((token, inode)) = self.held_by(ticket) else {
             return Ok(None);
         };
-        if !self.rules.compares || Inode::at(&self.path(&ticket.name))? == Some(inode) {
+        if Inode::at(&self.path(&ticket.name))? == Some(inode) {
             return Ok(Some(token));
         }
         lock(&self.tickets).held.remove(&ticket.holder);
@@ -107,14 +107,11 @@ impl FileStore {
         lock(&self.tickets).tombstones.insert(ticket.holder);
         // The hold has not ended yet: a failure here has no effect, and the client repeats the release.
         let in_place = match self.held_by(ticket) {
-            Some((_, inode)) if self.rules.compares => Inode::at(&path)? == Some(inode),
-            _ => true,
+            Some((_, inode)) => Inode::at(&path)? == Some(inode),
+            None => true,
         };
         let hold = lock(&self.tickets).held.remove(&ticket.holder);
         let Some(hold) = hold.filter(Hold::is_ours) else {
-            if !self.rules.checks_owner {
-                self.replace(&ticket.name)?;
-            }
             return Ok(Release::NotHeld);
         };
         if !in_place {
@@ -122,28 +119,17 @@ impl FileStore {
         }
         // Who held it is a help for the eyes of an operator: the release succeeds without it.
         let _ = sign_off(&hold, ticket);
-        if !self.rules.keeps_file {
-            let _ = std::fs::remove_file(&path);
-        }
         drop(hold);
         Ok(Release::Released)
     }
+}
 
-    /// The next token of a lock whose file had `before` in it.
-    pub(super) fn next_token(
-        &self,
-        before: &Content,
-        path: &Path,
-    ) -> Result<FencingToken, Problem> {
-        let floor = if self.rules.clock_floor {
-            host_micros()
-        } else {
-            0
-        };
-        let next = before.token().checked_add(1).map(|next| next.max(floor));
-        next.and_then(FencingToken::new)
-            .ok_or_else(|| Problem::LastToken(path.to_owned()))
-    }
+/// The next token of a lock whose file had `before` in it.
+pub(super) fn next_token(before: &Content, path: &Path) -> Result<FencingToken, Problem> {
+    let next = before.token().checked_add(1);
+    let next = next.map(|next| next.max(host_micros()));
+    next.and_then(FencingToken::new)
+        .ok_or_else(|| Problem::LastToken(path.to_owned()))
 }
 
 /// Reads a file that must be empty or the lock file of `name`.

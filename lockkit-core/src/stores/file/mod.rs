@@ -49,7 +49,6 @@ mod network;
 mod operator;
 mod problem;
 mod record;
-mod rules;
 #[cfg(test)]
 mod scratch;
 mod tickets;
@@ -65,8 +64,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use builder::FileStoreBuilder;
-#[cfg(feature = "mutants")]
-pub use rules::FileMutant;
 
 use crate::contract::capability::{Capabilities, EndsBy, PollRange};
 use crate::contract::error::BackendError;
@@ -77,7 +74,6 @@ use crate::contract::{
 };
 use crate::store::sync::lock;
 use problem::{BACKEND, Problem};
-use rules::Rules;
 use tickets::Tickets;
 
 /// Locks in the files of one directory.
@@ -101,7 +97,6 @@ use tickets::Tickets;
 pub struct FileStore {
     dir: PathBuf,
     poll: PollRange,
-    rules: Rules,
     tickets: Mutex<Tickets>,
 }
 
@@ -111,11 +106,10 @@ impl FileStore {
         max: Duration::from_millis(200),
     };
 
-    fn at(dir: PathBuf, poll: PollRange, rules: Rules) -> Self {
+    fn at(dir: PathBuf, poll: PollRange) -> Self {
         Self {
             dir,
             poll,
-            rules,
             tickets: Mutex::default(),
         }
     }

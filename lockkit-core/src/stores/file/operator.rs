@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::FileStore;
-use super::hold::{host_micros, read};
+use super::hold::{host_micros, next_token, read};
 use super::lock_file::{LockFile, TryLock};
 use super::names::{self, Decoded};
 use super::problem::Problem;
@@ -80,7 +80,7 @@ impl FileStore {
         let fresh = self.fresh_like(&old, &path)?;
         // Locked until its token is settled: no process can take it in between.
         fresh.try_lock(&path)?;
-        let token = self.next_token(&before, &path)?.get();
+        let token = next_token(&before, &path)?.get();
         record::write(&fresh.file, &Content::Fresh, name.as_str(), token, None).map_err(at_path)?;
         fs::rename(self.dir.join(FRESH), &path).map_err(at_path)?;
         // Since we read it, others may have held the old file in turn. Each of them wrote its token

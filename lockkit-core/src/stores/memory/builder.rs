@@ -27,8 +27,6 @@ const SESSION_RECHECK: Duration = Duration::from_secs(15);
 pub struct MemoryStoreBuilder {
     clock: Arc<dyn Clock>,
     rules: Capabilities,
-    #[cfg(feature = "mutants")]
-    mutant: Option<super::StoreMutant>,
 }
 
 impl MemoryStore {
@@ -39,8 +37,6 @@ impl MemoryStore {
             rules: Capabilities::new()
                 .with_queueing(Queueing::Fifo)
                 .with_waiting(Waiting::Push),
-            #[cfg(feature = "mutants")]
-            mutant: None,
         }
     }
 }
@@ -98,29 +94,13 @@ impl MemoryStoreBuilder {
         self
     }
 
-    /// Breaks a promise on purpose, to test the conformance suite.
-    #[cfg(feature = "mutants")]
-    pub fn mutant(mut self, mutant: super::StoreMutant) -> Self {
-        self.mutant = Some(mutant);
-        self
-    }
-
     /// Makes the store, empty.
     #[must_use]
     pub fn build(self) -> MemoryStore {
-        #[cfg_attr(
-            not(feature = "mutants"),
-            expect(unused_mut, reason = "for the feature")
-        )]
-        let mut state = State::new(self.rules);
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.mutant {
-            state.globals.set_mutant(mutant);
-        }
         MemoryStore::over(Arc::new(Shared {
             clock: self.clock,
             rules: self.rules,
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(self.rules)),
             sessions: 0.into(),
         }))
     }

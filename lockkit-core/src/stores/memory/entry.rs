@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use super::globals::{Globals, Session};
-use super::mutant::StoreMutant;
 use super::queue::Queue;
 use crate::contract::error::LossReason;
 use crate::contract::holder::HolderId;
@@ -35,9 +34,7 @@ impl Hold {
     /// Begins the lease anew, but makes it no shorter than it is.
     fn prolong(&mut self, ttl: Duration, now: Moment, globals: &Globals) {
         let end = globals.lease_end(now, ttl);
-        if end > self.until || globals.broken(StoreMutant::LeaseShortened) {
-            self.until = end;
-        }
+        self.until = self.until.max(end);
         self.provisional = false;
     }
 }
@@ -79,15 +76,12 @@ impl Entry {
         if let Some(grant) = self.repeat(ticket, now, globals) {
             return Ok(Attempt::Granted(grant));
         }
-        if globals.tombstones.contains(ticket.holder)
-            && !globals.broken(StoreMutant::GhostAfterRelease)
-        {
+        if globals.tombstones.contains(ticket.holder) {
             return Err(WasReleased);
         }
-        let waits = self.queue.beat(ticket, now);
+        self.queue.beat(ticket, now);
         self.queue.drop_dead(now, globals);
-        let blind = waits && globals.broken(StoreMutant::RecheckFindsNothing);
-        if self.hold.is_none() && !blind {
+        if self.hold.is_none() {
             if globals.barging() || self.queue.lets_through(ticket.holder) {
                 self.queue.leave(ticket.holder);
                 let grant = self.take(ticket.holder, session, ticket.ttl, now, globals);
@@ -96,23 +90,17 @@ impl Entry {
             // A newcomer never overtakes; it finds the lock free for the first waiter.
             self.pass_on(now, globals);
         }
-        if ticket.enqueue || globals.broken(StoreMutant::TryLeavesQueueEntry) {
+        if ticket.enqueue {
             self.enqueue(ticket, session, now, globals);
         }
         Ok(self.held(now, globals))
     }
 
     /// A holder asks again: its lease begins anew, but never becomes shorter, and its token stays. INV-5, INV-6.
-    fn repeat(&mut self, ticket: &Ticket, now: Moment, globals: &mut Globals) -> Option<Grant> {
+    fn repeat(&mut self, ticket: &Ticket, now: Moment, globals: &Globals) -> Option<Grant> {
         let hold = self.hold.as_mut()?;
         if hold.holder != ticket.holder {
             return None;
-        }
-        if hold.provisional && globals.broken(StoreMutant::RecheckFindsNothing) {
-            return None;
-        }
-        if globals.broken(StoreMutant::TokenRaisedOnRepeat) {
-            hold.token = globals.next_token();
         }
         hold.prolong(ticket.ttl, now, globals);
         Some(globals.grant(hold.token, hold.session, ticket.ttl))
@@ -162,7 +150,7 @@ impl Entry {
 
     /// Passes a free lock to the first waiter who lives, or wakes all of them where they race.
     fn pass_on(&mut self, now: Moment, globals: &mut Globals) {
-        if self.queue.is_empty() || self.hold.is_some() || globals.broken(StoreMutant::WakeUpLost) {
+        if self.queue.is_empty() || self.hold.is_some() {
             return;
         }
         self.queue.drop_dead(now, globals);
@@ -175,11 +163,7 @@ impl Entry {
             }
         } else if let Some(next) = self.queue.pop() {
             // A dead waiter costs one window, not its whole lease.
-            let ttl = if globals.broken(StoreMutant::PushedGrantKeepsFullTtl) {
-                next.ttl
-            } else {
-                globals.window(next.ttl)
-            };
+            let ttl = globals.window(next.ttl);
             let grant = self.take(next.holder, next.session, ttl, now, globals);
             if let Some(hold) = &mut self.hold {
                 hold.provisional = true;
@@ -203,17 +187,11 @@ impl Entry {
         globals.tombstones.insert(ticket.holder);
         globals.waiters.forget(ticket.holder);
         self.expire(now, globals);
-        let careless = globals.broken(StoreMutant::ReleaseWithoutOwnerCheck);
-        let ended = self
-            .hold
-            .take_if(|hold| hold.holder == ticket.holder || careless);
+        let ended = self.hold.take_if(|hold| hold.holder == ticket.holder);
         if ended.is_none() {
             self.queue.leave(ticket.holder);
         }
-        let withdrawn = ended.as_ref().is_none_or(|hold| hold.provisional);
-        if !(withdrawn && globals.broken(StoreMutant::WithdrawalWakesNobody)) {
-            self.pass_on(now, globals);
-        }
+        self.pass_on(now, globals);
         if ended.is_some() {
             Release::Released
         } else {
@@ -221,18 +199,8 @@ impl Entry {
         }
     }
 
-    pub(super) fn renew(
-        &mut self,
-        ticket: &Ticket,
-        session: Session,
-        now: Moment,
-        globals: &mut Globals,
-    ) -> Renewal {
+    pub(super) fn renew(&mut self, ticket: &Ticket, now: Moment, globals: &mut Globals) -> Renewal {
         self.expire(now, globals);
-        let free = self.hold.is_none();
-        if free && globals.broken(StoreMutant::RenewalRecreates) {
-            self.take(ticket.holder, session, ticket.ttl, now, globals);
-        }
         match &mut self.hold {
             Some(hold) if hold.holder == ticket.holder => {
                 hold.prolong(ticket.ttl, now, globals);

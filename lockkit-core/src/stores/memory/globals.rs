@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::mutant::StoreMutant;
 use crate::contract::capability::{Capabilities, Queueing, TtlOf, Waiting};
 use crate::contract::error::LossReason;
 use crate::contract::holder::HolderId;
@@ -34,8 +33,6 @@ pub(super) struct Globals {
     /// Wake-ups are dropped: a fault that a test asked for.
     pub(super) loses_wakes: bool,
     pub(super) tombstones: Tombstones,
-    #[cfg(feature = "mutants")]
-    mutant: Option<StoreMutant>,
 }
 
 impl Globals {
@@ -47,31 +44,7 @@ impl Globals {
             waiters: Arc::default(),
             loses_wakes: false,
             tombstones: Tombstones::default(),
-            #[cfg(feature = "mutants")]
-            mutant: None,
         }
-    }
-
-    #[cfg(feature = "mutants")]
-    pub(super) fn set_mutant(&mut self, mutant: StoreMutant) {
-        self.mutant = Some(mutant);
-    }
-
-    /// Whether the store was built to break this promise.
-    #[cfg(feature = "mutants")]
-    pub(super) fn broken(&self, mutant: StoreMutant) -> bool {
-        self.mutant == Some(mutant)
-    }
-
-    /// Whether the store was built to break this promise: never, without the feature.
-    #[cfg(not(feature = "mutants"))]
-    #[inline]
-    #[expect(
-        clippy::unused_self,
-        reason = "it has the shape of the one with the feature"
-    )]
-    pub(super) const fn broken(&self, _mutant: StoreMutant) -> bool {
-        false
     }
 
     pub(super) fn barging(&self) -> bool {
@@ -94,7 +67,6 @@ impl Globals {
     /// The token of a new hold.
     pub(super) fn next_token(&mut self) -> FencingToken {
         let next = match self.last_token {
-            Some(last) if self.broken(StoreMutant::TokenOfLastHolderRepeated) => last,
             Some(last) => FencingToken::new(last.get() + 1).unwrap_or(FIRST_TOKEN),
             None => FIRST_TOKEN,
         };
@@ -105,9 +77,6 @@ impl Globals {
     /// Everything is gone but the counter.
     pub(super) fn wipe(&mut self) {
         self.tombstones.clear();
-        if self.broken(StoreMutant::CounterRestartsAfterWipe) {
-            self.last_token = None;
-        }
     }
 
     /// How long a place without a heartbeat and a pushed grant without an answer last.
@@ -176,9 +145,7 @@ impl Globals {
         if self.loses_wakes {
             return;
         }
-        let keep_early = !self.broken(StoreMutant::EarlyPushDropped);
         self.waiters.with(holder, |entry| match wake {
-            _ if !(keep_early || entry.is_watched()) => {}
             Wake::Retry => entry.wake(),
             Wake::Granted(grant) => entry.granted(None, grant),
             Wake::Lost(reason) => entry.lost(reason),

@@ -25,7 +25,6 @@
 mod builder;
 mod entry;
 mod globals;
-mod mutant;
 mod queue;
 mod state;
 #[cfg(test)]
@@ -48,8 +47,6 @@ use crate::store::sync::lock;
 use crate::time::clock::{Clock, Moment};
 
 pub use self::builder::MemoryStoreBuilder;
-#[cfg(feature = "mutants")]
-pub use self::mutant::StoreMutant;
 
 const BACKEND: &str = "memory";
 /// How many renewals are carried out before other requests get their turn.

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::globals::{Globals, Session};
-use super::mutant::StoreMutant;
 use crate::contract::Ticket;
 use crate::contract::error::LossReason;
 use crate::contract::holder::HolderId;
@@ -47,16 +46,12 @@ impl Queue {
         self.waiters.iter().map(|waiter| waiter.holder)
     }
 
-    /// The heartbeat of a place; returns whether there is one.
-    pub(super) fn beat(&mut self, ticket: &Ticket, now: Moment) -> bool {
+    /// The heartbeat of a place.
+    pub(super) fn beat(&mut self, ticket: &Ticket, now: Moment) {
         let mut waiters = self.waiters.iter_mut();
-        match waiters.find(|waiter| waiter.holder == ticket.holder) {
-            Some(waiter) => {
-                waiter.seen = now;
-                waiter.ttl = ticket.ttl;
-                true
-            }
-            None => false,
+        if let Some(waiter) = waiters.find(|waiter| waiter.holder == ticket.holder) {
+            waiter.seen = now;
+            waiter.ttl = ticket.ttl;
         }
     }
 
@@ -80,10 +75,7 @@ impl Queue {
     /// Drops waiters without a heartbeat: all of them, or those at the head where places count.
     pub(super) fn drop_dead(&mut self, now: Moment, globals: &mut Globals) {
         // A session's heartbeat is that of all its places.
-        if self.waiters.is_empty()
-            || globals.in_sessions()
-            || globals.broken(StoreMutant::QueueEntryWithoutHeartbeat)
-        {
+        if self.waiters.is_empty() || globals.in_sessions() {
             return;
         }
         let everywhere = globals.barging();
@@ -101,9 +93,6 @@ impl Queue {
 
     /// Drops the waiters that came through `session`.
     pub(super) fn end_session(&mut self, session: Session, globals: &mut Globals) {
-        if globals.broken(StoreMutant::GrantToExpiredSession) {
-            return;
-        }
         self.waiters.retain(|waiter| {
             let ended = waiter.session == session;
             if ended {

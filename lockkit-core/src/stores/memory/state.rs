@@ -68,7 +68,7 @@ impl State {
     pub(super) fn renew(&mut self, ticket: &Ticket, session: Session, now: Moment) -> Renewal {
         self.step(&ticket.name, now, |entry, globals| {
             globals.keep_alive(session, now);
-            entry.renew(ticket, session, now, globals)
+            entry.renew(ticket, now, globals)
         })
     }
 

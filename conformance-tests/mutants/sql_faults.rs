@@ -1,4 +1,4 @@
-//! Promises broken on purpose, so that the suite can be tested, and requests that fail.
+//! Requests to a database that fail on purpose.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,15 +9,14 @@ use crate::error::{Errors, Problem};
 
 /// How a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum SqlFailure {
     /// The server refuses it.
     Refused,
-    /// The server cannot carry it out now.
+    /// The server cannot execute it now.
     Unavailable,
     /// It is lost on its way there.
     RequestLost,
-    /// It is carried out, and the reply is lost.
+    /// It is executed, and the reply is lost.
     ReplyLost,
 }
 
@@ -26,12 +25,12 @@ pub enum SqlFailure {
 pub struct SqlFaults(Arc<Mutex<Option<(u32, SqlFailure)>>>);
 
 impl SqlFaults {
-    /// The request after `passed` others fails so.
+    /// Makes the request after `passed` others fail.
     pub fn fail_after(&self, passed: u32, failure: SqlFailure) {
         *lock(&self.0) = Some((passed, failure));
     }
 
-    /// Ends an order to fail; answers whether it was still to be carried out.
+    /// Cancels a failure that was ordered. Returns whether it was still to come.
     #[must_use]
     pub fn take(&self) -> bool {
         let mut order = lock(&self.0);
@@ -54,7 +53,7 @@ impl SqlFaults {
         }
     }
 
-    /// Carries out a request, or fails it.
+    /// Sends a request, or makes it fail.
     pub(crate) async fn pass<T>(
         &self,
         errors: Errors,
@@ -73,46 +72,4 @@ impl SqlFaults {
         };
         Err(errors.fault(operation, problem, outcome, "failed on purpose"))
     }
-}
-
-/// Names a promise that the store breaks: a fault that a real store has had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SqlMutant {
-    /// A release ends the hold of any holder of its name.
-    ReleaseWithoutOwnerCheck,
-    /// A renewal that finds the lease ended sets it anew.
-    RenewalRecreates,
-    /// A renewal that asks for less makes a lease shorter.
-    RenewalShortens,
-    /// A renewal waits for a row that somebody has locked.
-    RenewalWaits,
-    /// The token is a bare counter.
-    BareCounter,
-    /// A new hold has the token of the hold before it.
-    TokenOfLastHolderRepeated,
-    /// The repeated attempt of a holder gives it a new token.
-    TokenRaisedOnRepeat,
-    /// A release tells nobody.
-    WakeUpLost,
-    /// The lease of a held lock is not looked at.
-    LeaseNeverEnds,
-    /// A prefix is read as a pattern.
-    PrefixIsPattern,
-}
-
-impl SqlMutant {
-    /// All of them.
-    pub const ALL: &[Self] = &[
-        Self::ReleaseWithoutOwnerCheck,
-        Self::RenewalRecreates,
-        Self::RenewalShortens,
-        Self::RenewalWaits,
-        Self::BareCounter,
-        Self::TokenOfLastHolderRepeated,
-        Self::TokenRaisedOnRepeat,
-        Self::WakeUpLost,
-        Self::LeaseNeverEnds,
-        Self::PrefixIsPattern,
-    ];
 }

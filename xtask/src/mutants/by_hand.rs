@@ -1,0 +1,248 @@
+//! The mutants made by hand.
+//!
+//! They exist only in a patched copy of the workspace. The environment variable `LOCKKIT_MUTANT` turns one of
+//! them on in a process, so that all are tried with one build.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use cargo_metadata::{Message, TargetKind};
+
+use super::table::{self, Row};
+use crate::patched;
+use crate::workspace::Workspace;
+
+/// The table, the patches and the files that the patches include.
+pub(crate) const DIR: &str = "conformance-tests/mutants";
+/// Turns a mutant on.
+const VARIABLE: &str = "LOCKKIT_MUTANT";
+/// How many test programs run at once. Most of them wait for leases and servers.
+const THREADS: usize = 4;
+/// The longest that a test may take to notice a mutant.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The longest that any test may take.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Tests that need something else which only the copy has: requests that fail on purpose.
+const OF_THE_COPY: [(&str, &str); 5] = [
+    (
+        "faults_etcd",
+        "faults-of-etcd::failed_request_does_not_block_others",
+    ),
+    ("faults_etcd", "faults-of-etcd::executed_release_is_no_loss"),
+    (
+        "faults_etcd",
+        "faults-of-etcd::slow_deletion_delays_no_keep_alive",
+    ),
+    (
+        "faults_sql",
+        "faults-of-mariadb::a_step_tells_the_truth_whichever_request_fails",
+    ),
+    (
+        "faults_sql",
+        "faults-of-postgres::a_step_tells_the_truth_whichever_request_fails",
+    ),
+];
+
+/// A test that must pass, or fail with a mutant.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    program: String,
+    test: String,
+    mutant: Option<String>,
+}
+
+/// A test program that was built.
+#[derive(Debug)]
+struct Program {
+    path: PathBuf,
+    /// The directory of its crate, in which cargo runs it.
+    dir: PathBuf,
+}
+
+/// Checks the table, and that the patches apply.
+pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    table::read(&workspace.root.join(DIR))?;
+    patched::check(workspace, Path::new(DIR))
+}
+
+/// Tries the mutants whose names contain `name`: each test in their rows must pass, and fail while the mutant
+/// is on.
+pub(crate) fn run(workspace: &Workspace, name: &str) -> Result<()> {
+    let mut table = table::read(&workspace.root.join(DIR))?;
+    table.retain(|row| row.mutant.contains(name));
+    ensure!(!table.is_empty(), "no mutant has `{name}` in its name");
+    let mut runs = runs(&table);
+    if name.is_empty() {
+        runs.extend(OF_THE_COPY.map(|(program, test)| Run::new(program, test, None)));
+    }
+    let copy = patched::copy(workspace, Path::new(DIR))?;
+    let programs = build(workspace, &copy, &runs)?;
+    let outputs = workspace.root.join("target/mutants/output");
+    fs::create_dir_all(&outputs)?;
+    let runs: Vec<_> = runs.into_iter().collect();
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(run) = runs.get(number) else { return };
+            let output = outputs.join(format!("{number}.txt"));
+            let start = Instant::now();
+            let ended = run.carry_out(&programs, &output);
+            let took = start.elapsed().as_secs_f64();
+            match ended {
+                Ok(()) => println!("{run}: {took:.1} s"),
+                Err(error) => {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                    println!("FAILED: {run}: {error:#}; see {}", output.display());
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(work);
+        }
+    });
+    let failed = failed.into_inner();
+    ensure!(
+        failed == 0,
+        "{failed} of {} tests did not end as they must",
+        runs.len()
+    );
+    Ok(())
+}
+
+/// Each test of the table once without a mutant, and once with each mutant that it must notice.
+fn runs(table: &[Row]) -> BTreeSet<Run> {
+    let each = table.iter().flat_map(|row| {
+        let mutants = [None, Some(row.mutant.as_str())];
+        mutants.map(|mutant| Run::new(&row.program, &row.test, mutant))
+    });
+    each.collect()
+}
+
+/// Builds the test programs of the copy.
+fn build(
+    workspace: &Workspace,
+    copy: &Path,
+    runs: &BTreeSet<Run>,
+) -> Result<BTreeMap<String, Program>> {
+    let names: BTreeSet<_> = runs.iter().map(|run| run.program.as_str()).collect();
+    let build = patched::cargo(workspace, copy, "test")
+        .args(["--workspace", "--all-features", "--no-run"])
+        .arg("--message-format=json-render-diagnostics")
+        .args(names.iter().flat_map(|name| ["--test", name]));
+    let mut programs = BTreeMap::new();
+    for message in Message::parse_stream(build.read()?.as_bytes()) {
+        if let Message::CompilerArtifact(built) = message?
+            && built.target.kind.contains(&TargetKind::Test)
+            && let Some(path) = built.executable
+        {
+            let dir = built
+                .manifest_path
+                .parent()
+                .context("a crate without a directory")?;
+            let (path, dir) = (path.into(), dir.into());
+            programs.insert(built.target.name, Program { path, dir });
+        }
+    }
+    Ok(programs)
+}
+
+impl Run {
+    fn new(program: &str, test: &str, mutant: Option<&str>) -> Self {
+        Self {
+            program: program.to_owned(),
+            test: test.to_owned(),
+            mutant: mutant.map(str::to_owned),
+        }
+    }
+
+    /// Runs the test, and returns an error if it does not end as it must.
+    fn carry_out(&self, programs: &BTreeMap<String, Program>, output: &Path) -> Result<()> {
+        let program = programs
+            .get(&self.program)
+            .context("there is no such program")?;
+        let file = File::create(output)?;
+        let mut command = Command::new(&program.path);
+        command
+            .current_dir(&program.dir)
+            .args(["--exact", &self.test])
+            .env_remove(VARIABLE)
+            .stdout(file.try_clone()?)
+            .stderr(file);
+        if let Some(mutant) = &self.mutant {
+            command.env(VARIABLE, mutant);
+        }
+        let mut child = command.spawn()?;
+        let limit = self.mutant.as_ref().map_or(LONGEST, |_| LIMIT);
+        let start = Instant::now();
+        while child.try_wait()?.is_none() {
+            if start.elapsed() > limit {
+                child.kill()?;
+                child.wait()?;
+                bail!("not done after {limit:?}");
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        match (counts(&fs::read_to_string(output)?), &self.mutant) {
+            (Some((1, 0)), None) | (Some((0, 1)), Some(_)) => Ok(()),
+            (Some((1, 0)), Some(_)) => bail!("the test does not notice the mutant"),
+            (Some((0, 1)), None) => bail!("the test fails without any mutant"),
+            (counts, _) => bail!("one test must run, but passed and failed are {counts:?}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.mutant {
+            Some(mutant) => write!(f, "{mutant} fails {} {}", self.program, self.test),
+            None => write!(f, "{} {} passes", self.program, self.test),
+        }
+    }
+}
+
+/// How many tests passed and failed, as the last line of a test program says.
+fn counts(output: &str) -> Option<(u32, u32)> {
+    let line = output
+        .lines()
+        .find(|line| line.starts_with("test result: "))?;
+    let number = |what: &str| {
+        let before = line.split(what).next()?;
+        before.rsplit(' ').next()?.parse().ok()
+    };
+    Some((number(" passed")?, number(" failed")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_counted() {
+        let output =
+            "running 1 test\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured\n";
+        assert_eq!(counts(output), Some((0, 1)));
+        assert_eq!(counts("running 1 test\n"), None);
+    }
+
+    #[test]
+    fn each_test_runs_once_without_a_mutant() {
+        let row = |mutant: &str| Row {
+            mutant: mutant.into(),
+            program: "schedules".into(),
+            test: "all".into(),
+        };
+        let runs = runs(&[row("client::A"), row("client::B")]);
+        let mutants: Vec<_> = runs.iter().map(|run| run.mutant.as_deref()).collect();
+        assert_eq!(mutants, [None, Some("client::A"), Some("client::B")]);
+    }
+}
