@@ -25,7 +25,8 @@
 //!   store, beside the bare map operation that no lock in memory can do without.
 //! - `cargo bench -p lockkit-bench --bench many_holds`: what 100 000 held guards cost in memory
 //!   and processor time, and whether any is lost while all cores are busy.
-//! - `cargo bench -p lockkit-bench --bench redis`: the store in Redis beside its own scripts.
+//! - `cargo test --release -p conformance-tests --test speed_redis`, and the same for the other stores: figures
+//!   of one store beside its own scripts or statements, with the bounds that each must meet.
 //! - `cargo run -p lockkit-bench --example compare -- ONE.json OTHER.json`: whether two runs agree.
 //! - `peers/`: programs in other languages that take the same orders as the workers of the bench.
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use lockkit::url::parse_duration;
 use lockkit_bench::report::Topic;
 use lockkit_bench::{Bench, Program, Report};
@@ -24,8 +24,8 @@ Each STORE is a URL, or NAME=URL to give it a name in the report. Without a STOR
 server are measured, in less than two minutes. LOCKKIT_URL is not used, so that no server gets this load \
 by mistake. Names of locks begin with `lockkit-bench-`, and are removed from the stores afterwards.
 
-Every figure stands beside the store's own bare operations, measured in turns in the same run, and their \
-ratio, which depends least on the load of the machine. A tilde marks a ratio that varies by more than 15 %.
+Each figure is compared with the store's own bare operations, measured alternately in the same run. Their \
+ratio depends least on the load of the machine. A tilde marks a ratio that varies by more than 15 %.
 
 Examples:
   lockkit bench --html report.html
@@ -34,9 +34,9 @@ Examples:
 
 Exit codes:
   0   everything was measured
-  64  the arguments are wrong
+  64  an argument is wrong
   69  a store cannot be opened, or something on it could not be measured
-  70  a fault of lockkit itself
+  70  internal error of lockkit
   71  a file cannot be written";
 
 /// Measures lock stores and compares them.
@@ -46,9 +46,9 @@ struct Args {
     /// The stores, each as URL or NAME=URL.
     #[arg(value_name = "STORE")]
     stores: Vec<String>,
-    /// Only these parts, separated by commas.
+    /// Measures only these parts, separated by commas.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
-    only: Vec<Part>,
+    only: Vec<Topic>,
     /// The time for each store, except for measurements of a fixed length; by default 15s, or 10s for
     /// the stores that need no server.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
@@ -68,39 +68,6 @@ struct Args {
     /// Writes all figures as JSON into this file, or with `-` to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-/// A part of a report.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Part {
-    /// One task alone.
-    Solo,
-    /// Many tasks, each with its own locks.
-    Throughput,
-    /// Several tasks that want the same lock.
-    Crowd,
-    /// Many names compared with one.
-    Names,
-    /// With `--delay`: a store that is far away.
-    Distance,
-    /// A holder is killed.
-    Recovery,
-    /// Many holds.
-    Holds,
-}
-
-impl From<Part> for Topic {
-    fn from(part: Part) -> Self {
-        match part {
-            Part::Solo => Self::Solo,
-            Part::Throughput => Self::Throughput,
-            Part::Crowd => Self::Crowd,
-            Part::Names => Self::Names,
-            Part::Distance => Self::Distance,
-            Part::Recovery => Self::Recovery,
-            Part::Holds => Self::Holds,
-        }
-    }
 }
 
 /// An exit code and its message.
@@ -171,7 +138,7 @@ fn measure(args: &Args) -> Result<Report, Failed> {
         bench = bench.time(time);
     }
     if !args.only.is_empty() {
-        bench = bench.topics(args.only.iter().map(|part| Topic::from(*part)));
+        bench = bench.topics(args.only.iter().copied());
     }
     let runtime = Runtime::new().map_err(|error| (SYSTEM, error.to_string()))?;
     let unavailable = |error: lockkit_bench::Failure| (UNAVAILABLE, error.to_string());

@@ -12,6 +12,7 @@ mod page;
 mod table;
 mod words;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::bare::Fact;
@@ -87,25 +88,26 @@ pub struct Store {
 }
 
 /// What a figure is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Topic {
     /// One task alone.
     Solo,
-    /// Many tasks that do not meet.
+    /// Many tasks, each with its own locks.
     Throughput,
-    /// Several who want the same.
+    /// Several tasks that want the same lock.
     Crowd,
-    /// Many names against one.
+    /// Many names compared with one.
     Names,
-    /// A store that is far away.
+    /// With `--delay`: a store that is far away.
     Distance,
     /// A holder is killed.
     Recovery,
     /// Many holds.
     Holds,
-    /// The locks of others.
+    /// The locks of other libraries.
+    #[value(skip)]
     Peers,
 }
 
