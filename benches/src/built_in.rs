@@ -1,4 +1,4 @@
-//! The libraries that are built in: they tell nobody their versions.
+//! The versions of the client libraries, which do not report them.
 
 /// A crate of another project.
 #[derive(Clone, Copy, Debug)]

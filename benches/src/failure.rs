@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// What a measurement answers.
+/// The result of a measurement.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 /// Why something could not be measured, with every cause below it.
@@ -12,7 +12,7 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 pub struct Failure(String);
 
 impl Failure {
-    /// A failure in one's own words.
+    /// A failure with this message.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())

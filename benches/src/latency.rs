@@ -1,6 +1,6 @@
 //! Latencies that do not leave out what was waited for.
 //!
-//! A loop that asks again only after an answer asks less often while the store stalls, and so the
+//! A loop that sends the next request after a response sends fewer while the store stalls, and so the
 //! stall counts once: "coordinated omission". Here a request is due at a time that was fixed
 //! before, and its latency counts from then on, also if it was sent late because the one before it
 //! took long.

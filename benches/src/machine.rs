@@ -87,7 +87,7 @@ pub(crate) fn load() -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// What stands after the colon of the first line that begins so.
+/// The text after the colon of the first line with this key.
 fn line_of(path: &str, key: &str) -> Option<String> {
     let text = read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(key))?;

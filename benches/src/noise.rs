@@ -76,8 +76,8 @@ fn median(sorted: &[f64]) -> Option<f64> {
 
 /// How many values may be left out at each end.
 ///
-/// With so many left out the true median lies outside if at most `cut` of the values fell on one side
-/// of it: a binomial tail, twice.
+/// With `cut` left out at each end, the true median lies outside if at most `cut` of the values fell on one
+/// side of it: a binomial tail, twice.
 fn cut(count: usize) -> usize {
     let mut term = 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
     let (mut outside, mut cut) = (2.0 * term, 0);

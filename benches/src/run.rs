@@ -37,7 +37,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Of these stores, each a URL or `NAME=URL`. `program` starts the processes that take part.
+    /// Measures these stores, each a URL or `NAME=URL`. `program` starts the processes that take part.
     pub fn new(stores: impl IntoIterator<Item = String>, program: Program) -> Self {
         Self {
             stores: stores.into_iter().collect(),
@@ -55,7 +55,7 @@ impl Bench {
         }
     }
 
-    /// Of the stores that need no server, in a directory that goes afterwards, with ten seconds for each.
+    /// Measures the stores that need no server, in a temporary directory, with ten seconds for each.
     ///
     /// # Errors
     /// - [`Failure`] if there is no place for it.
@@ -74,8 +74,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Also measures somebody else's lock on the server of `url`, alone and where many want the same, each time
-    /// beside ours; `facts` stand in the report.
+    /// Also measures the lock of another library on the server of `url`, without and with contention, each
+    /// time compared with ours; the report shows `facts`.
     pub fn peer(
         mut self,
         label: impl Into<String>,
@@ -88,7 +88,7 @@ impl Bench {
         self
     }
 
-    /// Says in the report what could not take part.
+    /// Lists in the report what could not take part.
     pub fn left_out(mut self, what: impl Into<String>) -> Self {
         self.left_out.push(what.into());
         self
@@ -106,27 +106,26 @@ impl Bench {
         self
     }
 
-    /// The time for each store, in which everything is measured that could last as long as one likes.
-    /// By default 15 seconds.
+    /// The time for each store, except for measurements of a fixed length; by default 15 seconds.
     pub const fn time(mut self, time: Duration) -> Self {
         self.time = time;
         self
     }
 
-    /// After so long, what was measured is not measured once more: a third of the rounds is always made,
-    /// and the report says how many there were. By default there is no limit.
+    /// After this time, no case is repeated: a third of the rounds is always made, and the report says how
+    /// many there were. By default there is no limit.
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Also measures through a proxy that delays each direction so long.
+    /// Also measures through a proxy with this delay in each direction.
     pub const fn delay(mut self, delay: Option<Duration>) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Holds no more than so many at the same time; 100 000 by default.
+    /// The most holds at the same time; 100 000 by default.
     pub const fn holds(mut self, most: usize) -> Self {
         self.holds = most;
         self
@@ -141,8 +140,8 @@ impl Bench {
     /// Measures.
     ///
     /// # Errors
-    /// - [`Failure`] if a store cannot be opened. What cannot be measured on an open store stands in the
-    ///   report.
+    /// - [`Failure`] if a store cannot be opened. The report lists what could not be measured on an open
+    ///   store.
     ///
     /// # Cancel safety
     /// The processes that take part end; names of this run may stay at the stores.
@@ -214,8 +213,8 @@ impl Bench {
         CASES.iter().copied().filter(wanted)
     }
 
-    /// How often the run comes back to a case, minutes later: what else the machine does changes slowly, and
-    /// rounds that follow one another would all agree.
+    /// How often the run returns to a case, minutes later: the other load of the machine changes slowly, so
+    /// consecutive rounds would all agree.
     fn passes(&self) -> usize {
         (self.rounds / 3).clamp(1, 3)
     }

@@ -13,7 +13,7 @@ use crate::bare::{self, Bare, Fact};
 use crate::failure::{Failure, Outcome};
 use crate::worker::Program;
 
-/// Which of the two that are compared.
+/// One of the two sides of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -28,7 +28,7 @@ impl Side {
     pub(crate) const BOTH: [Self; 2] = [Self::Lock, Self::Bare];
 }
 
-/// A store as somebody named it: `NAME=URL`, or the URL alone.
+/// A store of the command line: `NAME=URL`, or the URL alone.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedUrl {
     pub(crate) label: String,
@@ -68,17 +68,17 @@ pub(crate) struct Target {
     pub(crate) client: LockClient,
     pub(crate) bare: Arc<dyn Bare>,
     pub(crate) facts: Vec<Fact>,
-    /// Before every name, so that nobody else's locks are met.
+    /// The prefix of every name, so that the run meets no other locks.
     pub(crate) prefix: String,
-    /// Whose lock is measured, if it is not that of this library.
+    /// The program of another library, if its lock is measured.
     pub(crate) peer: Option<Program>,
-    /// What the store is called that it is compared on.
+    /// The label of the store that a peer is compared on.
     pub(crate) peer_on: Option<String>,
-    /// The longer way, if there is one.
+    /// The store over a distance, if there is one.
     pub(crate) far: Option<Arc<Far>>,
 }
 
-/// The same store through a proxy that takes its time.
+/// The same store through a proxy that delays.
 pub(crate) struct Far {
     pub(crate) proxies: Vec<Proxy>,
     pub(crate) delay: Duration,
@@ -122,7 +122,7 @@ impl Target {
         format!("{}{rest}", self.prefix)
     }
 
-    /// What a case is called here: somebody else's lock is compared with ours on the same store.
+    /// The name of a case for this target: a peer is compared with our lock on the same store.
     pub(crate) fn case(&self, name: String) -> String {
         match &self.peer_on {
             Some(on) => format!("{on}, {name}"),
@@ -139,7 +139,7 @@ impl Target {
     pub(crate) fn lease(&self, wished: Duration) -> Duration {
         let can = self.client.backend().capabilities();
         if can.min_ttl == can.max_ttl {
-            // It was asked for when the session was made, and servers as they are set up give no less.
+            // The session has set it, and servers with default settings allow no shorter one.
             return wished.max(Duration::from_secs(4));
         }
         wished.max(can.min_ttl)
@@ -158,7 +158,7 @@ impl Far {
         let mut proxies = Vec::new();
         for host in parsed.hosts() {
             let port = host.port().or_else(|| port_of(parsed.scheme()));
-            let port = port.ok_or_else(|| Failure::new("which port is meant is not known"))?;
+            let port = port.ok_or_else(|| Failure::new("the URL names no port"))?;
             let mut found = lookup_host((host.name(), port)).await?;
             let server = found.next();
             let server = server.ok_or_else(|| Failure::new("a host has no address"))?;
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stores_are_called_as_somebody_named_them_or_as_their_scheme() {
+    fn a_store_without_a_name_has_that_of_its_scheme() {
         let words = [
             "memory:",
             "redis://a",

@@ -1,16 +1,16 @@
-//! Who had it when, and how often it came to somebody else.
+//! When each contender had the lock, and how often it changed hands.
 //!
-//! Who takes again what it has just given back has a turn, and hands nothing over: locks that let those
-//! barge in who are awake have many turns and few hand-offs.
+//! A contender that acquires again directly after its release has a turn but no hand-off: locks that let
+//! running contenders barge in have many turns and few hand-offs.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The times at which one contender had it, by the clock that all processes of a machine share.
+/// The times of one contender's grants, by the clock that all processes of a machine share.
 #[derive(Debug, Default)]
 pub(crate) struct Taken(Vec<u64>);
 
 impl Taken {
-    /// Has it now, and nobody else has.
+    /// Records a grant.
     pub(crate) fn now(&mut self) {
         let time = clock_gettime(ClockId::Monotonic);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -28,7 +28,7 @@ impl Taken {
     }
 }
 
-/// How often another one had it than before, among all turns of all contenders.
+/// How often a turn belonged to a different contender than the turn before it.
 pub(crate) fn hand_offs(turns: &mut [(u64, usize)]) -> usize {
     turns.sort_unstable();
     let pairs = turns.windows(2);
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_it_again_hands_nothing_over() {
+    fn acquiring_again_is_no_hand_off() {
         // Three by the first, one by the second in between, whichever process said so first.
         let mut turns = vec![(10, 0), (20, 0), (40, 0), (30, 1)];
         assert_eq!(hand_offs(&mut turns), 2);

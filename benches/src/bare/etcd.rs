@@ -51,7 +51,7 @@ impl Cluster {
         Ok(Self { client, root })
     }
 
-    /// The revision at which somebody else has it, or `None` if it is taken now.
+    /// Takes the key and returns `None`; or returns the revision at which it is already taken.
     async fn tried(&self, name: &str, lease: Option<i64>) -> Outcome<Option<i64>> {
         let options = lease.map(|lease| PutOptions::new().with_lease(lease));
         let put = Txn::new()
@@ -148,7 +148,7 @@ impl Bare for Cluster {
         let (lease, task) = self.lease(ttl).await?;
         match self.tried(name, Some(lease)).await? {
             None => Ok(Box::new(task)),
-            Some(_) => Err(Failure::new(format!("somebody else has the key {name}"))),
+            Some(_) => Err(Failure::new(format!("another program has the key {name}"))),
         }
     }
 

@@ -73,7 +73,7 @@ impl Bare for Files {
     }
 
     async fn cycle(&self, name: &str) -> Outcome {
-        // Free, but for a moment in which somebody who looks at this process's files may keep one open.
+        // Free, except for a moment in which a program that inspects this process can keep a file open.
         Ok(handle(&self.path(name))?.lock()?)
     }
 

@@ -31,19 +31,19 @@ pub(crate) use postgres::options as postgres_options;
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
-/// A line of a report: what it is, and how it is set.
+/// A line of a report: a name and its value.
 pub type Fact = (String, String);
 
 /// What a store's own operations are, in the words of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Words {
-    /// One cycle: taking and giving back what nobody else wants.
+    /// One cycle without contention: take and give back.
     pub(crate) cycle: &'static str,
-    /// One turn among several who want the same.
+    /// One turn among several contenders.
     pub(crate) turn: &'static str,
-    /// How what a killed program had becomes free.
+    /// How the lock of a killed program becomes free.
     pub(crate) recovery: &'static str,
-    /// How many are kept.
+    /// What a hold is.
     pub(crate) hold: &'static str,
 }
 
@@ -59,10 +59,10 @@ pub(crate) trait Bare: Debug + Send + Sync {
     /// Takes `name` and gives it back. Any number of tasks call it, for different names.
     async fn cycle(&self, name: &str) -> Outcome;
 
-    /// Makes the `number`-th of several who take turns at `name`, in any number of processes.
+    /// Makes contender `number` of several that take turns at `name`, in any number of processes.
     async fn contender(&self, name: &str, number: usize) -> Outcome<Box<dyn Contender>>;
 
-    /// Takes `name` for `ttl`, or for as long as the program lives and what is answered exists.
+    /// Takes `name` for `ttl`, or for as long as the program runs and the returned value exists.
     async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>>;
 
     /// Waits until `name` can be taken, and takes it.
@@ -81,17 +81,17 @@ pub(crate) trait Bare: Debug + Send + Sync {
         Ok(taken)
     }
 
-    /// Keeps all of `names` for another `ttl`. Nothing is to be done where a hold needs no renewal.
+    /// Keeps all of `names` for another `ttl`. Does nothing where a hold needs no renewal.
     async fn keep_all(&self, names: &[String], ttl: Duration) -> Outcome;
 
-    /// Removes what is left under names that begin with `prefix`, of the store's locks as well.
+    /// Removes all names that begin with `prefix`, including the store's locks.
     async fn sweep(&self, prefix: &str) -> Outcome;
 }
 
-/// One of several who want the same.
+/// One of several contenders.
 #[async_trait]
 pub(crate) trait Contender: Send {
-    /// Waits for it, takes it, says so and gives it back.
+    /// Waits for the lock, takes it, records the time and gives it back.
     async fn turn(&mut self, taken: &mut Taken) -> Outcome;
 }
 
@@ -128,7 +128,7 @@ pub(crate) async fn open(url: &str) -> Outcome<Arc<dyn Bare>> {
         #[cfg(feature = "sqlite")]
         "sqlite" => Arc::new(sqlite::File::open(&url).await?),
         other => {
-            let message = format!("nobody has said what the bare operations of `{other}:` are");
+            let message = format!("the bench knows no bare operations of `{other}:`");
             return Err(Failure::new(message));
         }
     })

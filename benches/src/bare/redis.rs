@@ -134,13 +134,8 @@ impl Bare for Redis {
     }
 
     async fn cycle(&self, name: &str) -> Outcome {
+        self.take(name, Duration::from_secs(30)).await?;
         let mut connection = self.connection.clone();
-        let taken: Option<String> = set(name, Duration::from_secs(30))
-            .query_async(&mut connection)
-            .await?;
-        if taken.is_none() {
-            return Err(Failure::new(format!("somebody else uses the key {name}")));
-        }
         let mut del = redis::cmd("DEL");
         Ok(del.arg(name).exec_async(&mut connection).await?)
     }
@@ -151,7 +146,7 @@ impl Bare for Redis {
             .set_response_timeout(None)
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Message {
-                    // The waiter may have gone.
+                    // The waiter may have ended.
                     let _ = sender.send(());
                 }
                 Ok::<(), std::convert::Infallible>(())
@@ -177,7 +172,7 @@ impl Bare for Redis {
         let taken: Option<String> = set(name, ttl).query_async(&mut connection).await?;
         match taken {
             Some(_) => Ok(Box::new(())),
-            None => Err(Failure::new(format!("somebody else uses the key {name}"))),
+            None => Err(Failure::new(format!("another program uses the key {name}"))),
         }
     }
 

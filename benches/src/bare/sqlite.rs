@@ -118,7 +118,7 @@ impl Bare for File {
         if self.tried(name, ttl).await? {
             return Ok(Box::new(()));
         }
-        Err(Failure::new(format!("somebody else has the row {name}")))
+        Err(Failure::new(format!("another program has the row {name}")))
     }
 
     async fn wait_for(&self, name: &str) -> Outcome {

@@ -143,7 +143,7 @@ impl Bare for Ensemble {
         if made(&client, &path(name)).await? {
             return Ok(Box::new(client));
         }
-        Err(Failure::new(format!("somebody else has the node {name}")))
+        Err(Failure::new(format!("another program has the node {name}")))
     }
 
     async fn wait_for(&self, name: &str) -> Outcome {
@@ -161,7 +161,7 @@ impl Bare for Ensemble {
             let creates = paths
                 .iter()
                 .map(|path| self.client.create(path, b"bare", &options));
-            // They are sent when they are made, and only their answers are waited for.
+            // The requests are sent when they are made; only the responses are awaited.
             for create in creates.collect::<Vec<_>>() {
                 create.await?;
             }
@@ -180,7 +180,7 @@ impl Bare for Ensemble {
         for name in self.client.list_children("/").await? {
             if name.starts_with(prefix) {
                 match self.client.delete(&path(&name), None).await {
-                    // Somebody was faster, or a session has not ended yet.
+                    // Another program was faster, or a session has not ended yet.
                     Ok(()) | Err(Error::NoNode | Error::NotEmpty) => {}
                     Err(error) => return Err(error.into()),
                 }

@@ -1,4 +1,4 @@
-//! Several who want the same, in one process or more.
+//! Several contenders for one lock, in one process or more.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Crowd {
                 let count = contenders * (number + 1) / processes - first;
                 Start {
                     url: url.to_owned(),
-                    // Beside somebody else's lock stands ours.
+                    // The lock of another library is compared with ours.
                     side: if target.peer.is_some() {
                         Side::Lock
                     } else {
@@ -102,8 +102,8 @@ impl Probe for Crowd {
         Ok(vec![
             Reading::new("hand-offs", Unit::PerSecond, passed),
             Reading::new("turns", Unit::PerSecond, rate),
-            Reading::new("99 % of all waits within", Unit::Seconds, at(&waits, 0.99)),
-            // Over all rounds so far: one alone has too few turns to tell favour from chance.
+            Reading::new("p99 wait", Unit::Seconds, at(&waits, 0.99)),
+            // Over all rounds so far: one round has too few turns to tell favour from chance.
             Reading::new("fairness", Unit::Jain, jain(&self.turns[side as usize])),
         ])
     }
@@ -139,7 +139,7 @@ impl Probe for Crowd {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "nobody has so many turns")]
+#[expect(clippy::cast_precision_loss, reason = "no run has 2^52 turns")]
 fn sum(counts: &[u64]) -> f64 {
     counts.iter().sum::<u64>() as f64
 }

@@ -1,4 +1,4 @@
-//! Taking and giving back what nobody else wants, on either side.
+//! One cycle without contention, on either side.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What it costs to hold many, and do nothing with them.
+//! The cost of many holds that are only kept.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::report::{Unit, thousands};
 use crate::target::{Side, Target, with_option};
 use crate::worker::{Answer, Order, Program, Role, Start, Worker, unexpected};
 
-/// Longer than this nobody fills.
+/// The longest time to take the holds.
 const LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) struct Holds {

@@ -1,7 +1,7 @@
-//! What is measured, and the rounds in which it is.
+//! What is measured, and in which rounds.
 //!
-//! A round measures both sides, one directly after the other and in changing order, so that whatever else
-//! the machine does meets both. Only their ratio is compared over rounds.
+//! A round measures both sides, one directly after the other and in alternating order, so that other load of
+//! the machine meets both. Only their ratio is compared over rounds.
 
 mod crowd;
 mod cycle;
@@ -56,7 +56,7 @@ pub(crate) trait Probe: Send {
         })
     }
 
-    /// Gets everything ready that rests between two passes.
+    /// Starts what rests between two passes.
     async fn wake(&mut self) -> Outcome {
         Ok(())
     }
@@ -64,7 +64,7 @@ pub(crate) trait Probe: Send {
     /// Ends what need not run while other cases are measured.
     fn rest(&mut self) {}
 
-    /// Whether what is measured now is forgotten: a pass begins, and caches are cold.
+    /// Whether this measurement is discarded: a pass begins, and caches are cold.
     fn set_cold(&mut self, _cold: bool) {}
 
     /// All latencies of a side, if single ones were measured.
@@ -72,7 +72,7 @@ pub(crate) trait Probe: Send {
         None
     }
 
-    /// What a reader has to know about this case on this store.
+    /// A remark for the reader about this case on this store.
     fn note(&self) -> Option<String> {
         None
     }
@@ -81,23 +81,23 @@ pub(crate) trait Probe: Send {
 /// Something that is measured on every store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// One task, nobody else, at a fixed rate.
+    /// One task alone, at a fixed rate.
     Solo,
-    /// So many tasks, each with a name of its own.
+    /// This number of tasks, each with its own name.
     Tasks(usize),
-    /// So many contenders in so many processes.
+    /// A number of contenders in a number of processes.
     Crowd(usize, usize),
     /// 64 tasks on ten thousand names.
     ManyNames,
-    /// Through the proxy that takes its time.
+    /// Through the proxy that delays.
     FarSolo,
     /// The same, with eight contenders.
     FarCrowd,
     /// A holder is killed.
     Recovery,
-    /// So many holds are kept.
+    /// This number of holds is kept.
     Holds(usize),
-    /// The lock of somebody else, with so many contenders in so many processes.
+    /// The lock of another library, with a number of contenders in a number of processes.
     Peer(usize, usize),
 }
 
@@ -162,7 +162,7 @@ impl Case {
     /// takes.
     pub(crate) const fn weight(self) -> Option<f64> {
         match self {
-            // Those who poll have few turns.
+            // Contenders that poll have few turns.
             Self::Crowd(..) | Self::Peer(..) => Some(2.0),
             Self::FarSolo | Self::FarCrowd => Some(4.0),
             Self::Solo | Self::Tasks(_) | Self::ManyNames => Some(1.0),
@@ -173,14 +173,14 @@ impl Case {
     /// How long a round is at least.
     pub(crate) const fn least(self) -> Duration {
         match self {
-            // Longer than the pauses of those who poll, which are up to a quarter of a second, than the
-            // first turns of those who are far away, and than programs take that are compiled as they run.
+            // Longer than the pauses of contenders that poll (up to a quarter of a second), the first turns
+            // over a distance, and the warm-up of programs that are compiled at run time.
             Self::Peer(..) | Self::FarCrowd => Duration::from_millis(400),
             _ => Duration::ZERO,
         }
     }
 
-    /// How many rounds there are, of so many.
+    /// The number of rounds, if most cases have `of`.
     pub(crate) const fn rounds(self, of: usize) -> usize {
         match self {
             Self::Recovery | Self::Holds(_) if of > 3 => 3,
@@ -188,18 +188,18 @@ impl Case {
         }
     }
 
-    /// Whether it is measured again and again during a run, each time after a round for nothing. What takes
-    /// long to get ready is measured once.
+    /// Whether a run measures it in several passes, each after a warm-up round. What takes long to prepare
+    /// is measured once.
     pub(crate) const fn comes_again(self) -> bool {
         self.weight().is_some()
     }
 
-    /// Whether it keeps a store, and the machine, at work for as long as it is awake.
+    /// Whether it loads the store and the machine for as long as it is awake.
     pub(crate) const fn burdens(self) -> bool {
         matches!(self, Self::Holds(_))
     }
 
-    /// Gets ready to measure it; `None` where it means nothing, or was not asked for.
+    /// Prepares its measurement; `None` where it has no meaning, or was not requested.
     pub(crate) fn open(
         self,
         target: &Target,

@@ -14,7 +14,7 @@ use crate::report::Unit;
 use crate::target::{Side, Target, with_option};
 use crate::worker::{Program, Role, Start, Worker};
 
-/// Enough for a waiter to stand in the queue.
+/// Enough for a waiter to join the queue.
 const AHEAD: Duration = Duration::from_millis(100);
 
 pub(super) struct Recovery {

@@ -1,4 +1,4 @@
-//! One task that meets nobody, at a rate that leaves three quarters of the time free.
+//! One task without contention, at a rate that leaves three quarters of the time free.
 
 use std::time::Duration;
 
@@ -69,8 +69,8 @@ impl Probe for Solo {
             self.seen[side as usize].add(&seen)?;
         }
         Ok(vec![
-            Reading::new("half of all cycles within", Unit::Seconds, at(&seen, 0.5)),
-            Reading::new("99 % of all cycles within", Unit::Seconds, at(&seen, 0.99)),
+            Reading::new("median cycle", Unit::Seconds, at(&seen, 0.5)),
+            Reading::new("p99 cycle", Unit::Seconds, at(&seen, 0.99)),
         ])
     }
 

@@ -1,4 +1,4 @@
-//! Many tasks of one program that do not meet.
+//! Many tasks of one program, each with its own names.
 
 use std::time::Duration;
 

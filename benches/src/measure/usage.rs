@@ -18,11 +18,11 @@ pub(crate) fn processor() -> Duration {
 pub(crate) fn resident() -> Outcome<usize> {
     let pages = std::fs::read_to_string("/proc/self/statm")?;
     let pages = pages.split_whitespace().nth(1);
-    let pages = pages.ok_or_else(|| Failure::new("the system does not tell the memory used"))?;
+    let pages = pages.ok_or_else(|| Failure::new("the system does not report the memory used"))?;
     Ok(pages.parse::<usize>()? * page_size())
 }
 
-/// Lets this process open as many files as it may, and answers how many.
+/// Raises the limit of open files as far as possible, and returns it.
 pub(crate) fn handles() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

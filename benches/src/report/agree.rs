@@ -7,7 +7,7 @@ use crate::noise::LIMIT;
 fn differs(one: &Figure, other: &Figure) -> Option<String> {
     let (first, second) = (one.ratio.as_ref()?.median, other.ratio.as_ref()?.median);
     let (low, high) = (first.min(second), first.max(second));
-    // Both nought agree.
+    // Two zeros agree.
     let far = high > low && high > low * (1.0 + LIMIT);
     let marked = one.noisy || other.noisy;
     (far && !marked).then(|| {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_marked_and_differs_is_a_disagreement() {
+    fn only_an_unmarked_difference_is_a_disagreement() {
         let calm = figure(&[1.0; 9]);
         assert_eq!(differs(&calm, &figure(&[1.1; 9])), None);
         let other = differs(&calm, &figure(&[1.2; 9]));
@@ -66,7 +66,7 @@ mod tests {
     /// Pairs of runs of the same thing, from calm to wild: without the mark many disagree, with it none to
     /// speak of.
     #[test]
-    fn what_is_not_marked_comes_out_the_same_again() {
+    fn unmarked_figures_are_the_same_in_the_next_run() {
         for rounds in [3, 9] {
             let mut random = fastrand::Rng::with_seed(7);
             let (mut far, mut bad, mut calm) = (0, 0, 0);

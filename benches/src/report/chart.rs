@@ -51,7 +51,7 @@ impl Axis {
         self.from + part.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// The decades, but not so many that their labels would meet.
+    /// The decades, except where their labels would overlap.
     pub(super) fn marks(&self) -> impl Iterator<Item = (f64, f64)> {
         let step = usize::try_from((self.high - self.low) / 9 + 1).unwrap_or(1);
         let decades = (self.low..=self.high).step_by(step);

@@ -10,7 +10,7 @@ const RIGHT: f64 = WIDTH - 16.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 300.0;
 const HEIGHT: f64 = 328.0;
-/// From half of all to one in ten thousand.
+/// From the fastest to one in ten thousand.
 const DECADES: f64 = 4.0;
 
 /// The chart of one case; `None` if it has no curves.

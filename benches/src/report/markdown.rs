@@ -1,10 +1,10 @@
-//! What is to be seen first, as a table for the manual.
+//! The most important rows, as a table for the manual.
 
 use super::words::{glance_rows, ratio, value};
 use super::{LOCK_OF, Report, Topic};
 use crate::machine::date;
 
-/// Where a table stands in a document.
+/// The place of a table in a document.
 const BEGIN: &str = "<!-- measured: begin -->\n";
 const END: &str = "<!-- measured: end -->\n";
 
@@ -51,7 +51,7 @@ pub(super) fn write(report: &Report) -> String {
     text
 }
 
-/// The locks of others, one in a row, beside ours on the same server.
+/// The locks of other libraries, one per row, compared with ours on the same server.
 fn peers(report: &Report) -> String {
     let mut rows = String::new();
     for peer in &report.stores {

@@ -21,7 +21,7 @@ use crate::noise::Spread;
 
 pub(crate) use words::thousands;
 
-/// The fact of a peer that says whose lock it is, and which version.
+/// The fact of a peer that names its library and version.
 pub const LOCK_OF: &str = "lock of";
 
 /// The version of the JSON.
@@ -45,7 +45,7 @@ pub struct Report {
     pub curves: Vec<Curve>,
     /// What could not be measured, and why.
     pub failures: Vec<String>,
-    /// What is not here, so that nobody tried to measure it.
+    /// What is not installed here, and so was not measured.
     #[serde(default)]
     pub left_out: Vec<String>,
 }
@@ -68,22 +68,22 @@ pub struct Method {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Store {
-    /// What it is called here.
+    /// Its name in the report.
     pub label: String,
     /// Its URL, without anything that may be secret.
     pub url: String,
-    /// Where it is the lock of somebody else: the label of the store.
+    /// For the lock of another library: the label of the store that it works on.
     #[serde(default)]
     pub peer_on: Option<String>,
-    /// What it says of itself.
+    /// Versions and settings, as the server reports them.
     pub facts: Vec<Fact>,
     /// What a cycle of its bare operations is.
     pub bare_cycle: String,
     /// What a turn at its bare operations is.
     pub bare_turn: String,
-    /// How what a killed program had becomes free without a lock store; empty where it does not.
+    /// How the bare lock of a killed program becomes free; empty where it does not.
     pub bare_recovery: String,
-    /// What is kept without a lock store.
+    /// What a bare hold is.
     pub bare_hold: String,
 }
 
@@ -132,7 +132,7 @@ impl Topic {
 pub enum Unit {
     /// Seconds: less is better.
     Seconds,
-    /// So many in a second: more is better.
+    /// A rate per second: more is better.
     PerSecond,
     /// Round trips: less is better.
     Trips,
@@ -142,7 +142,7 @@ pub enum Unit {
     Part,
     /// Jain's index: 1 is best.
     Jain,
-    /// So many times as much: more is better.
+    /// A factor: more is better.
     Times,
 }
 
@@ -152,7 +152,7 @@ pub enum Unit {
 pub struct Figure {
     /// What it is about.
     pub topic: Topic,
-    /// Under which circumstances.
+    /// The circumstances.
     pub case: String,
     /// What was measured.
     pub what: String,
@@ -162,14 +162,14 @@ pub struct Figure {
     pub store: String,
     /// The lock.
     pub lock: Spread,
-    /// The store's own operations, or our lock beside that of somebody else; `None` where they mean nothing
-    /// here.
+    /// The store's own operations, or our lock for the lock of another library; `None` where there is no
+    /// comparison.
     pub bare: Option<Spread>,
     /// The lock divided by the bare operations, round by round.
     pub ratio: Option<Spread>,
     /// Whether the ratio varies by more than the limit.
     pub noisy: bool,
-    /// What a reader has to know.
+    /// A remark for the reader.
     pub note: Option<String>,
 }
 
@@ -179,7 +179,7 @@ pub struct Figure {
 pub struct Curve {
     /// What it is about.
     pub topic: Topic,
-    /// Under which circumstances.
+    /// The circumstances.
     pub case: String,
     /// The label of the store.
     pub store: String,
@@ -187,7 +187,7 @@ pub struct Curve {
     pub side: crate::target::Side,
     /// How many latencies there were.
     pub count: u64,
-    /// Parts of all latencies, and the seconds within which so many were.
+    /// Pairs of a part of all latencies, and the seconds within which that part was.
     pub points: Vec<(f64, f64)>,
 }
 

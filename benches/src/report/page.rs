@@ -53,8 +53,8 @@ fn head(report: &Report) -> String {
     format!(
         "<header>\n<h1>Lock stores compared</h1>\n\
          <p class=\"sub\">lockkit {}, {} UTC, {} with {} cores, {}</p>\n{warning}{busy}\
-         <p>Beside each lock stand the bare operations of its own store, measured in turns in the same \
-         run. Compare their <em>ratio</em>: it changes least with the machine and its load. A ratio with \
+         <p>Each lock is compared with the bare operations of its own store, measured alternately in the same \
+         run. Compare the <em>ratios</em>: they change least with the machine and its load. A ratio with \
          a tilde varies by more than {percent:.0} % within this run.</p>\n\
          <p class=\"legend\">{} <span class=\"key\"><b class=\"full\"></b>the lock</span> \
          <span class=\"key\"><b class=\"hollow\"></b>bare operations</span> \

@@ -5,7 +5,7 @@ use super::{Report, Topic};
 use crate::machine::date;
 use crate::noise::Spread;
 
-/// How wide a terminal is taken to be.
+/// The assumed width of a terminal.
 const WIDTH: usize = 100;
 
 pub(super) fn write(report: &Report) -> String {
@@ -41,7 +41,7 @@ fn head(report: &Report) -> String {
         machine.system
     );
     if !machine.optimised {
-        text.push_str("This program is not optimised: build it with `--release`, these figures mean nothing.\n");
+        text.push_str("This program is not optimised, so its figures mean nothing: build it with `--release`.\n");
     }
     if let Some(busy) = machine.busy() {
         text.push_str(&format!("{busy}\n"));
@@ -61,7 +61,7 @@ fn head(report: &Report) -> String {
     }
     let percent = report.method.noise_limit * 100.0;
     text.push_str(&wrapped(&format!(
-        "Beside each figure its ratio to the store's own bare operations, measured in turns. \
+        "The ratio compares each figure with the store's own bare operations, measured alternately. \
          ~ marks a ratio that varies by more than {percent:.0} % within this run."
     )));
     text

@@ -1,4 +1,4 @@
-//! Numbers as people read them, and what the topics are called.
+//! Numbers as people read them, and the titles of the topics.
 
 use super::{Figure, Report, Topic, Unit};
 
@@ -72,21 +72,21 @@ pub(crate) const fn more_is_better(unit: Unit) -> bool {
     matches!(unit, Unit::PerSecond | Unit::Jain | Unit::Times)
 }
 
-/// What a topic is called.
+/// The title of a topic.
 pub(crate) const fn title(topic: Topic) -> &'static str {
     match topic {
         Topic::Solo => "Alone",
-        Topic::Throughput => "Many tasks that do not meet",
-        Topic::Crowd => "Many who want the same",
-        Topic::Names => "Many names against one",
-        Topic::Distance => "Far away",
+        Topic::Throughput => "Many tasks, a lock each",
+        Topic::Crowd => "Contention",
+        Topic::Names => "Many names compared with one",
+        Topic::Distance => "Over a distance",
         Topic::Recovery => "A killed holder",
-        Topic::Holds => "Holding many",
-        Topic::Peers => "The locks of others",
+        Topic::Holds => "Many holds",
+        Topic::Peers => "Other lock libraries",
     }
 }
 
-/// What was done, in a sentence or two.
+/// How a topic is measured, in a sentence or two.
 pub(crate) const fn method(topic: Topic) -> &'static str {
     match topic {
         Topic::Solo => {
@@ -94,45 +94,39 @@ pub(crate) const fn method(topic: Topic) -> &'static str {
              which the cycle was due, so a stall counts for every cycle that it delays."
         }
         Topic::Throughput => {
-            "Tasks of one client, each with a name of its own, acquire and release as fast as they can."
+            "Tasks of one client, each with its own name, acquire and release as fast as they can."
         }
         Topic::Crowd => {
             "All contenders acquire and release the same name without a pause; those of one process share \
-             one client. A wait that the end of a round cuts off counts with what it had lasted. Fairness \
-             is Jain's index over the turns of all contenders: 1 if all had the same, 1/n if one had all. \
-             A hand-off is a turn of another contender than before."
+             one client. A wait that the end of a round interrupts counts with its time so far. Fairness is \
+             Jain's index over the turns of all contenders: 1 if all had the same number, 1/n if one had \
+             all. A hand-off is a turn of a different contender than the turn before."
         }
         Topic::Names => {
-            "64 tasks of one client on 10 000 names, and how many times as fast that is as 64 tasks that \
-             all want one name."
+            "64 tasks of one client on 10 000 names, and how much faster that is than 64 tasks on one name."
         }
         Topic::Distance => {
             "The same through a proxy on this machine that delays each direction and counts round trips."
         }
         Topic::Recovery => {
-            "A process that has just acquired is killed with SIGKILL, while another waits. What is shown is \
-             the time until that one holds."
+            "A process that has just acquired is killed with SIGKILL while another one waits. The figure is \
+             the time until the other one holds."
         }
         Topic::Holds => {
-            "A process of its own acquires so many locks and does nothing but keep them. Its processor time \
-             is counted over a round of renewals."
+            "A separate process acquires this number of locks and only keeps them. Its processor time is \
+             measured over one round of renewals."
         }
         Topic::Peers => {
-            "Other people's locks, as their documentation uses them, and beside each our own on the same server, \
-             measured in turns with the same orders. Who takes again what it has just given back has a turn \
-             but hands nothing over. The ratio is that of theirs to ours."
+            "Other lock libraries, used as their documentation shows, each measured alternately with lockkit \
+             on the same server and workload. A contender that acquires again directly after its release has \
+             a turn but no hand-off. The ratio is theirs divided by ours."
         }
     }
 }
 
-/// What is to be seen first: a topic, how its case and what was measured begin, and the heading.
+/// The most important rows: a topic, how its case and what was measured begin, and the heading.
 const GLANCE: &[(Topic, &str, &str, &str)] = &[
-    (
-        Topic::Solo,
-        "1 task",
-        "half",
-        "alone, half of all cycles within",
-    ),
+    (Topic::Solo, "1 task", "median", "alone, median cycle"),
     (
         Topic::Throughput,
         "64 tasks",

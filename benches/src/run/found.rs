@@ -18,7 +18,7 @@ pub(super) struct Found {
     pub(super) figures: Vec<Figure>,
     pub(super) curves: Vec<Curve>,
     pub(super) failures: Vec<String>,
-    /// So many were made.
+    /// The number of rounds that were made.
     pub(super) rounds: usize,
 }
 
@@ -102,7 +102,7 @@ impl Found {
                 ..figure
             }));
         }
-        // Nobody draws those of others.
+        // There is no chart for the locks of other libraries.
         if case.topic() == Topic::Peers {
             return;
         }

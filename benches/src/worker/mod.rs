@@ -1,7 +1,7 @@
 //! Other processes that take part in a measurement: this program, started again.
 //!
-//! An [`Order`] on a line of standard input, an [`Answer`] on a line of standard output. The URL goes
-//! there too and not into the arguments, which everybody on the machine can read.
+//! Each gets an [`Order`] as a line of standard input and returns an [`Answer`] as a line of standard output.
+//! The URL is sent there too, because every user of the machine can read the arguments.
 
 mod program;
 
@@ -23,7 +23,7 @@ use crate::target::Side;
 /// The first argument that makes a program a worker.
 pub const ARGUMENT: &str = "__bench";
 
-/// Longer than anything a worker does takes.
+/// Longer than any task of a worker takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How workers are started: a program that calls [`serve`] when its first argument is [`ARGUMENT`].
@@ -32,7 +32,7 @@ pub struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
-    /// Whether what it says beside its answers is shown.
+    /// Whether its standard error is shown.
     is_heard: bool,
 }
 
@@ -50,7 +50,7 @@ impl Program {
         })
     }
 
-    /// This program as a contender with somebody else's lock.
+    /// This program as a contender with the lock of another library.
     ///
     /// # Errors
     /// - [`Failure`] if the system does not tell where it is.
@@ -71,7 +71,7 @@ impl Program {
             path: path.into(),
             arguments: arguments.into_iter().map(Into::into).collect(),
             environment: Vec::new(),
-            // Libraries greet, in the midst of the progress bar.
+            // Some libraries print a greeting, which would disturb the progress bar.
             is_heard: false,
         }
     }
@@ -96,7 +96,7 @@ pub(crate) struct Start {
 /// What a worker does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Role {
-    /// Some of many who take turns.
+    /// Some of the contenders that take turns.
     Crowd { first: usize, count: usize },
     /// Holds one until it is killed.
     Victim { ttl: Duration },
@@ -104,18 +104,18 @@ pub(crate) enum Role {
     Keeper { ttl: Duration },
 }
 
-/// What a worker is told after its start.
+/// An order to a worker after its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// A crowd takes turns for so long.
+    /// A crowd takes turns for this time.
     Turns { span: Duration },
-    /// A keeper takes up to so many, but stops after `limit`.
+    /// A keeper takes up to `count`, but stops after `limit`.
     Fill { count: usize, limit: Duration },
-    /// A keeper tells what keeping costs in so long.
+    /// A keeper reports what keeping costs during this time.
     Window { span: Duration },
 }
 
-/// What a worker says.
+/// An answer of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     /// It has started; a victim holds.
@@ -125,14 +125,14 @@ pub(crate) enum Answer {
         counts: Vec<u64>,
         took: Duration,
         waits: Vec<(u64, u64)>,
-        /// When which contender had it: nanoseconds of the clock that the processes share.
+        /// The times of all grants and their contenders: nanoseconds of the clock that the processes share.
         taken: Vec<(u64, usize)>,
     },
     /// How many are held, and the bytes that each takes in this process.
     Filled {
         count: usize,
         bytes: f64,
-        /// It may have no more, because each is an open file.
+        /// The limit of open files was reached.
         full: bool,
     },
     /// The processor time that was used, and how many were lost.
@@ -213,7 +213,7 @@ impl Worker {
     }
 }
 
-/// An answer to another question.
+/// The failure of an answer that does not fit its order.
 pub(crate) fn unexpected(answer: &Answer) -> Failure {
-    Failure::new(format!("a worker answers {answer:?}"))
+    Failure::new(format!("unexpected answer of a worker: {answer:?}"))
 }

@@ -23,7 +23,7 @@ use crate::turns::Taken;
 /// How many tasks fill a keeper at the same time.
 const FILLERS: usize = 64;
 
-/// Acts as a worker if the first argument says so; otherwise answers `None` at once.
+/// Acts as a worker if the first argument says so; otherwise returns `None` at once.
 ///
 /// Call it in `main`, before there is a runtime.
 #[must_use]
@@ -114,7 +114,7 @@ async fn crowd(start: &Start, first: usize, count: usize, input: &mut Input) -> 
     Ok(())
 }
 
-/// Those who contend with somebody else's lock, if the arguments of this program say whose.
+/// The contenders with the lock of another library, if the arguments of this program name one.
 #[cfg(feature = "peers")]
 async fn others(start: &Start, count: usize) -> Outcome<Vec<Member>> {
     let mut members = Vec::new();
@@ -224,7 +224,7 @@ async fn victim(start: &Start, ttl: Duration, input: &mut Input) -> Outcome {
         }
     };
     say(&Answer::Ready)?;
-    // Nothing more is said; the end means that nobody wants it killed any more.
+    // No more orders come. At the end of the input, the worker ends by itself.
     next::<Order>(input).await.map(drop)
 }
 
@@ -319,7 +319,7 @@ impl Holds {
                             // With the client's lease, which the URL says.
                             let lock = client.lock(name)?;
                             guards.push(lock.acquire().await?);
-                            // A store that answers at once must not keep the keeper from its turn.
+                            // A store that is always ready must not starve the keeper.
                             consume_budget().await;
                         }
                         Outcome::Ok(guards)
