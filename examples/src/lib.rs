@@ -3,21 +3,21 @@
 //! | program | what it shows |
 //! |---|---|
 //! | `quick_start` | take a lock, work, give it back |
-//! | `swap_store` | the same code on another store, by one word |
-//! | `fencing` | a resource that refuses a writer whose lock has passed on |
+//! | `swap_store` | the same code on another store: only the URL changes |
+//! | `fencing` | a resource that refuses a writer that has lost its lock |
 //! | `reentrant` | functions that call each other and all take the lock |
 //! | `singleton` | a task that runs in one of several processes |
 //! | `orders` | a web service with a lock for each order |
-//! | `losing` | testing one's own code against lost locks, without a server |
+//! | `losing` | how to test your own code against lost locks, without a server |
 //! | `chat_room`, `session`, `stock` | WATCH, MULTI and EXEC replaced by a lock, in [`cas`] |
 //! | `cas_table` | measures those three, before and after |
 //!
-//! What runs under `cron` needs no program: `examples/nightly.sh` is a job that never runs twice at once.
+//! A job of `cron` needs no program: `examples/nightly.sh` is a job that never runs twice at once.
 
 pub mod cas;
 pub mod server;
 
-/// Whatever goes wrong in an example.
+/// Any error of an example.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The result of an example.
 pub type Outcome<T = ()> = Result<T, Failure>;

@@ -11,8 +11,8 @@ use tokio::time::sleep;
 
 use crate::Outcome;
 
-/// Where the server of an example is: at the URL that was given, or a child process that ends with
-/// this and forgets everything.
+/// The server of an example: the one at a given URL, or a child process that ends with this value and
+/// keeps no data.
 #[derive(Debug)]
 pub struct Server {
     url: String,
@@ -58,10 +58,10 @@ impl Server {
             if server.ping().await.is_ok() {
                 return Ok(server);
             }
-            // There is no event to wait for: servers do not tell when they listen.
+            // There is no event to wait for: the server does not report that it listens.
             sleep(Duration::from_millis(10)).await;
         }
-        Err("the server does not answer".into())
+        Err("the server does not respond".into())
     }
 
     /// A proxy in front of it, which lets few commands pass; `nutcracker` must be installed.
@@ -107,7 +107,7 @@ impl Server {
     /// - If the server cannot be reached.
     pub async fn connect(&self) -> Outcome<crate::cas::Db> {
         let info = self.url.as_str().into_connection_info()?;
-        // The library would send its name first, at which a proxy hangs up.
+        // The library would send its name first, which makes a proxy close the connection.
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
         let client = redis::Client::open(info.set_redis_settings(settings))?;
         Ok(client.get_multiplexed_async_connection().await?)

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::stores;
 
-/// As the client's.
+/// The same as the default of the client.
 const OUTAGE: Duration = Duration::from_secs(30);
 
 /// Opens the store that a URL names and makes a client for it.
@@ -25,7 +25,7 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// | `mysql://user:password@host:3306/database` | a table of MySQL or MariaDB (feature `mysql`); its own TLS options with feature `tls` |
 /// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss://` with TLS (feature `tls`), `redis+unix:///path` on a socket |
 /// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks://` with TLS (feature `tls`) |
-/// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path stands before the locks' keys; `etcds://` with TLS (feature `tls`) |
+/// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path is the prefix of the locks' keys; `etcds://` with TLS (feature `tls`) |
 ///
 /// `postgresql://`, `mariadb://`, `valkey://`, `valkeys://` and `unix://` are other names of these, and the SQL
 /// stores know the options of libpq and of MySQL's clients (`sslrootcert`, `ssl-mode`, `options` and more), so
@@ -34,11 +34,11 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// | option | meaning | default |
 /// |---|---|---|
 /// | `ttl=30s` | the lease, renewed until the release | 30 s, or the nearest that the store can do |
-/// | `prefix=app:` | stands before every name, so that applications share a store without meeting | none |
+/// | `prefix=app:` | the prefix of every name, so that applications can share a store | none |
 /// | `timeout=2s` | the longest that one request may take | 2 s |
-/// | `outage=30s` | how long opening, and an acquire without a limit, put up with a store that cannot be reached | 30 s |
+/// | `outage=30s` | how long opening, and an acquire without a limit, retry while the store cannot be reached | 30 s |
 /// | `max_hold=1h` | the longest hold | none |
-/// | `poll=5ms..200ms` | `file:` `sqlite:` the pauses of waiters between two looks | as shown |
+/// | `poll=5ms..200ms` | `file:` `sqlite:` the pauses of waiters between two polls | as shown |
 /// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:`, described in `lockkit::redis` | `fifo`, `push` |
 /// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores, described in `lockkit::sql` | |
 /// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:`, described in `lockkit::zk`; `ttl` is the session's | as shown first |
@@ -56,7 +56,7 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// - [`Error::NoRuntime`](crate::Error::NoRuntime) if it is called outside a Tokio runtime.
 ///
 /// # Cancel safety
-/// Cancel safe: nothing stays behind but a directory that was made.
+/// Cancel safe: nothing is left behind, except a directory that was created.
 ///
 /// # Examples
 /// ```
@@ -72,7 +72,7 @@ pub async fn connect(url: impl AsRef<str>) -> Result<LockClient> {
     builder(url).connect().await
 }
 
-/// Sets options first. What is set in code wins over the URL.
+/// Sets options first. Options in code take precedence over the URL.
 ///
 /// # Examples
 /// ```
@@ -105,7 +105,7 @@ pub fn builder(url: impl AsRef<str>) -> Connect {
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens before `connect`"]
 pub struct Connect {
-    // Taken apart at once, so that `Debug` shows no secret. INV-14.
+    // Parsed at once, so that `Debug` shows no secret. INV-14.
     url: Result<StoreUrl, InvalidUrl>,
     lease: Option<Lease>,
     prefix: Option<String>,
@@ -124,7 +124,7 @@ impl Connect {
         self
     }
 
-    /// What stands before every name; in a URL `prefix=`.
+    /// The prefix of every name; in a URL `prefix=`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
         self
@@ -142,13 +142,13 @@ impl Connect {
         self
     }
 
-    /// After how long a failing store is given up by an acquire without a limit; in a URL `outage=`.
+    /// How long an acquire without a limit retries while the store fails; in a URL `outage=`.
     pub const fn outage(mut self, outage: Duration) -> Self {
         self.outage = Some(outage);
         self
     }
 
-    /// How long [`connect`](Self::connect) tries again while the server cannot be reached; the time of
+    /// How long [`connect`](Self::connect) retries while the server cannot be reached; the time of
     /// `outage` if not set, and zero for one attempt. An attempt takes at most the store's
     /// `connect_timeout`.
     pub const fn wait(mut self, wait: Duration) -> Self {

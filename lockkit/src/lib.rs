@@ -9,15 +9,15 @@
 //! println!("write with token {}", guard.token());
 //! guard.release().await?;
 //!
-//! // The paved path: acquire, work, release; the work is dropped if the lock is lost.
+//! // In one call: acquire, work, release; the work is dropped if the lock is lost.
 //! let sum = client.lock("orders/42")?.scope(async |_guard| 40 + 2).await?;
 //! assert_eq!(sum, 42);
 //! # Ok(()) }
 //! ```
 //!
-//! A lease alone is never enough: a process that was stopped for longer than its lease goes on when
-//! it wakes, and does not know. Send [`Guard::token`] with every write and let the store of your data
-//! refuse smaller ones; that holds without any assumption about clocks and pauses.
+//! A lease alone is never enough: a process that was stopped for longer than its lease continues when it
+//! wakes, and does not know. Send [`Guard::token`] with every write and let the store of your data
+//! refuse smaller ones: that needs no assumption about clocks and pauses.
 //!
 //! # Which store should I use?
 //! | URL | feature | for |
@@ -33,14 +33,14 @@
 //!
 //! `rediss`, `etcds`, `zks` and the TLS options of the SQL stores need the feature `tls`.
 //!
-//! What only one kind of store can do, such as work that is carried out only while a hold stands, is in
+//! What only one kind of store can do, such as work that is executed only while a hold lasts, is in
 //! `lockkit::etcd`, `lockkit::redis`, `lockkit::sql` and `lockkit::zk`.
 //!
-//! The [`manual`] says more: how locks fail, how to fence a write, how to choose a store, how to come from
+//! The [`manual`] explains how locks fail, how to fence a write, how to choose a store, how to migrate from
 //! another lock, and when not to use one.
 //!
-//! [`connect`] describes URLs and their options. To bring a store of your own, implement
-//! [`DistributedLock`] and give it to [`LockClient::new`].
+//! [`connect`] describes URLs and their options. To use your own store, implement
+//! [`DistributedLock`] and pass it to [`LockClient::new`].
 
 #![warn(clippy::large_futures)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

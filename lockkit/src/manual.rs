@@ -1,15 +1,15 @@
-//! The manual: what to know beside the signatures.
+//! The manual: what signatures do not say.
 //!
 //! | page | read it when |
 //! |---|---|
-//! | [`failures`] | you want to know why there is so much to a lock |
-//! | [`fencing`] | a write must not come from somebody who holds no longer: always |
-//! | [`choosing`] | you have more than one store at hand |
+//! | [`failures`] | you want to know why a lock is difficult |
+//! | [`fencing`] | a write must not come from a client that has lost its lock: always |
+//! | [`choosing`] | you have more than one store |
 //! | [`migrating`] | you come from compare-and-set, Redisson, Curator or `flock`, or change the store |
 //! | [`when_not`] | before you add a lock |
 //! | [`defaults`] | you wonder about a number |
 //!
-//! The pages hold no code of their own; their examples are compiled and run.
+//! The examples of the pages are compiled and run.
 
 #[doc = include_str!("../docs/failures.md")]
 pub mod failures {}

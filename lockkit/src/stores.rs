@@ -35,7 +35,7 @@ const EMBEDDED: &[&str] = &["memory", "file", "sqlite"];
 /// The schemes that no feature serves yet.
 const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
 
-/// Opens the store, and tries again for `wait` while its server cannot be reached.
+/// Opens the store, and retries for `wait` while its server cannot be reached.
 pub(crate) async fn open_within(
     url: &StoreUrl,
     clock: Option<&Arc<dyn Clock>>,
@@ -64,9 +64,9 @@ pub(crate) async fn open_within(
     ended.ok().flatten().unwrap_or(Err(failed.into()))
 }
 
-/// Opens the store of a URL whose client options were taken. Reports the options that nobody took
-/// before it opens anything. `ttl` is the lease that the client will ask for: where the lease is the
-/// session's, the session gets it.
+/// Opens the store of a URL whose client options were taken. Reports unknown options before it opens
+/// anything. `ttl` is the lease that the client will ask for: a store with session leases gives it to the
+/// session.
 #[cfg_attr(
     not(any(
         feature = "etcd",

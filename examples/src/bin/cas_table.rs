@@ -2,10 +2,10 @@
 //!
 //! Run it: `cargo run --release -p lockkit-examples --bin cas_table`
 //!
-//! A URL of a Redis server may follow, behind `--`; without one it starts `redis-server` for itself.
-//! Both ways take turns, three times; what is shown is the run whose rate is the middle one.
-//! `--span 200ms` says how long a run lasts, `--write` puts the figures into `cas-to-lock.json` and the
-//! table into the guide. `--table` measures nothing, and writes the table anew from that file.
+//! To use a Redis server, add `-- URL`; without a URL the program starts `redis-server` itself.
+//! It measures both ways alternately, three times, and shows the run with the median rate.
+//! `--span 200ms` sets the length of a run. `--write` puts the figures into `cas-to-lock.json` and the table
+//! into the guide. `--table` measures nothing, and writes the table from that file again.
 #![expect(clippy::print_stdout, reason = "it is for people")]
 
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ const FIGURES: &str = "cas-to-lock.json";
 const GUIDE: &str = "cas-to-lock.md";
 const ROUNDS: usize = 3;
 const CONTENDERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// What the table in the guide stands between.
+/// The lines before and after the table in the guide.
 const MARKS: [&str; 2] = ["<!-- table -->", "<!-- end of table -->"];
 
 #[tokio::main]
@@ -127,10 +127,10 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The table of the guide, from the figures as they stand in the file.
+/// The table of the guide, from the figures in the file.
 fn table(figures: &[Value]) -> Outcome<String> {
     let mut table = String::from(
-        "| case | contenders | updates/s: CAS | lock | begun again for each update: CAS | p99: CAS | lock | \
+        "| case | contenders | updates/s: CAS | lock | retries for each update: CAS | p99: CAS | lock | \
          commands for each update: CAS | lock |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for figure in figures {
@@ -153,7 +153,7 @@ fn table(figures: &[Value]) -> Outcome<String> {
     Ok(table)
 }
 
-/// From how many contenders on the lock does more than CAS, in a sentence.
+/// The number of contenders above which the lock is faster than CAS, in a sentence.
 fn crossover(figures: &[Value]) -> String {
     let mut cases: Vec<&str> = figures
         .iter()
@@ -171,7 +171,7 @@ fn crossover(figures: &[Value]) -> String {
     });
     let from: Vec<String> = from.collect();
     format!(
-        "Contenders with which the lock did more than CAS here: {}.",
+        "Contenders with which the lock was faster than CAS here: {}.",
         from.join("; ")
     )
 }

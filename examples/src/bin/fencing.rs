@@ -1,5 +1,5 @@
-//! A resource that refuses a writer whose lock has passed on: the one protection that no pause and no
-//! clock can break.
+//! A resource that refuses a writer that has lost its lock: the one protection that no pause and no clock
+//! can break.
 //!
 //! Run it: `cargo run -p lockkit-examples --bin fencing`
 #![expect(clippy::print_stdout, reason = "it is for people")]
@@ -17,7 +17,7 @@ use tokio::time::sleep;
 struct Ledger(Mutex<(Option<FencingToken>, Vec<&'static str>)>);
 
 impl Ledger {
-    /// Writes, unless somebody with a larger token has written before.
+    /// Writes, unless a holder with a larger token has written before.
     fn write(&self, line: &'static str, token: FencingToken) -> Result<(), &'static str> {
         let mut ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if ledger.0 > Some(token) {
@@ -33,7 +33,7 @@ impl Ledger {
 async fn main() -> Outcome {
     let ledger = Ledger::default();
     let client = lockkit::connect("memory:").await?;
-    // A lease that nobody renews stands for a process that stands still, its renewals with it.
+    // A lease without renewal simulates a process that is paused together with its renewals.
     let lock = client.lock("ledger")?;
     let short = lock
         .clone()
@@ -46,14 +46,14 @@ async fn main() -> Outcome {
     let quick = lock.acquire().await?;
     ledger.write("finished by the quick one", quick.token())?;
 
-    // The slow one wakes, and has not looked at its guard since it began.
+    // The slow one wakes, and has not checked its guard since it began.
     let refused = ledger.write("finished by the slow one", slow.token());
     println!("the slow one: {refused:?}");
     assert!(refused.is_err());
-    // It could have known: the guard tells, by the clock.
-    let standing = slow.check();
-    println!("its guard: {standing:?}");
-    assert!(standing.is_err());
+    // It could have known: the guard reads the clock.
+    let check = slow.check();
+    println!("its guard: {check:?}");
+    assert!(check.is_err());
     quick.release().await?;
     let lines = ledger.0.lock().unwrap_or_else(PoisonError::into_inner);
     println!("the ledger: {:?}", lines.1);

@@ -1,4 +1,4 @@
-//! Testing one's own code against lost locks: without a server, and without luck.
+//! How to test your own code against lost locks, without a server and without waiting for bad luck.
 //!
 //! Run it: `cargo run -p lockkit-examples --bin losing`
 #![expect(clippy::print_stdout, reason = "it is for people")]
@@ -12,7 +12,7 @@ use lockkit::{Lease, Lock, LockClient};
 use lockkit_examples::Outcome;
 use tokio::time::sleep;
 
-/// The code under test: copies what it can, and says how far it came.
+/// The code under test: copies as long as it holds the lock. Returns how many pieces, and whether all.
 async fn copy(lock: &Lock, pieces: u32) -> lockkit::Result<(u32, bool)> {
     let guard = lock.acquire().await?;
     let mut copied = 0;
@@ -30,7 +30,7 @@ async fn copy(lock: &Lock, pieces: u32) -> lockkit::Result<(u32, bool)> {
 
 #[tokio::main]
 async fn main() -> Outcome {
-    // What a store of another kind could do to it, on order.
+    // A store with faults that the test controls.
     let store = Faulty::new(Arc::new(MemoryStore::new()), 42);
     let faults = store.faults();
     let lease = Lease::renewed(Duration::from_millis(300));
@@ -40,7 +40,7 @@ async fn main() -> Outcome {
     assert_eq!(copy(&lock, 5).await?, (5, true));
     println!("undisturbed it copies all");
 
-    // The store falls silent in the middle: no renewal is answered any more.
+    // The store stops responding in the middle: no renewal succeeds any more.
     let silence = async {
         sleep(Duration::from_millis(50)).await;
         faults.black_hole();
@@ -63,7 +63,7 @@ async fn main() -> Outcome {
     println!("broken by an operator it stops after {copied} of 100 pieces");
     assert!(broken?.is_some() && !finished);
 
-    // A reply is lost here and there: nothing is noticed.
+    // Some replies are lost: the copy does not notice.
     faults.inject(Rule::new(Fault::DropReply).with_probability(0.3));
     assert_eq!(copy(&lock, 20).await?, (20, true));
     println!("with lost replies it copies all the same");

@@ -18,27 +18,27 @@ use lockkit_examples::Outcome;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Longer than that nobody waits for an answer.
+/// The longest time that a request waits.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 async fn pay(
     State(locks): State<LockClient>,
     Path(order): Path<u64>,
 ) -> Result<String, (StatusCode, String)> {
-    let told = |status, error: &dyn std::error::Error| (status, format!("{error}\n"));
+    let failed = |status, error: &dyn std::error::Error| (status, format!("{error}\n"));
     let lock = locks.lock(format!("orders/{order}"));
-    let lock = lock.map_err(|error| told(StatusCode::BAD_REQUEST, &error))?;
+    let lock = lock.map_err(|error| failed(StatusCode::BAD_REQUEST, &error))?;
     let guard = match lock.acquire_timeout(PATIENCE).await {
         Ok(guard) => guard,
-        // Others were at it all the time.
-        Err(error @ Error::Timeout { .. }) => return Err(told(StatusCode::CONFLICT, &error)),
-        Err(error) => return Err(told(StatusCode::SERVICE_UNAVAILABLE, &error)),
+        // Other requests held it all the time.
+        Err(error @ Error::Timeout { .. }) => return Err(failed(StatusCode::CONFLICT, &error)),
+        Err(error) => return Err(failed(StatusCode::SERVICE_UNAVAILABLE, &error)),
     };
-    // If the caller hangs up, this future is dropped, and the guard with it. If the hold is lost, the
-    // work is dropped. The token goes along to the database.
+    // If the caller disconnects, this future is dropped, and the guard with it. If the hold is lost, the
+    // work is dropped. The database gets the token.
     let paid = guard.protect(charge(order, guard.token().get())).await;
-    let paid = paid.map_err(|error| told(StatusCode::SERVICE_UNAVAILABLE, &error))?;
-    // The order is paid whether or not the release is answered; the lease ends it otherwise.
+    let paid = paid.map_err(|error| failed(StatusCode::SERVICE_UNAVAILABLE, &error))?;
+    // The order is paid even if the release fails: then the lease ends the hold.
     drop(guard);
     Ok(paid)
 }
@@ -96,9 +96,9 @@ async fn ask(address: std::net::SocketAddr) -> Outcome<String> {
     let mut socket = TcpStream::connect(address).await?;
     let request = "POST /orders/42/pay HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     socket.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).await?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
-    assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+    let mut response = String::new();
+    socket.read_to_string(&mut response).await?;
+    let (head, body) = response.split_once("\r\n\r\n").ok_or("no response")?;
+    assert!(head.starts_with("HTTP/1.1 200"), "{response}");
     Ok(body.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Take a lock, work, give it back; and what the others see meanwhile.
+//! Acquire a lock, work, release it; and what others see during that time.
 //!
 //! Run it: `cargo run -p lockkit-examples --bin quick_start`
 #![expect(clippy::print_stdout, reason = "it is for people")]

@@ -6,7 +6,7 @@
 use lockkit::{FencingToken, LockClient, Owner};
 use lockkit_examples::Outcome;
 
-/// Who calls says so with an owner: no thread and no task decides it, so that it works across both.
+/// The caller identifies itself with an owner, not with a thread or task, so that it works across both.
 async fn close_account(locks: &LockClient, owner: &Owner) -> Outcome<FencingToken> {
     let guard = locks
         .lock("account/7")?
@@ -28,7 +28,7 @@ async fn pay_out(locks: &LockClient, owner: &Owner) -> Outcome<FencingToken> {
         .acquire()
         .await?;
     let token = guard.token();
-    // The outer hold stands until its own guard has gone.
+    // The outer hold lasts until its own guard is released.
     guard.release().await?;
     Ok(token)
 }
@@ -43,7 +43,7 @@ async fn main() -> Outcome {
     );
     println!("paid out under token {}", pay_out(&locks, &owner).await?);
 
-    // Somebody else waits, also in the same process.
+    // Another owner waits, even in the same process.
     let lock = locks.lock("account/7")?;
     let guard = lock.clone().with_owner(&owner)?.acquire().await?;
     let stranger = lock.with_owner(&locks.owner())?.try_acquire().await?;

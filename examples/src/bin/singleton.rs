@@ -1,4 +1,4 @@
-//! A task that runs in one of several processes, and in another when that one goes.
+//! A task that runs in one of several processes, and in another one when that process ends.
 //!
 //! Run it: `cargo run -p lockkit-examples --bin singleton`
 #![expect(clippy::print_stdout, reason = "it is for people")]
@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Whoever has the lock does the work, until the hold is lost or there is no more to do; then it stands
-/// in line again. The loop ends with the client and with nothing else: when the store was away for longer
-/// than `outage`, `acquire` returns an error, and the task must outlive that too.
+/// The holder does the work until the hold is lost or the work is done, and then joins the queue again. Only
+/// the shutdown of the client ends the loop: when the store fails for longer than `outage`, `acquire`
+/// returns an error, and the task must continue after it.
 async fn serve(name: &'static str, lock: Lock, done: mpsc::Sender<(&'static str, u64)>) -> Outcome {
     loop {
         let guard = match lock.acquire().await {
@@ -59,7 +59,7 @@ async fn main() -> Outcome {
     }
     let mut seen = Vec::new();
     while seen.len() < 12 {
-        let step = steps.recv().await.ok_or("nobody works")?;
+        let step = steps.recv().await.ok_or("no process works")?;
         seen.push(step);
     }
     for turn in seen.chunk_by(|a, b| a.1 == b.1) {

@@ -1,4 +1,4 @@
-//! Who is in a chat room: so many at most, and what happened in it, in order.
+//! The members of a chat room, limited in number, and a log of events in order.
 
 use lockkit::LockClient;
 use lockkit::redis::Command;
@@ -32,7 +32,7 @@ struct Change {
 }
 
 impl ChatRoom {
-    /// A room into which so many fit.
+    /// A room with this number of seats.
     #[must_use]
     pub const fn new(room: &'static str, seats: u64) -> Self {
         Self { room, seats }
@@ -58,7 +58,7 @@ impl ChatRoom {
         })
     }
 
-    /// Before. Answers how often it had to begin again.
+    /// Before. Returns the number of retries.
     ///
     /// # Errors
     /// - If the server fails.
@@ -84,7 +84,7 @@ impl ChatRoom {
             if written.is_some() {
                 return Ok(retries);
             }
-            // Somebody was faster.
+            // Another client was faster.
             retries += 1;
         }
     }

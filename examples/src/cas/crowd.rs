@@ -1,4 +1,4 @@
-//! Many who want to update the same thing, in one way or the other, and what it costs.
+//! Many contenders that update the same data in one of two ways, and what it costs.
 
 use std::time::Duration;
 
@@ -24,38 +24,38 @@ pub enum Way {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Until {
-    /// After so many updates.
+    /// After this number of updates.
     Turns(u64),
     /// After this time.
     Over(Duration),
 }
 
-/// What was seen.
+/// What a run measured.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Seen {
     /// Updates that were done.
     pub done: u64,
-    /// Updates that had to begin again.
+    /// Updates that were repeated.
     pub retries: u64,
     /// Updates in a second.
     pub per_second: f64,
-    /// Half of the updates took no longer.
+    /// The median time of an update.
     pub median: Duration,
-    /// All but one in a hundred took no longer.
+    /// The 99th percentile of the times.
     pub p99: Duration,
     /// Commands that clients sent for each update.
     pub commands: f64,
 }
 
-/// A contender: with connections of its own, as a process has.
+/// A contender with its own connections, like a process.
 struct Contender {
     number: usize,
     db: Db,
     locks: LockClient,
 }
 
-/// Lets so many contenders update at once.
+/// Runs this number of contenders at once.
 ///
 /// # Errors
 /// - If an update fails.
@@ -106,6 +106,31 @@ pub async fn run<C: Case>(
     })
 }
 
+/// Runs a case both ways with 64 contenders, prints what each took, and checks that both end in the same
+/// state.
+///
+/// # Errors
+/// - If an update fails.
+///
+/// # Panics
+/// If the two ways end in different states.
+#[expect(clippy::print_stdout, reason = "it is for people")]
+pub async fn compare<C: Case>(server: &Server, case: &C) -> Outcome {
+    let mut states = Vec::new();
+    for way in [Way::Watched, Way::Locked] {
+        let seen = run(server, case, way, 64, Until::Turns(3)).await?;
+        println!(
+            "{way:?}: {} updates by 64 contenders, {} retries, p99 {:?}",
+            seen.done, seen.retries, seen.p99
+        );
+        states.push(case.state(&mut server.connect().await?).await?);
+    }
+    assert_eq!(states[0], states[1], "both ways end in the same state");
+    let shown = &states[0][..states[0].len().min(64)];
+    println!("both end with: {}", shown.join(", "));
+    Ok(())
+}
+
 impl Contender {
     async fn work<C: Case>(
         mut self,
@@ -138,8 +163,8 @@ impl Contender {
     }
 }
 
-/// How many commands clients have sent so far. Scripts call commands themselves, which the server counts
-/// too: of the way with locks only the scripts are counted here, and its reads are added.
+/// How many commands clients have sent so far. The server also counts the commands that scripts call: for
+/// the locked way, this counts only the scripts, and the caller adds the reads.
 async fn sent(db: &mut Db, way: Way) -> Outcome<u64> {
     let info: String = redis::cmd("INFO")
         .arg("commandstats")

@@ -15,19 +15,19 @@ pub type Db = redis::aio::MultiplexedConnection;
 
 /// One kind of update, written twice.
 pub trait Case: Clone + Send + Sync + 'static {
-    /// What it is about.
+    /// Its name in tables.
     const NAME: &'static str;
-    /// How many commands the second way reads with, before it writes.
+    /// How many commands the locked way sends to read, before it writes.
     const READS: u64;
 
     /// Puts the data into its first state.
     fn reset(&self, db: &mut Db) -> impl Future<Output = Outcome> + Send;
 
-    /// Before: `WATCH`, look, `MULTI`, `EXEC`, and again if somebody was faster. Answers how often it
-    /// had to begin again.
+    /// Before: `WATCH`, read, `MULTI`, `EXEC`, repeated if another client was faster. Returns the number of
+    /// retries.
     fn watched(&self, db: &mut Db, turn: Turn) -> impl Future<Output = Outcome<u64>> + Send;
 
-    /// After: look and write under a lock.
+    /// After: read and write under a lock.
     fn locked(
         &self,
         db: &mut Db,
@@ -39,7 +39,7 @@ pub trait Case: Clone + Send + Sync + 'static {
     fn state(&self, db: &mut Db) -> impl Future<Output = Outcome<Vec<String>>> + Send;
 }
 
-/// Who updates, and for which time.
+/// Which contender updates, and which of its updates it is.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Turn {
@@ -49,13 +49,13 @@ pub struct Turn {
     pub number: u64,
 }
 
-/// Writes while the hold of `guard` stands, in one step of the server.
+/// Writes while the hold of `guard` lasts, in one step of the server.
 ///
 /// # Errors
-/// - [`FencedError::Fenced`] if it does not stand any more; nothing was written.
+/// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
 async fn write(locks: &LockClient, guard: &lockkit::Guard, commands: &[Command]) -> Outcome {
     let fenced = Fenced::by(locks, guard).ok_or("the locks are not in this Redis server")?;
-    let answers: Result<_, FencedError> = fenced.commands(commands).await;
-    answers?;
+    let replies: Result<_, FencedError> = fenced.commands(commands).await;
+    replies?;
     Ok(())
 }

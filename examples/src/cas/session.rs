@@ -14,7 +14,7 @@ pub struct Session {
     id: &'static str,
 }
 
-/// A session ends so many seconds after its last change.
+/// A session ends this number of seconds after its last change.
 const KEPT: u64 = 3600;
 
 /// What the fields say.
@@ -69,7 +69,7 @@ impl Session {
         format!("session:{}", self.id)
     }
 
-    /// Before. Answers how often it had to begin again.
+    /// Before. Returns the number of retries.
     ///
     /// # Errors
     /// - If the server fails.
@@ -91,7 +91,7 @@ impl Session {
             if written.is_some() {
                 return Ok(retries);
             }
-            // Somebody was faster.
+            // Another client was faster.
             retries += 1;
         }
     }

@@ -6,7 +6,7 @@ use lockkit::redis::{Command, Fenced, Script};
 use super::{Case, Db, Turn, write};
 use crate::Outcome;
 
-/// One article, of which there are so many.
+/// One article and its initial stock.
 #[derive(Clone, Debug)]
 pub struct Stock {
     article: &'static str,
@@ -14,7 +14,7 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// So many of it at first.
+    /// An article with this initial stock.
     #[must_use]
     pub const fn new(article: &'static str, first: u64) -> Self {
         Self { article, first }
@@ -28,7 +28,7 @@ impl Stock {
         format!("stock:{}:orders", self.article)
     }
 
-    /// Before. Answers whether one was left, and how often it had to begin again.
+    /// Before. Returns whether one was left, and the number of retries.
     ///
     /// # Errors
     /// - If the server fails.
@@ -55,12 +55,12 @@ impl Stock {
             if bought.is_some() {
                 return Ok((true, retries));
             }
-            // Somebody was faster.
+            // Another client was faster.
             retries += 1;
         }
     }
 
-    /// After. Answers whether one was left.
+    /// After. Returns whether one was left.
     ///
     /// # Errors
     /// - If the server fails, or the lock was lost: then nothing was written.
@@ -81,8 +81,8 @@ impl Stock {
         Ok(left > 0)
     }
 
-    /// In between, while old programs still use [`buy_watched`](Self::buy_watched): they see our writes,
-    /// for they watch the data, but they take no lock. So the write compares what was read, which only
+    /// In between, while old programs still use [`buy_watched`](Self::buy_watched). They detect our writes,
+    /// because they watch the data, but they take no lock. So the write compares what was read, which only
     /// they can have changed.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl Case for Stock {
         self.buy_locked(db, locks, &order(turn)).await.map(drop)
     }
 
-    /// How many are left and how many were sold: who got them is luck.
+    /// How many are left and how many were sold. The buyers differ from run to run.
     async fn state(&self, db: &mut Db) -> Outcome<Vec<String>> {
         let left: u64 = redis::cmd("GET").arg(self.left()).query_async(db).await?;
         let sold: u64 = redis::cmd("LLEN")
