@@ -58,7 +58,7 @@ pub(crate) enum Action {
     List(ListArgs),
     /// Prints a line for each change of a lock, until a signal ends it.
     Watch(WatchArgs),
-    /// Ends the hold of NAME, whoever the holder is.
+    /// Ends the hold of NAME, even one of another client.
     Break(BreakArgs),
     /// Prints the statements that create the table of an SQL store; opens no connection.
     Schema(SchemaArgs),

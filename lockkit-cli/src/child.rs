@@ -25,9 +25,9 @@ use crate::signals::suspend;
 #[derive(Debug)]
 pub(crate) struct Child {
     shim: Pid,
-    /// The program's process group, once the shim has told its number.
+    /// The program's process group, once the shim has reported it.
     group: Option<Pid>,
-    /// The children that this process had before: of a shell that became it.
+    /// The children that this process had before: those of a shell that became it by `exec`.
     strangers: Vec<Pid>,
     socket: UnixStream,
     /// What a thread of its own reads from the socket.
@@ -133,9 +133,8 @@ impl Child {
         false
     }
 
-    /// Takes the foreground back and stops as a job does, with our whole group if it was the
-    /// program's group that the terminal stopped. Returns when somebody continues us, or at once
-    /// where no shell is there to do it.
+    /// Takes the foreground back and stops as a job does, with our whole group if the terminal stopped the
+    /// program's group. Returns when a signal continues us, or at once where there is no shell.
     pub(crate) fn suspend(&mut self, whole: bool) -> bool {
         let had = self.given;
         self.take_terminal();
@@ -174,7 +173,7 @@ impl Drop for Child {
         if !self.ended
             && let Some(group) = self.group
         {
-            // The shim has died or has not collected the program, so that the number is still its.
+            // The shim has ended, or has not collected the program: the number still belongs to the program.
             family::signal_group(group, Signal::KILL);
         }
         let deadline = now() + DEATH;
@@ -193,6 +192,6 @@ impl Drop for Child {
 }
 
 /// Whether that wait found a child, so that there may be more to collect.
-fn is_child<T>(answer: Result<T, Errno>) -> bool {
-    !matches!(answer, Err(Errno::CHILD))
+fn is_child<T>(waited: Result<T, Errno>) -> bool {
+    !matches!(waited, Err(Errno::CHILD))
 }

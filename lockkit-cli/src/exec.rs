@@ -1,4 +1,4 @@
-//! The last step before the program: a process that is about to become it.
+//! The last step before the program: a process that becomes it by `exec`.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,13 +15,10 @@ use crate::signals;
 /// The hidden first argument that makes this binary turn into the program.
 pub(crate) const ARGUMENT: &str = "__exec";
 
-/// The argument that lets it take the foreground of the terminal.
-pub(crate) const FOREGROUND: &str = "1";
-
-/// What our own processes are called in a process list.
+/// The name of our own processes in a process list.
 pub(crate) const NAME: &str = "lockkit";
 
-/// The path of this binary, also when an upgrade has replaced it meanwhile.
+/// The path of this binary, even if an upgrade has replaced it.
 pub(crate) fn this_program() -> io::Result<PathBuf> {
     let own = PathBuf::from("/proc/self/exe");
     if own.exists() {
@@ -31,15 +28,15 @@ pub(crate) fn this_program() -> io::Result<PathBuf> {
     }
 }
 
-/// Dies with the shim from here on, and becomes the program. Returns only if it cannot.
+/// Ties this process to the life of the shim, and becomes the program. Returns only on a failure.
 pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Failure {
     let shim = arguments.next().and_then(|pid| pid.to_str()?.parse().ok());
-    let foreground = arguments.next().is_some_and(|flag| flag == FOREGROUND);
+    let foreground = arguments.next().is_some_and(|flag| flag == "true");
     let (Some(shim), Some(program)) = (shim, arguments.next()) else {
         return Failure::internal();
     };
     die_with_parent();
-    // The shim may have died before the line above, and then nobody tells us.
+    // If the shim ended before the line above, the system sends no signal.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(shim) {
         return Failure::new(Code::Software, "the shim ended before the program began");
     }
@@ -55,7 +52,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Failure {
     Failure::new(code_of(&error), message)
 }
 
-/// The exit code for a program that did not start, as a shell has it.
+/// The exit code for a program that did not start, as in a shell.
 pub(crate) fn code_of(error: &io::Error) -> Code {
     match error.kind() {
         io::ErrorKind::NotFound => Code::NotFound,
@@ -70,7 +67,7 @@ fn die_with_parent() {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
-/// Gives this process its name, which would else be that of the path it was started by.
+/// Sets the name of this process, which would otherwise come from the path that started it.
 pub(crate) fn take_name() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = rustix::thread::set_name(c"lockkit");

@@ -11,13 +11,13 @@ use lockkit::{BackendError, Error};
 pub(crate) enum Code {
     /// The name is free (`status`), or there was nothing to break (`break`).
     Free,
-    /// The arguments are wrong.
+    /// An argument is wrong.
     Usage,
     /// The store cannot be reached, or it failed.
     Unavailable,
-    /// A fault of lockkit itself.
+    /// Internal error of lockkit.
     Software,
-    /// The system gave no process, pipe or the like.
+    /// Error of the operating system, such as no process or pipe.
     System,
     /// The lock was not acquired in time.
     NotAcquired,
@@ -57,10 +57,10 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// What went wrong, in one line, and the code to end with.
+/// An error message of one line, and the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    code: Code,
+    pub(crate) code: Code,
     message: String,
 }
 
@@ -72,14 +72,10 @@ impl Failure {
         }
     }
 
-    /// The commands between `lockkit run` and its program are for nobody else.
+    /// A user called one of the commands that only `lockkit run` calls.
     pub(crate) fn internal() -> Self {
         let text = "this command is internal; call `lockkit run` instead";
         Self::new(Code::Usage, text)
-    }
-
-    pub(crate) fn code(&self) -> Code {
-        self.code
     }
 }
 
@@ -102,7 +98,7 @@ impl From<BackendError> for Failure {
 }
 
 impl From<Error> for Failure {
-    /// The code says what to do about an error of the library.
+    /// The code of an error of the library says what to do.
     fn from(error: Error) -> Self {
         let code = match error {
             Error::Timeout { .. } => Code::NotAcquired,

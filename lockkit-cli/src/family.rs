@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-/// Whether this system tells which processes descend from this one, and makes it the parent of
-/// those that lose theirs.
+/// Whether this system shows which processes descend from this one, and makes it the parent of those that
+/// lose theirs.
 pub(crate) const TELLS_DESCENDANTS: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// How long killed processes may take to vanish.
@@ -29,7 +29,7 @@ pub(crate) struct Process {
 
 /// Sends a signal to the members of a group.
 pub(crate) fn signal_group(group: Pid, signal: Signal) {
-    // It fails if nobody is left in the group, or nobody whom we may signal.
+    // It fails if the group has no member that we may signal.
     let _ = kill_process_group(group, signal);
 }
 
@@ -38,9 +38,9 @@ pub(crate) fn has_members(group: Pid) -> bool {
     test_kill_process_group(group) != Err(rustix::io::Errno::SRCH)
 }
 
-/// Sends a signal to the members of the group of `leader`, and to what has left it: every other
-/// descendant of this process, or where the system does not tell, the group that the leader has
-/// moved to. Each process gets it once.
+/// Sends a signal to the members of the group of `leader`, and to processes that have left it: every other
+/// descendant of this process, or where the system does not show them, the group that the leader has moved
+/// to. Each process gets it once.
 pub(crate) fn signal_all(leader: Pid, signal: Signal) {
     signal_group(leader, signal);
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -56,7 +56,7 @@ pub(crate) fn signal_all(leader: Pid, signal: Signal) {
     }
 }
 
-/// The descendants of this process that run, without `but` and theirs.
+/// The running descendants of this process, without `but` and their descendants.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn descendants(but: &[Pid]) -> Vec<Process> {
     let mut others = processes();
@@ -73,13 +73,13 @@ pub(crate) fn descendants(but: &[Pid]) -> Vec<Process> {
     family
 }
 
-/// None that is known.
+/// The system does not show them.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn descendants(_but: &[Pid]) -> Vec<Process> {
     Vec::new()
 }
 
-/// All processes but zombies. One that begins or ends meanwhile may be missing.
+/// All processes except zombies. One that begins or ends at the same time may be missing.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn processes() -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else {

@@ -1,4 +1,4 @@
-//! The terminal: which process group it listens to.
+//! The terminal and its foreground process group.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -30,12 +30,7 @@ impl Terminal {
 
     /// Whether the process group of `lockkit run` is in the foreground.
     pub(crate) fn is_home(&self) -> bool {
-        self.is_with(self.home)
-    }
-
-    /// Whether `group` is in the foreground.
-    pub(crate) fn is_with(&self, group: Pid) -> bool {
-        tcgetpgrp(&self.device).is_ok_and(|foreground| foreground == group)
+        tcgetpgrp(&self.device).is_ok_and(|foreground| foreground == self.home)
     }
 
     /// Gives the foreground to `group` and says whether it has it.
@@ -43,10 +38,10 @@ impl Terminal {
         tcsetpgrp(&self.device, group).is_ok()
     }
 
-    /// Takes the foreground for this process's own group. `SIGTTOU` is blocked, so that the system lets a background
-    /// process do it.
+    /// Takes the foreground for this process's own group. A background process can do it because `SIGTTOU` is
+    /// blocked.
     pub(crate) fn take_back(&self) {
-        // It fails if the terminal has hung up, and then there is nothing to take.
+        // It fails if the terminal has hung up: then there is nothing to take.
         let _ = tcsetpgrp(&self.device, self.home);
     }
 }

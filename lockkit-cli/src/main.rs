@@ -43,9 +43,11 @@ fn main() -> ExitCode {
             Err(error) => Ok(output::explain(error)),
         },
     };
-    outcome
-        .unwrap_or_else(|failure| output::fail(&failure))
-        .into()
+    let code = outcome.unwrap_or_else(|failure| {
+        output::say(&failure);
+        failure.code
+    });
+    code.into()
 }
 
 fn act(cli: &Cli) -> Result<Code, Failure> {

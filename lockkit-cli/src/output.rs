@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::exit::{Code, Failure};
 
-/// The longest argument that an error repeats.
+/// The longest argument that an error quotes.
 const LONG: usize = 80;
 
 /// Prints a line for the person who runs the command, on standard error.
@@ -16,13 +16,7 @@ pub(crate) fn say(message: impl Display) {
     let _ = writeln!(io::stderr(), "lockkit: {message}");
 }
 
-/// Prints a failure and answers its exit code.
-pub(crate) fn fail(failure: &Failure) -> Code {
-    say(failure);
-    failure.code()
-}
-
-/// Prints lines of results on standard output; `false` if nobody reads them any longer.
+/// Prints results on standard output; `false` if its reader has closed it.
 pub(crate) fn print(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -35,7 +29,7 @@ pub(crate) fn print(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Prints what clap has to say: help and version are results, the rest is a usage error.
+/// Prints a message of clap: help and version are results, the rest is a usage error.
 pub(crate) fn explain(mut error: clap::Error) -> Code {
     if !error.use_stderr() {
         let _ = error.print();
@@ -65,7 +59,7 @@ pub(crate) fn explain(mut error: clap::Error) -> Code {
     Code::Usage
 }
 
-/// Asks a yes-or-no question, if a person is there to answer it.
+/// Asks a yes-or-no question, if there is a terminal.
 pub(crate) fn ask(question: &str) -> Option<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return None;
@@ -76,8 +70,8 @@ pub(crate) fn ask(question: &str) -> Option<bool> {
     Some(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Hides what may be secret in a URL, wherever one stands: what is between `://` and `@`, and all
-/// options. INV-14.
+/// Hides the parts of every URL in a text that can be secret: between `://` and `@`, and all options.
+/// INV-14.
 pub(crate) fn without_secrets(text: &str) -> String {
     let apart = |c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`');
     text.split_inclusive(apart).map(clean).collect()

@@ -1,17 +1,16 @@
-//! What `lockkit run` wants of its shim, and how it is written as arguments.
+//! The plan of `lockkit run` for its shim, and its form as arguments.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// What the shim is to do, as its arguments say it.
+/// What the shim has to do.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// From `SIGTERM` to `SIGKILL` for what the program left running.
     pub(crate) kill_after: Duration,
-    /// The same when the lock is lost. So long before the end of the lease the end of the program
-    /// begins.
+    /// The same when the lock is lost; the end of the program begins this long before the end of the lease.
     pub(crate) notice: Duration,
-    /// Whether what the program leaves running is left alone.
+    /// Whether processes that the program leaves running may continue.
     pub(crate) leave: bool,
     /// Whether the program's group gets the foreground of the terminal at once.
     pub(crate) foreground: bool,

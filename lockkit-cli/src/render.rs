@@ -34,7 +34,7 @@ pub(crate) fn line(value: &Value) -> String {
     format!("{value}\n")
 }
 
-/// Text from elsewhere, on one line and without anything that a terminal would act on.
+/// Text from elsewhere, on one line and without control sequences of a terminal.
 pub(crate) fn plain(text: impl Display) -> String {
     let mut plain = String::new();
     for c in text.to_string().chars() {
@@ -47,12 +47,12 @@ pub(crate) fn plain(text: impl Display) -> String {
     plain
 }
 
-/// Whether a character has no form of its own and may change the order of what stands around it.
+/// Whether a character is invisible, or can change the order of the text around it.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Who holds it, in words; empty if nobody does.
+/// The holders, in words; empty if there is none.
 pub(crate) fn holders(state: &LockState) -> String {
     let names: Vec<_> = state.holders.iter().map(plain).collect();
     names.join(", ")
@@ -166,7 +166,7 @@ impl Change {
     }
 }
 
-/// What happened between two looks, by name. The time left is not a change.
+/// The changes between two polls, by name. The remaining time is not a change.
 pub(crate) fn changes(
     before: &BTreeMap<String, LockState>,
     now: &BTreeMap<String, LockState>,
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_once_and_by_kind() {
+    fn a_change_is_reported_once_with_its_kind() {
         let kinds = |before: &[&LockState], now: &[&LockState]| {
             let changes = changes(&map(before), &map(now));
             changes

@@ -218,26 +218,20 @@ impl Run<'_> {
 
     /// The holder in words, with its process if the store is on this machine.
     async fn held(&self, lock: &Lock) -> lockkit::Result<String> {
-        let state = match lock.inspect().await? {
+        let mut held = match lock.inspect().await? {
             Some(state) if !state.holders.is_empty() => sentence(&state, "is"),
             _ => return Ok(format!("`{}` is held by others", plain(lock.name()))),
         };
-        let process = match self.client.store::<FileStore>() {
-            Some(store) => {
-                let ticket = Ticket::new(
-                    lock.name().clone(),
-                    HolderId::new(ClientId::random(), 0),
-                    Duration::ZERO,
-                );
-                let inside = self.client.backend().resolve(&ticket);
-                store.holder_pid(&inside.name).await.ok().flatten()
+        if let Some(store) = self.client.store::<FileStore>() {
+            let holder = HolderId::new(ClientId::random(), 0);
+            let ticket = Ticket::new(lock.name().clone(), holder, Duration::ZERO);
+            // With the prefix of the URL.
+            let name = self.client.backend().resolve(&ticket).name;
+            if let Ok(Some(process)) = store.holder_pid(&name).await {
+                held.push_str(&format!(", process {process}"));
             }
-            None => None,
-        };
-        Ok(match process {
-            Some(process) => format!("{state}, process {process}"),
-            None => state,
-        })
+        }
+        Ok(held)
     }
 
     /// Keeps the lock until then. Returns the guard, unless the lease ends the hold without the command.
@@ -277,7 +271,7 @@ async fn leave_to_lease(client: &LockClient, guard: &Guard, rest: Duration) -> b
     }
     let ticket = [guard.ticket().clone().with_ttl(rest)];
     let renewed = timeout(LAST_RENEWAL, client.backend().renew(&ticket)).await;
-    let renewed = renewed.ok().and_then(|mut answers| answers.pop());
+    let renewed = renewed.ok().and_then(|mut renewals| renewals.pop());
     matches!(renewed, Some(Ok(Renewal::Renewed { ttl, .. })) if ttl >= rest)
 }
 

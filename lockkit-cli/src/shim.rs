@@ -1,10 +1,10 @@
-//! The shim: the program's parent, a process of its own between it and `lockkit run`.
+//! The shim: the program's parent, a process between it and `lockkit run`.
 //!
-//! The program leads a process group, and the shim has another one. It ends the program and all
-//! that descends from it when `lockkit run` is gone (end of file on its socket), when the hold is
-//! lost, or when the lease is about to end without any word from `lockkit run`, which may be frozen.
-//! The program in turn is killed by the system when the shim dies. So neither `kill -9` nor `kill
-//! -STOP` of any one process leaves it running unlocked.
+//! The program leads a process group, and the shim has another one. The shim ends the program and all its
+//! descendants when `lockkit run` has ended (end of file on its socket), when the hold is lost, or when the
+//! lease is about to end without a message from `lockkit run`, which may be frozen. The system kills the
+//! program when the shim ends. So neither `kill -9` nor `kill -STOP` of a single process leaves the program
+//! running without the lock.
 //!
 //! The socket is the shim's standard input; the program's own comes over it as a message.
 
@@ -34,8 +34,8 @@ use crate::signals;
 /// The hidden first argument that makes this binary a shim.
 pub(crate) const ARGUMENT: &str = "__shim";
 
-/// The pause between two looks whether processes have ended.
-const LOOK: Duration = Duration::from_millis(10);
+/// The pause between two polls for ended processes.
+const POLL: Duration = Duration::from_millis(10);
 
 /// The signals that ask a program to end.
 const ENDS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP];
@@ -75,26 +75,21 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failu
             ipc::write_report(&socket, Report::Ended(End::NotStarted(errno)));
         }
     }
-    // Until here, so that also after `kill -9` of `lockkit run` nobody gets the lock before the
-    // program is dead.
+    // Not before this line: even after `kill -9` of `lockkit run`, no other client gets the lock while the
+    // program runs.
     drop(lock);
     Ok(())
 }
 
-/// Starts the program by way of this binary, which arms the parent-death signal first.
+/// Starts the program through this binary, which first sets the parent-death signal.
 ///
-/// That signal is tied to the thread that forks: the shim has but this one.
+/// That signal depends on the thread that forks: the shim has only this one.
 fn spawn(plan: &Plan, stdin: OwnedFd) -> io::Result<Pid> {
-    let foreground = if plan.foreground {
-        exec::FOREGROUND
-    } else {
-        ""
-    };
     let child = Command::new(this_program()?)
         .arg0(exec::NAME)
         .arg(exec::ARGUMENT)
         .arg(getpid().to_string())
-        .arg(foreground)
+        .arg(plan.foreground.to_string())
         .args(&plan.command)
         .stdin(Stdio::from(stdin))
         .process_group(0)
@@ -112,7 +107,7 @@ struct Shim {
     end: Option<End>,
     deadline: Moment,
     stopped: bool,
-    /// The program was told to end, and not only its group has to.
+    /// All descendants of the program have to end, and not only its group.
     ending: bool,
     kill_at: Option<Moment>,
     plan: Plan,
@@ -169,7 +164,7 @@ impl Shim {
         }
     }
 
-    /// A signal that asks programs to end is for all of them, any other one for the group.
+    /// A signal that asks programs to end goes to all of them, any other one to the group.
     fn pass_on(&mut self, signal: Signal) {
         self.ending |= ENDS.contains(&signal);
         if ENDS.contains(&signal) {
@@ -179,11 +174,11 @@ impl Shim {
         }
     }
 
-    /// `lockkit run` is gone, and with it the lock: nothing of the program may run any longer.
-    /// Returns to nobody, once nothing does.
+    /// `lockkit run` has ended, and with it the hold: no process of the program may continue. Exits when none
+    /// is left.
     fn abandoned(&mut self) -> ! {
         self.ending = true;
-        let mut pause = LOOK;
+        let mut pause = POLL;
         while self.is_left() {
             signal_all(self.command, Signal::KILL);
             std::thread::sleep(pause);
@@ -192,8 +187,8 @@ impl Shim {
         std::process::exit(Code::Software.number().into());
     }
 
-    /// Whether something is left of what has to end. This process is the parent of every orphan:
-    /// without a child it has no descendant either.
+    /// Whether a process is left that has to end. This process is the parent of every orphan: without a
+    /// child it has no descendant.
     fn is_left(&mut self) -> bool {
         let has_children = self.reap();
         if self.ending && TELLS_DESCENDANTS {
@@ -230,8 +225,8 @@ impl Shim {
         self.end = exited.map(End::Exited).or(killed.map(End::Killed));
     }
 
-    /// Ends the program when its lease is about to end: `lockkit run` could not renew it, or
-    /// something froze it. A stopped program does no harm and may wait.
+    /// Ends the program when its lease is about to end: `lockkit run` could not renew it, or is frozen. A
+    /// stopped program does no harm and may wait.
     fn keep_time(&mut self) {
         let moment = now();
         if self.kill_at.is_none() && !self.stopped && self.deadline <= moment + self.plan.notice {
@@ -240,12 +235,12 @@ impl Shim {
         }
         if self.kill_at.is_some_and(|at| at <= moment) {
             signal_all(self.command, Signal::KILL);
-            self.kill_at = Some(moment + LOOK);
+            self.kill_at = Some(moment + POLL);
         }
     }
 
-    /// How long nothing needs a look at the clock. At most a second, for timers do not see a
-    /// suspended machine.
+    /// The time until the clock must be read again. At most a second, because timers do not run while the
+    /// machine is suspended.
     fn until_next(&self) -> Option<Duration> {
         let next = match self.kill_at {
             Some(at) => at.since(now()),
@@ -259,15 +254,15 @@ impl Shim {
         Some(limit.min(Duration::from_secs(1)))
     }
 
-    /// The hold is lost, or about to be. `SIGKILL` comes before the end of its lease, unless that is
-    /// over already.
+    /// The hold is lost, or about to be. `SIGKILL` comes before the end of its lease, unless it has ended
+    /// already.
     fn lose(&mut self) {
         self.ending = true;
         let end = now() + self.plan.notice;
         self.begin_end(end.min(self.deadline));
     }
 
-    /// Asks what has to end to do so, and the stopped ones among it too.
+    /// Sends SIGTERM to the processes that have to end, and continues the stopped ones.
     fn begin_end(&mut self, kill_at: Moment) {
         if self.kill_at.is_some() {
             return;
@@ -286,9 +281,8 @@ impl Shim {
         }
     }
 
-    /// Ends what the program left running, and returns when nothing is left: of its group, or of all
-    /// that descends from it if it was told to end. The number of the group stays taken while it has
-    /// members.
+    /// Ends what the program left running, and returns when nothing is left: of its group, or, while
+    /// `ending`, of all its descendants. The number of the group is not reused while it has members.
     fn sweep(&mut self) {
         let mut killed = None;
         while self.is_left() {
@@ -299,9 +293,9 @@ impl Shim {
                     return;
                 }
                 self.signal(Signal::KILL);
-                self.kill_at = Some(moment + LOOK);
+                self.kill_at = Some(moment + POLL);
             }
-            self.rest(Some(LOOK));
+            self.rest(Some(POLL));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Signals to `lockkit run`: blocked everywhere, and read one after another by a thread of their own.
+//! Signals to `lockkit run`: blocked in all threads, and read one by one by a separate thread.
 //!
-//! No handler is installed, and the mask is emptied before the program begins: it finds the
-//! dispositions that it would have without lockkit, and nothing blocked.
+//! There is no handler, and the mask is cleared before the program begins: it gets the dispositions that it
+//! would have without lockkit, and no signal is blocked.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::process::{Signal as Raw, getpgrp, getpid, kill_process, kill_process_group};
 use tokio::sync::mpsc;
 
-/// Those that are passed on to the program.
+/// The signals that are passed on to the program.
 const PASSED: [Signal; 9] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -78,15 +78,15 @@ impl Signals {
     }
 }
 
-/// Blocks every signal but the one that tells of children, for the shim: whatever is sent to the
-/// process group meets the program and not the shim.
+/// Blocks every signal except SIGCHLD, for the shim: a signal to the process group reaches the program and
+/// not the shim.
 pub(crate) fn block_all_but_children() -> io::Result<()> {
     let mut all = SigSet::all();
     all.remove(Signal::SIGCHLD);
     Ok(all.thread_block()?)
 }
 
-/// Blocks nothing, as the program expects it. What came meanwhile takes effect at once.
+/// Blocks no signal, as the program expects. Signals that came before take effect at once.
 pub(crate) fn unblock_all() -> io::Result<()> {
     Ok(SigSet::empty().thread_set_mask()?)
 }
@@ -113,8 +113,8 @@ pub(crate) fn suspend(whole: bool) {
     });
 }
 
-/// Passes on the Ctrl-C that ended the program to our own group, which did not have the terminal: a
-/// script around us shall end as it would have without lockkit. This process dies of it too.
+/// Passes the Ctrl-C that ended the program on to our own group, which did not have the terminal, so that
+/// a script around us ends as it would without lockkit. This process ends by it too.
 pub(crate) fn die_of_interrupt() {
     unblocked(Signal::SIGINT, || {
         let _ = kill_process_group(getpgrp(), Raw::INT);
@@ -122,7 +122,7 @@ pub(crate) fn die_of_interrupt() {
 }
 
 /// The signals that this process inherited as ignored, as a mask with bit `n - 1` for signal `n`.
-/// Where the system does not tell, none.
+/// Zero where the system does not show them.
 fn ignored() -> u64 {
     std::fs::read_to_string("/proc/self/status")
         .ok()

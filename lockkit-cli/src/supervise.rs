@@ -1,4 +1,4 @@
-//! What `lockkit run` does while the program runs: pass signals on, watch the hold, move the terminal.
+//! What `lockkit run` does while the program runs: it passes signals on, watches the hold and moves the terminal.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::output::say;
 use crate::render::{plain, rounded};
 use crate::signals::Signals;
 
-/// How much longer than it should take the shim may need to end a program, until it is killed itself.
+/// How much later than expected the shim may end a program before it is killed itself.
 const MARGIN: Duration = Duration::from_secs(6);
 
 /// How a program ran.
@@ -25,7 +25,7 @@ pub(crate) struct Ran {
     pub(crate) end: Option<End>,
     /// The hold was lost before the program's end.
     pub(crate) lost: bool,
-    /// Ctrl-C at the terminal that the program had ended it.
+    /// The program had the terminal, and Ctrl-C ended it.
     pub(crate) interrupted: bool,
 }
 
@@ -35,11 +35,11 @@ struct Supervision<'a> {
     kill_after: Duration,
     /// When to stop waiting for the shim to end a program whose lock is lost.
     give_up: Option<Instant>,
-    /// A stop was asked of `lockkit run` and passed on; it stops once the program has.
+    /// `lockkit run` got a stop signal and passed it on; it stops once the program has.
     stopping: bool,
 }
 
-/// Stays with the program until nothing of it is left.
+/// Supervises the program until no process of it is left.
 pub(crate) async fn supervise(
     guard: &Guard,
     child: Child,
@@ -68,7 +68,7 @@ pub(crate) async fn supervise(
             },
             signal = signals.next() => here.pass_on(signal),
             _ = &mut lost, if here.give_up.is_none() => here.lose(),
-            // A loss is told as such, and leaves the program time to clean up.
+            // Not after a loss: the order `Lost` leaves the program time to clean up.
             _ = lease.tick() => if guard.check().is_ok() {
                 let until = now() + guard.remaining();
                 here.child.order(Order::Lease(until));
@@ -124,7 +124,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Lets a stopped program go on, but never without the lock: the clock has gone on meanwhile.
+    /// Continues a stopped program, but never without the lock: the lease may have ended.
     fn resume(&mut self) {
         self.stopping = false;
         if self.guard.check().is_ok() {
@@ -134,10 +134,10 @@ impl Supervision<'_> {
 
     /// A signal has stopped the program.
     ///
-    /// - It wanted the terminal and we have it to give: it gets it and goes on.
-    /// - The terminal stopped it (Ctrl-Z), or our own stop was passed on: we stop as well, so that
-    ///   the shell takes over, and go on with it once somebody continues us.
-    /// - Somebody stopped just the program: that is none of our business, and the lock is kept.
+    /// - It wants the terminal and we have it: it gets the terminal and continues.
+    /// - The terminal stopped it (Ctrl-Z), or our own stop was passed on: we stop too, so that
+    ///   the shell takes over, and continue with it once a signal continues us.
+    /// - A signal stopped only the program: the lock is kept.
     async fn stopped(&mut self, signal: i32) {
         let wants_terminal = signal == Raw::TTIN.as_raw() || signal == Raw::TTOU.as_raw();
         if wants_terminal && self.child.give_terminal() {
