@@ -9,7 +9,7 @@ use conformance_tests::task::{Task, acquire, soon, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{Release, Ticket};
 use lockkit_core::{
-    ClientId, DistributedLock as _, Error, Guard, HolderId, LockName, Outcome as Told,
+    ClientId, DistributedLock as _, Error, Guard, HolderId, LockClient, LockName, Outcome as Told,
 };
 use lockkit_sql::{PostgresStore, Problem, SqlFault};
 use tokio::time::{Instant, sleep};
@@ -35,6 +35,18 @@ fn problem(tried: lockkit_core::Result<Option<Guard>>) -> Outcome<Problem> {
     Ok(fault.problem())
 }
 
+/// Renews all holds in one request, until it skips the locked row of one of them.
+async fn renew_until_skipped(client: &LockClient, guards: &[Guard], locked: usize) -> Outcome {
+    let tickets: Vec<Ticket> = guards.iter().map(|guard| guard.ticket().clone()).collect();
+    loop {
+        let renewals = within(TTL, client.backend().renew(&tickets)).await?;
+        if renewals.get(locked).is_some_and(Result::is_err) {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Renewals of fifty holds, of which one has its row locked by somebody else.
 pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
     let server = D::start().await?;
@@ -45,6 +57,7 @@ pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
     }
     let server = Arc::new(server);
     let foreign = lock_row(&server, "held/7", TTL * 3);
+    renew_until_skipped(&client, &guards, 7).await?;
     sleep(TTL * 2).await;
     for (number, guard) in guards.iter().enumerate() {
         if number != 7 {
