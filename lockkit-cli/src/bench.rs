@@ -13,13 +13,14 @@ const PROGRAM: &str = "lockkit-bench";
 /// Passes the arguments on. Returns only if the program does not start.
 pub(crate) fn bench(arguments: &[OsString], url: Option<&str>) -> Failure {
     if url.is_some() && url != std::env::var("LOCKKIT_URL").ok().as_deref() {
-        let text = "`lockkit bench` does not use --url; give the stores as arguments, as in `lockkit bench URL`";
-        return Failure::new(Code::Usage, text);
+        return Failure::usage(
+            "`lockkit bench` does not use --url; give the stores as arguments, as in `lockkit bench URL`",
+        );
     }
     let program = beside_us().unwrap_or_else(|| PROGRAM.into());
     let error = Command::new(program).args(arguments).exec();
     let code = exec::code_of(&error);
-    let text = if code == Code::NotFound {
+    let text = if code == Code::NOT_FOUND {
         format!("`{PROGRAM}` is not installed; run `cargo install {PROGRAM}`")
     } else {
         format!("cannot run `{PROGRAM}`: {error}")

@@ -38,7 +38,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Failure {
     die_with_parent();
     // If the shim ended before the line above, the system sends no signal.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(shim) {
-        return Failure::new(Code::Software, "the shim ended before the program began");
+        return Failure::new(Code::SOFTWARE, "the shim ended before the program began");
     }
     if foreground && let Some(terminal) = Terminal::open() {
         terminal.take_back();
@@ -55,8 +55,8 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Failure {
 /// The exit code for a program that did not start, as in a shell.
 pub(crate) fn code_of(error: &io::Error) -> Code {
     match error.kind() {
-        io::ErrorKind::NotFound => Code::NotFound,
-        _ => Code::CannotRun,
+        io::ErrorKind::NotFound => Code::NOT_FOUND,
+        _ => Code::CANNOT_RUN,
     }
 }
 

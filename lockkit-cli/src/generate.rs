@@ -12,7 +12,7 @@ pub(crate) fn completions(shell: Shell) -> Result<Code, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "lockkit", &mut script);
     print(&String::from_utf8_lossy(&script))?;
-    Ok(Code::Own(0))
+    Ok(Code::OK)
 }
 
 /// Prints the manual page of lockkit, or of one of its commands.
@@ -23,13 +23,13 @@ pub(crate) fn man(command: Option<&str>) -> Result<Code, Failure> {
         None => lockkit,
         Some(name) => lockkit.find_subcommand(name).cloned().ok_or_else(|| {
             let message = format!("`{name}` is not a command of lockkit; see `lockkit --help`");
-            Failure::new(Code::Usage, message)
+            Failure::usage(message)
         })?,
     };
     let mut page = Vec::new();
     clap_mangen::Man::new(about)
         .render(&mut page)
-        .map_err(|error| Failure::new(Code::Software, error.to_string()))?;
+        .map_err(|error| Failure::new(Code::SOFTWARE, error.to_string()))?;
     print(&String::from_utf8_lossy(&page))?;
-    Ok(Code::Own(0))
+    Ok(Code::OK)
 }

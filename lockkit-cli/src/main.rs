@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     exec::take_name();
     let mut arguments = std::env::args_os().skip(1);
     let outcome = match arguments.next() {
-        Some(first) if first == shim::ARGUMENT => shim::run(arguments).map(|()| Code::Own(0)),
+        Some(first) if first == shim::ARGUMENT => shim::run(arguments).map(|()| Code::OK),
         Some(first) if first == exec::ARGUMENT => Err(exec::run(arguments)),
         _ => match Cli::try_parse() {
             Ok(cli) => act(&cli),
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         output::say(&failure);
         failure.code
     });
-    code.into()
+    code.0.into()
 }
 
 fn act(cli: &Cli) -> Result<Code, Failure> {

@@ -14,11 +14,12 @@ use crate::store::{Location, look};
 /// `lockkit schema`.
 pub(crate) fn schema(args: &SchemaArgs, url: Option<&str>) -> Result<Code, Failure> {
     let Location::Url { url, .. } = Location::of(args.store.as_deref().or(url))? else {
-        let text = "no SQL store is given; name one, as in `lockkit schema postgres://db/`";
-        return Err(Failure::new(Code::Usage, text));
+        return Err(Failure::usage(
+            "no SQL store is given; name one, as in `lockkit schema postgres://db/`",
+        ));
     };
     print(&ddl(&url)?)?;
-    Ok(Code::Own(0))
+    Ok(Code::OK)
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
@@ -28,8 +29,9 @@ fn ddl(url: &StoreUrl) -> Result<String, Failure> {
 
 #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "sqlite")))]
 fn ddl(_url: &StoreUrl) -> Result<String, Failure> {
-    let text = "this build has no SQL store; build it with the feature of one";
-    Err(Failure::new(Code::Usage, text))
+    Err(Failure::usage(
+        "this build has no SQL store; build it with the feature of one",
+    ))
 }
 
 /// `lockkit purge`.
@@ -44,21 +46,21 @@ pub(crate) async fn purge(args: &PurgeArgs, url: Option<&str>) -> Result<Code, F
             let text = format!(
                 "--older-than is shorter than the longest lease; give at least {longest:?}"
             );
-            return Err(Failure::new(Code::Usage, text));
+            return Err(Failure::usage(text));
         }
         None => purge_rows(&client, args.older_than).await,
     };
     let Some(purged) = purged? else {
         let store = client.backend().backend();
         let text = format!("a {store} store keeps nothing that can be purged");
-        return Err(Failure::new(Code::Usage, text));
+        return Err(Failure::usage(text));
     };
     print(&if args.form.json {
         format!("{{\"purged\":{purged}}}\n")
     } else {
         format!("{purged} deleted\n")
     })?;
-    Ok(Code::Own(0))
+    Ok(Code::OK)
 }
 
 /// `None` where the store has no rows.

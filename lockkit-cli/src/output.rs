@@ -23,7 +23,7 @@ pub(crate) fn print(text: &str) -> Result<bool, Failure> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::new(
-            Code::System,
+            Code::SYSTEM,
             format!("cannot write the output: {error}"),
         )),
     }
@@ -33,7 +33,7 @@ pub(crate) fn print(text: &str) -> Result<bool, Failure> {
 pub(crate) fn explain(mut error: clap::Error) -> Code {
     if !error.use_stderr() {
         let _ = error.print();
-        return Code::Own(0);
+        return Code::OK;
     }
     for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg] {
         if let Some(ContextValue::String(value)) = error.get(kind)
@@ -56,7 +56,7 @@ pub(crate) fn explain(mut error: clap::Error) -> Code {
     {
         say("put `--` before the program: `lockkit run NAME -- CMD`");
     }
-    Code::Usage
+    Code::USAGE
 }
 
 /// Asks a yes-or-no question, if there is a terminal.

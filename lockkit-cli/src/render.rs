@@ -171,21 +171,14 @@ pub(crate) fn changes(
     before: &BTreeMap<String, LockState>,
     now: &BTreeMap<String, LockState>,
 ) -> Vec<Change> {
-    let mut changes = Vec::new();
-    for (name, old) in before {
-        if !now.contains_key(name) {
-            let gone = LockState::new(old.name.clone()).with_token(old.token);
-            changes.extend(event(Some(old), &gone).map(|event| Change { event, state: gone }));
-        }
-    }
-    for (name, new) in now {
-        let event = event(before.get(name), new);
-        changes.extend(event.map(|event| Change {
-            event,
-            state: new.clone(),
-        }));
-    }
-    changes
+    let gone = before.iter().filter(|(name, _)| !now.contains_key(*name));
+    let gone = gone.map(|(_, old)| LockState::new(old.name.clone()).with_token(old.token));
+    let states = gone.chain(now.values().cloned());
+    let changes = states.filter_map(|state| {
+        let event = event(before.get(state.name.as_str()), &state)?;
+        Some(Change { event, state })
+    });
+    changes.collect()
 }
 
 fn event(old: Option<&LockState>, new: &LockState) -> Option<&'static str> {

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
     })?;
     let client = match client {
         Ok(client) => client,
-        Err(signal) => return Ok(Code::Signal(signal as i32)),
+        Err(signal) => return Ok(Code::of_signal(signal as i32)),
     };
     let run = Run {
         args,
@@ -73,14 +73,11 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
         }
     });
     let (code, interrupted) = outcome
-        .map_err(|_| Failure::new(Code::Software, "lockkit has a bug; it ended the program"))??;
+        .map_err(|_| Failure::new(Code::SOFTWARE, "lockkit has a bug; it ended the program"))??;
     if interrupted {
         signals::die_of_interrupt();
     }
-    Ok(match code {
-        Code::NotAcquired => Code::Own(args.conflict_exit_code),
-        code => code,
-    })
+    Ok(code)
 }
 
 /// Whether the command reports what happens.
@@ -126,10 +123,10 @@ impl Run<'_> {
         }
         let acquired = tokio::select! {
             guard = self.acquire(&lock) => guard?,
-            signal = signals.interruption() => return Ok((Code::Signal(signal as i32), false)),
+            signal = signals.interruption() => return Ok((Code::of_signal(signal as i32), false)),
         };
         let Some(guard) = acquired else {
-            return Ok((Code::NotAcquired, false));
+            return Ok((Code(args.conflict_exit_code), false));
         };
         let kept = args.at_least.map(|least| Instant::now() + least);
         if args.verbose {
@@ -172,7 +169,7 @@ impl Run<'_> {
         let until = now() + guard.remaining();
         let child = Child::start(plan, &environment, until, lock.as_ref().map(AsFd::as_fd))
             .map_err(|error| {
-                Failure::new(Code::System, format!("cannot start a process: {error}"))
+                Failure::new(Code::SYSTEM, format!("cannot start a process: {error}"))
             })?;
         Ok(supervise(guard, child, signals, args.kill_after).await)
     }
@@ -290,7 +287,7 @@ async fn refuse_nested(lock: &Lock) -> Result<(), Failure> {
             let text = format!(
                 "`{name}` is held by the `lockkit run` that runs this one, which would wait for itself; use another name"
             );
-            Err(Failure::new(Code::Usage, text))
+            Err(Failure::usage(text))
         }
         _ => Ok(()),
     }
@@ -299,19 +296,19 @@ async fn refuse_nested(lock: &Lock) -> Result<(), Failure> {
 /// How the command ends after a program that ran; `held` says that the lock was held until then.
 fn code(ran: &Ran, held: bool) -> Result<Code, Failure> {
     Ok(match ran.end {
-        _ if ran.lost || !held => Code::Lost,
-        Some(End::Exited(code)) => Code::Own(code),
-        Some(End::Killed(signal)) => Code::Signal(signal),
+        _ if ran.lost || !held => Code::LOST,
+        Some(End::Exited(code)) => Code(code),
+        Some(End::Killed(signal)) => Code::of_signal(signal),
         Some(End::NotStarted(errno)) => {
             let error = std::io::Error::from_raw_os_error(errno);
             let message = format!("cannot start a process: {error}");
-            return Err(Failure::new(Code::System, message));
+            return Err(Failure::new(Code::SYSTEM, message));
         }
         None => {
             say(
                 "the shim, the parent process of the program, was killed; the program was killed too",
             );
-            Code::Signal(Signal::SIGKILL as i32)
+            Code::of_signal(Signal::SIGKILL as i32)
         }
     })
 }

@@ -184,7 +184,7 @@ impl Shim {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_secs(1));
         }
-        std::process::exit(Code::Software.number().into());
+        std::process::exit(Code::SOFTWARE.0.into());
     }
 
     /// Whether a process is left that has to end. This process is the parent of every orphan: without a

@@ -26,9 +26,9 @@ pub(crate) async fn status(args: &StatusArgs, url: Option<&str>) -> Result<Code,
         render::details(&state, &store)
     })?;
     Ok(if state.holders.is_empty() {
-        Code::Free
+        Code::FREE
     } else {
-        Code::Own(0)
+        Code::OK
     })
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn list(args: &ListArgs, url: Option<&str>) -> Result<Code, Fai
     } else {
         render::table(states.values())
     })?;
-    Ok(Code::Own(0))
+    Ok(Code::OK)
 }
 
 /// `lockkit break`.
@@ -59,7 +59,7 @@ pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Co
             None => Some(format!("{what}; give --yes to end this hold")),
         };
         if let Some(refusal) = refusal {
-            return Err(Failure::new(Code::Usage, refusal));
+            return Err(Failure::usage(refusal));
         }
     }
     let state = lock.break_lock().await?.unwrap_or_else(free);
@@ -73,7 +73,7 @@ pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Co
     } else {
         format!("{was}\n")
     })?;
-    Ok(if held { Code::Own(0) } else { Code::Free })
+    Ok(if held { Code::OK } else { Code::FREE })
 }
 
 /// `lockkit watch`.
@@ -82,7 +82,7 @@ pub(crate) fn watch(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure
     runtime()?.block_on(async {
         tokio::select! {
             ended = follow(args, url) => ended,
-            _ = signals.interruption() => Ok(Code::Own(0)),
+            _ = signals.interruption() => Ok(Code::OK),
         }
     })
 }
@@ -113,7 +113,7 @@ async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
             .map(|change| change.text(args.form, &store, &at))
             .collect();
         if !text.is_empty() && !print(&text)? {
-            return Ok(Code::Own(0));
+            return Ok(Code::OK);
         }
         before = Some(now);
     }

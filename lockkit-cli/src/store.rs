@@ -50,7 +50,7 @@ impl Location {
         };
         let url = std::fs::read_to_string(&file).map_err(|error| {
             let text = format!("cannot read the file that {URL_FILE} names: {error}");
-            Failure::new(Code::Usage, text)
+            Failure::usage(text)
         })?;
         Self::named(url.trim(), "the file that LOCKKIT_URL_FILE names")
     }
@@ -59,7 +59,7 @@ impl Location {
     fn named(text: &str, from: &str) -> Result<Self, Failure> {
         if text.is_empty() {
             let text = format!("the URL of the store is empty; set it in {from}, or set none");
-            return Err(Failure::new(Code::Usage, text));
+            return Err(Failure::usage(text));
         }
         Ok(Self::Url {
             url: text.parse()?,
@@ -128,16 +128,16 @@ impl Location {
             let text = format!(
                 "`{shown}` begins with `~`, which no shell expands here; give the full path"
             );
-            return Err(Failure::new(Code::Usage, text));
+            return Err(Failure::usage(text));
         }
         match std::fs::metadata(path) {
             Ok(found) if found.is_dir() != (kind == "directory") => {
                 let text = format!("`{shown}` is not a {kind}; give the path of a {kind}");
-                Err(Failure::new(Code::Usage, text))
+                Err(Failure::usage(text))
             }
             Err(_) if !options.creates => {
                 let text = format!("`{shown}` does not exist; `lockkit run` creates it");
-                Err(Failure::new(Code::Unavailable, text))
+                Err(Failure::new(Code::UNAVAILABLE, text))
             }
             _ => Ok(()),
         }
@@ -185,7 +185,7 @@ fn state_dir() -> Result<PathBuf, Failure> {
     let root = rustix::process::geteuid().is_root();
     let [state, home] = ["XDG_STATE_HOME", "HOME"].map(std::env::var_os);
     let none = "neither HOME nor XDG_STATE_HOME names a place for lock files; give --url or set LOCKKIT_URL";
-    location(state, home, root).ok_or_else(|| Failure::new(Code::Usage, none))
+    location(state, home, root).ok_or_else(|| Failure::usage(none))
 }
 
 /// `$XDG_STATE_HOME/lockkit`, else `~/.local/state/lockkit`, else `/var/lib/lockkit` for root.
