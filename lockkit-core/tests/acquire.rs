@@ -27,7 +27,7 @@ fn another(store: &MemoryStore, like: &Arc<TokioClock>) -> LockClient {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_client_waits_until_the_first_releases() {
+async fn second_client_waits_until_the_first_releases() {
     let clock = Arc::new(TokioClock::new());
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let (first, second) = (another(&store, &clock), another(&store, &clock));
@@ -51,7 +51,7 @@ async fn a_second_client_waits_until_the_first_releases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_of_one_client_stand_in_one_line() {
+async fn tasks_of_one_client_share_one_queue() {
     let (store, client) = setup();
     let lock = client.lock("a").unwrap();
     let held = lock.acquire().await.unwrap();
@@ -80,7 +80,7 @@ async fn tasks_of_one_client_stand_in_one_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_at_its_limit() {
+async fn wait_ends_at_its_limit() {
     let (store, client) = setup();
     let lock = client.lock("a").unwrap();
     let held = lock.acquire().await.unwrap();
@@ -98,7 +98,7 @@ async fn a_wait_ends_at_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_waiter_passes_its_turn_on() {
+async fn cancelled_waiter_passes_its_turn_on() {
     let (_, client) = setup();
     let lock = client.lock("a").unwrap();
     let held = lock.acquire().await.unwrap();
@@ -114,7 +114,7 @@ async fn a_cancelled_waiter_passes_its_turn_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_impossible_lease_is_refused_when_it_is_set() {
+async fn impossible_lease_is_refused_when_it_is_set() {
     let (_, client) = setup();
     let lock = client.lock("a").unwrap();
     let error = lock
@@ -126,7 +126,7 @@ async fn an_impossible_lease_is_refused_when_it_is_set() {
 }
 
 #[test]
-fn without_a_runtime_it_says_so() {
+fn calls_outside_a_runtime_return_no_runtime() {
     assert!(matches!(
         LockClient::new(MemoryStore::new()),
         Err(Error::NoRuntime)
@@ -146,7 +146,7 @@ fn without_a_runtime_it_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_refuses_ends_and_releases() {
+async fn shutdown_ends_waits_and_holds_and_refuses_acquires() {
     let (store, client) = setup();
     let lock = client.lock("a").unwrap();
     let guard = lock.acquire().await.unwrap();
@@ -179,7 +179,7 @@ async fn scope_runs_work_under_the_lock_and_is_send() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scope_can_be_tried_and_its_wait_limited() {
+async fn scope_can_try_or_wait_with_a_limit() {
     let (store, client) = setup();
     let lock = client.lock("a").unwrap();
     assert_eq!(lock.try_scope(async |_| 1).await.unwrap(), Some(1));
@@ -194,7 +194,7 @@ async fn a_scope_can_be_tried_and_its_wait_limited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_without_an_end_are_very_long_ones() {
+async fn infinite_limits_are_accepted() {
     let clock = Arc::new(TokioClock::new());
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let client = LockClient::builder(store.connect())
@@ -218,7 +218,7 @@ async fn limits_without_an_end_are_very_long_ones() {
 }
 
 #[tokio::test]
-async fn a_request_timeout_of_zero_is_refused() {
+async fn request_timeout_of_zero_is_refused() {
     let builder = LockClient::builder(MemoryStore::new());
     let refused = builder.timeout(Duration::ZERO).build();
     assert!(
@@ -228,7 +228,7 @@ async fn a_request_timeout_of_zero_is_refused() {
 }
 
 #[test]
-fn a_runtime_without_time_is_none() {
+fn runtime_without_timers_is_refused() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -238,7 +238,7 @@ fn a_runtime_without_time_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_for_holds_that_were_leaked() {
+async fn shutdown_does_not_wait_for_leaked_holds() {
     let (_, client) = setup();
     client.lock("a").unwrap().acquire().await.unwrap().leak();
     let kept = client.lock("b").unwrap().acquire().await.unwrap();

@@ -42,7 +42,7 @@ fn lock(client: &LockClient) -> Lock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_of_a_free_lock_dropped_after_any_poll() {
+async fn acquire_of_a_free_lock_dropped_after_any_poll_leaves_nothing() {
     for polls in 0..12 {
         let (store, client) = setup();
         let lock = lock(&client);
@@ -73,7 +73,7 @@ async fn drain_waits_for_the_release_of_a_cancelled_acquire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_dropped_after_any_poll() {
+async fn try_dropped_after_any_poll_leaves_nothing() {
     for polls in 0..12 {
         let (store, client) = setup();
         drop(poll_times(lock(&client).try_acquire(), polls).await);
@@ -87,7 +87,7 @@ async fn a_try_dropped_after_any_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_acquire_dropped_after_any_poll() {
+async fn waiting_acquire_dropped_after_any_poll_leaves_nothing() {
     for polls in 0..12 {
         let (store, client) = setup();
         let (_, other) = (0, LockClient::builder(store.connect()).build().unwrap());
@@ -101,7 +101,7 @@ async fn a_waiting_acquire_dropped_after_any_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_dropped_after_any_poll() {
+async fn release_dropped_after_any_poll_still_releases() {
     for polls in 0..8 {
         let (store, client) = setup();
         let guard = lock(&client).acquire().await.unwrap();
@@ -116,7 +116,7 @@ async fn a_release_dropped_after_any_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_of_several_waiters_may_go_at_any_moment() {
+async fn first_of_several_waiters_can_leave_at_any_moment() {
     for polls in 0..12 {
         let (store, client) = setup();
         let other = LockClient::builder(store.connect()).build().unwrap();
@@ -142,7 +142,7 @@ async fn the_first_of_several_waiters_may_go_at_any_moment() {
 }
 
 #[test]
-fn guards_are_dropped_without_a_runtime_and_while_panicking() {
+fn guards_can_be_dropped_outside_a_runtime_and_in_a_panic() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let store = MemoryStore::new();
     let client = LockClient::builder(store.connect())
@@ -173,7 +173,7 @@ fn guards_are_dropped_without_a_runtime_and_while_panicking() {
 
 /// What it brings would be held after the client has ended, if only for a moment.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_waits_for_requests_that_are_under_way() {
+async fn shutdown_waits_for_requests_in_flight() {
     // With two polls more it has its answer.
     for polls in 1..=5 {
         for mere_try in [false, true] {

@@ -51,7 +51,7 @@ async fn held() -> (Faults, LockClient, impl Sized) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_ends_while_the_store_fails_says_so() {
+async fn wait_that_ends_while_the_store_fails_returns_the_failure() {
     for silent in [false, true] {
         let (faults, client, _held) = held().await;
         let began = Instant::now();
@@ -75,7 +75,7 @@ async fn a_wait_that_ends_while_the_store_fails_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_without_any_answer_does_not_blame_others() {
+async fn wait_without_any_answer_returns_the_failure() {
     let (faults, client, _held) = held().await;
     faults.black_hole();
     let lock = client.lock("a").unwrap();
@@ -84,7 +84,7 @@ async fn a_wait_without_any_answer_does_not_blame_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_behind_another_ends_with_the_cause_too() {
+async fn second_waiter_gets_the_failure_at_its_own_limit() {
     let (faults, client, _held) = held().await;
     let (patient, lock) = (client.lock("a").unwrap(), client.lock("a").unwrap());
     let patient = tokio::spawn(async move { patient.acquire().await.map(drop) });
@@ -104,7 +104,7 @@ async fn a_wait_behind_another_ends_with_the_cause_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wake_ups_that_cannot_be_opened_prolong_no_wait() {
+async fn failed_watches_prolong_no_wait() {
     let (faults, client, _held) = held().await;
     faults.inject(Rule::new(Fault::Hang).on(Operation::Watch));
     let began = Instant::now();
@@ -114,7 +114,7 @@ async fn wake_ups_that_cannot_be_opened_prolong_no_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_at_a_store_that_recovered_blames_the_holder() {
+async fn wait_at_a_recovered_store_ends_with_a_timeout() {
     let (faults, client, _held) = held().await;
     faults.outage();
     let lock = client.lock("a").unwrap();
@@ -126,7 +126,7 @@ async fn a_wait_at_a_store_that_recovered_blames_the_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_ends_a_wait_without_a_limit_and_not_earlier() {
+async fn wait_without_a_limit_ends_after_the_outage_limit() {
     let (faults, client, _held) = held().await;
     let lock = client.lock("a").unwrap();
     let began = Instant::now();
@@ -148,7 +148,7 @@ async fn an_outage_ends_a_wait_without_a_limit_and_not_earlier() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_begins_in_an_outage_rides_it_out_as_long_as_others() {
+async fn wait_that_begins_in_an_outage_has_the_whole_outage_limit() {
     let (faults, client, _held) = held().await;
     faults.outage();
     let (first, second) = (client.lock("a").unwrap(), client.lock("a").unwrap());
@@ -162,7 +162,7 @@ async fn a_wait_that_begins_in_an_outage_rides_it_out_as_long_as_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_whose_grant_had_no_reply_leaves_nothing() {
+async fn try_whose_grant_had_no_reply_leaves_nothing() {
     let (store, faults, builder) = faulty(false);
     let client = builder.build().unwrap();
     let unanswered = Rule::new(Fault::DropReply).on(Operation::Attempt);
@@ -176,7 +176,7 @@ async fn a_try_whose_grant_had_no_reply_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_release_is_given_up_with_its_lease() {
+async fn refused_release_is_given_up_with_its_lease() {
     let (_, faults, builder) = faulty(false);
     let client = builder.lease(Lease::renewed(3 * S)).build().unwrap();
     let guard = client.lock("a").unwrap().acquire().await.unwrap();
@@ -190,7 +190,7 @@ async fn a_refused_release_is_given_up_with_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn grants_that_are_always_too_late_are_an_outage() {
+async fn grants_that_always_come_too_late_count_as_an_outage() {
     let (_, faults, builder) = faulty(false);
     let client = builder.outage(5 * S).build().unwrap();
     let (min, max) = (200 * MS, 200 * MS);
@@ -218,7 +218,7 @@ async fn grants_that_are_always_too_late_are_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_releases_stop_no_other_and_are_seldom_repeated() {
+async fn refused_releases_delay_no_other_and_are_seldom_repeated() {
     let (store, faults, builder) = faulty(true);
     let client = builder.build().unwrap();
     let mut guards = Vec::new();
@@ -247,7 +247,7 @@ async fn refused_releases_stop_no_other_and_are_seldom_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releases_that_hang_hold_up_no_waiter() {
+async fn hanging_releases_delay_no_waiter() {
     let (_, faults, builder) = faulty(true);
     let client = builder.build().unwrap();
     let mut guards = Vec::new();
@@ -332,7 +332,7 @@ impl DistributedLock for Losing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_is_always_lost_is_taken_again_after_a_pause() {
+async fn lost_place_is_taken_again_after_a_pause() {
     let clock = Arc::new(TokioClock::new());
     let inner = MemoryStore::builder().clock(clock.clone()).build();
     let other = LockClient::builder(inner.connect()).build().unwrap();

@@ -76,7 +76,7 @@ fn source(error: &BackendError) -> String {
 }
 
 #[tokio::test]
-async fn tickets_exclude_each_other_within_a_store_and_between_stores() {
+async fn tickets_exclude_each_other_in_one_store_and_between_stores() {
     let scratch = Scratch::new();
     let (one, two) = (scratch.store(), scratch.store());
     let (a, b) = (ticket("orders/42"), ticket("orders/42"));
@@ -104,7 +104,7 @@ async fn tickets_exclude_each_other_within_a_store_and_between_stores() {
 }
 
 #[tokio::test]
-async fn capabilities_and_the_directory_are_as_promised() {
+async fn store_has_its_capabilities_and_a_private_directory() {
     let scratch = Scratch::new();
     let dir = scratch.0.join("made/here");
     let poll = PollRange::new(Duration::from_millis(1), Duration::from_millis(2));
@@ -126,7 +126,7 @@ async fn capabilities_and_the_directory_are_as_promised() {
 }
 
 #[tokio::test]
-async fn names_of_every_kind_are_locks_of_their_own() {
+async fn each_name_is_a_lock_of_its_own() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let long = "x".repeat(512);
@@ -166,7 +166,7 @@ async fn names_of_every_kind_are_locks_of_their_own() {
 }
 
 #[tokio::test]
-async fn operators_see_the_holder_and_nobody_after_a_release() {
+async fn inspect_shows_the_holder_until_its_release() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.store(), scratch.store());
     let a = ticket("a");
@@ -184,7 +184,7 @@ async fn operators_see_the_holder_and_nobody_after_a_release() {
 }
 
 #[tokio::test]
-async fn a_broken_hold_ends_with_its_next_renewal_and_harms_nobody() {
+async fn broken_hold_ends_with_its_next_renewal() {
     let scratch = Scratch::new();
     let (one, two) = (scratch.store(), scratch.store());
     let (a, b) = (ticket("a"), ticket("a"));
@@ -206,7 +206,7 @@ async fn a_broken_hold_ends_with_its_next_renewal_and_harms_nobody() {
 }
 
 #[tokio::test]
-async fn a_broken_holder_that_comes_back_gets_a_new_token_or_waits() {
+async fn broken_holder_that_comes_back_gets_a_new_token_or_waits() {
     let scratch = Scratch::new();
     let (one, two) = (scratch.store(), scratch.store());
     let a = ticket("a");
@@ -223,7 +223,7 @@ async fn a_broken_holder_that_comes_back_gets_a_new_token_or_waits() {
 }
 
 #[tokio::test]
-async fn a_broken_holder_that_releases_first_hears_that_it_did_not_hold() {
+async fn release_of_a_broken_hold_returns_not_held() {
     let scratch = Scratch::new();
     let (one, two) = (scratch.store(), scratch.store());
     let (a, b) = (ticket("a"), ticket("a"));
@@ -237,7 +237,7 @@ async fn a_broken_holder_that_releases_first_hears_that_it_did_not_hold() {
 
 /// Takers, breakers and lookers at once: tokens only ever grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn tokens_grow_while_others_break_and_look() {
+async fn tokens_grow_while_others_break_and_inspect() {
     let scratch = Scratch::new();
     let mut tasks = Vec::new();
     for _ in 0..4 {
@@ -278,7 +278,7 @@ async fn tokens_grow_while_others_break_and_look() {
 }
 
 #[tokio::test]
-async fn tokens_grow_over_wiping_and_removing_the_file() {
+async fn tokens_grow_after_the_file_is_emptied_or_removed() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let mut last = None;
@@ -299,7 +299,7 @@ async fn tokens_grow_over_wiping_and_removing_the_file() {
 }
 
 #[tokio::test]
-async fn a_hold_whose_file_was_removed_or_truncated() {
+async fn hold_outlives_an_emptied_file_but_not_a_removed_one() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let a = ticket("a");
@@ -320,7 +320,7 @@ async fn a_hold_whose_file_was_removed_or_truncated() {
 }
 
 #[tokio::test]
-async fn a_released_ticket_is_refused_for_ever() {
+async fn released_ticket_is_always_refused() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let (held, never) = (ticket("a"), ticket("a"));
@@ -334,7 +334,7 @@ async fn a_released_ticket_is_refused_for_ever() {
 }
 
 #[tokio::test]
-async fn foreign_files_are_refused_and_left_as_they_are() {
+async fn files_of_other_programs_are_refused_and_left_unchanged() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let a = ticket("a");
@@ -353,7 +353,7 @@ async fn foreign_files_are_refused_and_left_as_they_are() {
 
 /// Two names can share a file only if SHA-256 fails; played by putting one's file at the other's path.
 #[tokio::test]
-async fn a_file_of_another_name_is_an_error_and_not_a_shared_lock() {
+async fn file_of_another_name_is_an_error() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let (one, two) = (ticket(&"x".repeat(500)), ticket(&"y".repeat(500)));
@@ -366,7 +366,7 @@ async fn a_file_of_another_name_is_an_error_and_not_a_shared_lock() {
 }
 
 #[tokio::test]
-async fn purge_removes_what_is_free_and_old() {
+async fn purge_removes_free_and_old_files() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.store(), scratch.store());
     let (free, held) = (ticket("free"), ticket("held"));
@@ -451,7 +451,7 @@ impl Drop for Second {
 }
 
 #[tokio::test]
-async fn another_process_excludes_us_until_it_lets_go() {
+async fn another_process_excludes_this_one_until_it_releases() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let mut second = Second::start(&scratch.0);
@@ -464,7 +464,7 @@ async fn another_process_excludes_us_until_it_lets_go() {
 }
 
 #[tokio::test]
-async fn a_killed_process_holds_nothing() {
+async fn killed_process_holds_nothing() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let mut second = Second::start(&scratch.0);
@@ -477,7 +477,7 @@ async fn a_killed_process_holds_nothing() {
 }
 
 #[tokio::test]
-async fn a_child_program_does_not_inherit_the_lock() {
+async fn child_program_does_not_inherit_the_lock() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let a = ticket("a");
@@ -508,7 +508,7 @@ fn flock_program(path: &Path) -> (Child, ChildStdin) {
 
 #[tokio::test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs flock(1) of util-linux")]
-async fn the_flock_program_excludes_us_and_is_excluded() {
+async fn flock_program_and_store_exclude_each_other() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let a = ticket("a");
@@ -545,7 +545,7 @@ async fn the_flock_program_excludes_us_and_is_excluded() {
 
 /// `flock(1)` opens the file first, and locks it when it can.
 #[tokio::test]
-async fn a_program_that_waits_for_the_file_gets_the_lock() {
+async fn program_that_waits_for_the_file_gets_the_lock() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let a = ticket("a");

@@ -92,7 +92,7 @@ async fn take(client: &LockClient, name: impl AsRef<str>) -> Guard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_bad_lock_stops_no_other() {
+async fn one_bad_lock_delays_no_other() {
     let clock = Arc::new(TokioClock::new());
     let inner = MemoryStore::builder().clock(clock.clone()).build();
     let store = Blocked {
@@ -129,7 +129,7 @@ async fn one_bad_lock_stops_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_falls_silent_loses_its_holds_in_time() {
+async fn silence_of_the_store_ends_its_holds_in_time() {
     let (store, faults, client) = faulty();
     let guard = take(&client, "a").await;
     sleep(10 * TTL).await;
@@ -151,7 +151,7 @@ async fn a_store_that_falls_silent_loses_its_holds_in_time() {
 
 /// The error of a loss says in one line what was in the way of the renewals.
 #[tokio::test(start_paused = true)]
-async fn a_loss_says_why_its_renewals_failed() {
+async fn loss_has_the_failure_of_its_renewals() {
     let (_, faults, client) = faulty();
     let silent = take(&client, "a").await;
     faults.black_hole();
@@ -180,7 +180,7 @@ async fn a_loss_says_why_its_renewals_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_that_fail_are_tried_until_the_deadline() {
+async fn failed_renewals_are_repeated_until_the_deadline() {
     let (_, faults, client) = faulty();
     let guard = take(&client, "a").await;
     for outcome in [
@@ -199,7 +199,7 @@ async fn renewals_that_fail_are_tried_until_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_store_is_not_stormed() {
+async fn silent_store_gets_few_renewals() {
     let (_, faults, client) = faulty();
     let mut guards = Vec::new();
     for n in 0..5_000 {
@@ -217,7 +217,7 @@ async fn a_silent_store_is_not_stormed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_holds_outlive_a_silence_that_is_shorter_than_their_lease() {
+async fn many_holds_outlast_a_silence_shorter_than_their_lease() {
     let (_, faults, client) = faulty();
     let mut guards = Vec::new();
     for n in 0..5_000 {
@@ -242,7 +242,7 @@ async fn many_holds_outlive_a_silence_that_is_shorter_than_their_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_renewal_is_tried_many_times_within_a_short_lease() {
+async fn failed_renewal_is_repeated_often_within_a_short_lease() {
     let (_, faults, client) = faulty();
     let lock = client.lock("a").unwrap();
     let lock = lock.with_lease(Lease::renewed(TTL / 10)).unwrap();

@@ -128,7 +128,7 @@ async fn longer_of_two_overlapping_extensions_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_extension_shortens_nothing() {
+async fn late_extension_shortens_no_lease() {
     let stage = Stage::leases();
     let guard = stage.fixed(5 * S).await;
     let late = Fault::Late {
@@ -144,7 +144,7 @@ async fn late_extension_shortens_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn extension_whose_reply_is_lost_is_asked_for_again() {
+async fn extension_without_a_reply_is_requested_again() {
     for sessions in [false, true] {
         let stage = if sessions {
             Stage::sessions(5 * S)
@@ -160,7 +160,7 @@ async fn extension_whose_reply_is_lost_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_extension_leaves_no_two_holders() {
+async fn cancelled_extension_makes_no_second_holder() {
     let stage = Stage::leases();
     let guard = stage.fixed(5 * S).await;
     stage.faults.inject(slow(S));
@@ -177,7 +177,7 @@ async fn cancelled_extension_leaves_no_two_holders() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fixed_lease_on_an_old_session_lasts_as_long_as_it_says() {
+async fn fixed_lease_on_an_old_session_lasts_its_whole_time() {
     let stage = Stage::sessions(10 * S);
     drop(stage.fixed(10 * S).await);
     // Not so old that the next acquire confirms it.
@@ -194,7 +194,7 @@ async fn fixed_lease_outlasts_a_shorter_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_of_an_extended_lease_is_tried_until_it_ends() {
+async fn release_of_an_extended_lease_is_repeated_until_it_ends() {
     let stage = Stage::leases();
     let guard = stage.fixed(S).await;
     guard.extend(3600 * S).await.unwrap();
@@ -207,7 +207,7 @@ async fn release_of_an_extended_lease_is_tried_until_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_of_a_lease_whose_extension_went_unanswered_is_tried_until_it_ends() {
+async fn release_after_an_unanswered_extension_is_repeated_until_it_ends() {
     let stage = Stage::leases();
     let guard = stage.fixed(S).await;
     let lost = Rule::new(Fault::DropReply).on(Operation::Renew).times(1);
@@ -244,7 +244,7 @@ async fn memory_store_never_shortens_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fixed_lease_is_never_renewed_by_itself() {
+async fn fixed_lease_is_never_renewed() {
     let leases = Stage::leases();
     let guard = leases.fixed(5 * S).await;
     leases.holds_for(&guard, 5 * S).await;
@@ -260,7 +260,7 @@ async fn fixed_lease_is_never_renewed_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn extension_that_is_not_needed_asks_nothing() {
+async fn needless_extension_sends_no_request() {
     let stage = Stage::leases();
     let guard = stage.fixed(60 * S).await;
     guard.extend(30 * S).await.unwrap();
@@ -273,7 +273,7 @@ async fn extension_that_is_not_needed_asks_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaked_grant_that_was_pushed_keeps_its_whole_lease() {
+async fn leaked_pushed_grant_keeps_its_whole_lease() {
     let stage = Stage::leases();
     let began = Instant::now();
     stage.pushed(30 * S).await.leak();
@@ -285,7 +285,7 @@ async fn leaked_grant_that_was_pushed_keeps_its_whole_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaked_hold_is_renewed_no_more_and_delays_no_shutdown() {
+async fn leaked_hold_is_not_renewed_and_delays_no_shutdown() {
     let stage = Stage::leases();
     let lock = stage.client.lock("a").unwrap();
     let lock = lock.with_lease(Lease::renewed(6 * S)).unwrap();

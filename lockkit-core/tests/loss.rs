@@ -22,7 +22,7 @@ fn with_ttl(client: &LockClient, lease: Lease) -> Lock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
+async fn hold_is_renewed_while_its_guard_exists() {
     let (store, client) = setup();
     let guard = with_ttl(&client, Lease::renewed(S))
         .acquire()
@@ -37,7 +37,7 @@ async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fixed_lease_ends_and_frees_the_lock() {
+async fn fixed_lease_ends_and_frees_the_lock() {
     let (store, client) = setup();
     let began = Instant::now();
     let guard = with_ttl(&client, Lease::fixed(3 * S))
@@ -63,7 +63,7 @@ async fn a_fixed_lease_ends_and_frees_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fixed_lease_is_extended_but_never_shortened() {
+async fn fixed_lease_is_extended_but_never_shortened() {
     let (_, client) = setup();
     let guard = with_ttl(&client, Lease::fixed(3 * S))
         .acquire()
@@ -85,7 +85,7 @@ async fn a_fixed_lease_is_extended_but_never_shortened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_with_a_fixed_lease_gets_all_of_it() {
+async fn waiter_with_a_fixed_lease_gets_all_of_it() {
     let (store, client) = setup();
     let clock = Arc::new(TokioClock::new());
     let other = LockClient::builder(store.connect())
@@ -120,7 +120,7 @@ async fn max_hold_ends_a_renewed_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_lock_is_lost_with_the_next_renewal() {
+async fn broken_lock_is_lost_with_the_next_renewal() {
     let (_, client) = setup();
     let lock = with_ttl(&client, Lease::renewed(3 * S));
     let guard = lock.acquire().await.unwrap();
@@ -135,7 +135,7 @@ async fn a_broken_lock_is_lost_with_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ended_session_is_told_at_once() {
+async fn ended_session_is_reported_at_once() {
     let clock = Arc::new(TokioClock::new());
     let store = MemoryStore::builder()
         .clock(clock.clone())
@@ -155,7 +155,7 @@ async fn an_ended_session_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leaked_hold_ends_with_its_lease() {
+async fn leaked_hold_ends_with_its_lease() {
     let (store, client) = setup();
     let lock = with_ttl(&client, Lease::renewed(3 * S));
     lock.acquire().await.unwrap().leak();
@@ -167,7 +167,7 @@ async fn a_leaked_hold_ends_with_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_store_gives_a_leaked_hold_up_at_its_deadline() {
+async fn session_store_releases_a_leaked_hold_at_its_deadline() {
     let clock = Arc::new(TokioClock::new());
     let store = MemoryStore::builder()
         .clock(clock.clone())
@@ -207,7 +207,7 @@ async fn check_knows_of_a_suspend_before_any_timer() {
 }
 
 #[tokio::test]
-async fn a_hold_stands_until_its_window_ends_and_not_at_its_end() {
+async fn hold_lasts_until_just_before_the_end_of_its_window() {
     let clock = Arc::new(ManualClock::new());
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let client = LockClient::builder(store.connect())
@@ -229,7 +229,7 @@ async fn a_hold_stands_until_its_window_ends_and_not_at_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_keeps_a_lost_guard_gets_a_new_hold() {
+async fn owner_that_keeps_a_lost_guard_gets_a_new_hold() {
     let (_, client) = setup();
     let lock = with_ttl(&client, Lease::fixed(S))
         .with_owner(&client.owner())
@@ -243,13 +243,13 @@ async fn an_owner_that_keeps_a_lost_guard_gets_a_new_hold() {
 }
 
 #[test]
-fn a_stopped_runtime_loses_the_holds() {
+fn stopped_runtime_loses_its_holds() {
     stop(tokio::runtime::Runtime::new().unwrap());
 }
 
 /// The tasks of the client have not begun when their runtime ends.
 #[test]
-fn a_runtime_that_never_ran_loses_the_holds() {
+fn runtime_that_never_ran_loses_its_holds() {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     stop(builder.enable_all().build().unwrap());
 }
@@ -277,7 +277,7 @@ fn stop(runtime: tokio::runtime::Runtime) {
 
 /// Nobody drives the client's runtime any more; who waits for the loss is on another.
 #[test]
-fn a_runtime_that_stands_still_delays_no_loss() {
+fn blocked_runtime_delays_no_loss() {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let still = builder.enable_all().build().unwrap();
     let client = LockClient::builder(MemoryStore::new())
@@ -292,7 +292,7 @@ fn a_runtime_that_stands_still_delays_no_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_loss_does_not_keep_the_client() {
+async fn waiting_for_a_loss_does_not_keep_the_client() {
     let store: Arc<dyn DistributedLock> = Arc::new(MemoryStore::new());
     let client = LockClient::builder_arc(Arc::clone(&store)).build().unwrap();
     let guard = client.lock("a").unwrap().acquire().await.unwrap();

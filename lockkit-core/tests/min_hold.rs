@@ -91,7 +91,7 @@ async fn hold_that_lasts_longer_is_released_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_guards_still_have_the_lock() {
+async fn other_guards_keep_the_lock() {
     let stage = stage(MemoryStore::builder());
     let owner = stage.client.owner();
     let lock = stage.lock(Lease::renewed(9 * S), 5 * S);
@@ -113,7 +113,7 @@ async fn other_guards_still_have_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn process_that_ends_leaves_a_lease_of_the_rest() {
+async fn ended_process_leaves_a_lease_until_the_shortest_hold_time() {
     for shut_down in [false, true] {
         let stage = stage(MemoryStore::builder());
         let lock = stage.lock(Lease::renewed(9 * S), 50 * S);
@@ -134,7 +134,7 @@ async fn process_that_ends_leaves_a_lease_of_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn process_that_ends_shortens_no_lease_that_is_longer() {
+async fn ended_process_shortens_no_longer_lease() {
     let stage = stage(MemoryStore::builder());
     let guard = stage.lock(Lease::renewed(60 * S), 5 * S);
     guard.acquire().await.unwrap().release().await.unwrap();
@@ -146,7 +146,7 @@ async fn process_that_ends_shortens_no_lease_that_is_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_waits_until_the_store_has_taken_the_rest() {
+async fn drain_waits_until_the_store_has_set_the_last_lease() {
     let stage = stage(MemoryStore::builder());
     let lock = stage.lock(Lease::renewed(9 * S), 50 * S);
     let guard = lock.acquire().await.unwrap();
@@ -160,7 +160,7 @@ async fn drain_waits_until_the_store_has_taken_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn session_store_is_drained_when_the_time_has_passed() {
+async fn drain_on_a_session_store_waits_for_the_shortest_hold_time() {
     let stage = stage(MemoryStore::builder().sessions(10 * S));
     let lock = stage.lock(Lease::renewed(10 * S), 50 * S);
     lock.acquire().await.unwrap().release().await.unwrap();
@@ -192,7 +192,7 @@ async fn lost_hold_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_that_is_dropped_keeps_the_lock_all_the_same() {
+async fn dropped_client_still_keeps_the_lock() {
     let stage = stage(MemoryStore::builder());
     let lock = stage.lock(Lease::renewed(9 * S), 50 * S);
     drop(lock.acquire().await.unwrap());

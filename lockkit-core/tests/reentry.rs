@@ -29,7 +29,7 @@ async fn guards_of_one_hold_share_its_token_and_free_it_together() {
 }
 
 #[tokio::test]
-async fn an_owner_reenters_and_another_waits() {
+async fn owner_reenters_and_another_waits() {
     let client = client();
     let (mine, other) = (client.owner(), client.owner());
     let lock = client.lock("a").unwrap();
@@ -89,7 +89,7 @@ async fn two_acquires_of_one_owner_at_once_share_one_hold() {
 }
 
 #[tokio::test]
-async fn a_cancelled_acquire_of_an_owner_lets_the_next_one_in() {
+async fn cancelled_acquire_of_an_owner_lets_the_next_one_in() {
     let client = client();
     let owner = client.owner();
     let plain = client.lock("a").unwrap();
@@ -108,7 +108,7 @@ async fn a_cancelled_acquire_of_an_owner_lets_the_next_one_in() {
 }
 
 #[tokio::test]
-async fn an_owner_of_another_client_is_refused() {
+async fn owner_of_another_client_is_refused() {
     let owner = client().owner();
     assert!(matches!(
         client().lock("a").unwrap().with_owner(&owner),

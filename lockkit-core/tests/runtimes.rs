@@ -86,7 +86,7 @@ fn elsewhere() -> Runtime {
 }
 
 #[test]
-fn an_acquire_dropped_with_its_runtime_leaves_the_others_in_line() {
+fn acquire_dropped_with_its_runtime_leaves_the_others_queued() {
     let stage = Stage::new();
     stage.faults.black_hole();
     let elsewhere = elsewhere();
@@ -103,7 +103,7 @@ fn an_acquire_dropped_with_its_runtime_leaves_the_others_in_line() {
 }
 
 #[test]
-fn a_runtime_that_stands_still_holds_up_nobody() {
+fn blocked_runtime_delays_no_other() {
     let stage = Stage::new();
     let elsewhere = elsewhere();
     let lock = stage.lock();
@@ -121,7 +121,7 @@ fn a_runtime_that_stands_still_holds_up_nobody() {
 }
 
 #[test]
-fn a_caller_that_goes_on_after_a_pause_has_the_lock() {
+fn caller_that_resumes_after_a_pause_has_the_lock() {
     let stage = Stage::new();
     let elsewhere = elsewhere();
     let lock = stage.lock();
@@ -135,7 +135,7 @@ fn a_caller_that_goes_on_after_a_pause_has_the_lock() {
 }
 
 #[test]
-fn a_try_dropped_with_its_runtime_leaves_nothing() {
+fn try_dropped_with_its_runtime_leaves_nothing() {
     let stage = Stage::new();
     stage.faults.black_hole();
     let elsewhere = elsewhere();
@@ -146,7 +146,7 @@ fn a_try_dropped_with_its_runtime_leaves_nothing() {
 }
 
 #[test]
-fn a_release_dropped_with_its_runtime_goes_on() {
+fn release_dropped_with_its_runtime_goes_on() {
     let stage = Stage::new();
     let guard = stage.acquire();
     stage.faults.black_hole();
@@ -158,7 +158,7 @@ fn a_release_dropped_with_its_runtime_goes_on() {
 }
 
 #[test]
-fn a_release_on_a_runtime_that_stands_still_goes_on() {
+fn release_on_a_blocked_runtime_goes_on() {
     let stage = Stage::new();
     let guard = stage.acquire();
     let hang = Rule::new(Fault::Hang).on(Operation::Release);
@@ -173,7 +173,7 @@ fn a_release_on_a_runtime_that_stands_still_goes_on() {
 }
 
 #[test]
-fn requests_of_another_runtime_are_answered() {
+fn requests_from_another_runtime_are_answered() {
     let stage = Stage::new();
     let elsewhere = elsewhere();
     elsewhere.block_on(async {
@@ -193,7 +193,7 @@ fn requests_of_another_runtime_are_answered() {
 }
 
 #[test]
-fn requests_after_the_clients_runtime_has_stopped_say_so() {
+fn requests_after_the_clients_runtime_has_stopped_return_shutdown() {
     let Stage { home, client, .. } = Stage::new();
     drop(home);
     let lock = client.lock("a").unwrap();

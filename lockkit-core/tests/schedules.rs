@@ -45,7 +45,7 @@ fn no_schedule_breaks_a_promise() {
 }
 
 #[test]
-fn a_seed_repeats_its_schedule() {
+fn seed_repeats_its_schedule() {
     for seed in 0..200 {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }

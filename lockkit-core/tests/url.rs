@@ -22,7 +22,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn urls_of_every_store_are_taken_apart() {
+fn urls_of_every_store_are_parsed() {
     // The URL; its scheme, hosts and path.
     let cases = [
         ("memory:", "memory", "", ""),
@@ -90,7 +90,7 @@ fn users_and_passwords_are_decoded() {
 }
 
 #[test]
-fn options_are_read_and_what_is_left_is_an_error() {
+fn options_are_parsed_and_unknown_ones_are_errors() {
     let mut url = parse("x:?ttl=30s&prefix=app%3A+&poll=50ms..1s&n=42&b=true&w=push&max_hold=1h");
     let client = ClientOptions::take(&mut url.options).unwrap();
     assert_eq!(client.ttl, Some(Duration::from_secs(30)));
@@ -126,7 +126,7 @@ fn options_are_read_and_what_is_left_is_an_error() {
 }
 
 #[test]
-fn every_error_of_the_grammar_says_what_to_do() {
+fn each_syntax_error_says_what_to_do() {
     let cases = [
         ("", "a store URL begins with a scheme"),
         ("/var/lib/locks", "begins with a scheme"),
@@ -162,7 +162,7 @@ fn every_error_of_the_grammar_says_what_to_do() {
 }
 
 #[test]
-fn every_error_of_a_value_says_what_to_write() {
+fn each_value_error_says_what_to_write() {
     let cases = [
         (
             "ttl=30",
@@ -210,7 +210,7 @@ fn every_error_of_a_value_says_what_to_write() {
 }
 
 #[test]
-fn nothing_secret_is_shown() {
+fn no_secret_is_shown() {
     let url = parse("redis://admin:hunter2@h1,h2/0?password=hunter2&ttl=1s");
     assert_eq!(url.to_string(), "redis://***@h1,h2/0?password=***&ttl=***");
     let shown = format!("{url:?} {:?} {:#?}", url.options, url);
@@ -244,7 +244,7 @@ fn escape(text: &str) -> String {
 }
 
 #[test]
-fn what_is_escaped_comes_back() {
+fn escaped_text_is_restored() {
     let alphabet = [
         "a", "Z", "/", "@", "?", "#", "%", ":", ",", "&", "=", "+", "\u{e9}", " ",
     ];

@@ -75,7 +75,7 @@ pub(crate) async fn stops_listening_after_last_waiter() -> Outcome {
 }
 
 /// After contention, cancelled waits, killed connections and a loss, all clients go.
-pub(crate) async fn nothing_is_left_but_tokens() -> Outcome {
+pub(crate) async fn only_tokens_are_left() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let tasks = Handle::current().metrics();
     let before = tasks.num_alive_tasks();

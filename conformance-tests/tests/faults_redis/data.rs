@@ -25,7 +25,7 @@ pub(crate) async fn flushall_is_a_loss_and_tokens_still_grow() -> Outcome {
     only_tokens_left(&server).await
 }
 
-pub(crate) async fn a_restart_without_data_is_a_loss_and_tokens_still_grow() -> Outcome {
+pub(crate) async fn restart_without_data_is_a_loss_and_tokens_still_grow() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
         let (guard, waiter) = held_and_awaited(&server, way).await?;
@@ -35,7 +35,7 @@ pub(crate) async fn a_restart_without_data_is_a_loss_and_tokens_still_grow() -> 
     only_tokens_left(&server).await
 }
 
-pub(crate) async fn a_restart_with_data_keeps_holds_and_queue() -> Outcome {
+pub(crate) async fn restart_with_data_keeps_holds_and_queue() -> Outcome {
     let none: [&str; 0] = [];
     let server = RedisServer::start(&std::env::current_exe()?, none).await?;
     for way in WAYS {
@@ -53,7 +53,7 @@ pub(crate) async fn a_restart_with_data_keeps_holds_and_queue() -> Outcome {
     only_tokens_left(&server).await
 }
 
-pub(crate) async fn a_full_server_keeps_its_holds_and_serves_later() -> Outcome {
+pub(crate) async fn full_server_keeps_its_holds_and_serves_later() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
         let of = locks(&server, way, TTL, 3).await?;
@@ -79,7 +79,7 @@ pub(crate) async fn a_full_server_keeps_its_holds_and_serves_later() -> Outcome 
     only_tokens_left(&server).await
 }
 
-pub(crate) async fn a_server_that_became_a_replica_ends_holds_in_time() -> Outcome {
+pub(crate) async fn server_that_became_a_replica_ends_holds_in_time() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
         let of = locks(&server, way, TTL, 2).await?;

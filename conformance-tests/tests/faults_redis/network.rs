@@ -45,7 +45,7 @@ impl Pair {
     }
 }
 
-pub(crate) async fn a_grant_whose_reply_is_dropped_is_one_hold() -> Outcome {
+pub(crate) async fn grant_without_a_reply_is_one_hold() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
         for how in [Dropped::Silence, Dropped::Reset] {
@@ -69,7 +69,7 @@ pub(crate) async fn a_grant_whose_reply_is_dropped_is_one_hold() -> Outcome {
     only_tokens_left(&server).await
 }
 
-pub(crate) async fn a_release_whose_reply_is_dropped_is_a_release() -> Outcome {
+pub(crate) async fn release_without_a_reply_is_a_release() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
         for how in [Dropped::Silence, Dropped::Reset] {
@@ -96,7 +96,7 @@ fn is_indeterminate(released: &lockkit_core::Result<()>) -> bool {
     error.outcome() == lockkit_core::Outcome::Indeterminate
 }
 
-pub(crate) async fn a_black_hole_each_way_ends_the_hold_in_time() -> Outcome {
+pub(crate) async fn silent_connection_ends_the_hold_in_time() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
         for direction in [Direction::Request, Direction::Reply] {

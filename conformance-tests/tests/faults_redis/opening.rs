@@ -38,7 +38,7 @@ pub(crate) async fn opening_gives_up_when_its_wait_is_over() -> Outcome {
     ensure(wait <= took && took < wait * 3, format!("it took {took:?}"))
 }
 
-pub(crate) async fn opening_ends_at_once_where_the_server_refuses() -> Outcome {
+pub(crate) async fn opening_ends_at_once_if_the_server_refuses() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let url = format!("redis://nobody:wrong@127.0.0.1:{}", server.port());
     let opened = timeout(Duration::from_secs(10), lockkit::connect(url)).await?;

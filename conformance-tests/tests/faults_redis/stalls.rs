@@ -13,19 +13,19 @@ use crate::world::{LONG, TTL, WAYS, client_at, locks, loss_of, only_tokens_left}
 const SHORT: Duration = Duration::from_millis(600);
 const SOON: Duration = Duration::from_secs(5);
 
-pub(crate) async fn a_short_pause_costs_no_hold() -> Outcome {
+pub(crate) async fn short_pause_costs_no_hold() -> Outcome {
     short_stall(Stall::Pause).await
 }
 
-pub(crate) async fn a_short_freeze_costs_no_hold() -> Outcome {
+pub(crate) async fn short_freeze_costs_no_hold() -> Outcome {
     short_stall(Stall::Freeze).await
 }
 
-pub(crate) async fn a_long_pause_ends_the_hold_before_another_begins() -> Outcome {
+pub(crate) async fn long_pause_ends_the_hold_before_another_begins() -> Outcome {
     long_stall(Stall::Pause).await
 }
 
-pub(crate) async fn a_long_freeze_ends_the_hold_before_another_begins() -> Outcome {
+pub(crate) async fn long_freeze_ends_the_hold_before_another_begins() -> Outcome {
     long_stall(Stall::Freeze).await
 }
 

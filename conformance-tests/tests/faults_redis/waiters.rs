@@ -23,11 +23,11 @@ enum End {
     Stopped,
 }
 
-pub(crate) async fn a_killed_waiter_costs_three_rechecks_at_most() -> Outcome {
+pub(crate) async fn killed_waiter_costs_three_rechecks_at_most() -> Outcome {
     dead_waiter(End::Killed).await
 }
 
-pub(crate) async fn a_stopped_waiter_costs_three_rechecks_at_most() -> Outcome {
+pub(crate) async fn stopped_waiter_costs_three_rechecks_at_most() -> Outcome {
     dead_waiter(End::Stopped).await
 }
 
@@ -72,7 +72,7 @@ async fn dead_waiter(end: End) -> Outcome {
     ensure(worst > RECHECK, format!("only {worst:?}"))
 }
 
-pub(crate) async fn a_lost_message_costs_one_recheck_at_most() -> Outcome {
+pub(crate) async fn lost_message_costs_one_recheck_at_most() -> Outcome {
     let server = RedisServer::forgetful().await?;
     // Nobody is told anything from now on.
     server

@@ -88,7 +88,7 @@ pub(crate) async fn tokens_grow_when_the_clock_goes_back<D: Database>() -> Outco
     only_rows_left(&server).await
 }
 
-pub(crate) async fn a_clock_that_jumps_ahead_fences_the_holder<D: Database>() -> Outcome {
+pub(crate) async fn clock_that_jumps_ahead_fences_the_holder<D: Database>() -> Outcome {
     let clock = Clock::new()?;
     let server: D = clock.server().await?;
     let pool = server.pool(2).await?;

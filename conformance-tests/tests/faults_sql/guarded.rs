@@ -26,7 +26,7 @@ pub(crate) async fn refused<D: Database>(
     Ok(transaction.rollback().await?)
 }
 
-pub(crate) async fn a_stale_holder_commits_nothing<D: Database>() -> Outcome {
+pub(crate) async fn stale_holder_commits_nothing<D: Database>() -> Outcome {
     let server = D::start().await?;
     let pool = server.pool(3).await?;
     for (number, way) in (1..).zip(WAYS) {
@@ -53,7 +53,7 @@ pub(crate) async fn a_stale_holder_commits_nothing<D: Database>() -> Outcome {
 }
 
 /// Releases a hold that a transaction still guards, as a client does with one that it has lost.
-pub(crate) async fn a_hold_that_was_given_back_commits_nothing<D: Database>() -> Outcome {
+pub(crate) async fn released_hold_commits_nothing<D: Database>() -> Outcome {
     let server = D::start().await?;
     let pool = server.pool(1).await?;
     let mine = client(&server, "lease", LONG).await?;
@@ -69,7 +69,7 @@ pub(crate) async fn a_hold_that_was_given_back_commits_nothing<D: Database>() ->
 
 /// A holder whose lease has ended, and who has not noticed: a transaction passed it over, and what it
 /// would write now comes after that.
-pub(crate) async fn a_lock_of_a_transaction_fences_the_expired_holder<D: Database>() -> Outcome {
+pub(crate) async fn lock_of_a_transaction_fences_the_expired_holder<D: Database>() -> Outcome {
     let server = D::start().await?;
     let pool = server.pool(2).await?;
     let mine = client(&server, "lease", LONG).await?;
@@ -129,7 +129,7 @@ pub(crate) async fn no_client_takes_over_before_the_commit<D: Database>() -> Out
     only_rows_left(&server).await
 }
 
-pub(crate) async fn a_lock_of_a_transaction_ends_with_it<D: Database>() -> Outcome {
+pub(crate) async fn lock_of_a_transaction_ends_with_it<D: Database>() -> Outcome {
     let server = D::start().await?;
     let pool = server.pool(3).await?;
     for way in WAYS {
@@ -166,7 +166,7 @@ pub(crate) async fn a_lock_of_a_transaction_ends_with_it<D: Database>() -> Outco
 
 /// A row that is free is locked for a moment by each attempt. A try does not call that held, nor
 /// if the hold before it was broken and its holder has not noticed.
-pub(crate) async fn a_try_outlasts_a_moment<D: Database>() -> Outcome {
+pub(crate) async fn try_waits_for_a_row_locked_for_a_moment<D: Database>() -> Outcome {
     const ROUNDS: u64 = 20;
     let server = D::start().await?;
     let pool = server.pool(1).await?;

@@ -47,7 +47,7 @@ pub(crate) async fn no_request_makes_a_lease_shorter<D: Database>() -> Outcome {
 }
 
 /// Also that of a pin, whose end the server counts by itself.
-pub(crate) async fn an_extended_lease_lasts_as_long_as_was_said<D: Database>() -> Outcome {
+pub(crate) async fn extended_lease_lasts_its_whole_time<D: Database>() -> Outcome {
     let server = D::start().await?;
     for way in WAYS {
         let lock = client(&server, way, TTL)

@@ -48,7 +48,7 @@ async fn renew_until_skipped(client: &LockClient, guards: &[Guard], locked: usiz
 }
 
 /// Renewals of fifty holds, of which one has its row locked by somebody else.
-pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
+pub(crate) async fn locked_row_delays_no_other<D: Database>() -> Outcome {
     let server = D::start().await?;
     let client = client(&server, "lease", TTL).await?;
     let mut guards = Vec::new();
@@ -90,7 +90,7 @@ pub(crate) async fn a_locked_row_delays_no_other<D: Database>() -> Outcome {
 }
 
 /// A stranger has the row of a hold locked when it is released.
-pub(crate) async fn a_release_waits_for_no_locked_row<D: Database>() -> Outcome {
+pub(crate) async fn release_waits_for_no_locked_row<D: Database>() -> Outcome {
     let server = Arc::new(D::start().await?);
     let store = builder(&*server, "lease").connect().await?;
     let holder = HolderId::new(ClientId::random(), 1);

@@ -30,23 +30,23 @@ fn main() -> ExitCode {
 fn tests() -> TestSuite {
     let poolers = TestSuite::new("poolers-of-postgres", pooler::missing())
         .test(pooler::polling_or_unprepared_stores_prepare_nothing)
-        .test(pooler::a_session_behind_a_pooler_needs_session_mode);
+        .test(pooler::session_behind_a_pooler_needs_session_mode);
     let suite = of_a_database::<Postgres>("faults-of-postgres", "clock-of-postgres")
         .test(sessions::wake_ups_come_back_after_a_silent_cut)
-        .test(sessions::a_cut_off_pin_is_lost_before_another_is_granted)
+        .test(sessions::cut_off_pin_is_lost_before_another_is_granted)
         .test(limits::looks_for_the_primary_once_a_second)
         .test(tables::roles_that_share_a_database_share_a_table)
-        .test(tables::a_long_name_of_a_table_has_wake_ups)
+        .test(tables::table_with_a_long_name_has_wake_ups)
         .and(poolers);
     #[cfg(feature = "secure")]
     let suite = suite
         .and(secure::trials::<secure::SecurePostgres>("tls-of-postgres"))
         .and(secure::trials::<secure::SecureMaria>("tls-of-mariadb"));
     let maria = of_a_database::<Maria>("faults-of-mariadb", "clock-of-mariadb")
-        .test(sessions::a_server_without_autocommit_keeps_no_row_locked)
-        .test(sessions::a_pin_lives_behind_a_proxy_that_answers_pings)
-        .test(pools::a_changed_password_is_used)
-        .test(tables::a_server_that_is_not_mysql_is_refused);
+        .test(sessions::server_without_autocommit_keeps_no_row_locked)
+        .test(sessions::pin_lasts_behind_a_proxy_that_answers_pings)
+        .test(pools::changed_password_is_used)
+        .test(tables::server_other_than_mysql_is_refused);
     suite.and(maria)
 }
 
@@ -55,38 +55,38 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
     let on_a_clock = clock::missing().or_else(D::missing);
     let clocks = TestSuite::new(clock, on_a_clock)
         .test(clock::tokens_grow_when_the_clock_goes_back::<D>)
-        .test(clock::a_clock_that_jumps_ahead_fences_the_holder::<D>);
+        .test(clock::clock_that_jumps_ahead_fences_the_holder::<D>);
     let suite = TestSuite::new(name, D::missing());
     #[cfg(feature = "mutants")]
-    let suite = suite.test(steps::a_step_tells_the_truth_whichever_request_fails::<D>);
+    let suite = suite.test(steps::step_returns_its_true_outcome_whichever_request_fails::<D>);
     suite
         .test(sessions::killed_sessions_lose_neither_leases_nor_waiters::<D>)
-        .test(sessions::a_killed_pin_is_a_loss_at_once::<D>)
+        .test(sessions::killed_pin_is_a_loss_at_once::<D>)
         .test(sessions::no_check_passes_after_a_takeover_from_a_killed_session::<D>)
-        .test(sessions::the_lock_of_a_killed_process_is_free_at_once::<D>)
+        .test(sessions::lock_of_a_killed_process_is_free_at_once::<D>)
         .test(sessions::idle_killers_cost_no_hold::<D>)
-        .test(sessions::nothing_is_left_but_rows::<D>)
-        .test(server::a_killed_server_keeps_leases_and_ends_pins::<D>)
-        .test(server::a_short_freeze_costs_no_hold::<D>)
-        .test(server::a_long_freeze_ends_the_hold_before_another_begins::<D>)
+        .test(sessions::only_rows_are_left::<D>)
+        .test(server::killed_server_keeps_leases_and_ends_pins::<D>)
+        .test(server::short_freeze_costs_no_hold::<D>)
+        .test(server::long_freeze_ends_the_hold_before_another_begins::<D>)
         .test(leases::no_request_makes_a_lease_shorter::<D>)
-        .test(leases::an_extended_lease_lasts_as_long_as_was_said::<D>)
-        .test(limits::a_locked_row_delays_no_other::<D>)
-        .test(limits::a_release_waits_for_no_locked_row::<D>)
+        .test(leases::extended_lease_lasts_its_whole_time::<D>)
+        .test(limits::locked_row_delays_no_other::<D>)
+        .test(limits::release_waits_for_no_locked_row::<D>)
         .test(limits::short_time_limits_of_the_server_cost_no_hold::<D>)
         .test(limits::leaves_a_server_that_takes_no_writes::<D>)
         .test(pools::locks_need_no_connection_of_the_pool::<D>)
-        .test(pools::a_refused_table_leaves_the_pool_as_it_was::<D>)
-        .test(tables::a_missing_database_is_named::<D>)
+        .test(pools::refused_table_leaves_the_pool_unchanged::<D>)
+        .test(tables::missing_database_is_named::<D>)
         .test(quiet::contention_causes_no_error_of_the_server::<D>)
         .test(quiet::works_under_strict_isolation::<D>)
         .test(quiet::documented_rights_are_enough::<D>)
         .test(rows::purge_deletes_locks_unused_for_long::<D>)
-        .test(guarded::a_stale_holder_commits_nothing::<D>)
-        .test(guarded::a_hold_that_was_given_back_commits_nothing::<D>)
+        .test(guarded::stale_holder_commits_nothing::<D>)
+        .test(guarded::released_hold_commits_nothing::<D>)
         .test(guarded::no_client_takes_over_before_the_commit::<D>)
-        .test(guarded::a_lock_of_a_transaction_ends_with_it::<D>)
-        .test(guarded::a_lock_of_a_transaction_fences_the_expired_holder::<D>)
-        .test(guarded::a_try_outlasts_a_moment::<D>)
+        .test(guarded::lock_of_a_transaction_ends_with_it::<D>)
+        .test(guarded::lock_of_a_transaction_fences_the_expired_holder::<D>)
+        .test(guarded::try_waits_for_a_row_locked_for_a_moment::<D>)
         .and(clocks)
 }

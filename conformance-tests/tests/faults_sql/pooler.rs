@@ -65,7 +65,7 @@ pub(crate) async fn polling_or_unprepared_stores_prepare_nothing() -> Outcome {
 }
 
 /// In transaction mode a session of the server belongs to no client.
-pub(crate) async fn a_session_behind_a_pooler_needs_session_mode() -> Outcome {
+pub(crate) async fn session_behind_a_pooler_needs_session_mode() -> Outcome {
     let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
     for (mode, works) in [("transaction", false), ("session", true)] {
         let settings = format!("pool_mode = {mode}\n");

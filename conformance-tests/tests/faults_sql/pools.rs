@@ -31,7 +31,7 @@ pub(crate) async fn locks_need_no_connection_of_the_pool<D: Database>() -> Outco
 }
 
 /// A user who may not make the table: the store cannot be opened, and the pool is as it was.
-pub(crate) async fn a_refused_table_leaves_the_pool_as_it_was<D: Database>() -> Outcome {
+pub(crate) async fn refused_table_leaves_the_pool_unchanged<D: Database>() -> Outcome {
     let server = D::start().await?;
     server.run(D::NO_TABLES).await?;
     let pool = server.pool(1).await?;
@@ -48,7 +48,7 @@ pub(crate) async fn a_refused_table_leaves_the_pool_as_it_was<D: Database>() -> 
 }
 
 /// A password that was changed in the pool is used for the next connection.
-pub(crate) async fn a_changed_password_is_used() -> Outcome {
+pub(crate) async fn changed_password_is_used() -> Outcome {
     let server = Maria::start().await?;
     let pool = server.pool(1).await?;
     let lock = on_pool::<Maria>(&pool).await?.lock("jobs")?;

@@ -11,7 +11,7 @@ use crate::world::{Database, SOON, Section, TTL, WAYS, locks, loss_of, only_rows
 /// Shorter than a lease, by more than a renewal takes.
 const SHORT: Duration = Duration::from_millis(600);
 
-pub(crate) async fn a_killed_server_keeps_leases_and_ends_pins<D: Database>() -> Outcome {
+pub(crate) async fn killed_server_keeps_leases_and_ends_pins<D: Database>() -> Outcome {
     let server = D::start().await?;
     let of = locks(&server, "lease", Duration::from_secs(8), 2).await?;
     let guard = of[0].acquire().await?;
@@ -44,7 +44,7 @@ pub(crate) async fn a_killed_server_keeps_leases_and_ends_pins<D: Database>() ->
     only_rows_left(&server).await
 }
 
-pub(crate) async fn a_short_freeze_costs_no_hold<D: Database>() -> Outcome {
+pub(crate) async fn short_freeze_costs_no_hold<D: Database>() -> Outcome {
     let server = D::start().await?;
     for way in WAYS {
         let of = locks(&server, way, TTL * 2, 2).await?;
@@ -62,7 +62,7 @@ pub(crate) async fn a_short_freeze_costs_no_hold<D: Database>() -> Outcome {
     only_rows_left(&server).await
 }
 
-pub(crate) async fn a_long_freeze_ends_the_hold_before_another_begins<D: Database>() -> Outcome {
+pub(crate) async fn long_freeze_ends_the_hold_before_another_begins<D: Database>() -> Outcome {
     let server = D::start().await?;
     for way in WAYS {
         let of = locks(&server, way, TTL, 2).await?;

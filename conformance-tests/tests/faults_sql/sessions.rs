@@ -39,7 +39,7 @@ pub(crate) async fn killed_sessions_lose_neither_leases_nor_waiters<D: Database>
     only_rows_left(&server).await
 }
 
-pub(crate) async fn a_killed_pin_is_a_loss_at_once<D: Database>() -> Outcome {
+pub(crate) async fn killed_pin_is_a_loss_at_once<D: Database>() -> Outcome {
     let server = D::start().await?;
     for waiting in WAYS {
         // Both have the name of the first.
@@ -101,7 +101,7 @@ pub(crate) async fn no_check_passes_after_a_takeover_from_a_killed_session<D: Da
     only_rows_left(&server).await
 }
 
-pub(crate) async fn the_lock_of_a_killed_process_is_free_at_once<D: Database>() -> Outcome {
+pub(crate) async fn lock_of_a_killed_process_is_free_at_once<D: Database>() -> Outcome {
     let server = D::start().await?;
     let url = server.url("pin=true");
     let other = client(&server, "lease", LONG).await?.lock("jobs")?;
@@ -144,7 +144,7 @@ pub(crate) async fn idle_killers_cost_no_hold<D: Database>() -> Outcome {
 }
 
 /// After contention, cancelled waits, killed sessions and a loss, all clients go.
-pub(crate) async fn nothing_is_left_but_rows<D: Database>() -> Outcome {
+pub(crate) async fn only_rows_are_left<D: Database>() -> Outcome {
     let server = D::start().await?;
     let tasks = Handle::current().metrics();
     let before = tasks.num_alive_tasks();
@@ -210,7 +210,7 @@ pub(crate) async fn wake_ups_come_back_after_a_silent_cut() -> Outcome {
 }
 
 /// The network forgets a client: neither side hears of it.
-pub(crate) async fn a_cut_off_pin_is_lost_before_another_is_granted() -> Outcome {
+pub(crate) async fn cut_off_pin_is_lost_before_another_is_granted() -> Outcome {
     let server = Postgres::start().await?;
     let way = Proxy::start(([127, 0, 0, 1], server.options().get_port()).into()).await?;
     let store = PostgresStore::builder(server.options().port(way.addr().port())).pin(true);
@@ -234,7 +234,7 @@ pub(crate) async fn a_cut_off_pin_is_lost_before_another_is_granted() -> Outcome
 }
 
 /// A server that begins a transaction with each statement and leaves it open: no row stays locked.
-pub(crate) async fn a_server_without_autocommit_keeps_no_row_locked() -> Outcome {
+pub(crate) async fn server_without_autocommit_keeps_no_row_locked() -> Outcome {
     let server = Maria::start().await?;
     server
         .run("set global init_connect = 'set autocommit = 0'")
@@ -259,7 +259,7 @@ pub(crate) async fn a_server_without_autocommit_keeps_no_row_locked() -> Outcome
 
 /// A proxy that answers the protocol's pings by itself, as `ProxySQL` does: the server hears nothing of
 /// them, and ends a session that is silent for longer than a lease.
-pub(crate) async fn a_pin_lives_behind_a_proxy_that_answers_pings() -> Outcome {
+pub(crate) async fn pin_lasts_behind_a_proxy_that_answers_pings() -> Outcome {
     let server = Maria::start().await?;
     let port = pings::answer(server.options().get_port()).await?;
     let store = MysqlStore::builder(server.options().port(port)).pin(true);

@@ -124,7 +124,8 @@ impl Trial {
     }
 }
 
-pub(crate) async fn a_step_tells_the_truth_whichever_request_fails<D: Database>() -> Outcome {
+pub(crate) async fn step_returns_its_true_outcome_whichever_request_fails<D: Database>() -> Outcome
+{
     let server = Arc::new(D::start().await?);
     // The table is made by one of them.
     builder(&*server, "lease").connect().await?;

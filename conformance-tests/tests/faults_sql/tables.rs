@@ -51,7 +51,7 @@ pub(crate) async fn roles_that_share_a_database_share_a_table() -> Outcome {
 }
 
 /// The server takes 63 letters for the channel on which releases are told.
-pub(crate) async fn a_long_name_of_a_table_has_wake_ups() -> Outcome {
+pub(crate) async fn table_with_a_long_name_has_wake_ups() -> Outcome {
     let server = Postgres::start().await?;
     let (schema, table) = ("s".repeat(40), "t".repeat(40));
     server
@@ -75,7 +75,7 @@ pub(crate) async fn a_long_name_of_a_table_has_wake_ups() -> Outcome {
 }
 
 /// A database that is not there is named, in the words of the server.
-pub(crate) async fn a_missing_database_is_named<D: Database>() -> Outcome {
+pub(crate) async fn missing_database_is_named<D: Database>() -> Outcome {
     let server = D::start().await?;
     let url = server.url("connect_timeout=5s");
     let url = url.replace("/postgres?", "/nix?").replace("/app?", "/nix?");
@@ -86,7 +86,7 @@ pub(crate) async fn a_missing_database_is_named<D: Database>() -> Outcome {
 }
 
 /// Servers that speak the protocol of MySQL, and lock rows in another way.
-pub(crate) async fn a_server_that_is_not_mysql_is_refused() -> Outcome {
+pub(crate) async fn server_other_than_mysql_is_refused() -> Outcome {
     for (version, name) in [("8.0.11-TiDB-v7.5.1", "TiDB"), ("8.0.30-Vitess", "Vitess")] {
         let version = format!("--version={version}");
         let server = MysqlServer::start_with(&MysqlPrograms::mariadb(), &[&version], &[]).await?;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::world::{Plot, client};
 
-pub(crate) async fn a_user_shares_locks_with_itself_alone() -> Outcome {
+pub(crate) async fn user_shares_locks_with_itself_alone() -> Outcome {
     let plot = Plot::new().await?;
     let app = || plot.builder().user(Auth::Digest, "app", "s3cret");
     let (a, b) = (client(app()).await?, client(app()).await?);
@@ -41,7 +41,7 @@ pub(crate) async fn a_user_shares_locks_with_itself_alone() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn the_chroot_is_made_and_kept() -> Outcome {
+pub(crate) async fn chroot_is_created_and_kept() -> Outcome {
     let plot = Plot::new().await?;
     let chroot = format!("{}/shop/eu", plot.root);
     let inside = plot.builder().chroot(chroot.as_str()).root("/locks");
@@ -63,7 +63,7 @@ pub(crate) async fn the_chroot_is_made_and_kept() -> Outcome {
 }
 
 /// The servers of the tests grant a minute at most.
-pub(crate) async fn a_session_that_is_not_granted_is_an_error() -> Outcome {
+pub(crate) async fn session_that_is_not_granted_is_an_error() -> Outcome {
     let plot = Plot::new().await?;
     let hour = Duration::from_secs(3600);
     let store = plot.builder().session(hour).connect().await?;
@@ -77,7 +77,7 @@ pub(crate) async fn a_session_that_is_not_granted_is_an_error() -> Outcome {
 }
 
 /// As a command with `--ttl` does it: the session lasts as long as the lease that is set in code.
-pub(crate) async fn a_lease_set_in_code_reaches_the_session() -> Outcome {
+pub(crate) async fn lease_set_in_code_reaches_the_session() -> Outcome {
     let plot = Plot::new().await?;
     let url = format!("zk://127.0.0.1:{}/?root={}", plot.port, plot.root);
     let five = Duration::from_secs(5);
@@ -94,7 +94,7 @@ pub(crate) async fn a_lease_set_in_code_reaches_the_session() -> Outcome {
 }
 
 /// A message names each member that was tried and what became of it.
-pub(crate) async fn an_ensemble_that_is_not_there_is_named_with_the_reason() -> Outcome {
+pub(crate) async fn unreachable_ensemble_is_named_with_the_reason() -> Outcome {
     let limit = Duration::from_secs(2);
     let refused = free_port()?;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;

@@ -84,7 +84,7 @@ fn adler32(bytes: &[u8]) -> u32 {
 }
 
 /// A queue that is never empty reaches the last number of 32 bits: who came first is served first.
-pub(crate) async fn past_the_last_number_waiters_are_served_in_order() -> Outcome {
+pub(crate) async fn waiters_are_served_in_order_after_the_last_number() -> Outcome {
     let (_server, plot) = grown_to(i32::MAX - 4).await?;
     let lock = client(plot.builder().session(LONG)).await?.lock("jobs")?;
     let held = lock.acquire().await?;

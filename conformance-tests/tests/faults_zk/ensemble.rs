@@ -36,7 +36,7 @@ async fn of_one(ensemble: &ZkEnsemble, member: usize) -> Outcome<LockClient> {
 }
 
 /// One holds and five wait while the leader is killed: no two at once, tokens grow, all are served.
-pub(crate) async fn a_killed_leader_makes_no_second_holder() -> Outcome {
+pub(crate) async fn killed_leader_makes_no_second_holder() -> Outcome {
     let ensemble = ZkEnsemble::start(&ZkCommand::system()).await?;
     let recorder = Recorder::new();
     let holder = of_all(&ensemble).await?;
@@ -75,7 +75,7 @@ pub(crate) async fn a_killed_leader_makes_no_second_holder() -> Outcome {
 }
 
 /// A member stops in the middle of its work: its clients go to others and keep what they hold.
-pub(crate) async fn a_frozen_member_is_left() -> Outcome {
+pub(crate) async fn client_leaves_a_frozen_member() -> Outcome {
     let ensemble = ZkEnsemble::start(&ZkCommand::system()).await?;
     let leader = ensemble.leader().await?;
     for frozen in [(leader + 1) % 3, leader] {
@@ -101,7 +101,7 @@ pub(crate) async fn a_frozen_member_is_left() -> Outcome {
 
 /// The holder's server hears nothing of the leader, and still answers reads for seconds. The leader
 /// ends the session, and another gets the lock: the holder knows before.
-pub(crate) async fn a_follower_that_is_cut_off_keeps_no_hold_alive() -> Outcome {
+pub(crate) async fn cut_off_follower_keeps_no_hold_alive() -> Outcome {
     let ensemble = Arc::new(ZkEnsemble::with_links(&ZkCommand::system()).await?);
     let leader = ensemble.leader().await?;
     let follower = (leader + 1) % 3;

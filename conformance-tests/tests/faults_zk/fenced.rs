@@ -72,7 +72,7 @@ pub(crate) async fn only_a_holder_writes() -> Outcome {
 }
 
 /// Its line is silent for longer than its session; another holds meanwhile.
-pub(crate) async fn a_holder_cut_off_past_its_ttl_writes_nothing() -> Outcome {
+pub(crate) async fn holder_cut_off_past_its_ttl_writes_nothing() -> Outcome {
     let plot = Plot::new().await?;
     let proxy = Proxy::start(([127, 0, 0, 1], plot.port).into()).await?;
     let paused = client(plot.builder_at(proxy.addr().port())).await?;
@@ -104,7 +104,7 @@ pub(crate) async fn a_holder_cut_off_past_its_ttl_writes_nothing() -> Outcome {
 }
 
 /// A process that is frozen while it holds, for longer than its session, writes when it goes on.
-pub(crate) async fn a_holder_that_was_paused_past_its_ttl_writes_nothing() -> Outcome {
+pub(crate) async fn holder_paused_past_its_ttl_writes_nothing() -> Outcome {
     let plot = Plot::new().await?;
     let name = format!("jobs-{}", ClientId::random());
     let node = format!("/{name}-written");

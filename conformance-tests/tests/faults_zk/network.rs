@@ -38,7 +38,7 @@ async fn proxied(plot: &Plot) -> Outcome<Proxy> {
     Ok(Proxy::start(([127, 0, 0, 1], plot.port).into()).await?)
 }
 
-pub(crate) async fn a_create_whose_reply_is_lost_is_one_node() -> Outcome {
+pub(crate) async fn create_without_a_reply_is_one_node() -> Outcome {
     let plot = Plot::new().await?;
     let proxy = proxied(&plot).await?;
     let lock = client(plot.builder_at(proxy.addr().port()))
@@ -75,7 +75,7 @@ pub(crate) async fn a_create_whose_reply_is_lost_is_one_node() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn a_release_whose_reply_is_lost_is_a_release() -> Outcome {
+pub(crate) async fn release_without_a_reply_is_a_release() -> Outcome {
     let plot = Plot::new().await?;
     let proxy = proxied(&plot).await?;
     let lock = client(plot.builder_at(proxy.addr().port()))
@@ -92,7 +92,7 @@ pub(crate) async fn a_release_whose_reply_is_lost_is_a_release() -> Outcome {
 }
 
 /// The time on the way counts: the session's lease began before.
-pub(crate) async fn the_window_counts_from_the_last_ping() -> Outcome {
+pub(crate) async fn window_counts_from_the_last_ping() -> Outcome {
     let plot = Plot::new().await?;
     let proxy = proxied(&plot).await?;
     let far = client(plot.builder_at(proxy.addr().port()))

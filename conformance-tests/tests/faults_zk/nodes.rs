@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{LONG, Plot, SOON, TTL, client, loss_of};
 
-pub(crate) async fn an_ended_session_is_reported_to_holder_and_waiter() -> Outcome {
+pub(crate) async fn ended_session_is_reported_to_holder_and_waiter() -> Outcome {
     let plot = Plot::new().await?;
     let (a, b) = (client(plot.builder()).await?, client(plot.builder()).await?);
     let guard = a.lock("jobs")?.acquire().await?;
@@ -47,7 +47,7 @@ async fn expire(client: &LockClient) -> Outcome {
     Ok(store.expire_session().await?)
 }
 
-pub(crate) async fn a_deleted_node_is_a_loss_at_once() -> Outcome {
+pub(crate) async fn deleted_node_is_a_loss_at_once() -> Outcome {
     let plot = Plot::new().await?;
     let (a, b) = (plot.lock().await?, plot.lock().await?);
     for waited in [false, true] {
@@ -85,7 +85,7 @@ pub(crate) async fn a_deleted_node_is_a_loss_at_once() -> Outcome {
 
 /// A waiter whose node is deleted, and then the one before it: it does not hold by a node that is not
 /// there.
-pub(crate) async fn a_deleted_place_is_no_grant() -> Outcome {
+pub(crate) async fn deleted_node_of_a_waiter_is_no_grant() -> Outcome {
     let plot = Plot::new().await?;
     let (a, b, c) = (plot.lock().await?, plot.lock().await?, plot.lock().await?);
     for _ in 0..5 {
@@ -116,7 +116,7 @@ pub(crate) async fn a_deleted_place_is_no_grant() -> Outcome {
     plot.queued(0).await
 }
 
-pub(crate) async fn a_deleted_parent_is_made_again() -> Outcome {
+pub(crate) async fn deleted_parent_is_created_again() -> Outcome {
     let plot = Plot::new().await?;
     let (a, b) = (plot.lock().await?, plot.lock().await?);
     let mut last = None;
@@ -151,7 +151,7 @@ pub(crate) async fn a_deleted_parent_is_made_again() -> Outcome {
 }
 
 /// The session lasts on and so do its other holds; an extension moves the end, and never backwards.
-pub(crate) async fn a_fixed_lease_ends_by_the_client_alone() -> Outcome {
+pub(crate) async fn client_alone_ends_a_fixed_lease() -> Outcome {
     let plot = Plot::new().await?;
     let (client, other) = (client(plot.builder()).await?, plot.lock().await?);
     let kept = client.lock("kept")?.acquire().await?;

@@ -72,7 +72,7 @@ pub(crate) async fn nine_waiters_in_nine_processes_are_served_in_order() -> Outc
 }
 
 /// Numbers of other programs near the end of 32 bits, and below zero: who was made first is first.
-pub(crate) async fn past_the_last_number_the_order_is_that_of_creation() -> Outcome {
+pub(crate) async fn order_of_creation_counts_after_the_last_number() -> Outcome {
     let plot = Plot::new().await?;
     let lock = plot.lock().await?;
     lock.acquire().await?.release().await?;
@@ -120,7 +120,7 @@ pub(crate) async fn past_the_last_number_the_order_is_that_of_creation() -> Outc
 }
 
 /// The server removes the empty queue, and its numbers begin again: tokens do not.
-pub(crate) async fn an_empty_queue_goes_and_tokens_still_grow() -> Outcome {
+pub(crate) async fn empty_queue_is_deleted_and_tokens_still_grow() -> Outcome {
     let plot = Plot::new().await?;
     let lock = plot.lock().await?;
     let mut last = None;

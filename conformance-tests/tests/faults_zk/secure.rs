@@ -15,7 +15,7 @@ use crate::world::{Plot, client};
 /// Of a machine that starts several servers at once.
 const SLOW: Duration = Duration::from_secs(30);
 
-pub(crate) async fn tls_needs_a_certificate_that_is_trusted() -> Outcome {
+pub(crate) async fn tls_needs_a_trusted_certificate() -> Outcome {
     let certificates = Certificates::make()?;
     let path = |file: &str| certificates.path(file).display().to_string();
     let secure = free_port()?;

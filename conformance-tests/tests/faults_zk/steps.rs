@@ -87,7 +87,7 @@ struct Scene {
     other: LockClient,
 }
 
-pub(crate) async fn a_step_of_which_a_request_fails_says_what_became_of_it() -> Outcome {
+pub(crate) async fn step_returns_its_true_outcome_whichever_request_fails() -> Outcome {
     let plot = Plot::new().await?;
     let wire = Wire::start(plot.port).await?;
     let behind = plot.builder_at(wire.port).session(LONG);
@@ -195,7 +195,7 @@ impl Scene {
 }
 
 /// Who may make nodes and delete them, but not list them, never holds: it hears so and leaves nothing.
-pub(crate) async fn a_user_who_may_not_list_leaves_no_node() -> Outcome {
+pub(crate) async fn user_who_may_not_list_leaves_no_node() -> Outcome {
     let plot = Plot::new().await?;
     let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
     plot.bare.mkdir(&plot.root, &anyone).await?;
@@ -227,7 +227,7 @@ pub(crate) async fn a_user_who_may_not_list_leaves_no_node() -> Outcome {
 const OPERATOR: &str = "operator:nommUAxkr4guw6qRbJu3OYWorqo=";
 
 /// A create that was lost with its connection is carried out after all, when its ticket has another node.
-pub(crate) async fn a_create_that_comes_late_leaves_no_node() -> Outcome {
+pub(crate) async fn late_create_leaves_no_node() -> Outcome {
     let plot = Plot::new().await?;
     let wire = Wire::start(plot.port).await?;
     let store = plot.builder_at(wire.port).session(LONG);

@@ -71,7 +71,7 @@ pub(crate) async fn eight_and_sixty_four_keep_up_with_a_bare_list() -> Outcome {
     ensure(kept >= 0.5, format!("64 have {kept:.2} of the ratio of 8"))
 }
 
-pub(crate) async fn tasks_of_one_client_far_away_hand_over_as_clients_do() -> Outcome {
+pub(crate) async fn tasks_of_one_distant_client_hand_over_as_fast_as_clients() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let (mut clients, _ways) = far_away(&server, 9).await?;
     let one = clients.remove(8);
@@ -84,7 +84,7 @@ pub(crate) async fn tasks_of_one_client_far_away_hand_over_as_clients_do() -> Ou
     ensure(enough, format!("{rate:.1} of {least:.1}"))
 }
 
-pub(crate) async fn tasks_of_one_client_hand_over_as_clients_do() -> Outcome {
+pub(crate) async fn tasks_of_one_client_hand_over_as_fast_as_clients() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let mut clients: Vec<Lock> = Vec::new();
     for _ in 0..64 {

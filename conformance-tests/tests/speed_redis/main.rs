@@ -27,13 +27,13 @@ fn main() -> ExitCode {
 
 fn tests() -> TestSuite {
     TestSuite::new("speed-of-redis", missing(RedisServer::PROGRAM))
-        .test(solo::a_cycle_is_two_round_trips)
-        .test(solo::a_cycle_costs_little_more_than_its_scripts)
+        .test(solo::cycle_is_two_round_trips)
+        .test(solo::cycle_costs_little_more_than_its_scripts)
         .test(crowd::eight_through_the_proxy_hand_over_in_one_trip)
         .test(crowd::eight_and_sixty_four_keep_up_with_a_bare_list)
         .test(peers::eight_hand_over_faster_than_with_rslock)
-        .test(crowd::tasks_of_one_client_far_away_hand_over_as_clients_do)
-        .test(crowd::tasks_of_one_client_hand_over_as_clients_do)
+        .test(crowd::tasks_of_one_distant_client_hand_over_as_fast_as_clients)
+        .test(crowd::tasks_of_one_client_hand_over_as_fast_as_clients)
         .test(crowd::many_locks_of_one_client_share_its_connection)
         .test(holds::twenty_thousand_holds_are_kept_with_little_work)
         .test(waiting::two_thousand_waiters_cost_the_server_little)

@@ -17,7 +17,7 @@ pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
     Ok(LockClient::new(store.connect().await?)?)
 }
 
-pub(crate) async fn a_cycle_is_two_round_trips() -> Outcome {
+pub(crate) async fn cycle_is_two_round_trips() -> Outcome {
     const CYCLES: u64 = 60;
     let server = RedisServer::forgetful().await?;
     let proxy = slow_link(server.port()).await?;
@@ -121,7 +121,7 @@ impl Bare {
     }
 }
 
-pub(crate) async fn a_cycle_costs_little_more_than_its_scripts() -> Outcome {
+pub(crate) async fn cycle_costs_little_more_than_its_scripts() -> Outcome {
     const CYCLES: u32 = 20;
     let server = RedisServer::forgetful().await?;
     let lock = client_at(server.port()).await?.lock("solo")?;

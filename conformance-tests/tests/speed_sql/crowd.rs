@@ -64,7 +64,7 @@ impl Contender for One {
     }
 }
 
-pub(crate) async fn eight_on_loopback_beat_a_polled_row() -> Outcome {
+pub(crate) async fn eight_on_loopback_are_faster_than_a_polled_row() -> Outcome {
     let server = Postgres::start(For::Speed).await?;
     Polled::ready(&server).await?;
     let (seen_here, seen_there) = (Arc::<HandOffs>::default(), Arc::<HandOffs>::default());
@@ -116,7 +116,7 @@ async fn served(mine: &LockClient, other: &LockClient, name: &str) -> Outcome<Ve
     Ok(spans)
 }
 
-pub(crate) async fn a_waiter_is_served_at_once() -> Outcome {
+pub(crate) async fn waiter_is_served_at_once() -> Outcome {
     let server = Postgres::start(For::Speed).await?;
     let link = slow_link(server.port()).await?;
     let mine = Postgres::client_at(link.addr().port(), false).await?;
@@ -128,7 +128,7 @@ pub(crate) async fn a_waiter_is_served_at_once() -> Outcome {
     ensure(took <= limit, format!("served after {took:?}"))
 }
 
-pub(crate) async fn a_waiter_whose_wake_up_is_lost_is_served_by_its_next_poll() -> Outcome {
+pub(crate) async fn waiter_whose_wake_up_is_lost_is_served_by_its_next_poll() -> Outcome {
     const LONGEST: Duration = Duration::from_millis(400);
     let server = Postgres::start(For::Speed).await?;
     // Stands before that of the server.

@@ -26,22 +26,22 @@ fn main() -> ExitCode {
 
 fn tests() -> TestSuite {
     let postgres = TestSuite::new("speed-of-postgres", PostgresPrograms::system().missing())
-        .test(solo::a_cycle_is_two_round_trips::<Postgres>)
-        .test(solo::a_cycle_costs_little_more_than_two_updates::<Postgres>)
-        .test(solo::a_grant_waits_for_the_disk_and_a_release_does_not)
+        .test(solo::cycle_is_two_round_trips::<Postgres>)
+        .test(solo::cycle_costs_little_more_than_two_updates::<Postgres>)
+        .test(solo::grant_waits_for_the_disk_and_release_does_not)
         .test(crowd::eight_through_the_proxy_hand_over_in_two_trips)
-        .test(crowd::eight_on_loopback_beat_a_polled_row)
-        .test(crowd::a_waiter_is_served_at_once)
-        .test(crowd::a_waiter_whose_wake_up_is_lost_is_served_by_its_next_poll)
+        .test(crowd::eight_on_loopback_are_faster_than_a_polled_row)
+        .test(crowd::waiter_is_served_at_once)
+        .test(crowd::waiter_whose_wake_up_is_lost_is_served_by_its_next_poll)
         .test(holds::five_thousand_leases_are_renewed_in_ten_statements::<Postgres>);
     let mariadb = TestSuite::new("speed-of-mariadb", MysqlPrograms::mariadb().missing())
-        .test(solo::a_cycle_is_two_round_trips::<Maria>)
-        .test(solo::a_cycle_costs_little_more_than_two_updates::<Maria>)
+        .test(solo::cycle_is_two_round_trips::<Maria>)
+        .test(solo::cycle_costs_little_more_than_two_updates::<Maria>)
         .test(holds::five_thousand_leases_are_renewed_in_ten_statements::<Maria>);
     let mysql = TestSuite::new("speed-of-mysql", MysqlPrograms::mysql().missing())
-        .test(solo::a_cycle_is_two_round_trips::<Mysql8>)
-        .test(solo::a_cycle_costs_little_more_than_two_updates::<Mysql8>);
+        .test(solo::cycle_is_two_round_trips::<Mysql8>)
+        .test(solo::cycle_costs_little_more_than_two_updates::<Mysql8>);
     let sqlite = TestSuite::new("speed-of-sqlite", None)
-        .test(solo::a_cycle_in_a_file_costs_little_more_than_two_updates);
+        .test(solo::cycle_in_a_file_costs_little_more_than_two_updates);
     postgres.and(mariadb).and(mysql).and(sqlite)
 }

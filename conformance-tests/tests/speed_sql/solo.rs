@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::world::{Database, For, Postgres, Updates, on_one_processor, unwritten};
 
 /// The same name again and again, and a new one each time.
-pub(crate) async fn a_cycle_is_two_round_trips<D: Database>() -> Outcome {
+pub(crate) async fn cycle_is_two_round_trips<D: Database>() -> Outcome {
     const CYCLES: u64 = 40;
     let server = D::start(For::Speed).await?;
     let proxy = slow_link(server.port()).await?;
@@ -66,14 +66,14 @@ pub(crate) async fn trip(mut bare: impl Updates) -> Outcome<Duration> {
     median(trips)
 }
 
-pub(crate) async fn a_cycle_costs_little_more_than_two_updates<D: Database>() -> Outcome {
+pub(crate) async fn cycle_costs_little_more_than_two_updates<D: Database>() -> Outcome {
     let server = D::start(For::Durability).await?;
     let client = D::client_at(server.port(), false).await?;
     let bare = server.connect(server.port()).await?;
     compare(client, bare, D::SOLO).await
 }
 
-pub(crate) async fn a_grant_waits_for_the_disk_and_a_release_does_not() -> Outcome {
+pub(crate) async fn grant_waits_for_the_disk_and_release_does_not() -> Outcome {
     const CYCLES: u32 = 30;
     let server = Postgres::start(For::Durability).await?;
     let lock = Postgres::client_at(server.port(), false).await?;
@@ -92,7 +92,7 @@ pub(crate) async fn a_grant_waits_for_the_disk_and_a_release_does_not() -> Outco
     ensure(released >= CYCLES / 2, format!("{released} releases"))
 }
 
-pub(crate) async fn a_cycle_in_a_file_costs_little_more_than_two_updates() -> Outcome {
+pub(crate) async fn cycle_in_a_file_costs_little_more_than_two_updates() -> Outcome {
     on_one_processor(in_a_file).await
 }
 

@@ -50,7 +50,7 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     ensure(fair >= 0.99, format!("fairness {fair:.3}"))
 }
 
-pub(crate) async fn eight_and_sixty_four_are_served_alike() -> Outcome {
+pub(crate) async fn eight_and_sixty_four_are_served_equally_fast() -> Outcome {
     let server = start().await?;
     let eight = locks(server.port(), 8, "eight").await?;
     let many = locks(server.port(), 64, "sixty-four").await?;

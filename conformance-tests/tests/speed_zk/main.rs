@@ -24,10 +24,10 @@ fn main() -> ExitCode {
 
 fn tests() -> TestSuite {
     let alone = TestSuite::new("speed-of-zk", ZkServer::missing())
-        .test(solo::a_cycle_is_three_round_trips)
-        .test(solo::a_cycle_costs_little_more_than_its_requests)
+        .test(solo::cycle_is_three_round_trips)
+        .test(solo::cycle_costs_little_more_than_its_requests)
         .test(crowd::eight_through_the_proxy_hand_over_in_one_trip)
-        .test(crowd::eight_and_sixty_four_are_served_alike)
+        .test(crowd::eight_and_sixty_four_are_served_equally_fast)
         .test(crowd::two_thousand_waiters_cost_the_server_little);
     let missing = ZkServer::missing().or_else(Curator::missing);
     let beside = TestSuite::new("speed-of-zk-and-curator", missing)

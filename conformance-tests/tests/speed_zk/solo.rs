@@ -28,7 +28,7 @@ async fn bare_at(port: u16) -> Outcome<Client> {
     Ok(connector.connect(&format!("127.0.0.1:{port}")).await?)
 }
 
-pub(crate) async fn a_cycle_is_three_round_trips() -> Outcome {
+pub(crate) async fn cycle_is_three_round_trips() -> Outcome {
     const CYCLES: u64 = 60;
     let server = start().await?;
     let proxy = slow_link(server.port()).await?;
@@ -91,7 +91,7 @@ async fn least(client: &Client, dir: &str) -> Outcome {
     Ok(client.delete(&format!("{prefix}{number}"), None).await?)
 }
 
-pub(crate) async fn a_cycle_costs_little_more_than_its_requests() -> Outcome {
+pub(crate) async fn cycle_costs_little_more_than_its_requests() -> Outcome {
     const CYCLES: u32 = rounds(300);
     let server = start().await?;
     let lock = client_at(server.port()).await?.lock("solo")?;

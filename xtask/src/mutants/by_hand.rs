@@ -42,11 +42,11 @@ const OF_THE_COPY: [(&str, &str); 5] = [
     ),
     (
         "faults_sql",
-        "faults-of-mariadb::a_step_tells_the_truth_whichever_request_fails",
+        "faults-of-mariadb::step_returns_its_true_outcome_whichever_request_fails",
     ),
     (
         "faults_sql",
-        "faults-of-postgres::a_step_tells_the_truth_whichever_request_fails",
+        "faults-of-postgres::step_returns_its_true_outcome_whichever_request_fails",
     ),
 ];
 
