@@ -92,7 +92,7 @@ async fn wait_ends_at_its_limit() {
     );
     assert!(began.elapsed() < 6 * S);
     client.drain().await;
-    assert_eq!(store.counts().waiters, 0, "nobody is left in the queue");
+    assert_eq!(store.counts().waiters, 0, "no waiter is left in the queue");
     held.release().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_some());
 }

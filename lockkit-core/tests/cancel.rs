@@ -193,7 +193,7 @@ async fn shutdown_waits_for_requests_in_flight() {
             assert!(early.is_none(), "{early:?} after {polls} polls");
             let shutdown = async {
                 client.shutdown(Duration::ZERO).await.unwrap();
-                assert!(ended.get(), "it goes on, after {polls} polls");
+                assert!(ended.get(), "it runs on after {polls} polls");
                 assert_eq!(store.counts().holds, 0, "after {polls} polls");
             };
             let (answer, ()) = tokio::join!(request, shutdown);

@@ -39,7 +39,7 @@ fn faulty(sessions: bool) -> (MemoryStore, Faults, LockClientBuilder) {
     (store, faults, builder)
 }
 
-/// The same, with the lock `a` held by somebody else.
+/// The same, with the lock `a` held by another client.
 async fn held() -> (Faults, LockClient, impl Sized) {
     let (store, faults, builder) = faulty(false);
     let other = LockClient::builder(store.connect())
@@ -63,7 +63,7 @@ async fn wait_that_ends_while_the_store_fails_returns_the_failure() {
         } else {
             faults.outage();
         }
-        // The waiter looks again after three seconds.
+        // The waiter tries again after three seconds.
         let answer = waiting.await.unwrap();
         assert!(matches!(answer, Err(Error::Backend(_))), "{answer:?}");
         let waited = began.elapsed();
@@ -95,7 +95,7 @@ async fn second_waiter_gets_the_failure_at_its_own_limit() {
     faults.outage();
     let answer = waiting.await.unwrap();
     assert!(matches!(answer, Err(Error::Backend(_))), "{answer:?}");
-    // The one before it would look again after three seconds.
+    // The one before it would try again after three seconds.
     assert!(began.elapsed() < 1100 * MS, "{:?}", began.elapsed());
     // Without a limit it waits for the recovery.
     sleep(10 * S).await;
@@ -277,7 +277,7 @@ async fn hanging_releases_delay_no_waiter() {
     drop(second.unwrap().unwrap());
 }
 
-/// Tells every ticket that its place is lost.
+/// Reports to every ticket that its place is lost.
 #[derive(Debug)]
 struct Losing {
     inner: MemoryStore,

@@ -387,7 +387,7 @@ async fn purge_removes_free_and_old_files() {
     assert!(token(&store, &ticket("free")).await.unwrap() > first);
 }
 
-/// The second process of the tests below. Says `held <token>` once it has the lock `a`.
+/// The second process of the tests below. Prints `held <token>` once it has the lock `a`.
 #[test]
 #[ignore = "only the second process of other tests runs it"]
 fn second_process() {

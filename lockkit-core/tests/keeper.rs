@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 const TTL: Duration = Duration::from_secs(6);
 
 /// Never answers a batch of renewals that the lock `bad` is in, as a database does in which
-/// somebody else has locked that row.
+/// another program has locked that row.
 #[derive(Debug)]
 struct Blocked {
     inner: MemoryStore,
@@ -149,7 +149,7 @@ async fn silence_of_the_store_ends_its_holds_in_time() {
     );
 }
 
-/// The error of a loss says in one line what was in the way of the renewals.
+/// The error of a loss has the failure of the renewals in the same line.
 #[tokio::test(start_paused = true)]
 async fn loss_has_the_failure_of_its_renewals() {
     let (_, faults, client) = faulty();

@@ -78,7 +78,7 @@ impl Stage {
         lock.try_acquire().await.unwrap().is_some()
     }
 
-    /// The guard holds for `time`, nobody else does, and soon after the time both end.
+    /// The guard holds for `time`, no other client does, and soon after the time both end.
     async fn holds_for(&self, guard: &Guard, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() + S < end {

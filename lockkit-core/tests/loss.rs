@@ -200,7 +200,7 @@ async fn check_knows_of_a_suspend_before_any_timer() {
     assert!(guard.check().is_err());
     let second = client.lock("b").unwrap().acquire().await.unwrap();
     clock.advance(31 * S);
-    // Nobody looks; the keeper does, within a second.
+    // No caller reads the clock; the renewal task does, within a second.
     let began = Instant::now();
     assert_eq!(second.lost().await, LossReason::Expired);
     assert!(began.elapsed() < Duration::from_millis(1500));
@@ -275,7 +275,7 @@ fn stop(runtime: tokio::runtime::Runtime) {
     assert!(matches!(answer, Err(Error::Shutdown)), "{answer:?}");
 }
 
-/// Nobody drives the client's runtime any more; who waits for the loss is on another.
+/// No thread drives the client's runtime any more; the task that waits for the loss is on another.
 #[test]
 fn blocked_runtime_delays_no_loss() {
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -300,7 +300,7 @@ async fn waiting_for_a_loss_does_not_keep_the_client() {
     tokio::task::yield_now().await;
     guard.release().await.unwrap();
     drop(client);
-    // The tasks of the client end when nobody has it any more, and let go of the store.
+    // The tasks of the client end with its last clone, and drop the store.
     sleep(2 * S).await;
     assert_eq!(Arc::strong_count(&store), 1);
     assert!(!waiting.is_finished(), "it was released and not lost");

@@ -103,7 +103,7 @@ async fn other_guards_keep_the_lock() {
     again.check().unwrap();
     again.release().await.unwrap();
     near(stage.freed().await, 20 * S);
-    // A hold that nobody has any more is not entered again.
+    // A hold without guards is not re-entered.
     let guard = lock.acquire().await.unwrap();
     let (token, began) = (guard.token(), Instant::now());
     drop(guard);

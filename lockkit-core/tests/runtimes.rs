@@ -1,4 +1,4 @@
-//! A client on one runtime and a caller on another, which may end or stand still at any moment.
+//! A client on one runtime and a caller on another, which may end or block at any moment.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::pin::{Pin, pin};
@@ -115,7 +115,7 @@ fn blocked_runtime_delays_no_other() {
     let second = second.expect("the outage counts").unwrap();
     assert!(matches!(second, Err(Error::Backend(_))), "{second:?}");
     stage.faults.heal();
-    // Nobody polls it; it is only dropped.
+    // It is never polled, only dropped.
     drop(first);
     stage.nothing_is_left();
 }
@@ -167,7 +167,7 @@ fn release_on_a_blocked_runtime_goes_on() {
     let mut release = Box::pin(guard.release());
     elsewhere.block_on(begins(release.as_mut()));
     stage.nothing_is_left();
-    // It learns that its own request had no answer in time.
+    // Its own request had no answer in time.
     let answer = elsewhere.block_on(release);
     assert!(matches!(answer, Err(Error::Backend(_))), "{answer:?}");
 }

@@ -3,7 +3,7 @@
 //! cancelled at random moments. Everything follows from a seed, which a failure prints:
 //!
 //! `LOCKKIT_SEED=17 cargo test -p lockkit-core --test schedules` runs that one alone;
-//! `LOCKKIT_SCHEDULES=100000` runs so many.
+//! `LOCKKIT_SCHEDULES=100000` runs that many.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -94,7 +94,7 @@ async fn schedule(seed: u64) -> Vec<(Moment, FencingToken)> {
     for task in tasks {
         let ended = timeout(Duration::from_secs(3600), task)
             .await
-            .expect("everybody is served after the faults");
+            .expect("all are served after the faults");
         assert!(
             ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()),
             "a task panicked"
@@ -178,7 +178,7 @@ impl Referee {
         }
     }
 
-    /// A new hold: its token is larger than all before, and nobody else believes to hold.
+    /// A new hold: its token is larger than all before, and no other guard passes its check.
     fn granted(self: &Arc<Self>, guard: Guard, name: usize) -> Believer {
         let guard = Arc::new(guard);
         {

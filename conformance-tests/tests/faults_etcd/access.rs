@@ -13,7 +13,7 @@ use crate::world::{LONG, builder, client_of};
 
 const PASSWORD: &str = "s3cret-of-the-test";
 
-/// A cluster with a user that may read and write below `lockkit/`, and nobody else.
+/// A cluster with a user that may read and write below `lockkit/`, and no other user.
 async fn guarded(cluster: &EtcdCluster) -> Outcome {
     let mut asker = cluster.client().await?;
     asker.role_add("root").await?;
@@ -77,7 +77,7 @@ pub(crate) async fn renews_expired_token() -> Outcome {
     let lock = client_of(&store, LONG)?.lock("jobs")?;
     let guard = lock.acquire().await?;
     for _ in 0..2 {
-        // Nobody asks for anything meanwhile: a token that is used lives on.
+        // No client sends requests meanwhile: a token that is used lives on.
         sleep(Duration::from_secs(4)).await;
         let other = lock.inspect().await?;
         ensure(other.is_some(), "the hold is gone")?;

@@ -91,7 +91,7 @@ pub(crate) async fn guarded_work_of_silent_holder_is_refused() -> Outcome {
     Ok(())
 }
 
-/// A process that is frozen while it holds, for longer than its lease, writes when it goes on.
+/// A process that is frozen while it holds, for longer than its lease, writes when it resumes.
 pub(crate) async fn guarded_work_of_paused_holder_is_refused() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;

@@ -15,7 +15,7 @@ use crate::world::{
     LONG, SOON, TTL, builder, client, client_of, contenders, keys, lease, loss_of, store,
 };
 
-/// The longest time to report a loss: 100 ms, two round trips, and what a busy machine adds.
+/// The longest time to report a loss: 100 ms, two round trips, and the time that a busy machine adds.
 const REPORTED: Duration = Duration::from_secs(1);
 /// A client watches a hold from then on.
 const WATCHED: Duration = Duration::from_millis(400);

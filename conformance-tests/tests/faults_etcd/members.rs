@@ -97,7 +97,7 @@ pub(crate) async fn killed_leader_keeps_order() -> Outcome {
     let mut turns = turns.lock().await.clone();
     turns.sort();
     let served = turns.iter().map(|(_, began, _)| *began).min();
-    let served = served.ok_or_else(|| Failure::new("nobody had a turn"))?;
+    let served = served.ok_or_else(|| Failure::new("no client had a turn"))?;
     served_in_time(served - killed, elected - killed)?;
     let mut before = (first, kept_until);
     for (token, began, ended) in turns {
@@ -140,7 +140,7 @@ pub(crate) async fn avoids_frozen_member() -> Outcome {
     Ok(())
 }
 
-/// It may answer requests before it learns that it is no longer the leader.
+/// It may answer requests before it knows that it is no longer the leader.
 pub(crate) async fn returning_leader_grants_nothing_twice() -> Outcome {
     let cluster = EtcdCluster::of(3).await?;
     let leader = cluster.leader().await?;

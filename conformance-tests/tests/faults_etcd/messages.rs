@@ -37,7 +37,7 @@ async fn refused(port: u16) -> Outcome {
 pub(crate) async fn connection_error_names_server() -> Outcome {
     // No process listens.
     refused(free_port()?).await?;
-    // One server is silent, one closes, and one speaks another protocol.
+    // One server is silent, one closes the connection, and one speaks another protocol.
     for answer in [None, Some(""), Some("-ERR unknown command\r\n")] {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();

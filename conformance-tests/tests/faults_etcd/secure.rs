@@ -1,4 +1,4 @@
-//! TLS with certificates of our own making.
+//! TLS with certificates that the tests make.
 
 use conformance_tests::servers::{Certificates, ServerCommand, ServerProcess, free_port};
 use conformance_tests::task::until;
@@ -86,7 +86,7 @@ pub(crate) async fn tls_needs_trusted_server() -> Outcome {
     let stranger = builder(&[server.port]).tls(Tls::new().ca(certificates.path("other.crt")));
     ensure(
         stranger.connect().await.is_err(),
-        "a certificate that nobody vouches for",
+        "a certificate of an unknown authority",
     )?;
     let plain = builder(&[server.port]).connect().await;
     ensure(
@@ -127,7 +127,7 @@ pub(crate) async fn client_certificate_is_sent() -> Outcome {
     let stranger = builder(&[server.port]).tls(stranger);
     ensure(
         stranger.connect().await.is_err(),
-        "a client whose certificate nobody vouches for",
+        "a client with a certificate of an unknown authority",
     )?;
     let unreadable = Tls::new()
         .ca(&ca)

@@ -44,7 +44,7 @@ pub(crate) async fn taker(cluster: &EtcdCluster, ttl: Duration) -> Outcome<Taker
     Taker::start(program, &url, ttl).await
 }
 
-/// When and why a hold was lost, as its holder learns it.
+/// When and why a hold was lost, as reported to its holder.
 pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
     spawn(async move {
         let reason = guard.lost().await;

@@ -50,7 +50,7 @@ pub(crate) async fn flushed_scripts_cause_no_error() -> Outcome {
     only_tokens_left(&server).await
 }
 
-/// Each release would be told to all who ever waited, while one client goes on alone.
+/// Otherwise each release would be sent to all former waiters, while one client works alone.
 pub(crate) async fn stops_listening_after_last_waiter() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in ["fifo", "resp2", "barging"] {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::{Section, TTL, WAYS, locks, loss_of, only_tokens_left};
 
-/// A busy machine, a connection that is made again.
+/// The time that a busy machine or a new connection adds.
 const SOON: Duration = Duration::from_secs(5);
 
 type Waiter = Task<lockkit_core::Result<Guard>>;
@@ -44,7 +44,7 @@ pub(crate) async fn restart_with_data_keeps_holds_and_queue() -> Outcome {
         let mut waiter = acquire(&of[1]);
         asked(&server, way).await?;
         server.restart().await?;
-        // Longer than a look of the waiter and a renewal of the holder.
+        // Longer than a recheck of the waiter and a renewal of the holder.
         waiter.waits_for(Duration::from_secs(3)).await?;
         guard.check()?;
         guard.release().await?;
@@ -68,7 +68,7 @@ pub(crate) async fn full_server_keeps_its_holds_and_serves_later() -> Outcome {
         ensure(no_grant, "granted although nothing can be written")?;
         guard.release().await?;
         server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await?;
-        // The waiter may have been told that the server refuses; then it asks anew.
+        // The waiter may have got the server's refusal; then it tries again.
         let guard = match within(SOON, waiter.soon()).await?? {
             Ok(guard) => guard,
             Err(lockkit_core::Error::Backend(_)) => of[1].acquire().await?,
@@ -88,7 +88,7 @@ pub(crate) async fn server_that_became_a_replica_ends_holds_in_time() -> Outcome
         server.ask(&["REPLICAOF", "127.0.0.1", "1"]).await?;
         let (_, lost, guard) = within(SOON, loss_of(guard).soon()).await??;
         let took = lost - demoted;
-        ensure(took < TTL + RACE, format!("told after {took:?}"))?;
+        ensure(took < TTL + RACE, format!("reported after {took:?}"))?;
         ensure(guard.check().is_err(), "a lost guard passes its check")?;
         let waiter = acquire(&of[1]);
         server.ask(&["REPLICAOF", "NO", "ONE"]).await?;
@@ -97,7 +97,7 @@ pub(crate) async fn server_that_became_a_replica_ends_holds_in_time() -> Outcome
     only_tokens_left(&server).await
 }
 
-/// What a busy machine may add to the end of a lease.
+/// The time that a busy machine may add to the end of a lease.
 const RACE: Duration = Duration::from_millis(500);
 
 async fn held_and_awaited(server: &RedisServer, way: &str) -> Outcome<(Guard, (Lock, Waiter))> {
@@ -119,7 +119,7 @@ async fn asked(server: &RedisServer, way: &str) -> Outcome {
     .await
 }
 
-/// The hold is gone at the server: its holder learns of it, the waiter is served, tokens grow.
+/// The hold is gone at the server: its holder gets a loss, the waiter is served, tokens grow.
 async fn forgotten(guard: Guard, (lock, waiter): (Lock, Waiter)) -> Outcome {
     let before = guard.token();
     let (reason, _, guard) = within(SOON, loss_of(guard).soon()).await??;

@@ -1,4 +1,4 @@
-//! The way to the server, through a proxy of ours.
+//! Faults of the connection to the server, made by a proxy.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::world::{LONG, TTL, WAYS, client_at, loss_of, only_tokens_left};
 
 const SOON: Duration = Duration::from_secs(5);
-/// What a busy machine may add to the end of a lease.
+/// The time that a busy machine may add to the end of a lease.
 const RACE: Duration = Duration::from_millis(500);
 
 /// A client behind a proxy, and one that is not.
@@ -109,7 +109,7 @@ pub(crate) async fn silent_connection_ends_the_hold_in_time() -> Outcome {
             pair.proxy.flow(direction, Flow::Discard);
             let (_, lost, guard) = within(SOON, loss.soon()).await??;
             let took = lost - cut;
-            ensure(took < TTL + RACE, format!("told after {took:?}"))?;
+            ensure(took < TTL + RACE, format!("reported after {took:?}"))?;
             let next = within(SOON, waiter.soon()).await???;
             ensure(guard.check().is_err(), "a lost guard passes its check")?;
             ensure(next.token() > guard.token(), "the token has not grown")?;

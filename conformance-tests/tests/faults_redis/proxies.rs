@@ -25,9 +25,9 @@ pub(crate) async fn list_refused_by_the_proxy_fails_alone() -> Outcome {
         format!("{refused:?}"),
     )?;
     ensure(why.contains("SCAN") && why.contains("proxy"), why)?;
-    // What looks at one lock passes.
+    // Requests on one lock pass.
     let seen = client.lock("jobs")?.inspect().await?;
-    ensure(seen.is_some(), "nobody seems to hold")?;
+    ensure(seen.is_some(), "no holder is shown")?;
     guard.check()?;
     guard.release().await?;
     // One connection of the client, and two that were hung up.

@@ -1,4 +1,4 @@
-//! A server that stands still for a while and then carries out what it was sent.
+//! A server that stalls and then executes what it was sent.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn long_stall(stall: Stall) -> Outcome {
         let next = within(SOON, waiter.soon()).await???;
         let served = Instant::now();
         let (_, lost, guard) = within(SOON, loss.soon()).await??;
-        ensure(lost < served, "lost after somebody else held")?;
+        ensure(lost < served, "lost after another client held")?;
         ensure(next.token() > guard.token(), "the token has not grown")?;
         next.check()?;
         next.release().await?;
@@ -90,7 +90,7 @@ async fn long_stall(stall: Stall) -> Outcome {
     only_tokens_left(&server).await
 }
 
-/// Attempts, a place in a queue and a release that nobody waits for any more, all carried out late.
+/// Attempts, a place in a queue and a release that were cancelled, all executed late.
 pub(crate) async fn acquires_cancelled_during_a_freeze_leave_no_hold() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {

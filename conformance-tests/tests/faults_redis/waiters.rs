@@ -1,4 +1,4 @@
-//! What a dead waiter costs the living ones, and what a lost message costs its waiter: in figures.
+//! How long a dead waiter delays the others, and a lost message its waiter.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::{LONG, RECHECK, client_at};
 
-/// What a busy machine may add to a wait.
+/// The time that a busy machine may add to a wait.
 const RACE: Duration = Duration::from_millis(400);
 const LIMIT: Duration = Duration::from_secs(10);
 const NAME: &str = "jobs/fifo";
@@ -68,13 +68,13 @@ async fn dead_waiter(end: End) -> Outcome {
         ensure(took <= most + RACE, format!("{took:?} of {most:?}"))?;
         worst = worst.max(took);
     }
-    // Otherwise nobody was dead when it mattered.
+    // Otherwise no waiter was dead at the hand-over.
     ensure(worst > RECHECK, format!("only {worst:?}"))
 }
 
 pub(crate) async fn lost_message_costs_one_recheck_at_most() -> Outcome {
     let server = RedisServer::forgetful().await?;
-    // Nobody is told anything from now on.
+    // No message arrives from now on.
     server
         .ask(&["ACL", "SETUSER", "default", "-publish"])
         .await?;
@@ -84,7 +84,7 @@ pub(crate) async fn lost_message_costs_one_recheck_at_most() -> Outcome {
         let guard = holder.acquire().await?;
         let waiter = acquire(&lock(&server).await?);
         in_line(&server, 1).await?;
-        // At another point between two looks each time.
+        // At another point between two rechecks each time.
         sleep(RECHECK * round / 4).await;
         let released = Instant::now();
         guard.release().await?;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 pub(crate) const TTL: Duration = Duration::from_millis(1500);
 /// The lease of those in which none may end.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-/// A waiter whose message was lost looks at least so often.
+/// The longest time between two rechecks of a waiter.
 pub(crate) const RECHECK: Duration = Duration::from_millis(500);
 
 /// How clients wait for the lock.
@@ -59,7 +59,7 @@ pub(crate) async fn locks(
     Ok(locks)
 }
 
-/// When and why a hold ended, as its holder learned of it.
+/// When and why a hold ended, as reported to its holder.
 pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
     spawn(async move {
         let reason = guard.lost().await;
@@ -67,8 +67,8 @@ pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
     })
 }
 
-/// Every hold and every place in a queue has gone. Counters stay, and so do for a while the refusals
-/// of tickets that were given up, which end by themselves.
+/// No hold and no place in a queue is left. Counters stay, and for some time the refusals of tickets that
+/// were given up.
 pub(crate) async fn only_tokens_left(server: &RedisServer) -> Outcome {
     until("nothing is left but tokens", async || {
         for key in server.run::<Vec<String>>(&["KEYS", "*"]).await? {
@@ -91,7 +91,7 @@ pub(crate) async fn only_tokens_left(server: &RedisServer) -> Outcome {
 pub(crate) struct Section(Arc<AtomicBool>);
 
 impl Section {
-    /// Takes the lock so many times and looks whether somebody else is inside.
+    /// Takes the lock this often, and checks that no other client is inside.
     pub(crate) async fn take_turns(self, lock: Lock, turns: u32) -> Outcome {
         for _ in 0..turns {
             let guard = lock.acquire().await?;
@@ -105,7 +105,7 @@ impl Section {
         Ok(())
     }
 
-    /// Everybody takes turns at once; answers when all have had theirs.
+    /// All take turns at once. Returns when all have had theirs.
     pub(crate) async fn share(&self, locks: &[Lock], turns: u32) -> Outcome {
         let tasks = locks
             .iter()

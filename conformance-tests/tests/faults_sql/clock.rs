@@ -29,7 +29,7 @@ pub(crate) fn missing() -> Option<String> {
     library().is_none().then(how)
 }
 
-/// A file that says how far off the clock is.
+/// A file with the offset of the clock.
 struct Clock(NamedTempFile);
 
 impl Clock {
@@ -101,7 +101,7 @@ pub(crate) async fn clock_that_jumps_ahead_fences_the_holder<D: Database>() -> O
     tokio::time::sleep(Duration::from_millis(200)).await;
     let loss = loss_of(guard);
     clock.set("+2h")?;
-    // A lease counts by that clock; the one who has it learns of it with his next renewal.
+    // A lease counts by that clock; its holder loses it with its next renewal.
     let next = within(SOON, waiter.soon()).await???;
     let (_, _, guard) = within(SOON, loss.soon()).await??;
     ensure(next.token() > guard.token(), "the token has not grown")?;

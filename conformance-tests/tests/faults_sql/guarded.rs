@@ -135,7 +135,7 @@ pub(crate) async fn lock_of_a_transaction_ends_with_it<D: Database>() -> Outcome
     for way in WAYS {
         let mine = client(&server, way, TTL).await?;
         let other = client(&server, way, TTL).await?;
-        // A name that nobody has used, and one that somebody has.
+        // A name that was never used, and one that was.
         for name in [format!("fresh/{way}"), format!("fresh/{way}")] {
             let lock = other.lock(name.as_str())?;
             let mut transaction = pool.begin().await?;
@@ -151,7 +151,10 @@ pub(crate) async fn lock_of_a_transaction_ends_with_it<D: Database>() -> Outcome
             let guard = within(SOON, waiter.soon()).await???;
             let mut transaction = pool.begin().await?;
             let taken = TxLock::<D::Dialect>::take(&mine, &name, &mut transaction).await?;
-            ensure(taken.is_none(), "a transaction has what somebody holds")?;
+            ensure(
+                taken.is_none(),
+                "a transaction has a lock that a client holds",
+            )?;
             drop(taken);
             transaction.rollback().await?;
             guard.release().await?;

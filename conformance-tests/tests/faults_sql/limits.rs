@@ -18,7 +18,7 @@ use crate::world::{
     Database, LONG, Postgres, SOON, Section, TTL, WAYS, builder, client, locks, only_rows_left,
 };
 
-/// A stranger has a row locked for so long.
+/// Another session locks a row for this time.
 fn lock_row<D: Database>(server: &Arc<D>, name: &str, span: Duration) -> Task<Outcome> {
     let (server, locked) = (Arc::clone(server), D::row_lock(name, span));
     spawn(async move { server.run(&locked).await })
@@ -47,7 +47,7 @@ async fn renew_until_skipped(client: &LockClient, guards: &[Guard], locked: usiz
     }
 }
 
-/// Renewals of fifty holds, of which one has its row locked by somebody else.
+/// Renewals of fifty holds, of which one has its row locked by another session.
 pub(crate) async fn locked_row_delays_no_other<D: Database>() -> Outcome {
     let server = D::start().await?;
     let client = client(&server, "lease", TTL).await?;
@@ -66,7 +66,7 @@ pub(crate) async fn locked_row_delays_no_other<D: Database>() -> Outcome {
     }
     ensure(
         guards[7].check().is_err(),
-        "a lease that nobody could renew stands",
+        "a lease that could not be renewed is still held",
     )?;
     // Neither does an attempt wait for the row, nor a new name.
     let other = crate::world::client(&*server, "lease", TTL).await?;
@@ -89,7 +89,7 @@ pub(crate) async fn locked_row_delays_no_other<D: Database>() -> Outcome {
     only_rows_left(&*server).await
 }
 
-/// A stranger has the row of a hold locked when it is released.
+/// Another session has locked the row of a hold when it is released.
 pub(crate) async fn release_waits_for_no_locked_row<D: Database>() -> Outcome {
     let server = Arc::new(D::start().await?);
     let store = builder(&*server, "lease").connect().await?;
@@ -122,7 +122,7 @@ pub(crate) async fn short_time_limits_of_the_server_cost_no_hold<D: Database>() 
             let (section, of) = (section.clone(), of.clone());
             async move { section.share(&of, 15).await }
         });
-        // Longer than what the server lets anybody wait.
+        // Longer than the server lets a session wait.
         let name = of[0].name().as_str().to_owned();
         server.run(&D::row_lock(&name, TTL)).await?;
         work.soon().await??;
@@ -133,7 +133,7 @@ pub(crate) async fn short_time_limits_of_the_server_cost_no_hold<D: Database>() 
     only_rows_left(&server).await
 }
 
-/// Sessions that began while the server took no writes go on so: they are left, and new ones are made.
+/// Sessions that began while the server took no writes stay so: the store closes them and opens others.
 pub(crate) async fn leaves_a_server_that_takes_no_writes<D: Database>() -> Outcome {
     let server = D::start().await?;
     for [forbid, allow] in D::READ_ONLY {
@@ -153,7 +153,7 @@ pub(crate) async fn leaves_a_server_that_takes_no_writes<D: Database>() -> Outco
     only_rows_left(&server).await
 }
 
-/// However long a server is left, it is dialled no more than once a second.
+/// The store connects to a server that takes no writes at most once a second.
 pub(crate) async fn looks_for_the_primary_once_a_second() -> Outcome {
     let server = Postgres::start().await?;
     client(&server, "lease", TTL).await?;

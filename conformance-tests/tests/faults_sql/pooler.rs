@@ -40,7 +40,7 @@ async fn prepared(
     let prepared = server.ask(sql).await?;
     client.drain().await;
     if prepared.is_empty() {
-        return Err(Failure::new("no session has carried out a step"));
+        return Err(Failure::new("no session has executed a step"));
     }
     Ok(prepared)
 }

@@ -1,4 +1,4 @@
-//! The application's pool: it says where the server is, and keeps its connections to itself.
+//! The application's pool: the store takes the address from it, and no connection.
 
 use conformance_tests::task::{soon, within};
 use conformance_tests::{Failure, Outcome, ensure};

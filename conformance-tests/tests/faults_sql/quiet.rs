@@ -8,7 +8,7 @@ use lockkit_sql::SqlStore;
 
 use crate::world::{Database, LONG, Section, WAYS, client, only_rows_left};
 
-/// Eight clients, half of them pinned, on one name and on names that nobody has used.
+/// Eight clients, half of them pinned, on one name and on names that were never used.
 pub(crate) async fn contention_causes_no_error_of_the_server<D: Database>() -> Outcome {
     let server = D::start().await?;
     let mut clients = Vec::new();
@@ -29,7 +29,7 @@ pub(crate) async fn contention_causes_no_error_of_the_server<D: Database>() -> O
     only_rows_left(&server).await
 }
 
-/// A database where every transaction is serializable unless it says otherwise.
+/// A database where every transaction is serializable by default.
 pub(crate) async fn works_under_strict_isolation<D: Database>() -> Outcome {
     let server = D::start().await?;
     server.run(D::STRICT).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn works_under_strict_isolation<D: Database>() -> Outcome {
     only_rows_left(&server).await
 }
 
-/// The table is made by somebody else, and the user may do no more than the documents say.
+/// Another user has created the table, and the user has only the rights that the documents name.
 pub(crate) async fn documented_rights_are_enough<D: Database>() -> Outcome {
     let server = D::start().await?;
     let url = server.url("schema=check");
@@ -77,7 +77,7 @@ pub(crate) async fn documented_rights_are_enough<D: Database>() -> Outcome {
         let lock = client.lock(format!("jobs/{pin}"))?;
         let guard = lock.acquire().await?;
         let state = lock.inspect().await?;
-        state.ok_or_else(|| Failure::new("nobody sees the hold"))?;
+        state.ok_or_else(|| Failure::new("the hold is not shown"))?;
         guard.release().await?;
         let guard = lock.acquire().await?;
         lock.break_lock().await?;

@@ -1,4 +1,4 @@
-//! TLS with certificates of our own making.
+//! TLS with certificates that the tests make.
 
 use std::error::Error as _;
 
@@ -11,13 +11,13 @@ use lockkit_core::{Error, LockClient, Outcome as Effect};
 
 use crate::world::SOON;
 
-/// A server that lets nobody in without TLS, and the user `proven` only with a certificate.
+/// A server that refuses connections without TLS, and the user `proven` without a certificate.
 pub(crate) trait Secure: Sized + Send + Sync + 'static {
     fn missing() -> Option<String>;
     async fn start(certificates: &Certificates) -> Outcome<Self>;
     fn url(&self, user: &str, options: &str) -> String;
 
-    /// A client that is refused learns it at once.
+    /// A refused client gets the error at once.
     async fn open(&self, user: &str, options: &str) -> Outcome<lockkit_core::Result<LockClient>> {
         within(SOON, lockkit::connect(self.url(user, options))).await
     }
@@ -46,7 +46,7 @@ impl Secure for SecurePostgres {
 
     async fn start(certificates: &Certificates) -> Outcome<Self> {
         let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
-        // The server writes them itself: it believes no key that others may read.
+        // The server writes them itself: it accepts no key that others may read.
         for file in ["ca.crt", "server.crt", "server.key"] {
             let text = std::fs::read_to_string(certificates.path(file))?;
             write(&server, file, text.trim_end()).await?;

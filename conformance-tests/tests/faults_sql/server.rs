@@ -1,4 +1,4 @@
-//! A server that dies, or stands still for a while and then carries out what it was sent.
+//! A server that dies, or stalls and then executes what it was sent.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) async fn killed_server_keeps_leases_and_ends_pins<D: Database>() -> O
     let mut waiter = acquire(&of[1]);
     waiter.waits_for(Duration::from_millis(200)).await?;
     server.restart().await?;
-    // Longer than a look of the waiter and a renewal of the holder.
+    // Longer than a recheck of the waiter and a renewal of the holder.
     waiter.waits_for(Duration::from_secs(3)).await?;
     guard.check()?;
     let token = guard.token();
@@ -36,7 +36,7 @@ pub(crate) async fn killed_server_keeps_leases_and_ends_pins<D: Database>() -> O
     let next = within(SOON, waiter.soon()).await???;
     let served = Instant::now();
     let (_, lost, guard) = within(SOON, loss.soon()).await??;
-    ensure(lost <= served, "lost after somebody else held")?;
+    ensure(lost <= served, "lost after another client held")?;
     ensure(next.token() > guard.token(), "the token has not grown")?;
     next.check()?;
     next.release().await?;
@@ -76,7 +76,7 @@ pub(crate) async fn long_freeze_ends_the_hold_before_another_begins<D: Database>
         let next = within(SOON, waiter.soon()).await???;
         let served = Instant::now();
         let (_, lost, guard) = within(SOON, loss.soon()).await??;
-        ensure(lost < served, "lost after somebody else held")?;
+        ensure(lost < served, "lost after another client held")?;
         ensure(next.token() > guard.token(), "the token has not grown")?;
         next.check()?;
         next.release().await?;

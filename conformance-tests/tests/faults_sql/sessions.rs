@@ -55,7 +55,7 @@ pub(crate) async fn killed_pin_is_a_loss_at_once<D: Database>() -> Outcome {
         let took = lost - killed;
         ensure(
             took < Duration::from_secs(2),
-            format!("told after {took:?}"),
+            format!("reported after {took:?}"),
         )?;
         ensure(guard.check().is_err(), "a lost guard passes its check")?;
         let next = within(SOON, waiter.soon()).await???;
@@ -184,7 +184,7 @@ pub(crate) async fn only_rows_are_left<D: Database>() -> Outcome {
     .await
 }
 
-/// A network that has forgotten the connection that listens, and tells neither side.
+/// The network drops the connection that listens, and neither side notices.
 pub(crate) async fn wake_ups_come_back_after_a_silent_cut() -> Outcome {
     let server = Postgres::start().await?;
     let way = Proxy::start(([127, 0, 0, 1], server.options().get_port()).into()).await?;
@@ -209,7 +209,7 @@ pub(crate) async fn wake_ups_come_back_after_a_silent_cut() -> Outcome {
     only_rows_left(&server).await
 }
 
-/// The network forgets a client: neither side hears of it.
+/// The network drops the connections of a client, and neither side notices.
 pub(crate) async fn cut_off_pin_is_lost_before_another_is_granted() -> Outcome {
     let server = Postgres::start().await?;
     let way = Proxy::start(([127, 0, 0, 1], server.options().get_port()).into()).await?;
@@ -245,7 +245,7 @@ pub(crate) async fn server_without_autocommit_keeps_no_row_locked() -> Outcome {
     }
     let mine = client(&server, "lease", TTL).await?;
     let mut guards = Vec::new();
-    // So many that they are renewed by one statement.
+    // Enough to be renewed by one statement.
     for number in 0..8 {
         guards.push(mine.lock(format!("kept/{number}"))?.acquire().await?);
     }
@@ -286,7 +286,7 @@ mod pings {
     const PING: u8 = 14;
     const OK: [u8; 11] = [7, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
 
-    /// Passes everything on but pings, which it answers; says on which port.
+    /// Forwards everything but pings, which it answers. Returns its port.
     pub(super) async fn answer(server: u16) -> io::Result<u16> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();

@@ -1,5 +1,5 @@
-//! Steps of several requests, each of which fails in each way: what the store says is true of the whole
-//! step, and nothing is left that keeps others out.
+//! Steps of several requests, each of which fails in each way: the outcome is that of the whole step, and
+//! nothing is left that keeps others out.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const FAILURES: [SqlFailure; 4] = [
     SqlFailure::ReplyLost,
 ];
 
-/// More than any step has requests where nobody is in its way.
+/// More than the requests of any step without contention.
 const REQUESTS: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ const STEPS: [Step; 5] = [
 
 type Store = Arc<dyn DistributedLock>;
 
-/// Carries out a step; answers how it failed.
+/// Runs a step, and returns its failure.
 async fn carry_out(step: Step, store: &Store, ticket: &Ticket) -> Result<(), BackendError> {
     match step {
         Step::Attempt | Step::AttemptAgain => store.attempt(ticket).await.map(drop),
@@ -115,7 +115,9 @@ impl Trial {
         let (next, asked) = (ticket(3), Instant::now());
         while matches!(other.attempt(&next).await?, Attempt::Held { .. }) {
             if asked.elapsed() > TTL * 2 {
-                return Err(Failure::new(format!("{self:?}: nobody gets it any more")));
+                return Err(Failure::new(format!(
+                    "{self:?}: no client gets it any more"
+                )));
             }
             sleep(TTL / 20).await;
         }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::world::{Database, LONG, Postgres, SOON, client, only_rows_left};
 
-/// What an error says, with its causes.
+/// The text of an error with its causes.
 fn told(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();
@@ -23,7 +23,7 @@ async fn refusal(builder: SqlStoreBuilder<lockkit_sql::Postgres>) -> String {
     opened.err().map_or_else(String::new, |error| told(&error))
 }
 
-/// Roles with other schemas in their paths: no second table is made in silence.
+/// Roles with other schemas in their paths: no second table is created.
 pub(crate) async fn roles_that_share_a_database_share_a_table() -> Outcome {
     let server = Postgres::start().await?;
     let lock = client(&server, "lease", LONG).await?.lock("jobs")?;
@@ -50,7 +50,7 @@ pub(crate) async fn roles_that_share_a_database_share_a_table() -> Outcome {
     only_rows_left(&server).await
 }
 
-/// The server takes 63 letters for the channel on which releases are told.
+/// The server takes 63 letters for the channel on which releases are notified.
 pub(crate) async fn table_with_a_long_name_has_wake_ups() -> Outcome {
     let server = Postgres::start().await?;
     let (schema, table) = ("s".repeat(40), "t".repeat(40));
@@ -74,7 +74,7 @@ pub(crate) async fn table_with_a_long_name_has_wake_ups() -> Outcome {
     ensure(took < SOON, format!("after {took:?}"))
 }
 
-/// A database that is not there is named, in the words of the server.
+/// The error of a missing database names it.
 pub(crate) async fn missing_database_is_named<D: Database>() -> Outcome {
     let server = D::start().await?;
     let url = server.url("connect_timeout=5s");

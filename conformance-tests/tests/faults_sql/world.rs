@@ -25,7 +25,7 @@ use tokio::time::Instant;
 pub(crate) const TTL: Duration = Duration::from_millis(2500);
 /// The lease of those in which none may end.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-/// A busy machine, a connection that is made again.
+/// The time that a busy machine or a new connection adds.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// How holds are kept.
@@ -61,15 +61,15 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
 
     /// Ends every session of `app`.
     async fn kill_sessions(&self) -> Outcome;
-    /// Ends those that pin a row, and no other: who looks for the lock is in a transaction too, and may
-    /// have it a moment later.
+    /// Ends only those that pin a row: a session that tries the lock is in a transaction too, and may have it
+    /// a moment later.
     async fn kill_pins(&self) -> Outcome;
     /// How many sessions `app` has.
     async fn sessions(&self) -> Outcome<u64>;
-    /// Statements that failed, as the server's log tells of them.
+    /// Statements that failed, from the server's log.
     async fn errors(&self) -> Outcome<Vec<String>>;
 
-    /// A pool of the application, of so many connections.
+    /// A pool of the application, with this many connections.
     async fn pool(&self, most: u32) -> Outcome<Pool<Self::Driver>> {
         let pool = PoolOptions::new()
             .max_connections(most)
@@ -84,14 +84,14 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
         Ok(self.ask("select n from app.counter").await?[0].parse()?)
     }
 
-    /// Whether the hold stands, and nobody takes it over before the transaction ends.
+    /// Whether the hold lasts, so that no other takes it over before the transaction ends.
     async fn still_held(
         client: &LockClient,
         guard: &Guard,
         transaction: &mut Transaction<'_, Self::Driver>,
     ) -> Result<(), GuardedError>;
 
-    /// Locks the row of a name for this time, as somebody else would.
+    /// Locks the row of a name for this time, as another program would.
     fn row_lock(name: &str, span: Duration) -> String;
     /// Statements that make all of `app`'s later sessions so.
     const IMPATIENT: &'static str;
@@ -298,7 +298,7 @@ impl Database for Maria {
     async fn errors(&self) -> Outcome<Vec<String>> {
         let log = self.0.process().data().join("data/sql_errors.log");
         let text = std::fs::read_to_string(log).unwrap_or_default();
-        // It tells of warnings too.
+        // It has warnings too.
         let app = text.lines().filter(|line| line.contains("app["));
         let app = app.filter(|line| line.contains(" ERROR "));
         Ok(app.map(str::to_owned).collect())
@@ -377,7 +377,7 @@ pub(crate) async fn locks<D: Database>(
     Ok(locks)
 }
 
-/// When and why a hold ended, as its holder learned of it.
+/// When and why a hold ended, as reported to its holder.
 pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
     spawn(async move {
         let reason = guard.lost().await;
@@ -399,7 +399,7 @@ pub(crate) async fn only_rows_left<D: Database>(server: &D) -> Outcome {
 pub(crate) struct Section(Arc<AtomicBool>);
 
 impl Section {
-    /// Takes the lock so many times and looks whether somebody else is inside.
+    /// Takes the lock this often, and checks that no other client is inside.
     pub(crate) async fn take_turns(self, lock: Lock, turns: u32) -> Outcome {
         for _ in 0..turns {
             let guard = lock.acquire().await?;
@@ -407,13 +407,13 @@ impl Section {
             ensure(alone, "two hold the lock at once")?;
             tokio::task::yield_now().await;
             self.0.store(false, Ordering::SeqCst);
-            // A hold that was ended on purpose says so; another turn comes.
+            // A hold that was ended on purpose is lost; another turn comes.
             let _ = guard.release().await;
         }
         Ok(())
     }
 
-    /// Everybody takes turns at once; answers when all have had theirs.
+    /// All take turns at once. Returns when all have had theirs.
     pub(crate) async fn share(&self, locks: &[Lock], turns: u32) -> Outcome {
         let tasks = locks
             .iter()

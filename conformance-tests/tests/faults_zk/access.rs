@@ -27,7 +27,7 @@ pub(crate) async fn user_shares_locks_with_itself_alone() -> Outcome {
         Err(Error::Backend(error)) if error.outcome() == Effect::Rejected => {}
         other => return Err(Failure::new(format!("{other:?}"))),
     }
-    // A user whose nodes are for everybody.
+    // A user whose nodes are open to all.
     let open = Plot::new().await?;
     let shared = open
         .builder()

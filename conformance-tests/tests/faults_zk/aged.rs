@@ -13,7 +13,7 @@ use crate::world::{LONG, Plot, SOON, client};
 
 /// A server on which the next place of the plot's queue has a number.
 async fn grown_to(next: i32) -> Outcome<(ZkServer, Plot)> {
-    // The server's own digest of the tree would tell that somebody wrote into it.
+    // The server's own digest of the tree would show that it was changed.
     let command = ZkCommand::system().option("-Dzookeeper.digest.enabled=false");
     let server = ZkServer::start(&command).await?;
     let plot = Plot::on(&server).await?;
@@ -54,7 +54,7 @@ fn latest_snapshot(server: &ZkServer) -> Outcome<PathBuf> {
 /// Writes how often the children of a node have changed, which numbers the next one, and the checksum
 /// at the end: that of all before it, in eight bytes, and a path of one byte.
 fn set_count(snapshot: &mut [u8], path: &str, count: i32) -> Outcome {
-    let odd = || Failure::new("the snapshot looks otherwise than was thought");
+    let odd = || Failure::new("the snapshot has another format");
     let length = u32::try_from(path.len())?;
     let key = [&length.to_be_bytes(), path.as_bytes()].concat();
     let mut found = snapshot.windows(key.len());

@@ -99,7 +99,7 @@ pub(crate) async fn client_leaves_a_frozen_member() -> Outcome {
     Ok(())
 }
 
-/// The holder's server hears nothing of the leader, and still answers reads for seconds. The leader
+/// The holder's server is cut off from the leader, and still answers reads for seconds. The leader
 /// ends the session, and another gets the lock: the holder knows before.
 pub(crate) async fn cut_off_follower_keeps_no_hold_alive() -> Outcome {
     let ensemble = Arc::new(ZkEnsemble::with_links(&ZkCommand::system()).await?);

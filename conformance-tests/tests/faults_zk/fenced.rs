@@ -103,7 +103,7 @@ pub(crate) async fn holder_cut_off_past_its_ttl_writes_nothing() -> Outcome {
     Ok(())
 }
 
-/// A process that is frozen while it holds, for longer than its session, writes when it goes on.
+/// A process that is frozen while it holds, for longer than its session, writes when it resumes.
 pub(crate) async fn holder_paused_past_its_ttl_writes_nothing() -> Outcome {
     let plot = Plot::new().await?;
     let name = format!("jobs-{}", ClientId::random());

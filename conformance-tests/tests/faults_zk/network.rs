@@ -67,7 +67,7 @@ pub(crate) async fn create_without_a_reply_is_one_node() -> Outcome {
         let state = other
             .inspect()
             .await?
-            .ok_or_else(|| Failure::new("nobody holds"))?;
+            .ok_or_else(|| Failure::new("there is no holder"))?;
         ensure(state.token == Some(guard.token()), format!("{state:?}"))?;
         guard.release().await?;
         plot.queued(0).await?;
@@ -114,7 +114,7 @@ pub(crate) async fn window_counts_from_the_last_ping() -> Outcome {
         } else {
             within(SOON, far.acquire()).await??
         };
-        // The create went there and back, and the list after it; a waiter was told on the way back.
+        // The create went there and back, and the list after it; a waiter gets its wake-up on the way back.
         let age = if waits { way } else { way * 2 };
         let most = window(TTL * 11 / 20).saturating_sub(age);
         let believed = guard.remaining();

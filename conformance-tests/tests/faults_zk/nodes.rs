@@ -73,7 +73,7 @@ pub(crate) async fn deleted_node_is_a_loss_at_once() -> Outcome {
         // A hundred milliseconds and a round trip, on a busy machine.
         ensure(
             took < Duration::from_secs(1),
-            format!("told after {took:?}"),
+            format!("reported after {took:?}"),
         )?;
         ensure(guard.check().is_err(), "a lost guard passes its check")?;
         let next = within(SOON, waiter.soon()).await???;
@@ -101,14 +101,14 @@ pub(crate) async fn deleted_node_of_a_waiter_is_no_grant() -> Outcome {
         let state = c
             .inspect()
             .await?
-            .ok_or_else(|| Failure::new("nobody holds"))?;
+            .ok_or_else(|| Failure::new("there is no holder"))?;
         ensure(state.token == Some(third.token()), format!("{state:?}"))?;
         third.release().await?;
         let second = within(SOON, second.soon()).await???;
         let state = b
             .inspect()
             .await?
-            .ok_or_else(|| Failure::new("nobody holds"))?;
+            .ok_or_else(|| Failure::new("there is no holder"))?;
         ensure(state.token == Some(second.token()), format!("{state:?}"))?;
         second.release().await?;
         drop(guard);

@@ -28,7 +28,7 @@ pub(crate) async fn nine_waiters_in_nine_processes_are_served_in_order() -> Outc
         }
         takers.push(four);
     }
-    // In turn from one and the other, and one of our own in the middle.
+    // In turn from one and the other, and one of this process in the middle.
     let mut waiting = 1;
     let mine = client(plot.builder().session(LONG)).await?.lock("jobs")?;
     let mut own = None;
@@ -94,7 +94,7 @@ pub(crate) async fn order_of_creation_counts_after_the_last_number() -> Outcome 
     let state = other
         .inspect()
         .await?
-        .ok_or_else(|| Failure::new("nobody holds"))?;
+        .ok_or_else(|| Failure::new("there is no holder"))?;
     let first = state
         .holders
         .iter()

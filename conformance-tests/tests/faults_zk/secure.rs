@@ -1,4 +1,4 @@
-//! TLS with certificates of our own making, and SASL.
+//! TLS with certificates that the tests make, and SASL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(crate) async fn tls_needs_a_trusted_certificate() -> Outcome {
         .tls(Tls::new().ca(path("other.crt")))
         .connect()
         .await;
-    ensure(stranger.is_err(), "a certificate that nobody vouches for")
+    ensure(stranger.is_err(), "a certificate of an unknown authority")
 }
 
 pub(crate) async fn sasl_users_own_their_nodes() -> Outcome {

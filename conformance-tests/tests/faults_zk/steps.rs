@@ -1,4 +1,4 @@
-//! Steps of several requests, one of which fails: what the step says of its effect is true.
+//! Steps of several requests, one of which fails: the outcome is that of the whole step.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::world::{LONG, Plot, SOON, client};
 /// More requests than any step has.
 const MOST: usize = 8;
 
-/// Codes of refusals that never work, of some that pass, and of an error that says nothing.
+/// Codes of permanent refusals, of passing ones, and of an error of unknown effect.
 const FAULTS: [Fault; 8] = [
     Fault::Refused(-102), // no rights
     Fault::Refused(-125), // quota
@@ -34,7 +34,7 @@ const FAULTS: [Fault; 8] = [
 /// What a store is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Acquires a name that nobody has used.
+    /// Acquires a name that was never used.
     First,
     Acquire,
     Try,
@@ -194,7 +194,7 @@ impl Scene {
     }
 }
 
-/// Who may make nodes and delete them, but not list them, never holds: it hears so and leaves nothing.
+/// A user who may create and delete nodes, but not list them, gets an error and leaves nothing.
 pub(crate) async fn user_who_may_not_list_leaves_no_node() -> Outcome {
     let plot = Plot::new().await?;
     let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -226,7 +226,7 @@ pub(crate) async fn user_who_may_not_list_leaves_no_node() -> Outcome {
 /// `operator:s3cret` as the scheme `digest` writes it.
 const OPERATOR: &str = "operator:nommUAxkr4guw6qRbJu3OYWorqo=";
 
-/// A create that was lost with its connection is carried out after all, when its ticket has another node.
+/// A create that was lost with its connection is executed later, when its ticket has another node.
 pub(crate) async fn late_create_leaves_no_node() -> Outcome {
     let plot = Plot::new().await?;
     let wire = Wire::start(plot.port).await?;

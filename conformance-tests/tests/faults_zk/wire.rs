@@ -19,15 +19,15 @@ const AGAIN: i32 = i32::MAX - 1;
 /// What happens to a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// It is not carried out, and its reply has this code.
+    /// It is not executed, and its reply has this code.
     Refused(i32),
-    /// It is carried out, and its reply has this code.
+    /// It is executed, and its reply has this code.
     Failed(i32),
     /// The connection is cut before it arrives.
     CutBefore,
-    /// The connection is cut when it was carried out.
+    /// The connection is cut once it was executed.
     CutAfter,
-    /// The connection is cut before it arrives; it is carried out after the next create.
+    /// The connection is cut before it arrives; it is executed after the next create.
     Late,
 }
 
@@ -40,7 +40,7 @@ enum Doom {
 
 #[derive(Default)]
 struct Order {
-    /// So many requests pass before it.
+    /// The number of requests that pass before it.
     skip: usize,
     fault: Option<Fault>,
     late: Option<Vec<u8>>,

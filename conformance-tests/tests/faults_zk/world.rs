@@ -16,7 +16,7 @@ use zookeeper_client::{Client, Error};
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 /// The session of those in which none may end.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
-/// A busy machine, a connection that is made again.
+/// The time that a busy machine or a new connection adds.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// One server for all tests that neither stop nor configure it. A virtual machine is dear.
@@ -27,7 +27,7 @@ pub(crate) async fn shared() -> Outcome<&'static ZkServer> {
         .await
 }
 
-/// A part of the tree that nobody else uses, and a client of the server that knows nothing of locks.
+/// A part of the tree that no other test uses, and a plain client of the server.
 #[derive(Debug)]
 pub(crate) struct Plot {
     pub(crate) root: String,
@@ -92,7 +92,7 @@ impl Plot {
         let queue = self.queue().await?;
         let node = queue
             .get(place)
-            .ok_or_else(|| Failure::new("nobody stands there"))?;
+            .ok_or_else(|| Failure::new("no node is there"))?;
         Ok(self
             .bare
             .delete(&format!("{}/{node}", self.dir()), None)
@@ -112,7 +112,7 @@ pub(crate) fn client_of(store: Arc<ZkStore>, ttl: Duration) -> lockkit_core::Res
         .build()
 }
 
-/// When and why a hold ended, as its holder learned of it.
+/// When and why a hold ended, as reported to its holder.
 pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
     spawn(async move {
         let reason = guard.lost().await;

@@ -22,7 +22,7 @@ pub(crate) struct Crowd<'a> {
     pub(crate) events: Vec<Event>,
 }
 
-/// A process that stands still.
+/// A process that is stopped.
 struct Stop {
     taker: usize,
     until: Instant,
@@ -43,7 +43,7 @@ impl<'a> Crowd<'a> {
             let name = format!("introduction/{number}");
             taker.acquire(&name).await?;
             let client = crowd.client_of(&name).await?;
-            let client = client.ok_or_else(|| Failure::new("nobody holds"))?;
+            let client = client.ok_or_else(|| Failure::new("there is no holder"))?;
             taker.run("release").await?;
             crowd.clients.insert(client, number);
             crowd.takers.push(taker);
@@ -76,7 +76,7 @@ impl<'a> Crowd<'a> {
             return Ok(());
         };
         let known = self.clients.get(&client).copied();
-        let taker = known.ok_or_else(|| Failure::new("somebody else holds"))?;
+        let taker = known.ok_or_else(|| Failure::new("another client holds"))?;
         if self.stops.iter().any(|stop| stop.taker == taker) {
             return Ok(());
         }
@@ -92,12 +92,12 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// Lets those go on whose time is over, or all.
+    /// Resumes those whose time is over, or all.
     pub(crate) fn resume(&mut self, all: bool) -> Outcome {
         let over = |stop: &mut Stop| all || stop.until <= Instant::now();
         let over: Vec<Stop> = self.stops.extract_if(.., over).collect();
         for stop in over {
-            // Before it goes on: what it does then it does later.
+            // Before it resumes: whatever it does then comes later.
             self.note(stop.taker, "", Op::Heal)?;
             self.takers[stop.taker].resume()?;
         }
@@ -117,7 +117,7 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// Waits for the end of all, and answers what everybody saw.
+    /// Waits for the end of all, and returns what they saw.
     pub(crate) async fn history(mut self, limit: Duration) -> Outcome<History> {
         for taker in &mut self.takers {
             taker.answer(limit).await?;

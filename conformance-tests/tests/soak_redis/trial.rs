@@ -18,7 +18,7 @@ use crate::crowd::{Crowd, name};
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 pub(crate) const LOCKS: usize = 4;
 const CLIENTS: usize = 32;
-/// So many stand still at once at most, so that each lock goes on between two stops.
+/// The most that are stopped at once, so that each lock is handed on between two stops.
 const STOPPED: usize = 4;
 
 /// How long it takes, from the environment.
@@ -37,7 +37,7 @@ pub(crate) async fn stopped_holders_write_nothing_and_the_others_lose_nothing() 
     let burners = Burners::start();
     let start = Instant::now();
     crowd.work(span).await?;
-    // The last ones go on before the end, so that they are seen at what they do then.
+    // The last ones resume before the end, so that the test sees what they do then.
     while start.elapsed() < span - TTL / 2 {
         if crowd.stopped() < STOPPED && start.elapsed() < span - TTL * 3 {
             crowd.stop_a_holder().await?;

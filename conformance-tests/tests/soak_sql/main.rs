@@ -83,7 +83,7 @@ mod soak {
         judge(&told, &counter, &server.ask(commits).await?)
     }
 
-    /// What the processes said.
+    /// What the processes reported.
     #[derive(Debug, Default)]
     struct Told {
         events: Vec<Event>,

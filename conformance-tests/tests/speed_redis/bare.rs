@@ -46,7 +46,7 @@ redis.call('SET', KEYS[1], next)
 redis.call('PUBLISH', next, '')
 return 1";
 
-/// A list of channels: who gives it back passes it to the first and tells him.
+/// A list of channels: a release passes the lock to the first and publishes there.
 pub(crate) struct List {
     connection: MultiplexedConnection,
     pushes: mpsc::UnboundedReceiver<redis::PushInfo>,

@@ -90,9 +90,9 @@ pub(crate) async fn tasks_of_one_client_hand_over_as_fast_as_clients() -> Outcom
     for _ in 0..64 {
         clients.push(client_at(server.port()).await?.lock("crowd")?);
     }
-    // Those who have waited for it before and go on hearing of it must not slow it down.
+    // Former waiters, whose stores still listen, must not slow it down.
     let before = contend(clients.clone(), SPAN / 4).await?;
-    ensure(before.total() > 0, "nobody had it")?;
+    ensure(before.total() > 0, "no client had it")?;
     let _others = clients.split_off(8);
     let one = client_at(server.port()).await?.lock("crowd")?;
     let before = server.calls("evalsha").await?;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::solo::client_at;
 
 const HOLDS: usize = 20_000;
-/// So many leases are one step of the server at the most.
+/// The most leases that one step of the server renews.
 const LARGEST: u64 = 500;
 /// More than one round of renewals at the default lease of 30 s.
 const SPAN: Duration = Duration::from_secs(15);
@@ -34,7 +34,7 @@ pub(crate) async fn twenty_thousand_holds_are_kept_with_little_work() -> Outcome
     for task in tasks {
         guards.extend(task.soon().await??);
     }
-    // In microseconds: a step of the server in which nobody else is served.
+    // In microseconds: a step of the server, which serves no other client meanwhile.
     let words = ["CONFIG", "SET", "slowlog-log-slower-than", "10000"];
     server.ask(&words).await?;
     server.ask(&["SLOWLOG", "RESET"]).await?;

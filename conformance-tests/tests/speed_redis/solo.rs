@@ -1,4 +1,4 @@
-//! One client, nobody else.
+//! One client alone.
 
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ pub(crate) async fn cycle_costs_little_more_than_its_scripts() -> Outcome {
     ensure(ratio <= bound(1.15, 2.5), format!("ratio {ratio:.2}"))
 }
 
-/// So many for each, to print.
+/// The figure for each, to print.
 pub(crate) fn each(count: u64, of: u64) -> f64 {
     float(count) / float(of)
 }

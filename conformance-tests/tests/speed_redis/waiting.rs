@@ -1,4 +1,4 @@
-//! Many who wait while nobody releases.
+//! Many waiters while no client releases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
                 looks.tick().await;
                 store.attempt(&ticket).await?;
             }
-            #[expect(unreachable_code, reason = "it says of what type the loop is")]
+            #[expect(unreachable_code, reason = "it gives the loop a type")]
             Outcome::Ok(())
         }));
     }

@@ -25,7 +25,7 @@ pub(crate) async fn eight_through_the_proxy_hand_over_in_two_trips() -> Outcome 
             ours.push(client.lock("crowd")?);
             links.push(link);
         }
-        // Their connections, and what hears of wake-ups.
+        // Their connections, and those that listen for wake-ups.
         contend(ours.clone(), Duration::from_secs(1)).await?;
         let port = links[0].addr().port();
         let before = trip(server.connect(port).await?).await?;

@@ -1,4 +1,4 @@
-//! One client, nobody else.
+//! One client alone.
 
 use std::time::Duration;
 

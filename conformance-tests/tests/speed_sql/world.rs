@@ -37,7 +37,7 @@ impl For {
 pub(crate) trait Database: Sized + 'static {
     type Connection: Updates;
 
-    /// A cycle of a lock alone takes at most so many times as long as two updates of a row.
+    /// How many times longer than two updates of a row a cycle of one client may take.
     const SOLO: f64;
 
     async fn start(kind: For) -> Outcome<Self>;
@@ -232,7 +232,7 @@ where
     let (answer, answered) = oneshot::channel();
     let thread = std::thread::Builder::new();
     thread.spawn(move || {
-        // Nobody waits for it any more, if that fails.
+        // If that fails, no caller waits for it any more.
         drop(answer.send(here(work)));
     })?;
     answered.await?

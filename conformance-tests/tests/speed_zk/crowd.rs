@@ -69,7 +69,7 @@ pub(crate) async fn eight_hand_over_faster_than_curator() -> Outcome {
     let server = start().await?;
     let mut java = Curator::start(server.port(), Duration::from_secs(30)).await?;
     let eight = locks(server.port(), 8, "ours").await?;
-    // Both learn.
+    // Both warm up.
     contend(eight.clone(), Duration::from_secs(1)).await?;
     java.ask("main contend /theirs 8 1000").await?;
     let (mut ours, mut theirs) = (0, 0);
@@ -94,7 +94,7 @@ pub(crate) async fn eight_hand_over_faster_than_curator() -> Outcome {
     ensure(ratio >= bound(1.2, 0.3), format!("ratio {ratio:.2}"))
 }
 
-/// While nobody releases, the server has next to nothing to do for those who wait.
+/// While no client releases, waiters cost the server next to nothing.
 pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     const WAITERS: usize = 2000;
     const EACH: usize = 40;

@@ -1,4 +1,4 @@
-//! One client, nobody else.
+//! One client alone.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use zookeeper_client::{Acls, Client, CreateMode, LockPrefix};
 
 pub(crate) async fn start() -> Outcome<ZkServer> {
-    // As servers do if nobody tells them otherwise: a parent that is empty for a moment stays.
+    // The default of servers: a parent that is empty for a moment stays.
     let command = ZkCommand::system().option("-Dznode.container.checkIntervalMs=60000");
     ZkServer::start(&command).await
 }
@@ -69,7 +69,7 @@ pub(crate) async fn cycle_is_three_round_trips() -> Outcome {
     )
 }
 
-/// A cycle of the library's own lock, whose release nobody can wait for.
+/// A cycle of the library's own lock, whose release cannot be awaited.
 async fn theirs(client: &Client) -> Outcome {
     let prefix = LockPrefix::new_curator("/theirs", "lock-")?;
     let made = zookeeper_client::LockOptions::new(Acls::anyone_all())
@@ -87,7 +87,7 @@ async fn least(client: &Client, dir: &str) -> Outcome {
     let created = client.create(&prefix, b"x", &made);
     let listed = client.list_children(dir);
     let (_, number) = created.await?;
-    ensure(listed.await?.len() == 1, "somebody else is here")?;
+    ensure(listed.await?.len() == 1, "another client is here")?;
     Ok(client.delete(&format!("{prefix}{number}"), None).await?)
 }
 
