@@ -27,7 +27,7 @@ fn tests() -> TestSuite {
         .test(each_excludes_the_other)
         .test(each_wakes_the_other)
         .test(one_queue_for_both)
-        .test(a_client_that_reuses_its_key_counts_as_present)
+        .test(client_that_reuses_its_key_counts_as_present)
         .test(hands_over_ten_times_as_often)
 }
 
@@ -121,7 +121,7 @@ async fn one_queue_for_both() -> Outcome {
 }
 
 /// Their session has one key for a name. It is deleted and created again while we wait.
-async fn a_client_that_reuses_its_key_counts_as_present() -> Outcome {
+async fn client_that_reuses_its_key_counts_as_present() -> Outcome {
     let (_cluster, mut go, client) = world().await?;
     let lock = client.lock("jobs")?;
     let turns = spawn(async move {

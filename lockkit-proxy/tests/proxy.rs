@@ -198,7 +198,7 @@ async fn resets_open_connections() {
 
 /// With several threads: before the tasks of the proxy have heard of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_reset_and_a_refusal_hold_at_once() {
+async fn reset_and_refusal_take_effect_at_once() {
     let (addr, mut told, _echo) = echo().await;
     let proxy = Proxy::start(addr).await.unwrap();
     for round in 0..200 {
@@ -267,7 +267,7 @@ async fn drops_the_reply_of_the_second_request() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_resets_the_client() {
+async fn missing_server_resets_the_client() {
     // Bound, so that no other process gets the port, but without a listener.
     let unused = TcpSocket::new_v4().unwrap();
     unused.bind(([127, 0, 0, 1], 0).into()).unwrap();

@@ -145,7 +145,7 @@ async fn every_wrong_url_is_an_error_that_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_lease_that_the_store_cannot_do_is_told_in_the_units_of_urls() {
+async fn impossible_lease_is_reported_in_the_units_of_urls() {
     let error = error("memory:?ttl=1000d").await.to_string();
     let expected = "the lease cannot be 1000d: the memory store can do 100ms to 1d";
     assert_eq!(error, expected);
@@ -155,7 +155,7 @@ async fn a_lease_that_the_store_cannot_do_is_told_in_the_units_of_urls() {
 }
 
 #[tokio::test]
-async fn options_that_the_client_refuses_are_errors_too() {
+async fn options_that_the_client_refuses_are_errors() {
     assert!(matches!(
         error("memory:?ttl=1us").await,
         Error::Unsupported { .. }
@@ -173,7 +173,7 @@ async fn options_that_the_client_refuses_are_errors_too() {
 }
 
 #[test]
-fn outside_a_runtime_it_says_so() {
+fn connect_outside_a_runtime_returns_no_runtime() {
     // Polled by hand: without a server there is nothing to wait for.
     let mut future = Box::pin(lockkit::connect("memory:"));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -185,7 +185,7 @@ fn outside_a_runtime_it_says_so() {
 }
 
 #[tokio::test]
-async fn a_prefix_stands_before_every_name() {
+async fn prefix_precedes_every_name() {
     let client = connect("memory:?prefix=shop:").await;
     let guard = client.lock("a").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ticket().name.as_str(), "a");
@@ -197,7 +197,7 @@ async fn a_prefix_stands_before_every_name() {
 
 /// The lease of the URL, and of code that wins over it, seen at the guard.
 #[tokio::test]
-async fn code_wins_over_the_url() {
+async fn options_in_code_override_the_url() {
     let clock = Arc::new(ManualClock::new());
     let builder = lockkit::builder("memory:?ttl=10s&prefix=url:").clock(clock);
     for (connect, lease, name) in [
@@ -222,7 +222,7 @@ async fn code_wins_over_the_url() {
 }
 
 #[tokio::test]
-async fn a_clock_moves_the_memory_store_too() {
+async fn clock_applies_to_the_memory_store() {
     let clock = Arc::new(ManualClock::new());
     let connect = lockkit::builder("memory:?ttl=10s").clock(Arc::<ManualClock>::clone(&clock));
     let client = connect.connect().await.unwrap();
@@ -246,7 +246,7 @@ async fn a_clock_moves_the_memory_store_too() {
 }
 
 #[tokio::test]
-async fn a_lock_is_named_by_any_text() {
+async fn any_text_can_name_a_lock() {
     let client = connect("memory:").await;
     let name: LockName = "orders/42".parse().unwrap();
     let text = String::from(name.clone());
@@ -263,7 +263,7 @@ async fn a_lock_is_named_by_any_text() {
 }
 
 #[tokio::test]
-async fn a_longest_hold_comes_from_the_url() {
+async fn longest_hold_comes_from_the_url() {
     let client = connect("memory:?max_hold=100ms").await;
     let guard = client.lock("a").unwrap().acquire().await.unwrap();
     let lost = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await;
@@ -305,7 +305,7 @@ mod file {
 
     /// A break reaches the holder with its next renewal.
     #[tokio::test]
-    async fn a_broken_lock_is_lost() {
+    async fn broken_lock_is_lost() {
         let dir = std::env::temp_dir().join(format!("lockkit-broken-{}", std::process::id()));
         let url = format!("file:{}?ttl=300ms", dir.display());
         let (one, two) = (connect(&url).await, connect(&url).await);
@@ -329,7 +329,7 @@ mod file {
     }
 
     #[tokio::test]
-    async fn a_directory_that_cannot_be_made_is_an_error_of_the_store() {
+    async fn directory_that_cannot_be_created_is_an_error_of_the_store() {
         for (url, expected) in [
             (
                 "file:/dev/null/locks",

@@ -48,7 +48,7 @@ fn understood(url: &mut StoreUrl) -> Result<String, InvalidUrl> {
 }
 
 #[test]
-fn urls_that_hosting_providers_print_lead_to_a_store() {
+fn urls_of_hosting_providers_open_a_store() {
     for (text, scheme, parts) in URLS {
         let mut url: StoreUrl = text.parse().expect(text);
         assert_eq!(url.scheme(), *scheme, "{text}");

@@ -82,7 +82,7 @@ pub(crate) async fn our_renewals_keep_redisson_out() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn a_reentrant_hold_of_redisson_lasts_until_its_last_unlock() -> Outcome {
+pub(crate) async fn reentrant_hold_of_redisson_lasts_until_its_last_unlock() -> Outcome {
     let mut world = World::new().await?;
     let lock = world.client().await?.lock("jobs")?;
     for _ in 0..2 {

@@ -8,7 +8,7 @@ use lockkit_core::Error;
 
 use crate::world::World;
 
-pub(crate) async fn a_read_write_lock_counts_as_held_and_is_not_changed() -> Outcome {
+pub(crate) async fn read_write_lock_counts_as_held_and_is_not_changed() -> Outcome {
     let mut world = World::new().await?;
     let client = world.client().await?;
     let lock = client.lock("jobs")?;

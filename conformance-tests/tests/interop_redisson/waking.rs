@@ -48,7 +48,7 @@ pub(crate) async fn our_release_wakes_redissons_waiter() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn a_killed_redisson_frees_its_lock_for_our_waiter() -> Outcome {
+pub(crate) async fn killed_redisson_frees_its_lock_for_our_waiter() -> Outcome {
     let lease = Duration::from_secs(2);
     let mut world = World::with_watchdog(lease).await?;
     let lock = world.client().await?.lock("jobs")?;

@@ -103,7 +103,7 @@ pub(crate) async fn both_work_at_once_and_tokens_grow() -> Outcome {
     world.queued(0).await
 }
 
-pub(crate) async fn a_killed_program_frees_its_lock() -> Outcome {
+pub(crate) async fn killed_program_frees_its_lock() -> Outcome {
     let world = World::new().await?;
     let (lock, path) = (world.lock(Dialect::Curator).await?, world.path());
     let mut java = Curator::start(world.port, Duration::from_secs(2)).await?;
@@ -115,7 +115,7 @@ pub(crate) async fn a_killed_program_frees_its_lock() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn a_broken_hold_of_theirs_is_ours_next() -> Outcome {
+pub(crate) async fn broken_hold_of_curator_passes_to_our_waiter() -> Outcome {
     let world = World::new().await?;
     let (lock, path) = (world.lock(Dialect::Curator).await?, world.path());
     let mut java = Curator::start(world.port, SESSION).await?;
@@ -134,7 +134,7 @@ pub(crate) async fn a_broken_hold_of_theirs_is_ours_next() -> Outcome {
 
 /// A writer of their read-write lock that becomes a reader makes a node with its own number, and deletes
 /// the first one then: who waited for the writer waits for the reader.
-pub(crate) async fn a_writer_that_becomes_a_reader_is_waited_for() -> Outcome {
+pub(crate) async fn our_waiter_waits_for_a_writer_that_becomes_a_reader() -> Outcome {
     let world = World::new().await?;
     let (lock, path) = (world.lock(Dialect::Curator).await?, world.path());
     let mut java = Curator::start(world.port, SESSION).await?;

@@ -9,7 +9,7 @@ use lockkit_zk::Dialect;
 
 use crate::world::{SOON, World};
 
-pub(crate) async fn both_sides_stand_in_one_queue() -> Outcome {
+pub(crate) async fn both_sides_wait_in_one_queue() -> Outcome {
     let world = World::new().await?;
     let path = world.path();
     let mut go = GoZk::start(world.port).await?;

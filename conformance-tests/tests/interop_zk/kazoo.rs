@@ -61,7 +61,7 @@ pub(crate) async fn it_respects_our_nodes_with_its_names() -> Outcome {
 }
 
 /// One behind the other, in turn.
-pub(crate) async fn both_stand_in_one_queue() -> Outcome {
+pub(crate) async fn both_wait_in_one_queue() -> Outcome {
     let world = World::new().await?;
     let path = world.path();
     let mut python = Kazoo::start(world.port, THEIRS).await?;

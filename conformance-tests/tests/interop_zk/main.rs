@@ -21,17 +21,17 @@ fn tests() -> TestSuite {
         .test(curator::each_side_excludes_the_other)
         .test(curator::each_side_wakes_the_other_in_one_queue)
         .test(curator::both_work_at_once_and_tokens_grow)
-        .test(curator::a_killed_program_frees_its_lock)
-        .test(curator::a_broken_hold_of_theirs_is_ours_next)
-        .test(curator::a_writer_that_becomes_a_reader_is_waited_for);
+        .test(curator::killed_program_frees_its_lock)
+        .test(curator::broken_hold_of_curator_passes_to_our_waiter)
+        .test(curator::our_waiter_waits_for_a_writer_that_becomes_a_reader);
     let kazoo = TestSuite::new("kazoo", missing(Kazoo::missing()))
         .test(kazoo::its_nodes_are_respected)
         .test(kazoo::it_respects_our_nodes_if_configured)
         .test(kazoo::it_respects_our_nodes_with_its_names)
-        .test(kazoo::both_stand_in_one_queue);
+        .test(kazoo::both_wait_in_one_queue);
     // Go is optional.
     let go = TestSuite::new("go-zookeeper", ZkServer::missing())
         .needing(GoZk::missing())
-        .test(gozk::both_sides_stand_in_one_queue);
+        .test(gozk::both_sides_wait_in_one_queue);
     curator.and(kazoo).and(go)
 }
