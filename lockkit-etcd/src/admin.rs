@@ -7,10 +7,10 @@ use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn,
 use lockkit_core::contract::LockState;
 use lockkit_core::{BackendError, LockName, Outcome};
 
-use crate::backend::EtcdStore;
 use crate::error::fault;
 use crate::keys::is_contender;
 use crate::queue::{delete_if, token};
+use crate::shared::Shared;
 
 /// The number of keys that one request reads.
 const PAGE: i64 = 1000;
@@ -19,19 +19,19 @@ const READS: usize = 1;
 /// How often a break reads the queue, because it found another holder than it had read.
 const LOOKS: usize = 5;
 
-impl EtcdStore {
+impl Shared {
     /// Asks whether a server accepts this user: each of them if need be, and one of them twice.
     pub(crate) async fn greet(&self) -> Result<(), BackendError> {
-        let root = self.layout().beginning("");
+        let root = self.layout.beginning("");
         // Without a prefix there is no key that the user must be allowed to read.
         let keys = (!root.is_empty()).then(|| {
             let count = GetOptions::new().with_prefix().with_count_only();
             TxnOp::get(root, Some(count))
         });
         let txn = Txn::new().and_then(Vec::from_iter(keys));
-        let mut left = self.link().servers();
+        let mut left = self.link.servers();
         loop {
-            let answer = self.link().txn("connect", &txn).await;
+            let answer = self.link.txn("connect", &txn).await;
             match answer.map_err(|failed| failed.into_error("connect")) {
                 Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
                 answer => return answer.map(drop),
@@ -40,7 +40,7 @@ impl EtcdStore {
     }
 
     /// Reads the state of one lock.
-    pub(crate) async fn look(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let keys = self.contenders("inspect", name).await?;
         let Some(first) = keys.kvs().first() else {
             return Ok(None);
@@ -51,7 +51,10 @@ impl EtcdStore {
     }
 
     /// Ends a hold.
-    pub(crate) async fn end(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    pub(crate) async fn break_lock(
+        &self,
+        name: &LockName,
+    ) -> Result<Option<LockState>, BackendError> {
         for _ in 0..LOOKS {
             let keys = self.contenders("break_lock", name).await?;
             let Some(first) = keys.kvs().first() else {
@@ -65,7 +68,7 @@ impl EtcdStore {
             let remaining = self.remaining("break_lock", first.lease()).await?;
             let state = self.describe(name.clone(), first, keys.count());
             let txn = delete_if(first.key(), first.create_revision());
-            let answer = self.link().txn("break_lock", &txn).await;
+            let answer = self.link.txn("break_lock", &txn).await;
             if answer
                 .map_err(|failed| failed.into_error("break_lock"))?
                 .succeeded()
@@ -78,8 +81,8 @@ impl EtcdStore {
     }
 
     /// Lists the locks whose names begin with `prefix`.
-    pub(crate) async fn find(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        let beginning = self.layout().beginning(prefix).into_bytes();
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+        let beginning = self.layout.beginning(prefix).into_bytes();
         let end = after(&beginning);
         let mut from = if beginning.is_empty() {
             vec![0]
@@ -99,26 +102,14 @@ impl EtcdStore {
                 next
             });
             for key in keys {
-                let Some(name) = key
-                    .key_str()
-                    .ok()
-                    .and_then(|key| self.layout().name_of(key))
-                else {
+                let name = key.key_str().ok().and_then(|key| self.layout.name_of(key));
+                let Some(name) = name.filter(|name| name.as_str().starts_with(prefix)) else {
                     continue;
                 };
-                if !name.as_str().starts_with(prefix) {
-                    continue;
-                }
-                match locks.get_mut(&name) {
-                    Some((first, count)) => {
-                        *count += 1;
-                        if key.create_revision() < first.create_revision() {
-                            *first = key;
-                        }
-                    }
-                    None => {
-                        locks.insert(name, (key, 1));
-                    }
+                let (first, count) = locks.entry(name).or_insert_with(|| (key.clone(), 0));
+                *count += 1;
+                if key.create_revision() < first.create_revision() {
+                    *first = key;
                 }
             }
             if !more {
@@ -140,7 +131,7 @@ impl EtcdStore {
         operation: &'static str,
         name: &LockName,
     ) -> Result<GetResponse, BackendError> {
-        let directory = self.layout().directory(name);
+        let directory = self.layout.directory(name);
         let options = GetOptions::new()
             .with_prefix()
             .with_sort(SortTarget::Create, SortOrder::Ascend)
@@ -156,7 +147,7 @@ impl EtcdStore {
     ) -> Result<GetResponse, BackendError> {
         let mut left = READS;
         loop {
-            let answer = self.link().get(operation, key, options).await;
+            let answer = self.link.get(operation, key, options).await;
             match answer.map_err(|failed| failed.into_error(operation)) {
                 Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
                 answer => return answer,
@@ -173,7 +164,7 @@ impl EtcdStore {
         if lease == 0 {
             return Ok(None);
         }
-        let remaining = self.link().remaining(operation, lease).await;
+        let remaining = self.link.remaining(operation, lease).await;
         remaining.map_err(|failed| failed.into_error(operation))
     }
 
@@ -189,7 +180,7 @@ impl EtcdStore {
         };
         LockState::new(name)
             .with_holder(holder)
-            .with_token(token(first.create_revision(), self.token_base()))
+            .with_token(token(first.create_revision(), self.waiters.token_base))
             .with_waiters(u32::try_from(count - 1).ok())
     }
 }

@@ -79,13 +79,14 @@ impl<'a> Fenced<'a> {
     /// One round trip.
     pub async fn commit(&self, work: Txn) -> Result<TxnResponse, FencedError> {
         // A released ticket holds nothing.
-        let at = self.store.waiters().known(self.ticket.holder);
+        let shared = self.store.shared();
+        let at = shared.waiters.known(self.ticket.holder);
         let at = at.ok_or(FencedError::Fenced)?;
-        let created = self.token.get().checked_sub(self.store.token_base());
+        let created = self.token.get().checked_sub(shared.waiters.token_base);
         let created = created.and_then(|created| i64::try_from(created).ok());
         let created = created.ok_or(FencedError::Fenced)?;
         let txn = guarded(&at.key, created, work);
-        let answer = self.store.link().txn("guarded work", &txn).await;
+        let answer = shared.link.txn("guarded work", &txn).await;
         let answer = answer.map_err(|failed| failed.into_error("guarded work"))?;
         if !answer.succeeded() {
             return Err(FencedError::Fenced);

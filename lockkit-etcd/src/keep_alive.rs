@@ -15,16 +15,13 @@ use etcd_client::{
     TxnOpResponse,
 };
 use lockkit_core::{HolderId, LossReason};
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::error::Failed;
-use crate::lease::Lease;
-use crate::link::Link;
-use crate::session::Request;
-use crate::waiters::Waiters;
+use crate::session::{Lease, Request};
+use crate::shared::Shared;
 
 /// A session with holds sends a keep-alive every `ttl / HELD`.
 const HELD: u32 = 5;
@@ -37,10 +34,8 @@ const PAGE: usize = 100;
 
 /// The task of one session, which ends with it.
 pub(crate) struct KeepAlive {
+    shared: Arc<Shared>,
     lease: Arc<Lease>,
-    link: Arc<Link>,
-    waiters: Arc<Waiters>,
-    runtime: Handle,
     /// Deletes keys that belong to no ticket.
     sweep: Option<JoinHandle<()>>,
     /// The stream of the last keep-alive. A new stream for each costs the server more.
@@ -48,17 +43,10 @@ pub(crate) struct KeepAlive {
 }
 
 impl KeepAlive {
-    pub(crate) const fn new(
-        lease: Arc<Lease>,
-        link: Arc<Link>,
-        waiters: Arc<Waiters>,
-        runtime: Handle,
-    ) -> Self {
+    pub(crate) const fn new(shared: Arc<Shared>, lease: Arc<Lease>) -> Self {
         Self {
+            shared,
             lease,
-            link,
-            waiters,
-            runtime,
             sweep: None,
             stream: None,
         }
@@ -71,13 +59,9 @@ impl KeepAlive {
             tokio::select! {
                 request = requested.recv() => match request {
                     Some(request) => requests.push(request),
-                    None => {
-                        // The store was dropped. Holds that are left end as if the process had died.
-                        if self.lease.has_tickets() {
-                            return;
-                        }
-                        break;
-                    }
+                    // The store was dropped. Holds that are left end as if the process had died.
+                    None if self.lease.has_tickets() => return,
+                    None => break,
                 },
                 () = sleep_until(next) => {}
             }
@@ -87,7 +71,7 @@ impl KeepAlive {
             if self.lease.close_if_unused() {
                 break;
             }
-            let held = self.waiters.holds(self.lease.id());
+            let held = self.shared.waiters.holds(self.lease.id());
             let pace = if held.is_empty() { IDLE } else { HELD };
             next = Instant::now() + self.lease.ttl() / pace;
             if requests.is_empty() && !self.lease.is_active() {
@@ -100,7 +84,7 @@ impl KeepAlive {
                 }
                 Err(Failed::LeaseGone) => {
                     self.lease.end();
-                    self.waiters.session_ended(self.lease.id());
+                    self.shared.waiters.session_ended(self.lease.id());
                     Ok(())
                 }
                 Err(Failed::Other(error)) => {
@@ -118,33 +102,30 @@ impl KeepAlive {
         }
         let lease = self.lease.id();
         // If this fails, the lease expires.
-        let revoked = self.link.ask("release", |client| async move {
-            client.lease_client().revoke(lease).await
-        });
+        let revoked = self.shared.link.ask(
+            "release",
+            self.shared.link.request_timeout(),
+            |client| async move { client.lease_client().revoke(lease).await },
+        );
         drop(revoked.await);
     }
 
     /// Sends one keep-alive, and lists the keys of the lease where needed. Returns the keys listed.
     async fn confirm(&mut self, held: Vec<(HolderId, Arc<str>)>) -> Result<Vec<Vec<u8>>, Failed> {
-        let lease = self.lease.id();
-        let limit = self.link.request_timeout().min(self.lease.ttl() / 4);
-        let sent = self.lease.now();
-        let lists = !held.is_empty() || self.lease.is_doubtful();
-        let link = Arc::clone(&self.link);
-        let kept = self.keep_alive(limit);
-        let listed = link.ask_within("renew", limit, |client| async move {
-            let options = LeaseTimeToLiveOptions::new().with_keys();
-            client
-                .lease_client()
-                .time_to_live(lease, Some(options))
-                .await
-        });
-        if !lists {
-            kept.await?;
+        let (lease, sent) = (self.lease.id(), self.lease.now());
+        let shared = Arc::clone(&self.shared);
+        let limit = shared.link.request_timeout().min(self.lease.ttl() / 4);
+        if held.is_empty() && !self.lease.is_doubtful() {
+            self.keep_alive(limit).await?;
             self.lease.confirm(sent);
             return Ok(Vec::new());
         }
-        let (kept, listed) = tokio::join!(kept, listed);
+        let listed = shared.link.ask("renew", limit, |client| async move {
+            let options = LeaseTimeToLiveOptions::new().with_keys();
+            let mut client = client.lease_client();
+            client.time_to_live(lease, Some(options)).await
+        });
+        let (kept, listed) = tokio::join!(self.keep_alive(limit), listed);
         let listed = listed?;
         // The server rounds to whole seconds: 0 is less than a second, and only a lease that is gone has
         // less than that.
@@ -161,7 +142,7 @@ impl KeepAlive {
             let exist = self.exist(page.iter().map(|(_, key)| &**key)).await?;
             for ((holder, key), exists) in page.iter().zip(exist) {
                 if !exists {
-                    self.waiters.lose(*holder, key, LossReason::Superseded);
+                    shared.waiters.lose(*holder, key, LossReason::Superseded);
                 }
             }
         }
@@ -185,7 +166,7 @@ impl KeepAlive {
             }
             // The stream has ended, or its connection is dead.
         }
-        let opened = self.link.ask_within("renew", limit, |client| async move {
+        let opened = self.shared.link.ask("renew", limit, |client| async move {
             // This sends a keep-alive as well, and fails if the lease has ended.
             client.lease_client().keep_alive(lease).await
         });
@@ -198,7 +179,7 @@ impl KeepAlive {
         let options = || Some(GetOptions::new().with_keys_only());
         let gets: Vec<TxnOp> = keys.map(|key| TxnOp::get(key, options())).collect();
         let txn = Txn::new().and_then(gets);
-        let answer = self.link.txn("renew", &txn);
+        let answer = self.shared.link.txn("renew", &txn);
         let exists = |answer| matches!(answer, TxnOpResponse::Get(get) if get.count() > 0);
         let answers = answer.await?.op_responses();
         Ok(answers.into_iter().map(exists).collect())
@@ -211,14 +192,14 @@ impl KeepAlive {
         if keys.is_empty() || self.sweep.as_ref().is_some_and(is_busy) {
             return;
         }
-        let link = Arc::clone(&self.link);
-        self.sweep = Some(self.runtime.spawn(async move {
+        let shared = Arc::clone(&self.shared);
+        self.sweep = Some(self.shared.runtime.spawn(async move {
             for page in keys.chunks(PAGE) {
                 let delete = |key: &Vec<u8>| TxnOp::delete(key.clone(), None);
                 let deletions: Vec<TxnOp> = page.iter().map(delete).collect();
                 let txn = Txn::new().and_then(deletions);
                 // A later keep-alive finds what is left.
-                drop(link.txn("sweep", &txn).await);
+                drop(shared.link.txn("sweep", &txn).await);
             }
         }));
     }

@@ -2,6 +2,7 @@
 #![warn(clippy::large_futures)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod acquire;
 mod admin;
 mod backend;
 mod config;
@@ -9,13 +10,14 @@ mod error;
 mod fenced;
 mod keep_alive;
 mod keys;
-mod lease;
 mod link;
 mod position;
 mod queue;
+mod release;
 mod renew;
 mod session;
 mod sessions;
+mod shared;
 mod url;
 mod waiters;
 mod watch;

@@ -39,8 +39,6 @@ struct State {
     clients: Vec<Option<Opened>>,
     /// The server in use.
     current: usize,
-    /// The number of the last connection.
-    made: u64,
 }
 
 /// A connection to one server.
@@ -48,7 +46,6 @@ struct State {
 struct Opened {
     client: Arc<Client>,
     server: usize,
-    number: u64,
     made: Instant,
     /// The time from its creation to its last answer, in milliseconds.
     answered: Arc<AtomicU64>,
@@ -58,7 +55,6 @@ impl std::fmt::Debug for Opened {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Opened")
             .field("server", &self.server)
-            .field("number", &self.number)
             .finish_non_exhaustive()
     }
 }
@@ -84,7 +80,6 @@ impl Link {
         let state = State {
             clients: vec![None; config.endpoints.len()],
             current: 0,
-            made: 0,
         };
         Self {
             config,
@@ -108,23 +103,9 @@ impl Link {
         self.epoch.subscribe()
     }
 
-    /// Sends a request to one server, or to others while it cannot be sent.
+    /// Sends a request to one server, or to others while it cannot be sent. The answer must come within
+    /// `limit`.
     pub(crate) async fn ask<T, F, A>(
-        &self,
-        operation: &'static str,
-        request: F,
-    ) -> Result<T, Failed>
-    where
-        F: Fn(Arc<Client>) -> A + Send + Sync,
-        A: Future<Output = Result<T, Error>> + Send,
-        T: Send,
-    {
-        self.ask_within(operation, self.request_timeout(), request)
-            .await
-    }
-
-    /// As [`ask`](Self::ask), with another limit for the answer.
-    pub(crate) async fn ask_within<T, F, A>(
         &self,
         operation: &'static str,
         limit: Duration,
@@ -185,7 +166,7 @@ impl Link {
         operation: &'static str,
         txn: &Txn,
     ) -> Result<TxnResponse, Failed> {
-        self.ask(operation, |client| {
+        self.ask(operation, self.request_timeout(), |client| {
             let txn = txn.clone();
             async move { client.kv_client().txn(txn).await }
         })
@@ -199,7 +180,7 @@ impl Link {
         key: &[u8],
         options: &GetOptions,
     ) -> Result<GetResponse, Failed> {
-        self.ask(operation, |client| {
+        self.ask(operation, self.request_timeout(), |client| {
             let options = Some(options.clone());
             async move { client.kv_client().get(key, options).await }
         })
@@ -212,7 +193,7 @@ impl Link {
         operation: &'static str,
         lease: i64,
     ) -> Result<Option<Duration>, Failed> {
-        let asked = self.ask(operation, |client| async move {
+        let asked = self.ask(operation, self.request_timeout(), |client| async move {
             client.lease_client().time_to_live(lease, None).await
         });
         match asked.await {
@@ -256,11 +237,9 @@ impl Link {
         let options = Some(options(&self.config));
         let client = Box::pin(Client::from_channel(Channel::Tonic(channel), options)).await?;
         let mut state = lock(&self.state);
-        state.made += 1;
         let opened = Opened {
             client: Arc::new(client),
             server,
-            number: state.made,
             made: Instant::now(),
             answered: Arc::default(),
         };
@@ -281,7 +260,7 @@ impl Link {
         let mut state = lock(&self.state);
         let server = match opened {
             Ok(opened) => {
-                let same = |now: &Opened| now.number == opened.number;
+                let same = |now: &Opened| Arc::ptr_eq(&now.client, &opened.client);
                 let place = state.clients.get_mut(opened.server);
                 if place.is_none_or(|place| place.take_if(|now| same(now)).is_none()) {
                     return;

@@ -16,7 +16,7 @@ use crate::watches::{KeyWatches, Read};
 /// What is known of one ticket.
 #[derive(Debug, Default)]
 pub(crate) struct Position {
-    contender: Option<Contender>,
+    pub(crate) contender: Option<Contender>,
     /// Requests without an answer, which may still create the key or delete it. Those that failed count,
     /// whatever the error says.
     unanswered: u32,
@@ -26,8 +26,8 @@ pub(crate) struct Position {
     listed: i64,
     /// No older listing is of use.
     least: i64,
-    /// The number of the read that is under way.
-    reading: Option<i64>,
+    /// Whether a read is under way.
+    reading: bool,
     watched: Vec<Arc<str>>,
 }
 
@@ -41,14 +41,6 @@ pub(crate) enum News {
 }
 
 impl Position {
-    pub(crate) const fn contender(&self) -> Option<&Contender> {
-        self.contender.as_ref()
-    }
-
-    pub(crate) const fn contender_mut(&mut self) -> Option<&mut Contender> {
-        self.contender.as_mut()
-    }
-
     /// The contender, unless it is known to be lost.
     pub(crate) fn alive(&self) -> Option<&Contender> {
         let alive = |at: &&Contender| self.lost.is_none() && at.session.is_alive();
@@ -73,27 +65,29 @@ impl Position {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
 
-    /// Takes a listing. Returns whether it is recent enough to be of use.
-    pub(crate) fn list(&mut self, listing: Listing) -> bool {
-        let Some((own, created)) = self.own().filter(|_| listing.revision >= self.least) else {
-            return false;
+    /// Takes a listing, if it is recent enough to be of use.
+    pub(crate) fn list(&mut self, listing: Listing) {
+        let Some(own) = self.own().filter(|_| listing.revision >= self.least) else {
+            return;
         };
-        let new = || Predecessors::new((own, created), WATCHED);
+        let new = || Predecessors::new(own, WATCHED);
         let predecessors = self.predecessors.get_or_insert_with(new);
         predecessors.listed(listing.keys, listing.truncated, |_| true);
         self.listed = listing.revision;
-        true
     }
 
-    /// Ends a read, unless another one has begun. Returns whether it was the present one.
-    pub(crate) fn end_read(&mut self, read: &Read) -> bool {
-        self.reading
-            .take_if(|number| *number == read.number)
-            .is_some()
+    /// Takes the result of a read, unless the key is another one now.
+    pub(crate) fn end_read(&mut self, read: &Read, listing: Listing) {
+        if self.is_reading(read) {
+            self.reading = false;
+            self.list(listing);
+        }
     }
 
+    /// Whether the result of a read is still wanted.
     pub(crate) fn is_reading(&self, read: &Read) -> bool {
-        self.reading == Some(read.number)
+        let created = self.contender.as_ref().and_then(|at| at.created);
+        self.reading && created == Some(read.created)
     }
 
     /// The nearest key before its own, as far as is known.
@@ -107,8 +101,9 @@ impl Position {
     /// Takes in what the watches have reported, and asks for the watches and the read that it needs.
     pub(crate) fn update(&mut self, holder: HolderId, watches: &mut KeyWatches) -> Option<News> {
         let at = self.contender.as_ref()?;
-        let (key, held) = (Arc::clone(&at.key), at.held);
-        let Some(created) = at.created else {
+        let (key, directory) = (Arc::clone(&at.key), Arc::clone(&at.directory));
+        let (created, held) = (at.created, at.held);
+        let Some(created) = created else {
             self.watch(vec![key], holder, watches);
             return None;
         };
@@ -121,26 +116,23 @@ impl Position {
         self.remove_deleted(&mut predecessors, watches);
         self.watch(needed(&predecessors, &key, &self.watched), holder, watches);
         let mut open = self.watched.iter().map(|key| watches.open_since(key));
-        // Until all are open, nothing can be decided.
         let since = open.try_fold(0, |since: i64, open| Some(since.max(open?)));
         if let Some(since) = since.filter(|since| *since > self.listed) {
             self.least = self.least.max(since);
             predecessors.invalidate();
         }
-        let next = predecessors.next();
-        let news = match since.map(|_| next) {
-            Some(Next::Turn) if !held => Some(News::Turn),
-            Some(Next::Gone) => Some(News::Gone),
-            Some(Next::List) if self.reading.is_none() => {
-                let directory = self.contender.as_ref().map(|at| Arc::clone(&at.directory));
-                self.reading = directory.map(|directory| {
-                    watches.read(|number| Read {
-                        number,
-                        holder,
-                        directory,
-                        created,
-                        least: self.least,
-                    })
+        let news = match predecessors.next() {
+            // Until all are open, nothing can be decided.
+            _ if since.is_none() => None,
+            Next::Turn if !held => Some(News::Turn),
+            Next::Gone => Some(News::Gone),
+            Next::List if !self.reading => {
+                self.reading = true;
+                watches.read(Read {
+                    holder,
+                    directory,
+                    created,
+                    least: self.least,
                 });
                 None
             }
@@ -155,19 +147,16 @@ impl Position {
         let Next::Watch(nearest) = predecessors.next() else {
             return;
         };
-        let own = lease(&predecessors.own().0);
-        let same_lease = |key: &Key| lease(&key.0) == own;
-        let deletion = |key: &Key| {
+        for key in nearest.to_vec() {
             let deleted = watches.deleted(&key.0);
             // A client may have created a key of that name again.
-            (deleted > key.1).then(|| (key.clone(), deleted, same_lease(key)))
-        };
-        let deleted: Vec<_> = nearest.iter().filter_map(deletion).collect();
-        for (key, revision, same_lease) in deleted {
+            if deleted <= key.1 {
+                continue;
+            }
             predecessors.deleted(&key);
-            self.least = self.least.max(revision);
+            self.least = self.least.max(deleted);
             // The end of a lease deletes all its keys in one revision: the own key may be gone as well.
-            if same_lease {
+            if lease(&key.0) == lease(&predecessors.own().0) {
                 predecessors.invalidate();
             }
         }
@@ -188,11 +177,6 @@ impl Position {
     /// Needs no keys any more.
     pub(crate) fn unwatch(&mut self, holder: HolderId, watches: &mut KeyWatches) {
         self.watch(Vec::new(), holder, watches);
-    }
-
-    /// Forgets the key without leaving its session, as if the process had died.
-    pub(crate) fn abandon(&mut self) -> Option<Contender> {
-        self.contender.take()
     }
 
     fn own(&self) -> Option<(Arc<str>, i64)> {

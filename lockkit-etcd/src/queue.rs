@@ -37,13 +37,6 @@ pub(crate) struct Contender {
     pub(crate) reported: Moment,
 }
 
-impl Contender {
-    /// The token of the hold; `None` if the key is not known to exist.
-    pub(crate) fn token(&self, base: u64) -> Option<FencingToken> {
-        token(self.created?, base)
-    }
-}
-
 /// The token of a key that was created at a revision.
 pub(crate) fn token(created: i64, base: u64) -> Option<FencingToken> {
     let created = u64::try_from(created).ok()?;

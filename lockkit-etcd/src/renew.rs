@@ -5,14 +5,13 @@ use std::collections::HashMap;
 use lockkit_core::BackendError;
 use lockkit_core::contract::{Renewal, Ticket};
 
-use crate::backend::EtcdStore;
 use crate::queue::Contender;
-use crate::session::wait;
+use crate::shared::Shared;
 
-impl EtcdStore {
+impl Shared {
     /// Renews all tickets, with one keep-alive for each session, at the same time.
-    pub(crate) async fn renew_all(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let waiters = self.waiters();
+    pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let waiters = &self.waiters;
         let held = |ticket: &Ticket| waiters.known(ticket.holder).filter(|at| at.held);
         let holds: Vec<_> = tickets.iter().map(held).collect();
         let mut requests = HashMap::new();
@@ -23,12 +22,12 @@ impl EtcdStore {
             if !session.is_renewed_since(at.reported) {
                 requests
                     .entry(session.id())
-                    .or_insert_with(|| session.request_keep_alive());
+                    .or_insert_with(|| session.keep_alive());
             }
         }
         let mut results = HashMap::new();
         for (lease, request) in requests {
-            results.insert(lease, wait(request).await);
+            results.insert(lease, request.await);
         }
         let renewal = |(ticket, at): (&Ticket, &Option<_>)| {
             let lease = at.as_ref().map(|at: &Contender| at.session.id());

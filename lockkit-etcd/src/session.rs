@@ -1,35 +1,43 @@
-//! A session: the handle of a lease that many tickets share. The task of `keep_alive.rs` keeps it alive.
+//! A session: a lease that many tickets share, and what the client knows of the keys that depend on it.
+//!
+//! There is no I/O here. The task of `keep_alive.rs` keeps the lease alive.
 
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lockkit_core::clock::{Clock, Moment};
-use lockkit_core::{BackendError, Outcome};
+use lockkit_core::contract::Grant;
+use lockkit_core::store::lock;
+use lockkit_core::{BackendError, FencingToken, Outcome};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::Instant;
 
 use crate::error::fault;
-use crate::lease::Lease;
-use crate::link::Link;
+use crate::keys::number;
 
+/// A lease takes no new key once its keys have this many bytes: the reply that lists all of them must fit
+/// into one message.
+const FULL: usize = 2 << 20;
+/// A key is about this much longer than its directory, with what a message adds.
+const KEY: usize = 40;
+/// After an attempt or a renewal, a lease is kept alive for `ttl / ACTIVE`. A client that hangs loses its
+/// holds after that.
+const ACTIVE: u32 = 2;
 /// A new key asks for a keep-alive when the last one is older than `ttl / YOUNG`, so that grants last.
 const YOUNG: u32 = 6;
 /// A session that was last confirmed longer than `ttl / OLD` ago is confirmed before it is used again.
 const OLD: u32 = 2;
 
-/// The longest time between the end of the keys of a lease and that of the lease.
-const KEYS_BEFORE_LEASE: Duration = Duration::from_millis(20);
-
 /// A request for a keep-alive, and where its result goes.
 pub(crate) type Request = oneshot::Sender<Result<(), BackendError>>;
 
-/// A lease and its tickets. Its task ends when the last reference is dropped, and revokes the lease.
+/// A handle of a lease. Its task ends when the last handle is dropped, and revokes the lease.
 #[derive(Debug)]
 pub(crate) struct Session {
     lease: Arc<Lease>,
     requests: mpsc::UnboundedSender<Request>,
-    link: Arc<Link>,
 }
 
 impl Deref for Session {
@@ -41,55 +49,10 @@ impl Deref for Session {
 }
 
 impl Session {
-    /// Creates a lease. Its task gets the other two values.
-    pub(crate) async fn create(
-        link: &Arc<Link>,
-        ttl: Duration,
-        clock: &Arc<dyn Clock>,
-    ) -> Result<(Arc<Self>, Arc<Lease>, mpsc::UnboundedReceiver<Request>), BackendError> {
-        let confirmed = clock.now();
-        let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-        let granted = link.ask("attempt", |client| async move {
-            client.lease_client().grant(seconds, None).await
-        });
-        let granted = granted
-            .await
-            .map_err(|failed| failed.into_error("attempt"))?;
-        if granted.ttl() < seconds {
-            let why = format!("the server grants a lease of {} s only", granted.ttl());
-            return Err(fault("attempt", Outcome::Rejected, why));
-        }
-        let lease = Lease::new(granted.id(), ttl, clock, confirmed);
+    /// A handle, and the requests for the task.
+    pub(crate) fn new(lease: Arc<Lease>) -> (Self, mpsc::UnboundedReceiver<Request>) {
         let (requests, requested) = mpsc::unbounded_channel();
-        let session = Self {
-            lease: Arc::clone(&lease),
-            requests,
-            link: Arc::clone(link),
-        };
-        Ok((Arc::new(session), lease, requested))
-    }
-
-    /// Asks the server whether the lease has ended. Returns `false` if it does not say so within `limit`.
-    pub(crate) async fn ask_whether_ended(&self, limit: Duration) -> bool {
-        let asked = async {
-            if !self.is_gone().await {
-                // A server deletes the keys of a lease before the lease itself.
-                sleep(KEYS_BEFORE_LEASE).await;
-                self.is_gone().await;
-            }
-        };
-        // No answer in time means that nothing is known.
-        drop(timeout(limit, asked).await);
-        !self.is_alive()
-    }
-
-    async fn is_gone(&self) -> bool {
-        // With a shorter limit, a slow answer would close the connection, which may be well.
-        let gone = matches!(self.link.remaining("watch", self.id()).await, Ok(None));
-        if gone {
-            self.end();
-        }
-        gone
+        (Self { lease, requests }, requested)
     }
 
     /// Keeps the session alive for a while, because of an attempt. For a `new` key it asks for a keep-alive
@@ -97,17 +60,13 @@ impl Session {
     pub(crate) fn touch(&self, new: bool) {
         self.activate();
         if new && !self.is_confirmed_within(YOUNG) {
-            drop(self.request_keep_alive());
+            drop(self.keep_alive());
         }
     }
 
     /// Whether the lease can be used for a new key. Asks the server if the last confirmation is old.
     pub(crate) async fn is_fresh(&self) -> bool {
-        if self.is_confirmed_within(OLD) {
-            return true;
-        }
-        let confirmed = wait(self.request_keep_alive()).await;
-        confirmed.is_ok() && self.is_alive()
+        self.is_confirmed_within(OLD) || (self.keep_alive().await.is_ok() && self.is_alive())
     }
 
     /// Whether a keep-alive later than `reported` is recent, so that a renewal needs no other.
@@ -116,18 +75,196 @@ impl Session {
         self.confirmed() > reported && self.is_confirmed_within(YOUNG)
     }
 
-    /// Asks for a keep-alive that begins after this call. [`wait`] waits for its result.
-    pub(crate) fn request_keep_alive(&self) -> oneshot::Receiver<Result<(), BackendError>> {
+    /// Asks at once for a keep-alive that begins after this call, and returns its result.
+    pub(crate) fn keep_alive(&self) -> impl Future<Output = Result<(), BackendError>> + use<> {
         let (request, result) = oneshot::channel();
         drop(self.requests.send(request));
-        result
+        async {
+            let ended = || fault("renew", Outcome::Unavailable, "the session has ended");
+            result.await.unwrap_or_else(|_| Err(ended()))
+        }
     }
 }
 
-/// Waits for the result of a keep-alive.
-pub(crate) async fn wait(
-    result: oneshot::Receiver<Result<(), BackendError>>,
-) -> Result<(), BackendError> {
-    let ended = || fault("renew", Outcome::Unavailable, "the session has ended");
-    result.await.unwrap_or_else(|_| Err(ended()))
+/// A lease, which the handles and the task share.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    id: i64,
+    ttl: Duration,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The time before the last acknowledged keep-alive, or the grant of the lease, was written.
+    confirmed: Moment,
+    phase: Phase,
+    bytes: usize,
+    /// The highest number that a key has had.
+    highest: u64,
+    /// The numbers of the tickets' keys.
+    used: HashSet<u64>,
+    /// Numbers whose keys are certainly gone. They are used again, because the server scans each key that
+    /// ever was below a lock until its history is compacted.
+    free: BTreeSet<u64>,
+    /// Whether the key of a ticket that left may still exist, or be created by a late request. The task
+    /// then lists the keys even if none of them is a hold.
+    doubtful: bool,
+    idle_since: Instant,
+    /// Until then the task sends keep-alives without being asked.
+    active_until: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Alive,
+    /// It is not needed any more, and takes no tickets.
+    Closing,
+    /// The server says that it has ended.
+    Ended,
+}
+
+impl Lease {
+    /// A lease that the server has just granted, to a request that was written at `confirmed`.
+    pub(crate) fn new(id: i64, ttl: Duration, clock: &Arc<dyn Clock>, confirmed: Moment) -> Self {
+        let state = State {
+            confirmed,
+            phase: Phase::Alive,
+            bytes: 0,
+            highest: 0,
+            used: HashSet::new(),
+            free: BTreeSet::new(),
+            doubtful: false,
+            idle_since: Instant::now(),
+            active_until: Instant::now() + ttl / ACTIVE,
+        };
+        Self {
+            id,
+            ttl,
+            clock: Arc::clone(clock),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Its number at the server.
+    pub(crate) const fn id(&self) -> i64 {
+        self.id
+    }
+
+    pub(crate) const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// A grant on this lease, whose holds count from its last confirmation.
+    pub(crate) fn grant(&self, token: FencingToken) -> Grant {
+        Grant::new(token, self.ttl()).with_since(self.confirmed())
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(crate) fn has_tickets(&self) -> bool {
+        !self.lock().used.is_empty()
+    }
+
+    /// Whether the server has not said that the lease has ended.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.lock().phase != Phase::Ended
+    }
+
+    /// The server says that the lease has ended.
+    pub(crate) fn end(&self) {
+        self.lock().phase = Phase::Ended;
+    }
+
+    /// Whether it takes another ticket.
+    pub(crate) fn takes_tickets(&self) -> bool {
+        let state = self.lock();
+        state.phase == Phase::Alive && state.bytes < FULL
+    }
+
+    /// Adds a ticket whose lock has a directory of this length. Returns the number of its key, or `None` if
+    /// the session is about to end.
+    pub(crate) fn join(&self, directory: usize) -> Option<u64> {
+        let mut state = self.lock();
+        if state.phase != Phase::Alive {
+            return None;
+        }
+        state.bytes += directory + KEY;
+        let number = state.free.pop_first().unwrap_or(state.highest + 1);
+        state.highest = state.highest.max(number);
+        state.used.insert(number);
+        Some(number)
+    }
+
+    /// Removes a ticket. The number of its key is used again if the key is certainly `gone`, and no
+    /// abandoned request can still create or delete it.
+    pub(crate) fn leave(&self, directory: usize, number: u64, gone: bool) {
+        let mut state = self.lock();
+        state.used.remove(&number);
+        if gone {
+            state.free.insert(number);
+        } else {
+            state.doubtful = true;
+        }
+        state.bytes = state.bytes.saturating_sub(directory + KEY);
+        state.idle_since = Instant::now();
+    }
+
+    /// Closes a session that had no ticket for a whole ttl.
+    pub(crate) fn close_if_unused(&self) -> bool {
+        let mut state = self.lock();
+        let unused = state.used.is_empty() && state.idle_since.elapsed() >= self.ttl;
+        if unused {
+            state.phase = Phase::Closing;
+        }
+        unused
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.lock().active_until > Instant::now()
+    }
+
+    /// Keeps it alive for a while.
+    fn activate(&self) {
+        self.lock().active_until = Instant::now() + self.ttl / ACTIVE;
+    }
+
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.lock().doubtful
+    }
+
+    /// The time before the last acknowledged request that confirmed the lease was written.
+    pub(crate) fn confirmed(&self) -> Moment {
+        self.lock().confirmed
+    }
+
+    /// Whether the lease was confirmed within `ttl / part`.
+    fn is_confirmed_within(&self, part: u32) -> bool {
+        let age = self.clock.now().since(self.confirmed());
+        age < self.ttl / part
+    }
+
+    /// The lease was confirmed by a request that was written at `sent`.
+    pub(crate) fn confirm(&self, sent: Moment) {
+        let mut state = self.lock();
+        state.confirmed = state.confirmed.max(sent);
+    }
+
+    /// The keys that belong to no ticket and never will. A free number may belong to another ticket soon:
+    /// its key was seen before it was deleted.
+    pub(crate) fn unclaimed(&self, keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let state = self.lock();
+        let claimed = |key: &[u8]| {
+            number(key)
+                .is_some_and(|number| state.used.contains(&number) || state.free.contains(&number))
+        };
+        keys.iter().filter(|key| !claimed(key)).cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
 }

@@ -1,89 +1,64 @@
 //! The sessions of a store: one for all tickets with the same ttl.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::BackendError;
-use lockkit_core::clock::Clock;
 use lockkit_core::store::lock;
-use tokio::runtime::Handle;
+use lockkit_core::{BackendError, Outcome};
 
+use crate::error::fault;
 use crate::keep_alive::KeepAlive;
-use crate::link::Link;
-use crate::session::Session;
-use crate::waiters::Waiters;
+use crate::session::{Lease, Session};
+use crate::shared::Shared;
 
-/// Creates and keeps sessions.
-#[derive(Debug)]
-pub(crate) struct Sessions {
-    link: Arc<Link>,
-    waiters: Arc<Waiters>,
-    clock: Arc<dyn Clock>,
-    runtime: Handle,
-    /// The newest session of each ttl.
-    newest: Mutex<HashMap<Duration, Arc<Session>>>,
-    /// Held while a session is created, so that others wait for it and share it.
-    creating: tokio::sync::Mutex<()>,
-}
-
-impl Sessions {
-    pub(crate) fn new(
-        link: &Arc<Link>,
-        waiters: &Arc<Waiters>,
-        clock: Arc<dyn Clock>,
-        runtime: Handle,
-    ) -> Self {
-        Self {
-            link: Arc::clone(link),
-            waiters: Arc::clone(waiters),
-            clock,
-            runtime,
-            newest: Mutex::default(),
-            creating: tokio::sync::Mutex::const_new(()),
-        }
-    }
-
+impl Shared {
     /// Returns a session for a new key.
-    pub(crate) async fn take(&self, ttl: Duration) -> Result<Arc<Session>, BackendError> {
+    pub(crate) async fn session(
+        self: &Arc<Self>,
+        ttl: Duration,
+    ) -> Result<Arc<Session>, BackendError> {
         if let Some(session) = self.fresh(ttl).await {
             return Ok(session);
         }
-        let creating = self.creating.lock().await;
+        let _creating = self.creating.lock().await;
         if let Some(session) = self.fresh(ttl).await {
             return Ok(session);
         }
         let session = Box::pin(self.create(ttl)).await?;
-        let mut newest = lock(&self.newest);
-        let former = newest.insert(ttl, Arc::clone(&session));
-        drop((newest, creating));
-        // Its tickets keep it for as long as they need it.
+        // The tickets of the former one keep it for as long as they need it.
+        let former = lock(&self.sessions).insert(ttl, Arc::clone(&session));
         drop(former);
         Ok(session)
     }
 
-    /// The newest session of each ttl.
-    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        let newest = lock(&self.newest);
-        newest.values().map(Arc::clone).collect()
-    }
-
+    /// The newest session, if it can be used.
     async fn fresh(&self, ttl: Duration) -> Option<Arc<Session>> {
-        let session = {
-            let newest = lock(&self.newest);
-            newest.get(&ttl).map(Arc::clone)
-        };
+        let session = lock(&self.sessions).get(&ttl).map(Arc::clone);
         let session = session.filter(|session| session.takes_tickets())?;
         session.is_fresh().await.then_some(session)
     }
 
-    async fn create(&self, ttl: Duration) -> Result<Arc<Session>, BackendError> {
-        let created = Session::create(&self.link, ttl, &self.clock).await;
-        let (session, lease, requests) = created?;
-        let (link, waiters) = (Arc::clone(&self.link), Arc::clone(&self.waiters));
-        let task = KeepAlive::new(lease, link, waiters, self.runtime.clone());
+    /// Creates a lease, and spawns the task that keeps it alive.
+    async fn create(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>, BackendError> {
+        let confirmed = self.clock.now();
+        let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+        let granted = self.link.ask(
+            "attempt",
+            self.link.request_timeout(),
+            |client| async move { client.lease_client().grant(seconds, None).await },
+        );
+        let granted = granted
+            .await
+            .map_err(|failed| failed.into_error("attempt"))?;
+        if granted.ttl() < seconds {
+            let why = format!("the server grants a lease of {} s only", granted.ttl());
+            return Err(fault("attempt", Outcome::Rejected, why));
+        }
+        let lease = Arc::new(Lease::new(granted.id(), ttl, &self.clock, confirmed));
+        let (session, requests) = Session::new(Arc::clone(&lease));
+        let task = KeepAlive::new(Arc::clone(self), lease);
         // Detached: it ends with the session.
         drop(self.runtime.spawn(task.run(requests)));
-        Ok(session)
+        Ok(Arc::new(session))
     }
 }

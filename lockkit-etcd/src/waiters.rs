@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use lockkit_core::contract::{Attempt, Renewal, Ticket, Tombstones};
+use lockkit_core::contract::{Renewal, Ticket, Tombstones};
 use lockkit_core::store::lock;
 use lockkit_core::store::waiters::{self, Entry, TicketWatch};
-use lockkit_core::{BackendError, HolderId, LossReason};
+use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use tokio::sync::Notify;
 
+use crate::error::fault;
 use crate::keys::contender;
 use crate::position::{News, Position};
-use crate::queue::{Contender, Key, Listing, Tried};
+use crate::queue::{Contender, Key, Listing, Tried, token};
 use crate::session::Session;
 use crate::watches::{KeyWatches, Read};
 
@@ -19,21 +20,12 @@ use crate::watches::{KeyWatches, Read};
 /// The mutex of the tickets is taken before that of the watches.
 #[derive(Debug)]
 pub(crate) struct Waiters {
-    tickets: Arc<waiters::Waiters<Position>>,
+    pub(crate) tickets: Arc<waiters::Waiters<Position>>,
     watches: Mutex<KeyWatches>,
     tombstones: Mutex<Tombstones>,
-    token_base: u64,
+    pub(crate) token_base: u64,
     /// Notified when a watch or a read is wanted.
     pub(crate) work: Notify,
-}
-
-/// The reason why a ticket gets no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// It was released before.
-    Released,
-    /// The session has just ended: take another.
-    Ended,
 }
 
 impl Waiters {
@@ -47,21 +39,6 @@ impl Waiters {
         }
     }
 
-    /// An attempt begins. Returns its number.
-    pub(crate) fn attempted(&self, ticket: &Ticket) -> u64 {
-        self.tickets.attempted(ticket)
-    }
-
-    /// An attempt has ended. A ticket that left nothing behind is forgotten.
-    pub(crate) fn answered(
-        &self,
-        ticket: &Ticket,
-        number: u64,
-        result: &Result<Attempt, BackendError>,
-    ) {
-        self.tickets.answered(ticket, number, result);
-    }
-
     /// The contender of a ticket whose session is alive.
     pub(crate) fn alive(&self, holder: HolderId) -> Option<Contender> {
         let alive = |entry: &mut Entry<Position>| entry.data.alive().cloned();
@@ -70,19 +47,24 @@ impl Waiters {
 
     /// The contender of a ticket, whether its session is alive or not.
     pub(crate) fn known(&self, holder: HolderId) -> Option<Contender> {
-        let known = |entry: &mut Entry<Position>| entry.data.contender().cloned();
+        let known = |entry: &mut Entry<Position>| entry.data.contender.clone();
         self.tickets.with(holder, known)?
     }
 
-    /// Gives a ticket a key under a session: its first one, or a new one after a session that ended.
+    /// Gives a ticket a key under a session: its first one, or a new one after a session that ended. `None`
+    /// if this session has just ended.
     pub(crate) fn enter(
         &self,
         ticket: &Ticket,
         session: &Arc<Session>,
         directory: &str,
-    ) -> Result<Contender, Refused> {
+    ) -> Result<Option<Contender>, BackendError> {
+        let released = || {
+            let why = "the ticket was released before";
+            fault("attempt", Outcome::Rejected, why)
+        };
         if lock(&self.tombstones).contains(ticket.holder) {
-            return Err(Refused::Released);
+            return Err(released());
         }
         let entered = self.tickets.with(ticket.holder, |entry| {
             let number = session.join(directory.len())?;
@@ -99,10 +81,7 @@ impl Waiters {
             entry.restart();
             Some(contender)
         });
-        match entered {
-            Some(entered) => entered.ok_or(Refused::Ended),
-            None => Err(Refused::Released),
-        }
+        entered.ok_or_else(released)
     }
 
     /// A request that may create or delete the key is about to be written.
@@ -114,8 +93,7 @@ impl Waiters {
     pub(crate) fn tried(&self, at: &Contender, holder: HolderId, tried: &mut Tried) {
         self.update(holder, |entry| {
             entry.data.answered();
-            let position = &mut entry.data;
-            let Some(contender) = position.contender_mut() else {
+            let Some(contender) = &mut entry.data.contender else {
                 return;
             };
             if tried.created.is_none() || at.created.is_some_and(|_| at.created != tried.created) {
@@ -127,7 +105,7 @@ impl Waiters {
             let own = |(key, created): &Key| *key == at.key && Some(*created) == tried.created;
             // A listing without the own key does not show the keys before it.
             if let Some(listing) = tried.listing.take_if(|list| list.keys.iter().any(own)) {
-                position.list(listing);
+                entry.data.list(listing);
             }
         });
     }
@@ -156,7 +134,7 @@ impl Waiters {
     pub(crate) fn holds(&self, lease: i64) -> Vec<(HolderId, Arc<str>)> {
         let mut holds = Vec::new();
         self.tickets.for_each(|holder, entry| {
-            let at = entry.data.contender();
+            let at = entry.data.contender.as_ref();
             if let Some(at) = at.filter(|at| at.held && at.session.id() == lease)
                 && entry.data.lost.is_none()
             {
@@ -169,7 +147,8 @@ impl Waiters {
     /// The key of a ticket is gone.
     pub(crate) fn lose(&self, holder: HolderId, key: &str, reason: LossReason) {
         self.tickets.with(holder, |entry| {
-            if entry.data.contender().is_some_and(|at| &*at.key == key) {
+            let at = entry.data.contender.as_ref();
+            if at.is_some_and(|at| &*at.key == key) {
                 lose(entry, reason);
             }
         });
@@ -178,7 +157,7 @@ impl Waiters {
     /// A session has ended, and all its keys with it.
     pub(crate) fn session_ended(&self, lease: i64) {
         self.tickets.for_each(|_, entry| {
-            let at = entry.data.contender();
+            let at = entry.data.contender.as_ref();
             if at.is_some_and(|at| at.session.id() == lease) {
                 lose(entry, LossReason::SessionEnded);
             }
@@ -189,7 +168,7 @@ impl Waiters {
     pub(crate) fn renewed(&self, holder: HolderId) -> Option<Renewal> {
         let renewed = |entry: &mut Entry<Position>| {
             let alive = entry.data.alive().is_some_and(|at| at.held);
-            let at = entry.data.contender_mut()?;
+            let at = entry.data.contender.as_mut()?;
             at.reported = at.session.confirmed();
             alive.then(|| Renewal::Renewed {
                 since: Some(at.reported),
@@ -218,11 +197,7 @@ impl Waiters {
 
     /// A read has ended. Another one follows if its revision is too old.
     pub(crate) fn read(&self, read: &Read, listing: Listing) {
-        self.update(read.holder, |entry| {
-            if entry.data.end_read(read) {
-                entry.data.list(listing);
-            }
-        });
+        self.update(read.holder, |entry| entry.data.end_read(read, listing));
     }
 
     /// Whether the result of a read is still wanted.
@@ -232,7 +207,7 @@ impl Waiters {
     }
 
     /// Changes what is known of the watches, then of the tickets that it returns.
-    pub(crate) fn watches(&self, change: impl FnOnce(&mut KeyWatches) -> Vec<HolderId>) {
+    pub(crate) fn report(&self, change: impl FnOnce(&mut KeyWatches) -> Vec<HolderId>) {
         let holders = change(&mut lock(&self.watches));
         for holder in holders {
             self.update(holder, |_| {});
@@ -266,21 +241,22 @@ impl Waiters {
     }
 
     fn grant(&self, entry: &mut Entry<Position>) {
-        let Some(at) = entry.data.contender_mut() else {
+        let Some(at) = &mut entry.data.contender else {
             return;
         };
         at.held = true;
-        if let Some(token) = at.token(self.token_base) {
+        if let Some(token) = at.created.and_then(|it| token(it, self.token_base)) {
             let grant = at.session.grant(token);
             entry.granted(None, grant);
         }
     }
 
-    /// Forgets everything, because the store is closed. Holds that are left end with their leases.
+    /// Forgets everything, because the store is closed. The keys do not leave their sessions, as if the
+    /// process had died: holds that are left end with their leases.
     pub(crate) fn close(&self) {
         let mut left = Vec::new();
         self.tickets
-            .for_each(|_, entry| left.extend(entry.data.abandon()));
+            .for_each(|_, entry| left.extend(entry.data.contender.take()));
         lock(&self.watches).clear();
         // The last reference to a session ends its task.
         drop(left);

@@ -7,17 +7,21 @@ use async_trait::async_trait;
 use lockkit_core::contract::{Ticket, Wake, Watch};
 use lockkit_core::store::waiters::TicketWatch;
 use lockkit_core::{BackendError, HolderId, LossReason};
+use tokio::time::{sleep, timeout};
 
 use crate::position::Position;
-use crate::waiters::Waiters;
+use crate::session::Session;
+use crate::shared::Shared;
 
 /// How long the server is asked why a key is gone: two requests. Then the loss is reported without it.
 const ASK_WHY: Duration = Duration::from_millis(200);
+/// The longest time between the end of the keys of a lease and that of the lease.
+const KEYS_BEFORE_LEASE: Duration = Duration::from_millis(20);
 
 /// The wake-ups of one ticket.
 #[derive(Debug)]
 pub(crate) struct EtcdWatch {
-    waiters: Arc<Waiters>,
+    shared: Arc<Shared>,
     holder: HolderId,
     /// Taken when this is dropped.
     wakes: Option<TicketWatch<Position>>,
@@ -27,10 +31,10 @@ pub(crate) struct EtcdWatch {
 
 impl EtcdWatch {
     /// Opens the wake-ups of a ticket; `None` if it has no key.
-    pub(crate) fn open(waiters: &Arc<Waiters>, ticket: &Ticket) -> Option<Self> {
-        let wakes = waiters.watch(ticket)?;
+    pub(crate) fn open(shared: &Arc<Shared>, ticket: &Ticket) -> Option<Self> {
+        let wakes = shared.waiters.watch(ticket)?;
         Some(Self {
-            waiters: Arc::clone(waiters),
+            shared: Arc::clone(shared),
             holder: ticket.holder,
             wakes: Some(wakes),
             gone: false,
@@ -39,10 +43,33 @@ impl EtcdWatch {
 
     /// Whether the key alone is gone, or the whole session.
     async fn reason(&self) -> LossReason {
-        match self.waiters.known(self.holder) {
-            Some(at) if at.session.ask_whether_ended(ASK_WHY).await => LossReason::SessionEnded,
-            _ => LossReason::Superseded,
+        let Some(at) = self.shared.waiters.known(self.holder) else {
+            return LossReason::Superseded;
+        };
+        let asked = async {
+            if !self.has_ended(&at.session).await {
+                // A server deletes the keys of a lease before the lease itself.
+                sleep(KEYS_BEFORE_LEASE).await;
+                self.has_ended(&at.session).await;
+            }
+        };
+        // No answer in time means that nothing is known.
+        drop(timeout(ASK_WHY, asked).await);
+        match at.session.is_alive() {
+            true => LossReason::Superseded,
+            false => LossReason::SessionEnded,
         }
+    }
+
+    /// Asks the server whether a lease has ended.
+    async fn has_ended(&self, session: &Session) -> bool {
+        // With a shorter limit, a slow answer would close the connection, which may be well.
+        let remaining = self.shared.link.remaining("watch", session.id()).await;
+        let ended = matches!(remaining, Ok(None));
+        if ended {
+            session.end();
+        }
+        ended
     }
 }
 
@@ -50,7 +77,7 @@ impl EtcdWatch {
 impl Watch for EtcdWatch {
     async fn changed(&mut self) -> Result<Wake, BackendError> {
         // A ticket that has got another key meanwhile has not lost that one.
-        self.gone &= self.waiters.alive(self.holder).is_none();
+        self.gone &= self.shared.waiters.alive(self.holder).is_none();
         if !self.gone
             && let Some(wakes) = &mut self.wakes
         {
@@ -69,7 +96,7 @@ impl Watch for EtcdWatch {
 impl Drop for EtcdWatch {
     fn drop(&mut self) {
         if let Some(wakes) = self.wakes.take() {
-            self.waiters.unwatch(self.holder, wakes);
+            self.shared.waiters.unwatch(self.holder, wakes);
         }
     }
 }

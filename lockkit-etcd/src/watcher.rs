@@ -10,12 +10,10 @@ use etcd_client::{
     WatchResponseStream,
 };
 use lockkit_core::store::Backoff;
-use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::link::Link;
 use crate::queue::{Listing, before};
-use crate::waiters::Waiters;
+use crate::shared::Shared;
 use crate::watches::Read;
 
 /// How often the task looks for unused watches and for unanswered requests.
@@ -25,26 +23,22 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 /// A stream that lasted this long was sound.
 const SOUND: Duration = Duration::from_secs(1);
 
-/// Reads the events of keys.
-pub(crate) struct Watcher {
-    pub(crate) link: Arc<Link>,
-    pub(crate) waiters: Arc<Waiters>,
-    pub(crate) runtime: Handle,
-}
-
 type Wanted = [(i64, Arc<str>)];
+
+/// The task that reads the events of keys.
+pub(crate) struct Watcher(pub(crate) Arc<Shared>);
 
 impl Watcher {
     /// Runs until it is dropped.
     pub(crate) async fn run(self) {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         loop {
-            while self.waiters.counts().1 == 0 {
-                self.waiters.work.notified().await;
+            while self.0.waiters.counts().1 == 0 {
+                self.0.waiters.work.notified().await;
             }
             let began = Instant::now();
             self.stream().await;
-            self.waiters.with_watches(|watches| watches.all_closed());
+            self.0.waiters.with_watches(|watches| watches.all_closed());
             if began.elapsed() >= SOUND {
                 backoff.reset();
             }
@@ -54,15 +48,19 @@ impl Watcher {
 
     /// Reads one stream until it ends.
     async fn stream(&self) {
-        let mut epoch = self.link.epoch();
-        let wanted = self.waiters.with_watches(|watches| watches.take_wanted());
+        let mut epoch = self.0.link.epoch();
+        let wanted = self.0.waiters.with_watches(|watches| watches.take_wanted());
         let Some(((number, key), others)) = wanted.split_first() else {
             return;
         };
-        let opening = self.link.ask("watch", |client| async move {
-            let mut client = client.watch_client();
-            client.watch(key.as_bytes(), Some(options(*number))).await
-        });
+        let opening = self.0.link.ask(
+            "watch",
+            self.0.link.request_timeout(),
+            |client| async move {
+                let mut client = client.watch_client();
+                client.watch(key.as_bytes(), Some(options(*number))).await
+            },
+        );
         let Ok(stream) = opening.await else {
             return;
         };
@@ -89,22 +87,22 @@ impl Watcher {
                     // The server has closed it, or the connection has failed.
                     _ => return,
                 },
-                () = self.waiters.work.notified() => {
+                () = self.0.waiters.work.notified() => {
                     self.read();
-                    wanted = self.waiters.with_watches(|watches| watches.take_wanted());
+                    wanted = self.0.waiters.with_watches(|watches| watches.take_wanted());
                 }
                 _ = ticks.tick() => {
                     // This asks for watches that were refused. To ask at once would be a busy loop.
                     let unanswered;
-                    (ended, wanted, unanswered) = self.waiters.with_watches(|watches| {
+                    (ended, wanted, unanswered) = self.0.waiters.with_watches(|watches| {
                         (watches.end_unused(), watches.take_wanted(), watches.is_unanswered())
                     });
                     if !unanswered {
                         unanswered_since = None;
                     } else if *unanswered_since.get_or_insert_with(Instant::now)
-                        + self.link.request_timeout() <= Instant::now()
+                        + self.0.link.request_timeout() <= Instant::now()
                     {
-                        self.link.give_up_current();
+                        self.0.link.give_up_current();
                         return;
                     }
                 }
@@ -124,17 +122,20 @@ impl Watcher {
         let number = response.watch_id();
         if response.canceled() {
             // It was compacted or refused, if it was not cancelled by us.
-            self.waiters.with_watches(|watches| watches.closed(number));
+            self.0
+                .waiters
+                .with_watches(|watches| watches.closed(number));
             if response.compact_revision() != 0 {
-                self.waiters.work.notify_one();
+                self.0.waiters.work.notify_one();
             }
             return;
         }
         if response.created() {
             if let Some(header) = response.header() {
                 let revision = header.revision();
-                self.waiters
-                    .watches(|watches| watches.opened(number, revision));
+                self.0
+                    .waiters
+                    .report(|watches| watches.opened(number, revision));
             }
             return;
         }
@@ -144,16 +145,17 @@ impl Watcher {
             deletion.then_some(revision)
         };
         if let Some(last) = response.events().iter().filter_map(deletion).max() {
-            self.waiters.watches(|watches| watches.report(number, last));
+            self.0
+                .waiters
+                .report(|watches| watches.report(number, last));
         }
     }
 
     /// Starts the reads that waiters ask for.
     fn read(&self) {
-        for wanted in self.waiters.with_watches(|watches| watches.take_reads()) {
-            let read = read(Arc::clone(&self.link), Arc::clone(&self.waiters), wanted);
+        for wanted in self.0.waiters.with_watches(|watches| watches.take_reads()) {
             // Detached: it ends with the watch of its ticket.
-            drop(self.runtime.spawn(read));
+            drop(self.0.runtime.spawn(read(Arc::clone(&self.0), wanted)));
         }
     }
 }
@@ -174,19 +176,22 @@ async fn ask(sender: &mut WatchRequestSender, wanted: &Wanted) -> Option<()> {
 
 /// Reads the keys before that of a waiter. The state of one server is enough, if it is recent: no key is ever
 /// created before one that exists.
-async fn read(link: Arc<Link>, waiters: Arc<Waiters>, read: Read) {
+async fn read(shared: Arc<Shared>, read: Read) {
     let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
     let mut serializable = true;
-    while waiters.is_reading(&read) {
+    while shared.waiters.is_reading(&read) {
         let mut options = before(read.created);
         if serializable {
             options = options.with_serializable();
         }
-        let answer = link.get("watch", read.directory.as_bytes(), &options).await;
+        let answer = shared
+            .link
+            .get("watch", read.directory.as_bytes(), &options)
+            .await;
         if let Ok(answer) = &answer {
             let listing = Listing::read(answer);
             if listing.revision >= read.least {
-                waiters.read(&read, listing);
+                shared.waiters.read(&read, listing);
                 return;
             }
         }

@@ -16,7 +16,7 @@ pub(crate) struct KeyWatches {
     by_number: HashMap<i64, Arc<str>>,
     wanted: Vec<Arc<str>>,
     reads: Vec<Read>,
-    /// The last number that a watch or a read has got.
+    /// The last number that a watch has got.
     last: i64,
 }
 
@@ -43,7 +43,6 @@ enum Phase {
 /// A read of the keys before that of a waiter.
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
-    pub(crate) number: i64,
     pub(crate) holder: HolderId,
     pub(crate) directory: Arc<str>,
     /// The revision that created the waiter's key. Later keys do not matter.
@@ -91,11 +90,9 @@ impl KeyWatches {
         self.keys.get(key).map_or(0, |watch| watch.deleted)
     }
 
-    /// Asks for a read. Returns its number.
-    pub(crate) fn read(&mut self, read: impl FnOnce(i64) -> Read) -> i64 {
-        self.last += 1;
-        self.reads.push(read(self.last));
-        self.last
+    /// Asks for a read.
+    pub(crate) fn read(&mut self, read: Read) {
+        self.reads.push(read);
     }
 
     /// Whether the server is to be asked for something.

@@ -1,0 +1,112 @@
+//! Attempts: puts the key of a ticket under a session, or reads whether it has its turn.
+
+use std::sync::Arc;
+
+use lockkit_core::contract::{Attempt, Ticket};
+use lockkit_core::{BackendError, LossReason, Outcome};
+
+use crate::error::{Failed, fault, unreadable};
+use crate::queue::{self, Contender, Tried};
+use crate::shared::Shared;
+
+/// A session may end during an attempt. An attempt takes at most this many.
+const SESSIONS: usize = 3;
+
+impl Shared {
+    pub(crate) async fn attempt(
+        self: &Arc<Self>,
+        ticket: &Ticket,
+    ) -> Result<Attempt, BackendError> {
+        let number = self.waiters.tickets.attempted(ticket);
+        let result = Box::pin(self.try_sessions(ticket)).await;
+        self.waiters.tickets.answered(ticket, number, &result);
+        result
+    }
+
+    /// Tries under the sessions that it takes, until one lasts.
+    async fn try_sessions(self: &Arc<Self>, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        for _ in 0..SESSIONS {
+            let Some(at) = self.contender(ticket).await? else {
+                continue;
+            };
+            match self.try_under(ticket, &at).await {
+                // Its key was deleted, and no event has reported that yet: it needs another.
+                Ok(tried) if at.created.is_some() && tried.created != at.created => {
+                    let reason = LossReason::Superseded;
+                    self.waiters.lose(ticket.holder, &at.key, reason);
+                }
+                Ok(tried) => return self.read_attempt(&at, &tried),
+                Err(Failed::LeaseGone) => {
+                    at.session.end();
+                    self.waiters.session_ended(at.session.id());
+                }
+                Err(Failed::Other(error)) => return Err(error),
+            }
+        }
+        let why = "sessions end as soon as they begin";
+        Err(fault("attempt", Outcome::Unavailable, why))
+    }
+
+    /// Returns the ticket's key under a session that is alive: the one that it has, or a new one. `None` if
+    /// that session has just ended.
+    async fn contender(
+        self: &Arc<Self>,
+        ticket: &Ticket,
+    ) -> Result<Option<Contender>, BackendError> {
+        if let Some(at) = self.waiters.alive(ticket.holder) {
+            at.session.touch(at.created.is_none());
+            return Ok(Some(at));
+        }
+        let session = self.session(ticket.ttl).await?;
+        session.touch(true);
+        let directory = self.layout.directory(&ticket.name);
+        self.waiters.enter(ticket, &session, &directory)
+    }
+
+    async fn try_under(&self, ticket: &Ticket, at: &Contender) -> Result<Tried, Failed> {
+        if self.still_waits(ticket, at).await? {
+            return Ok(Tried {
+                created: at.created,
+                first: false,
+                listing: None,
+            });
+        }
+        let txn = if at.created.is_some() {
+            queue::check(at)
+        } else if ticket.enqueue {
+            queue::enqueue(at, ticket)
+        } else {
+            queue::try_once(at, ticket)
+        };
+        // Before it is written, so that a key of a late request is not taken for one without a ticket.
+        self.waiters.request(ticket.holder);
+        let answer = self.link.txn("attempt", &txn).await?;
+        let unreadable = || Failed::Other(unreadable("attempt"));
+        let mut tried = queue::tried(at, &answer).ok_or_else(unreadable)?;
+        self.waiters.tried(at, ticket.holder, &mut tried);
+        Ok(tried)
+    }
+
+    /// Whether a key that was before the ticket's still is. The whole check follows if not.
+    async fn still_waits(&self, ticket: &Ticket, at: &Contender) -> Result<bool, Failed> {
+        let Some(created) = at.created else {
+            return Ok(false);
+        };
+        let Some(nearest) = self.waiters.nearest(ticket.holder) else {
+            return Ok(false);
+        };
+        let txn = queue::still_waits((&at.key, created), &nearest);
+        Ok(self.link.txn("attempt", &txn).await?.succeeded())
+    }
+
+    fn read_attempt(&self, at: &Contender, tried: &Tried) -> Result<Attempt, BackendError> {
+        match tried.created {
+            Some(created) if tried.first => {
+                let token = queue::token(created, self.waiters.token_base);
+                let token = token.ok_or_else(|| unreadable("attempt"))?;
+                Ok(Attempt::Granted(at.session.grant(token)))
+            }
+            _ => Ok(Attempt::held()),
+        }
+    }
+}
