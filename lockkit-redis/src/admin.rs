@@ -142,9 +142,11 @@ async fn scan(
     prefix: &str,
 ) -> Result<Option<BTreeSet<LockName>>, RedisError> {
     let (locks, queue) = keys::patterns(prefix);
-    let locks = locks.iter().map(|it| (it, "hash", NAME_OF_LOCK));
+    let locks = locks
+        .iter()
+        .map(|it| (it, "hash", keys::name_of_lock as NameOf));
     let mut names = BTreeSet::new();
-    for (pattern, kind, name_of) in locks.chain([(&queue, "list", NAME_OF_QUEUE)]) {
+    for (pattern, kind, name_of) in locks.chain([(&queue, "list", keys::name_of_queue as NameOf)]) {
         let mut cursor = "0".to_owned();
         loop {
             let mut command = Cmd::new();
@@ -170,8 +172,6 @@ async fn scan(
 
 /// Reads the name of a lock from a key.
 type NameOf = fn(&str) -> Option<LockName>;
-const NAME_OF_LOCK: NameOf = keys::name_of_lock;
-const NAME_OF_QUEUE: NameOf = keys::name_of_queue;
 
 /// `{kind, ms left, token or '', living waiters, holders...}`
 fn read(step: &Step, name: &LockName, reply: &Reply) -> Result<Found, BackendError> {

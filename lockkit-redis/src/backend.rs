@@ -13,6 +13,8 @@ use lockkit_core::{
     BackendError, Capabilities, ClientId, FencingToken, LockName, Outcome, Queueing, Waiting,
     queue_window,
 };
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
 use crate::config::RedisStoreBuilder;
 use crate::connection::Link;
@@ -45,10 +47,17 @@ pub struct RedisStore {
 }
 
 struct Inner {
-    link: Link,
-    subscriptions: Arc<Subscriptions>,
+    link: Arc<Link>,
     steps: Steps,
     rules: Capabilities,
+    supervisor: AbortHandle,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // This closes the connection.
+        self.supervisor.abort();
+    }
 }
 
 /// What a [`RedisStore`] keeps in this process. All zero when it is not used, except for channels, which
@@ -71,7 +80,7 @@ impl RedisStore {
     /// Counts what is kept.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let subscriptions = &self.inner.subscriptions;
+        let subscriptions = &self.link().subscriptions;
         Counts {
             tickets: subscriptions.waiters().len(),
             channels: subscriptions.len(),
@@ -98,7 +107,7 @@ impl RedisStore {
             (true, _) => "2",
         };
         let channel = match rules.waiting {
-            Waiting::Push => self.inner.subscriptions.channel(),
+            Waiting::Push => self.link().subscriptions.channel(),
             _ => "",
         };
         let reply = link
@@ -157,17 +166,22 @@ impl RedisStoreBuilder {
     /// # Cancel safety
     /// Cancel safe: nothing stays behind.
     pub async fn connect(self) -> Result<RedisStore, BackendError> {
+        let runtime = Handle::try_current()
+            .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
         let rules = self.capabilities();
         let channel = keys::client_channel(ClientId::random());
-        let subscriptions = Arc::new(Subscriptions::new(channel));
-        let link = Link::connect(self, Arc::clone(&subscriptions)).await?;
+        let link = Arc::new(Link::new(self, Subscriptions::new(channel)));
+        let supervised = Arc::clone(&link);
+        let supervisor = runtime.spawn(async move { supervised.supervise().await });
+        let inner = Inner {
+            link,
+            steps: Steps::new(),
+            rules,
+            supervisor: supervisor.abort_handle(),
+        };
+        inner.link.connection("connect").await?;
         Ok(RedisStore {
-            inner: Arc::new(Inner {
-                link,
-                subscriptions,
-                steps: Steps::new(),
-                rules,
-            }),
+            inner: Arc::new(inner),
         })
     }
 }
@@ -202,7 +216,7 @@ impl DistributedLock for RedisStore {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let waiters = self.inner.subscriptions.waiters();
+        let waiters = self.link().subscriptions.waiters();
         // Before the request is written, so that a message that comes at once is kept.
         let number = waiters.attempted(ticket);
         let result = self.acquire(ticket, number).await;
@@ -216,7 +230,7 @@ impl DistributedLock for RedisStore {
             return Err(fault("watch", Outcome::Rejected, why));
         }
         let channel = keys::channel(&keys::lock(&ticket.name));
-        self.inner.subscriptions.watch(ticket, channel)
+        self.link().subscriptions.watch(ticket, channel)
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
@@ -227,7 +241,7 @@ impl DistributedLock for RedisStore {
         let Inner { link, steps, .. } = &*self.inner;
         let keys = Keys::of(&ticket.name);
         let me = ticket.holder.to_string();
-        let known = self.inner.subscriptions.waiters().forget(ticket.holder);
+        let known = self.link().subscriptions.waiters().forget(ticket.holder);
         // An unknown ticket was released before, and that release had no reply.
         let late = known.is_none_or(|known| known.unanswered);
         // An attempt that may still arrive is refused for as long as its hold would last.

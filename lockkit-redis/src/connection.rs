@@ -1,96 +1,102 @@
 //! The requests of a store, on the connection that the supervisor keeps.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkit_core::{BackendError, Outcome, Waiting};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, watch};
 
-use crate::config::RedisStoreBuilder;
-use crate::error::{fault, is_no_script, of_request};
+use crate::config::{RedisStoreBuilder, TokenTtl};
+use crate::error::{fault, is_demoted, is_no_script, of_request};
 use crate::handshake::{self, Opened};
 use crate::scripts::Step;
 use crate::subscriptions::Subscriptions;
-use crate::supervisor::{Shared, State};
 
-/// The store's end of the connection. Dropping it closes everything.
+/// The connection of a store, as its requests and the supervisor share it.
 #[derive(Debug)]
 pub(crate) struct Link {
-    shared: Arc<Shared>,
-    /// The supervisor ends when this is dropped.
-    _open: oneshot::Sender<()>,
+    pub(crate) config: RedisStoreBuilder,
+    pub(crate) subscriptions: Arc<Subscriptions>,
+    pub(crate) state: watch::Sender<State>,
+    /// Notified when a request has no reply.
+    pub(crate) suspicion: Notify,
+    /// Notified when the server says that it is not the primary.
+    pub(crate) demoted: Notify,
+    /// Requests under way.
+    pub(crate) pending: AtomicU64,
+    /// Requests that had a reply.
+    pub(crate) replied: AtomicU64,
+    /// In milliseconds; zero for no expiry.
+    pub(crate) token_ttl: AtomicU64,
+}
+
+/// Whether there is a connection.
+#[derive(Clone, Debug)]
+pub(crate) enum State {
+    Connecting,
+    Up(MultiplexedConnection),
+    Down(Outcome, Arc<str>),
 }
 
 impl Link {
-    /// Connects, and spawns the supervisor in the current runtime.
-    pub(crate) async fn connect(
-        config: RedisStoreBuilder,
-        subscriptions: Arc<Subscriptions>,
-    ) -> Result<Self, BackendError> {
-        let runtime = tokio::runtime::Handle::try_current()
-            .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
-        let (alive, closing) = oneshot::channel();
-        let shared = Arc::new(Shared::new(config, subscriptions));
-        let supervisor = Arc::clone(&shared);
-        // Detached: it ends with this link.
-        drop(runtime.spawn(async move {
-            tokio::select! {
-                () = supervisor.run() => {}
-                _ = closing => {}
-            }
-        }));
-        let link = Self {
-            shared,
-            _open: alive,
+    pub(crate) fn new(config: RedisStoreBuilder, subscriptions: Subscriptions) -> Self {
+        let token_ttl = match config.token_ttl {
+            TokenTtl::After(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(0),
+            TokenTtl::Never => 0,
         };
-        link.connection("connect").await?;
-        Ok(link)
+        Self {
+            config,
+            subscriptions: Arc::new(subscriptions),
+            state: watch::Sender::new(State::Connecting),
+            suspicion: Notify::new(),
+            demoted: Notify::new(),
+            pending: AtomicU64::new(0),
+            replied: AtomicU64::new(0),
+            token_ttl: AtomicU64::new(token_ttl),
+        }
     }
 
     /// How long a token is kept, in milliseconds; zero for no expiry.
     pub(crate) fn token_ttl(&self) -> u64 {
-        self.shared.token_ttl.load(Ordering::Relaxed)
+        self.token_ttl.load(Ordering::Relaxed)
     }
 
     /// The longest time without a reply.
     pub(crate) fn response_timeout(&self) -> Duration {
-        self.shared.config.response_timeout
+        self.config.response_timeout
     }
 
     /// Returns the connection. Waits while one is being made; fails if the last try failed.
-    async fn connection(
+    pub(crate) async fn connection(
         &self,
         operation: &'static str,
     ) -> Result<MultiplexedConnection, BackendError> {
-        if let State::Up(connection) = &*self.shared.state.borrow() {
+        if let State::Up(connection) = &*self.state.borrow() {
             return Ok(connection.clone());
         }
-        let mut state = self.shared.state.subscribe();
-        let settled = state
-            .wait_for(|state| !matches!(state, State::Connecting))
-            .await
-            .map_err(|_| fault(operation, Outcome::Unavailable, "the store was closed"))?;
-        match &*settled {
-            State::Up(connection) => Ok(connection.clone()),
-            State::Down(outcome, why) => Err(fault(operation, *outcome, why.as_ref())),
-            State::Connecting => Err(fault(operation, Outcome::Unavailable, "not connected")),
+        let mut state = self.state.subscribe();
+        let settled = state.wait_for(|state| !matches!(state, State::Connecting));
+        match settled.await.as_deref() {
+            Ok(State::Up(connection)) => Ok(connection.clone()),
+            Ok(State::Down(outcome, why)) => Err(fault(operation, *outcome, why.as_ref())),
+            _ => Err(fault(operation, Outcome::Unavailable, "not connected")),
         }
     }
 
     /// Makes a second connection, without messages, that ends when it is dropped.
     pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened, BackendError> {
-        let mut config = self.shared.config.clone();
+        let mut config = self.config.clone();
         config.waiting = Waiting::Poll;
-        let opened = handshake::open(&config, &self.shared.subscriptions, false).await;
+        let opened = handshake::open(&config, &self.subscriptions, false).await;
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 
     /// The error of a request.
     pub(crate) fn failure(&self, operation: &'static str, error: &RedisError) -> BackendError {
-        of_request(&self.shared.config.address, operation, error)
+        of_request(&self.config.address, operation, error)
     }
 
     /// Runs a step.
@@ -110,6 +116,14 @@ impl Link {
         reply.map_err(|error| self.failure(operation, &error))
     }
 
+    /// Notices a demoted server that keeps its connections open.
+    fn check_primary(&self, reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
+        if reply.as_ref().is_err_and(is_demoted) {
+            self.demoted.notify_one();
+        }
+        reply
+    }
+
     /// Sends one command.
     async fn ask(
         &self,
@@ -117,12 +131,10 @@ impl Link {
         command: &Cmd,
     ) -> Result<Result<Value, RedisError>, BackendError> {
         let mut connection = self.connection(operation).await?;
-        let request = Request::new(&self.shared);
+        let request = Request::new(self);
         let reply = connection.send_packed_command(command).await;
         request.replied(&reply);
-        Ok(self
-            .shared
-            .check_primary(reply.and_then(Value::extract_error)))
+        Ok(self.check_primary(reply.and_then(Value::extract_error)))
     }
 
     /// Runs a step several times, with these keys and arguments, in one pipeline; returns one reply for
@@ -176,26 +188,26 @@ impl Link {
         for command in commands {
             pipeline.add_command(command);
         }
-        let request = Request::new(&self.shared);
+        let request = Request::new(self);
         let replies = connection.send_packed_commands(&pipeline, 0, count).await;
         request.replied(&replies);
         let replies = replies.map_err(|error| self.failure(operation, &error))?;
-        let look = |reply: Value| self.shared.check_primary(reply.extract_error());
+        let look = |reply: Value| self.check_primary(reply.extract_error());
         Ok(replies.into_iter().map(look).collect())
     }
 }
 
 /// A request under way. If it is dropped without a reply, the connection is checked.
 struct Request<'a> {
-    shared: &'a Shared,
+    link: &'a Link,
     replied: bool,
 }
 
 impl<'a> Request<'a> {
-    fn new(shared: &'a Shared) -> Self {
-        shared.pending.fetch_add(1, Ordering::Relaxed);
+    fn new(link: &'a Link) -> Self {
+        link.pending.fetch_add(1, Ordering::Relaxed);
         Self {
-            shared,
+            link,
             replied: false,
         }
     }
@@ -208,11 +220,11 @@ impl<'a> Request<'a> {
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        self.shared.pending.fetch_sub(1, Ordering::Relaxed);
+        self.link.pending.fetch_sub(1, Ordering::Relaxed);
         if self.replied {
-            self.shared.replied.fetch_add(1, Ordering::Relaxed);
+            self.link.replied.fetch_add(1, Ordering::Relaxed);
         } else {
-            self.shared.suspicion.notify_one();
+            self.link.suspicion.notify_one();
         }
     }
 }

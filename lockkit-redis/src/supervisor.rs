@@ -5,22 +5,16 @@
 //! Therefore this task notices the end or the silence of a connection, makes a new one, subscribes again,
 //! and lets every waiter try again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use lockkit_core::Outcome;
 use lockkit_core::store::Backoff;
-use redis::aio::MultiplexedConnection;
-use redis::{RedisError, Value};
-use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use crate::config::{RedisStoreBuilder, TokenTtl};
-use crate::error::is_demoted;
+use crate::connection::{Link, State};
 use crate::handshake::{Opened, Source, open};
-use crate::subscriptions::Subscriptions;
 
 /// How often a connection without requests is checked.
 const IDLE_CHECK: Duration = Duration::from_secs(15);
@@ -30,52 +24,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// for this long.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// What the supervisor and the requests share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) config: RedisStoreBuilder,
-    pub(crate) state: watch::Sender<State>,
-    pub(crate) subscriptions: Arc<Subscriptions>,
-    /// Notified when a request has no reply.
-    pub(crate) suspicion: Notify,
-    /// Notified when the server says that it is not the primary.
-    demoted: Notify,
-    /// Requests under way.
-    pub(crate) pending: AtomicU64,
-    /// Requests that had a reply.
-    pub(crate) replied: AtomicU64,
-    /// In milliseconds; zero for no expiry.
-    pub(crate) token_ttl: AtomicU64,
-}
-
-/// Whether there is a connection.
-#[derive(Clone, Debug)]
-pub(crate) enum State {
-    Connecting,
-    Up(MultiplexedConnection),
-    Down(Outcome, Arc<str>),
-}
-
-impl Shared {
-    pub(crate) fn new(config: RedisStoreBuilder, subscriptions: Arc<Subscriptions>) -> Self {
-        let token_ttl = match config.token_ttl {
-            TokenTtl::After(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(0),
-            TokenTtl::Never => 0,
-        };
-        Self {
-            config,
-            state: watch::Sender::new(State::Connecting),
-            subscriptions,
-            suspicion: Notify::new(),
-            demoted: Notify::new(),
-            pending: AtomicU64::new(0),
-            replied: AtomicU64::new(0),
-            token_ttl: AtomicU64::new(token_ttl),
-        }
-    }
-
+impl Link {
     /// Makes connections, one after the other, until the store is dropped.
-    pub(crate) async fn run(&self) {
+    pub(crate) async fn supervise(&self) {
         let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
         // The first failure after a useful connection costs no pause.
         let mut at_once = true;
@@ -111,17 +62,6 @@ impl Shared {
             at_once = false;
             sleep(backoff.pause()).await;
         }
-    }
-
-    /// Notices a demoted server that keeps its connections open.
-    pub(crate) fn check_primary(
-        &self,
-        reply: Result<Value, RedisError>,
-    ) -> Result<Value, RedisError> {
-        if reply.as_ref().is_err_and(is_demoted) {
-            self.demoted.notify_one();
-        }
-        reply
     }
 
     /// Supervises a connection until it ends. Dropping its parts fails its requests.
