@@ -155,21 +155,4 @@ mod tests {
         assert_eq!(nodes[2].1, "_c_3-lock-0000000002");
         assert!(keys::is_writer(&nodes[0].1) && !keys::is_writer(&nodes[1].1));
     }
-
-    #[test]
-    fn finds_node_by_its_prefix() {
-        let queue = ["a-1", "b-2"].map(str::to_owned);
-        assert_eq!(find(&queue, "b-").as_deref(), Some("b-2"));
-        assert_eq!(find(&queue, "c-"), None);
-    }
-
-    #[test]
-    fn ignores_nodes_of_other_kinds() {
-        let nodes = numbered(vec![
-            "leases".into(),
-            "x-lock-0000000001".into(),
-            "lock-".into(),
-        ]);
-        assert_eq!(nodes, [(1, "x-lock-0000000001".to_owned())]);
-    }
 }
