@@ -24,8 +24,11 @@ use crate::signals::{self, Signals};
 use crate::store::{Location, StoreOptions, has_password, runtime};
 use crate::supervise::{Ran, supervise};
 
-/// A shorter wait is not reported.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// A shorter wait for the lock is not reported.
+const SHORT_WAIT: Duration = Duration::from_millis(300);
+
+/// A store that takes longer to open is reported: it is slow, or cannot be reached.
+const SLOW_STORE: Duration = Duration::from_secs(1);
 
 /// The longest time that the last renewal may take.
 const LAST_RENEWAL: Duration = Duration::from_secs(2);
@@ -48,12 +51,12 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
     let client = runtime.block_on(async {
         tokio::select! {
             client = open(args, &location) => client.map(Ok),
-            signal = signals.interruption() => Ok(Err(signal)),
+            code = signals.interruption() => Ok(Err(code)),
         }
     })?;
     let client = match client {
         Ok(client) => client,
-        Err(signal) => return Ok(Code::of_signal(signal as i32)),
+        Err(code) => return Ok(code),
     };
     let run = Run {
         args,
@@ -61,7 +64,7 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
         client: &client,
         limit: args.wait.map(|limit| limit.saturating_sub(began.elapsed())),
     };
-    // The program dies and the lock is released also when a fault unwinds through here.
+    // The program ends and the lock is released even if a panic unwinds through here.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(run.hold(&mut signals))
     }));
@@ -94,8 +97,11 @@ async fn open(args: &RunArgs, location: &Location) -> Result<LockClient, Failure
     };
     let mut opened = pin!(location.open(options));
     let patience = async {
-        tokio::time::sleep(PATIENCE).await;
-        say(format_args!("cannot reach {}; retrying", location.label()));
+        tokio::time::sleep(SLOW_STORE).await;
+        say(format_args!(
+            "the store {} does not respond yet; retrying",
+            location.label()
+        ));
     };
     tokio::select! {
         client = &mut opened => client,
@@ -123,7 +129,7 @@ impl Run<'_> {
         }
         let acquired = tokio::select! {
             guard = self.acquire(&lock) => guard?,
-            signal = signals.interruption() => return Ok((Code::of_signal(signal as i32), false)),
+            code = signals.interruption() => return Ok((code, false)),
         };
         let Some(guard) = acquired else {
             return Ok((Code(args.conflict_exit_code), false));
@@ -153,7 +159,7 @@ impl Run<'_> {
             ("LOCKKIT_NAME", args.name.as_str().to_owned()),
             ("LOCKKIT_TOKEN", guard.token().to_string()),
         ];
-        // Empty and not removed: a `lockkit` in the program must not turn to files of this host.
+        // Empty and not removed: a `lockkit` in the program must not use the lock files of this host.
         if !args.keep_url && std::env::var("LOCKKIT_URL").is_ok_and(|url| has_password(&url)) {
             environment.push(("LOCKKIT_URL", String::new()));
         }
@@ -207,7 +213,7 @@ impl Run<'_> {
 
     /// Reports once for whom it waits.
     async fn announce(&self, lock: &Lock) {
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(SHORT_WAIT).await;
         if let Ok(held) = self.held(lock).await {
             say(format_args!("waiting: {held}"));
         }

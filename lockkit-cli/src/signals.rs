@@ -9,6 +9,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::process::{Signal as Raw, getpgrp, getpid, kill_process, kill_process_group};
 use tokio::sync::mpsc;
 
+use crate::exit::Code;
+
 /// The signals that are passed on to the program.
 const PASSED: [Signal; 9] = [
     Signal::SIGHUP,
@@ -66,13 +68,17 @@ impl Signals {
         }
     }
 
-    /// The next signal that asks this process to end. It stops and continues with the terminal meanwhile.
-    pub(crate) async fn interruption(&mut self) -> Signal {
+    /// Waits for a signal that asks this process to end, and returns the exit code for it. Until then, a stop
+    /// signal stops the process.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn interruption(&mut self) -> Code {
         loop {
             match self.next().await {
                 Signal::SIGTSTP => suspend(false),
                 Signal::SIGCONT | Signal::SIGWINCH => {}
-                signal => return signal,
+                signal => return Code::of_signal(signal as i32),
             }
         }
     }

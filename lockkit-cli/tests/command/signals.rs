@@ -65,8 +65,11 @@ fn a_signal_ends_the_wait_for_the_lock() {
     holder.line();
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let mut waiter = stage.run(&["-v"], "job", "echo ran");
-        // It has said for whom it waits once the first line is there.
-        let said = waiter.said_line();
+        let mut said = waiter.said_line();
+        if said.contains("does not respond yet") {
+            // A store that opened slowly, on a busy machine.
+            said = waiter.said_line();
+        }
         assert!(said.contains("waiting: "), "{said}");
         waiter.signal(signal);
         assert_eq!(waiter.code(), Some(code));

@@ -18,7 +18,7 @@ pub(crate) fn a_server_that_is_away_at_the_start_is_waited_for() {
         command.args(["job", "--", "echo", "ran"]);
         let mut running = crate::stage::Running::start(command);
         let said = running.said_line();
-        assert!(said.contains("retrying"), "{said}");
+        assert!(said.contains("does not respond yet; retrying"), "{said}");
         server.restart_killed();
         assert_eq!(running.line(), "ran");
         assert_eq!(running.code(), Some(0));
