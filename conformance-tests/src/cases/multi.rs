@@ -37,6 +37,9 @@ fn names<const N: usize>(ctx: &Ctx) -> [String; N] {
 async fn crossed_names_end(ctx: &Ctx) -> Outcome {
     let [a, b] = names(ctx);
     let busy = Arc::new(AtomicBool::new(false));
+    // Both callers wait for their first name when these are released.
+    let both = multi(&ctx.client().await?, &[a.clone(), b.clone()])?;
+    let held = both.acquire().await?;
     let mut tasks = Vec::new();
     for order in [[a.clone(), b.clone()], [b, a]] {
         let (lock, busy) = (multi(&ctx.client().await?, &order)?, Arc::clone(&busy));
@@ -51,6 +54,8 @@ async fn crossed_names_end(ctx: &Ctx) -> Outcome {
             Outcome::Ok(())
         }));
     }
+    sleep(Duration::from_millis(100)).await;
+    held.release().await?;
     for task in tasks {
         task.soon().await??;
     }
