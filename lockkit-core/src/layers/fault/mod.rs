@@ -2,8 +2,6 @@
 
 mod faults;
 mod script;
-#[cfg(test)]
-mod tests;
 
 use std::any::Any;
 use std::sync::Arc;

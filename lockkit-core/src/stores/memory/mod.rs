@@ -27,8 +27,6 @@ mod entry;
 mod globals;
 mod queue;
 mod state;
-#[cfg(test)]
-mod tests;
 
 use std::any::Any;
 use std::fmt;

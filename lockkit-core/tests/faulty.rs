@@ -1,11 +1,19 @@
 //! Each fault on a real store, with paused time.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking and run inside a runtime"
+)]
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::clock::TokioClock;
+use lockkit_core::contract::{Attempt, DistributedLock, Release, Renewal, Ticket, Wake};
+use lockkit_core::layers::{Fault, Faults, Faulty, Operation, Rule};
+use lockkit_core::memory::MemoryStore;
+use lockkit_core::{BackendError, ClientId, HolderId, LockName, Outcome};
 use tokio::time::{Instant, timeout};
-
-use super::*;
-use crate::contract::holder::{ClientId, HolderId};
-use crate::stores::memory::MemoryStore;
-use crate::time::clock::TokioClock;
 
 const SECOND: Duration = Duration::from_secs(1);
 

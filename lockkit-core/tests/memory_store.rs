@@ -1,70 +1,103 @@
-//! The rules of the contract, on the state machine alone: no runtime, no real time.
+//! The rules of the contract as the memory store keeps them, on a clock that the test moves.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-mod handles;
-
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::entry::WasReleased;
-use super::globals::Session;
-use super::state::State;
-use crate::contract::capability::{Capabilities, EndsBy, Queueing, TtlOf, Waiting};
-use crate::contract::error::LossReason;
-use crate::contract::holder::{ClientId, HolderId};
-use crate::contract::name::LockName;
-use crate::contract::{Attempt, Grant, LockState, Release, Renewal, Ticket, Wake};
-use crate::store::waiters::{Entry, TicketWatch};
-use crate::time::clock::Moment;
+use lockkit_core::clock::{Clock, Moment, TokioClock};
+use lockkit_core::contract::{
+    Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Wake, Watch,
+};
+use lockkit_core::memory::{Counts, MemoryStore, MemoryStoreBuilder};
+use lockkit_core::{
+    BackendError, ClientId, HolderId, LockName, LossReason, Outcome, Queueing, Waiting,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 /// Three heartbeats of three seconds.
 const WINDOW: Duration = Duration::from_secs(9);
 
-/// The state with a clock beside it.
+/// A clock that the test moves.
+#[derive(Debug)]
+struct ManualClock(AtomicU64);
+
+impl Clock for ManualClock {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// The memory store never waits: its first poll returns the answer.
+fn answer<T>(future: impl Future<Output = T>) -> T {
+    poll(future).unwrap()
+}
+
+fn poll<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// A store and its clock. The session of ticket `n` is `n` too.
 struct Bench {
-    state: State,
-    now: Moment,
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
     client: ClientId,
-    watches: Vec<TicketWatch>,
+    sessions: BTreeMap<u64, MemoryStore>,
+    watches: BTreeMap<u64, Box<dyn Watch>>,
 }
 
 impl Bench {
-    fn new(rules: Capabilities) -> Self {
+    fn new(builder: MemoryStoreBuilder) -> Self {
+        let clock = Arc::new(ManualClock(AtomicU64::new(1_000_000_000)));
         Self {
-            state: State::new(rules),
-            now: Moment::from_nanos(1_000_000_000),
+            store: builder.clock(clock.clone()).build(),
+            clock,
             client: ClientId::random(),
-            watches: Vec::new(),
+            sessions: BTreeMap::new(),
+            watches: BTreeMap::new(),
         }
     }
 
+    fn of(queueing: Queueing, waiting: Waiting) -> Self {
+        Self::new(MemoryStore::builder().queueing(queueing).waiting(waiting))
+    }
+
     fn fifo() -> Self {
-        Self::new(rules(Queueing::Fifo, Waiting::Push))
+        Self::of(Queueing::Fifo, Waiting::Push)
     }
 
     fn sessions(ttl: Duration) -> Self {
-        Self::new(
-            rules(Queueing::Fifo, Waiting::Push)
-                .with_ttl_range(ttl, ttl)
-                .with_ttl_of(TtlOf::PerSession)
-                .with_ends_by(EndsBy::Session)
-                .with_tells_loss(true),
-        )
+        Self::new(MemoryStore::builder().sessions(ttl))
+    }
+
+    fn session(&mut self, n: u64) -> MemoryStore {
+        let connect = || self.store.connect();
+        self.sessions.entry(n).or_insert_with(connect).clone()
     }
 
     fn ticket(&self, n: u64) -> Ticket {
         Ticket::new(name(), HolderId::new(self.client, n), TTL)
     }
 
-    /// The session of ticket `n` is `n` too.
-    fn attempt(&mut self, n: u64) -> Attempt {
+    fn try_attempt(&mut self, n: u64) -> Result<Attempt, BackendError> {
         let ticket = self.ticket(n);
-        self.state.attempt(&ticket, n, self.now).unwrap()
+        answer(self.session(n).attempt(&ticket))
+    }
+
+    fn attempt(&mut self, n: u64) -> Attempt {
+        self.try_attempt(n).unwrap()
     }
 
     fn granted(&mut self, n: u64) -> Grant {
         match self.attempt(n) {
             Attempt::Granted(grant) => grant,
-            held @ Attempt::Held { .. } => panic!("{n} is not granted: {held:?}"),
+            held => panic!("{n} is not granted: {held:?}"),
         }
     }
 
@@ -74,7 +107,7 @@ impl Bench {
         }
     }
 
-    /// One after the other gets the lock from the one before it, and gives it back.
+    /// One after the other gets the lock from the one before it, and releases it.
     fn served(&mut self, from: u64, order: &[u64]) {
         let mut holder = from;
         for &next in order {
@@ -86,46 +119,53 @@ impl Bench {
 
     fn release(&mut self, n: u64) -> Release {
         let ticket = self.ticket(n);
-        self.state.release(&ticket, self.now)
+        answer(self.session(n).release(&ticket)).unwrap()
     }
 
     fn renew(&mut self, n: u64) -> Renewal {
         let ticket = self.ticket(n);
-        self.state.renew(&ticket, n, self.now)
+        answer(self.session(n).renew(&[ticket])).remove(0).unwrap()
     }
 
-    fn watch(&mut self, n: u64, session: Session) -> Option<Wake> {
-        let ticket = self.ticket(n);
-        let watch = self.state.watch(&ticket, session, self.now);
-        self.watches.push(watch);
-        self.next(n)
+    fn break_lock(&self) -> Option<LockState> {
+        answer(self.store.break_lock(&name())).unwrap()
     }
 
     /// The next wake-up of ticket `n`.
-    fn next(&self, n: u64) -> Option<Wake> {
-        let holder = HolderId::new(self.client, n);
-        self.state.globals.waiters.with(holder, Entry::next)?
+    fn next(&mut self, n: u64) -> Option<Wake> {
+        if !self.watches.contains_key(&n) {
+            let ticket = self.ticket(n);
+            let watch = answer(self.session(n).watch(&ticket)).unwrap();
+            self.watches.insert(n, watch);
+        }
+        let watch = self.watches.get_mut(&n)?;
+        poll(watch.changed()).map(Result::unwrap)
     }
 
-    fn look(&mut self) -> Option<LockState> {
-        self.state.inspect(&name(), self.now)
+    fn inspect(&self) -> Option<LockState> {
+        answer(self.store.inspect(&name())).unwrap()
     }
 
-    fn holder(&mut self) -> Option<u64> {
-        let state = self.look()?;
+    fn list(&self, prefix: &str) -> Vec<LockState> {
+        answer(self.store.list(prefix)).unwrap()
+    }
+
+    fn holder(&self) -> Option<u64> {
+        let state = self.inspect()?;
         let holder: HolderId = state.holders.first()?.parse().unwrap();
         Some(holder.number())
     }
 
-    fn sleep(&mut self, time: Duration) {
-        self.now = self.now + time;
+    fn sleep(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap();
+        self.clock.0.fetch_add(nanos, Ordering::Relaxed);
     }
 }
 
-fn rules(queueing: Queueing, waiting: Waiting) -> Capabilities {
-    Capabilities::new()
-        .with_queueing(queueing)
-        .with_waiting(waiting)
+/// Holds and waiters.
+fn counts(store: &MemoryStore) -> (usize, usize) {
+    let Counts { holds, waiters, .. } = store.counts();
+    (holds, waiters)
 }
 
 fn name() -> LockName {
@@ -146,7 +186,7 @@ fn a_repeated_attempt_renews_with_the_same_token() {
     bench.sleep(secs(29));
     assert_eq!(bench.holder(), Some(1));
     bench.sleep(secs(1));
-    assert_eq!(bench.look(), None);
+    assert_eq!(bench.inspect(), None);
 }
 
 #[test]
@@ -157,9 +197,9 @@ fn the_token_grows_over_release_expiry_break_and_wipe() {
     tokens.push(bench.granted(2).token);
     bench.sleep(TTL);
     tokens.push(bench.granted(2).token);
-    bench.state.break_lock(&name(), bench.now);
+    bench.break_lock();
     tokens.push(bench.granted(3).token);
-    bench.state.wipe();
+    bench.store.wipe();
     tokens.push(bench.granted(3).token);
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
 }
@@ -172,7 +212,7 @@ fn only_the_holder_releases() {
     assert_eq!(bench.holder(), Some(1));
     assert_eq!(bench.release(1), Release::Released);
     assert_eq!(bench.release(1), Release::NotHeld);
-    assert_eq!(bench.look(), None);
+    assert_eq!(bench.inspect(), None);
 }
 
 #[test]
@@ -180,9 +220,9 @@ fn a_try_leaves_nothing_behind() {
     let mut bench = Bench::fifo();
     bench.granted(1);
     let ticket = bench.ticket(2).with_enqueue(false);
-    let answer = bench.state.attempt(&ticket, 2, bench.now);
-    assert_eq!(answer, Ok(Attempt::held_for(Some(TTL))));
-    assert_eq!(bench.state.counts(bench.now), (1, 0, 0));
+    let tried = answer(bench.session(2).attempt(&ticket)).unwrap();
+    assert_eq!(tried, Attempt::held_for(Some(TTL)));
+    assert_eq!(counts(&bench.store), (1, 0));
 }
 
 #[test]
@@ -202,8 +242,7 @@ fn a_release_makes_the_first_living_waiter_the_holder() {
     };
     assert!(grant.token > first.token);
     assert_eq!(grant.ttl, WINDOW);
-    assert_eq!(bench.next(2), None);
-    // It comes back, to a new place at the end.
+    // The second comes back, to a new place at the end.
     bench.waits(2);
     bench.served(3, &[4, 2]);
 }
@@ -309,7 +348,7 @@ fn a_renewal_never_creates_a_hold() {
     bench.granted(1);
     bench.sleep(TTL);
     assert_eq!(bench.renew(1), Renewal::NotHeld);
-    assert_eq!(bench.look(), None);
+    assert_eq!(bench.inspect(), None);
 }
 
 #[test]
@@ -320,11 +359,10 @@ fn a_late_attempt_of_a_released_ticket_is_refused() {
     bench.release(2);
     bench.release(1);
     for n in [1, 2] {
-        let ticket = bench.ticket(n);
-        let answer = bench.state.attempt(&ticket, n, bench.now);
-        assert_eq!(answer, Err(WasReleased));
+        let refused = bench.try_attempt(n).unwrap_err();
+        assert_eq!(refused.outcome(), Outcome::Rejected);
     }
-    assert_eq!(bench.state.counts(bench.now), (0, 0, 0));
+    assert_eq!(counts(&bench.store), (0, 0));
 }
 
 #[test]
@@ -333,15 +371,15 @@ fn wake_ups_are_kept_until_the_watch_opens() {
     bench.granted(1);
     bench.waits(2);
     bench.release(1);
-    assert!(matches!(bench.watch(2, 2), Some(Wake::Granted(_))));
+    assert!(matches!(bench.next(2), Some(Wake::Granted(_))));
     // A ticket that the store does not know may have missed anything.
-    assert_eq!(bench.watch(3, 3), Some(Wake::Retry));
+    assert_eq!(bench.next(3), Some(Wake::Retry));
 }
 
 #[test]
 fn with_every_push_lost_a_heartbeat_finds_the_grant() {
     let mut bench = Bench::fifo();
-    bench.state.globals.loses_wakes = true;
+    bench.store.lose_pushes(true);
     bench.granted(1);
     bench.waits(2);
     bench.release(1);
@@ -351,20 +389,20 @@ fn with_every_push_lost_a_heartbeat_finds_the_grant() {
 
 #[test]
 fn hints_do_not_pile_up() {
-    let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Push));
+    let mut bench = Bench::of(Queueing::Barging, Waiting::Push);
     bench.granted(1);
     bench.waits(2);
     for n in 1..10 {
         bench.release(2 * n - 1);
         bench.granted(2 * n + 1);
     }
-    assert_eq!(bench.watch(2, 2), Some(Wake::Retry));
+    assert_eq!(bench.next(2), Some(Wake::Retry));
     assert_eq!(bench.next(2), None);
 }
 
 #[test]
 fn racing_waiters_are_all_woken_and_the_first_takes_it() {
-    let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Push));
+    let mut bench = Bench::of(Queueing::Barging, Waiting::Push);
     bench.granted(1);
     bench.waits(2);
     bench.waits(3);
@@ -374,42 +412,41 @@ fn racing_waiters_are_all_woken_and_the_first_takes_it() {
     bench.granted(4);
     bench.release(4);
     bench.granted(3);
-    assert_eq!(bench.look().unwrap().waiters, Some(1));
+    assert_eq!(bench.inspect().unwrap().waiters, Some(1));
     bench.waits(5);
     bench.sleep(secs(5));
     bench.waits(2);
     bench.sleep(WINDOW - secs(5));
-    assert_eq!(bench.look().unwrap().waiters, Some(1));
+    assert_eq!(bench.inspect().unwrap().waiters, Some(1));
     bench.release(2);
     bench.release(3);
-    assert_eq!(bench.look(), None);
+    assert_eq!(bench.inspect(), None);
 }
 
 #[test]
 fn a_polled_queue_keeps_its_order_without_wake_ups() {
-    let mut bench = Bench::new(rules(Queueing::Fifo, Waiting::Poll));
+    let mut bench = Bench::of(Queueing::Fifo, Waiting::Poll);
     bench.granted(1);
     bench.waits(2);
     bench.waits(3);
     bench.release(1);
     bench.waits(3);
     bench.granted(2);
-    assert_eq!(bench.next(2), None);
-    let mut bench = Bench::new(rules(Queueing::Barging, Waiting::Poll));
+    let mut bench = Bench::of(Queueing::Barging, Waiting::Poll);
     bench.granted(1);
     bench.waits(2);
-    assert_eq!(bench.look().unwrap().waiters, None);
-    assert_eq!(bench.state.counts(bench.now), (1, 0, 0));
+    assert_eq!(bench.inspect().unwrap().waiters, None);
+    assert_eq!(counts(&bench.store), (1, 0));
 }
 
 #[test]
 fn a_break_ends_the_hold_and_passes_on() {
     let mut bench = Bench::sessions(secs(10));
-    assert_eq!(bench.state.break_lock(&name(), bench.now), None);
+    assert_eq!(bench.break_lock(), None);
     let first = bench.granted(1);
-    bench.watch(1, 1);
+    bench.next(1);
     bench.waits(2);
-    let was = bench.state.break_lock(&name(), bench.now).unwrap();
+    let was = bench.break_lock().unwrap();
     assert_eq!(was.token, Some(first.token));
     assert_eq!(was.waiters, Some(1));
     assert_eq!(bench.next(1), Some(Wake::Lost(LossReason::Superseded)));
@@ -419,24 +456,24 @@ fn a_break_ends_the_hold_and_passes_on() {
 #[test]
 fn a_session_carries_its_holds_and_places() {
     let mut bench = Bench::sessions(secs(10));
-    let start = bench.now;
+    let start = bench.clock.now();
     let grant = bench.granted(1);
     assert_eq!((grant.since, grant.ttl), (Some(start), secs(10)));
-    bench.watch(1, 1);
+    bench.next(1);
     bench.waits(2);
     bench.sleep(secs(4));
     bench.waits(3);
     bench.sleep(secs(5));
-    let now = bench.now;
+    let now = bench.clock.now();
     let renewed = Renewal::Renewed {
         since: Some(now),
         ttl: secs(10),
     };
     assert_eq!(bench.renew(1), renewed);
-    bench.watch(2, 2);
+    bench.next(2);
     // The second session has been silent for ten seconds, the third for six.
     bench.sleep(secs(1));
-    assert_eq!(bench.look().unwrap().waiters, Some(1));
+    assert_eq!(bench.inspect().unwrap().waiters, Some(1));
     assert_eq!(bench.next(2), Some(Wake::Lost(LossReason::SessionEnded)));
     bench.release(1);
     let Some(Wake::Granted(grant)) = bench.next(3) else {
@@ -451,17 +488,11 @@ fn an_expired_session_frees_what_it_held() {
     bench.granted(1);
     bench.waits(2);
     bench.waits(3);
-    bench.state.end_session(2, bench.now);
-    assert_eq!(
-        bench.watch(2, 2),
-        Some(Wake::Lost(LossReason::SessionEnded))
-    );
-    bench.state.end_session(1, bench.now);
+    bench.session(2).expire_session();
+    assert_eq!(bench.next(2), Some(Wake::Lost(LossReason::SessionEnded)));
+    bench.session(1).expire_session();
     assert_eq!(bench.holder(), Some(3));
-    assert_eq!(
-        bench.watch(1, 1),
-        Some(Wake::Lost(LossReason::SessionEnded))
-    );
+    assert_eq!(bench.next(1), Some(Wake::Lost(LossReason::SessionEnded)));
     // The handle lives on, in a new session; its old hold does not.
     assert_eq!(bench.renew(1), Renewal::NotHeld);
 }
@@ -470,30 +501,102 @@ fn an_expired_session_frees_what_it_held() {
 fn a_wipe_is_told_where_losses_are_told() {
     let mut bench = Bench::sessions(secs(10));
     bench.granted(1);
-    bench.watch(1, 1);
-    bench.state.wipe();
+    bench.next(1);
+    bench.store.wipe();
     assert_eq!(bench.next(1), Some(Wake::Lost(LossReason::Superseded)));
     let mut bench = Bench::fifo();
     bench.granted(1);
     bench.waits(2);
-    bench.state.wipe();
-    assert_eq!(bench.state.counts(bench.now), (0, 0, 0));
+    bench.store.wipe();
+    assert_eq!(counts(&bench.store), (0, 0));
     bench.granted(2);
 }
 
 #[test]
 fn a_list_is_sorted_and_shows_what_lives() {
-    let mut bench = Bench::fifo();
+    let bench = Bench::fifo();
     for (n, name) in ["b", "a/2", "a/1"].into_iter().enumerate() {
         let ticket = bench
             .ticket(n as u64)
             .with_name(LockName::new(name).unwrap());
-        bench.state.attempt(&ticket, 0, bench.now).unwrap();
+        answer(bench.store.attempt(&ticket)).unwrap();
     }
-    let found = bench.state.list("a/", bench.now);
+    let found = bench.list("a/");
     let names: Vec<_> = found.iter().map(|state| state.name.as_str()).collect();
     assert_eq!(names, ["a/1", "a/2"]);
     assert_eq!(found[0].remaining, Some(TTL));
     bench.sleep(TTL);
-    assert_eq!(bench.state.list("", bench.now), []);
+    assert_eq!(bench.list(""), []);
+}
+
+fn paused() -> MemoryStore {
+    MemoryStore::builder()
+        .clock(Arc::new(TokioClock::new()))
+        .build()
+}
+
+fn ticket(n: u64) -> Ticket {
+    Ticket::new(name(), HolderId::new(ClientId::random(), n), TTL)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_wait_for_a_wake_up_loses_nothing() {
+    let store = paused();
+    let (first, second) = (ticket(1), ticket(2));
+    store.attempt(&first).await.unwrap();
+    store.attempt(&second).await.unwrap();
+    let mut watch = store.watch(&second).await.unwrap();
+    let timeout = tokio::time::timeout(secs(1), watch.changed()).await;
+    assert!(timeout.is_err());
+    store.release(&first).await.unwrap();
+    // Polled once after the bell came, and dropped: the wake-up stays.
+    drop(watch.changed());
+    assert!(matches!(watch.changed().await, Ok(Wake::Granted(_))));
+    store.release(&second).await.unwrap();
+    drop(watch);
+    assert!(store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_watch_leaves_nothing_behind() {
+    let store = paused();
+    let (first, second) = (ticket(1), ticket(2));
+    store.attempt(&first).await.unwrap();
+    store.attempt(&second).await.unwrap();
+    let watch = store.watch(&second).await.unwrap();
+    tokio::time::advance(TTL).await;
+    let counts = store.counts();
+    let kept = (counts.holds, counts.waiters, counts.watches);
+    assert_eq!(kept, (0, 0, 1));
+    drop(watch);
+    assert_eq!(store.counts(), Counts::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_shares_the_session_and_a_connection_has_its_own() {
+    let store = paused();
+    let other = store.connect();
+    let (first, second) = (ticket(1), ticket(2));
+    store.clone().attempt(&first).await.unwrap();
+    other.attempt(&second).await.unwrap();
+    store.expire_session();
+    let state = other.inspect(&name()).await.unwrap().unwrap();
+    assert_eq!(state.holders, [second.holder.to_string()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_are_answered_one_by_one_in_order() {
+    let store = paused();
+    let tickets: Vec<_> = (0..1201)
+        .map(|n| ticket(n).with_name(LockName::new(n.to_string()).unwrap()))
+        .collect();
+    for ticket in tickets.iter().step_by(2) {
+        store.attempt(ticket).await.unwrap();
+    }
+    let answers = store.renew(&tickets).await;
+    assert_eq!(answers.len(), tickets.len());
+    for (n, answer) in answers.into_iter().enumerate() {
+        let held = answer.unwrap() != Renewal::NotHeld;
+        assert_eq!(held, n % 2 == 0, "{n}");
+    }
 }
