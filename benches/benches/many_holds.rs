@@ -54,7 +54,7 @@ fn main() {
     });
 }
 
-/// Holds for one phase, beside `load` threads that do nothing but work.
+/// Holds for one phase, while `load` threads use the processors.
 async fn report(phase: &str, guards: &[Guard], time: Duration, load: usize) {
     static STOP: AtomicBool = AtomicBool::new(false);
     STOP.store(false, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! All stores that can be had here, on servers of their own, beside the locks of others.
+//! All installed stores, on their own servers, compared with other lock libraries.
 //!
 //! `cargo bench -p lockkit-bench --all-features --bench stores` prints a table and writes
-//! `target/bench/stores.json` and `stores.html`; `-- --time 60` measures longer, `-- --keep` also puts
-//! the figures where `cargo x tables` takes those of the manual from. A server or a peer that
-//! is not installed is named, also in the report, and left out; `cargo x setup` brings them.
+//! `target/bench/stores.json` and `stores.html`; `-- --time 60` measures longer, `-- --keep` also saves
+//! the figures from which `cargo x tables` makes the tables of the manual. The report names servers and peers
+//! that are not installed; `cargo x setup` installs them.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use conformance_tests::servers::{
 use lockkit_bench::report::LOCK_OF;
 use lockkit_bench::{Bench, Peer, Program};
 
-/// Enough for short runs; the first word after `--time` sets another.
+/// The default; the word after `--time` sets another.
 const SECONDS: u64 = 15;
 
 fn main() -> ExitCode {
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What is not here, and why.
+/// What is not installed, and why.
 #[derive(Debug, Default)]
 struct LeftOut(Vec<String>);
 
@@ -51,7 +51,7 @@ impl LeftOut {
     }
 }
 
-/// Adds the locks of others to the stores on which they work.
+/// Adds the locks of other libraries to the stores on which they work.
 fn with_peers(mut bench: Bench, stores: &[String], left_out: &mut LeftOut) -> Bench {
     let on = |scheme: &str| {
         let begins = format!("{scheme}://");
@@ -93,7 +93,7 @@ async fn measure() {
         format!("sqlite:{at}/locks.db"),
     ];
     let mut left_out = LeftOut::default();
-    // They live as long as this does.
+    // The servers run until the end of this function.
     let (mut redis, mut postgres, mut mysql, mut etcd, mut zk) = (None, None, None, None, None);
     if left_out.here("redis", missing(RedisServer::PROGRAM)) {
         let server = redis.insert(RedisServer::forgetful().await.unwrap());

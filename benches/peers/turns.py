@@ -73,7 +73,7 @@ def work(make):
 
 
 def serve(make):
-    """`make(url, name, count)` answers so many locks of one name, each with `acquire` and `release`."""
+    """`make(url, name, count)` returns `count` locks of one name, each with `acquire` and `release`."""
     try:
         work(make)
     except Exception as error:

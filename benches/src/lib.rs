@@ -1,8 +1,8 @@
-//! Measures lock stores, each beside its own bare operations in the same run.
+//! Measures lock stores and compares each with its own bare operations in the same run.
 //!
 //! A time in a report is that of one machine on one day. The ratio of the lock to the bare operations of
-//! its store, measured in turns, says more: it stays nearly the same on another machine and on a busy one,
-//! and where it does not, the report says so itself. The program `lockkit-bench` is the command over this.
+//! its store, measured alternately, says more: it is nearly the same on another machine and on a busy one,
+//! and where it is not, the report says so. The program `lockkit-bench` is the command of this library.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), lockkit_bench::Failure> {
@@ -15,14 +15,14 @@
 //! # }
 //! ```
 //!
-//! The processes that contend, hold and are killed are this program, started again: a program over this
-//! library calls [`serve`] first in its `main`.
+//! The processes that contend, hold and are killed are this program, started again: a program that uses
+//! this library calls [`serve`] first in its `main`.
 //!
 //! # What is in `benches/`
-//! - `cargo bench -p lockkit-bench --all-features --bench stores`: all stores that can be had here, on
-//!   servers of their own, beside the locks of others.
+//! - `cargo bench -p lockkit-bench --all-features --bench stores`: all installed stores, on their own
+//!   servers, compared with other lock libraries.
 //! - `cargo bench -p lockkit-bench --bench overhead`: acquire, release and reentry on the memory
-//!   store, beside the bare map operation that no lock in memory can do without.
+//!   store, compared with the bare map operations that every lock in memory needs.
 //! - `cargo bench -p lockkit-bench --bench many_holds`: what 100 000 held guards cost in memory
 //!   and processor time, and whether any is lost while all cores are busy.
 //! - `cargo test --release -p conformance-tests --test speed_redis`, and the same for the other stores: figures

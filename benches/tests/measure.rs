@@ -135,7 +135,7 @@ async fn a_cycle_far_away_is_two_round_trips() -> Outcome {
     ensure(timed >= 1.99, format!("{timed} round trips by time"))?;
     ensure(
         figures.iter().any(|figure| figure.what == "hand-offs"),
-        "nobody contended",
+        "no contention was measured",
     )
 }
 
@@ -151,7 +151,7 @@ async fn a_store_that_is_not_there_is_an_error_without_secrets() -> Outcome {
     let port = conformance_tests::servers::free_port()?;
     let url = format!("redis://me:s3cret@127.0.0.1:{port}/");
     let error = match bench([url])?.run().await {
-        Ok(_) => return Err(Failure::new("nobody was there, and it was measured")),
+        Ok(_) => return Err(Failure::new("a store without a server was measured")),
         Err(error) => error.to_string(),
     };
     ensure(error.starts_with("redis: "), &*error)?;

@@ -41,7 +41,7 @@ fn tests() -> TestSuite {
 
 fn turns(label: &str) -> Outcome<Turns> {
     let found = Turns::all().into_iter().find(|it| it.label == label);
-    found.ok_or_else(|| Failure::new(format!("nobody is called {label}")))
+    found.ok_or_else(|| Failure::new(format!("there is no peer {label}")))
 }
 
 /// What comes over the network may be missing, as its own tests say.

@@ -67,7 +67,7 @@ where
     trial.with_ignored_flag(true).with_kind(why)
 }
 
-/// Lets 64 contenders update in both ways; answers the common end.
+/// Lets 64 contenders update in both ways; returns the common final state.
 async fn both<C: Case>(case: C) -> Outcome<(Vec<String>, [Seen; 2])> {
     let server = Server::own().await?;
     let mut db = server.connect().await?;
@@ -78,7 +78,7 @@ async fn both<C: Case>(case: C) -> Outcome<(Vec<String>, [Seen; 2])> {
     if before != after {
         return Err(format!("before: {before:?}, after: {after:?}").into());
     }
-    // Otherwise nobody has met anybody.
+    // Otherwise there was no contention.
     check(watched.retries > 0 && locked.retries == 0, "retries")?;
     check(watched.done == 192 && locked.done == 192, "updates")?;
     Ok((after, [watched, locked]))
@@ -97,7 +97,7 @@ async fn chat_room_ends_the_same() -> Outcome {
     )
 }
 
-/// Whoever comes first: so many as fit are inside at the end, in both ways.
+/// The number of members at the end is the limit in both ways, in any order of arrival.
 async fn a_room_is_never_too_full() -> Outcome {
     let server = Server::own().await?;
     for way in [Way::Watched, Way::Locked] {

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Beside the program of which cargo tells where it is, the others lie.
+/// All programs are in the directory of the one that cargo names.
 const ONE_OF_THEM: &str = env!("CARGO_BIN_EXE_quick_start");
 /// What the command in each header begins with.
 const RUN: [&str; 2] = [

@@ -15,7 +15,7 @@ use crate::render::plain;
 /// The variable that names a file with the URL in it.
 const URL_FILE: &str = "LOCKKIT_URL_FILE";
 
-/// A runtime whose tasks go on while the main thread does something else.
+/// A runtime whose tasks run while the main thread does something else.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let mut builder = Builder::new_multi_thread();
     Ok(builder.worker_threads(1).enable_all().build()?)

@@ -67,13 +67,13 @@ impl Browser {
         self.post("/url", &json!({ "url": url })).await.map(drop)
     }
 
-    /// What a piece of JavaScript answers.
+    /// The result of a piece of JavaScript.
     pub(crate) async fn eval(&self, script: &str) -> Outcome<Value> {
         let body = json!({"script": format!("return {script}"), "args": []});
         self.post("/execute/sync", &body).await
     }
 
-    /// Shows the page as somebody sees it who prefers `scheme`, `light` or `dark`.
+    /// Shows the page to a reader who prefers `scheme`, `light` or `dark`.
     pub(crate) async fn prefer(&self, scheme: &str) -> Outcome {
         let feature = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         let body = json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": feature}});

@@ -1,4 +1,4 @@
-//! Whatever dies, the program never goes on without the lock.
+//! Whichever process is killed, the program never continues without the lock.
 
 #[cfg(target_os = "linux")]
 use std::time::Duration;

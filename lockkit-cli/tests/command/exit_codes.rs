@@ -238,7 +238,7 @@ fn standard_streams_go_straight_through() {
     let mut stdin = running.stdin();
     stdin.write_all(b"one\n").unwrap();
     assert_eq!(running.line(), "one");
-    // Far more than a pipe holds: nobody on the way may keep it.
+    // Far more than a pipe holds: no process on the way may buffer it.
     let writer = std::thread::spawn(move || {
         for _ in 0..50_000 {
             stdin.write_all(b"another line of text\n").unwrap();

@@ -66,7 +66,7 @@ fn the_url_comes_from_the_argument_before_the_environment() {
 }
 
 #[test]
-fn a_store_that_keeps_nobody_out_is_named() {
+fn a_memory_store_gives_a_warning() {
     let stage = Stage::new();
     let output = stage.call(&["run", "--url", "memory:", "job", "--", "true"]);
     assert_eq!(output.status.code(), Some(0));
@@ -110,7 +110,7 @@ fn completions_and_manual_pages_come_out() {
 }
 
 #[test]
-fn wrong_arguments_are_told_how_to_be_right() {
+fn a_wrong_argument_gets_a_hint() {
     let stage = Stage::new();
     let long = "x".repeat(5000);
     let cases: [(&[&str], &str); 5] = [

@@ -109,7 +109,7 @@ fn watch_prints_a_line_for_each_change_and_ends_on_a_signal() {
 }
 
 #[test]
-fn watch_ends_quietly_when_nobody_reads() {
+fn watch_ends_quietly_when_its_output_is_closed() {
     let stage = Stage::new();
     let mut holder = stage.run(&[], "job", HOLD);
     holder.line();
@@ -175,7 +175,7 @@ fn purge_deletes_rows_and_refuses_what_has_none() {
 }
 
 #[test]
-fn break_says_who_held_it_and_that_its_program_may_run_on() {
+fn break_names_the_holder_and_warns_that_its_program_can_continue() {
     let stage = Stage::new();
     let mut holder = stage.run(&["--ttl", "3s"], "job", HOLD);
     holder.line();
@@ -187,7 +187,7 @@ fn break_says_who_held_it_and_that_its_program_may_run_on() {
 }
 
 #[test]
-fn looks_make_nothing_and_say_that_it_is_missing() {
+fn reading_creates_nothing_and_reports_what_is_missing() {
     let stage = Stage::new();
     let looks: [&[&str]; 5] = [
         &["status", "job"],
@@ -239,7 +239,7 @@ fn a_path_that_cannot_be_a_store_is_a_wrong_argument() {
 }
 
 #[test]
-fn purge_removes_files_that_nobody_holds() {
+fn purge_removes_files_that_are_not_locked() {
     let stage = Stage::new();
     let locks = stage.dir().join("locks");
     let url = format!("file:{}", locks.display());

@@ -81,7 +81,7 @@ fn a_signal_ends_the_wait_for_the_lock() {
 }
 
 #[test]
-fn a_program_that_somebody_stopped_keeps_the_lock_until_it_goes_on() {
+fn a_stopped_program_keeps_the_lock() {
     let stage = Stage::new();
     // Long enough for a disk or a machine that stands still for a second or two.
     let mut running = stage.run(&["--ttl", "4s"], "job", "echo $$; exec sleep 600");

@@ -91,7 +91,7 @@ impl Stage {
         self.lockkit().args(arguments).output().unwrap()
     }
 
-    /// Runs the command to its end and answers its exit code.
+    /// Runs the command to its end and returns its exit code.
     pub(crate) fn code(&self, arguments: &[&str]) -> Option<i32> {
         self.call(arguments).status.code()
     }
@@ -119,9 +119,9 @@ impl Stage {
     }
 }
 
-/// Lets the commands of the tests begin with signals that are not ignored, also where whoever
-/// started the tests ignores some, as a shell does for what it puts into the background: a handler
-/// in this process becomes the default action in its children.
+/// Lets the commands of the tests begin with signals that are not ignored, even if the parent of the tests
+/// ignores some, as a shell does for background jobs: a handler in this process becomes the default action
+/// in its children.
 fn heed_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -203,7 +203,7 @@ impl Running {
         self.child.wait().unwrap()
     }
 
-    /// Waits for its end and answers the exit code.
+    /// Waits for its end and returns the exit code.
     pub(crate) fn code(&mut self) -> Option<i32> {
         self.wait().code()
     }

@@ -31,7 +31,7 @@ impl World {
         self.stage.run(&["--ttl", &ttl], "job", script)
     }
 
-    /// Waits until so many stand in the queue.
+    /// Waits until the queue has this length.
     fn queued(&self, count: u32) {
         eventually("they stand in the queue", || {
             self.server.ask(&["LLEN", "lockkit_queue:{job}"]) == count.to_string()

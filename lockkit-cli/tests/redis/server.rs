@@ -60,7 +60,7 @@ impl Server {
     }
 
     fn ready(&self) {
-        eventually("the server answers", || self.ask(&["PING"]) == "PONG");
+        eventually("the server responds", || self.ask(&["PING"]) == "PONG");
     }
 
     pub(crate) fn url(&self) -> String {
@@ -85,10 +85,10 @@ impl Server {
         self.ready();
     }
 
-    /// Waits until somebody stands in the queue of a lock.
+    /// Waits until the queue of a lock has an entry.
     pub(crate) fn queued(&self, name: &str) {
         let queue = format!("lockkit_queue:{{{name}}}");
-        eventually("somebody stands in the queue", || {
+        eventually("the queue has an entry", || {
             self.ask(&["LLEN", &queue]) == "1"
         });
     }
