@@ -29,10 +29,7 @@ async fn names_have_the_prefix_inside_and_not_outside() {
     let (memory, store) = stores();
     let ticket = ticket("a");
     memory.attempt(&ticket).await.unwrap();
-    let mine = Ticket {
-        holder: HolderId::new(ClientId::random(), 2),
-        ..ticket
-    };
+    let mine = self::ticket("a");
     assert!(matches!(
         store.attempt(&mine).await,
         Ok(Attempt::Granted(_))
