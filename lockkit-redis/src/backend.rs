@@ -82,7 +82,7 @@ impl RedisStore {
     pub fn counts(&self) -> Counts {
         let subscriptions = &self.link().subscriptions;
         Counts {
-            tickets: subscriptions.waiters().len(),
+            tickets: subscriptions.waiters.len(),
             channels: subscriptions.len(),
         }
     }
@@ -107,7 +107,7 @@ impl RedisStore {
             (true, _) => "2",
         };
         let channel = match rules.waiting {
-            Waiting::Push => self.link().subscriptions.channel(),
+            Waiting::Push => &self.link().subscriptions.channel,
             _ => "",
         };
         let reply = link
@@ -216,7 +216,7 @@ impl DistributedLock for RedisStore {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let waiters = self.link().subscriptions.waiters();
+        let waiters = &self.link().subscriptions.waiters;
         // Before the request is written, so that a message that comes at once is kept.
         let number = waiters.attempted(ticket);
         let result = self.acquire(ticket, number).await;
@@ -241,7 +241,7 @@ impl DistributedLock for RedisStore {
         let Inner { link, steps, .. } = &*self.inner;
         let keys = Keys::of(&ticket.name);
         let me = ticket.holder.to_string();
-        let known = self.link().subscriptions.waiters().forget(ticket.holder);
+        let known = self.link().subscriptions.waiters.forget(ticket.holder);
         // An unknown ticket was released before, and that release had no reply.
         let late = known.is_none_or(|known| known.unanswered);
         // An attempt that may still arrive is refused for as long as its hold would last.

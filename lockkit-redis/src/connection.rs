@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use lockkit_core::{BackendError, Outcome, Waiting};
 use redis::aio::MultiplexedConnection;
@@ -62,11 +61,6 @@ impl Link {
     /// How long a token is kept, in milliseconds; zero for no expiry.
     pub(crate) fn token_ttl(&self) -> u64 {
         self.token_ttl.load(Ordering::Relaxed)
-    }
-
-    /// The longest time without a reply.
-    pub(crate) fn response_timeout(&self) -> Duration {
-        self.config.response_timeout
     }
 
     /// Returns the connection. Waits while one is being made; fails if the last try failed.

@@ -154,7 +154,7 @@ impl<'a> Fenced<'a> {
         let mut all_arguments = vec![me.as_bytes(), token.as_bytes()];
         all_arguments.extend(arguments);
         let link = self.store.link();
-        let limit = link.response_timeout();
+        let limit = link.config.response_timeout;
         let asked = timeout(limit, link.step(step, &all_keys, &all_arguments)).await;
         match asked.map_err(|_| BackendError::timeout(BACKEND, "guarded work", limit))? {
             Ok(value) => Ok(value.into()),

@@ -32,8 +32,8 @@ const MAX_UNHEEDED: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Subscriptions {
     /// The channel of this store object.
-    channel: String,
-    waiters: Arc<Waiters>,
+    pub(crate) channel: String,
+    pub(crate) waiters: Arc<Waiters>,
     /// Locked before the waiters, where both are.
     channels: Mutex<Channels>,
     /// Notified when a channel is to be subscribed.
@@ -70,16 +70,6 @@ impl Subscriptions {
             wanted: Notify::new(),
             unheeded: Notify::new(),
         }
-    }
-
-    /// The channel of this store object.
-    pub(crate) fn channel(&self) -> &str {
-        &self.channel
-    }
-
-    /// The tickets of this store object.
-    pub(crate) fn waiters(&self) -> &Waiters {
-        &self.waiters
     }
 
     fn channels(&self) -> MutexGuard<'_, Channels> {

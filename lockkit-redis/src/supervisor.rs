@@ -107,7 +107,7 @@ impl Link {
                     idle += patience;
                     let replied = self.replied.load(Ordering::Relaxed);
                     let moved = std::mem::replace(&mut seen, replied) != replied;
-                    let waits = self.subscriptions.waiters().has_watches();
+                    let waits = self.subscriptions.waiters.has_watches();
                     let awaited = self.pending.load(Ordering::Relaxed) > 0 || waits;
                     // Replies on the first connection say nothing about the second.
                     let moves = moved && !(waits && matches!(opened.source, Source::Other(_)));
