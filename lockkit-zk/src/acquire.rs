@@ -85,8 +85,15 @@ impl Shared {
     }
 
     fn new_contender(&self, ticket: &Ticket, session: &Arc<Session>) -> Contender {
-        let lock_path = self.keys.of(&ticket.name);
-        Contender::new(Arc::clone(session), lock_path, self.keys.new_prefix())
+        Contender {
+            session: Arc::clone(session),
+            lock_path: self.keys.of(&ticket.name),
+            prefix: self.keys.new_prefix(),
+            node: None,
+            unanswered: false,
+            granted: false,
+            predecessors: None,
+        }
     }
 
     /// Decides by a listing of the queue whether the ticket has the lock.

@@ -187,7 +187,6 @@ pub(crate) struct Sessions {
     present: watch::Sender<State>,
 }
 
-#[derive(Clone)]
 struct State {
     session: Arc<Session>,
     /// Whether a task is beginning another one.
@@ -233,18 +232,13 @@ impl Sessions {
         let mut states = self.present.subscribe();
         self.renew();
         let waiting = states.wait_for(|state| !state.connecting);
-        let silent = || {
-            fault(
-                operation,
-                Outcome::Unavailable,
-                "a new session is being created",
-            )
+        let Ok(Ok(state)) = timeout(PATIENCE, waiting).await else {
+            let why = "a new session is being created";
+            return Err(fault(operation, Outcome::Unavailable, why));
         };
-        let answer = timeout(PATIENCE, waiting).await.map_err(|_| silent())?;
-        let state = answer.map_err(|_| silent())?.clone();
-        match state.failed {
-            Some((outcome, why)) => Err(fault(operation, outcome, why)),
-            None => Ok(state.session),
+        match &state.failed {
+            Some((outcome, why)) => Err(fault(operation, *outcome, why.as_str())),
+            None => Ok(Arc::clone(&state.session)),
         }
     }
 

@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use lockkit_core::contract::{Grant, Tombstones};
 use lockkit_core::store::lock;
+use lockkit_core::store::waiters::Entry;
 use lockkit_core::{BackendError, Capabilities, FencingToken, HolderId, Outcome};
 
 use crate::config::{Access, ZkStoreBuilder, capabilities};
 use crate::error::fault;
 use crate::keys::Keys;
 use crate::session::{Session, Sessions};
-use crate::waiters::{Contender, Node, Waiters};
+use crate::waiters::{Contender, Node, TicketState, Waiters};
 
 pub(crate) struct Shared {
     pub(crate) sessions: Arc<Sessions>,
@@ -57,27 +58,20 @@ impl Shared {
     }
 
     pub(crate) fn contender(&self, holder: HolderId) -> Option<Contender> {
-        let contender = self
-            .waiters
-            .with(holder, |entry| entry.data.contender.clone());
-        contender.flatten()
+        let contender = |entry: &mut Entry<TicketState>| entry.data.contender.clone();
+        self.waiters.with(holder, contender)?
     }
 
     /// Keeps the place of a ticket. Returns whether the ticket is still known.
     pub(crate) fn set(&self, holder: HolderId, contender: Option<Contender>) -> bool {
-        let set = |contender| {
-            self.waiters
-                .with(holder, |entry| entry.data.contender = contender)
-        };
-        set(contender).is_some()
+        let set = |entry: &mut Entry<TicketState>| entry.data.contender = contender;
+        self.waiters.with(holder, set).is_some()
     }
 
     /// Waits until no other step of a known ticket runs.
     pub(crate) async fn turn(&self, holder: HolderId) -> Option<tokio::sync::OwnedMutexGuard<()>> {
-        let turn = self
-            .waiters
-            .with(holder, |entry| Arc::clone(&entry.data.turn))?;
-        Some(turn.lock_owned().await)
+        let turn = |entry: &mut Entry<TicketState>| Arc::clone(&entry.data.turn);
+        Some(self.waiters.with(holder, turn)?.lock_owned().await)
     }
 
     /// Refuses the attempts of a ticket from now on.

@@ -50,18 +50,6 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    pub(crate) const fn new(session: Arc<Session>, lock_path: String, prefix: String) -> Self {
-        Self {
-            session,
-            lock_path,
-            prefix,
-            node: None,
-            unanswered: false,
-            granted: false,
-            predecessors: None,
-        }
-    }
-
     /// The path of a node in the same queue.
     pub(crate) fn path(&self, node: &str) -> String {
         format!("{}/{node}", self.lock_path)
