@@ -8,13 +8,28 @@ pub(super) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "postgres::RenewalRecreates",
-        "WHERE l.holder = w.holder AND l.expires_at > {now}",
-        "WHERE w.holder <> ''",
+        " AND l.holder IN ({holders}) AND l.expires_at > {now}\n",
+        "\n",
+    ),
+    (
+        "postgres::RenewalRecreates",
+        "SET expires_at = greatest(l.expires_at, {now} + {ttl})",
+        "SET holder = {holders}, expires_at = {now} + {ttl}",
+    ),
+    (
+        "postgres::RenewalRecreates",
+        "SELECT l.holder, r.name",
+        "SELECT {holders}, r.name",
+    ),
+    (
+        "postgres::RenewalRecreates",
+        " AND l.holder IN ({holders}) AND (r.name",
+        " AND (r.name",
     ),
     (
         "postgres::RenewalShortens",
-        "greatest(l.expires_at, {now} + m.ttl)",
-        "{now} + m.ttl",
+        "greatest(l.expires_at, {now} + {ttl})",
+        "{now} + {ttl}",
     ),
     (
         "postgres::RenewalWaits",

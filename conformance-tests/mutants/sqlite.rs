@@ -3,28 +3,28 @@
 pub(super) const CHANGES: &[(&str, &str, &str)] = &[
     (
         "sqlite::ReleaseWithoutOwnerCheck",
-        "WHERE l.name = ?1 AND l.holder = ?2 AND l.expires_at >= {now};",
-        "WHERE l.name = ?1 AND ?2 <> '';",
+        "WHERE l.name = {name} AND l.holder = {holder} AND l.expires_at >= {now};",
+        "WHERE l.name = {name} AND {holder} <> '';",
     ),
     (
         "sqlite::RenewalRecreates",
-        "SET expires_at = max(l.expires_at, {now} + ?1)",
-        "SET expires_at = {now} + ?1, holder = (SELECT value FROM json_each(?3))",
+        "SET expires_at = max(l.expires_at, {now} + {ttl})",
+        "SET expires_at = {now} + {ttl}, holder = {holders}",
     ),
     (
         "sqlite::RenewalRecreates",
-        "AND l.holder IN (SELECT value FROM json_each(?3)) AND l.expires_at > {now}",
+        " AND l.holder IN ({holders}) AND l.expires_at > {now}",
         "",
     ),
     (
         "sqlite::RenewalShortens",
-        "max(l.expires_at, {now} + ?1)",
-        "{now} + ?1",
+        "max(l.expires_at, {now} + {ttl})",
+        "{now} + {ttl}",
     ),
     (
         "sqlite::BareCounter",
-        "VALUES (?1, ?2, {now}, {now} + ?3)",
-        "VALUES (?1, ?2, 1, {now} + ?3)",
+        "VALUES ({name}, {holder}, {now}, {now} + {ttl})",
+        "VALUES ({name}, {holder}, 1, {now} + {ttl})",
     ),
     (
         "sqlite::TokenOfLastHolderRepeated",
@@ -38,12 +38,7 @@ pub(super) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "sqlite::LeaseNeverEnds",
-        "WHERE l.holder IS NULL OR l.holder = ?2 OR l.expires_at <= {now}",
-        "WHERE l.holder IS NULL OR l.holder = ?2",
-    ),
-    (
-        "sqlite::PrefixIsPattern",
-        "substr(l.name, 1, length(?2)) = ?2",
-        "CAST(l.name AS TEXT) LIKE CAST(?2 AS TEXT) || '%'",
+        "WHERE l.holder IS NULL OR l.holder = {holder} OR l.expires_at <= {now}",
+        "WHERE l.holder IS NULL OR l.holder = {holder}",
     ),
 ];

@@ -13,9 +13,10 @@ use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
 use tokio::task::JoinSet;
 
 use crate::config::Options;
-use crate::dialect::{Counts, Dialect, Source, Which};
-use crate::error::SqlFault;
-use crate::table::Table;
+use crate::dialect::{Counts, Dialect, Steps};
+use crate::driver::{Driver as _, Source};
+use crate::error::{Errors, Problem};
+use crate::table::{Table, Which};
 
 /// Keeps locks in a table of a database.
 ///
@@ -68,19 +69,19 @@ impl<D: Dialect> SqlStore<D> {
         &self.inner.table
     }
 
-    /// Counts what is kept now.
+    /// Counts tickets, pins and connections.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.inner.dialect.counts()
     }
 
-    /// Deletes the rows of locks that nobody has used for so long, and answers how many they were.
+    /// Deletes the rows of locks that were not used for so long. Returns their number.
     ///
-    /// A row that is deleted takes its token with it. The next one is at least the database's clock in
-    /// microseconds, so that it is larger all the same unless that clock went back by as much.
+    /// A row that is deleted takes its token with it. The next token is at least the database's clock in
+    /// microseconds, so that it is still larger unless that clock went back by as much.
     ///
     /// # Errors
-    /// - [`BackendError`] if the database did not answer.
+    /// - [`BackendError`] if the database failed.
     pub async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
         let inner = Arc::clone(&self.inner);
         let request = async move { inner.dialect.purge(unused_for).await };
@@ -103,16 +104,20 @@ impl<D: Dialect> Clone for SqlStore<D> {
 impl<D: Dialect> fmt::Debug for SqlStore<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlStore")
-            .field("backend", &D::BACKEND)
+            .field("backend", &errors::<D>().backend)
             .field("table", &self.inner.table)
             .finish_non_exhaustive()
     }
 }
 
+const fn errors<D: Dialect>() -> Errors {
+    <D as Steps>::Driver::ERRORS
+}
+
 /// Runs a request as a task, so that a caller that stops polling keeps no connection from others.
 ///
 /// # Cancel safety
-/// Dropped, it cancels the request, which closes the connection of a request without an answer.
+/// Dropped, it cancels the request, which closes the connection of a request without a reply.
 async fn run<D: Dialect, T: Send + 'static>(
     operation: &'static str,
     request: impl Future<Output = T> + Send + 'static,
@@ -120,16 +125,12 @@ async fn run<D: Dialect, T: Send + 'static>(
     let mut task = JoinSet::new();
     task.spawn(request);
     match task.join_next().await {
-        Some(Ok(answer)) => Ok(answer),
+        Some(Ok(result)) => Ok(result),
         // It panicked, or the runtime has stopped.
         _ => {
-            let fault = SqlFault::refused("the request ended without an answer");
-            Err(BackendError::new(
-                D::BACKEND,
-                operation,
-                Outcome::Indeterminate,
-                fault,
-            ))
+            let text = "the request ended without a reply";
+            let (problem, outcome) = (Problem::Refused, Outcome::Indeterminate);
+            Err(errors::<D>().fault(operation, problem, outcome, text))
         }
     }
 }
@@ -137,7 +138,7 @@ async fn run<D: Dialect, T: Send + 'static>(
 #[async_trait]
 impl<D: Dialect> DistributedLock for SqlStore<D> {
     fn backend(&self) -> &'static str {
-        D::BACKEND
+        errors::<D>().backend
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -158,7 +159,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         let (inner, all) = (Arc::clone(&self.inner), tickets.to_vec());
         let request = async move { inner.dialect.renew(&all).await };
         match run::<D, _>("renew", request).await {
-            Ok(answers) => answers,
+            Ok(results) => results,
             Err(error) => tickets.iter().map(|_| Err(error.clone())).collect(),
         }
     }
@@ -171,7 +172,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let (inner, name) = (Arc::clone(&self.inner), name.clone());
-        let request = async move { inner.dialect.look(Which::Name(&name)).await };
+        let request = async move { inner.dialect.list(Which::Name(&name)).await };
         let mut found = run::<D, _>("inspect", request).await??;
         Ok(found.pop())
     }
@@ -184,7 +185,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         let (inner, prefix) = (Arc::clone(&self.inner), prefix.to_owned());
-        let request = async move { inner.dialect.look(Which::Prefix(&prefix)).await };
+        let request = async move { inner.dialect.list(Which::Prefix(&prefix)).await };
         run::<D, _>("inspect", request).await?
     }
 

@@ -4,18 +4,20 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use lockkit_core::{BackendError, Capabilities, Outcome, PollRange};
+use lockkit_core::url::Tls;
+use lockkit_core::{BackendError, Capabilities, PollRange};
 
 use crate::backend::SqlStore;
-use crate::config::{Options, Wake};
-use crate::dialect::{Dialect, Source};
-use crate::error::SqlFault;
-use crate::schema::Schema;
+use crate::config::{Options, Schema, Wake};
+use crate::dialect::{Dialect, Steps};
+use crate::driver::{Driver as _, Source};
+use crate::error::Problem;
 use crate::table::Table;
+use crate::url::authorities;
 
 impl<D: Dialect> SqlStore<D> {
-    /// The options of a store: on connections of its own, from the options of `sqlx` for one, or on
-    /// the application's pool.
+    /// The options of a store that connects with options of `sqlx`, or with those of the application's
+    /// pool.
     pub fn builder(source: impl Into<Source<D::Driver>>) -> SqlStoreBuilder<D> {
         SqlStoreBuilder::new(source.into())
     }
@@ -28,8 +30,8 @@ pub struct SqlStoreBuilder<D: Dialect> {
     options: Options,
     /// Host, port, database and TLS, for `Debug`.
     server: String,
-    /// Of the certificates that the URL names.
-    files: Vec<String>,
+    /// The certificates that the URL names.
+    tls: Tls,
     dialect: PhantomData<fn() -> D>,
 }
 
@@ -43,23 +45,16 @@ impl<D: Dialect> SqlStoreBuilder<D> {
             source,
             options,
             server: String::new(),
-            files: Vec::new(),
+            tls: Tls::new(),
             dialect: PhantomData,
         }
     }
 
-    /// These must be there when it connects. The driver, which reads them anew for each connection,
-    /// would say that something is missing, and not what.
+    /// The server of a URL, without user and password, and its certificates.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    pub(crate) fn needing(mut self, files: Vec<String>) -> Self {
-        self.files = files;
-        self
-    }
-
-    /// Where the URL leads, without user and password.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    pub(crate) fn at(mut self, server: String) -> Self {
+    pub(crate) fn at(mut self, server: String, tls: Tls) -> Self {
         self.server = server;
+        self.tls = tls;
         self
     }
 
@@ -69,7 +64,7 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
-    /// Whether the table is made, checked or trusted.
+    /// Whether a missing table is created.
     pub const fn schema(mut self, schema: Schema) -> Self {
         self.options.schema = schema;
         self
@@ -81,15 +76,15 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
-    /// The pauses of waiters between two looks; they grow from the shortest to the longest. With
-    /// [`Wake::Push`] the longest is how long a lost wake-up can go unnoticed.
+    /// The pauses between two polls of a waiter, which grow from the shortest to the longest. With
+    /// [`Wake::Push`] a lost wake-up goes unnoticed for the longest.
     pub const fn poll(mut self, pauses: PollRange) -> Self {
         self.options.poll = pauses;
         self
     }
 
-    /// The most connections for steps; one more is kept for renewals, and one for wake-ups and the session
-    /// of the client.
+    /// The most connections for acquires and releases. There is one more for renewals, and one for wake-ups
+    /// and the session of the client. SQLite has one for all.
     pub const fn connections(mut self, most: usize) -> Self {
         self.options.connections = most;
         self
@@ -108,15 +103,15 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
-    /// Whether sessions keep the statements of a step prepared, which makes it cheaper for the server. Turn
-    /// it off behind a pooler in transaction mode; with [`Wake::Poll`] PostgreSQL prepares nothing. SQLite
-    /// has no sessions.
+    /// Whether connections prepare the statements of acquire and release, which makes them cheaper for the
+    /// server. Write `false` behind a pooler in transaction mode. With [`Wake::Poll`] PostgreSQL prepares
+    /// nothing. It has no effect on SQLite.
     pub const fn prepare(mut self, prepare: bool) -> Self {
         self.options.prepare = prepare;
         self
     }
 
-    /// Opens a file of SQLite on a network file system too, where machines may not see each other's
+    /// Whether a file of SQLite may be on a network file system, where machines may not see each other's
     /// locks and can destroy the file.
     pub const fn allow_network_fs(mut self, allow: bool) -> Self {
         self.options.allow_network_fs = allow;
@@ -129,20 +124,22 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         D::capabilities(&self.options)
     }
 
-    /// Connects, and makes or checks the table.
+    /// Connects, and creates or checks the table.
     ///
     /// # Errors
     /// - [`BackendError`] if the database cannot be reached, refuses this user, or has a table of that
     ///   name that does not fit. Its source is a [`SqlFault`](crate::SqlFault).
     ///
     /// # Cancel safety
-    /// Cancel safe: nothing stays behind but perhaps the table.
+    /// Cancel safe: at most the table is left behind.
     pub async fn connect(self) -> Result<SqlStore<D>, BackendError> {
-        for file in &self.files {
+        let identity = self.tls.shown().into_iter();
+        let identity = identity.flat_map(|(certificate, key)| [certificate, key]);
+        // The driver reads the files for each connection, and its error does not name the file.
+        for file in authorities(&self.tls).into_iter().chain(identity) {
             std::fs::File::open(file).map_err(|error| {
-                let text = format!("TLS: `{file}` cannot be used: {error}");
-                let fault = SqlFault::refused(text);
-                BackendError::new(D::BACKEND, "connect", Outcome::Rejected, fault)
+                let text = format!("TLS: `{}` cannot be used: {error}", file.display());
+                <D as Steps>::Driver::ERRORS.rejected("connect", Problem::Refused, text)
             })?;
         }
         SqlStore::connect(self.source, self.options).await
@@ -153,7 +150,7 @@ impl<D: Dialect> SqlStoreBuilder<D> {
 impl<D: Dialect> fmt::Debug for SqlStoreBuilder<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlStoreBuilder")
-            .field("backend", &D::BACKEND)
+            .field("backend", &<D as Steps>::Driver::ERRORS.backend)
             .field("server", &self.server)
             .field("options", &self.options)
             .finish_non_exhaustive()

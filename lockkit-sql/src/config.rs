@@ -4,16 +4,25 @@ use std::time::Duration;
 
 use lockkit_core::{Capabilities, PollRange};
 
-use crate::schema::Schema;
 use crate::table::Table;
+
+/// What is done about the table when a store is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Schema {
+    /// A missing table is created. One with other columns is refused.
+    Create,
+    /// A missing table is refused too: for users who may not create tables.
+    Check,
+}
 
 /// How waiters learn of a free lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wake {
-    /// The server tells them, and they look from time to time all the same. PostgreSQL only.
+    /// The server notifies them, and they poll too. PostgreSQL only.
     Push,
-    /// They look from time to time.
+    /// They poll.
     Poll,
 }
 
@@ -23,19 +32,19 @@ pub enum Wake {
 pub struct Options {
     /// The table.
     pub table: Table,
-    /// Whether the table is made, checked or trusted.
+    /// Whether a missing table is created.
     pub schema: Schema,
     /// How waiters learn of a free lock.
     pub wake: Wake,
-    /// The pauses of waiters between two looks.
+    /// The pauses between two polls of a waiter.
     pub poll: PollRange,
-    /// The most connections of a pool of its own for steps; renewals have one more.
+    /// The most connections for acquires and releases.
     pub connections: usize,
     /// The longest that connecting may take.
     pub connect_timeout: Duration,
     /// Whether holds end with the session of their client.
     pub pin: bool,
-    /// Whether sessions keep statements prepared.
+    /// Whether connections prepare statements.
     pub prepare: bool,
     /// Whether a file may be on a network file system. SQLite only.
     pub allow_network_fs: bool,

@@ -1,6 +1,6 @@
-//! What a database must be able to do for the store.
+//! What each database does in its own way.
 
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,93 +9,40 @@ use lockkit_core::{BackendError, Capabilities, LockName};
 use sqlx::Database;
 
 use crate::config::Options;
+use crate::driver::{Driver, Source};
+use crate::table::Which;
+use crate::template::Template;
 
-/// A database that can keep locks: [`Postgres`](crate::Postgres), [`Sqlite`](crate::Sqlite).
+/// A database that can keep locks: [`Postgres`](crate::Postgres), [`Mysql`](crate::Mysql),
+/// [`Sqlite`](crate::Sqlite).
 ///
-/// It is closed: what a database must do is not part of what this crate promises.
+/// It is sealed: what a database must do is not part of what this crate promises.
 pub trait Dialect: Steps {}
 
 impl<S: Steps> Dialect for S {}
 
-pub(crate) type Connecting<D> = <<D as Database>::Connection as sqlx::Connection>::Options;
-
-/// Where a store connects to: options of the driver, or those of the application's pool.
-///
-/// The connections are the store's own, also beside a pool: so nothing that the application does with
-/// its pool holds up a renewal, and no session of the application's is changed. The pool's options are
-/// read anew for each connection, so that a password which was changed there is used
-/// (`Pool::set_connect_options`); its hooks, such as `after_connect`, are not called.
-pub struct Source<D: Database>(Origin<D>);
-
-enum Origin<D: Database> {
-    Options(Box<Connecting<D>>),
-    Pool(sqlx::Pool<D>),
-}
-
-impl<D: Database> Source<D> {
-    pub(crate) fn new(options: Connecting<D>) -> Self {
-        Self(Origin::Options(Box::new(options)))
-    }
-
-    /// How to connect now.
-    pub(crate) fn options(&self) -> Connecting<D> {
-        match &self.0 {
-            Origin::Options(options) => (**options).clone(),
-            Origin::Pool(pool) => (*pool.connect_options()).clone(),
-        }
-    }
-}
-
-impl<D: Database> From<sqlx::Pool<D>> for Source<D> {
-    fn from(pool: sqlx::Pool<D>) -> Self {
-        Self(Origin::Pool(pool))
-    }
-}
-
-/// Shows no more than which it is: the options hold a password. INV-14.
-impl<D: Database> Debug for Source<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Origin::Options(_) => "Options",
-            Origin::Pool(_) => "Pool",
-        })
-    }
-}
-
-/// What a [`SqlStore`](crate::SqlStore) keeps on this side at a moment.
+/// What a [`SqlStore`](crate::SqlStore) keeps in this process at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Tickets whose wake-ups are kept.
+    /// Tickets that can get wake-ups.
     pub tickets: usize,
     /// Holds that end with a session of this client.
     pub pins: usize,
-    /// Connections that no request uses at the moment.
+    /// Idle connections.
     pub idle: usize,
 }
 
-/// Which locks to look at.
-#[derive(Clone, Copy, Debug)]
-pub enum Which<'a> {
-    /// One.
-    Name(&'a LockName),
-    /// Those whose names begin so and that somebody holds.
-    Prefix(&'a str),
-}
-
-/// The steps of one database. Each is one request and decides by the database's clock alone.
+/// The steps of one database. Each decides by the database's clock alone.
 #[async_trait]
 pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// The driver.
-    type Driver: Database;
-
-    /// The store's name in messages.
-    const BACKEND: &'static str;
+    type Driver: Driver;
 
     /// What the store will be able to do.
     fn capabilities(options: &Options) -> Capabilities;
 
-    /// Connects, and makes or checks the table.
+    /// Connects, and creates or checks the table.
     async fn open(source: Source<Self::Driver>, options: Options) -> Result<Self, BackendError>;
 
     /// As [`lockkit_core::DistributedLock::attempt`].
@@ -110,15 +57,26 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// As [`lockkit_core::DistributedLock::release`].
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError>;
 
-    /// Looks at locks that somebody holds.
-    async fn look(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError>;
+    /// Lists locks that are held.
+    async fn list(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError>;
 
     /// As [`lockkit_core::DistributedLock::break_lock`].
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError>;
 
-    /// Deletes the rows that nobody has used for so long; answers how many.
+    /// Deletes rows that were not used for so long. Returns their number.
     async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError>;
 
-    /// How many sessions, tickets and pins are kept now.
+    /// The query that returns a row if a hold lasts, and blocks takeovers until its transaction ends.
+    fn guard(&self) -> &Template;
+
+    /// In a transaction of the application: locks the row of a free lock until the transaction ends.
+    /// Returns `false` if the lock is held.
+    async fn lock_row(
+        &self,
+        name: &LockName,
+        transaction: &mut <Self::Driver as Database>::Connection,
+    ) -> Result<bool, BackendError>;
+
+    /// Counts tickets, pins and connections.
     fn counts(&self) -> Counts;
 }

@@ -1,4 +1,4 @@
-//! What an error of the server or of the connection says about the effect of a request.
+//! Errors of the database and of connections, and what they say about the effect of a request.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -23,13 +23,13 @@ use lockkit_core::{BackendError, Outcome};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The server, or the file, takes no writes: a replica, or a server that was failed over from.
+    /// The server, or the file, is read-only: a replica, or a former primary.
     ReadOnly,
     /// This user may not do it, or may not connect.
     Permission,
-    /// The table is not there, or is not the one that is expected.
+    /// The table is missing, or has other columns.
     Schema,
-    /// Others were in the way: a lock or a time limit of the server, a conflict of transactions.
+    /// A lock or a time limit of the server, or a conflict of transactions.
     Busy,
     /// The server has reached a limit: connections, memory, disk.
     Limit,
@@ -37,7 +37,7 @@ pub enum Problem {
     Connection,
     /// The server refuses the request for another reason.
     Refused,
-    /// The answer is not one that can be read.
+    /// The reply cannot be read.
     Unreadable,
 }
 
@@ -50,15 +50,6 @@ pub struct SqlFault {
 }
 
 impl SqlFault {
-    /// It would not go better with another try.
-    pub(crate) fn refused(text: impl Into<String>) -> Self {
-        Self {
-            problem: Problem::Refused,
-            code: None,
-            text: text.into(),
-        }
-    }
-
     /// What is wrong.
     #[must_use]
     pub const fn problem(&self) -> Problem {
@@ -84,32 +75,21 @@ impl fmt::Display for SqlFault {
 
 impl StdError for SqlFault {}
 
-/// What is wrong, where the source of an error is one of this crate's.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) fn problem_of(error: &BackendError) -> Option<Problem> {
-    let fault = error.source().and_then(|source| source.downcast_ref());
-    fault.map(SqlFault::problem)
+/// The source of an error of this crate.
+pub(crate) fn fault_of(error: &BackendError) -> Option<&SqlFault> {
+    error.source()?.downcast_ref()
 }
 
-/// The error of a step of which something was carried out before.
-#[cfg(feature = "mysql")]
+/// The error of a message whose earlier statements were executed.
 pub(crate) fn unclear(error: BackendError) -> BackendError {
-    let fault = error.source().and_then(|source| source.downcast_ref());
-    match fault {
-        Some(fault) => {
-            let fault = SqlFault::clone(fault);
-            BackendError::new(
-                error.backend(),
-                error.operation(),
-                Outcome::Indeterminate,
-                fault,
-            )
-        }
-        None => error,
-    }
+    let Some(fault) = fault_of(&error).cloned() else {
+        return error;
+    };
+    let (backend, operation) = (error.backend(), error.operation());
+    BackendError::new(backend, operation, Outcome::Indeterminate, fault)
 }
 
-/// When the error came.
+/// When an error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// While the connection was made: nothing was requested.
@@ -118,17 +98,37 @@ pub(crate) enum Phase {
     Asking,
 }
 
-/// Reads the code and the text of a database's own error.
-pub(crate) type Classify = fn(code: &str, message: &str) -> (Problem, Outcome);
-
-/// Errors of one database.
+/// The errors of one database.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Errors {
+pub struct Errors {
     pub(crate) backend: &'static str,
-    pub(crate) classify: Classify,
+    /// Classifies the database's own errors by their code and text.
+    pub(crate) classify: fn(code: &str, message: &str) -> (Problem, Outcome),
+    /// Conflicts of transactions, which the database rolled back: a repetition may succeed.
+    pub(crate) conflicts: &'static [&'static str],
+    /// The connection does not know a prepared statement, or cannot prepare it. It executed nothing.
+    pub(crate) unprepared: &'static [&'static str],
 }
 
 impl Errors {
+    pub(crate) fn is_conflict(self, error: &BackendError) -> bool {
+        has_code(error, self.conflicts)
+    }
+
+    pub(crate) fn is_unprepared(self, error: &BackendError) -> bool {
+        has_code(error, self.unprepared)
+    }
+
+    /// An error that no repetition avoids.
+    pub(crate) fn rejected(
+        self,
+        operation: &'static str,
+        problem: Problem,
+        text: impl Into<String>,
+    ) -> BackendError {
+        self.fault(operation, problem, Outcome::Rejected, text)
+    }
+
     /// An error with a text of our own.
     pub(crate) fn fault(
         self,
@@ -145,20 +145,19 @@ impl Errors {
         BackendError::new(self.backend, operation, outcome, fault)
     }
 
-    /// An answer that does not have the shape of one.
+    /// A reply of an unexpected shape.
     pub(crate) fn unreadable(self, operation: &'static str) -> BackendError {
-        let text = "the answer cannot be read";
+        let text = "the reply cannot be read";
         self.fault(operation, Problem::Unreadable, Outcome::Indeterminate, text)
     }
 
-    /// Others had the row locked for the moment.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    /// Another transaction has the row locked.
     pub(crate) fn skipped(self, operation: &'static str) -> BackendError {
-        let text = "somebody else has the row locked";
+        let text = "another transaction has the row locked";
         self.fault(operation, Problem::Busy, Outcome::Unavailable, text)
     }
 
-    /// What became of a request.
+    /// The error of a request.
     pub(crate) fn of(
         self,
         operation: &'static str,
@@ -190,7 +189,7 @@ impl Errors {
                 };
                 (problem, outcome, code, error.message().to_owned())
             }
-            // While connecting, bytes that make no sense are a certificate that is not trusted.
+            // While connecting, invalid data means a certificate that is not trusted.
             sqlx::Error::Io(error)
                 if phase == Phase::Connecting && error.kind() == ErrorKind::InvalidData =>
             {
@@ -230,7 +229,12 @@ impl Errors {
     }
 }
 
-/// The code that tells most: MySQL has one SQLSTATE for a hundred things, and a number for each.
+fn has_code(error: &BackendError, codes: &[&str]) -> bool {
+    let code = fault_of(error).and_then(SqlFault::code);
+    code.is_some_and(|code| codes.contains(&code))
+}
+
+/// The most precise code: MySQL has one SQLSTATE for a hundred errors, and a number for each.
 fn code_of(error: &dyn sqlx::error::DatabaseError) -> Option<String> {
     #[cfg(feature = "mysql")]
     if let Some(error) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {

@@ -1,19 +1,22 @@
-//! The lock inside the application's own transactions.
+//! Locks inside transactions of the application.
 
 use std::ops::{Deref, DerefMut};
 
 use async_trait::async_trait;
 use lockkit_core::contract::Ticket;
-use lockkit_core::{BackendError, FencingToken, Guard, InvalidName, LockClient, LockName};
+use lockkit_core::{BackendError, Guard, InvalidName, LockClient, LockName};
 use sqlx::{Database, Transaction};
 
-use crate::dialect::Steps;
+use crate::backend::SqlStore;
+use crate::dialect::{Dialect, Steps as _};
+use crate::driver::{Driver, Message, rows, send};
+use crate::template::Values;
 
 /// Why a step inside a transaction did not succeed. Roll the transaction back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuardedError {
-    /// The hold has ended, or somebody is about to take its place: nothing may be written for it.
+    /// The hold has ended, or another client is taking the lock over: nothing may be written for it.
     #[error("the hold has ended")]
     Fenced,
     /// The store of the client is not in a database of this kind.
@@ -25,25 +28,6 @@ pub enum GuardedError {
     /// The database failed.
     #[error("the database failed")]
     Backend(#[from] BackendError),
-}
-
-/// What a database does inside a transaction of the application.
-#[async_trait]
-pub trait Inside: Steps {
-    /// Whether the hold stands, and keeps it standing until the transaction ends.
-    async fn stands(
-        &self,
-        ticket: &Ticket,
-        token: FencingToken,
-        transaction: &mut Transaction<'_, Self::Driver>,
-    ) -> Result<bool, BackendError>;
-
-    /// Locks the row of a lock that is free until the transaction ends; `false` if it is not free.
-    async fn lock_row(
-        &self,
-        name: &LockName,
-        transaction: &mut Transaction<'_, Self::Driver>,
-    ) -> Result<bool, BackendError>;
 }
 
 /// Ties a transaction of the application to a hold, where both are in one database.
@@ -66,17 +50,17 @@ pub trait Inside: Steps {
 /// ```
 #[async_trait]
 pub trait StillHeld<D: Database> {
-    /// Answers `Ok` if the hold stands, and from then on nobody else can get the lock before the
-    /// transaction has ended. No clock is read: the commit is refused or it comes before the next
+    /// Returns `Ok` if the lock is still held. From then on no other client can get the lock until the
+    /// transaction has ended. No clock is read: either the commit is refused or it comes before the next
     /// grant, however long this process was frozen.
     ///
-    /// Call it late in the transaction: until its end nobody takes the lock over, also when the
-    /// lease has run out.
+    /// Call it late in the transaction: until its end no client takes the lock over, even when the lease
+    /// has ended.
     ///
     /// # Errors
     /// - [`GuardedError::Fenced`] if the hold has ended: roll back.
-    /// - [`GuardedError::ForeignStore`] if the client's store is not in a database of this kind. That it
-    ///   is the same database is the caller's affair.
+    /// - [`GuardedError::ForeignStore`] if the client's store is not in a database of this kind. The caller
+    ///   ensures that it is the same database.
     /// - [`GuardedError::Backend`] if the database failed.
     ///
     /// # Cost
@@ -88,20 +72,33 @@ pub trait StillHeld<D: Database> {
     ) -> Result<(), GuardedError>;
 }
 
-/// The store of a client, if it is in this kind of database, and the ticket as it sees it.
-pub(crate) async fn still_held<S: Inside>(
-    client: &LockClient,
-    guard: &Guard,
-    transaction: &mut Transaction<'_, S::Driver>,
-) -> Result<(), GuardedError> {
-    let store = client.store::<crate::SqlStore<S>>();
-    let store = store.ok_or(GuardedError::ForeignStore)?;
-    let ticket = client.backend().resolve(guard.ticket());
-    let stands = store
-        .dialect()
-        .stands(&ticket, guard.token(), transaction)
-        .await?;
-    stands.then_some(()).ok_or(GuardedError::Fenced)
+/// A driver whose database can keep locks.
+pub trait Stored: Driver {
+    /// The database.
+    type Dialect: Dialect<Driver = Self>;
+}
+
+#[async_trait]
+impl<D: Stored> StillHeld<D> for LockClient {
+    async fn still_held(
+        &self,
+        guard: &Guard,
+        transaction: &mut Transaction<'_, D>,
+    ) -> Result<(), GuardedError> {
+        let store = store_of::<D::Dialect>(self)?;
+        let ticket = self.backend().resolve(guard.ticket());
+        let token = guard.token().get().cast_signed();
+        let values = Values::of(&ticket).number("token", token);
+        let query = store.dialect().guard().text(&values);
+        let replies = send(&mut **transaction, "guard", Message::<D>::text(&query)).await?;
+        let held = rows(&replies).next().is_some();
+        held.then_some(()).ok_or(GuardedError::Fenced)
+    }
+}
+
+/// The store of a client, if it is in this kind of database.
+fn store_of<S: Dialect>(client: &LockClient) -> Result<&SqlStore<S>, GuardedError> {
+    client.store().ok_or(GuardedError::ForeignStore)
 }
 
 /// A lock that lasts as long as a transaction of the application, and no longer.
@@ -126,13 +123,13 @@ pub(crate) async fn still_held<S: Inside>(
 /// # Ok(())
 /// # }
 /// ```
-pub struct TxLock<'t, 'c, S: Inside> {
+pub struct TxLock<'t, 'c, S: Dialect> {
     transaction: &'t mut Transaction<'c, S::Driver>,
     name: LockName,
 }
 
-impl<'t, 'c, S: Inside> TxLock<'t, 'c, S> {
-    /// Takes the lock for the transaction; `None` if somebody else has it.
+impl<'t, 'c, S: Dialect> TxLock<'t, 'c, S> {
+    /// Takes the lock for the transaction; `None` if it is held.
     ///
     /// # Errors
     /// - [`GuardedError::ForeignStore`] if the client's store is not in a database of this kind.
@@ -146,16 +143,15 @@ impl<'t, 'c, S: Inside> TxLock<'t, 'c, S> {
         name: &str,
         transaction: &'t mut Transaction<'c, S::Driver>,
     ) -> Result<Option<Self>, GuardedError> {
-        let store = client.store::<crate::SqlStore<S>>();
-        let store = store.ok_or(GuardedError::ForeignStore)?;
+        let store = store_of::<S>(client)?;
         let ticket = Ticket::new(
             LockName::new(name)?,
             lockkit_core::HolderId::new(lockkit_core::ClientId::random(), 0),
             std::time::Duration::ZERO,
         );
-        // As the store sees it: a prefix of the client is part of the name.
+        // The prefix of the client is a part of the name.
         let name = client.backend().resolve(&ticket).name;
-        let taken = store.dialect().lock_row(&name, transaction).await?;
+        let taken = store.dialect().lock_row(&name, &mut **transaction).await?;
         Ok(taken.then_some(Self { transaction, name }))
     }
 
@@ -166,7 +162,7 @@ impl<'t, 'c, S: Inside> TxLock<'t, 'c, S> {
     }
 }
 
-impl<'c, S: Inside> Deref for TxLock<'_, 'c, S> {
+impl<'c, S: Dialect> Deref for TxLock<'_, 'c, S> {
     type Target = Transaction<'c, S::Driver>;
 
     fn deref(&self) -> &Self::Target {
@@ -174,13 +170,13 @@ impl<'c, S: Inside> Deref for TxLock<'_, 'c, S> {
     }
 }
 
-impl<S: Inside> DerefMut for TxLock<'_, '_, S> {
+impl<S: Dialect> DerefMut for TxLock<'_, '_, S> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         self.transaction
     }
 }
 
-impl<S: Inside> std::fmt::Debug for TxLock<'_, '_, S> {
+impl<S: Dialect> std::fmt::Debug for TxLock<'_, '_, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TxLock")
             .field("name", &self.name)

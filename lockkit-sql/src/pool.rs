@@ -1,92 +1,152 @@
-//! Connections of the store's own.
+//! The connections of a store, and messages on them.
 //!
-//! A request whose caller has gone, or that failed on the way, leaves its connection in the middle of
-//! an answer: such a connection is closed and never used again. One that answered is used again
-//! without being asked whether it is well, which would cost a round trip each time.
+//! A connection whose caller has gone, or whose request failed on the way, may still receive a reply: it is
+//! closed and never used again. One that has replied is used again without a test, which would cost a round
+//! trip each time.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Outcome};
-use sqlx::{Connection as _, Database};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use crate::config::Options;
-use crate::dialect::{Connecting, Source};
-use crate::error::{Errors, Phase, Problem, problem_of};
+use crate::driver::{Connecting, Driver, FileId, Message, Reply, Source, send};
+use crate::error::{Phase, Problem, fault_of};
+use crate::template::{Template, Values};
 
-/// A connection that was idle for longer is closed rather than used: servers and networks forget.
+/// A connection that was idle for longer is closed: servers and networks may have forgotten it.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// No connection is used for longer, nor a quarter less: a name may lead to another server by then.
+/// The longest use of a connection, of which up to a quarter is cut at random: its host name may lead to
+/// another server by then.
 const OLDEST: Duration = Duration::from_secs(30 * 60);
 
-/// So long after a server took no writes none is dialled: where the name leads may change.
-const LEFT: Duration = Duration::from_secs(1);
+/// How long no connection is made after a server refused writes: its host name may soon lead to another.
+const AVOID: Duration = Duration::from_secs(1);
 
-/// Connections of the store's own.
-pub(crate) struct Pool<D: Database> {
+/// A conflict of transactions is retried this often.
+const CONFLICTS: u32 = 5;
+
+/// The connections of a store.
+pub(crate) struct Pool<D: Driver> {
     source: Source<D>,
     /// What the store changes in its options.
     change: fn(Connecting<D>) -> Connecting<D>,
-    errors: Errors,
     connect_timeout: Duration,
+    /// Whether connections prepare the steps of holds.
+    prepares: AtomicBool,
     idle: Mutex<VecDeque<Idle<D>>>,
-    /// When a server took no writes.
-    left: Mutex<Option<Instant>>,
+    /// When a server refused writes.
+    refused: Mutex<Option<Instant>>,
     steps: Semaphore,
     /// Renewals do not queue behind other requests for a connection.
     renewals: Semaphore,
 }
 
-struct Idle<D: Database> {
-    session: Session<D>,
+struct Idle<D: Driver> {
+    open: Open<D>,
     since: Instant,
 }
 
-struct Session<D: Database> {
+struct Open<D: Driver> {
     connection: D::Connection,
-    /// Whether its settings were sent.
-    #[cfg(feature = "mysql")]
-    is_set: bool,
-    /// It is closed rather than used from then on.
+    /// The file that it has open.
+    file: Option<FileId>,
+    /// It is not used after this.
     ends: Instant,
 }
 
-/// Who needs a connection.
+/// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Step,
     Renewal,
 }
 
-/// A connection in use. Dropped without [`put_back`](Self::put_back) it is closed.
-pub(crate) struct Taken<'p, D: Database> {
+/// A connection in use. It is closed when it is dropped without [`put_back`](Self::put_back).
+struct Pooled<'p, D: Driver> {
     pool: &'p Pool<D>,
-    session: Session<D>,
+    open: Open<D>,
     _permit: SemaphorePermit<'p>,
 }
 
-impl<D: Database> Pool<D> {
+impl<D: Driver> Pool<D> {
     pub(crate) fn new(
         source: Source<D>,
         change: fn(Connecting<D>) -> Connecting<D>,
         options: &Options,
-        errors: Errors,
+        prepares: bool,
     ) -> Self {
         Self {
             source,
             change,
-            errors,
             connect_timeout: options.connect_timeout,
+            prepares: AtomicBool::new(prepares),
             idle: Mutex::default(),
-            left: Mutex::default(),
+            refused: Mutex::default(),
             steps: Semaphore::new(options.connections.max(1)),
             renewals: Semaphore::new(1),
+        }
+    }
+
+    /// Sends a message of one or more statements.
+    pub(crate) async fn ask(
+        &self,
+        operation: &'static str,
+        by: Use,
+        text: &str,
+    ) -> Result<Vec<Reply<D>>, BackendError> {
+        self.send(operation, by, || Message::text(text)).await
+    }
+
+    /// Sends a step of a hold, as a prepared statement where the server allows it.
+    pub(crate) async fn step(
+        &self,
+        operation: &'static str,
+        template: &Template,
+        values: &Values<'_>,
+    ) -> Result<Vec<Reply<D>>, BackendError> {
+        if self.prepares.load(Ordering::Relaxed) {
+            let message = || Message::prepared(template, values);
+            match self.send(operation, Use::Step, message).await {
+                Err(error) if D::ERRORS.is_unprepared(&error) => {
+                    self.prepares.store(false, Ordering::Relaxed);
+                }
+                result => return result,
+            }
+        }
+        self.ask(operation, Use::Step, &template.text(values)).await
+    }
+
+    /// Sends a message, again after a conflict of transactions.
+    async fn send(
+        &self,
+        operation: &'static str,
+        by: Use,
+        message: impl Fn() -> Message<D>,
+    ) -> Result<Vec<Reply<D>>, BackendError> {
+        let mut conflicts = 0;
+        loop {
+            let mut pooled = self.take(operation, by).await?;
+            let connection = &mut pooled.open.connection;
+            let error = match send(connection, operation, message()).await {
+                Ok(replies) => {
+                    pooled.put_back();
+                    return Ok(replies);
+                }
+                Err(error) => error,
+            };
+            pooled.failed(&error);
+            if !D::ERRORS.is_conflict(&error) || conflicts == CONFLICTS {
+                return Err(error);
+            }
+            conflicts += 1;
         }
     }
 
@@ -95,145 +155,113 @@ impl<D: Database> Pool<D> {
         (self.change)(self.source.options())
     }
 
-    /// Forgets the idle connections: one has just been found dead, and the others are likely to be.
-    pub(crate) fn distrust(&self) {
-        lock(&self.idle).clear();
-    }
-
-    /// Leaves a server that takes no writes: its name may lead to the primary by now.
-    pub(crate) fn leave(&self) {
-        self.distrust();
-        *lock(&self.left) = Some(Instant::now());
-    }
-
-    /// Whether a server may be dialled, which was not left a moment ago.
-    pub(crate) fn may_dial(&self, operation: &'static str) -> Result<(), BackendError> {
-        let left = *lock(&self.left);
-        if left.is_none_or(|left| left.elapsed() >= LEFT) {
-            return Ok(());
-        }
-        let text = "the server took no writes less than a second ago";
-        let (problem, outcome) = (Problem::ReadOnly, Outcome::Unavailable);
-        Err(self.errors.fault(operation, problem, outcome, text))
-    }
-
+    /// The number of idle connections.
     pub(crate) fn idle(&self) -> usize {
         lock(&self.idle).len()
     }
 
-    const fn permits(&self, by: Use) -> &Semaphore {
-        match by {
-            Use::Step => &self.steps,
-            Use::Renewal => &self.renewals,
+    /// Refuses to connect for a moment after a server refused writes.
+    pub(crate) fn may_connect(&self, operation: &'static str) -> Result<(), BackendError> {
+        let refused = *lock(&self.refused);
+        if refused.is_none_or(|refused| refused.elapsed() >= AVOID) {
+            return Ok(());
         }
+        let text = "the server refused writes less than a second ago";
+        let (problem, outcome) = (Problem::ReadOnly, Outcome::Unavailable);
+        Err(D::ERRORS.fault(operation, problem, outcome, text))
     }
 
-    /// Takes a connection, or makes one.
-    pub(crate) async fn take(
-        &self,
-        operation: &'static str,
-        by: Use,
-    ) -> Result<Taken<'_, D>, BackendError> {
+    async fn take(&self, operation: &'static str, by: Use) -> Result<Pooled<'_, D>, BackendError> {
+        let permits = match by {
+            Use::Step => &self.steps,
+            Use::Renewal => &self.renewals,
+        };
         let closed = |_| {
             let text = "the store is closed";
-            self.errors
-                .fault(operation, Problem::Connection, Outcome::Rejected, text)
+            D::ERRORS.rejected(operation, Problem::Connection, text)
         };
-        let permit = self.permits(by).acquire().await.map_err(closed)?;
-        let session = match self.rested() {
-            Some(session) => session,
-            None => Box::pin(self.connect(operation)).await?,
+        let permit = permits.acquire().await.map_err(closed)?;
+        let open = match self.last_used() {
+            Some(open) => open,
+            None => Box::pin(self.open(operation)).await?,
         };
-        Ok(Taken {
+        Ok(Pooled {
             pool: self,
-            session,
+            open,
             _permit: permit,
         })
     }
 
-    /// The connection that was used last: the others may rest until they are closed.
-    fn rested(&self) -> Option<Session<D>> {
+    /// The connection that was used last, so that the others can become idle for long enough to be closed.
+    fn last_used(&self) -> Option<Open<D>> {
         let (mut idle, now) = (lock(&self.idle), Instant::now());
-        idle.retain(|it| it.since + IDLE > now && it.session.ends > now);
-        Some(idle.pop_back()?.session)
+        let file = D::file(&self.source);
+        idle.retain(|it| it.since + IDLE > now && it.open.ends > now && it.open.file == file);
+        Some(idle.pop_back()?.open)
     }
 
-    /// Opens a connection that is not one of the pool's.
-    #[cfg(feature = "mysql")]
-    pub(crate) async fn connection(
+    async fn open(&self, operation: &'static str) -> Result<Open<D>, BackendError> {
+        let connection = self.connect(operation).await?;
+        Ok(Open {
+            connection,
+            file: D::file(&self.source),
+            ends: Instant::now() + OLDEST.mul_f64(0.75 + fastrand::f64() / 4.0),
+        })
+    }
+
+    /// Makes a connection that is not one of the pool's.
+    pub(crate) async fn connect(
         &self,
         operation: &'static str,
     ) -> Result<D::Connection, BackendError> {
-        Ok(self.connect(operation).await?.connection)
-    }
-
-    async fn connect(&self, operation: &'static str) -> Result<Session<D>, BackendError> {
-        self.may_dial(operation)?;
+        self.may_connect(operation)?;
         let options = self.options();
-        let connecting = D::Connection::connect_with(&options);
-        match timeout(self.connect_timeout, connecting).await {
-            Ok(Ok(connection)) => Ok(Session::new(connection)),
-            Ok(Err(error)) => Err(self.errors.of(operation, Phase::Connecting, &error)),
+        match timeout(self.connect_timeout, D::connect(&options)).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(error)) => Err(D::ERRORS.of(operation, Phase::Connecting, &error)),
             Err(_) => {
                 let text = format!("no connection within {:?}", self.connect_timeout);
                 let (problem, outcome) = (Problem::Connection, Outcome::Unavailable);
-                Err(self.errors.fault(operation, problem, outcome, text))
+                Err(D::ERRORS.fault(operation, problem, outcome, text))
             }
         }
     }
 }
 
-impl<D: Database> Session<D> {
-    fn new(connection: D::Connection) -> Self {
-        let age = OLDEST.mul_f64(0.75 + fastrand::f64() / 4.0);
-        Self {
-            connection,
-            #[cfg(feature = "mysql")]
-            is_set: false,
-            ends: Instant::now() + age,
-        }
-    }
-}
-
-impl<D: Database> Taken<'_, D> {
-    /// The connection, and whether its settings were sent.
-    #[cfg(feature = "mysql")]
-    pub(crate) const fn parts(&mut self) -> (&mut D::Connection, &mut bool) {
-        (&mut self.session.connection, &mut self.session.is_set)
-    }
-
-    #[cfg(feature = "postgres")]
-    pub(crate) const fn connection(&mut self) -> &mut D::Connection {
-        &mut self.session.connection
-    }
-
-    /// Gives a connection back that has answered to the end.
-    pub(crate) fn put_back(self) {
+impl<D: Driver> Pooled<'_, D> {
+    /// Gives back a connection that has replied to the end.
+    fn put_back(self) {
         lock(&self.pool.idle).push_back(Idle {
-            session: self.session,
+            open: self.open,
             since: Instant::now(),
         });
     }
 
-    /// After an error: gives the connection back, or closes it, as the error says.
-    pub(crate) fn failed(self, error: &sqlx::Error, told: &BackendError) {
-        let pool = self.pool;
-        if problem_of(told) == Some(Problem::ReadOnly) {
+    /// Gives the connection back, or closes it, as the error demands.
+    fn failed(self, error: &BackendError) {
+        let (pool, fault) = (self.pool, fault_of(error));
+        let replied = fault.is_some_and(|fault| fault.code().is_some());
+        if fault.is_some_and(|fault| fault.problem() == Problem::ReadOnly) {
             drop(self);
-            pool.leave();
-        } else if matches!(error, sqlx::Error::Database(_))
-            && told.outcome() != Outcome::Indeterminate
-        {
+            lock(&pool.idle).clear();
+            // The host name may lead to the primary by now.
+            if error.outcome() == Outcome::Unavailable {
+                *lock(&pool.refused) = Some(Instant::now());
+            }
+        } else if D::ERRORS.is_unprepared(error) {
+            // The driver believes that the connection knows the statement.
+            drop(self);
+        } else if replied && error.outcome() != Outcome::Indeterminate {
             self.put_back();
         } else {
-            // Lost, or ended by the server.
             drop(self);
-            pool.distrust();
+            // The connection was lost, or ended by the server: the idle ones are likely to be lost too.
+            lock(&pool.idle).clear();
         }
     }
 }
 
-impl<D: Database> fmt::Debug for Pool<D> {
+impl<D: Driver> fmt::Debug for Pool<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").finish_non_exhaustive()
     }

@@ -1,14 +1,17 @@
-//! The table's name. It is the one part of a statement that a user chooses and that cannot travel as
-//! a value, so that nothing but a plain identifier is let through.
+//! The table: its name and its columns.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest part of a name: PostgreSQL cuts identifiers off after 63 bytes, and the names of the
-/// index and of the channel are made from the table's.
+use lockkit_core::LockName;
+
+/// The longest part of a name. PostgreSQL cuts identifiers off after 63 bytes, and the names of the index and
+/// of the channel contain the table's.
 const LONGEST: usize = 40;
 
 /// The name of the table that keeps the locks: `lockkit_locks`, or with a schema `app.locks`.
+///
+/// A name cannot travel as a value, so that only plain identifiers are allowed.
 ///
 /// # Examples
 /// ```
@@ -45,7 +48,7 @@ impl Table {
         &self.name
     }
 
-    /// The same table with the schema in which the server has found it, whatever its name is.
+    /// The same table in the schema in which the server has found it.
     #[cfg(feature = "postgres")]
     pub(crate) fn within(&self, schema: String) -> Self {
         Self {
@@ -110,12 +113,59 @@ fn is_identifier(text: &str) -> bool {
     text.len() <= LONGEST && text.bytes().next().is_some_and(first) && text.bytes().all(rest)
 }
 
+/// Which locks to list.
+#[derive(Clone, Copy, Debug)]
+pub enum Which<'a> {
+    /// One.
+    Name(&'a LockName),
+    /// Those whose names begin with this.
+    Prefix(&'a str),
+}
+
+/// Compares columns and their types. Returns what is wrong.
+pub(crate) fn misfit(
+    table: &Table,
+    expected: &[(&str, &str)],
+    found: &[(String, String)],
+) -> Option<String> {
+    let is_missing = |(name, kind): &&(&str, &str)| {
+        let mut found = found.iter();
+        !found.any(|column| column.0 == *name && column.1.eq_ignore_ascii_case(kind))
+    };
+    let missing: Vec<String> = expected
+        .iter()
+        .filter(is_missing)
+        .map(|(name, kind)| format!("`{name} {kind}`"))
+        .collect();
+    (!missing.is_empty()).then(|| {
+        let missing = missing.join(", ");
+        format!(
+            "the table `{table}` is not one of lockkit, or of another version: it has no {missing}; \
+             `lockkit schema URL` prints the right one, and `table=` names another"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn plain_names_are_taken_apart() {
+    fn misfit_names_missing_columns() {
+        let table = Table::default();
+        let found = |columns: &[(&str, &str)]| -> Vec<(String, String)> {
+            let owned = |(name, kind): &(&str, &str)| ((*name).to_owned(), (*kind).to_owned());
+            columns.iter().map(owned).collect()
+        };
+        let expected = [("name", "BLOB"), ("token", "INTEGER")];
+        let more = [("token", "integer"), ("note", "TEXT"), ("name", "BLOB")];
+        assert_eq!(misfit(&table, &expected, &found(&more)), None);
+        let text = misfit(&table, &expected, &found(&[("name", "TEXT")])).unwrap();
+        assert!(text.contains("`name BLOB`, `token INTEGER`"), "{text}");
+    }
+
+    #[test]
+    fn splits_plain_names() {
         let table: Table = "app.locks_2".parse().unwrap();
         assert_eq!((table.schema(), table.name()), (Some("app"), "locks_2"));
         assert_eq!(table.quoted('"'), r#""app"."locks_2""#);
@@ -123,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_end_an_identifier_is_refused() {
+    fn refuses_what_could_end_an_identifier() {
         let long = "x".repeat(LONGEST + 1);
         for text in [
             "", ".", "a.", ".b", "a.b.c", "1a", "Locks", "a b", "a;b", "a\"b", "a`b", "a'b", "a--",

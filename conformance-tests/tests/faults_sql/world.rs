@@ -13,7 +13,7 @@ use conformance_tests::task::{Task, spawn, until};
 use conformance_tests::{Outcome, Server, ensure};
 use lockkit_core::{Guard, Lease, Lock, LockClient, LossReason, PollRange};
 use lockkit_sql::{
-    Dialect, GuardedError, Inside, Mysql, MysqlStore, PostgresStore, SqlStoreBuilder, StillHeld,
+    Dialect, GuardedError, Mysql, MysqlStore, PostgresStore, SqlStoreBuilder, StillHeld,
 };
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::pool::PoolOptions;
@@ -34,7 +34,7 @@ pub(crate) const WAYS: [&str; 2] = ["lease", "pin"];
 /// A database server, its user `app`, and a table `counter` of that user.
 pub(crate) trait Database: Sized + Send + Sync + 'static {
     type Driver: sqlx::Database;
-    type Dialect: Dialect<Driver = Self::Driver> + Inside<Driver = Self::Driver>;
+    type Dialect: Dialect<Driver = Self::Driver>;
 
     fn missing() -> Option<String>;
 

@@ -3,11 +3,11 @@
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
-use super::server::Mysql;
+use super::Mysql;
 use crate::builder::SqlStoreBuilder;
 use crate::config::Options;
-use crate::dialect::Source;
-use crate::{tls, url};
+use crate::driver::Source;
+use crate::url::{self, TlsMode, authorities};
 
 impl From<MySqlConnectOptions> for Source<sqlx::MySql> {
     fn from(options: MySqlConnectOptions) -> Self {
@@ -43,15 +43,14 @@ impl SqlStoreBuilder<Mysql> {
     pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
         let mut options = url::common(url, Options::default())?;
         url::server(url, &mut options)?;
-        options.prepare = url.options.flag("prepare")?.unwrap_or(options.prepare);
-        let modes = [
-            MySqlSslMode::Disabled,
-            MySqlSslMode::Preferred,
-            MySqlSslMode::Required,
-            MySqlSslMode::VerifyCa,
-            MySqlSslMode::VerifyIdentity,
-        ];
-        let tls = tls::take(url, modes, false)?;
+        let (mode, tls) = url::tls(url, false)?;
+        let mode = match mode {
+            TlsMode::Disable => MySqlSslMode::Disabled,
+            TlsMode::Prefer => MySqlSslMode::Preferred,
+            TlsMode::Require => MySqlSslMode::Required,
+            TlsMode::VerifyCa => MySqlSslMode::VerifyCa,
+            TlsMode::VerifyFull => MySqlSslMode::VerifyIdentity,
+        };
         url.options.alias("unix_socket", "socket")?;
         let socket = url::socket(url, "socket")?;
         url.options.finish()?;
@@ -69,22 +68,21 @@ impl SqlStoreBuilder<Mysql> {
                 });
             }
         };
-        let mut server = server.ssl_mode(tls.mode).database(&database);
+        let mut server = server.ssl_mode(mode).database(&database);
         if let Some(user) = url.user() {
             server = server.username(user);
         }
         if let Some(password) = url.password() {
             server = server.password(password);
         }
-        let files = tls.files();
-        if let Some(ca) = tls.ca {
+        if let Some(ca) = authorities(&tls) {
             server = server.ssl_ca(ca);
         }
-        if let Some((cert, key)) = tls.identity {
+        if let Some((cert, key)) = tls.shown() {
             server = server.ssl_client_cert(cert).ssl_client_key(key);
         }
         let shown = shown(&server);
-        Ok(Self::with(server.into(), options).needing(files).at(shown))
+        Ok(Self::with(server.into(), options).at(shown, tls))
     }
 }
 

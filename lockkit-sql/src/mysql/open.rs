@@ -1,22 +1,14 @@
 //! Opens the store: refuses servers that cannot keep locks, and creates or checks the table.
 
-use std::convert::identity;
-use std::sync::atomic::AtomicBool;
+use lockkit_core::BackendError;
 
-use lockkit_core::{BackendError, Outcome};
-
-use super::connection::{Reply, number, text};
-use super::error::ERRORS;
-use super::pin::Pins;
-use super::remembered::Remembered;
-use super::server::Mysql;
-use super::statements::{SPELLING, Statements, ddl};
+use super::driver::ERRORS;
+use super::queries::{Queries, ddl};
 use crate::config::Options;
-use crate::dialect::Source;
+use crate::driver::{Driver as _, Reply, rows};
 use crate::error::Problem;
 use crate::pool::{Pool, Use};
-use crate::schema::{Schema, misfit};
-use crate::statement::Values;
+use crate::steps::check_table;
 
 const COLUMNS: [(&str, &str); 9] = [
     ("name", "varbinary(512)"),
@@ -35,61 +27,33 @@ const SERVER: &str = "SELECT VERSION(), 1 /*M!100600 + 1 */; \
      SHOW VARIABLES WHERE Variable_name IN \
      ('wsrep_on', 'group_replication_group_name', 'group_replication_single_primary_mode');";
 
-impl Mysql {
-    pub(super) async fn connect(
-        source: Source<sqlx::MySql>,
-        options: Options,
-    ) -> Result<Self, BackendError> {
-        let mut this = Self {
-            pool: Pool::new(source, identity, &options, ERRORS),
-            statements: Statements::new(&options.table, false),
-            prepares: AtomicBool::new(options.prepare),
-            pins: options.pin.then(Pins::default),
-            names: Remembered::default(),
-        };
-        if is_maria(&this.ask("open", Use::Step, SERVER).await?)? {
-            this.statements = Statements::new(&options.table, true);
-        }
-        let table = &options.table;
-        let mut found = this.columns().await?;
-        if found.is_empty() && options.schema == Schema::Create {
-            this.ask("open", Use::Step, &ddl(table)).await?;
-            found = this.columns().await?;
-        }
-        if let Some(text) = misfit(table, &COLUMNS, &found) {
-            return Err(ERRORS.fault("open", Problem::Schema, Outcome::Rejected, text));
-        }
-        if let Some(pins) = &this.pins {
-            pins.session(Box::pin(this.open_session())).await?;
-        }
-        Ok(this)
-    }
-
-    /// Columns, keys and engine of the table; empty if there is no table.
-    async fn columns(&self) -> Result<Vec<(String, String)>, BackendError> {
-        let columns = self.statements.columns.with(&Values::new(), SPELLING);
-        let replies = self.ask("open", Use::Step, &columns).await?;
-        let rows = replies.iter().flat_map(|reply| &reply.rows);
-        let part = |row| Some((text(row, 0)?, text(row, 1)?));
-        let parts: Option<_> = rows.map(part).collect();
-        parts.ok_or_else(|| ERRORS.unreadable("open"))
-    }
+/// Finds the table, or creates it. Returns the queries for this server.
+pub(super) async fn find(
+    pool: &Pool<sqlx::MySql>,
+    options: &Options,
+) -> Result<Queries, BackendError> {
+    let maria = is_maria(&pool.ask("open", Use::Step, SERVER).await?)?;
+    let queries = Queries::new(&options.table, maria);
+    let create = ddl(&options.table);
+    check_table(pool, &queries.columns, &create, &COLUMNS, options).await?;
+    Ok(queries)
 }
 
 /// Reads the reply to [`SERVER`].
 ///
 /// # Errors
 /// If several servers take writes at once, or rows are not locked as `InnoDB` does.
-fn is_maria(replies: &[Reply]) -> Result<bool, BackendError> {
-    let mut rows = replies.iter().flat_map(|reply| &reply.rows);
+fn is_maria(replies: &[Reply<sqlx::MySql>]) -> Result<bool, BackendError> {
+    let mut rows = rows(replies);
     let first = rows.next().ok_or_else(|| ERRORS.unreadable("open"))?;
+    let text = sqlx::MySql::text;
     let version = text(first, 0).unwrap_or_default();
     let variables: Vec<(String, String)> = rows
         .filter_map(|row| Some((text(row, 0)?, text(row, 1)?)))
         .collect();
     match refusal(&version, &variables) {
-        None => Ok(number(first, 1) == Some(2)),
-        Some(why) => Err(ERRORS.fault("open", Problem::Refused, Outcome::Rejected, why)),
+        None => Ok(sqlx::MySql::number(first, 1) == Some(2)),
+        Some(why) => Err(ERRORS.rejected("open", Problem::Refused, why)),
     }
 }
 

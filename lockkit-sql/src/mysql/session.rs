@@ -1,20 +1,20 @@
-//! The session of a pin: a connection that holds a user lock.
+//! The session of a client: a connection that holds a user lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::{BackendError, Outcome};
+use lockkit_core::BackendError;
 use sqlx::MySqlConnection;
 use tokio::time::{sleep, timeout};
 
-use super::connection::{number, send, truth};
-use super::error::ERRORS;
-use super::pin::Session;
-use super::server::Mysql;
-use super::statements::SPELLING;
+use super::driver::ERRORS;
+use super::queries::Queries;
+use crate::driver::{Driver as _, Message, rows, send};
 use crate::error::Problem;
-use crate::pool::Use;
-use crate::statement::Values;
+use crate::pool::{Pool, Use};
+use crate::session::{Connect, Session};
+use crate::template::Values;
 
 /// How often the client proves its session, so that it learns of its end.
 const PROVE_EVERY: Duration = Duration::from_millis(400);
@@ -25,59 +25,55 @@ pub(super) const WAIT_OUT: Duration = Duration::from_secs(1);
 /// A session that returns no reply for this long is given up.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// The connection of a session, and the key of its user lock.
+#[derive(Debug)]
 pub(super) struct UserLock {
-    connection: MySqlConnection,
-    key: i64,
-}
-
-impl Mysql {
-    /// Opens a session, and asks on another connection whether the server itself has it.
-    pub(super) async fn open_session(&self) -> Result<UserLock, BackendError> {
-        const OPERATION: &str = "open";
-        let mut connection = self.pool.connection(OPERATION).await?;
-        let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
-        let open = self.statements.session.with(&values, SPELLING);
-        let opened = timeout(SILENCE, send(&mut connection, &open)).await;
-        let opened =
-            opened.map_err(|_| BackendError::timeout(ERRORS.backend, OPERATION, SILENCE))?;
-        let opened = opened.map_err(|error| error.report(OPERATION))?;
-        let row = opened.last().and_then(|reply| reply.rows.first());
-        let numbers = row.map(|row| [number(row, 0), number(row, 1), number(row, 2)]);
-        let Some([Some(key), Some(1), Some(id)]) = numbers else {
-            return Err(ERRORS.unreadable(OPERATION));
-        };
-        let seen = format!("SELECT IS_USED_LOCK('lockkit_{key}') = {id};");
-        let seen = self.ask(OPERATION, Use::Step, &seen).await?;
-        let seen = seen.first().and_then(|reply| reply.rows.first());
-        if seen.is_some_and(|row| truth(row, 0)) {
-            return Ok(UserLock { connection, key });
-        }
-        let text = "`pin=true` needs a connection that keeps its session on the server, and a proxy in \
-                    between does not: connect to the server itself";
-        Err(ERRORS.fault(OPERATION, Problem::Refused, Outcome::Rejected, text))
-    }
+    pub(super) session: Session,
+    pub(super) pool: Arc<Pool<sqlx::MySql>>,
+    pub(super) queries: Arc<Queries>,
 }
 
 #[async_trait]
-impl Session for UserLock {
-    fn key(&self) -> i64 {
-        self.key
+impl Connect for UserLock {
+    /// With the key of its user lock.
+    type Connection = (MySqlConnection, i64);
+
+    fn session(&self) -> &Session {
+        &self.session
     }
 
-    async fn ended(&mut self) {
-        // A server that takes no writes is no primary any more.
-        let prove = format!(
-            "SELECT IS_USED_LOCK('lockkit_{}') = CONNECTION_ID() AND NOT @@read_only;",
-            self.key
-        );
+    /// Opens a session, and asks on another connection whether the server itself has it.
+    async fn open(&self) -> Result<(Self::Connection, i64), BackendError> {
+        let mut connection = self.pool.connect("open").await?;
+        let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
+        let begin = Message::<sqlx::MySql>::text(&self.queries.session.text(&values));
+        let begun = timeout(SILENCE, send(&mut connection, "open", begin)).await;
+        let begun = begun.map_err(|_| BackendError::timeout(ERRORS.backend, "open", SILENCE))??;
+        let row = rows(&begun).last();
+        let numbers = row.map(|row| [0, 1, 2].map(|column| sqlx::MySql::number(row, column)));
+        let Some([Some(key), Some(1), Some(id)]) = numbers else {
+            return Err(ERRORS.unreadable("open"));
+        };
+        let seen = format!("SELECT IS_USED_LOCK('lockkit_{key}') = {id};");
+        let seen = self.pool.ask("open", Use::Step, &seen).await?;
+        if rows(&seen).any(|row| sqlx::MySql::truth(row, 0)) {
+            return Ok(((connection, key), key));
+        }
+        let text = "`pin=true` needs a connection that keeps its session on the server, and a proxy in \
+                    between does not: connect to the server itself";
+        Err(ERRORS.rejected("open", Problem::Refused, text))
+    }
+
+    async fn ended(&self, (connection, key): &mut Self::Connection) {
+        // A server that is read-only is no primary any more.
+        let prove =
+            format!("SELECT IS_USED_LOCK('lockkit_{key}') = CONNECTION_ID() AND NOT @@read_only;");
         loop {
             sleep(PROVE_EVERY).await;
-            let Ok(Ok(replies)) = timeout(SILENCE, send(&mut self.connection, &prove)).await else {
+            let prove = Message::<sqlx::MySql>::text(&prove);
+            let Ok(Ok(replies)) = timeout(SILENCE, send(connection, "open", prove)).await else {
                 return;
             };
-            let row = replies.first().and_then(|reply| reply.rows.first());
-            if !row.is_some_and(|row| truth(row, 0)) {
+            if !rows(&replies).any(|row| sqlx::MySql::truth(row, 0)) {
                 return;
             }
         }

@@ -1,23 +1,18 @@
-//! Where the server is, and the options in a URL.
+//! The options of a server, and of its URL.
 
-use lockkit_core::url::{Host, InvalidUrl, StoreUrl};
+use lockkit_core::url::{Host, InvalidUrl, StoreUrl, Tls};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use super::store::Postgres;
+use super::Postgres;
 use crate::builder::SqlStoreBuilder;
-use crate::config::Options;
-use crate::dialect::Source;
-use crate::{tls, url};
+use crate::config::{Options, Wake};
+use crate::driver::Source;
+use crate::url::{self, TlsMode, authorities};
 
 impl From<PgConnectOptions> for Source<sqlx::Postgres> {
     fn from(options: PgConnectOptions) -> Self {
         Self::new(options)
     }
-}
-
-/// A pooler refuses parameters that it does not know, and no statement needs this one.
-pub(super) fn plain(options: PgConnectOptions) -> PgConnectOptions {
-    options.extra_float_digits(None)
 }
 
 const PORT: u16 = 5432;
@@ -30,63 +25,62 @@ impl SqlStoreBuilder<Postgres> {
     /// | option | meaning | default |
     /// |---|---|---|
     /// | `table=locks` `app.locks` | the table | `lockkit_locks` |
-    /// | `schema=create` `check` | whether a table that is missing is made | `create` |
+    /// | `schema=create` `check` | whether a missing table is created | `create` |
     /// | `wake=push` `poll` | how waiters learn of a free lock; behind a pooler in transaction mode write `poll` | `push` |
-    /// | `poll=50ms..1s` | the pauses of waiters between two looks; with `wake=push` a waiter looks at least as often as the longest | as shown |
-    /// | `pin=true` | holds end with the session of this client, so that a crash frees them at once; not behind a pooler in transaction mode | `false` |
-    /// | `prepare=true` | sessions keep statements prepared; not with `wake=poll` | as shown |
-    /// | `connections=8` | the most connections for steps | as shown |
+    /// | `poll=50ms..1s` | the pauses between two polls of a waiter; with `wake=push` it polls once in the longest | as shown |
+    /// | `pin=true` | a session of the client proves that it is alive, so that a crash frees its locks at once; not behind a pooler in transaction mode | `false` |
+    /// | `prepare=true` | connections prepare statements; not with `wake=poll` | as shown |
+    /// | `connections=8` | the most connections for acquires and releases | as shown |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
-    /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS as in libpq (feature `tls`); the first three believe any server, `verify-ca` any that has a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
-    /// | `ca=/path.pem` | certificates to trust, beside those of the public authorities that the driver brings along | none |
-    /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key, for servers that ask for one | none |
-    /// | `application_name=app` | what the server shows | `lockkit` |
+    /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS as in libpq (feature `tls`); the first three trust any server, `verify-ca` any with a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
+    /// | `ca=/path.pem` | certificates to trust, beside those of public authorities, which the driver contains | none |
+    /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key | none |
+    /// | `application_name=app` | the name that the server shows | `lockkit` |
     /// | `options=-c search_path=app` | settings of each session, as in libpq: `-c name=value` or `--name=value` | none |
-    /// | `host=/run/postgresql` | the directory of the server's socket, in place of a host; so does a host that is written `%2Frun%2Fpostgresql` | none |
+    /// | `host=/run/postgresql` | the directory of the server's socket, instead of a host; a host `%2Frun%2Fpostgresql` means the same | none |
     ///
     /// libpq's names of options work too: `sslrootcert` (a path, or `system` for the public authorities),
     /// `sslcert`, `sslkey`, and `connect_timeout` as a number of seconds. With `channel_binding=require` the
-    /// server's certificate is verified (`verify-full`), for the driver binds no channels. libpq's
-    /// environment variables do not count: without a user the URL means `postgres`, without a database the
-    /// one of the user's name.
+    /// server's certificate is verified (`verify-full`), because the driver binds no channels. libpq's
+    /// environment variables are not read: without a user the URL means `postgres`, without a database that
+    /// of the user's name.
     ///
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
         let mut options = url::common(url, Options::default())?;
         url::server(url, &mut options)?;
-        url::wake(url, &mut options)?;
-        options.prepare = url.options.flag("prepare")?.unwrap_or(options.prepare);
-        let (server, files) = server(url)?;
+        let wakes = [("push", Wake::Push), ("poll", Wake::Poll)];
+        options.wake = url.options.choice("wake", &wakes)?.unwrap_or(options.wake);
+        let (server, tls) = server(url)?;
         let shown = shown(&server);
-        Ok(Self::with(server.into(), options).needing(files).at(shown))
+        Ok(Self::with(server.into(), options).at(shown, tls))
     }
 }
 
-/// Where it leads, without user and password. INV-14.
+/// The server's address, without user and password. INV-14.
 fn shown(server: &PgConnectOptions) -> String {
     let socket = server.get_socket().map(|path| path.display().to_string());
     let host = socket.as_deref().unwrap_or_else(|| server.get_host());
-    // Where the URL names none, it has the user's name.
+    // Without one in the URL it is the user's name.
     let named = |database: &&str| *database != server.get_username();
     let database = server.get_database().filter(named).unwrap_or_default();
     let (port, mode) = (server.get_port(), server.get_ssl_mode());
     format!("{host}:{port}/{database} {mode:?}")
 }
 
-/// The server, and the files that it needs.
-fn server(url: &mut StoreUrl) -> Result<(PgConnectOptions, Vec<String>), InvalidUrl> {
-    let modes = [
-        PgSslMode::Disable,
-        PgSslMode::Prefer,
-        PgSslMode::Require,
-        PgSslMode::VerifyCa,
-        PgSslMode::VerifyFull,
-    ];
+/// The server and its certificates.
+fn server(url: &mut StoreUrl) -> Result<(PgConnectOptions, Tls), InvalidUrl> {
     let bindings = [("disable", false), ("prefer", false), ("require", true)];
     let bound = url.options.choice("channel_binding", &bindings)?;
-    let tls = tls::take(url, modes, bound.unwrap_or(false))?;
-    let files = tls.files();
+    let (mode, tls) = url::tls(url, bound.unwrap_or(false))?;
+    let mode = match mode {
+        TlsMode::Disable => PgSslMode::Disable,
+        TlsMode::Prefer => PgSslMode::Prefer,
+        TlsMode::Require => PgSslMode::Require,
+        TlsMode::VerifyCa => PgSslMode::VerifyCa,
+        TlsMode::VerifyFull => PgSslMode::VerifyFull,
+    };
     let name = url.options.text("application_name");
     let settings = settings(url)?;
     let socket = url::socket(url, "host")?;
@@ -102,41 +96,39 @@ fn server(url: &mut StoreUrl) -> Result<(PgConnectOptions, Vec<String>), Invalid
     let database = url.path().trim_matches('/');
     url.expect(!database.contains('/'), SHAPE)?;
     let user = url.user().unwrap_or("postgres");
-    // All that the driver would read from the environment: what a URL means must not depend on it.
+    // Sets all that the driver would read from the environment.
     let mut server = PgConnectOptions::new_without_pgpass()
         .application_name(name.as_deref().unwrap_or("lockkit"))
         .port(host.and_then(Host::port).unwrap_or(PORT))
         .username(user)
         .password(url.password().unwrap_or_default())
-        // The server's own choice where none is named.
+        // The choice of the server if the URL names none.
         .database(if database.is_empty() { user } else { database })
-        .ssl_mode(tls.mode);
+        .ssl_mode(mode);
     server = match (socket, host) {
         (Some(path), _) => server.socket(path),
         (None, Some(host)) => server.host(host.name()),
         (None, None) => server,
     };
-    server = match tls.ca {
+    server = match authorities(&tls) {
         Some(ca) => server.ssl_root_cert(ca),
         None => server.ssl_root_cert_from_pem(Vec::new()),
     };
-    let identified = tls.identity.is_some();
-    if let Some((cert, key)) = tls.identity {
+    if let Some((cert, key)) = tls.shown() {
         server = server.ssl_client_cert(cert).ssl_client_key(key);
+    } else {
+        expect_unset("PGSSLCERT")?;
+        expect_unset("PGSSLKEY")?;
     }
     expect_unset("PGOPTIONS")?;
     if !settings.is_empty() {
         server = server.options(settings);
     }
-    if !identified {
-        expect_unset("PGSSLCERT")?;
-        expect_unset("PGSSLKEY")?;
-    }
-    Ok((server, files))
+    Ok((server, tls))
 }
 
-/// Takes the settings of sessions, which libpq writes as arguments of the server's command line. A
-/// blank inside a value has a backslash before it.
+/// Takes the settings of sessions, which libpq writes as arguments of a command line. A backslash stands
+/// before a blank in a value.
 fn settings(url: &mut StoreUrl) -> Result<Vec<(String, String)>, InvalidUrl> {
     const NAME: &str = "options";
     const BLANK: &str = "\0";
@@ -160,7 +152,7 @@ fn settings(url: &mut StoreUrl) -> Result<Vec<(String, String)>, InvalidUrl> {
     Ok(settings)
 }
 
-/// The driver reads this variable, and cannot be told to forget it.
+/// The driver reads this variable in any case.
 fn expect_unset(variable: &str) -> Result<(), InvalidUrl> {
     if std::env::var_os(variable).is_none() {
         return Ok(());
@@ -182,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_url_arrives() {
+    fn reads_every_part_of_a_url() {
         let mut url = "postgres://app:p%40ss@h:5433/shop?sslmode=disable&application_name=x"
             .parse()
             .unwrap();
@@ -208,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_libpq_are_understood() {
+    fn reads_options_of_libpq() {
         let server = |text: &str| server(&mut text.parse().unwrap()).unwrap().0;
         let socket = server("postgres://%2Frun%2Fpostgresql:5433/shop");
         assert_eq!(socket.get_socket(), Some(&"/run/postgresql".into()));
@@ -229,14 +221,14 @@ mod tests {
 
     #[test]
     #[cfg(feature = "tls")]
-    fn bound_channels_ask_for_a_verified_server() {
+    fn channel_binding_demands_a_verified_server() {
         let url = "postgres://h/db?sslmode=require&channel_binding=require";
         let (server, _) = server(&mut url.parse().unwrap()).unwrap();
         assert!(matches!(server.get_ssl_mode(), PgSslMode::VerifyFull));
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn refuses_unknown_options() {
         for text in [
             "postgres:",
             "postgres://a,b/",

@@ -1,20 +1,20 @@
-//! Which table it is: it is found, made or refused when the store is opened.
+//! Opens the store: finds, creates or refuses the table.
 //!
-//! A name without a schema means what the role's `search_path` makes of it, which differs between roles
-//! and between sessions. So it is looked up once, and every statement names the schema from then on.
+//! The role's `search_path` decides what a name without a schema means, which differs between roles and
+//! sessions. So it is resolved once, and every query names the schema from then on.
 
 use lockkit_core::BackendError;
-use sqlx::Row as _;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::PgConnectOptions;
 
-use super::error::{ERRORS, rejected};
-use super::message::{Message, ask};
-use super::statements::Statements;
-use crate::config::Options;
+use super::driver::ERRORS;
+use super::queries::{Queries, ddl};
+use crate::config::{Options, Schema};
+use crate::driver::{Driver as _, rows};
 use crate::error::Problem;
 use crate::pool::{Pool, Use};
-use crate::schema::{Schema, misfit};
+use crate::steps::check_table;
 use crate::table::Table;
+use crate::template::Values;
 
 const COLUMNS: [(&str, &str); 8] = [
     ("name", "bytea"),
@@ -27,92 +27,71 @@ const COLUMNS: [(&str, &str); 8] = [
     ("UNIQUE", "(name, token)"),
 ];
 
-/// The table with its schema, made if that is wished, and compared.
-pub(super) async fn table_of(
+/// A pooler refuses settings that it does not know, and no query needs this one.
+pub(super) fn plain(options: PgConnectOptions) -> PgConnectOptions {
+    options.extra_float_digits(None)
+}
+
+/// Finds the table, or creates it. Returns it with its schema.
+pub(super) async fn find(
     pool: &Pool<sqlx::Postgres>,
-    statements: &Statements,
+    queries: &Queries,
     options: &Options,
-) -> Result<Option<Table>, BackendError> {
+) -> Result<Table, BackendError> {
     let table = &options.table;
-    let mut places = places(pool, statements).await?;
-    if !places.iter().any(|place| place.visible) && options.schema == Schema::Create {
-        if let Some(place) = places.first() {
-            let schema = &place.schema;
+    let mut found = schemas(pool, queries).await?;
+    let is_visible = |found: &[InSchema]| found.iter().any(|it| it.visible);
+    if !is_visible(&found) && options.schema == Schema::Create {
+        if let Some(InSchema { schema, .. }) = found.first() {
             let text = format!(
                 "the schema `{schema}` has a table `{table}`, and the search_path of this user does not \
                  lead to it: write `table={schema}.{table}`, or the schema in which another is to be made"
             );
-            return Err(rejected("open", Problem::Schema, &text));
+            return Err(ERRORS.rejected("open", Problem::Schema, text));
         }
-        send(pool, statements.create()).await?;
-        places = self::places(pool, statements).await?;
     }
-    places.retain(|place| place.visible);
-    if let [one, other, ..] = &*places {
+    if let [one, other, ..] = found.iter().filter(|it| it.visible).collect::<Vec<_>>()[..] {
         let text = format!(
             "the search_path of this user leads to a table `{table}` in the schema `{}` and to one in \
              `{}`: write `table=` with the schema",
             one.schema, other.schema
         );
-        return Err(rejected("open", Problem::Schema, &text));
+        return Err(ERRORS.rejected("open", Problem::Schema, text));
     }
-    let columns = columns(pool, statements).await?;
-    if let Some(text) = misfit_of(table, &columns) {
-        return Err(rejected("open", Problem::Schema, &text));
+    check_table(pool, &queries.columns, &create(table), &COLUMNS, options).await?;
+    if !is_visible(&found) {
+        found = schemas(pool, queries).await?;
     }
-    Ok(places.pop().map(|place| table.within(place.schema)))
+    let found = found.into_iter().find(|it| it.visible);
+    Ok(found.map_or_else(|| table.clone(), |found| table.within(found.schema)))
 }
 
-/// Where there is a table of this name.
-struct Place {
+/// A schema that has a table of this name.
+struct InSchema {
     schema: String,
-    /// Whether it is the one that was asked for by its schema, or is in a schema of the path.
+    /// Whether it is the schema that was asked for, or is in the search path.
     visible: bool,
 }
 
-async fn places(
+async fn schemas(
     pool: &Pool<sqlx::Postgres>,
-    statements: &Statements,
-) -> Result<Vec<Place>, BackendError> {
-    let rows = send(pool, statements.places()).await?;
-    let place = |row: &PgRow| {
-        Ok(Place {
-            schema: row.try_get(0)?,
-            visible: row.try_get(1)?,
+    queries: &Queries,
+) -> Result<Vec<InSchema>, BackendError> {
+    let schemas = queries.schemas.text(&Values::new());
+    let replies = pool.ask("open", Use::Step, &schemas).await?;
+    let found = rows(&replies).map(|row| {
+        Some(InSchema {
+            schema: sqlx::Postgres::text(row, 0)?,
+            visible: sqlx::Postgres::truth(row, 1),
         })
-    };
-    let places: Result<_, sqlx::Error> = rows.iter().map(place).collect();
-    places.map_err(|_| ERRORS.unreadable("open"))
+    });
+    let found: Option<_> = found.collect();
+    found.ok_or_else(|| ERRORS.unreadable("open"))
 }
 
-async fn columns(
-    pool: &Pool<sqlx::Postgres>,
-    statements: &Statements,
-) -> Result<Vec<(String, String)>, BackendError> {
-    let rows = send(pool, statements.columns()).await?;
-    let column = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
-    let columns: Result<_, sqlx::Error> = rows.iter().map(column).collect();
-    columns.map_err(|_| ERRORS.unreadable("open"))
-}
-
-async fn send(pool: &Pool<sqlx::Postgres>, text: String) -> Result<Vec<PgRow>, BackendError> {
-    ask(pool, "open", Use::Step, Message::Text(text)).await
-}
-
-fn misfit_of(table: &Table, found: &[(String, String)]) -> Option<String> {
-    let keys = |wanted: &str| {
-        found
-            .iter()
-            .any(|(name, kind)| name == "UNIQUE" && kind == wanted)
-    };
-    let missing: Vec<(&str, &str)> = COLUMNS
-        .into_iter()
-        .filter(|(name, kind)| *name != "UNIQUE" || !keys(kind))
-        .collect();
-    let columns: Vec<(String, String)> = found
-        .iter()
-        .filter(|(name, _)| name != "UNIQUE")
-        .cloned()
-        .collect();
-    misfit(table, &missing, &columns)
+/// Clients that create the table at the same time would get an error of the catalogue: they take turns.
+/// Without `BEGIN`: the message is one transaction, and ends with an error too.
+fn create(table: &Table) -> String {
+    let turn = i64::from_be_bytes(*b"lockkit\0");
+    format!("SELECT pg_advisory_xact_lock({turn}); {}", ddl(table))
 }

@@ -6,10 +6,10 @@ use lockkit_core::PollRange;
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
-use super::open::Sqlite;
+use super::Sqlite;
 use crate::builder::SqlStoreBuilder;
 use crate::config::Options;
-use crate::dialect::Source;
+use crate::driver::Source;
 use crate::url;
 
 /// The longest that a statement waits for other writers of the file. Less than the client's timeout, so

@@ -1,38 +1,52 @@
 //! SQLite: a file of this machine, whose single writer makes every statement atomic.
 
-mod acquire;
-mod admin;
 mod config;
-mod error;
-mod guard;
+mod driver;
 mod open;
-mod renew;
-mod statements;
+mod queries;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, LockState, Release, Renewal, Ticket, Watch};
-use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
+use lockkit_core::contract::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::{BackendError, Capabilities, LockName};
+use sqlx::SqliteConnection;
 
-use self::error::ERRORS;
+use self::driver::{ERRORS, SYNTAX};
+use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::{Counts, Source, Steps, Which};
+use crate::dialect::{Counts, Steps};
+use crate::driver::{Driver as _, Message, Source, changed, rows, send};
 use crate::error::Problem;
-use crate::row::Row;
+use crate::guarded::Stored;
+use crate::pool::{Pool, Use};
+use crate::steps;
+use crate::table::Which;
+use crate::template::{Template, Values};
 
-pub use self::open::Sqlite;
-pub(crate) use self::statements::ddl;
+pub(crate) use self::queries::ddl;
 
 /// Keeps locks in a file of SQLite, for the processes of one machine.
 pub type SqliteStore = SqlStore<Sqlite>;
 
+/// The most leases in one statement, which keeps others from the file for about a millisecond.
+const BATCH: usize = 200;
+
+/// SQLite: a file, for the processes of one machine.
+#[derive(Debug)]
+pub struct Sqlite {
+    pool: Pool<sqlx::Sqlite>,
+    queries: Queries,
+}
+
+impl Stored for sqlx::Sqlite {
+    type Dialect = Sqlite;
+}
+
 #[async_trait]
 impl Steps for Sqlite {
     type Driver = sqlx::Sqlite;
-
-    const BACKEND: &'static str = ERRORS.backend;
 
     fn capabilities(options: &Options) -> Capabilities {
         Capabilities::new()
@@ -41,40 +55,86 @@ impl Steps for Sqlite {
     }
 
     async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Self, BackendError> {
-        Self::connect(source, options).await
+        let (pool, queries) = open::open(source, options).await?;
+        Ok(Self { pool, queries })
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        self.acquire(ticket).await
+        let values = Values::of(ticket);
+        let acquire = &self.queries.acquire;
+        let replies = self.pool.step("attempt", acquire, &values).await?;
+        if let Some(row) = rows(&replies).next() {
+            let token = sqlx::Sqlite::number(row, 0).and_then(steps::token);
+            let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
+            return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+        }
+        let inspect = &self.queries.inspect;
+        let replies = self.pool.step("attempt", inspect, &values).await?;
+        let left = rows(&replies)
+            .next()
+            .and_then(|row| sqlx::Sqlite::number(row, 0));
+        let left = left.and_then(|left| u64::try_from(left).ok());
+        let left = Duration::from_micros(left.unwrap_or(0));
+        Ok(Attempt::held_for(Some(left)))
     }
 
     async fn watch(&self, _ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
         let text = "a file sends no notifications: its waiters poll";
-        Err(ERRORS.fault("watch", Problem::Refused, Outcome::Rejected, text))
+        Err(ERRORS.rejected("watch", Problem::Refused, text))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        self.renew_all(tickets).await
+        steps::renew(&self.pool, &self.queries.renew, tickets, BATCH, Use::Step).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        self.release_hold(ticket).await
+        let values = Values::of(ticket);
+        let release = &self.queries.release;
+        let replies = self.pool.step("release", release, &values).await?;
+        if changed(&replies).is_some() {
+            return Ok(Release::Released);
+        }
+        let late = &self.queries.release_late;
+        self.pool.step("release", late, &values).await?;
+        Ok(Release::NotHeld)
     }
 
-    async fn look(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
-        let rows = self.rows("inspect", which).await?;
-        Ok(rows.iter().filter_map(Row::state).collect())
+    async fn list(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
+        let list = &self.queries.list;
+        let list = list.text(&Values::condition(which, &SYNTAX));
+        steps::list(&self.pool, "inspect", &list).await
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        self.break_hold(name).await
+        let Queries {
+            list, break_lock, ..
+        } = &self.queries;
+        steps::break_lock(&self.pool, list, break_lock, name).await
     }
 
     async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
-        self.delete_unused(unused_for).await
+        steps::purge(&self.pool, &self.queries.purge, unused_for).await
+    }
+
+    fn guard(&self) -> &Template {
+        &self.queries.guard
+    }
+
+    async fn lock_row(
+        &self,
+        name: &LockName,
+        transaction: &mut SqliteConnection,
+    ) -> Result<bool, BackendError> {
+        let lock = self.queries.txlock.text(&Values::new().name(name));
+        let lock = Message::<sqlx::Sqlite>::text(&lock);
+        let replies = send(transaction, "lock", lock).await?;
+        Ok(rows(&replies).next().is_some())
     }
 
     fn counts(&self) -> Counts {
-        Counts::default()
+        Counts {
+            idle: self.pool.idle(),
+            ..Counts::default()
+        }
     }
 }

@@ -1,6 +1,5 @@
--- Ends the hold of any holder.
--- {name}; {channel} is told the name when somebody waits, and the holder if it has a session. Returns what
--- was there.
+-- Ends the hold of any holder. Returns what it was.
+-- name. Notifies the channel of the name if a client waits, and of the holder if it has a session.
 WITH seen AS (
     SELECT l.* FROM {table} AS l
     WHERE l.name = {name} AND l.holder IS NOT NULL AND l.expires_at > {now}

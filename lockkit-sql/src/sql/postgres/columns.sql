@@ -1,5 +1,4 @@
--- The columns of the table, and as one more column whether it has the key that guards need.
--- {relation}: the table's name as a text.
+-- The columns of the table, and the columns of each unique key.
 SELECT a.attname::text, format_type(a.atttypid, NULL)
 FROM pg_attribute AS a
 WHERE a.attrelid = to_regclass({relation}) AND a.attnum > 0 AND NOT a.attisdropped

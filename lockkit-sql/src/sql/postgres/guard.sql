@@ -1,6 +1,6 @@
--- In the application's transaction: a takeover changes a column of the key, and waits
--- or passes by until the transaction has ended. Renewals do not wait.
--- {name}, {holder}, {token}. Answers a row if the hold stands.
+-- In the application's transaction: blocks takeovers until its end, because they change a column of the key.
+-- Renewals do not wait.
+-- name, holder, token. Returns a row if the lock is still held.
 SELECT 1 FROM {table} AS l
 WHERE l.name = {name} AND l.holder = {holder} AND l.token = {token}
 FOR KEY SHARE;

@@ -1,10 +1,8 @@
--- Deletes what nobody has used for long.
--- {age}. Answers how many.
-WITH old AS (
+-- Deletes rows that were not used for long. Skips locked rows.
+-- unused.
+WITH unused AS (
     SELECT l.name FROM {table} AS l
-    WHERE l.expires_at < {now} - {age}
+    WHERE l.expires_at < {now} - {unused}
     FOR UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM {table} AS l USING old AS o WHERE l.name = o.name RETURNING 1
 )
-SELECT count(*) FROM gone;
+DELETE FROM {table} AS l USING unused AS u WHERE l.name = u.name;

@@ -1,11 +1,11 @@
--- Ends a hold; the row stays, for its token.
--- {name}, {holder}; {channel} is told the name when somebody waits. Returns whether the lease stood, or
--- nothing.
--- Its commit does not wait for the disk: the next grant does, for both. What a crash of the server may
--- undo is a release after which nobody came, and its lease ends by itself.
+-- Ends a hold. The row stays, for its token.
+-- name, holder. Notifies the channel of the name if a client waits. Returns a row if the ticket held the lock:
+-- whether its lease had not ended.
+-- The commit does not wait for the disk: the next grant does, for both. A crash of the server can only undo a
+-- release that no grant has followed, and the lease ends by itself.
 UPDATE {table} AS l
 SET holder = NULL, expires_at = least(l.expires_at, {now}), session = 0
--- A row that a stranger has locked is skipped: never waited for.
+-- Skips a row that another transaction has locked.
 WHERE l.ctid = (
     SELECT m.ctid FROM {table} AS m
     WHERE m.name = {name} AND m.holder = {holder}

@@ -1,22 +1,18 @@
--- Starts leases anew that have not ended, and makes none shorter.
--- {rows}: number, name, ticket, lease of each. Answers for each its number, whether it was renewed and
--- whether it holds: one that holds and was not renewed is locked by somebody, and is not waited for.
-WITH wanted (n, name, holder, ttl) AS (
-    VALUES {rows}
-), mine AS (
-    SELECT l.name, w.ttl
-    FROM wanted AS w JOIN {table} AS l ON l.name = w.name
-    WHERE l.holder = w.holder AND l.expires_at > {now}
+-- Restarts leases that have not ended, and makes none shorter. Skips locked rows.
+-- names, holders, ttl. Returns the holders whose leases have not ended, and whether each was renewed.
+-- A holder has one row, so that it need not be paired with its name.
+WITH mine AS (
+    SELECT l.name FROM {table} AS l
+    WHERE l.name IN ({names}) AND l.holder IN ({holders}) AND l.expires_at > {now}
     -- Passes the locks of our own guarded transactions, which are FOR KEY SHARE.
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), renewed AS (
     UPDATE {table} AS l
-    SET expires_at = greatest(l.expires_at, {now} + m.ttl)
+    SET expires_at = greatest(l.expires_at, {now} + {ttl})
     FROM mine AS m
     WHERE l.name = m.name
     RETURNING l.name
 )
-SELECT w.n, r.name IS NOT NULL, coalesce(l.holder = w.holder AND l.expires_at > {now}, false)
-FROM wanted AS w
-LEFT JOIN {table} AS l ON l.name = w.name
-LEFT JOIN renewed AS r ON r.name = w.name;
+SELECT l.holder, r.name IS NOT NULL
+FROM {table} AS l LEFT JOIN renewed AS r ON r.name = l.name
+WHERE l.name IN ({names}) AND l.holder IN ({holders}) AND (r.name IS NOT NULL OR l.expires_at > {now});

@@ -1,8 +1,8 @@
--- Within the caller's transaction: takes the lock for as long as the transaction lasts. A holder whose
--- lease has ended is taken off, so that none of its guarded transactions commits later.
--- {name}. Answers whether it was taken, and whether there is a row at all.
+-- In the application's transaction: takes the lock for as long as the transaction lasts. It removes a
+-- holder whose lease has ended, so that no guarded transaction of that holder commits later.
+-- name. Returns whether it was taken, and whether there is a row.
 --
--- The lock must be this one: the update alone changes no key, and a guarded transaction would pass it.
+-- FOR UPDATE is needed: the update alone changes no key, so that it would not wait for a guarded transaction.
 WITH taken AS (
     UPDATE {table} AS l SET holder = NULL, session = 0
     WHERE l.name = (

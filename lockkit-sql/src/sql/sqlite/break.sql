@@ -1,6 +1,5 @@
 -- Ends the hold of any holder.
--- 1 name, 2 the holder that was seen.
+-- name, holder: the one that was seen. Changes a row if it did.
 UPDATE {table} AS l
 SET holder = NULL, expires_at = {now}
-WHERE l.name = ?1 AND l.holder = ?2
-RETURNING 1;
+WHERE l.name = {name} AND l.holder = CAST({holder} AS TEXT);

@@ -1,5 +1,5 @@
--- Looks at what is held.
--- {condition} on the name.
+-- Lists holds.
+-- condition: on the name.
 SELECT l.name, l.holder, l.token, l.expires_at - {now}
 FROM {table} AS l
 WHERE {condition} AND l.holder IS NOT NULL AND l.expires_at > {now}

@@ -1,5 +1,5 @@
--- Makes the row of a lock that was never used.
--- {name}.
+-- Inserts the row of a new name, for a transaction that wants to lock it.
+-- name.
 INSERT INTO {table} (name, token, expires_at)
 SELECT {name}, {now}, {now}
 WHERE NOT EXISTS (SELECT 1 FROM {table} AS n WHERE n.name = {name})

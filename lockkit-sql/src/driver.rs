@@ -1,0 +1,233 @@
+//! What the store needs of a driver, and messages on one connection.
+
+use std::fmt;
+
+use futures_util::TryStreamExt as _;
+use futures_util::stream::BoxStream;
+use lockkit_core::BackendError;
+use sqlx::error::BoxDynError;
+use sqlx::{AssertSqlSafe, Connection as _, Database, Either, Execute, SqlSafeStr as _, SqlStr};
+
+use crate::error::{Errors, Phase, unclear};
+use crate::template::{Syntax, Template, Value, Values};
+
+pub(crate) type Connecting<D> = <<D as Database>::Connection as sqlx::Connection>::Options;
+
+/// Where a store connects to: options of the driver, or those of the application's pool.
+///
+/// The store makes its own connections, also beside a pool: nothing that the application does with its
+/// pool delays a renewal, and the store changes no session of the application. It reads the pool's options
+/// for each connection, so that it uses a password that was changed there (`Pool::set_connect_options`).
+/// It does not call the pool's hooks, such as `after_connect`.
+pub struct Source<D: Database>(Origin<D>);
+
+enum Origin<D: Database> {
+    Options(Box<Connecting<D>>),
+    Pool(sqlx::Pool<D>),
+}
+
+impl<D: Database> Source<D> {
+    pub(crate) fn new(options: Connecting<D>) -> Self {
+        Self(Origin::Options(Box::new(options)))
+    }
+
+    /// How to connect now.
+    pub(crate) fn options(&self) -> Connecting<D> {
+        self.read(Clone::clone)
+    }
+
+    /// Reads how to connect now.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Connecting<D>) -> T) -> T {
+        match &self.0 {
+            Origin::Options(options) => read(options),
+            Origin::Pool(pool) => read(&pool.connect_options()),
+        }
+    }
+}
+
+impl<D: Database> From<sqlx::Pool<D>> for Source<D> {
+    fn from(pool: sqlx::Pool<D>) -> Self {
+        Self(Origin::Pool(pool))
+    }
+}
+
+/// Shows only which of them it is: the options hold a password. INV-14.
+impl<D: Database> fmt::Debug for Source<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Origin::Options(_) => "Options",
+            Origin::Pool(_) => "Pool",
+        })
+    }
+}
+
+/// The device and the inode of a file. A file of the same name may be another file.
+pub(crate) type FileId = (u64, u64);
+
+/// What a connection yields for a message: the end of a statement, or one of its rows.
+pub(crate) type Yields<'c, D> =
+    BoxStream<'c, Result<Either<<D as Database>::QueryResult, <D as Database>::Row>, sqlx::Error>>;
+
+/// A driver of `sqlx`.
+pub trait Driver: Database {
+    /// The errors of the database.
+    const ERRORS: Errors;
+
+    /// How the database writes values.
+    const SYNTAX: &'static Syntax;
+
+    /// Whether each statement of a message is committed by itself.
+    const COMMITS_EACH: bool = false;
+
+    /// Makes a connection that is ready for messages.
+    fn connect(
+        options: &Connecting<Self>,
+    ) -> impl Future<Output = Result<Self::Connection, sqlx::Error>> + Send {
+        Self::Connection::connect_with(options)
+    }
+
+    /// The file that a connection made now would use.
+    #[must_use]
+    fn file(_source: &Source<Self>) -> Option<FileId> {
+        None
+    }
+
+    /// Sends a message.
+    fn send<'c>(connection: &'c mut Self::Connection, message: Message<Self>) -> Yields<'c, Self>;
+
+    /// Adds a value to those of a prepared statement.
+    ///
+    /// # Errors
+    /// - If the value is too large.
+    fn bind(arguments: &mut Self::Arguments, value: &Value<'_>) -> Result<(), BoxDynError>;
+
+    /// The number of rows that a statement changed, and the number that it set as the last insert id.
+    fn counts(done: &Self::QueryResult) -> (u64, u64);
+
+    /// A number or a truth value of a row; `None` for null.
+    fn number(row: &Self::Row, column: usize) -> Option<i64>;
+
+    /// A text of a row; `None` for null.
+    fn text(row: &Self::Row, column: usize) -> Option<String>;
+
+    /// Bytes of a row; `None` for null.
+    fn bytes(row: &Self::Row, column: usize) -> Option<Vec<u8>>;
+
+    /// Whether a column of a row is true.
+    fn truth(row: &Self::Row, column: usize) -> bool {
+        Self::number(row, column) == Some(1)
+    }
+}
+
+/// What is sent: any number of statements as text, or one prepared statement with its values.
+#[derive(Debug)]
+pub struct Message<D: Database> {
+    text: SqlStr,
+    arguments: Option<D::Arguments>,
+    is_prepared: bool,
+}
+
+impl<D: Driver> Message<D> {
+    pub(crate) fn text(text: &str) -> Self {
+        Self {
+            text: AssertSqlSafe(text).into_sql_str(),
+            arguments: None,
+            is_prepared: false,
+        }
+    }
+
+    pub(crate) fn prepared(template: &Template, values: &Values<'_>) -> Self {
+        let mut arguments = D::Arguments::default();
+        for value in template.bound(values) {
+            let added = D::bind(&mut arguments, value);
+            // Names, holders and numbers can always be encoded; the server refuses what is missing.
+            debug_assert!(added.is_ok(), "{value:?}");
+        }
+        Self {
+            text: AssertSqlSafe(template.prepared()).into_sql_str(),
+            arguments: Some(arguments),
+            is_prepared: true,
+        }
+    }
+}
+
+impl<D: Database> Execute<'_, D> for Message<D> {
+    fn sql(self) -> SqlStr {
+        self.text
+    }
+
+    fn statement(&self) -> Option<&D::Statement> {
+        None
+    }
+
+    fn take_arguments(&mut self) -> Result<Option<D::Arguments>, BoxDynError> {
+        Ok(self.arguments.take())
+    }
+
+    /// The driver asks after it has taken the arguments.
+    fn persistent(&self) -> bool {
+        self.is_prepared
+    }
+}
+
+/// The result of one statement.
+#[derive(Debug)]
+pub(crate) struct Reply<D: Database> {
+    /// The number of rows that it changed.
+    pub(crate) changed: u64,
+    /// The number that it set as the last insert id.
+    pub(crate) insert_id: u64,
+    pub(crate) rows: Vec<D::Row>,
+}
+
+/// Sends a message and reads all replies: only then can the connection be used again.
+pub(crate) async fn send<D: Driver>(
+    connection: &mut D::Connection,
+    operation: &'static str,
+    message: Message<D>,
+) -> Result<Vec<Reply<D>>, BackendError> {
+    let mut replies = Vec::new();
+    match read(D::send(connection, message), &mut replies).await {
+        Ok(()) => Ok(replies),
+        Err(error) => {
+            let error = D::ERRORS.of(operation, Phase::Asking, &error);
+            let changed = |reply: &Reply<D>| reply.changed > 0;
+            Err(if D::COMMITS_EACH && replies.iter().any(changed) {
+                unclear(error)
+            } else {
+                error
+            })
+        }
+    }
+}
+
+async fn read<D: Driver>(
+    mut yields: Yields<'_, D>,
+    replies: &mut Vec<Reply<D>>,
+) -> Result<(), sqlx::Error> {
+    let mut rows = Vec::new();
+    while let Some(item) = yields.try_next().await? {
+        match item {
+            Either::Right(row) => rows.push(row),
+            Either::Left(done) => {
+                let (changed, insert_id) = D::counts(&done);
+                replies.push(Reply {
+                    changed,
+                    insert_id,
+                    rows: std::mem::take(&mut rows),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows of all replies.
+pub(crate) fn rows<D: Database>(replies: &[Reply<D>]) -> impl Iterator<Item = &D::Row> {
+    replies.iter().flat_map(|reply| &reply.rows)
+}
+
+/// Whether any statement changed a row.
+pub(crate) fn changed<D: Database>(replies: &[Reply<D>]) -> Option<&Reply<D>> {
+    replies.iter().find(|reply| reply.changed > 0)
+}

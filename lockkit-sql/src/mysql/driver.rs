@@ -1,0 +1,126 @@
+//! The driver of MySQL and MariaDB, and the error codes of the servers.
+
+use lockkit_core::Outcome;
+use sqlx::error::BoxDynError;
+use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlQueryResult, MySqlRow};
+use sqlx::{Arguments as _, Connection as _, Executor as _, MySqlConnection, Row as _};
+
+use crate::driver::{Driver, Message, Yields};
+use crate::error::{Errors, Problem};
+use crate::template::{Syntax, Value};
+
+pub(super) const ERRORS: Errors = Errors {
+    backend: "mysql",
+    classify,
+    // A deadlock, and a row that changed since the transaction's snapshot.
+    conflicts: &["1213", "1020"],
+    // An unknown statement, one that cannot be prepared, too many, and a table that has changed.
+    unprepared: &["1243", "1295", "1461", "1615"],
+};
+
+pub(super) static SYNTAX: Syntax = Syntax {
+    quote: '`',
+    bytes: ("x'", "'"),
+    // When the statement began, in UTC, and what has passed since then. The second part is a difference
+    // of local times: the remainder removes a change of summer time.
+    clock: "(TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) \
+            + GREATEST(0, MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)), 900000000)))",
+    numbered: None,
+};
+
+/// Without autocommit, which a server may have turned off, a row would stay locked.
+const SETTINGS: &str = "SET autocommit = 1;";
+
+impl Driver for sqlx::MySql {
+    const ERRORS: Errors = ERRORS;
+    const SYNTAX: &'static Syntax = &SYNTAX;
+    const COMMITS_EACH: bool = true;
+
+    async fn connect(options: &MySqlConnectOptions) -> Result<MySqlConnection, sqlx::Error> {
+        let mut connection = MySqlConnection::connect_with(options).await?;
+        sqlx::raw_sql(SETTINGS).execute(&mut connection).await?;
+        Ok(connection)
+    }
+
+    fn send<'c>(connection: &'c mut MySqlConnection, message: Message<Self>) -> Yields<'c, Self> {
+        connection.fetch_many(message)
+    }
+
+    fn bind(arguments: &mut MySqlArguments, value: &Value<'_>) -> Result<(), BoxDynError> {
+        match value {
+            Value::Bytes(bytes) => arguments.add(*bytes),
+            Value::Number(number) => arguments.add(*number),
+            // Its column has bytes.
+            Value::Holder(holder) => arguments.add(holder.to_string().into_bytes()),
+            Value::Sql(text) => arguments.add(text),
+        }
+    }
+
+    fn counts(done: &MySqlQueryResult) -> (u64, u64) {
+        (done.rows_affected(), done.last_insert_id())
+    }
+
+    fn number(row: &MySqlRow, column: usize) -> Option<i64> {
+        Self::text(row, column)?.parse().ok()
+    }
+
+    fn text(row: &MySqlRow, column: usize) -> Option<String> {
+        String::from_utf8(Self::bytes(row, column)?).ok()
+    }
+
+    /// Replies to text are in text, whatever the type of the column, which the driver would check.
+    fn bytes(row: &MySqlRow, column: usize) -> Option<Vec<u8>> {
+        row.try_get_unchecked::<Option<Vec<u8>>, _>(column)
+            .ok()
+            .flatten()
+    }
+}
+
+fn classify(code: &str, _message: &str) -> (Problem, Outcome) {
+    match code.parse::<u32>().unwrap_or(0) {
+        // Started with read-only, a replica, a transaction that may not write.
+        1290 | 1792 | 1836 | 3100 => (Problem::ReadOnly, Outcome::Unavailable),
+        // No such user, password, database, right.
+        1044 | 1045 | 1049 | 1130 | 1142 | 1143 | 1227 | 1370 | 1410 | 1698 => {
+            (Problem::Permission, Outcome::Rejected)
+        }
+        // No such table or column, or one that takes no such value.
+        1054 | 1109 | 1136 | 1146 | 1364 | 1366 | 1406 => (Problem::Schema, Outcome::Rejected),
+        // Waits and conflicts, after which the statement is rolled back; the limit of a statement's
+        // time, which MariaDB and MySQL number differently.
+        1205 | 1213 | 1020 | 1317 | 1637 | 1969 | 3024 | 3572 => {
+            (Problem::Busy, Outcome::Unavailable)
+        }
+        // Too many connections, or too many of this user; no memory, no disk.
+        1021 | 1037 | 1038 | 1040 | 1041 | 1114 | 1203 | 1206 | 1226 => {
+            (Problem::Limit, Outcome::Unavailable)
+        }
+        // The server shut down or killed the session, perhaps after the commit.
+        1053 | 1077..=1080 | 1152..=1161 | 1184 | 1927 | 3032 | 3169 | 4031 => {
+            (Problem::Connection, Outcome::Indeterminate)
+        }
+        _ => (Problem::Refused, Outcome::Rejected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classifies_error_codes() {
+        for (code, problem, outcome) in [
+            ("1290", Problem::ReadOnly, Outcome::Unavailable),
+            ("1045", Problem::Permission, Outcome::Rejected),
+            ("1146", Problem::Schema, Outcome::Rejected),
+            ("1205", Problem::Busy, Outcome::Unavailable),
+            ("1213", Problem::Busy, Outcome::Unavailable),
+            ("1040", Problem::Limit, Outcome::Unavailable),
+            ("1927", Problem::Connection, Outcome::Indeterminate),
+            ("1064", Problem::Refused, Outcome::Rejected),
+            ("HY000", Problem::Refused, Outcome::Rejected),
+        ] {
+            assert_eq!(classify(code, ""), (problem, outcome), "{code}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The queries of MySQL and MariaDB.
+
+use super::driver::SYNTAX;
+use crate::table::Table;
+use crate::template::{Template, definition};
+
+/// 31 bits that differ between the servers of one database: after a failover the sessions of the old
+/// server are unknown, and not ended.
+const SERVER: &str = "(CRC32(CONCAT(@@server_id, '@', @@hostname)) & 2147483647)";
+
+#[derive(Debug)]
+pub(super) struct Queries {
+    pub(super) acquire: Template,
+    pub(super) acquire_new: Template,
+    pub(super) release: Template,
+    pub(super) inspect: Template,
+    pub(super) renew: Template,
+    pub(super) list: Template,
+    pub(super) break_lock: Template,
+    pub(super) purge: Template,
+    pub(super) guard: Template,
+    pub(super) txlock: Template,
+    pub(super) make_row: Template,
+    pub(super) columns: Template,
+    pub(super) session: Template,
+    pub(super) session_ended: Template,
+}
+
+impl Queries {
+    /// `maria`: whether the server is MariaDB.
+    pub(super) fn new(table: &Table, maria: bool) -> Self {
+        let schema = table.schema().map(|schema| format!("'{schema}'"));
+        let schema = schema.as_deref().unwrap_or("DATABASE()");
+        let read = |file: &str| {
+            let file = of_server(file, maria).replace("{server}", SERVER);
+            Template::read(&file.replace("{schema}", schema), table, &SYNTAX)
+        };
+        Self {
+            acquire: read(include_str!("../sql/mysql/acquire.sql")),
+            acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
+            release: read(include_str!("../sql/mysql/release.sql")),
+            inspect: read(include_str!("../sql/mysql/inspect.sql")),
+            renew: read(include_str!("../sql/mysql/renew.sql")),
+            list: read(include_str!("../sql/mysql/list.sql")),
+            break_lock: read(include_str!("../sql/mysql/break.sql")),
+            purge: read(include_str!("../sql/mysql/purge.sql")),
+            guard: read(include_str!("../sql/mysql/guard.sql")),
+            txlock: read(include_str!("../sql/mysql/txlock.sql")),
+            make_row: read(include_str!("../sql/mysql/make_row.sql")),
+            columns: read(include_str!("../sql/mysql/columns.sql")),
+            session: read(include_str!("../sql/mysql/session.sql")),
+            session_ended: read(include_str!("../sql/mysql/session_ended.sql")),
+        }
+    }
+}
+
+/// The statement that creates the table.
+pub(crate) fn ddl(table: &Table) -> String {
+    definition(include_str!("../sql/mysql/table.sql"), table, &SYNTAX)
+}
+
+/// Keeps what this server reads of a file that is written for both.
+fn of_server(file: &str, maria: bool) -> String {
+    let mut text = String::with_capacity(file.len());
+    let mut rest = file;
+    while let Some((before, comment)) = rest.split_once("/*") {
+        text.push_str(before);
+        let (words, after) = comment.split_once("*/").unwrap_or((comment, ""));
+        let mine = if maria { "M!100600" } else { "!80001" };
+        text.push_str(words.strip_prefix(mine).unwrap_or_default());
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockkit_core::contract::Ticket;
+    use lockkit_core::{ClientId, HolderId, LockName};
+
+    use super::*;
+    use crate::table::Which;
+    use crate::template::Values;
+
+    #[test]
+    fn keeps_the_words_of_each_server() {
+        let file = "a /*!80001 b ({name}) */ c\n/*M!100600 WHERE {name} */;";
+        assert_eq!(of_server(file, true), "a  c\n WHERE {name} ;");
+        assert_eq!(of_server(file, false), "a  b ({name})  c\n;");
+    }
+
+    /// A parameter without a value would be an error of the server, and one that is not hexadecimal an
+    /// injection.
+    #[test]
+    fn every_parameter_has_a_value() {
+        let name = LockName::new("a'; DROP TABLE x; --").unwrap();
+        let holder = HolderId::new(ClientId::random(), 1);
+        let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
+        let values = Values::of(&ticket)
+            .number("session", 7)
+            .number("wait", 1)
+            .number("random", 1)
+            .number("token", 7)
+            .number("unused", 1);
+        let prefix = Values::condition(Which::Prefix("a'b"), &SYNTAX);
+        let named = Values::condition(Which::Name(&name), &SYNTAX);
+        let all = Values::of_all(&[&ticket, &ticket], &SYNTAX);
+        for maria in [false, true] {
+            let queries = Queries::new(&Table::default(), maria);
+            assert!(queries.acquire.bound(&values).count() >= 4);
+            for text in [
+                queries.acquire.text(&values),
+                queries.acquire_new.text(&values),
+                queries.release.text(&values),
+                queries.inspect.text(&values),
+                queries.renew.text(&all),
+                queries.list.text(&prefix),
+                queries.list.text(&named),
+                queries.break_lock.text(&values),
+                queries.purge.text(&values),
+                queries.guard.text(&values),
+                queries.txlock.text(&values),
+                queries.make_row.text(&values),
+                queries.columns.text(&values),
+                queries.session.text(&values),
+                queries.session_ended.text(&values),
+            ] {
+                assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The queries of PostgreSQL.
+
+use super::driver::SYNTAX;
+use crate::table::Table;
+use crate::template::{Template, definition};
+
+/// For how many microseconds a waiter asks for notifications, and the rest at which it asks again: longer
+/// than the longest pause of a waiter, so that the row has the request while any waiter lives.
+pub(super) const WAITING: i64 = 9_000_000;
+const WAITING_LEFT: i64 = 6_000_000;
+
+/// The rest of a lease, in microseconds, once its session has ended: longer than the client needs to learn
+/// of the end.
+const GRACE: i64 = 250_000;
+
+/// 31 bits of the start of the server, which differ after a restart or a failover.
+const SERVER: &str =
+    "((extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint & 2147483647)";
+
+const ENDED: &str = include_str!("../sql/postgres/ended.sql");
+
+#[derive(Debug)]
+pub(super) struct Queries {
+    /// Releases of every lock of the table are notified on it.
+    pub(super) channel: String,
+    pub(super) acquire: Template,
+    pub(super) release: Template,
+    pub(super) is_mine: Template,
+    pub(super) renew: Template,
+    pub(super) list: Template,
+    pub(super) break_lock: Template,
+    pub(super) purge: Template,
+    pub(super) guard: Template,
+    pub(super) txlock: Template,
+    pub(super) make_row: Template,
+    pub(super) columns: Template,
+    pub(super) schemas: Template,
+    pub(super) session: Template,
+    pub(super) is_free: Template,
+    pub(super) notify: Template,
+}
+
+impl Queries {
+    pub(super) fn new(table: &Table) -> Self {
+        let channel = channel(table);
+        let schema = table.schema().map(|schema| format!("'{schema}'"));
+        let constants = [
+            ("{ended}", ENDED.to_owned()),
+            ("{server}", SERVER.to_owned()),
+            ("{grace}", GRACE.to_string()),
+            ("{waiting_left}", WAITING_LEFT.to_string()),
+            ("{channel}", quoted(&channel)),
+            ("{relation}", quoted(&table.quoted(SYNTAX.quote))),
+            ("{schema}", schema.unwrap_or("null::text".to_owned())),
+        ];
+        let read = |file: &str| {
+            let replace = |file: String, (name, value): &(&str, String)| file.replace(name, value);
+            Template::read(
+                &constants.iter().fold(file.to_owned(), replace),
+                table,
+                &SYNTAX,
+            )
+        };
+        Self {
+            acquire: read(include_str!("../sql/postgres/acquire.sql")),
+            release: read(include_str!("../sql/postgres/release.sql")),
+            is_mine: read(include_str!("../sql/postgres/is_mine.sql")),
+            renew: read(include_str!("../sql/postgres/renew.sql")),
+            list: read(include_str!("../sql/postgres/list.sql")),
+            break_lock: read(include_str!("../sql/postgres/break.sql")),
+            purge: read(include_str!("../sql/postgres/purge.sql")),
+            guard: read(include_str!("../sql/postgres/guard.sql")),
+            txlock: read(include_str!("../sql/postgres/txlock.sql")),
+            make_row: read(include_str!("../sql/postgres/make_row.sql")),
+            columns: read(include_str!("../sql/postgres/columns.sql")),
+            schemas: read(include_str!("../sql/postgres/schemas.sql")),
+            session: read(include_str!("../sql/postgres/session.sql")),
+            is_free: read(include_str!("../sql/postgres/is_free.sql")),
+            notify: read("SELECT pg_catalog.pg_notify({channel}, 'probe {payload}');"),
+            channel,
+        }
+    }
+}
+
+/// The statements that create the table.
+pub(crate) fn ddl(table: &Table) -> String {
+    definition(include_str!("../sql/postgres/table.sql"), table, &SYNTAX)
+}
+
+/// The channel of a table. A long name is hashed: the server allows 63 bytes.
+fn channel(table: &Table) -> String {
+    let channel = format!("lockkit_{table}");
+    if channel.len() < 64 {
+        return channel;
+    }
+    // FNV-1a: the same in every version of the client.
+    let hash = channel
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    format!("lockkit_{hash:016x}")
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockkit_core::contract::Ticket;
+    use lockkit_core::{ClientId, HolderId, LockName};
+
+    use super::*;
+    use crate::table::Which;
+    use crate::template::Values;
+
+    /// A parameter without a value would be an error of the server, and one that is not hexadecimal an
+    /// injection.
+    #[test]
+    fn every_parameter_has_a_value() {
+        let queries = Queries::new(&Table::default());
+        let name = LockName::new("a'; DROP TABLE x; --").unwrap();
+        let holder = HolderId::new(ClientId::random(), 1);
+        let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
+        let values = Values::of(&ticket)
+            .number("waiting", WAITING)
+            .number("session", 1)
+            .number("random", 1)
+            .number("token", 7)
+            .number("payload", 7)
+            .number("unused", 1);
+        let prefix = Values::condition(Which::Prefix("a'b"), &SYNTAX);
+        let named = Values::condition(Which::Name(&name), &SYNTAX);
+        let all = Values::of_all(&[&ticket, &ticket], &SYNTAX);
+        for text in [
+            queries.acquire.text(&values),
+            queries.release.text(&values),
+            queries.is_mine.text(&values),
+            queries.renew.text(&all),
+            queries.list.text(&prefix),
+            queries.list.text(&named),
+            queries.break_lock.text(&values),
+            queries.purge.text(&values),
+            queries.guard.text(&values),
+            queries.txlock.text(&values),
+            queries.make_row.text(&values),
+            queries.columns.text(&values),
+            queries.schemas.text(&values),
+            queries.session.text(&values),
+            queries.is_free.text(&values),
+            queries.notify.text(&values),
+        ] {
+            assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
+            assert!(!text.contains("now()"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The connection that listens for releases, which is also the session of the client.
+//!
+//! The client gives a session up when the server is silent for longer than [`QUIET`] and [`SILENCE`]. The
+//! server ends no session that soon for being silent (`session.sql`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::store::waiters::Entry;
+use lockkit_core::{BackendError, HolderId, LockName, LossReason};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgRow};
+use sqlx::{AssertSqlSafe, Row as _};
+use tokio::time::timeout;
+
+use super::driver::ERRORS;
+use super::queries::Queries;
+use crate::driver::{Driver as _, rows};
+use crate::error::{Phase, Problem};
+use crate::pool::{Pool, Use};
+use crate::session::{Connect, Session};
+use crate::steps::name_of;
+use crate::template::Values;
+
+/// The longest time to connect and to get the first notification.
+const OPENING: Duration = Duration::from_secs(2);
+/// After this time without a notification, the client asks the server for a reply.
+const QUIET: Duration = Duration::from_secs(10);
+/// The longest time until that reply.
+const SILENCE: Duration = Duration::from_secs(10);
+/// The prefix of a notification that a hold was broken.
+const BROKEN: &str = "broken ";
+
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) session: Session,
+    pub(super) pool: Arc<Pool<sqlx::Postgres>>,
+    pub(super) queries: Arc<Queries>,
+    /// Whether the connection is a session, which holds end with.
+    pub(super) pin: bool,
+}
+
+#[async_trait]
+impl Connect for Listener {
+    type Connection = PgListener;
+
+    fn session(&self) -> &Session {
+        &self.session
+    }
+
+    async fn open(&self) -> Result<(PgListener, i64), BackendError> {
+        let mut asked = false;
+        match timeout(OPENING, self.try_open(&mut asked)).await {
+            Ok(opened) => opened,
+            Err(_) if asked => Err(pooled()),
+            Err(_) => Err(BackendError::timeout(ERRORS.backend, "open", OPENING)),
+        }
+    }
+
+    /// Reads notifications until the connection ends, or the server is silent: a network that forgets a
+    /// connection informs neither side.
+    async fn ended(&self, listener: &mut PgListener) {
+        loop {
+            match timeout(QUIET, listener.try_recv()).await {
+                Ok(Ok(Some(notification))) => self.notified(notification.payload()),
+                Ok(Ok(None) | Err(_)) => return,
+                Err(_) => {
+                    let asked = ask(&mut *listener, "SELECT 1".to_owned());
+                    if !matches!(timeout(SILENCE, asked).await, Ok(Ok(_))) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Listener {
+    fn notified(&self, payload: &str) {
+        let waiters = &self.session.waiters;
+        if let Some(holder) = payload.strip_prefix(BROKEN) {
+            let holder = holder.parse::<HolderId>().ok();
+            holder.and_then(|holder| {
+                let broken = |entry: &mut Entry<i64>| entry.lost(LossReason::Superseded);
+                waiters.with(holder, broken)
+            });
+        } else if let Some(name) = name_in(payload) {
+            waiters.wake(&name);
+        }
+    }
+
+    /// `asked`: whether it has asked for a notification. A pooler in transaction mode would accept the
+    /// order to listen and forget it.
+    async fn try_open(&self, asked: &mut bool) -> Result<(PgListener, i64), BackendError> {
+        self.pool.may_connect("open")?;
+        let mut listener = connect(self.pool.options()).await.map_err(refused)?;
+        let key = match self.pin {
+            true => self.begin_session(&mut listener).await?,
+            false => 0,
+        };
+        let listening = listener.listen(&self.queries.channel).await;
+        listening.map_err(refused)?;
+        let payload = fastrand::i64(1..);
+        let notify = Values::new().number("payload", payload);
+        let notify = self.queries.notify.text(&notify);
+        if self.pin {
+            // From another connection: only a session of its own gets it.
+            self.pool.ask("open", Use::Step, &notify).await?;
+        } else {
+            ask(&mut listener, notify).await.map_err(refused)?;
+        }
+        *asked = self.pin;
+        let payload = format!("probe {payload}");
+        loop {
+            match listener.try_recv().await.map_err(refused)? {
+                Some(notification) if notification.payload() == payload => {
+                    return Ok((listener, key));
+                }
+                Some(_) => {}
+                None => return Err(refused(sqlx::Error::PoolClosed)),
+            }
+        }
+    }
+
+    /// Takes the advisory lock of the session, and verifies that another connection finds it taken.
+    async fn begin_session(&self, listener: &mut PgListener) -> Result<i64, BackendError> {
+        let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
+        let begun = ask(listener, self.queries.session.text(&values)).await;
+        let begun = begun.map_err(refused)?;
+        let said = begun.last().map(|row| (row.try_get(0), row.try_get(1)));
+        let Some((Ok(key), Ok(true))) = said else {
+            return Err(ERRORS.unreadable("open"));
+        };
+        let is_free = Values::new().number("session", key);
+        let is_free = self.queries.is_free.text(&is_free);
+        let replies = self.pool.ask("open", Use::Step, &is_free).await?;
+        let row = rows(&replies).next();
+        match row.map(|row| sqlx::Postgres::truth(row, 0)) {
+            Some(false) => Ok(key),
+            Some(true) => Err(pooled()),
+            None => Err(ERRORS.unreadable("open")),
+        }
+    }
+}
+
+fn refused(error: sqlx::Error) -> BackendError {
+    ERRORS.of("open", Phase::Connecting, &error)
+}
+
+/// Other connections share the session of the server.
+fn pooled() -> BackendError {
+    let text = "the connection has no session of its own: `pin=true` does not work behind a pooler in \
+                transaction mode";
+    ERRORS.rejected("open", Problem::Refused, text)
+}
+
+async fn ask(listener: &mut PgListener, text: String) -> Result<Vec<PgRow>, sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(listener).await
+}
+
+/// Makes a connection outside the pool, which reports notifications and its end. It is closed when it is
+/// dropped.
+async fn connect(server: PgConnectOptions) -> Result<PgListener, sqlx::Error> {
+    let alone = PgPoolOptions::new()
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .test_before_acquire(false)
+        .after_release(|_, _| Box::pin(async { Ok(false) }))
+        .connect_lazy_with(server);
+    let mut listener = Box::pin(PgListener::connect_with(&alone)).await?;
+    listener.eager_reconnect(false);
+    Ok(listener)
+}
+
+/// The name in hexadecimal digits.
+fn name_in(payload: &str) -> Option<LockName> {
+    let digits = payload.as_bytes();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+    name_of(&bytes?)
+}

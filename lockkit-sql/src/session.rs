@@ -1,0 +1,271 @@
+//! The session of a client: a connection that proves that the client is alive.
+//!
+//! The connection holds an advisory lock of the server, and the row of each pinned hold has its key. While
+//! the session lives, a hold is a lease like any other. The server frees the advisory lock with the
+//! connection. The next attempt of another client then shortens the lease, to a time that is longer than
+//! the client needs to learn of the end. So the order is: the session ends, its client declares its holds
+//! lost, another client gets the lock.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::contract::{Attempt, Ticket};
+use lockkit_core::store::waiters::Waiters;
+use lockkit_core::store::{Backoff, lock};
+use lockkit_core::{BackendError, LossReason, Outcome};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::error::{Errors, Problem};
+
+/// How long an attempt waits for a session.
+const OPENING: Duration = Duration::from_secs(2);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The state of a session, and the tickets whose holds end with it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Each ticket with the key of the session that its hold ends with, or 0.
+    pub(crate) waiters: Arc<Waiters<i64>>,
+    errors: Errors,
+    state: watch::Sender<State>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Opening,
+    /// With its key.
+    Open(i64),
+    /// It will be opened again after a pause.
+    Failed(BackendError),
+}
+
+/// How a session is opened, and used until it ends.
+#[async_trait]
+pub(crate) trait Connect: Send + Sync + 'static {
+    /// Dropped, it is closed.
+    type Connection: Send;
+
+    fn session(&self) -> &Session;
+
+    /// Connects. Returns the key of the session too, or 0 for a connection that proves nothing.
+    async fn open(&self) -> Result<(Self::Connection, i64), BackendError>;
+
+    /// Returns when the connection has ended.
+    async fn ended(&self, connection: &mut Self::Connection);
+}
+
+/// Opens the session, and again whenever it has ended.
+///
+/// # Errors
+/// - That of the first opening.
+pub(crate) async fn begin<C: Connect>(this: &Arc<C>) -> Result<(), BackendError> {
+    spawn(this, Some(this.open().await?));
+    Ok(())
+}
+
+/// As [`begin`], without waiting for it. Does nothing if it has begun.
+pub(crate) fn start<C: Connect>(this: &Arc<C>) {
+    spawn(this, None);
+}
+
+fn spawn<C: Connect>(this: &Arc<C>, first: Option<(C::Connection, i64)>) {
+    lock(&this.session().task).get_or_insert_with(|| {
+        let task = keep(Arc::clone(this), first);
+        Handle::current().spawn(task).abort_handle()
+    });
+}
+
+/// Keeps a session open until it is closed.
+async fn keep<C: Connect>(this: Arc<C>, mut first: Option<(C::Connection, i64)>) {
+    let session = this.session();
+    let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+    loop {
+        let opened = match first.take() {
+            Some(opened) => Ok(opened),
+            None => this.open().await,
+        };
+        match opened {
+            Ok((mut connection, key)) => {
+                session.opened(key);
+                let end = End(session, key);
+                backoff.reset();
+                this.ended(&mut connection).await;
+                drop(end);
+            }
+            Err(error) => {
+                session.state.send_replace(State::Failed(error));
+            }
+        }
+        sleep(backoff.pause()).await;
+    }
+}
+
+/// Ends the holds of a session when it is dropped, also with a runtime that stops.
+struct End<'a>(&'a Session, i64);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let Self(session, key) = self;
+        // First: no attempt under way may become a hold of this session.
+        session.state.send_replace(State::Opening);
+        session.waiters.for_each(|_, entry| {
+            if *key != 0 && entry.data == *key {
+                entry.lost(LossReason::SessionEnded);
+            }
+        });
+    }
+}
+
+impl Session {
+    pub(crate) fn new(errors: Errors) -> Self {
+        Self {
+            waiters: Arc::default(),
+            errors,
+            state: watch::Sender::new(State::Opening),
+            task: Mutex::default(),
+        }
+    }
+
+    /// The key of the session. Waits while it is being opened.
+    pub(crate) async fn key(&self) -> Result<i64, BackendError> {
+        let mut state = self.state.subscribe();
+        let is_known = |state: &State| !matches!(state, State::Opening);
+        let known = timeout(OPENING, state.wait_for(is_known)).await;
+        match known.map(|state| state.map(|state| state.clone())) {
+            Ok(Ok(State::Open(key))) => Ok(key),
+            Ok(Ok(State::Failed(error))) => Err(error),
+            _ => {
+                let text = "the session of this client cannot be opened";
+                Err(self.error(Outcome::Unavailable, text))
+            }
+        }
+    }
+
+    /// Makes an attempt, whose hold ends with the session `key` if that is not 0.
+    pub(crate) async fn attempt(
+        &self,
+        ticket: &Ticket,
+        key: i64,
+        attempt: impl Future<Output = Result<Attempt, BackendError>>,
+    ) -> Result<Attempt, BackendError> {
+        let number = self.waiters.attempted(ticket);
+        let mut result = attempt.await;
+        if key != 0 && matches!(result, Ok(Attempt::Granted(_))) {
+            // The order matters: if the session ends now, either its end finds the hold or this finds the
+            // end.
+            self.waiters.with(ticket.holder, |entry| entry.data = key);
+            if !matches!(*self.state.borrow(), State::Open(open) if open == key) {
+                let text = "the session of this client has ended";
+                result = Err(self.error(Outcome::Indeterminate, text));
+            }
+        }
+        self.waiters.answered(ticket, number, &result);
+        result
+    }
+
+    /// The number of holds that end with the session.
+    pub(crate) fn holds(&self) -> usize {
+        let mut holds = 0;
+        let count = |data: i64| usize::from(data != 0);
+        self.waiters.for_each(|_, entry| holds += count(entry.data));
+        holds
+    }
+
+    /// Ends the session, with the store.
+    pub(crate) fn close(&self) {
+        if let Some(task) = &*lock(&self.task) {
+            task.abort();
+        }
+    }
+
+    /// Wake-ups may have been missed until now, so that all tickets try again.
+    fn opened(&self, key: i64) {
+        self.state.send_replace(State::Open(key));
+        self.waiters.wake_all();
+    }
+
+    fn error(&self, outcome: Outcome, text: &str) -> BackendError {
+        self.errors
+            .fault("attempt", Problem::Connection, outcome, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkit_core::contract::{Grant, Wake, Watch as _};
+    use lockkit_core::{ClientId, FencingToken, HolderId, LockName};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// Sessions with the keys 1, 2 ..., each of which ends when it is told to.
+    struct Fake(Session, Notify, Mutex<i64>);
+
+    #[async_trait]
+    impl Connect for Fake {
+        type Connection = ();
+
+        fn session(&self) -> &Session {
+            &self.0
+        }
+
+        async fn open(&self) -> Result<((), i64), BackendError> {
+            let mut key = lock(&self.2);
+            *key += 1;
+            Ok(((), *key))
+        }
+
+        async fn ended(&self, (): &mut ()) {
+            self.1.notified().await;
+        }
+    }
+
+    fn ticket(n: u64) -> Ticket {
+        let holder = HolderId::new(ClientId::random(), n);
+        let name = LockName::new("a").unwrap();
+        Ticket::new(name, holder, Duration::from_secs(30))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn end_of_session_loses_its_holds_only() {
+        let errors = Errors {
+            backend: "fake",
+            classify: |_, _| (Problem::Refused, Outcome::Rejected),
+            conflicts: &[],
+            unprepared: &[],
+        };
+        let fake = Fake(Session::new(errors), Notify::new(), Mutex::new(0));
+        let fake = Arc::new(fake);
+        begin(&fake).await.unwrap();
+        let session = fake.session();
+        let granted = || async {
+            let token = FencingToken::new(7).unwrap();
+            Ok(Attempt::Granted(Grant::new(token, Duration::from_secs(30))))
+        };
+        let (first, late, second) = (ticket(1), ticket(2), ticket(3));
+        let key = session.key().await.unwrap();
+        session.attempt(&first, key, granted()).await.unwrap();
+        let mut lost = session.waiters.watch(&first);
+        fake.1.notify_one();
+        let ended = Wake::Lost(LossReason::SessionEnded);
+        while lost.changed().await.unwrap() != ended {}
+
+        let error = session.attempt(&late, key, granted()).await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Indeterminate);
+
+        let key = session.key().await.unwrap();
+        assert_eq!(key, 2);
+        session.attempt(&second, key, granted()).await.unwrap();
+        session.waiters.forget(first.holder);
+        let mut kept = session.waiters.watch(&second);
+        let wake = timeout(Duration::from_secs(9), kept.changed()).await;
+        assert!(wake.is_err(), "{wake:?}");
+        session.close();
+    }
+}

@@ -1,0 +1,144 @@
+//! The driver of SQLite, and its result codes.
+
+use std::fs::metadata;
+use std::path::Path;
+use std::time::Duration;
+
+use lockkit_core::Outcome;
+use lockkit_core::store::Backoff;
+use sqlx::error::BoxDynError;
+use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteQueryResult, SqliteRow};
+use sqlx::{Arguments as _, Connection as _, Executor as _, Row as _, SqliteConnection};
+use tokio::time::sleep;
+
+use crate::driver::{Driver, FileId, Message, Source, Yields};
+use crate::error::{Errors, Phase, Problem};
+use crate::template::{Syntax, Value};
+
+pub(super) const ERRORS: Errors = Errors {
+    backend: "sqlite",
+    classify,
+    conflicts: &[],
+    unprepared: &[],
+};
+
+pub(super) static SYNTAX: Syntax = Syntax {
+    quote: '"',
+    bytes: ("x'", "'"),
+    clock: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+    numbered: Some('?'),
+};
+
+/// How often a file is opened again that another process is creating.
+const OPENINGS: u32 = 20;
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+impl Driver for sqlx::Sqlite {
+    const ERRORS: Errors = ERRORS;
+    const SYNTAX: &'static Syntax = &SYNTAX;
+
+    /// Processes that turn a new file to write-ahead logging at the same time get an error at once, whatever
+    /// `busy_timeout` is.
+    async fn connect(options: &SqliteConnectOptions) -> Result<SqliteConnection, sqlx::Error> {
+        let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+        for _ in 1..OPENINGS {
+            match SqliteConnection::connect_with(options).await {
+                Err(error) if is_transient(&error) => sleep(backoff.pause()).await,
+                result => return result,
+            }
+        }
+        SqliteConnection::connect_with(options).await
+    }
+
+    fn file(source: &Source<Self>) -> Option<FileId> {
+        source.read(|options| file_id(options.get_filename()))
+    }
+
+    fn send<'c>(connection: &'c mut SqliteConnection, message: Message<Self>) -> Yields<'c, Self> {
+        connection.fetch_many(message)
+    }
+
+    fn bind(arguments: &mut SqliteArguments, value: &Value<'_>) -> Result<(), BoxDynError> {
+        match value {
+            Value::Bytes(bytes) => arguments.add(bytes.to_vec()),
+            Value::Number(number) => arguments.add(*number),
+            Value::Holder(holder) => arguments.add(holder.to_string()),
+            Value::Sql(text) => arguments.add(text.clone()),
+        }
+    }
+
+    fn counts(done: &SqliteQueryResult) -> (u64, u64) {
+        (done.rows_affected(), 0)
+    }
+
+    fn number(row: &SqliteRow, column: usize) -> Option<i64> {
+        row.try_get(column).ok().flatten()
+    }
+
+    fn text(row: &SqliteRow, column: usize) -> Option<String> {
+        row.try_get(column).ok().flatten()
+    }
+
+    fn bytes(row: &SqliteRow, column: usize) -> Option<Vec<u8>> {
+        row.try_get(column).ok().flatten()
+    }
+}
+
+fn is_transient(error: &sqlx::Error) -> bool {
+    ERRORS.of("open", Phase::Connecting, error).outcome() != Outcome::Rejected
+}
+
+#[cfg(unix)]
+fn file_id(path: &Path) -> Option<FileId> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let found = metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+fn file_id(path: &Path) -> Option<FileId> {
+    metadata(path).ok().map(|_| (0, 0))
+}
+
+fn classify(code: &str, message: &str) -> (Problem, Outcome) {
+    // The extended code has the reason in its upper bytes.
+    let code = code.parse().unwrap_or(1) & 0xff;
+    match code {
+        1 if message.starts_with("no such") => (Problem::Schema, Outcome::Rejected),
+        // BUSY, LOCKED, INTERRUPT, SCHEMA (changed under us), PROTOCOL (locking of the WAL).
+        5 | 6 | 9 | 15 | 17 => (Problem::Busy, Outcome::Unavailable),
+        // PERM, AUTH.
+        3 | 23 => (Problem::Permission, Outcome::Rejected),
+        8 => (Problem::ReadOnly, Outcome::Rejected),
+        // NOMEM, FULL: the statement was rolled back.
+        7 | 13 => (Problem::Limit, Outcome::Unavailable),
+        // A write or its sync failed: what reached the disk is not known.
+        10 => (Problem::Limit, Outcome::Indeterminate),
+        14 => (Problem::Connection, Outcome::Unavailable),
+        _ => (Problem::Refused, Outcome::Rejected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classifies_result_codes() {
+        for (code, problem, outcome) in [
+            ("5", Problem::Busy, Outcome::Unavailable),
+            ("517", Problem::Busy, Outcome::Unavailable),
+            ("8", Problem::ReadOnly, Outcome::Rejected),
+            ("1032", Problem::ReadOnly, Outcome::Rejected),
+            ("13", Problem::Limit, Outcome::Unavailable),
+            ("778", Problem::Limit, Outcome::Indeterminate),
+            ("26", Problem::Refused, Outcome::Rejected),
+        ] {
+            assert_eq!(classify(code, ""), (problem, outcome), "{code}");
+        }
+        let missing = classify("1", "no such table: a");
+        assert_eq!(missing, (Problem::Schema, Outcome::Rejected));
+    }
+}
