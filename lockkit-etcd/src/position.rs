@@ -65,8 +65,20 @@ impl Position {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
 
+    /// Takes the listing that came with its key.
+    ///
+    /// A waiter lists once more when its watch has opened, even at the same revision. The server reads the
+    /// revision that it reports before it begins to watch. It reports a deletion in between up to 100 ms
+    /// late: after that of the last predecessor, perhaps, which would be a grant without a key.
+    pub(crate) fn enqueued(&mut self, listing: Listing, first: bool) {
+        self.list(listing);
+        if !first {
+            self.listed -= 1;
+        }
+    }
+
     /// Takes a listing, if it is recent enough to be of use.
-    pub(crate) fn list(&mut self, listing: Listing) {
+    fn list(&mut self, listing: Listing) {
         let Some(own) = self.own().filter(|_| listing.revision >= self.least) else {
             return;
         };

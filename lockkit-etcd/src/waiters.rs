@@ -105,7 +105,7 @@ impl Waiters {
             let own = |(key, created): &Key| *key == at.key && Some(*created) == tried.created;
             // A listing without the own key does not show the keys before it.
             if let Some(listing) = tried.listing.take_if(|list| list.keys.iter().any(own)) {
-                entry.data.list(listing);
+                entry.data.enqueued(listing, tried.first);
             }
         });
     }
