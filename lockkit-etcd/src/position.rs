@@ -159,7 +159,8 @@ impl Position {
         let Next::Watch(nearest) = predecessors.next() else {
             return;
         };
-        for key in nearest.to_vec() {
+        let nearest = nearest.to_vec();
+        for key in nearest {
             let deleted = watches.deleted(&key.0);
             // A client may have created a key of that name again.
             if deleted <= key.1 {

@@ -262,7 +262,9 @@ async fn speak(
     } else {
         Source::Other(second(config, subscriptions, &info, &mut opened.tasks).await?)
     };
-    opened.subscribe(&[subscriptions.channel.clone()]).await?;
+    opened
+        .subscribe(std::slice::from_ref(&subscriptions.channel))
+        .await?;
     opened.subscribe_allowed(&subscriptions.take_all()).await?;
     opened.read_server_info().await;
     Ok(opened)

@@ -206,6 +206,7 @@ impl Guard {
 }
 
 /// Runs `work` for as long as `check` succeeds, and drops it when `lost` is ready.
+#[expect(clippy::future_not_send, reason = "it is where the work is")]
 pub(crate) async fn protect<F: Future, L>(
     check: impl Fn() -> Result<()>,
     lost: impl Future<Output = L>,

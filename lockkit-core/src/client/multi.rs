@@ -168,7 +168,6 @@ pub struct MultiGuard {
 
 impl MultiGuard {
     /// The guard of each lock, with its token, in the order of their names.
-    #[must_use]
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }

@@ -41,14 +41,15 @@ pub(super) async fn find(
     let table = &options.table;
     let mut found = schemas(pool, queries).await?;
     let is_visible = |found: &[InSchema]| found.iter().any(|it| it.visible);
-    if !is_visible(&found) && options.schema == Schema::Create {
-        if let Some(InSchema { schema, .. }) = found.first() {
-            let text = format!(
-                "the schema `{schema}` has a table `{table}`, and the search_path of this user does not \
+    if !is_visible(&found)
+        && options.schema == Schema::Create
+        && let Some(InSchema { schema, .. }) = found.first()
+    {
+        let text = format!(
+            "the schema `{schema}` has a table `{table}`, and the search_path of this user does not \
                  lead to it: write `table={schema}.{table}`, or the schema in which another is to be made"
-            );
-            return Err(ERRORS.rejected("open", Problem::Schema, text));
-        }
+        );
+        return Err(ERRORS.rejected("open", Problem::Schema, text));
     }
     if let [one, other, ..] = found.iter().filter(|it| it.visible).collect::<Vec<_>>()[..] {
         let text = format!(

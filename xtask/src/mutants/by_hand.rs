@@ -2,6 +2,7 @@
 //!
 //! They exist only in a patched copy of the workspace. The environment variable `LOCKKIT_MUTANT` turns one of
 //! them on in a process, so that all are tried with one build.
+#![expect(clippy::disallowed_methods, reason = "it measures its own runs")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
