@@ -1,0 +1,148 @@
+//! The mutants of the statements of databases: what to write in place of what.
+
+pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
+    (
+        "mysql::ReleaseWithoutOwnerCheck",
+        "WHERE name = {name} AND holder = {holder}\n    LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine",
+        "WHERE name = {name}\n    LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine",
+    ),
+    (
+        "mysql::RenewalRecreates",
+        " AND holder IN ({holders}) AND expires_at > @lockkit_now",
+        "",
+    ),
+    (
+        "mysql::RenewalRecreates",
+        "SET l.expires_at = GREATEST(l.expires_at, @lockkit_now + {ttl})",
+        "SET l.holder = {holders}, l.expires_at = @lockkit_now + {ttl}",
+    ),
+    (
+        "mysql::RenewalShortens",
+        "GREATEST(l.expires_at, @lockkit_now + {ttl})",
+        "@lockkit_now + {ttl}",
+    ),
+    (
+        "mysql::RenewalWaits",
+        "LIMIT {count} FOR UPDATE SKIP LOCKED",
+        "LIMIT {count} FOR UPDATE",
+    ),
+    // As long as the default of a server allows.
+    (
+        "mysql::RenewalWaits",
+        "SET @lockkit_now = {now};",
+        "SET innodb_lock_wait_timeout = 50;\nSET @lockkit_now = {now};",
+    ),
+    (
+        "mysql::BareCounter",
+        "LAST_INSERT_ID({now}), {now} + {ttl}",
+        "LAST_INSERT_ID(1), {now} + {ttl}",
+    ),
+    (
+        "mysql::TokenOfLastHolderRepeated",
+        "GREATEST(l.token + 1, {now})",
+        "l.token",
+    ),
+    (
+        "mysql::TokenRaisedOnRepeat",
+        "> {now}, l.token, GREATEST",
+        "> {now}, l.token + 1, GREATEST",
+    ),
+    ("mysql::LeaseNeverEnds", " OR expires_at <= {now})", ")"),
+    (
+        "postgres::ReleaseWithoutOwnerCheck",
+        "WHERE m.name = {name} AND m.holder = {holder}",
+        "WHERE m.name = {name} AND {holder} <> ''",
+    ),
+    (
+        "postgres::RenewalRecreates",
+        " AND l.holder IN ({holders}) AND l.expires_at > {now}",
+        "",
+    ),
+    (
+        "postgres::RenewalRecreates",
+        "SET expires_at = greatest(l.expires_at, {now} + {ttl})",
+        "SET expires_at = {now} + {ttl}, holder = {holders}",
+    ),
+    // The query sees the rows from before the update.
+    (
+        "postgres::RenewalRecreates",
+        "SELECT l.holder, r.name IS NOT NULL",
+        "SELECT {holders}, r.name IS NOT NULL",
+    ),
+    (
+        "postgres::RenewalRecreates",
+        " AND l.holder IN ({holders}) AND (r.name",
+        " AND (r.name",
+    ),
+    (
+        "postgres::RenewalShortens",
+        "greatest(l.expires_at, {now} + {ttl})",
+        "{now} + {ttl}",
+    ),
+    (
+        "postgres::RenewalWaits",
+        "UPDATE OF l SKIP LOCKED",
+        "UPDATE OF l",
+    ),
+    (
+        "postgres::BareCounter",
+        "SELECT {name}, {holder}, {now}, {now} + {ttl}",
+        "SELECT {name}, {holder}, 1, {now} + {ttl}",
+    ),
+    (
+        "postgres::TokenOfLastHolderRepeated",
+        "ELSE greatest(l.token + 1, {now}) END",
+        "ELSE l.token END",
+    ),
+    (
+        "postgres::TokenRaisedOnRepeat",
+        "THEN l.token\n",
+        "THEN l.token + 1\n",
+    ),
+    (
+        "postgres::LeaseNeverEnds",
+        "(f.holder IS NULL OR f.holder = {holder} OR f.expires_at <= {now})",
+        "(f.holder IS NULL OR f.holder = {holder})",
+    ),
+    ("postgres::WakeUpLost", "encode({name}, 'hex')", "'00'"),
+    (
+        "sqlite::ReleaseWithoutOwnerCheck",
+        "WHERE l.name = {name} AND l.holder = {holder} AND l.expires_at >= {now};",
+        "WHERE l.name = {name} AND {holder} <> '';",
+    ),
+    (
+        "sqlite::RenewalRecreates",
+        "SET expires_at = max(l.expires_at, {now} + {ttl})",
+        "SET expires_at = {now} + {ttl}, holder = {holders}",
+    ),
+    (
+        "sqlite::RenewalRecreates",
+        " AND l.holder IN ({holders}) AND l.expires_at > {now}",
+        "",
+    ),
+    (
+        "sqlite::RenewalShortens",
+        "max(l.expires_at, {now} + {ttl})",
+        "{now} + {ttl}",
+    ),
+    (
+        "sqlite::BareCounter",
+        "VALUES ({name}, {holder}, {now}, {now} + {ttl})",
+        "VALUES ({name}, {holder}, 1, {now} + {ttl})",
+    ),
+    (
+        "sqlite::TokenOfLastHolderRepeated",
+        "ELSE max(l.token + 1, {now}) END",
+        "ELSE l.token END",
+    ),
+    (
+        "sqlite::TokenRaisedOnRepeat",
+        "THEN l.token\n",
+        "THEN l.token + 1\n",
+    ),
+    (
+        "sqlite::LeaseNeverEnds",
+        "WHERE l.holder IS NULL OR l.holder = {holder} OR l.expires_at <= {now}",
+        "WHERE l.holder IS NULL OR l.holder = {holder}",
+    ),
+];
