@@ -168,7 +168,6 @@ impl Steps for Postgres {
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         self.listener.session.waiters.forget(ticket.holder);
         let values = Values::of(ticket);
-        let is_mine = self.queries.is_mine.text(&values);
         for _ in 0..3 {
             let release = &self.queries.release;
             let replies = self.pool.step("release", release, &values).await?;
@@ -178,6 +177,7 @@ impl Steps for Postgres {
                     false => Release::NotHeld,
                 });
             }
+            let is_mine = self.queries.is_mine.text(&values);
             let replies = self.pool.ask("release", Use::Step, &is_mine).await?;
             if rows(&replies).next().is_none() {
                 return Ok(Release::NotHeld);
