@@ -237,12 +237,9 @@ impl MultiGuard {
     /// One round trip.
     pub async fn release(self) -> Result<()> {
         let released = join_all(self.guards.into_iter().map(Guard::release)).await;
-        let mut errors = released
-            .into_iter()
-            .filter_map(Result::err)
-            .collect::<Vec<_>>();
-        errors.sort_by_key(|error| !matches!(error, Error::Lost { .. }));
-        errors.into_iter().next().map_or(Ok(()), Err)
+        let errors = released.into_iter().filter_map(Result::err);
+        let worst = errors.min_by_key(|error| !matches!(error, Error::Lost { .. }));
+        worst.map_or(Ok(()), Err)
     }
 }
 
