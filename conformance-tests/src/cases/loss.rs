@@ -211,8 +211,7 @@ async fn scope_reports_the_loss(ctx: &Ctx) -> Outcome {
     )
 }
 
-/// Where the store tells of losses, the guard hears of an ended session from it and not by its own
-/// renewals.
+/// If the store reports losses, it reports an ended session to the guard before a renewal fails.
 async fn ended_session_is_reported(ctx: &Ctx) -> Outcome {
     let (store, faults) = ctx.faulty_store().await?;
     let client = ctx.builder(std::sync::Arc::clone(&store)).build()?;

@@ -126,8 +126,8 @@ pub(crate) async fn deleted_parent_is_created_again() -> Outcome {
         plot.queued(2).await?;
         let loss = loss_of(guard);
         sleep(Duration::from_millis(200)).await;
-        // The last one first, so that nobody is granted what is deleted then. Whoever takes a place
-        // anew meanwhile keeps the parent.
+        // The last one first, so that no waiter is granted the lock by a deletion. A waiter that creates
+        // its node again meanwhile keeps the parent.
         for node in plot.queue().await?.into_iter().rev() {
             plot.bare
                 .delete(&format!("{}/{node}", plot.dir()), None)

@@ -1,7 +1,7 @@
 //! The contract between the client and a store.
 //!
-//! A store carries out one atomic server step at a time. Waiting, renewal, loss, reentry and retry
-//! are decided in this crate, once for all stores; nothing of that belongs into a store.
+//! A store carries out one atomic server step at a time. This crate decides waiting, renewal, loss, reentry
+//! and retry, once for all stores.
 
 pub(crate) mod capability;
 pub(crate) mod error;

@@ -225,8 +225,8 @@ mod tests {
         assert_eq!(reader.next(), Next::Turn);
     }
 
-    /// Keys leave a queue of twelve in every order that a small generator gives; each waiter hears of
-    /// those it watches, and lists when it has to.
+    /// A small generator chooses the order in which keys leave a queue of twelve. Each waiter gets the
+    /// deletions that it watches, and lists when it has to.
     #[test]
     fn each_waiter_has_its_turn_exactly_when_it_is_first() {
         let mut random: u32 = 1;

@@ -9,11 +9,11 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use sqlx::{Connection as _, SqliteConnection, SqlitePool};
 use tempfile::TempDir;
 
-pub(crate) struct Place {
+pub(crate) struct Database {
     dir: TempDir,
 }
 
-impl Place {
+impl Database {
     pub(crate) fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),

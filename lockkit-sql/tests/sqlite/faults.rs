@@ -7,17 +7,17 @@ use lockkit_core::contract::{Attempt, DistributedLock as _, Release, Renewal};
 use lockkit_sql::{Problem, SqliteStore};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
-use crate::place::{Place, problem, ticket};
+use crate::database::{Database, problem, ticket};
 
 const TTL: Duration = Duration::from_secs(30);
 
 /// A limit on pages gives the error of a full disk.
 #[tokio::test]
 async fn full_disk_grants_nothing() {
-    let place = Place::new();
-    drop(place.store().await);
+    let database = Database::new();
+    drop(database.store().await);
     let full = SqliteConnectOptions::new()
-        .filename(place.file())
+        .filename(database.file())
         .journal_mode(SqliteJournalMode::Wal)
         .pragma("max_page_count", "1");
     let full = SqliteStore::builder(full).connect().await.unwrap();
@@ -35,7 +35,7 @@ async fn full_disk_grants_nothing() {
     assert_eq!(problem(&error), Problem::Limit);
     assert_eq!(error.outcome(), Outcome::Unavailable);
 
-    let well = place.store().await;
+    let well = database.store().await;
     assert!(well.inspect(&refused.name).await.unwrap().is_none());
     assert!(matches!(
         well.attempt(&refused).await.unwrap(),
@@ -49,10 +49,10 @@ async fn full_disk_grants_nothing() {
 
 #[tokio::test]
 async fn read_only_file_is_reported() {
-    let place = Place::new();
-    drop(place.store().await);
+    let database = Database::new();
+    drop(database.store().await);
     let read_only = SqliteConnectOptions::new()
-        .filename(place.file())
+        .filename(database.file())
         .read_only(true);
     let store = SqliteStore::builder(read_only).connect().await.unwrap();
     let error = store.attempt(&ticket("a", TTL)).await.unwrap_err();
@@ -62,22 +62,22 @@ async fn read_only_file_is_reported() {
 
 #[tokio::test]
 async fn refuses_file_that_is_no_database() {
-    let place = Place::new();
+    let database = Database::new();
     std::fs::write(
-        place.file(),
+        database.file(),
         "this is a text and not a database\n".repeat(99),
     )
     .unwrap();
-    let error = place.builder().connect().await.unwrap_err();
+    let error = database.builder().connect().await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::Rejected);
 }
 
 /// A writer that keeps the file for longer than `busy_timeout`.
 #[tokio::test]
 async fn busy_file_is_unavailable() {
-    let place = Place::new();
-    let store = place.store().await;
-    let mut writer = place.connection().await;
+    let database = Database::new();
+    let store = database.store().await;
+    let mut writer = database.connection().await;
     sqlx::raw_sql("BEGIN IMMEDIATE")
         .execute(&mut writer)
         .await
@@ -96,14 +96,14 @@ async fn busy_file_is_unavailable() {
 /// A store that kept the old file open would hold beside one that opened the new file.
 #[tokio::test]
 async fn deleted_file_ends_its_holds() {
-    let place = Place::new();
-    let (mine, name) = (place.store().await, "a");
+    let database = Database::new();
+    let (mine, name) = (database.store().await, "a");
     let held = ticket(name, TTL);
     mine.attempt(&held).await.unwrap();
     for end in ["", "-wal", "-shm"] {
-        std::fs::remove_file(format!("{}{end}", place.file())).unwrap();
+        std::fs::remove_file(format!("{}{end}", database.file())).unwrap();
     }
-    let other = place.store().await;
+    let other = database.store().await;
     let next = other.attempt(&ticket(name, TTL)).await.unwrap();
     assert!(matches!(next, Attempt::Granted(_)), "{next:?}");
     let renewed = mine.renew(std::slice::from_ref(&held)).await.pop();

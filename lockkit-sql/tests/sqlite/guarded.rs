@@ -3,10 +3,10 @@
 use lockkit_sql::{GuardedError, Sqlite, StillHeld as _, TxLock};
 use sqlx::SqlitePool;
 
-use crate::place::{Place, fixed};
+use crate::database::{Database, fixed};
 
-async fn shop(place: &Place) -> SqlitePool {
-    let pool = place.pool().await;
+async fn shop(database: &Database) -> SqlitePool {
+    let pool = database.pool().await;
     let sql = "CREATE TABLE stock (n INTEGER NOT NULL); INSERT INTO stock VALUES (5)";
     sqlx::raw_sql(sql).execute(&pool).await.unwrap();
     pool
@@ -19,8 +19,8 @@ async fn stock(pool: &SqlitePool) -> i64 {
 
 #[tokio::test]
 async fn commits_while_held() {
-    let place = Place::new();
-    let (client, pool) = (place.client().await, shop(&place).await);
+    let database = Database::new();
+    let (client, pool) = (database.client().await, shop(&database).await);
     let guard = client.lock("stock").unwrap().acquire().await.unwrap();
     let mut transaction = pool.begin().await.unwrap();
     let sell = sqlx::query("UPDATE stock SET n = n - 1");
@@ -33,15 +33,15 @@ async fn commits_while_held() {
 
 #[tokio::test]
 async fn stale_holder_is_fenced() {
-    let place = Place::new();
-    let (client, pool) = (place.client().await, shop(&place).await);
+    let database = Database::new();
+    let (client, pool) = (database.client().await, shop(&database).await);
     let lock = client
         .lock("stock")
         .unwrap()
         .with_lease(fixed(200))
         .unwrap();
     let stale = lock.acquire().await.unwrap();
-    let other = place.client().await;
+    let other = database.client().await;
     let next = other.lock("stock").unwrap().acquire().await.unwrap();
     assert!(next.token() > stale.token());
     let mut transaction = pool.begin().await.unwrap();
@@ -61,8 +61,8 @@ async fn stale_holder_is_fenced() {
 /// The lease has ended, but the lock is not free before the transaction ends.
 #[tokio::test]
 async fn takeover_waits_for_commit() {
-    let place = Place::new();
-    let (client, pool) = (place.client().await, shop(&place).await);
+    let database = Database::new();
+    let (client, pool) = (database.client().await, shop(&database).await);
     let lock = client
         .lock("stock")
         .unwrap()
@@ -71,7 +71,7 @@ async fn takeover_waits_for_commit() {
     let guard = lock.acquire().await.unwrap();
     let mut transaction = pool.begin().await.unwrap();
     client.still_held(&guard, &mut transaction).await.unwrap();
-    let other = place.client().await.lock("stock").unwrap();
+    let other = database.client().await.lock("stock").unwrap();
     let runtime = tokio::runtime::Handle::current();
     let waiter = runtime.spawn(async move { other.acquire().await });
     guard.lost().await;
@@ -83,8 +83,8 @@ async fn takeover_waits_for_commit() {
 
 #[tokio::test]
 async fn tx_lock_lasts_until_commit() {
-    let place = Place::new();
-    let (client, pool) = (place.client().await, shop(&place).await);
+    let database = Database::new();
+    let (client, pool) = (database.client().await, shop(&database).await);
     let held = client.lock("stock").unwrap().acquire().await.unwrap();
     let mut transaction = pool.begin().await.unwrap();
     let refused = TxLock::<Sqlite>::take(&client, "stock", &mut transaction).await;
@@ -105,8 +105,8 @@ async fn tx_lock_lasts_until_commit() {
 
 #[tokio::test]
 async fn refuses_store_of_another_kind() {
-    let place = Place::new();
-    let pool = shop(&place).await;
+    let database = Database::new();
+    let pool = shop(&database).await;
     let client = lockkit_core::LockClient::new(lockkit_core::memory::MemoryStore::new()).unwrap();
     let guard = client.lock("stock").unwrap().acquire().await.unwrap();
     let mut transaction = pool.begin().await.unwrap();

@@ -5,7 +5,7 @@
     reason = "tests fail by panicking, in what they share too"
 )]
 
+mod database;
 mod faults;
 mod guarded;
-mod place;
 mod table;

@@ -6,34 +6,34 @@ use lockkit_core::contract::DistributedLock as _;
 use lockkit_core::url::StoreUrl;
 use lockkit_sql::{Problem, Schema, ddl};
 
-use crate::place::{Place, problem, ticket};
+use crate::database::{Database, problem, ticket};
 
 const TTL: Duration = Duration::from_secs(30);
 
 /// With `schema=check` a wrong path is an error, and not a new file.
 #[tokio::test]
 async fn check_creates_no_file() {
-    let place = Place::new();
-    let missing = place.builder().schema(Schema::Check).connect().await;
+    let database = Database::new();
+    let missing = database.builder().schema(Schema::Check).connect().await;
     assert_eq!(problem(&missing.unwrap_err()), Problem::Connection);
-    assert!(!std::path::Path::new(&place.file()).exists());
+    assert!(!std::path::Path::new(&database.file()).exists());
 }
 
 #[tokio::test]
 async fn printed_ddl_passes_check() {
-    let place = Place::new();
-    drop(place.connection().await);
-    let missing = place.builder().schema(Schema::Check).connect().await;
+    let database = Database::new();
+    drop(database.connection().await);
+    let missing = database.builder().schema(Schema::Check).connect().await;
     assert_eq!(problem(&missing.unwrap_err()), Problem::Schema);
 
     let url: StoreUrl = "sqlite:x.db?table=app_locks".parse().unwrap();
-    let mut connection = place.connection().await;
+    let mut connection = database.connection().await;
     let definition = sqlx::AssertSqlSafe(ddl(&url).unwrap());
     sqlx::raw_sql(definition)
         .execute(&mut connection)
         .await
         .unwrap();
-    let builder = place.builder().schema(Schema::Check);
+    let builder = database.builder().schema(Schema::Check);
     let store = builder.table("app_locks".parse().unwrap()).connect().await;
     let store = store.unwrap();
     let ticket = ticket("a", TTL);
@@ -45,11 +45,11 @@ async fn printed_ddl_passes_check() {
 
 #[tokio::test]
 async fn refuses_table_with_other_columns() {
-    let place = Place::new();
-    place
+    let database = Database::new();
+    database
         .run("CREATE TABLE lockkit_locks (name TEXT, token BLOB)")
         .await;
-    let error = place.builder().connect().await.unwrap_err();
+    let error = database.builder().connect().await.unwrap_err();
     assert_eq!(problem(&error), Problem::Schema);
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(source.contains("`name BLOB`"), "{source}");
@@ -58,11 +58,11 @@ async fn refuses_table_with_other_columns() {
 
 #[tokio::test]
 async fn concurrent_opens_of_a_new_file_succeed() {
-    let place = Place::new();
+    let database = Database::new();
     let runtime = tokio::runtime::Handle::current();
     let mut tasks = Vec::new();
     for n in 0..16 {
-        let builder = place.builder();
+        let builder = database.builder();
         tasks.push(runtime.spawn(async move {
             let store = builder.connect().await.unwrap();
             let ticket = ticket(&format!("a{n}"), TTL);
@@ -77,8 +77,8 @@ async fn concurrent_opens_of_a_new_file_succeed() {
 
 #[tokio::test]
 async fn tokens_grow_after_purge() {
-    let place = Place::new();
-    let store = place.store().await;
+    let database = Database::new();
+    let store = database.store().await;
     let (old, held) = (ticket("old", TTL), ticket("held", TTL));
     let token = match store.attempt(&old).await.unwrap() {
         lockkit_core::contract::Attempt::Granted(grant) => grant.token,
@@ -87,7 +87,7 @@ async fn tokens_grow_after_purge() {
     store.release(&old).await.unwrap();
     store.attempt(&held).await.unwrap();
     assert_eq!(store.purge(Duration::from_secs(60)).await.unwrap(), 0);
-    place
+    database
         .run("UPDATE lockkit_locks SET expires_at = expires_at - 8 * 86400000000 WHERE name = x'6f6c64'")
         .await;
     assert_eq!(
@@ -104,9 +104,9 @@ async fn tokens_grow_after_purge() {
 /// The clock of a statement counts milliseconds: a row is deleted in a later one than its last grant.
 #[tokio::test]
 async fn tokens_grow_after_purge_of_fresh_row() {
-    let place = Place::new();
-    let store = place.store().await;
-    let lock = place.client().await.lock("a").unwrap();
+    let database = Database::new();
+    let store = database.store().await;
+    let lock = database.client().await.lock("a").unwrap();
     let mut last = None;
     for _ in 0..50 {
         for _ in 0..3 {
@@ -123,15 +123,15 @@ async fn tokens_grow_after_purge_of_fresh_row() {
 /// The store takes its options from the application's pool.
 #[tokio::test]
 async fn opens_with_the_applications_pool() {
-    let place = Place::new();
-    let pool = place.pool().await;
+    let database = Database::new();
+    let pool = database.pool().await;
     let store = lockkit_sql::SqliteStore::builder(pool.clone())
         .connect()
         .await
         .unwrap();
     let client = lockkit_core::LockClient::new(store).unwrap();
     let guard = client.lock("a").unwrap().acquire().await.unwrap();
-    let other = place.client().await.lock("a").unwrap();
+    let other = database.client().await.lock("a").unwrap();
     assert!(other.try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
     other.acquire().await.unwrap().release().await.unwrap();
