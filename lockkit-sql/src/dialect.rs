@@ -10,8 +10,10 @@ use sqlx::Database;
 
 use crate::config::Options;
 use crate::driver::{Driver, Source};
+use crate::pool::{Pool, Use};
+use crate::steps;
 use crate::table::Which;
-use crate::template::Template;
+use crate::template::{Template, Values};
 
 /// A database that can keep locks: [`Postgres`](crate::Postgres), [`Mysql`](crate::Mysql),
 /// [`Sqlite`](crate::Sqlite).
@@ -33,11 +35,33 @@ pub struct Counts {
     pub idle: usize,
 }
 
+/// The queries of the steps that are alike on all databases.
+#[derive(Debug)]
+pub struct Common {
+    pub(crate) renew: Template,
+    pub(crate) list: Template,
+    pub(crate) purge: Template,
+    /// Returns a row if a hold lasts, and blocks takeovers until its transaction ends.
+    pub(crate) guard: Template,
+}
+
 /// The steps of one database. Each decides by the database's clock alone.
 #[async_trait]
 pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// The driver.
     type Driver: Driver;
+
+    /// The most leases in one statement.
+    const BATCH: usize = 500;
+
+    /// The connections that renewals use.
+    const RENEWALS: Use = Use::Renewal;
+
+    /// The connections.
+    fn pool(&self) -> &Pool<Self::Driver>;
+
+    /// The queries that every database has.
+    fn common(&self) -> &Common;
 
     /// What the store will be able to do.
     fn capabilities(options: &Options) -> Capabilities;
@@ -52,22 +76,28 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError>;
 
     /// As [`lockkit_core::DistributedLock::renew`].
-    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>>;
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+        let renew = &self.common().renew;
+        steps::renew(self.pool(), renew, tickets, Self::BATCH, Self::RENEWALS).await
+    }
 
     /// As [`lockkit_core::DistributedLock::release`].
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError>;
 
     /// Lists locks that are held.
-    async fn list(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError>;
+    async fn list(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
+        let values = Values::condition(which, Self::Driver::SYNTAX);
+        let list = self.common().list.text(&values);
+        steps::list(self.pool(), "inspect", &list).await
+    }
 
     /// As [`lockkit_core::DistributedLock::break_lock`].
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError>;
 
     /// Deletes rows that were not used for so long. Returns their number.
-    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError>;
-
-    /// The query that returns a row if a hold lasts, and blocks takeovers until its transaction ends.
-    fn guard(&self) -> &Template;
+    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
+        steps::purge(self.pool(), &self.common().purge, unused_for).await
+    }
 
     /// In a transaction of the application: locks the row of a free lock until the transaction ends.
     /// Returns `false` if the lock is held.

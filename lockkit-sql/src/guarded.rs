@@ -89,7 +89,7 @@ impl<D: Stored> StillHeld<D> for LockClient {
         let ticket = self.backend().resolve(guard.ticket());
         let token = guard.token().get().cast_signed();
         let values = Values::of(&ticket).number("token", token);
-        let query = store.dialect().guard().text(&values);
+        let query = store.dialect().common().guard.text(&values);
         let replies = send(&mut **transaction, "guard", Message::<D>::text(&query)).await?;
         let held = rows(&replies).next().is_some();
         held.then_some(()).ok_or(GuardedError::Fenced)

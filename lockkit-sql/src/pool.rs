@@ -34,7 +34,7 @@ const AVOID: Duration = Duration::from_secs(1);
 const CONFLICTS: u32 = 5;
 
 /// The connections of a store.
-pub(crate) struct Pool<D: Driver> {
+pub struct Pool<D: Driver> {
     source: Source<D>,
     /// What the store changes in its options.
     change: fn(Connecting<D>) -> Connecting<D>,
@@ -64,7 +64,7 @@ struct Open<D: Driver> {
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub enum Use {
     Step,
     Renewal,
 }

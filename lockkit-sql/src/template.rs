@@ -29,7 +29,7 @@ pub struct Syntax {
 
 /// A statement with named parameters: `{name}`.
 #[derive(Debug)]
-pub struct Template {
+pub(crate) struct Template {
     syntax: &'static Syntax,
     pieces: Vec<Piece>,
     prepared: Arc<str>,

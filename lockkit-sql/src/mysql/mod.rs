@@ -12,34 +12,30 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket, Watch};
 use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Capabilities, LockName, Queueing};
 use sqlx::MySqlConnection;
 use tokio::time::sleep;
 
-use self::driver::{ERRORS, SYNTAX};
+use self::driver::ERRORS;
 use self::queries::Queries;
 use self::session::{UserLock, WAIT_OUT};
 use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::{Counts, Steps};
+use crate::dialect::{Common, Counts, Steps};
 use crate::driver::{Driver as _, Message, Source, changed, rows, send};
 use crate::error::Problem;
 use crate::guarded::Stored;
 use crate::pool::{Pool, Use};
 use crate::session::{Session, begin};
 use crate::steps;
-use crate::table::Which;
-use crate::template::{Template, Values, micros};
+use crate::template::{Values, micros};
 
 pub(crate) use self::queries::ddl;
 
 /// Keeps locks in a table of MySQL 8 or MariaDB 10.6, or later.
 pub type MysqlStore = SqlStore<Mysql>;
-
-/// The most leases in one statement.
-const BATCH: usize = 500;
 
 /// `release.sql` returns it for a lease that had not ended.
 const IN_TIME: u64 = 2;
@@ -166,6 +162,14 @@ impl Stored for sqlx::MySql {
 impl Steps for Mysql {
     type Driver = sqlx::MySql;
 
+    fn pool(&self) -> &Pool<sqlx::MySql> {
+        &self.pool
+    }
+
+    fn common(&self) -> &Common {
+        &self.queries.common
+    }
+
     fn capabilities(options: &Options) -> Capabilities {
         Capabilities::new()
             .with_queueing(Queueing::Barging)
@@ -211,17 +215,6 @@ impl Steps for Mysql {
         Ok(Box::new(pin.session.waiters.watch(ticket)))
     }
 
-    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        steps::renew(
-            &self.pool,
-            &self.queries.renew,
-            tickets,
-            BATCH,
-            Use::Renewal,
-        )
-        .await
-    }
-
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         if let Some(pin) = &self.pin {
             pin.session.waiters.forget(ticket.holder);
@@ -244,25 +237,11 @@ impl Steps for Mysql {
         Err(ERRORS.skipped("release"))
     }
 
-    async fn list(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
-        let list = &self.queries.list;
-        let list = list.text(&Values::condition(which, &SYNTAX));
-        steps::list(&self.pool, "inspect", &list).await
-    }
-
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let Queries {
-            list, break_lock, ..
+            common, break_lock, ..
         } = &*self.queries;
-        steps::break_lock(&self.pool, list, break_lock, name).await
-    }
-
-    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
-        steps::purge(&self.pool, &self.queries.purge, unused_for).await
-    }
-
-    fn guard(&self) -> &Template {
-        &self.queries.guard
+        steps::break_lock(&self.pool, &common.list, break_lock, name).await
     }
 
     async fn lock_row(

@@ -1,6 +1,7 @@
 //! The queries of MySQL and MariaDB.
 
 use super::driver::SYNTAX;
+use crate::dialect::Common;
 use crate::table::Table;
 use crate::template::{Template, definition};
 
@@ -10,15 +11,12 @@ const SERVER: &str = "(CRC32(CONCAT(@@server_id, '@', @@hostname)) & 2147483647)
 
 #[derive(Debug)]
 pub(super) struct Queries {
+    pub(super) common: Common,
     pub(super) acquire: Template,
     pub(super) acquire_new: Template,
     pub(super) release: Template,
     pub(super) inspect: Template,
-    pub(super) renew: Template,
-    pub(super) list: Template,
     pub(super) break_lock: Template,
-    pub(super) purge: Template,
-    pub(super) guard: Template,
     pub(super) txlock: Template,
     pub(super) make_row: Template,
     pub(super) columns: Template,
@@ -36,15 +34,17 @@ impl Queries {
             Template::read(&file.replace("{schema}", schema), table, &SYNTAX)
         };
         Self {
+            common: Common {
+                renew: read(include_str!("../sql/mysql/renew.sql")),
+                list: read(include_str!("../sql/mysql/list.sql")),
+                purge: read(include_str!("../sql/mysql/purge.sql")),
+                guard: read(include_str!("../sql/mysql/guard.sql")),
+            },
             acquire: read(include_str!("../sql/mysql/acquire.sql")),
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
             release: read(include_str!("../sql/mysql/release.sql")),
             inspect: read(include_str!("../sql/mysql/inspect.sql")),
-            renew: read(include_str!("../sql/mysql/renew.sql")),
-            list: read(include_str!("../sql/mysql/list.sql")),
             break_lock: read(include_str!("../sql/mysql/break.sql")),
-            purge: read(include_str!("../sql/mysql/purge.sql")),
-            guard: read(include_str!("../sql/mysql/guard.sql")),
             txlock: read(include_str!("../sql/mysql/txlock.sql")),
             make_row: read(include_str!("../sql/mysql/make_row.sql")),
             columns: read(include_str!("../sql/mysql/columns.sql")),
@@ -116,12 +116,12 @@ mod tests {
                 queries.acquire_new.text(&values),
                 queries.release.text(&values),
                 queries.inspect.text(&values),
-                queries.renew.text(&all),
-                queries.list.text(&prefix),
-                queries.list.text(&named),
+                queries.common.renew.text(&all),
+                queries.common.list.text(&prefix),
+                queries.common.list.text(&named),
                 queries.break_lock.text(&values),
-                queries.purge.text(&values),
-                queries.guard.text(&values),
+                queries.common.purge.text(&values),
+                queries.common.guard.text(&values),
                 queries.txlock.text(&values),
                 queries.make_row.text(&values),
                 queries.columns.text(&values),

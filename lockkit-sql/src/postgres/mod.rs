@@ -10,33 +10,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName, Waiting};
 use sqlx::PgConnection;
 use tokio::time::sleep;
 
-use self::driver::{ERRORS, SYNTAX};
+use self::driver::ERRORS;
 use self::queries::{Queries, WAITING};
 use self::session::Listener;
 use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
-use crate::dialect::{Counts, Steps};
+use crate::dialect::{Common, Counts, Steps};
 use crate::driver::{Driver as _, Message, Source, rows, send};
 use crate::error::Problem;
 use crate::guarded::Stored;
 use crate::pool::{Pool, Use};
 use crate::session::{Session, begin, start};
 use crate::steps;
-use crate::table::Which;
-use crate::template::{Template, Values};
+use crate::template::Values;
 
 pub(crate) use self::queries::ddl;
 
 /// Keeps locks in a table of PostgreSQL.
 pub type PostgresStore = SqlStore<Postgres>;
-
-/// The most leases in one statement.
-const BATCH: usize = 500;
 
 /// How long a step locks a row, with a commit that waits for the disk.
 const STEP: Duration = Duration::from_millis(10);
@@ -93,6 +89,14 @@ impl Stored for sqlx::Postgres {
 #[async_trait]
 impl Steps for Postgres {
     type Driver = sqlx::Postgres;
+
+    fn pool(&self) -> &Pool<sqlx::Postgres> {
+        &self.pool
+    }
+
+    fn common(&self) -> &Common {
+        &self.queries.common
+    }
 
     fn capabilities(options: &Options) -> Capabilities {
         let waiting = match options.wake {
@@ -154,17 +158,6 @@ impl Steps for Postgres {
         Ok(Box::new(self.listener.session.waiters.watch(ticket)))
     }
 
-    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        steps::renew(
-            &self.pool,
-            &self.queries.renew,
-            tickets,
-            BATCH,
-            Use::Renewal,
-        )
-        .await
-    }
-
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         self.listener.session.waiters.forget(ticket.holder);
         let values = Values::of(ticket);
@@ -186,23 +179,9 @@ impl Steps for Postgres {
         Err(ERRORS.skipped("release"))
     }
 
-    async fn list(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
-        let list = &self.queries.list;
-        let list = list.text(&Values::condition(which, &SYNTAX));
-        steps::list(&self.pool, "inspect", &list).await
-    }
-
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let end = self.queries.break_lock.text(&Values::new().name(name));
         Ok(steps::list(&self.pool, "break", &end).await?.pop())
-    }
-
-    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
-        steps::purge(&self.pool, &self.queries.purge, unused_for).await
-    }
-
-    fn guard(&self) -> &Template {
-        &self.queries.guard
     }
 
     async fn lock_row(

@@ -1,6 +1,7 @@
 //! The queries of PostgreSQL.
 
 use super::driver::SYNTAX;
+use crate::dialect::Common;
 use crate::table::Table;
 use crate::template::{Template, definition};
 
@@ -21,16 +22,13 @@ const ENDED: &str = include_str!("../sql/postgres/ended.sql");
 
 #[derive(Debug)]
 pub(super) struct Queries {
+    pub(super) common: Common,
     /// Releases of every lock of the table are notified on it.
     pub(super) channel: String,
     pub(super) acquire: Template,
     pub(super) release: Template,
     pub(super) is_mine: Template,
-    pub(super) renew: Template,
-    pub(super) list: Template,
     pub(super) break_lock: Template,
-    pub(super) purge: Template,
-    pub(super) guard: Template,
     pub(super) txlock: Template,
     pub(super) make_row: Template,
     pub(super) columns: Template,
@@ -62,14 +60,16 @@ impl Queries {
             )
         };
         Self {
+            common: Common {
+                renew: read(include_str!("../sql/postgres/renew.sql")),
+                list: read(include_str!("../sql/postgres/list.sql")),
+                purge: read(include_str!("../sql/postgres/purge.sql")),
+                guard: read(include_str!("../sql/postgres/guard.sql")),
+            },
             acquire: read(include_str!("../sql/postgres/acquire.sql")),
             release: read(include_str!("../sql/postgres/release.sql")),
             is_mine: read(include_str!("../sql/postgres/is_mine.sql")),
-            renew: read(include_str!("../sql/postgres/renew.sql")),
-            list: read(include_str!("../sql/postgres/list.sql")),
             break_lock: read(include_str!("../sql/postgres/break.sql")),
-            purge: read(include_str!("../sql/postgres/purge.sql")),
-            guard: read(include_str!("../sql/postgres/guard.sql")),
             txlock: read(include_str!("../sql/postgres/txlock.sql")),
             make_row: read(include_str!("../sql/postgres/make_row.sql")),
             columns: read(include_str!("../sql/postgres/columns.sql")),
@@ -139,12 +139,12 @@ mod tests {
             queries.acquire.text(&values),
             queries.release.text(&values),
             queries.is_mine.text(&values),
-            queries.renew.text(&all),
-            queries.list.text(&prefix),
-            queries.list.text(&named),
+            queries.common.renew.text(&all),
+            queries.common.list.text(&prefix),
+            queries.common.list.text(&named),
             queries.break_lock.text(&values),
-            queries.purge.text(&values),
-            queries.guard.text(&values),
+            queries.common.purge.text(&values),
+            queries.common.guard.text(&values),
             queries.txlock.text(&values),
             queries.make_row.text(&values),
             queries.columns.text(&values),

@@ -8,30 +8,26 @@ mod queries;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Grant, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket, Watch};
 use lockkit_core::{BackendError, Capabilities, LockName};
 use sqlx::SqliteConnection;
 
-use self::driver::{ERRORS, SYNTAX};
+use self::driver::ERRORS;
 use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::{Counts, Steps};
+use crate::dialect::{Common, Counts, Steps};
 use crate::driver::{Driver as _, Message, Source, changed, rows, send};
 use crate::error::Problem;
 use crate::guarded::Stored;
 use crate::pool::{Pool, Use};
 use crate::steps;
-use crate::table::Which;
-use crate::template::{Template, Values};
+use crate::template::Values;
 
 pub(crate) use self::queries::ddl;
 
 /// Keeps locks in a file of SQLite, for the processes of one machine.
 pub type SqliteStore = SqlStore<Sqlite>;
-
-/// The most leases in one statement, which keeps others from the file for about a millisecond.
-const BATCH: usize = 200;
 
 /// SQLite: a file, for the processes of one machine.
 #[derive(Debug)]
@@ -47,6 +43,20 @@ impl Stored for sqlx::Sqlite {
 #[async_trait]
 impl Steps for Sqlite {
     type Driver = sqlx::Sqlite;
+
+    /// One statement keeps others from the file for about a millisecond.
+    const BATCH: usize = 200;
+
+    /// The file has one connection.
+    const RENEWALS: Use = Use::Step;
+
+    fn pool(&self) -> &Pool<sqlx::Sqlite> {
+        &self.pool
+    }
+
+    fn common(&self) -> &Common {
+        &self.queries.common
+    }
 
     fn capabilities(options: &Options) -> Capabilities {
         Capabilities::new()
@@ -83,10 +93,6 @@ impl Steps for Sqlite {
         Err(ERRORS.rejected("watch", Problem::Refused, text))
     }
 
-    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        steps::renew(&self.pool, &self.queries.renew, tickets, BATCH, Use::Step).await
-    }
-
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let values = Values::of(ticket);
         let release = &self.queries.release;
@@ -99,25 +105,11 @@ impl Steps for Sqlite {
         Ok(Release::NotHeld)
     }
 
-    async fn list(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
-        let list = &self.queries.list;
-        let list = list.text(&Values::condition(which, &SYNTAX));
-        steps::list(&self.pool, "inspect", &list).await
-    }
-
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let Queries {
-            list, break_lock, ..
+            common, break_lock, ..
         } = &self.queries;
-        steps::break_lock(&self.pool, list, break_lock, name).await
-    }
-
-    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
-        steps::purge(&self.pool, &self.queries.purge, unused_for).await
-    }
-
-    fn guard(&self) -> &Template {
-        &self.queries.guard
+        steps::break_lock(&self.pool, &common.list, break_lock, name).await
     }
 
     async fn lock_row(
