@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use lockkit_core::{EndsBy, Queueing, TtlOf, Waiting};
+use lockkit_core::{EndsBy, Modes, Queueing, TtlOf, Waiting};
 
 use crate::ctx::{Ctx, Programs};
 use crate::failure::Outcome;
@@ -35,6 +35,8 @@ pub enum Need {
     LeasePerHold,
     /// All holds of a client stand on its session.
     LeasePerSession,
+    /// Tickets may hold together.
+    Shares,
     /// A hook of the setup.
     Hook(Hook),
     /// The lock-taker program, and a URL that it can open.
@@ -60,6 +62,10 @@ impl Need {
             ),
             Self::LeasePerHold => (can.ttl_of == TtlOf::PerHold, "leases are the session's"),
             Self::LeasePerSession => (can.ttl_of == TtlOf::PerSession, "each hold has a lease"),
+            Self::Shares => (
+                can.modes == Modes::ALL,
+                "the store has exclusive locks only",
+            ),
             Self::Hook(hook) => (setup.hooks().contains(&hook), hook.what()),
             Self::Taker if programs.taker.is_none() => (false, "no lock-taker program is named"),
             Self::Taker => (setup.hooks().contains(&Hook::Url), Hook::Url.what()),

@@ -9,6 +9,7 @@ use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lockkit_core::clock::{BootClock, Clock};
+use lockkit_core::contract::Mode;
 use serde::{Deserialize, Serialize};
 
 /// What was asked or told.
@@ -71,6 +72,9 @@ pub struct Event {
     pub op: Op,
     /// How far.
     pub phase: Phase,
+    /// How many may hold together with this hold. Absent where it excludes all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<u32>,
     /// The fencing token, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
@@ -90,9 +94,21 @@ impl Event {
             lock: lock.to_owned(),
             op,
             phase,
+            room: None,
             token: None,
             note: None,
         }
+    }
+
+    /// Says beside how many others it may hold.
+    #[must_use]
+    pub const fn with_mode(mut self, mode: Mode) -> Self {
+        self.room = if mode.is_exclusive() {
+            None
+        } else {
+            Some(mode.room())
+        };
+        self
     }
 
     /// Adds the token.

@@ -3,7 +3,7 @@
 //!
 //! Users come here through the crate `lockkit`, which adds the stores and `connect(url)`.
 //!
-//! - What users touch: [`LockClient`], [`Lock`], [`Guard`], [`Owner`], [`Lease`], [`FencingToken`], [`Error`].
+//! - What users touch: [`LockClient`], [`Lock`], [`RwLock`], [`MultiLock`], [`Guard`], [`Owner`], [`Lease`], [`FencingToken`], [`Error`].
 //! - What a store implements: [`DistributedLock`], with everything in [`contract`].
 //! - Stores without a server: [`memory`].
 //!
@@ -26,7 +26,9 @@ pub use stores::file;
 pub use stores::memory;
 pub use time::clock;
 
-pub use client::{Guard, Lock, LockClient, LockClientBuilder, MultiGuard, MultiLock, Owner};
+pub use client::{
+    Guard, Lock, LockClient, LockClientBuilder, MultiGuard, MultiLock, Owner, RwLock,
+};
 pub use contract::DistributedLock;
 pub use contract::capability::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};
 pub use contract::error::{BackendError, Error, LossReason, Outcome, Result};

@@ -435,8 +435,8 @@ fn a_polled_queue_keeps_its_order_without_wake_ups() {
     let mut bench = Bench::of(Queueing::Barging, Waiting::Poll);
     bench.granted(1);
     bench.waits(2);
-    assert_eq!(bench.inspect().unwrap().waiters, None);
-    assert_eq!(counts(&bench.store), (1, 0));
+    assert_eq!(bench.inspect().unwrap().waiters, Some(1));
+    assert_eq!(counts(&bench.store), (1, 1));
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub use lockkit_core::{
     BackendError, Capabilities, ClientId, DistributedLock, EndsBy, Error, FencingToken, Guard,
     HolderId, InvalidHolderId, InvalidName, InvalidToken, Lease, Lock, LockClient,
     LockClientBuilder, LockName, LossReason, Modes, MultiGuard, MultiLock, Outcome, Owner,
-    PollRange, Queueing, Result, TtlOf, Waiting,
+    PollRange, Queueing, Result, RwLock, TtlOf, Waiting,
 };
 #[doc(inline)]
 pub use lockkit_core::{clock, contract, layers, memory, url};

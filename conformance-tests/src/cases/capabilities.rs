@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockkit_core::contract::{Attempt, Mode, Renewal, Wake};
-use lockkit_core::{Error, Lease, LockClient, PollRange, TtlOf, Waiting};
+use lockkit_core::contract::{Attempt, Renewal, Wake};
+use lockkit_core::{Error, Lease, LockClient, Modes, PollRange, TtlOf, Waiting};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::case::{Case, Need};
@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
             .needs(Need::TellsLoss)
             .hook(Hook::ExpireSession),
         Case::new(session_or_process_keeps_a_hold_without_renewals).needs(Need::OutlivesItsLease),
-        Case::new(exclusive_mode_is_supported),
+        Case::new(modes_are_supported_or_refused),
     ]
 }
 
@@ -268,10 +268,29 @@ async fn session_or_process_keeps_a_hold_without_renewals(ctx: &Ctx) -> Outcome 
     Ok(())
 }
 
-/// Every store has exclusive locks.
-async fn exclusive_mode_is_supported(ctx: &Ctx) -> Outcome {
-    let can = ctx.capabilities();
-    ensure(can.modes.contains(Mode::Exclusive), "no exclusive locks")
+/// A store that cannot do a mode says so when the lock is made; one that can does all of them.
+async fn modes_are_supported_or_refused(ctx: &Ctx) -> Outcome {
+    let client = ctx.client().await?;
+    let name = ctx.name();
+    client
+        .lock(name.as_str())?
+        .acquire()
+        .await?
+        .release()
+        .await?;
+    match client.semaphore(name.as_str(), 0) {
+        Err(Error::InvalidOption { .. }) => {}
+        answer => return Err(Failure::new(format!("no permits: {answer:?}"))),
+    }
+    if ctx.capabilities().modes == Modes::ALL {
+        let lock = client.rw_lock(name.as_str())?;
+        for lock in [lock.read(), lock.write(), client.semaphore(name, 3)?] {
+            lock.acquire().await?.release().await?;
+        }
+        return Ok(());
+    }
+    refused(client.rw_lock(name.as_str()))?;
+    refused(client.semaphore(name.as_str(), 1))
 }
 
 fn refused<T>(result: lockkit_core::Result<T>) -> Outcome {

@@ -1,12 +1,15 @@
 //! Calls per operation: a slow network must not pay for a call that no test notices.
 
-use lockkit_core::layers::Operation;
-use tokio::time::sleep;
+use std::time::Duration;
+
+use lockkit_core::Guard;
+use lockkit_core::layers::{Fault, Operation, Rule};
+use tokio::time::{Instant, sleep};
 
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
-use crate::task::{acquire, soon};
+use crate::task::{acquire, soon, spawn};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -20,6 +23,10 @@ pub(super) fn cases() -> Vec<Case> {
             .needs(Need::Push)
             .needs(Need::LeasePerHold),
         Case::new(checks_and_losses_send_no_request),
+        Case::new(readers_of_one_client_ask_at_once).needs(Need::Shares),
+        Case::new(permits_of_one_client_take_n_places)
+            .needs(Need::Shares)
+            .needs(Need::Fifo),
     ]
 }
 
@@ -168,4 +175,48 @@ async fn checks_and_losses_send_no_request(ctx: &Ctx) -> Outcome {
     }
     let calls = faults.calls(Operation::Attempt) + faults.calls(Operation::Inspect);
     ensure(calls == 1, format!("{calls} calls"))
+}
+
+/// Sixty-four readers of one client take the time of one, and not one after the other.
+async fn readers_of_one_client_ask_at_once(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let lock = client.rw_lock(ctx.name())?.read();
+    let delay = Duration::from_millis(200);
+    let (min, max) = (delay, delay);
+    faults.inject(Rule::new(Fault::Delay { min, max }).on(Operation::Attempt));
+    let start = Instant::now();
+    let readers: Vec<_> = (0..64).map(|_| acquire(&lock)).collect();
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(reader.soon().await??);
+    }
+    let took = start.elapsed();
+    ensure(took < delay * 8, format!("64 readers took {took:?}"))?;
+    guards.iter().try_for_each(Guard::check)?;
+    Ok(())
+}
+
+/// However many tasks of a client wait for four permits, the store sees four waiters.
+async fn permits_of_one_client_take_n_places(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let held = ctx.client().await?.lock(name.as_str())?;
+    let guard = held.acquire().await?;
+    let lock = ctx.client().await?.semaphore(name, 4)?;
+    let mut waiters = Vec::new();
+    for _ in 0..32 {
+        let lock = lock.clone();
+        waiters.push(spawn(async move { lock.acquire().await?.release().await }));
+    }
+    ctx.queued(&held, 4).await?;
+    sleep(Duration::from_millis(50)).await;
+    let places = held.inspect().await?.and_then(|state| state.waiters);
+    ensure(
+        places.is_none_or(|places| places == 4),
+        format!("{places:?}"),
+    )?;
+    guard.release().await?;
+    for waiter in waiters {
+        waiter.soon().await??;
+    }
+    Ok(())
 }

@@ -15,9 +15,11 @@ mod loss;
 mod multi;
 mod names;
 mod outage;
+mod permits;
 mod queue;
 mod reentry;
 mod residue;
+mod sharing;
 mod waiting;
 
 use crate::case::Case;
@@ -35,6 +37,8 @@ pub fn all() -> Vec<Case> {
         loss::cases(),
         reentry::cases(),
         multi::cases(),
+        sharing::cases(),
+        permits::cases(),
         fencing::cases(),
         names::cases(),
         capabilities::cases(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::Error;
 
-use crate::case::Case;
+use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::task::{acquire, soon};
@@ -20,6 +20,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(owner_of_another_client_is_refused),
         Case::new(two_tasks_of_one_owner_share_the_hold),
         Case::new(owner_acquires_again_after_release),
+        Case::new(writer_reenters_to_read).needs(Need::Shares),
+        Case::new(reader_that_wants_to_write_is_refused_at_once).needs(Need::Shares),
+        Case::new(reader_reenters_past_a_waiting_writer).needs(Need::Shares),
     ]
 }
 
@@ -188,4 +191,62 @@ async fn owner_acquires_again_after_release(ctx: &Ctx) -> Outcome {
         second.guard_count() == 1,
         format!("{} holds", second.guard_count()),
     )
+}
+
+/// An owner that writes gets another guard of its hold when it reads.
+async fn writer_reenters_to_read(ctx: &Ctx) -> Outcome {
+    let client = ctx.client().await?;
+    let owner = client.owner();
+    let lock = client.rw_lock(ctx.name())?;
+    let writes = lock.write().with_owner(&owner)?.acquire().await?;
+    let reads = lock.read().with_owner(&owner)?.acquire().await?;
+    ensure(reads.holder() == writes.holder(), "another hold")?;
+    writes.release().await?;
+    let other = ctx.client().await?.rw_lock(lock.name())?;
+    ensure(
+        other.read().try_acquire().await?.is_none(),
+        "it became a reader",
+    )?;
+    Ok(reads.release().await?)
+}
+
+/// It would wait for itself.
+async fn reader_that_wants_to_write_is_refused_at_once(ctx: &Ctx) -> Outcome {
+    let client = ctx.client().await?;
+    let owner = client.owner();
+    let lock = client.rw_lock(ctx.name())?;
+    let reads = lock.read().with_owner(&owner)?.acquire().await?;
+    let write = lock.write().with_owner(&owner)?;
+    for answer in [
+        soon(write.acquire()).await?.map(Some),
+        write.try_acquire().await,
+    ] {
+        match answer {
+            Err(Error::Unsupported { .. }) => {}
+            answer => return Err(Failure::new(format!("{answer:?}"))),
+        }
+    }
+    reads.check()?;
+    ensure(reads.guard_count() == 1, "a guard was counted")?;
+    reads.release().await?;
+    soon(write.acquire()).await??.release().await?;
+    Ok(())
+}
+
+/// The writer waits for this reader: to wait behind it would be to wait for itself.
+async fn reader_reenters_past_a_waiting_writer(ctx: &Ctx) -> Outcome {
+    let client = ctx.client().await?;
+    let owner = client.owner();
+    let lock = client.rw_lock(ctx.name())?;
+    let read = lock.read().with_owner(&owner)?;
+    let outer = read.acquire().await?;
+    let mut writer = acquire(&ctx.client().await?.rw_lock(lock.name())?.write());
+    ctx.queued(&read, 1).await?;
+    let inner = soon(read.acquire()).await??;
+    ensure(inner.token() == outer.token(), "another hold")?;
+    outer.release().await?;
+    writer.waits_for(Duration::from_millis(100)).await?;
+    inner.release().await?;
+    writer.soon().await??.release().await?;
+    Ok(())
 }

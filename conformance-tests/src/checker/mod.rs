@@ -13,7 +13,7 @@ use std::fmt;
 
 pub use holds::Hold;
 pub use liveness::{everyone_served, loss_before_take_over, no_spurious_loss};
-pub use safety::{beliefs_disjoint, reentry_keeps_token, tokens_grow};
+pub use safety::{beliefs_fit, reentry_keeps_token, tokens_grow};
 pub use stops::{no_loss_without_a_stop, stale_writes_refused};
 
 use crate::history::{Event, History};
@@ -50,7 +50,7 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Runs the checks that every history must pass: beliefs are disjoint, tokens are unique and grow,
+/// Runs the checks that every history must pass: beliefs fit, tokens are unique and grow,
 /// reentry keeps the token.
 ///
 /// # Errors
@@ -59,7 +59,7 @@ impl std::error::Error for Violation {}
 /// # Cost
 /// `n log n` for `n` events.
 pub fn check(history: &History) -> Result<(), Violation> {
-    beliefs_disjoint(history)?;
+    beliefs_fit(history)?;
     tokens_grow(history)?;
     reentry_keeps_token(history)
 }

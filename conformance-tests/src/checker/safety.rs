@@ -4,31 +4,55 @@ use super::Violation;
 use super::holds::{Hold, by_lock};
 use crate::history::{Event, History};
 
-/// Checks that no two holds of one lock believed in themselves at the same time. P1.
+/// Checks that the holds of one lock that believed in themselves at one moment fit each other: an exclusive
+/// one is alone, and no more hold than the one of them with the most room allows. P1.
 ///
 /// A hold believes from its first to its last look at which the guard stood; a hold that was never
 /// looked at believes in nothing.
 ///
 /// # Errors
-/// - [`Violation`] with the last look of one hold and the first look of the one it overlaps.
-pub fn beliefs_disjoint(history: &History) -> Result<(), Violation> {
+/// - [`Violation`] with the last look of one hold and the first look of one that does not fit beside it.
+pub fn beliefs_fit(history: &History) -> Result<(), Violation> {
     for holds in by_lock(history) {
-        let mut beliefs: Vec<(&Event, &Event)> = holds
-            .iter()
-            .filter_map(|hold| hold.first.zip(hold.last))
-            .collect();
-        beliefs.sort_by_key(|(first, _)| first.at);
-        let mut until: Option<&Event> = None;
-        for (first, last) in beliefs {
-            if let Some(end) = until
-                && first.at <= end.at
-            {
-                return Err(Violation::new("two holds at the same time", end, first));
+        let mut beliefs: Vec<_> = holds.iter().filter_map(Belief::of).collect();
+        beliefs.sort_by_key(|belief| belief.first.at);
+        let mut held: Vec<Belief<'_>> = Vec::new();
+        for belief in beliefs {
+            held.retain(|other| other.last.at >= belief.first.at);
+            if let Some(other) = held.iter().find(|other| other.excludes(&belief)) {
+                let rule = "two holds at the same time";
+                return Err(Violation::new(rule, other.last, belief.first));
             }
-            until = Some(last);
+            held.push(belief);
+            let room = held.iter().filter_map(|belief| belief.room).max();
+            if let (Some(room), [first, .., last]) = (room, &held[..])
+                && held.len() > usize::try_from(room).unwrap_or(usize::MAX)
+            {
+                let rule = "more holds than permits";
+                return Err(Violation::new(rule, first.last, last.first));
+            }
         }
     }
     Ok(())
+}
+
+/// From when to when a hold believed in itself.
+struct Belief<'a> {
+    first: &'a Event,
+    last: &'a Event,
+    room: Option<u32>,
+}
+
+impl<'a> Belief<'a> {
+    fn of(hold: &Hold<'a>) -> Option<Self> {
+        let (first, last) = hold.first.zip(hold.last)?;
+        let room = hold.invoke.room;
+        Some(Self { first, last, room })
+    }
+
+    const fn excludes(&self, other: &Self) -> bool {
+        self.room.is_none() || other.room.is_none()
+    }
 }
 
 /// Checks that tokens of one lock are unique and grow from hold to hold. INV-4.
@@ -89,16 +113,27 @@ fn in_real_time(grants: &[(&Hold<'_>, &Event, u64)]) -> Result<(), Violation> {
     Ok(())
 }
 
+/// Of two holds that exclude each other, the later one has the larger token.
 fn in_order_of_belief(mut grants: Vec<(&Hold<'_>, &Event, u64)>) -> Result<(), Violation> {
     grants.retain(|(hold, _, _)| hold.first.is_some());
     grants.sort_by_key(|(hold, _, _)| hold.first.map(|event| event.at));
-    for pair in grants.windows(2) {
-        if pair[0].2 >= pair[1].2 {
-            return Err(Violation::new(
-                "a later hold with a smaller token",
-                pair[0].1,
-                pair[1].1,
-            ));
+    // The largest token so far, and the largest of an exclusive hold.
+    let mut highest: Option<(&Event, u64)> = None;
+    let mut exclusive: Option<(&Event, u64)> = None;
+    for (hold, event, token) in grants {
+        let excludes = hold.invoke.room.is_none();
+        let before = if excludes { highest } else { exclusive };
+        if let Some((earlier, most)) = before
+            && token <= most
+        {
+            let rule = "a later hold with a smaller token";
+            return Err(Violation::new(rule, earlier, event));
+        }
+        if highest.is_none_or(|(_, most)| token > most) {
+            highest = Some((event, token));
+        }
+        if excludes {
+            exclusive = Some((event, token));
         }
     }
     Ok(())
@@ -179,7 +214,50 @@ mod tests {
             hold(2, 5, 25, 40, 2),
             hold(3, 5, 50, 60, 3),
         ]);
-        assert!(beliefs_disjoint(&bad).is_err());
+        assert!(beliefs_fit(&bad).is_err());
+    }
+
+    /// A hold that shares.
+    fn shared(room: u32, mut events: Vec<Event>) -> Vec<Event> {
+        for event in &mut events {
+            event.room = Some(room);
+        }
+        events
+    }
+
+    #[test]
+    fn holds_that_share_must_fit() {
+        let reads = |id, from, until, token| shared(u32::MAX, hold(id, 0, from, until, token));
+        let takes = |id, from, until, token| shared(2, hold(id, 0, from, until, token));
+        // The second reader was granted first, but looked later.
+        let readers = [reads(1, 10, 40, 2), reads(2, 20, 50, 1)];
+        assert_eq!(check(&history(readers.clone())), Ok(()));
+        let writer = [hold(3, 5, 45, 60, 3)];
+        refused(
+            &history(readers.into_iter().chain(writer)),
+            "two holds at the same time",
+            "\"at\":50",
+            "\"at\":45",
+        );
+        let two = [
+            takes(1, 10, 40, 1),
+            takes(2, 20, 50, 2),
+            takes(3, 41, 60, 3),
+        ];
+        assert_eq!(check(&history(two)), Ok(()));
+        let three = [
+            takes(1, 10, 40, 1),
+            takes(2, 20, 50, 2),
+            takes(3, 30, 60, 3),
+        ];
+        refused(
+            &history(three),
+            "more holds than permits",
+            "\"at\":40",
+            "\"at\":30",
+        );
+        let late = [hold(1, 0, 10, 20, 5), reads(2, 30, 40, 4)];
+        assert!(tokens_grow(&history(late)).is_err());
     }
 
     #[test]
@@ -187,7 +265,7 @@ mod tests {
         let mut frozen = hold(1, 0, 10, 30, 1);
         frozen.retain(|event| event.op != Op::Check);
         assert_eq!(
-            beliefs_disjoint(&history([frozen, hold(2, 5, 25, 40, 2)])),
+            beliefs_fit(&history([frozen, hold(2, 5, 25, 40, 2)])),
             Ok(())
         );
     }

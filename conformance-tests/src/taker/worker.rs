@@ -98,6 +98,6 @@ impl Worker {
     }
 
     pub(super) fn event(&self, at: u64, hold: u64, op: Op, phase: Phase) -> Event {
-        Event::new(at, hold, self.lock.name().as_str(), op, phase)
+        Event::new(at, hold, self.lock.name().as_str(), op, phase).with_mode(self.lock.mode())
     }
 }

@@ -13,7 +13,7 @@ use crate::client::runtime::Runtime;
 use crate::contract::capability::{Capabilities, EndsBy, TtlOf};
 use crate::contract::error::{BackendError, Error, Outcome, Result};
 use crate::contract::holder::ClientId;
-use crate::contract::{DistributedLock, Grant};
+use crate::contract::{DistributedLock, Grant, Mode};
 use crate::store::sync::lock;
 use crate::time::backoff::{jitter, retry_delay};
 use crate::time::clock::{Clock, Moment};
@@ -105,6 +105,18 @@ impl Context {
         let (context, request) = (Arc::clone(self), request(Arc::clone(&self.store)));
         let bounded = async move { context.bounded(operation, request).await };
         Ok(self.runtime.run(bounded).await??)
+    }
+
+    /// Checks a mode against what the store can do.
+    pub(crate) fn check_mode(&self, mode: Mode) -> Result<()> {
+        if self.capabilities.modes.contains(mode) {
+            return Ok(());
+        }
+        let store = self.store.backend();
+        let what = format!(
+            "the {store} store has exclusive locks only: it can do no readers-writer locks and no semaphores"
+        );
+        Err(Error::Unsupported { what })
     }
 
     /// Checks a lease against what the store can do.

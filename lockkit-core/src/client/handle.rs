@@ -1,6 +1,7 @@
 //! The client of one store, and how it is made.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,12 +18,13 @@ use crate::client::owner::Owner;
 use crate::client::reaper::IN_FLIGHT as RELEASES_IN_FLIGHT;
 use crate::client::renewal::{self, PARTS_IN_FLIGHT, stop};
 use crate::client::runtime::Runtime;
+use crate::client::rw_lock::RwLock;
 use crate::client::shared::Shared;
 use crate::contract::capability::Capabilities;
 use crate::contract::error::{Error, LossReason, Result};
 use crate::contract::holder::ClientId;
 use crate::contract::name::LockName;
-use crate::contract::{DistributedLock, LockState};
+use crate::contract::{DistributedLock, LockState, Mode};
 use crate::time::clock::{BootClock, Clock};
 use crate::time::lease::Lease;
 
@@ -78,8 +80,60 @@ impl LockClient {
     /// # Errors
     /// - [`Error::InvalidName`] if the text cannot name a lock.
     pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock> {
-        let name = LockName::new(name.as_ref())?;
-        Ok(Lock::new(&self.shared, name))
+        self.lock_in(name.as_ref(), Mode::Exclusive)
+    }
+
+    /// The readers-writer lock called `name`. Nothing is sent.
+    ///
+    /// A name has one queue, whatever the modes: [`lock`](Self::lock) of the same name excludes readers and
+    /// writers.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidName`] if the text cannot name a lock.
+    /// - [`Error::Unsupported`] if the store has exclusive locks only.
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock> {
+        let name = name.as_ref();
+        let read = self.lock_in(name, Mode::Read)?;
+        Ok(RwLock::new(read, self.lock_in(name, Mode::Write)?))
+    }
+
+    /// The semaphore called `name`: a lock that as many as `permits` may hold at once. Nothing is sent.
+    ///
+    /// The number is not stored. While clients differ, no more hold than the largest number among them, and
+    /// one with a smaller number waits for its own. [`lock`](Self::lock) of the same name waits until all
+    /// permits are back.
+    ///
+    /// Permits limit load. They are no fence: each has a token, but several holders are right at once, so
+    /// that a resource cannot tell a late one. Where a limit must never be passed, lock one of as many names
+    /// instead.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidName`] if the text cannot name a lock.
+    /// - [`Error::InvalidOption`] if `permits` is zero.
+    /// - [`Error::Unsupported`] if the store has exclusive locks only.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkit_core::Result<()> {
+    /// use lockkit_core::{LockClient, memory::MemoryStore};
+    ///
+    /// let client = LockClient::new(MemoryStore::new())?;
+    /// let importers = client.semaphore("import", 2)?;
+    /// let (_one, _other) = (importers.acquire().await?, importers.acquire().await?);
+    /// assert!(importers.try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Lock> {
+        let Some(of) = NonZeroU32::new(permits) else {
+            return Err(Error::InvalidOption {
+                what: "a semaphore needs at least one permit".into(),
+            });
+        };
+        self.lock_in(name.as_ref(), Mode::Permit { of })
+    }
+
+    fn lock_in(&self, name: &str, mode: Mode) -> Result<Lock> {
+        Lock::new(&self.shared, LockName::new(name)?, mode)
     }
 
     /// Makes an owner, who can re-enter what it holds.

@@ -17,7 +17,7 @@ use crate::client::context::Context;
 use crate::contract::capability::TtlOf;
 use crate::contract::error::{Error, LossReason};
 use crate::contract::token::FencingToken;
-use crate::contract::{Grant, Ticket, Watch};
+use crate::contract::{Grant, Mode, Ticket, Watch};
 use crate::store::sync::lock;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, first_renewal_due, lease_for, renewal_due, window};
@@ -181,6 +181,11 @@ impl Hold {
             reason,
             source: state.failure.clone().filter(|_| expired),
         }
+    }
+
+    /// Whether an owner that has this hold needs no other one to hold in `mode`.
+    pub(crate) const fn covers(&self, mode: Mode) -> bool {
+        self.ticket.mode.covers(mode)
     }
 
     /// What the hold is to those who had its guards.

@@ -42,22 +42,31 @@ use crate::time::lease::Lease;
 pub struct Lock {
     shared: Arc<Shared>,
     name: LockName,
+    mode: Mode,
     options: HoldOptions,
 }
 
 impl Lock {
-    pub(crate) fn new(shared: &Arc<Shared>, name: LockName) -> Self {
-        Self {
+    pub(crate) fn new(shared: &Arc<Shared>, name: LockName, mode: Mode) -> Result<Self> {
+        shared.context.check_mode(mode)?;
+        Ok(Self {
             shared: Arc::clone(shared),
             name,
+            mode,
             options: shared.options,
-        }
+        })
     }
 
     /// The lock's name.
     #[must_use]
     pub const fn name(&self) -> &LockName {
         &self.name
+    }
+
+    /// What kind of hold it acquires.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// Whether one client made both.
@@ -77,6 +86,9 @@ impl Lock {
 
     /// Lets `owner` re-enter: a later acquire of the same owner, by this or another `Lock` of the
     /// same name, returns another guard of the same hold at once. Other callers wait.
+    ///
+    /// An owner that holds a lock to write gets another guard of that hold when it reads. One that reads,
+    /// or has a permit, cannot acquire the lock to write: it would wait for itself.
     ///
     /// # Errors
     /// - [`Error::ForeignOwner`] if another client made the owner.
@@ -121,6 +133,7 @@ impl Lock {
     /// # Errors
     /// - [`Error::Backend`] if the store refused the request, or could not be reached for the
     ///   client's `outage` time.
+    /// - [`Error::Unsupported`] if the owner of the lock shares it already, and would wait for itself.
     /// - [`Error::Shutdown`] if the client is shut down.
     /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime.
     ///
@@ -164,7 +177,7 @@ impl Lock {
             waited: began.elapsed(),
         };
         let claim = loop {
-            match self.reenter() {
+            match self.reenter()? {
                 Reentry::Done(guard) => return Ok(guard),
                 Reentry::Claimed(claim) => break Some(claim),
                 Reentry::None => break None,
@@ -211,13 +224,13 @@ impl Lock {
     /// One round trip.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.enter().await?;
-        let claim = match self.reenter() {
+        let claim = match self.reenter()? {
             Reentry::Done(guard) => return Ok(Some(guard)),
             Reentry::Busy(_) => return Ok(None),
             Reentry::Claimed(claim) => Some(claim),
             Reentry::None => None,
         };
-        if self.shared.queues.is_busy(&self.name) {
+        if self.mode.is_exclusive() && self.shared.queues.is_busy(&self.name) {
             return Ok(None);
         }
         let guard = try_acquire(&self.shared, &self.key(), self.options).await?;
@@ -266,19 +279,20 @@ impl Lock {
         Ok(())
     }
 
-    fn reenter(&self) -> Reentry {
+    fn reenter(&self) -> Result<Reentry> {
         let Some(owner) = self.options.owner else {
-            return Reentry::None;
+            return Ok(Reentry::None);
         };
         loop {
             match self.shared.owners.enter(&self.name, owner) {
-                Entry::Busy(done) => return Reentry::Busy(done),
-                Entry::Claimed(claim) => return Reentry::Claimed(claim),
+                Entry::Busy(done) => return Ok(Reentry::Busy(done)),
+                Entry::Claimed(claim) => return Ok(Reentry::Claimed(claim)),
                 Entry::Holds(hold) => {
                     let shared = Arc::clone(&self.shared);
                     let held = Held { shared, hold };
                     if held.add_guard().is_ok() {
-                        return Reentry::Done(Guard::new(held));
+                        let guard = Guard::new(held);
+                        return self.covered(guard).map(Reentry::Done);
                     }
                     // It has just ended: what is forgotten here is not found again.
                     self.shared.owners.forget(&self.name, owner, &held.hold);
@@ -287,11 +301,24 @@ impl Lock {
         }
     }
 
+    /// The guard of a hold that its owner has, if that is enough.
+    fn covered(&self, guard: Guard) -> Result<Guard> {
+        if guard.held().hold.covers(self.mode) {
+            return Ok(guard);
+        }
+        let name = &self.name;
+        let what = format!(
+            "the owner already shares lock `{name}`, and would wait for itself: release that hold first"
+        );
+        Err(Error::Unsupported { what })
+    }
+
     fn key(&self) -> Key {
         Key {
             name: self.name.clone(),
-            mode: Mode::Exclusive,
+            mode: self.mode,
             ttl: self.options.lease.ttl(),
+            lane: self.shared.queues.lane(self.mode),
         }
     }
 }
@@ -300,6 +327,7 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("name", &self.name)
+            .field("mode", &self.mode)
             .field("lease", &self.options.lease)
             .finish_non_exhaustive()
     }

@@ -1,9 +1,11 @@
 //! The locks that this client holds and waits for, by name.
 //!
 //! A client shows the store one ticket for each (name, mode, ttl) that its tasks wait for, however
-//! many they are. Behind it they wait in a local queue, first come, first served.
+//! many they are. Behind it they wait in a local queue, first come, first served. Tasks that may hold
+//! together wait in several lanes, each with a ticket of its own.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,12 +19,16 @@ use crate::contract::error::{Error, Result};
 use crate::contract::name::LockName;
 use crate::store::sync::lock;
 
+/// The most tickets that a client shows the store for one name and mode at a time.
+const LANES: u32 = 64;
+
 /// Which local queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     pub(crate) name: LockName,
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
+    pub(crate) lane: u32,
 }
 
 /// A task that waits in a local queue.
@@ -48,6 +54,7 @@ impl Waiter {
 struct Queue {
     mode: Mode,
     ttl: Duration,
+    lane: u32,
     waiters: VecDeque<Waiter>,
     /// Wakes the task that serves the queue: the last waiter has left, another deadline came in, or
     /// the client closes.
@@ -67,6 +74,8 @@ pub(crate) struct Queues {
     entries: Mutex<HashMap<LockName, Entry>>,
     /// How many holds there are that were not left to their leases.
     holds: watch::Sender<usize>,
+    /// Counts the acquires that were given a lane.
+    lanes: AtomicU32,
     pending: Pending,
 }
 
@@ -75,7 +84,16 @@ impl Queues {
         Self {
             entries: Mutex::default(),
             holds: watch::Sender::default(),
+            lanes: AtomicU32::new(0),
             pending,
+        }
+    }
+
+    /// The next lane in turn: there is one for all acquires that exclude each other.
+    pub(crate) fn lane(&self, mode: Mode) -> u32 {
+        match mode.room().min(LANES) {
+            1 => 0,
+            lanes => self.lanes.fetch_add(1, Ordering::Relaxed) % lanes,
         }
     }
 
@@ -97,6 +115,7 @@ impl Queues {
         entry.queues.push(Queue {
             mode: key.mode,
             ttl: key.ttl,
+            lane: key.lane,
             waiters,
             wake: Arc::new(Notify::new()),
             leaving: None,
@@ -258,9 +277,10 @@ pub(crate) struct Occupied;
 
 impl Entry {
     fn position(&self, key: &Key) -> Option<usize> {
+        let sought = (key.mode, key.ttl, key.lane);
         self.queues
             .iter()
-            .position(|queue| queue.mode == key.mode && queue.ttl == key.ttl)
+            .position(|queue| (queue.mode, queue.ttl, queue.lane) == sought)
     }
 
     fn queue(&mut self, key: &Key) -> Option<&mut Queue> {

@@ -1,5 +1,6 @@
 //! What a store can do, known without asking it.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// Describes a store to the client and to the conformance suite, which tests every field both ways.
@@ -129,6 +130,13 @@ impl Capabilities {
         self.ends_by = ends_by;
         self
     }
+
+    /// Sets the modes that tickets may have.
+    #[must_use]
+    pub const fn with_modes(mut self, modes: Modes) -> Self {
+        self.modes = modes;
+        self
+    }
 }
 
 impl Default for Capabilities {
@@ -200,27 +208,71 @@ impl PollRange {
     }
 }
 
-/// What kind of hold a ticket asks for.
+/// What kind of hold a ticket asks for, and beside which others it may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
     /// One holder at a time.
     Exclusive,
+    /// The writer of a readers-writer lock. It excludes as `Exclusive` does; only stores that share
+    /// their locks with programs that name the two apart treat it differently.
+    Write,
+    /// A reader: it holds beside other readers, and beside permits that have room for it.
+    Read,
+    /// One of `of` permits: it holds beside fewer than `of` others.
+    Permit {
+        /// How many may hold at once.
+        of: NonZeroU32,
+    },
+}
+
+impl Mode {
+    /// Whether no other ticket may hold beside it.
+    #[must_use]
+    pub const fn is_exclusive(self) -> bool {
+        matches!(self, Self::Exclusive | Self::Write)
+    }
+
+    /// How many tickets may hold together, this one included.
+    #[must_use]
+    pub const fn room(self) -> u32 {
+        match self {
+            Self::Exclusive | Self::Write => 1,
+            Self::Read => u32::MAX,
+            Self::Permit { of } => of.get(),
+        }
+    }
+
+    /// Whether a ticket may hold beside `others` that hold or are before it, of which one is
+    /// `exclusive` or none. The rule of all modes; stores that decide in a script or a statement spell it
+    /// out there.
+    #[must_use]
+    pub const fn fits(self, others: u32, exclusive: bool) -> bool {
+        !exclusive && others < self.room()
+    }
+
+    /// Whether a hold in this mode serves an owner that asks for `other`: it lets no more tickets hold
+    /// beside it.
+    pub(crate) const fn covers(self, other: Self) -> bool {
+        self.is_exclusive() || (!other.is_exclusive() && self.room() <= other.room())
+    }
 }
 
 /// A set of [`Mode`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Modes(u8);
+pub struct Modes {
+    shared: bool,
+}
 
 impl Modes {
     /// One holder at a time, and no other mode.
-    pub const EXCLUSIVE: Self = Self(1);
+    pub const EXCLUSIVE: Self = Self { shared: false };
+    /// All modes. The rule for them is one, so that no store does a part.
+    pub const ALL: Self = Self { shared: true };
 
     /// Whether `mode` is in the set.
     #[must_use]
     pub const fn contains(self, mode: Mode) -> bool {
-        match mode {
-            Mode::Exclusive => self.0 & 1 != 0,
-        }
+        self.shared || matches!(mode, Mode::Exclusive)
     }
 }

@@ -42,6 +42,11 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// - A ticket that enqueues takes a place in the queue, or keeps the place it has: the repeated
     ///   attempt is the heartbeat of that place.
     /// - A ticket that does not enqueue leaves nothing behind when the lock is held.
+    /// - In the step of the grant the ticket [fits](super::capability::Mode::fits) the holders whose
+    ///   leases last. Each holder has a lease of its own.
+    /// - A ticket that shares is not granted while an exclusive ticket waits that asked before; where
+    ///   waiters have no order, while one waits that asked within the last
+    ///   [`queue_window`](crate::queue_window).
     /// - The token is made in the same server step as the grant. INV-4.
     ///
     /// # Cost
@@ -68,7 +73,8 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// Ends the hold of `ticket`, or takes it out of the queue. After `Ok` it is never granted.
     ///
     /// Never touches another ticket's hold. A waiter that leaves the head of the queue, and a
-    /// holder that goes, pass the lock to the next waiter in the same step.
+    /// holder that goes, pass the lock to the next waiters in the same step: to all at the head that
+    /// fit, of which a store may leave those after the first 200 to later steps.
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError>;
 
     /// Inspects one lock; `None` if no ticket holds it or waits for it.

@@ -44,6 +44,13 @@ impl Ticket {
         self
     }
 
+    /// The same ticket for a hold of another kind.
+    #[must_use]
+    pub const fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
     /// The same ticket with another lease.
     #[must_use]
     pub const fn with_ttl(mut self, ttl: Duration) -> Self {

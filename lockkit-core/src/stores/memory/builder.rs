@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::state::State;
 use super::{MemoryStore, Shared};
-use crate::contract::capability::{Capabilities, EndsBy, PollRange, Queueing, TtlOf, Waiting};
+use crate::contract::capability::{
+    Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting,
+};
 use crate::time::clock::{BootClock, Clock};
 
 /// A session is the heartbeat of all its places: their waiters look rarely.
@@ -36,7 +38,8 @@ impl MemoryStore {
             clock: Arc::new(BootClock),
             rules: Capabilities::new()
                 .with_queueing(Queueing::Fifo)
-                .with_waiting(Waiting::Push),
+                .with_waiting(Waiting::Push)
+                .with_modes(Modes::ALL),
         }
     }
 }

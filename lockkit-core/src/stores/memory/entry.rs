@@ -3,40 +3,28 @@
 //! An entry without a holder and without waiters is the same as none, so that every step begins
 //! with an entry, and a blank one is thrown away after it.
 
-use std::time::Duration;
-
 use super::globals::{Globals, Session};
 use super::queue::Queue;
 use crate::contract::error::LossReason;
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::token::FencingToken;
-use crate::contract::{Attempt, Grant, LockState, Release, Renewal, Ticket, Wake};
+use crate::contract::{Attempt, Grant, LockState, Mode, Release, Renewal, Ticket, Wake};
 use crate::time::clock::Moment;
 
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    hold: Option<Hold>,
+    holds: Vec<Hold>,
     queue: Queue,
 }
 
 #[derive(Debug)]
 struct Hold {
     holder: HolderId,
+    mode: Mode,
     session: Session,
     token: FencingToken,
     until: Moment,
-    /// Pushed to a waiter that has not answered yet.
-    provisional: bool,
-}
-
-impl Hold {
-    /// Begins the lease anew, but makes it no shorter than it is.
-    fn prolong(&mut self, ttl: Duration, now: Moment, globals: &Globals) {
-        let end = globals.lease_end(now, ttl);
-        self.until = self.until.max(end);
-        self.provisional = false;
-    }
 }
 
 /// The ticket was released before: it is never granted any more.
@@ -45,11 +33,11 @@ pub(super) struct WasReleased;
 
 impl Entry {
     pub(super) fn is_blank(&self) -> bool {
-        self.hold.is_none() && self.queue.is_empty()
+        self.holds.is_empty() && self.queue.is_empty()
     }
 
-    pub(super) fn holds(&self) -> bool {
-        self.hold.is_some()
+    pub(super) fn holds(&self) -> usize {
+        self.holds.len()
     }
 
     pub(super) fn waiters(&self) -> usize {
@@ -58,11 +46,7 @@ impl Entry {
 
     /// Whether the ticket holds or waits.
     pub(super) fn knows(&self, holder: HolderId) -> bool {
-        self.is_held_by(holder) || self.queue.has(holder)
-    }
-
-    fn is_held_by(&self, holder: HolderId) -> bool {
-        self.hold.as_ref().is_some_and(|hold| hold.holder == holder)
+        self.holds.iter().any(|hold| hold.holder == holder) || self.queue.has(holder)
     }
 
     pub(super) fn attempt(
@@ -72,7 +56,7 @@ impl Entry {
         now: Moment,
         globals: &mut Globals,
     ) -> Result<Attempt, WasReleased> {
-        self.expire(now, globals);
+        let ended = self.expire(now, globals);
         if let Some(grant) = self.repeat(ticket, now, globals) {
             return Ok(Attempt::Granted(grant));
         }
@@ -81,14 +65,22 @@ impl Entry {
         }
         self.queue.beat(ticket, now);
         self.queue.drop_dead(now, globals);
-        if self.hold.is_none() {
-            if globals.barging() || self.queue.lets_through(ticket.holder) {
-                self.queue.leave(ticket.holder);
-                let grant = self.take(ticket.holder, session, ticket.ttl, now, globals);
+        // Where waiters race, they are woken only when a hold has ended.
+        let passes_on = ended || !globals.barging();
+        if passes_on && !self.admits(ticket, globals) {
+            // A newcomer never overtakes; it finds the lock free for those before it.
+            self.pass_on(now, globals);
+            if let Some(grant) = self.repeat(ticket, now, globals) {
                 return Ok(Attempt::Granted(grant));
             }
-            // A newcomer never overtakes; it finds the lock free for the first waiter.
-            self.pass_on(now, globals);
+        }
+        if self.admits(ticket, globals) {
+            self.queue.leave(ticket.holder);
+            let grant = self.take(ticket, session, now, globals);
+            if passes_on {
+                self.pass_on(now, globals);
+            }
+            return Ok(Attempt::Granted(grant));
         }
         if ticket.enqueue {
             self.enqueue(ticket, session, now, globals);
@@ -98,35 +90,49 @@ impl Entry {
 
     /// A holder asks again: its lease begins anew, but never becomes shorter, and its token stays. INV-5, INV-6.
     fn repeat(&mut self, ticket: &Ticket, now: Moment, globals: &Globals) -> Option<Grant> {
-        let hold = self.hold.as_mut()?;
-        if hold.holder != ticket.holder {
-            return None;
-        }
-        hold.prolong(ticket.ttl, now, globals);
+        let hold = self.prolong(ticket, now, globals)?;
         Some(globals.grant(hold.token, hold.session, ticket.ttl))
+    }
+
+    /// Begins the lease of a holder anew, but makes it no shorter than it is.
+    fn prolong(&mut self, ticket: &Ticket, now: Moment, globals: &Globals) -> Option<&Hold> {
+        let mut holds = self.holds.iter_mut();
+        let hold = holds.find(|hold| hold.holder == ticket.holder)?;
+        let end = globals.lease_end(now, ticket.ttl);
+        hold.until = hold.until.max(end);
+        Some(hold)
+    }
+
+    /// Whether a ticket may hold now, although others may wait.
+    fn admits(&self, ticket: &Ticket, globals: &Globals) -> bool {
+        let in_turn = if globals.barging() {
+            ticket.mode.is_exclusive() || !self.queue.has_exclusive()
+        } else {
+            self.queue.lets_through(ticket.holder)
+        };
+        in_turn && fits(ticket.mode, &self.holds)
     }
 
     fn take(
         &mut self,
-        holder: HolderId,
+        ticket: &Ticket,
         session: Session,
-        ttl: Duration,
         now: Moment,
         globals: &mut Globals,
     ) -> Grant {
         let token = globals.next_token();
-        self.hold = Some(Hold {
-            holder,
+        self.holds.push(Hold {
+            holder: ticket.holder,
+            mode: ticket.mode,
             session,
             token,
-            until: globals.lease_end(now, ttl),
-            provisional: false,
+            until: globals.lease_end(now, ticket.ttl),
         });
-        globals.grant(token, session, ttl)
+        globals.grant(token, session, ticket.ttl)
     }
 
     fn enqueue(&mut self, ticket: &Ticket, session: Session, now: Moment, globals: &mut Globals) {
-        if !globals.keeps_waiters() || self.knows(ticket.holder) {
+        if self.knows(ticket.holder) {
             return;
         }
         self.queue.join(ticket, session, now);
@@ -137,38 +143,54 @@ impl Entry {
     }
 
     fn held(&self, now: Moment, globals: &Globals) -> Attempt {
-        let hold = self.hold.as_ref().filter(|_| !globals.in_sessions());
-        Attempt::held_for(hold.map(|hold| hold.until.since(now)))
+        let holds = self.holds.iter().filter(|_| !globals.in_sessions());
+        Attempt::held_for(holds.map(|hold| hold.until.since(now)).min())
     }
 
-    /// Ends a hold whose lease has ended. The next step on the lock does this first.
-    fn expire(&mut self, now: Moment, globals: &mut Globals) {
-        if let Some(hold) = self.hold.take_if(|hold| hold.until <= now) {
-            globals.lose(hold.holder, LossReason::Expired);
-        }
+    /// Ends the holds whose leases have ended, and returns whether there was one. The next step on the lock
+    /// does this first.
+    fn expire(&mut self, now: Moment, globals: &mut Globals) -> bool {
+        self.end_holds(LossReason::Expired, globals, |hold| hold.until <= now)
     }
 
-    /// Passes a free lock to the first waiter who lives, or wakes all of them where they race.
+    /// Ends some holds, and returns whether there was one.
+    fn end_holds(
+        &mut self,
+        reason: LossReason,
+        globals: &mut Globals,
+        ends: impl Fn(&Hold) -> bool,
+    ) -> bool {
+        let before = self.holds.len();
+        self.holds.retain(|hold| {
+            let ends = ends(hold);
+            if ends {
+                globals.lose(hold.holder, reason);
+            }
+            !ends
+        });
+        self.holds.len() < before
+    }
+
+    /// Lets in the first waiters who live, as many as fit; or wakes all where they race.
     fn pass_on(&mut self, now: Moment, globals: &mut Globals) {
-        if self.queue.is_empty() || self.hold.is_some() {
-            return;
-        }
         self.queue.drop_dead(now, globals);
         if !globals.pushes() {
             return;
         }
         if globals.barging() {
-            for holder in self.queue.holders() {
-                globals.push(holder, Wake::Retry);
+            if !has_exclusive(&self.holds) {
+                for holder in self.queue.holders() {
+                    globals.push(holder, Wake::Retry);
+                }
             }
-        } else if let Some(next) = self.queue.pop() {
+            return;
+        }
+        while let Some(next) = self.queue.pop_if(|mode| fits(mode, &self.holds)) {
             // A dead waiter costs one window, not its whole lease.
-            let ttl = globals.window(next.ttl);
-            let grant = self.take(next.holder, next.session, ttl, now, globals);
-            if let Some(hold) = &mut self.hold {
-                hold.provisional = true;
-            }
-            globals.push(next.holder, Wake::Granted(grant));
+            let window = globals.window(next.ticket.ttl);
+            let ticket = next.ticket.with_ttl(window);
+            let grant = self.take(&ticket, next.session, now, globals);
+            globals.push(ticket.holder, Wake::Granted(grant));
         }
     }
 
@@ -187,12 +209,14 @@ impl Entry {
         globals.tombstones.insert(ticket.holder);
         globals.waiters.forget(ticket.holder);
         self.expire(now, globals);
-        let ended = self.hold.take_if(|hold| hold.holder == ticket.holder);
-        if ended.is_none() {
+        let before = self.holds.len();
+        self.holds.retain(|hold| hold.holder != ticket.holder);
+        let held = self.holds.len() < before;
+        if !held {
             self.queue.leave(ticket.holder);
         }
         self.pass_on(now, globals);
-        if ended.is_some() {
+        if held {
             Release::Released
         } else {
             Release::NotHeld
@@ -200,57 +224,64 @@ impl Entry {
     }
 
     pub(super) fn renew(&mut self, ticket: &Ticket, now: Moment, globals: &mut Globals) -> Renewal {
-        self.expire(now, globals);
-        match &mut self.hold {
-            Some(hold) if hold.holder == ticket.holder => {
-                hold.prolong(ticket.ttl, now, globals);
-                Renewal::Renewed {
-                    since: globals.last_keep_alive(hold.session),
-                    ttl: globals.lease_of(ticket.ttl),
-                }
-            }
-            _ => {
-                self.pass_on(now, globals);
-                Renewal::NotHeld
-            }
+        let ended = self.expire(now, globals);
+        let renewed = self.prolong(ticket, now, globals).map(|hold| hold.session);
+        if ended || renewed.is_none() {
+            self.pass_on(now, globals);
+        }
+        match renewed {
+            Some(session) => Renewal::Renewed {
+                since: globals.last_keep_alive(session),
+                ttl: globals.lease_of(ticket.ttl),
+            },
+            None => Renewal::NotHeld,
         }
     }
 
-    /// Ends the hold of any ticket.
-    pub(super) fn break_hold(&mut self, now: Moment, globals: &mut Globals) {
-        if let Some(hold) = self.hold.take() {
-            globals.lose(hold.holder, LossReason::Superseded);
-        }
+    /// Ends the holds of all tickets.
+    pub(super) fn break_holds(&mut self, now: Moment, globals: &mut Globals) {
+        self.end_holds(LossReason::Superseded, globals, |_| true);
         self.pass_on(now, globals);
     }
 
     /// Ends all that came through `session`.
     pub(super) fn end_session(&mut self, session: Session, now: Moment, globals: &mut Globals) {
         self.queue.end_session(session, globals);
-        if let Some(hold) = self.hold.take_if(|hold| hold.session == session) {
-            globals.lose(hold.holder, LossReason::SessionEnded);
-        }
+        self.end_holds(LossReason::SessionEnded, globals, |hold| {
+            hold.session == session
+        });
         self.pass_on(now, globals);
     }
 
     /// Ends all of it at once, as if it had been deleted by hand.
     pub(super) fn wipe(self, globals: &mut Globals) {
-        let holder = self.hold.map(|hold| hold.holder);
-        for holder in holder.into_iter().chain(self.queue.holders()) {
+        let holders = self.holds.iter().map(|hold| hold.holder);
+        for holder in holders.chain(self.queue.holders()) {
             globals.lose(holder, LossReason::Superseded);
         }
     }
 
     pub(super) fn describe(&self, name: &LockName, now: Moment, globals: &Globals) -> LockState {
-        let waiters = u32::try_from(self.queue.len()).ok();
-        let state =
-            LockState::new(name.clone()).with_waiters(waiters.filter(|_| globals.keeps_waiters()));
-        let Some(hold) = &self.hold else { return state };
-        let session = globals.last_keep_alive(hold.session);
-        let until = session.map_or(hold.until, |last| last + globals.rules.max_ttl);
-        state
-            .with_holder(hold.holder.to_string())
-            .with_token(Some(hold.token))
-            .with_remaining(Some(until.since(now)))
+        let state = LockState::new(name.clone()).with_waiters(u32::try_from(self.queue.len()).ok());
+        let until = |hold: &Hold| {
+            let session = globals.last_keep_alive(hold.session);
+            session.map_or(hold.until, |last| last + globals.rules.max_ttl)
+        };
+        let end = self.holds.iter().map(until).max();
+        let holders = self.holds.iter().map(|hold| hold.holder.to_string());
+        holders
+            .fold(state, LockState::with_holder)
+            .with_token(self.holds.iter().map(|hold| hold.token).max())
+            .with_remaining(end.map(|until| until.since(now)))
     }
+}
+
+fn has_exclusive(holds: &[Hold]) -> bool {
+    holds.iter().any(|hold| hold.mode.is_exclusive())
+}
+
+/// Whether a ticket may hold beside these.
+fn fits(mode: Mode, holds: &[Hold]) -> bool {
+    let others = u32::try_from(holds.len()).unwrap_or(u32::MAX);
+    mode.fits(others, has_exclusive(holds))
 }

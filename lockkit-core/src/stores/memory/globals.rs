@@ -55,11 +55,6 @@ impl Globals {
         self.rules.waiting == Waiting::Push
     }
 
-    /// Whether waiting tickets are kept at all: for their place or for their wake-ups.
-    pub(super) fn keeps_waiters(&self) -> bool {
-        self.pushes() || !self.barging()
-    }
-
     pub(super) fn in_sessions(&self) -> bool {
         self.rules.ttl_of == TtlOf::PerSession
     }

@@ -11,8 +11,9 @@
 //!
 //! # Semantics
 //! - Waiters stand in a queue, in the order of their first attempts. A release makes the first
-//!   living one the holder in the same step and pushes it the grant, at first with the short lease
-//!   [`queue_window`](crate::queue_window); its first renewal or repeated attempt makes it whole.
+//!   living one the holder in the same step, and those behind it that [fit](crate::contract::Mode::fits)
+//!   beside it, and pushes them their grants, at first with the short lease
+//!   [`queue_window`](crate::queue_window); the first renewal or repeated attempt makes it whole.
 //! - A place lasts for [`queue_window`](crate::queue_window) without a heartbeat.
 //! - There is no timer. A lease that ended is noticed by the next step on the lock, at the latest
 //!   by the heartbeat of the first waiter.
@@ -56,7 +57,7 @@ const BATCH: usize = 500;
 /// handle on the same locks, as another client of a real store would have it.
 ///
 /// # Cost
-/// An attempt or a release of a free lock allocates its future and nothing else.
+/// An attempt of a free lock allocates its future and a list of holders, a release its future.
 ///
 /// # Examples
 /// ```
@@ -96,7 +97,7 @@ struct Shared {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Locks that are held.
+    /// Tickets that hold.
     pub holds: usize,
     /// Tickets that wait.
     pub waiters: usize,

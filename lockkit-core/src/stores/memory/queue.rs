@@ -1,12 +1,11 @@
 //! The waiters of one lock, in the order of their first attempts.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::globals::{Globals, Session};
-use crate::contract::Ticket;
 use crate::contract::error::LossReason;
 use crate::contract::holder::HolderId;
+use crate::contract::{Mode, Ticket};
 use crate::time::clock::Moment;
 
 #[derive(Debug, Default)]
@@ -16,9 +15,8 @@ pub(super) struct Queue {
 
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub(super) holder: HolderId,
+    pub(super) ticket: Ticket,
     pub(super) session: Session,
-    pub(super) ttl: Duration,
     /// Its last heartbeat.
     seen: Moment,
 }
@@ -39,37 +37,48 @@ impl Queue {
     /// Whether no other ticket is before `holder`.
     pub(super) fn lets_through(&self, holder: HolderId) -> bool {
         let first = self.waiters.front();
-        first.is_none_or(|first| first.holder == holder)
+        first.is_none_or(|first| first.ticket.holder == holder)
+    }
+
+    /// Whether a ticket waits that no other may hold beside.
+    pub(super) fn has_exclusive(&self) -> bool {
+        let mut waiters = self.waiters.iter();
+        waiters.any(|waiter| waiter.ticket.mode.is_exclusive())
     }
 
     pub(super) fn holders(&self) -> impl Iterator<Item = HolderId> {
-        self.waiters.iter().map(|waiter| waiter.holder)
+        self.waiters.iter().map(|waiter| waiter.ticket.holder)
     }
 
     /// The heartbeat of a place.
     pub(super) fn beat(&mut self, ticket: &Ticket, now: Moment) {
         let mut waiters = self.waiters.iter_mut();
-        if let Some(waiter) = waiters.find(|waiter| waiter.holder == ticket.holder) {
+        if let Some(waiter) = waiters.find(|waiter| waiter.ticket.holder == ticket.holder) {
             waiter.seen = now;
-            waiter.ttl = ticket.ttl;
+            waiter.ticket.ttl = ticket.ttl;
         }
     }
 
     pub(super) fn join(&mut self, ticket: &Ticket, session: Session, now: Moment) {
         self.waiters.push_back(Waiter {
-            holder: ticket.holder,
+            ticket: ticket.clone(),
             session,
-            ttl: ticket.ttl,
             seen: now,
         });
     }
 
     pub(super) fn leave(&mut self, holder: HolderId) {
-        self.waiters.retain(|waiter| waiter.holder != holder);
+        self.waiters.retain(|waiter| waiter.ticket.holder != holder);
     }
 
-    pub(super) fn pop(&mut self) -> Option<Waiter> {
-        self.waiters.pop_front()
+    /// Takes the first waiter out, if a ticket of its mode may hold now.
+    pub(super) fn pop_if(&mut self, fits: impl FnOnce(Mode) -> bool) -> Option<Waiter> {
+        let first = self.waiters.front()?;
+        if fits(first.ticket.mode) {
+            self.waiters.pop_front()
+        } else {
+            None
+        }
     }
 
     /// Drops waiters without a heartbeat: all of them, or those at the head where places count.
@@ -81,10 +90,10 @@ impl Queue {
         let everywhere = globals.barging();
         let mut head = true;
         self.waiters.retain(|waiter| {
-            let dead = waiter.seen + globals.window(waiter.ttl) <= now;
+            let dead = waiter.seen + globals.window(waiter.ticket.ttl) <= now;
             let drop = dead && (head || everywhere);
             if drop {
-                globals.lose(waiter.holder, LossReason::Expired);
+                globals.lose(waiter.ticket.holder, LossReason::Expired);
             }
             head &= drop;
             !drop
@@ -96,7 +105,7 @@ impl Queue {
         self.waiters.retain(|waiter| {
             let ended = waiter.session == session;
             if ended {
-                globals.lose(waiter.holder, LossReason::SessionEnded);
+                globals.lose(waiter.ticket.holder, LossReason::SessionEnded);
             }
             !ended
         });

@@ -113,8 +113,8 @@ impl State {
     pub(super) fn break_lock(&mut self, name: &LockName, now: Moment) -> Option<LockState> {
         self.step(name, now, |entry, globals| {
             entry.settle(now, globals);
-            let was = entry.holds().then(|| entry.describe(name, now, globals));
-            entry.break_hold(now, globals);
+            let was = (entry.holds() > 0).then(|| entry.describe(name, now, globals));
+            entry.break_holds(now, globals);
             was
         })
     }
@@ -134,7 +134,7 @@ impl State {
     /// Holds, waiters, and tickets whose wake-ups are kept.
     pub(super) fn counts(&mut self, now: Moment) -> (usize, usize, usize) {
         self.settle_all(now);
-        let holds = self.locks.values().filter(|entry| entry.holds()).count();
+        let holds = self.locks.values().map(Entry::holds).sum();
         let waiters = self.locks.values().map(Entry::waiters).sum();
         (holds, waiters, self.globals.waiters.len())
     }

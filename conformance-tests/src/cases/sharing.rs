@@ -1,0 +1,362 @@
+//! Readers and writers: readers hold together, a writer holds alone, and neither side starves. INV-18, INV-19,
+//! INV-20.
+
+use std::time::Duration;
+
+use lockkit_core::contract::{Attempt, Mode, Renewal, Ticket};
+use lockkit_core::{Guard, Lease, Lock, RwLock, queue_window};
+use tokio::time::sleep;
+
+use crate::case::{Case, Need};
+use crate::checker::check;
+use crate::ctx::Ctx;
+use crate::failure::{Failure, Outcome, ensure};
+use crate::history::Recorder;
+use crate::taker::Worker;
+use crate::task::{Task, acquire, soon, spawn, until, within};
+
+/// What a user takes for "at once" on a busy machine.
+const AT_ONCE: Duration = Duration::from_millis(1500);
+
+pub(super) fn cases() -> Vec<Case> {
+    let cases = vec![
+        Case::new(readers_hold_together),
+        Case::new(writer_waits_for_the_last_reader),
+        Case::new(waiting_writer_is_not_passed),
+        Case::new(dead_writer_delays_readers_briefly).needs(Need::LeasePerHold),
+        Case::new(withdrawn_writer_lets_readers_in),
+        Case::new(one_release_lets_all_readers_in),
+        Case::new(five_hundred_readers_are_served)
+            .needs(Need::Fifo)
+            .needs(Need::Push),
+        Case::new(dead_reader_ends_alone)
+            .needs(Need::LeasePerHold)
+            .needs(Need::StoreEndsLeases),
+        Case::new(short_reader_ends_no_other).needs(Need::LeasePerHold),
+        Case::new(ended_reader_is_not_renewed)
+            .needs(Need::LeasePerHold)
+            .needs(Need::StoreEndsLeases),
+        Case::new(lock_of_the_same_name_excludes_readers_and_writers),
+        Case::new(each_reader_has_a_token_of_its_own),
+        Case::new(all_holders_are_shown_and_broken),
+        Case::new(holders_always_fit),
+    ];
+    cases
+        .into_iter()
+        .map(|case| case.needs(Need::Shares))
+        .collect()
+}
+
+/// The same fresh lock as each of `N` clients sees it.
+async fn locks<const N: usize>(ctx: &Ctx) -> Outcome<[RwLock; N]> {
+    let name = ctx.name();
+    let mut locks = Vec::new();
+    for _ in 0..N {
+        locks.push(ctx.client().await?.rw_lock(name.as_str())?);
+    }
+    let wrong = |locks: Vec<_>| Failure::new(format!("{} locks", locks.len()));
+    locks.try_into().map_err(wrong)
+}
+
+fn reader(ctx: &Ctx, name: &str) -> Outcome<Ticket> {
+    Ok(ctx.ticket(name)?.with_mode(Mode::Read))
+}
+
+async fn refused(lock: &Lock, why: &str) -> Outcome {
+    ensure(lock.try_acquire().await?.is_none(), why)
+}
+
+async fn served(waiter: Task<lockkit_core::Result<Guard>>) -> Outcome<Guard> {
+    Ok(waiter.soon().await??)
+}
+
+/// Two readers hold at the same time, and no writer beside them.
+async fn readers_hold_together(ctx: &Ctx) -> Outcome {
+    let [a, b, c] = locks(ctx).await?;
+    let one = a.read().acquire().await?;
+    let other = b.read().try_acquire().await?;
+    let other = other.ok_or_else(|| Failure::new("a second reader was refused"))?;
+    refused(&c.write(), "a writer holds beside readers").await?;
+    one.check()?;
+    other.check()?;
+    one.release().await?;
+    other.release().await?;
+    let writer = c.write().try_acquire().await?;
+    let writer = writer.ok_or_else(|| Failure::new("a free lock was refused to a writer"))?;
+    refused(&a.read(), "a reader holds beside a writer").await?;
+    refused(&b.write(), "two writers hold").await?;
+    writer.release().await?;
+    ensure(a.read().inspect().await?.is_none(), "the lock is not free")
+}
+
+/// Not for the first one that goes.
+async fn writer_waits_for_the_last_reader(ctx: &Ctx) -> Outcome {
+    let [a, b, c] = locks(ctx).await?;
+    let one = a.read().acquire().await?;
+    let other = b.read().acquire().await?;
+    let mut writer = acquire(&c.write());
+    ctx.queued(&a.read(), 1).await?;
+    one.release().await?;
+    writer.waits_for(ctx.ttl() / 3).await?;
+    other.check()?;
+    other.release().await?;
+    served(writer).await?.release().await?;
+    Ok(())
+}
+
+/// While a writer waits for a reader, no later reader gets in.
+async fn waiting_writer_is_not_passed(ctx: &Ctx) -> Outcome {
+    let [a, b, c] = locks(ctx).await?;
+    let first = a.read().acquire().await?;
+    let mut writer = acquire(&b.write());
+    ctx.queued(&a.read(), 1).await?;
+    refused(&c.read(), "a try to read passed a waiting writer").await?;
+    let mut late = acquire(&c.read());
+    late.waits_for(ctx.ttl() / 3).await?;
+    writer.waits_for(Duration::from_millis(1)).await?;
+    first.release().await?;
+    let written = served(writer).await?;
+    late.waits_for(Duration::from_millis(50)).await?;
+    let token = written.token();
+    written.release().await?;
+    let read = served(late).await?;
+    ensure(read.token() > token, "a reader has an earlier token")?;
+    Ok(read.release().await?)
+}
+
+/// A writer that died while it waited holds readers up for one window, and not for its lease.
+async fn dead_writer_delays_readers_briefly(ctx: &Ctx) -> Outcome {
+    let [a, b] = locks(ctx).await?;
+    let first = a.read().acquire().await?;
+    let ttl = ctx.longest(Duration::from_secs(30));
+    let dead = ctx.ticket(a.name().as_str())?;
+    let dead = dead.with_mode(Mode::Write).with_ttl(ttl);
+    let answer = ctx.store().await?.attempt(&dead).await?;
+    ensure(
+        matches!(answer, Attempt::Held { .. }),
+        "a writer holds beside a reader",
+    )?;
+    let window = queue_window(ctx.capabilities(), ttl);
+    let limit = window + ctx.capabilities().poll.max + AT_ONCE * 2;
+    let second = within(limit, b.read().acquire()).await??;
+    first.check()?;
+    Ok(second.release().await?)
+}
+
+/// A writer that gives up lets in the readers that waited behind it.
+async fn withdrawn_writer_lets_readers_in(ctx: &Ctx) -> Outcome {
+    let [a, b, c] = locks(ctx).await?;
+    let first = a.read().acquire().await?;
+    let writer = acquire(&b.write());
+    ctx.queued(&a.read(), 1).await?;
+    let lock = c
+        .read()
+        .with_lease(Lease::renewed(ctx.renewable(Duration::from_secs(30))))?;
+    let mut late = acquire(&lock);
+    late.waits_for(Duration::from_millis(100)).await?;
+    writer.cancel().await;
+    let limit = AT_ONCE + ctx.capabilities().poll.max;
+    let second = within(limit, served(late)).await??;
+    first.check()?;
+    Ok(second.release().await?)
+}
+
+/// The end of a writer lets in all readers that wait, and not one after the other.
+async fn one_release_lets_all_readers_in(ctx: &Ctx) -> Outcome {
+    let [a] = locks(ctx).await?;
+    let written = a.write().acquire().await?;
+    let mut readers = Vec::new();
+    for count in 1..=8 {
+        let lock = ctx.client().await?.rw_lock(a.name())?.read();
+        readers.push(acquire(&lock));
+        ctx.queued(&a.read(), count).await?;
+    }
+    written.release().await?;
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(served(reader).await?);
+    }
+    for guard in &guards {
+        guard.check()?;
+    }
+    refused(&a.write(), "a writer holds beside readers").await
+}
+
+/// More readers than a store lets in with one step.
+async fn five_hundred_readers_are_served(ctx: &Ctx) -> Outcome {
+    let [a] = locks(ctx).await?;
+    let written = a.write().acquire().await?;
+    let mut readers = Vec::new();
+    for _ in 0..8 {
+        let lock = ctx.client().await?.rw_lock(a.name())?.read();
+        readers.extend((0..64).map(|_| acquire(&lock)));
+    }
+    ctx.queued(&a.read(), 512).await?;
+    written.release().await?;
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(served(reader).await?);
+    }
+    guards.iter().try_for_each(Guard::check)?;
+    Ok(())
+}
+
+/// The lease of a reader that died ends, although others are renewed.
+async fn dead_reader_ends_alone(ctx: &Ctx) -> Outcome {
+    let [a, b] = locks(ctx).await?;
+    let living = a.read().acquire().await?;
+    let dead = reader(ctx, a.name().as_str())?;
+    let answer = ctx.store().await?.attempt(&dead).await?;
+    ensure(
+        matches!(answer, Attempt::Granted(_)),
+        "a second reader was refused",
+    )?;
+    sleep(ctx.freed_after()).await;
+    let mut writer = acquire(&b.write());
+    writer.waits_for(ctx.ttl() / 4).await?;
+    living.check()?;
+    living.release().await?;
+    let limit = AT_ONCE + ctx.capabilities().poll.max;
+    within(limit, served(writer)).await??.release().await?;
+    Ok(())
+}
+
+/// A short lease ends without the long one of another reader.
+async fn short_reader_ends_no_other(ctx: &Ctx) -> Outcome {
+    let [a, b] = locks(ctx).await?;
+    let long = Lease::fixed(ctx.longest(ctx.ttl() * 10));
+    let long = a.read().with_lease(long)?.acquire().await?;
+    let store = ctx.store().await?;
+    for _ in 0..2 {
+        let short = reader(ctx, a.name().as_str())?;
+        let answer = store.attempt(&short).await?;
+        ensure(
+            matches!(answer, Attempt::Granted(_)),
+            "a reader was refused",
+        )?;
+        store.release(&short).await?;
+        store.attempt(&reader(ctx, a.name().as_str())?).await?;
+    }
+    sleep(ctx.freed_after()).await;
+    long.check()?;
+    refused(&b.write(), "the end of a short lease ended a long one").await?;
+    Ok(long.release().await?)
+}
+
+/// A reader whose lease has ended is not revived by a renewal, also while another reader holds.
+async fn ended_reader_is_not_renewed(ctx: &Ctx) -> Outcome {
+    let [a] = locks(ctx).await?;
+    let living = a.read().acquire().await?;
+    let store = ctx.store().await?;
+    let ended = reader(ctx, a.name().as_str())?;
+    store.attempt(&ended).await?;
+    sleep(ctx.freed_after()).await;
+    let answer = store.renew(std::slice::from_ref(&ended)).await;
+    let answer = answer.into_iter().next();
+    ensure(
+        matches!(answer, Some(Ok(Renewal::NotHeld))),
+        format!("{answer:?}"),
+    )?;
+    living.check()?;
+    Ok(living.release().await?)
+}
+
+/// A name has one queue, whatever the modes.
+async fn lock_of_the_same_name_excludes_readers_and_writers(ctx: &Ctx) -> Outcome {
+    let [a] = locks(ctx).await?;
+    let lock = ctx.client().await?.lock(a.name())?;
+    let guard = lock.acquire().await?;
+    refused(&a.read(), "a reader holds beside the lock").await?;
+    refused(&a.write(), "a writer holds beside the lock").await?;
+    guard.release().await?;
+    for side in [a.read(), a.write()] {
+        let guard = side.acquire().await?;
+        refused(&lock, "the lock is held beside a reader or a writer").await?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// Larger than every token before it, also than that of a reader that still holds.
+async fn each_reader_has_a_token_of_its_own(ctx: &Ctx) -> Outcome {
+    let [a, b] = locks(ctx).await?;
+    let mut last = None;
+    for _ in 0..3 {
+        let one = a.read().acquire().await?;
+        let other = b.read().acquire().await?;
+        let tokens = [one.token(), other.token()];
+        one.release().await?;
+        other.release().await?;
+        let writer = b.write().acquire().await?;
+        let tokens = [tokens[0], tokens[1], writer.token()];
+        writer.release().await?;
+        for token in tokens {
+            ensure(last < Some(token), format!("{token} after {last:?}"))?;
+            last = Some(token);
+        }
+    }
+    Ok(())
+}
+
+/// An operator sees every reader, and a break ends all of them.
+async fn all_holders_are_shown_and_broken(ctx: &Ctx) -> Outcome {
+    let [a, b, c] = locks(ctx).await?;
+    let (one, other) = (a.read().acquire().await?, b.read().acquire().await?);
+    let state = c.write().inspect().await?;
+    let state = state.ok_or_else(|| Failure::new("the lock is free"))?;
+    for guard in [&one, &other] {
+        let id = guard.holder().to_string();
+        let shown = state.holders.iter().any(|holder| holder.contains(&id));
+        ensure(shown, format!("{id} is not in {state:?}"))?;
+    }
+    ensure(
+        state.token == Some(one.token().max(other.token())),
+        format!("{state:?}"),
+    )?;
+    let was = c.write().break_lock().await?;
+    ensure(
+        was.is_some_and(|was| was.holders.len() == 2),
+        "not both were broken",
+    )?;
+    let writer = soon(c.write().acquire()).await??;
+    until("both readers are lost", async || {
+        Ok(one.check().is_err() && other.check().is_err())
+    })
+    .await?;
+    Ok(writer.release().await?)
+}
+
+/// Clients in random modes for two seconds: all holders of each moment fit each other.
+async fn holders_always_fit(ctx: &Ctx) -> Outcome {
+    let (name, recorder) = (ctx.name(), Recorder::new());
+    let mut tasks = Vec::new();
+    for _ in 0..12 {
+        let client = ctx.client().await?;
+        let rw = client.rw_lock(name.as_str())?;
+        let modes = [
+            rw.read(),
+            rw.read(),
+            rw.write(),
+            client.semaphore(name.as_str(), 2)?,
+            client.semaphore(name.as_str(), 4)?,
+            client.lock(name.as_str())?,
+        ];
+        let workers = modes.map(|lock| Worker::new(lock, recorder.clone()));
+        tasks.push(spawn(async move {
+            let mut turns = 0;
+            for _ in 0..20 {
+                let worker = &workers[fastrand::usize(..workers.len())];
+                turns += worker.work(Duration::from_millis(100)).await;
+            }
+            turns
+        }));
+    }
+    let mut turns = 0;
+    for task in tasks {
+        let its = task.soon().await?;
+        ensure(its > 0, "a client had no turn")?;
+        turns += its;
+    }
+    ensure(turns > 60, format!("only {turns} turns"))?;
+    Ok(check(&recorder.history())?)
+}
