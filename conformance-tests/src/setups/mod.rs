@@ -1,10 +1,12 @@
 //! The setups of the stores that come with lockkit.
 
+mod in_mode;
 mod memory;
 mod sqlite;
 #[cfg(unix)]
 mod unix;
 
+pub use in_mode::InMode;
 pub use memory::MemorySetup;
 pub use sqlite::SqliteSetup;
 #[cfg(unix)]
@@ -20,6 +22,9 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(MemorySetup::sessions()),
         Box::new(MemorySetup::barging()),
         Box::new(MemorySetup::poll()),
+        Box::new(InMode::write(MemorySetup::leases())),
+        Box::new(InMode::permit(MemorySetup::leases())),
+        Box::new(InMode::permit(MemorySetup::barging())),
         Box::new(SqliteSetup::new()),
     ];
     #[cfg(unix)]

@@ -3,7 +3,7 @@
 -- KEYS as in queue.lua
 -- ARGV[1] ARGV[2] as in queue.lua
 -- ARGV[3] ttl in ms
--- ARGV[4] when it enqueues: 0 never, 1 if the lock is held, 2 if it is held and others queue
+-- ARGV[4] when it enqueues: 0 never, 1 if the lock is held, 2 if it is held and others queue or share it
 -- ARGV[5] its window in ms: how long its place lasts without a heartbeat
 -- ARGV[6] the number of this attempt, which grows
 -- ARGV[7] its channel; empty if it polls
@@ -34,13 +34,13 @@ end
 -- 4. Free: for this ticket if it is the first, else for the first waiter. A newcomer never overtakes.
 local left = redis.call('PTTL', LOCK)
 if left == -2 then
-  local first, window, attempt, channel = head(ME)
+  local first = head(ME)
   if not first or first == ME then
     -- Before the hold: nothing may fail after it.
     if first then leave(ME) end
     return {1, take(ME, TTL)}
   end
-  grant(first, window, attempt, channel)
+  pass_on(0, false, ME)
   left = redis.call('PTTL', LOCK)
 elseif left == -1 and kind() == 'hash' then
   -- Locks have an expiry. This hash belongs to an application, and would never become free.
@@ -48,16 +48,6 @@ elseif left == -1 and kind() == 'hash' then
 end
 
 -- 5. Held: the ticket takes a place, or keeps its place with a new heartbeat.
-if ENQUEUE == '0' or (ENQUEUE == '2' and not head(ME)) then return {0, left} end
--- If one half of the queue is lost, as by eviction, all waiters join again.
-if redis.call('EXISTS', QUEUE, WAITERS) == 1 then redis.call('DEL', QUEUE, WAITERS) end
-local deadline = string.format('%.0f', now() + WINDOW * 1000)
-local waiting = table.concat({deadline, WINDOW, TTL, ATTEMPT, CHANNEL}, ' ')
-if redis.call('HSET', WAITERS, ME, waiting) == 1 then redis.call('RPUSH', QUEUE, ME) end
--- The queue outlives its last heartbeat by about a minute, and never ends before a window in it does.
-local keep = WINDOW + 1000
-if redis.call('PTTL', WAITERS) < keep then
-  redis.call('PEXPIRE', QUEUE, keep + 60000)
-  redis.call('PEXPIRE', WAITERS, keep + 60000)
-end
+local joins = ENQUEUE == '1' or ENQUEUE == '2' and (head(ME) or redis.pcall('HGET', LOCK, 'mode') == 'lockkit')
+if joins then join(TTL, WINDOW, ATTEMPT, CHANNEL) end
 return {0, left}

@@ -10,13 +10,9 @@ local CHANNEL = ARGV[3]
 local found = kind()
 local before = describe(found)
 if found ~= 'lock' and found ~= 'none' then return before end
-if found == 'lock' then redis.call('DEL', LOCK) end
+if found == 'lock' then redis.call('DEL', LOCK, SHARES) end
 
 -- 2. As after a release.
-local ok, first, window, attempt, channel = pcall(head)
-if ok and first then
-  pcall(grant, first, window, attempt, channel)
-elseif found == 'lock' then
-  redis.pcall('PUBLISH', CHANNEL, '0')
-end
+local ok, others = pcall(pass_on, 0, false)
+if found == 'lock' and not (ok and others > 0) then redis.pcall('PUBLISH', CHANNEL, '0') end
 return before

@@ -8,7 +8,9 @@ local function describe(found)
   end
   local reply = {found, redis.call('PTTL', LOCK), redis.call('GET', TOKEN) or '', living}
   if found == 'lock' then
-    for _, field in ipairs(redis.call('HKEYS', LOCK)) do reply[#reply + 1] = field end
+    for _, field in ipairs(redis.call('HKEYS', LOCK)) do
+      if field ~= 'mode' then reply[#reply + 1] = field end
+    end
   end
   return reply
 end

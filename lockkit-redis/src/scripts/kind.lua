@@ -5,6 +5,7 @@
 local function kind()
   local found = redis.call('TYPE', LOCK)['ok']
   if found ~= 'hash' then return found end
+  if string.match(redis.call('HGET', LOCK, 'mode') or '', '^lockkit') then return 'lock' end
   -- No lock has many holders; a large hash belongs to an application.
   if redis.call('HLEN', LOCK) > 64 then return 'hash' end
   local hex = '%x%x%x%x'

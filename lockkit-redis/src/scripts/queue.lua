@@ -3,12 +3,20 @@
 -- KEYS[1] the lock     hash    holder -> token; its time to live is the lease
 -- KEYS[2] the token    string  the last token given
 -- KEYS[3] the queue    list    the tickets, in their order
--- KEYS[4] the waiters  hash    ticket -> "<deadline us> <window ms> <ttl ms> <attempt> <channel>"
+-- KEYS[4] the waiters  hash    ticket -> "<deadline us> <window ms> <ttl ms> <attempt> <channel>", and for a
+--                              ticket that is not exclusive " <mode>" behind it: r reads, w writes, a number
+--                              is that of the permits
 -- KEYS[5] a tombstone  string  of the ticket in ARGV[2]
 -- ARGV[1] how long a token is kept, in ms; 0: without an expiry
 -- ARGV[2] the ticket; empty for break
+--
+-- A lock whose tickets are not exclusive has two things more: a field "mode" in its hash, which is "lockkit" or
+-- for a writer "lockkit:write", and
+-- SHARES  the shares  sorted set  holder -> the end of its lease in ms
+-- The time to live of both is the latest end.
 local LOCK, TOKEN, QUEUE, WAITERS, TOMBSTONE = unpack(KEYS)
 local TOKEN_TTL, ME = tonumber(ARGV[1]), ARGV[2]
+local SHARES = 'lockkit_share' .. string.sub(QUEUE, #'lockkit_queue' + 1)
 
 local clock
 -- The server's clock in microseconds, read once, so that a step has one time.
@@ -20,9 +28,8 @@ local function now()
   return clock
 end
 
--- Makes `ticket` the holder for `ttl` ms and returns its token.
--- Writes the token first: if it must not write the token key, no hold may stay behind.
-local function take(ticket, ttl)
+-- Makes the next token. It is written before the hold: if it must not be written, no hold may stay behind.
+local function next_token()
   local stored = redis.call('GET', TOKEN)
   local last
   local token = now()
@@ -39,14 +46,83 @@ local function take(ticket, ttl)
   else
     redis.call('SET', TOKEN, text, 'PX', TOKEN_TTL)
   end
-  redis.call('HSET', LOCK, ticket, text)
+  return text
+end
+
+-- Makes `ticket` the only holder for `ttl` ms and returns its token.
+local function take(ticket, ttl)
+  local token = next_token()
+  redis.call('HSET', LOCK, ticket, token)
   local ends = redis.pcall('PEXPIRE', LOCK, ttl)
   if type(ends) == 'table' then
     -- A hold without an expiry must not stay behind.
     redis.call('DEL', LOCK)
     error(ends['err'])
   end
-  return text
+  return token
+end
+
+-- Lets the lock and its shares live until the latest end of a share.
+local function live_until_the_latest_end()
+  local ends = redis.call('ZREVRANGE', SHARES, '0', '0', 'WITHSCORES')[2]
+  redis.call('PEXPIREAT', LOCK, ends)
+  redis.call('PEXPIREAT', SHARES, ends)
+end
+
+-- Starts the lease of a share again, but makes it no shorter.
+local function prolong(ticket, ttl)
+  local ends = math.floor(now() / 1000) + tonumber(ttl)
+  local before = tonumber(redis.call('ZSCORE', SHARES, ticket) or '0')
+  if before < ends then redis.call('ZADD', SHARES, string.format('%.0f', ends), ticket) end
+  live_until_the_latest_end()
+end
+
+-- Ends the hold of a ticket that has a share.
+local function unshare(ticket)
+  redis.call('HDEL', LOCK, ticket)
+  redis.call('ZREM', SHARES, ticket)
+  if redis.call('ZCARD', SHARES) > 0 then
+    live_until_the_latest_end()
+  elseif redis.call('HLEN', LOCK) <= 1 then
+    -- Holders whose shares were lost, as by eviction, hold until the lock's own end.
+    redis.call('DEL', LOCK, SHARES)
+  end
+end
+
+-- Makes `ticket` a holder for `ttl` ms, beside the others, and returns its token.
+local function share(ticket, ttl, mode)
+  local token = next_token()
+  redis.call('HSET', LOCK, ticket, token, 'mode', mode == 'w' and 'lockkit:write' or 'lockkit')
+  local ok, failure = pcall(prolong, ticket, ttl)
+  if not ok then
+    -- A hold without an expiry must not stay behind.
+    pcall(unshare, ticket)
+    if redis.call('PTTL', LOCK) == -1 then redis.call('DEL', LOCK) end
+    error(failure)
+  end
+  return token
+end
+
+-- Returns how many hold, and whether one of them is exclusive. Ends the shares whose leases have ended.
+local function holders()
+  local mode = redis.pcall('HGET', LOCK, 'mode')
+  if mode ~= 'lockkit' then
+    if redis.call('EXISTS', LOCK) == 1 then return 1, true end
+    -- What a lock left behind that was deleted by hand.
+    redis.call('DEL', SHARES)
+    return 0, false
+  end
+  local ended = redis.call('ZRANGEBYSCORE', SHARES, '-inf', string.format('%.0f', math.floor(now() / 1000)))
+  for _, ticket in ipairs(ended) do unshare(ticket) end
+  local count = redis.call('ZCARD', SHARES)
+  -- A lock whose shares were lost, as by eviction, is held until its own end.
+  return count, count == 0 and redis.call('EXISTS', LOCK) == 1
+end
+
+-- Whether a ticket may hold beside `others`. As `Mode::fits`.
+local function fits(mode, others, exclusive)
+  if exclusive or mode == 'r' then return not exclusive end
+  return others < (tonumber(mode) or 1)
 end
 
 -- Removes a waiter. Each ticket in the queue is a waiter, and is there once.
@@ -55,29 +131,59 @@ local function leave(ticket)
   redis.call('LREM', QUEUE, '1', ticket)
 end
 
--- Returns the first live waiter with its window, attempt and channel, and removes the dead before it.
+-- Gives this ticket a place in the queue, or keeps its place with a new heartbeat. `target` is its channel,
+-- and its mode if it is not exclusive.
+local function join(ttl, window, attempt, target)
+  -- If one half of the queue is lost, as by eviction, all waiters join again.
+  if redis.call('EXISTS', QUEUE, WAITERS) == 1 then redis.call('DEL', QUEUE, WAITERS) end
+  local deadline = string.format('%.0f', now() + window * 1000)
+  local waiting = table.concat({deadline, window, ttl, attempt, target}, ' ')
+  if redis.call('HSET', WAITERS, ME, waiting) == 1 then redis.call('RPUSH', QUEUE, ME) end
+  -- The queue outlives its last heartbeat by about a minute, and never ends before a window in it does.
+  local keep = window + 1000
+  if redis.call('PTTL', WAITERS) < keep then
+    redis.call('PEXPIRE', QUEUE, keep + 60000)
+    redis.call('PEXPIRE', WAITERS, keep + 60000)
+  end
+end
+
+-- Returns the first live waiter, with its window, attempt, channel and mode, and removes the dead before it.
 -- `asker` is alive, even if its heartbeat is late.
 local function head(asker)
   while true do
     local ticket = redis.call('LINDEX', QUEUE, '0')
     if not ticket then return nil end
     local waiter = redis.call('HGET', WAITERS, ticket) or ''
-    local deadline, window, attempt, channel = string.match(waiter, '^(%d+) (%d+) %d+ (%d+) (.*)$')
+    local deadline, window, attempt, channel, mode =
+      string.match(waiter, '^(%d+) (%d+) %d+ (%d+) (%S*) ?(%S*)$')
     if ticket == asker or deadline and tonumber(deadline) >= now() then
-      return ticket, window, attempt, channel
+      return ticket, window, attempt, channel, mode
     end
     leave(ticket)
   end
 end
 
--- Gives the free lock to a waiter for its window, and notifies it. If the waiter is dead, this costs
--- the others one window and not a whole lease. The message has the number of the waiter's last attempt,
--- so that the waiter recognises a late message about a grant that has ended.
-local function grant(ticket, window, attempt, channel)
-  local token = take(ticket, window)
+-- Makes a waiter a holder for its window, and notifies it. If the waiter is dead, this costs the others one
+-- window and not a whole lease. The message has the number of the waiter's last attempt, so that the waiter
+-- recognises a late message about a grant that has ended.
+local function grant(ticket, window, attempt, channel, mode)
+  local token = mode == '' and take(ticket, window) or share(ticket, window, mode)
   leave(ticket)
   if channel ~= '' then
     -- It may be forbidden: then the waiter finds its hold with its next heartbeat.
     redis.pcall('PUBLISH', channel, ticket .. ' ' .. token .. ' ' .. window .. ' ' .. attempt .. ' ' .. LOCK)
   end
+end
+
+-- Lets in the first waiters, as many as fit beside `others`, but not `asker` and none behind it. Returns
+-- how many hold now, and whether one of them is exclusive. Later steps let in those after the first 200.
+local function pass_on(others, exclusive, asker)
+  for _ = 1, 200 do
+    local ticket, window, attempt, channel, mode = head(asker)
+    if not ticket or ticket == asker or not fits(mode, others, exclusive) then break end
+    grant(ticket, window, attempt, channel, mode)
+    others, exclusive = others + 1, mode == '' or mode == 'w'
+    if exclusive then break end
+  end
+  return others, exclusive
 end

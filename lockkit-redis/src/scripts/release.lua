@@ -16,13 +16,14 @@ if held then redis.call('DEL', LOCK) end
 local call = held and redis.pcall or redis.call
 if REFUSE ~= '0' then call('SET', TOMBSTONE, '', 'PX', REFUSE) end
 
--- 3. The next waiter becomes the holder in this step. It may fail if the server has no memory: the
---    lock is free then, and waiters find it with their heartbeats. A holder has no place in the queue.
-if not held then leave(ME) end
-local ok, first, window, attempt, channel = pcall(head)
-if ok and first then
-  if held or redis.call('EXISTS', LOCK) == 0 then pcall(grant, first, window, attempt, channel) end
-elseif held then
-  redis.pcall('PUBLISH', CHANNEL, '0')
+-- 3. The next waiter becomes the holder in this step, and all behind it that share with it. It may fail if the
+--    server has no memory: the lock is free then, and waiters find it with their heartbeats. A holder has no
+--    place in the queue.
+if not held then
+  leave(ME)
+  pcall(pass_on, holders())
+  return 0
 end
-return held and 1 or 0
+local ok, others = pcall(pass_on, 0, false)
+if not (ok and others > 0) then redis.pcall('PUBLISH', CHANNEL, '0') end
+return 1

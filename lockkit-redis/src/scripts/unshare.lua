@@ -1,0 +1,29 @@
+-- Ends the hold of a ticket that is not exclusive, or takes it out of the queue, and passes the lock on.
+--
+-- KEYS as in queue.lua
+-- ARGV as in release.lua, and
+-- ARGV[5] the channel that waiters of Redisson's readers-writer locks subscribe
+-- returns 1 if the ticket held, else 0
+local CHANNEL, REFUSE, RW_CHANNEL = ARGV[3], ARGV[4], ARGV[5]
+
+-- 1. Only its own hold, and only one whose lease lasts.
+local others, exclusive = holders()
+local held = type(redis.pcall('HGET', LOCK, ME)) == 'string'
+if held then
+  unshare(ME)
+  others, exclusive = holders()
+end
+
+-- 2. An attempt that arrives later must not become a hold without an owner.
+--    Once a hold has ended, nothing in this step may fail any more.
+local call = held and redis.pcall or redis.call
+if REFUSE ~= '0' then call('SET', TOMBSTONE, '', 'PX', REFUSE) end
+
+-- 3. As after the release of an exclusive hold, but others may still hold.
+if not held then leave(ME) end
+pcall(pass_on, others, exclusive)
+if held and redis.call('EXISTS', LOCK) == 0 then
+  redis.pcall('PUBLISH', CHANNEL, '0')
+  redis.pcall('PUBLISH', RW_CHANNEL, '1')
+end
+return held and 1 or 0
