@@ -7,6 +7,9 @@
 //! | `fencing` | a resource that refuses a writer that has lost its lock |
 //! | `reentrant` | functions that call each other and all take the lock |
 //! | `singleton` | a task that runs in one of several processes |
+//! | `readers` | many readers, and a reload that holds alone |
+//! | `permits` | at most four at the same time |
+//! | `transfer` | two locks held together |
 //! | `orders` | a web service with a lock for each order |
 //! | `losing` | how to test your own code against lost locks, without a server |
 //! | `chat_room`, `session`, `stock` | WATCH, MULTI and EXEC replaced by a lock, in [`cas`] |
