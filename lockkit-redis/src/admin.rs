@@ -97,7 +97,7 @@ impl RedisStore {
         let mut hung_up = false;
         loop {
             let mut own = self.link().another("list").await?;
-            if !own.ping().await {
+            if own.ping().await.is_err() {
                 let why = "the connection ended before the first request";
                 return Err(fault("list", Outcome::Unavailable, why));
             }

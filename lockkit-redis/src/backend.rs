@@ -229,8 +229,7 @@ impl DistributedLock for RedisStore {
             let why = "this store was opened with `wake=poll`";
             return Err(fault("watch", Outcome::Rejected, why));
         }
-        let channel = keys::channel(&keys::lock(&ticket.name));
-        self.link().subscriptions.watch(ticket, channel)
+        Ok(self.link().subscriptions.watch(ticket))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {

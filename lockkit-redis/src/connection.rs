@@ -84,7 +84,7 @@ impl Link {
     pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened, BackendError> {
         let mut config = self.config.clone();
         config.waiting = Waiting::Poll;
-        let opened = handshake::open(&config, &self.subscriptions, false).await;
+        let opened = handshake::open(&config, &self.subscriptions).await;
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 

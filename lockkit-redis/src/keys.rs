@@ -30,7 +30,7 @@ impl Keys {
             token: redisson("redisson_lock_token", &lock),
             queue: own(QUEUE, &lock),
             waiters: own("lockkit_wait", &lock),
-            channel: channel(&lock),
+            channel: channel(name),
             lock,
         }
     }
@@ -64,9 +64,9 @@ pub(crate) fn token(lock: &str) -> String {
     redisson("redisson_lock_token", lock)
 }
 
-/// Redisson's channel, for a watch.
-pub(crate) fn channel(lock: &str) -> String {
-    redisson("redisson_lock__channel", lock)
+/// Redisson's channel of a lock.
+pub(crate) fn channel(name: &LockName) -> String {
+    redisson("redisson_lock__channel", &lock(name))
 }
 
 /// The name of the lock with this key; `None` if it is not the key of a lock.
