@@ -10,18 +10,18 @@ use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
 use lockkit_core::{
-    BackendError, Capabilities, ClientId, FencingToken, LockName, Outcome, Queueing, Waiting,
-    queue_window,
+    BackendError, Capabilities, ClientId, LockName, Outcome, Queueing, Waiting, queue_window,
 };
+use redis::Cmd;
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use crate::config::RedisStoreBuilder;
 use crate::connection::Link;
 use crate::error::{BACKEND, fault};
-use crate::keys::{self, Keys};
+use crate::keys;
 use crate::reply::{Reply, unreadable};
-use crate::scripts::Steps;
+use crate::scripts::{STEPS, Step};
 use crate::subscriptions::Subscriptions;
 
 /// Keeps locks in a Redis or Valkey server.
@@ -43,21 +43,9 @@ use crate::subscriptions::Subscriptions;
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    link: Arc<Link>,
-    steps: Steps,
-    rules: Capabilities,
-    supervisor: AbortHandle,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // This closes the connection.
-        self.supervisor.abort();
-    }
+    pub(crate) link: Arc<Link>,
+    /// The task that keeps the connection. The last clone aborts it, which closes the connection.
+    _supervisor: Arc<JoinSet<()>>,
 }
 
 /// What a [`RedisStore`] keeps in this process. All zero when it is not used, except for channels, which
@@ -80,26 +68,22 @@ impl RedisStore {
     /// Counts what is kept.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let subscriptions = &self.link().subscriptions;
+        let subscriptions = &self.link.subscriptions;
         Counts {
             tickets: subscriptions.waiters.len(),
             channels: subscriptions.len(),
         }
     }
 
-    pub(crate) fn link(&self) -> &Link {
-        &self.inner.link
-    }
-
-    pub(crate) fn steps(&self) -> &Steps {
-        &self.inner.steps
+    /// The command of a step that follows `queue.lua`, with the arguments that all of these have.
+    pub(crate) fn on_lock(&self, step: &Step, name: &LockName, ticket: &str) -> Cmd {
+        let mut command = step.on(&keys::of_step(name, ticket));
+        command.arg(self.link.token_ttl()).arg(ticket);
+        command
     }
 
     async fn acquire(&self, ticket: &Ticket, number: u64) -> Result<Attempt, BackendError> {
-        let Inner { link, rules, .. } = &*self.inner;
-        let keys = Keys::of(&ticket.name);
-        let me = ticket.holder.to_string();
-        let window = queue_window(rules, ticket.ttl);
+        let rules = self.capabilities();
         let enqueue = match (ticket.enqueue, rules.queueing) {
             (false, _) => "0",
             (true, Queueing::Fifo) => "1",
@@ -107,52 +91,34 @@ impl RedisStore {
             (true, _) => "2",
         };
         let channel = match rules.waiting {
-            Waiting::Push => &self.link().subscriptions.channel,
+            Waiting::Push => &self.link.subscriptions.channel,
             _ => "",
         };
-        let reply = link
-            .step(
-                &self.inner.steps.acquire,
-                &keys.all(&keys.gone(&me)),
-                &[
-                    link.token_ttl().to_string().as_str(),
-                    &me,
-                    &millis(ticket.ttl),
-                    enqueue,
-                    &millis(window),
-                    &number.to_string(),
-                    channel,
-                ],
-            )
-            .await?;
-        self.read_attempt(ticket, &Reply::from(reply))
-    }
-
-    fn read_attempt(&self, ticket: &Ticket, reply: &Reply) -> Result<Attempt, BackendError> {
-        let wrong = || unreadable("attempt");
-        let part = |at: usize| reply.as_list().get(at);
-        let number = |at: usize| part(at).and_then(Reply::as_int);
-        match number(0) {
-            Some(1) => {
-                let token = number(1).and_then(|token| u64::try_from(token).ok());
-                let token = token.and_then(FencingToken::new).ok_or_else(wrong)?;
+        let step = &STEPS.acquire;
+        let mut command = self.on_lock(step, &ticket.name, &ticket.holder.to_string());
+        command
+            .arg(ticket.ttl.as_millis())
+            .arg(enqueue)
+            .arg(queue_window(&rules, ticket.ttl).as_millis())
+            .arg(number)
+            .arg(channel);
+        match self.link.run(step, command).await?.as_list() {
+            [Reply::Int(1), token] => {
+                let token = token.as_token().ok_or_else(|| unreadable("attempt"))?;
                 Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
             }
-            Some(0) => {
-                let left = number(1).and_then(|left| u64::try_from(left).ok());
-                // Also for a ticket that is not first: all before it may have died. While holders
-                // renew, the lease lasts longer than any waiter pauses.
-                Ok(Attempt::held_for(left.map(Duration::from_millis)))
-            }
-            Some(-1) => {
+            // Also for a ticket that is not first: all before it may have died. While holders
+            // renew, the lease lasts longer than any waiter pauses.
+            [Reply::Int(0), left] => Ok(Attempt::held_for(left.as_millis())),
+            [Reply::Int(-1)] => {
                 let why = "the ticket was released before";
                 Err(fault("attempt", Outcome::Rejected, why))
             }
-            Some(-2) => {
-                let kind = part(1).and_then(Reply::as_str).unwrap_or("unknown");
-                Err(wrong_type("attempt", &ticket.name, kind))
+            [Reply::Int(-2), kind] => {
+                let kind = kind.as_str().unwrap_or("unknown");
+                Err(wrong_type(step, &ticket.name, kind))
             }
-            _ => Err(wrong()),
+            _ => Err(unreadable("attempt")),
         }
     }
 }
@@ -168,39 +134,31 @@ impl RedisStoreBuilder {
     pub async fn connect(self) -> Result<RedisStore, BackendError> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
-        let rules = self.capabilities();
         let channel = keys::client_channel(ClientId::random());
         let link = Arc::new(Link::new(self, Subscriptions::new(channel)));
         let supervised = Arc::clone(&link);
-        let supervisor = runtime.spawn(async move { supervised.supervise().await });
-        let inner = Inner {
-            link,
-            steps: Steps::new(),
-            rules,
-            supervisor: supervisor.abort_handle(),
-        };
-        inner.link.connection("connect").await?;
+        let mut supervisor = JoinSet::new();
+        supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
+        link.connection("connect").await?;
         Ok(RedisStore {
-            inner: Arc::new(inner),
+            link,
+            _supervisor: Arc::new(supervisor),
         })
     }
 }
 
-pub(crate) fn millis(duration: Duration) -> String {
-    duration.as_millis().to_string()
-}
-
-pub(crate) fn wrong_type(operation: &'static str, name: &LockName, kind: &str) -> BackendError {
+pub(crate) fn wrong_type(step: &Step, name: &LockName, kind: &str) -> BackendError {
     let key = keys::lock(name);
     let why = format!("the key `{key}` is a {kind} and not a lock: it is left alone");
-    fault(operation, Outcome::Rejected, why)
+    fault(step.name, Outcome::Rejected, why)
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rules = self.capabilities();
         f.debug_struct("RedisStore")
-            .field("queueing", &self.inner.rules.queueing)
-            .field("waiting", &self.inner.rules.waiting)
+            .field("queueing", &rules.queueing)
+            .field("waiting", &rules.waiting)
             .finish_non_exhaustive()
     }
 }
@@ -212,11 +170,11 @@ impl DistributedLock for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.rules
+        self.link.config.capabilities()
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let waiters = &self.link().subscriptions.waiters;
+        let waiters = &self.link.subscriptions.waiters;
         // Before the request is written, so that a message that comes at once is kept.
         let number = waiters.attempted(ticket);
         let result = self.acquire(ticket, number).await;
@@ -225,12 +183,11 @@ impl DistributedLock for RedisStore {
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
-        if self.inner.rules.waiting == Waiting::Poll {
+        if self.capabilities().waiting == Waiting::Poll {
             let why = "this store was opened with `wake=poll`";
             return Err(fault("watch", Outcome::Rejected, why));
         }
-        let channel = keys::channel(&keys::lock(&ticket.name));
-        self.link().subscriptions.watch(ticket, channel)
+        Ok(self.link.subscriptions.watch(ticket))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
@@ -238,22 +195,17 @@ impl DistributedLock for RedisStore {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        let Inner { link, steps, .. } = &*self.inner;
-        let keys = Keys::of(&ticket.name);
-        let me = ticket.holder.to_string();
-        let known = self.link().subscriptions.waiters.forget(ticket.holder);
+        let known = self.link.subscriptions.waiters.forget(ticket.holder);
         // An unknown ticket was released before, and that release had no reply.
         let late = known.is_none_or(|known| known.unanswered);
         // An attempt that may still arrive is refused for as long as its hold would last.
-        let refuse = millis(if late { ticket.ttl } else { Duration::ZERO });
-        let reply = link
-            .step(
-                &steps.release,
-                &keys.all(&keys.gone(&me)),
-                &[&link.token_ttl().to_string(), &me, &keys.channel, &refuse],
-            )
-            .await?;
-        match Reply::from(reply).as_int() {
+        let refuse = if late { ticket.ttl } else { Duration::ZERO };
+        let step = &STEPS.release;
+        let mut command = self.on_lock(step, &ticket.name, &ticket.holder.to_string());
+        command
+            .arg(keys::channel(&ticket.name))
+            .arg(refuse.as_millis());
+        match self.link.run(step, command).await?.as_int() {
             Some(1) => Ok(Release::Released),
             Some(0) => Ok(Release::NotHeld),
             _ => Err(unreadable("release")),

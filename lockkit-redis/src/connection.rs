@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use crate::config::{RedisStoreBuilder, TokenTtl};
 use crate::error::{fault, is_demoted, is_no_script, of_request};
 use crate::handshake::{self, Opened};
+use crate::reply::{Reply, unreadable};
 use crate::scripts::Step;
 use crate::subscriptions::Subscriptions;
 
@@ -68,9 +69,6 @@ impl Link {
         &self,
         operation: &'static str,
     ) -> Result<MultiplexedConnection, BackendError> {
-        if let State::Up(connection) = &*self.state.borrow() {
-            return Ok(connection.clone());
-        }
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting));
         match settled.await.as_deref() {
@@ -84,7 +82,7 @@ impl Link {
     pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened, BackendError> {
         let mut config = self.config.clone();
         config.waiting = Waiting::Poll;
-        let opened = handshake::open(&config, &self.subscriptions, false).await;
+        let opened = handshake::open(&config, &self.subscriptions).await;
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 
@@ -94,101 +92,67 @@ impl Link {
     }
 
     /// Runs a step.
-    pub(crate) async fn step(
-        &self,
-        step: &Step,
-        keys: &[impl AsRef<[u8]> + Sync],
-        arguments: &[impl AsRef<[u8]> + Sync],
-    ) -> Result<Value, BackendError> {
-        let operation = step.name();
-        let mut reply = self
-            .ask(operation, &step.by_digest(keys, arguments))
-            .await?;
-        if reply.as_ref().is_err_and(is_no_script) {
-            reply = self.ask(operation, &step.by_text(keys, arguments)).await?;
-        }
-        reply.map_err(|error| self.failure(operation, &error))
+    pub(crate) async fn run(&self, step: &Step, command: Cmd) -> Result<Reply, BackendError> {
+        let mut replies = self.run_all(step, [command]).await;
+        replies.pop().unwrap_or_else(|| Err(unreadable(step.name)))
     }
 
-    /// Notices a demoted server that keeps its connections open.
-    fn check_primary(&self, reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
-        if reply.as_ref().is_err_and(is_demoted) {
+    /// Runs a step by each of these commands, in one pipeline; returns one reply for each.
+    pub(crate) async fn run_all(
+        &self,
+        step: &Step,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> Vec<Result<Reply, BackendError>> {
+        let commands = pipeline(commands);
+        let mut connection = match self.connection(step.name).await {
+            Ok(connection) => connection,
+            Err(error) => return vec![Err(error); commands.len()],
+        };
+        let mut replies = self.send(&mut connection, &commands).await;
+        let unknown = |at: &usize| replies[*at].as_ref().is_err_and(is_no_script);
+        let unknown: Vec<usize> = (0..replies.len()).filter(unknown).collect();
+        if !unknown.is_empty() {
+            let by_digest: Vec<&Cmd> = commands.cmd_iter().collect();
+            let texts = pipeline(unknown.iter().map(|&at| step.with_text(by_digest[at])));
+            let again = self.send(&mut connection, &texts).await;
+            for (at, reply) in unknown.into_iter().zip(again) {
+                replies[at] = reply;
+            }
+        }
+        let failure = |error| self.failure(step.name, &error);
+        let read = |reply: Result<Value, _>| reply.map(Reply::from).map_err(failure);
+        replies.into_iter().map(read).collect()
+    }
+
+    /// Sends commands; returns one reply for each.
+    async fn send(
+        &self,
+        connection: &mut MultiplexedConnection,
+        commands: &Pipeline,
+    ) -> Vec<Result<Value, RedisError>> {
+        let count = commands.len();
+        let request = Request::new(self);
+        let replies = connection.send_packed_commands(commands, 0, count).await;
+        request.replied(&replies);
+        let replies: Vec<_> = match replies {
+            Ok(replies) => replies.into_iter().map(Value::extract_error).collect(),
+            Err(error) => vec![Err(error); count],
+        };
+        // A demoted server may keep its connections open.
+        let demoted = |reply: &Result<_, _>| reply.as_ref().is_err_and(is_demoted);
+        if replies.iter().any(demoted) {
             self.demoted.notify_one();
         }
-        reply
+        replies
     }
+}
 
-    /// Sends one command.
-    async fn ask(
-        &self,
-        operation: &'static str,
-        command: &Cmd,
-    ) -> Result<Result<Value, RedisError>, BackendError> {
-        let mut connection = self.connection(operation).await?;
-        let request = Request::new(self);
-        let reply = connection.send_packed_command(command).await;
-        request.replied(&reply);
-        Ok(self.check_primary(reply.and_then(Value::extract_error)))
+fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    for command in commands {
+        pipeline.add_command(command);
     }
-
-    /// Runs a step several times, with these keys and arguments, in one pipeline; returns one reply for
-    /// each.
-    pub(crate) async fn steps(
-        &self,
-        operation: &'static str,
-        step: &Step,
-        calls: &[(Vec<String>, Vec<String>)],
-    ) -> Vec<Result<Value, BackendError>> {
-        let by_digest = calls
-            .iter()
-            .map(|(keys, words)| step.by_digest(keys, words));
-        let replies = match self.batch(operation, by_digest.collect()).await {
-            Ok(replies) => replies,
-            Err(error) => return vec![Err(error); calls.len()],
-        };
-        let unknown = replies.iter().enumerate();
-        let unknown = unknown.filter(|(_, reply)| reply.as_ref().is_err_and(is_no_script));
-        let unknown: Vec<usize> = unknown.map(|(at, _)| at).collect();
-        let failure = |error| self.failure(operation, &error);
-        let results = replies.into_iter().map(|reply| reply.map_err(failure));
-        let mut results: Vec<_> = results.collect();
-        if unknown.is_empty() {
-            return results;
-        }
-        let by_text = unknown.iter().map(|&at| &calls[at]);
-        let by_text = by_text.map(|(keys, words)| step.by_text(keys, words));
-        match self.batch(operation, by_text.collect()).await {
-            Ok(replies) => {
-                for (at, reply) in unknown.into_iter().zip(replies) {
-                    results[at] = reply.map_err(failure);
-                }
-            }
-            Err(error) => unknown
-                .into_iter()
-                .for_each(|at| results[at] = Err(error.clone())),
-        }
-        results
-    }
-
-    /// Sends several commands in one pipeline; returns one reply for each.
-    async fn batch(
-        &self,
-        operation: &'static str,
-        commands: Vec<Cmd>,
-    ) -> Result<Vec<Result<Value, RedisError>>, BackendError> {
-        let mut connection = self.connection(operation).await?;
-        let mut pipeline = Pipeline::with_capacity(commands.len());
-        let count = commands.len();
-        for command in commands {
-            pipeline.add_command(command);
-        }
-        let request = Request::new(self);
-        let replies = connection.send_packed_commands(&pipeline, 0, count).await;
-        request.replied(&replies);
-        let replies = replies.map_err(|error| self.failure(operation, &error))?;
-        let look = |reply: Value| self.check_primary(reply.extract_error());
-        Ok(replies.into_iter().map(look).collect())
-    }
+    pipeline
 }
 
 /// A request under way. If it is dropped without a reply, the connection is checked.

@@ -137,10 +137,8 @@ fn text(error: &RedisError) -> String {
         (None, _) => of_system(&error.to_string()),
     };
     // Old servers and proxies repeat the arguments of an unknown command, which may be AUTH.
-    for mark in [", with args", " with args"] {
-        if let Some(at) = text.find(mark) {
-            text.truncate(at);
-        }
+    if let Some((kept, _)) = text.split_once(" with args") {
+        text.truncate(kept.trim_end_matches(',').len());
     }
     text
 }

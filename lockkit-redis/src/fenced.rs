@@ -2,13 +2,14 @@
 
 use lockkit_core::contract::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, Outcome};
+use redis::Cmd;
 use tokio::time::timeout;
 
 use crate::backend::RedisStore;
 use crate::error::{BACKEND, fault};
 use crate::keys;
 use crate::reply::Reply;
-use crate::scripts::Step;
+use crate::scripts::{STEPS, Step};
 
 const FENCED: &str = "LOCKKITFENCED";
 
@@ -138,29 +139,27 @@ impl<'a> Fenced<'a> {
         keys: &[&str],
         arguments: &[&[u8]],
     ) -> Result<Reply, FencedError> {
-        self.run(&script.step, keys, arguments).await
+        let mut command = self.guarded(&script.step, keys);
+        command.arg(arguments);
+        self.run(&script.step, command).await
     }
 
-    async fn run(
-        &self,
-        step: &Step,
-        keys: &[&str],
-        arguments: &[&[u8]],
-    ) -> Result<Reply, FencedError> {
+    /// The command of a step that follows `guard.lua`.
+    fn guarded(&self, step: &Step, keys: &[&str]) -> Cmd {
         let lock = keys::lock(&self.ticket.name);
-        let (me, token) = (self.ticket.holder.to_string(), self.token.to_string());
-        let mut all_keys = vec![lock.as_bytes()];
-        all_keys.extend(keys.iter().map(|key| key.as_bytes()));
-        let mut all_arguments = vec![me.as_bytes(), token.as_bytes()];
-        all_arguments.extend(arguments);
-        let link = self.store.link();
+        let mut command = step.on(&[&[lock.as_str()], keys].concat());
+        command
+            .arg(self.ticket.holder.to_string())
+            .arg(self.token.to_string());
+        command
+    }
+
+    async fn run(&self, step: &Step, command: Cmd) -> Result<Reply, FencedError> {
+        let link = &self.store.link;
         let limit = link.config.response_timeout;
-        let asked = timeout(limit, link.step(step, &all_keys, &all_arguments)).await;
-        match asked.map_err(|_| BackendError::timeout(BACKEND, "guarded work", limit))? {
-            Ok(value) => Ok(value.into()),
-            Err(error) if is_fenced(&error) => Err(FencedError::Fenced),
-            Err(error) => Err(of_script(error).into()),
-        }
+        let reply = timeout(limit, link.run(step, command)).await;
+        let reply = reply.map_err(|_| BackendError::timeout(BACKEND, step.name, limit))?;
+        reply.map_err(of_script)
     }
 
     /// Runs commands, one after the other, if the lock is still held; returns one reply for each.
@@ -174,39 +173,29 @@ impl<'a> Fenced<'a> {
     /// # Cost
     /// One round trip.
     pub async fn commands(&self, commands: &[Command]) -> Result<Vec<Reply>, FencedError> {
-        let counts: Vec<String> = commands
-            .iter()
-            .map(|command| command.words.len().to_string())
-            .collect();
-        let mut arguments: Vec<&[u8]> = Vec::new();
-        for (command, count) in commands.iter().zip(&counts) {
-            arguments.push(count.as_bytes());
-            arguments.extend(command.words.iter().map(Vec::as_slice));
+        let step = &STEPS.commands;
+        let mut guarded = self.guarded(step, &[]);
+        for command in commands {
+            guarded.arg(command.words.len()).arg(&command.words);
         }
-        let commands = &self.store.steps().commands;
-        match self.run(commands, &[], &arguments).await? {
+        match self.run(step, guarded).await? {
             Reply::List(replies) => Ok(replies),
             other => Ok(vec![other]),
         }
     }
 }
 
-fn text(error: &BackendError) -> String {
-    let source = std::error::Error::source(error);
-    source.map(ToString::to_string).unwrap_or_default()
-}
-
-fn is_fenced(error: &BackendError) -> bool {
-    text(error).starts_with(FENCED)
-}
-
-/// The writes of a script before it failed stay.
-fn of_script(error: BackendError) -> BackendError {
-    let text = text(&error);
+/// The error of a script. Its writes before it failed stay.
+fn of_script(error: BackendError) -> FencedError {
+    let source = std::error::Error::source(&error);
+    let text = source.map(ToString::to_string).unwrap_or_default();
+    if text.starts_with(FENCED) {
+        return FencedError::Fenced;
+    }
     // A script cannot cause this text itself: it must not call `EVAL`.
     let never_ran = text.starts_with("NOPERM ") && text.contains("'eval");
     if error.outcome() == Outcome::Rejected && !never_ran {
-        return fault("guarded work", Outcome::Indeterminate, text);
+        return fault(error.operation(), Outcome::Indeterminate, text).into();
     }
-    error
+    error.into()
 }

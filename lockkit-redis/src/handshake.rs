@@ -21,32 +21,13 @@ use crate::subscriptions::Subscriptions;
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) connection: MultiplexedConnection,
-    pub(crate) source: Source,
+    /// The connection that messages come on, if it is another one: RESP2 needs that.
+    pub(crate) second: Option<PubSubSink>,
     /// Whether the server evicts keys with an expiry first.
     pub(crate) volatile: bool,
     clustered: bool,
     /// The tasks that read the connections; aborted when this is dropped.
     tasks: JoinSet<()>,
-}
-
-/// Which connection messages come on.
-pub(crate) enum Source {
-    /// None: waiters poll.
-    None,
-    /// The same connection.
-    Same,
-    /// A second connection, as RESP2 needs it.
-    Other(PubSubSink),
-}
-
-impl std::fmt::Debug for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::None => "None",
-            Self::Same => "Same",
-            Self::Other(_) => "Other",
-        })
-    }
 }
 
 impl Opened {
@@ -55,23 +36,20 @@ impl Opened {
         self.tasks.join_next().await;
     }
 
-    /// Whether the server replies, even with an error.
-    pub(crate) async fn ping(&mut self) -> bool {
+    /// Fails if the server does not reply. An error is a reply.
+    pub(crate) async fn ping(&mut self) -> Result<(), RedisError> {
         let ping = redis::cmd("PING");
-        if self.connection.send_packed_command(&ping).await.is_err() {
-            return false;
-        }
-        match &mut self.source {
-            Source::Other(sink) => sink.ping::<Value>().await.is_ok(),
-            Source::None | Source::Same => true,
+        self.connection.send_packed_command(&ping).await?;
+        match &mut self.second {
+            Some(second) => second.ping::<Value>().await.map(drop),
+            None => Ok(()),
         }
     }
 
-    pub(crate) async fn subscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
-        match &mut self.source {
-            Source::None => Ok(()),
-            Source::Same => self.connection.subscribe(channels).await,
-            Source::Other(sink) => sink.subscribe(channels).await,
+    async fn subscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
+        match &mut self.second {
+            Some(second) => second.subscribe(channels).await,
+            None => self.connection.subscribe(channels).await,
         }
     }
 
@@ -99,27 +77,20 @@ impl Opened {
         Ok(allowed)
     }
 
-    /// The reply stays unknown if `INFO` is forbidden.
-    async fn read_server_info(&mut self) {
-        let mut commands = redis::pipe();
-        commands
-            .cmd("INFO")
-            .arg("memory")
-            .cmd("INFO")
-            .arg("cluster");
-        let replies = commands.query_async(&mut self.connection).await;
-        let (memory, cluster): (String, String) = replies.unwrap_or_default();
-        // A token key with an expiry would be evicted first.
-        self.volatile = memory.contains("maxmemory_policy:volatile-");
-        self.clustered = cluster.contains("cluster_enabled:1");
+    pub(crate) async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
+        match &mut self.second {
+            Some(second) => second.unsubscribe(channels).await,
+            None => self.connection.unsubscribe(channels).await,
+        }
     }
 
-    pub(crate) async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
-        match &mut self.source {
-            Source::None => Ok(()),
-            Source::Same => self.connection.unsubscribe(channels).await,
-            Source::Other(sink) => sink.unsubscribe(channels).await,
-        }
+    /// The reply stays unknown if `INFO` is forbidden.
+    async fn read_server_info(&mut self) {
+        let info = redis::cmd("INFO").query_async(&mut self.connection).await;
+        let info: String = info.unwrap_or_default();
+        // A token key with an expiry would be evicted first.
+        self.volatile = info.contains("maxmemory_policy:volatile-");
+        self.clustered = info.contains("cluster_enabled:1");
     }
 }
 
@@ -129,44 +100,35 @@ type Failure = (Outcome, String);
 pub(crate) async fn open(
     config: &RedisStoreBuilder,
     subscriptions: &Arc<Subscriptions>,
-    resp3_only: bool,
 ) -> Result<Opened, Failure> {
-    let limit = config.connect_timeout;
-    let opening = timeout(limit, negotiate(config, subscriptions, resp3_only)).await;
-    opening.unwrap_or_else(|_| {
-        let why = format!("no connection within {limit:?} ({})", config.address);
-        Err((Outcome::Unavailable, why))
-    })
+    let (limit, address) = (config.connect_timeout, &config.address);
+    match timeout(limit, negotiate(config, subscriptions)).await {
+        Ok(Ok(opened)) if opened.clustered => {
+            Err((Outcome::Rejected, format!("{CLUSTER} ({address})")))
+        }
+        Ok(opened) => opened.map_err(|error| failure(config, &error)),
+        Err(_) => {
+            let why = format!("no connection within {limit:?} ({address})");
+            Err((Outcome::Unavailable, why))
+        }
+    }
 }
 
 /// Makes a connection with RESP3 or, where that may be, with RESP2.
 async fn negotiate(
     config: &RedisStoreBuilder,
     subscriptions: &Arc<Subscriptions>,
-    resp3_only: bool,
-) -> Result<Opened, Failure> {
-    let polls = config.waiting == Waiting::Poll;
-    let first = match config.protocol {
-        // The simplest protocol, for proxies.
-        _ if polls => ProtocolVersion::RESP2,
-        Protocol::Resp2 => ProtocolVersion::RESP2,
-        Protocol::Auto | Protocol::Resp3 => ProtocolVersion::RESP3,
-    };
-    let may_fall_back = config.protocol == Protocol::Auto && !resp3_only;
-    let opened = match speak(config, subscriptions, first).await {
-        Err(error)
-            if first == ProtocolVersion::RESP3 && may_fall_back && knows_no_hello(&error) =>
-        {
+) -> Result<Opened, RedisError> {
+    // Waiters that poll are for proxies, which get the simplest protocol.
+    if config.waiting == Waiting::Poll || config.protocol == Protocol::Resp2 {
+        return speak(config, subscriptions, ProtocolVersion::RESP2).await;
+    }
+    match speak(config, subscriptions, ProtocolVersion::RESP3).await {
+        Err(error) if config.protocol == Protocol::Auto && knows_no_hello(&error) => {
             speak(config, subscriptions, ProtocolVersion::RESP2).await
         }
-        reply => reply,
-    };
-    let opened = opened.map_err(|error| failure(config, &error))?;
-    if opened.clustered {
-        let why = format!("{CLUSTER} ({})", config.address);
-        return Err((Outcome::Rejected, why));
+        opened => opened,
     }
-    Ok(opened)
 }
 
 /// The likely reason: a proxy closes the connection for a command that it does not know.
@@ -228,14 +190,13 @@ async fn speak(
     protocol: ProtocolVersion,
 ) -> Result<Opened, RedisError> {
     let stream = stream::open(config).await?;
-    let pushes = config.waiting == Waiting::Push;
     let resp3 = protocol == ProtocolVersion::RESP3;
     // No time limits of the library: the client and the supervisor have theirs.
     let mut options = AsyncConnectionConfig::new()
         .set_response_timeout(None)
         .set_connection_timeout(None)
         .set_pipeline_buffer_size(1024);
-    if pushes && resp3 {
+    if resp3 {
         let subscriptions = Arc::clone(subscriptions);
         options = options.set_push_sender(move |push: PushInfo| {
             deliver(&subscriptions, Msg::from_push_info(push));
@@ -245,46 +206,34 @@ async fn speak(
     let info = info(config, protocol);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&info, stream, options).await?;
-    let mut tasks = JoinSet::new();
-    tasks.spawn(driver);
     let mut opened = Opened {
         connection,
-        source: Source::None,
+        second: None,
         volatile: false,
         clustered: false,
-        tasks,
+        tasks: JoinSet::new(),
     };
-    if !pushes {
+    opened.tasks.spawn(driver);
+    if config.waiting == Waiting::Poll {
         return Ok(opened);
     }
-    opened.source = if resp3 {
-        Source::Same
-    } else {
-        Source::Other(second(config, subscriptions, &info, &mut opened.tasks).await?)
-    };
+    if !resp3 {
+        let stream = stream::open(config).await?;
+        let (second, mut messages) = PubSub::new(&info, stream).await?.split();
+        let subscriptions = Arc::clone(subscriptions);
+        opened.tasks.spawn(async move {
+            while let Some(message) = messages.next().await {
+                deliver(&subscriptions, Some(message));
+            }
+        });
+        opened.second = Some(second);
+    }
     opened
         .subscribe(std::slice::from_ref(&subscriptions.channel))
         .await?;
     opened.subscribe_allowed(&subscriptions.take_all()).await?;
     opened.read_server_info().await;
     Ok(opened)
-}
-
-async fn second(
-    config: &RedisStoreBuilder,
-    subscriptions: &Arc<Subscriptions>,
-    info: &RedisConnectionInfo,
-    tasks: &mut JoinSet<()>,
-) -> Result<PubSubSink, RedisError> {
-    let stream = stream::open(config).await?;
-    let (sink, mut messages) = PubSub::new(info, stream).await?.split();
-    let subscriptions = Arc::clone(subscriptions);
-    tasks.spawn(async move {
-        while let Some(message) = messages.next().await {
-            deliver(&subscriptions, Some(message));
-        }
-    });
-    Ok(sink)
 }
 
 fn deliver(subscriptions: &Subscriptions, message: Option<Msg>) {

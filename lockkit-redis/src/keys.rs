@@ -11,42 +11,15 @@ const RESERVED: [&str; 2] = ["lockkit_", "redisson_"];
 const ESCAPE: &str = "lockkit_name:";
 const QUEUE: &str = "lockkit_queue";
 
-/// The keys of one lock. All of them hash to the slot of the lock, if its name has no braces or has a
-/// hash tag.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Keys {
-    pub(crate) lock: String,
-    pub(crate) token: String,
-    pub(crate) queue: String,
-    pub(crate) waiters: String,
-    /// Redisson's channel of this lock.
-    pub(crate) channel: String,
-}
-
-impl Keys {
-    pub(crate) fn of(name: &LockName) -> Self {
-        let lock = lock(name);
-        Self {
-            token: redisson("redisson_lock_token", &lock),
-            queue: own(QUEUE, &lock),
-            waiters: own("lockkit_wait", &lock),
-            channel: channel(&lock),
-            lock,
-        }
-    }
-
-    /// All keys of a step, in the order of `queue.lua`.
-    pub(crate) fn all<'a>(&'a self, gone: &'a str) -> [&'a str; 5] {
-        [&self.lock, &self.token, &self.queue, &self.waiters, gone]
-    }
-
-    /// The tombstone of a ticket.
-    pub(crate) fn gone(&self, ticket: &str) -> String {
-        let mut key = own("lockkit_gone", &self.lock);
-        key.push(':');
-        key.push_str(ticket);
-        key
-    }
+/// The keys of a step for a ticket, in the order of `queue.lua`. All of them hash to the slot of the lock,
+/// if its name has no braces or has a hash tag.
+pub(crate) fn of_step(name: &LockName, ticket: &str) -> [String; 5] {
+    let lock = lock(name);
+    let token = token(&lock);
+    let queue = own(QUEUE, &lock);
+    let waiters = own("lockkit_wait", &lock);
+    let tombstone = own("lockkit_gone", &lock) + ":" + ticket;
+    [lock, token, queue, waiters, tombstone]
 }
 
 /// The key of a lock.
@@ -59,14 +32,14 @@ pub(crate) fn lock(name: &LockName) -> String {
     }
 }
 
-/// The key of the token, for renewals.
+/// The key of a lock's token.
 pub(crate) fn token(lock: &str) -> String {
     redisson("redisson_lock_token", lock)
 }
 
-/// Redisson's channel, for a watch.
-pub(crate) fn channel(lock: &str) -> String {
-    redisson("redisson_lock__channel", lock)
+/// Redisson's channel of a lock.
+pub(crate) fn channel(name: &LockName) -> String {
+    redisson("redisson_lock__channel", &lock(name))
 }
 
 /// The name of the lock with this key; `None` if it is not the key of a lock.
@@ -92,20 +65,23 @@ pub(crate) fn name_of_queue(key: &str) -> Option<LockName> {
     name_of_lock(lock)
 }
 
-/// Patterns of `SCAN` for the locks, and for the queues, of the names that begin with `prefix`. They
-/// may match more: each pattern costs a scan of the whole database.
-pub(crate) fn patterns(prefix: &str) -> (Vec<String>, String) {
+/// A `SCAN`: its pattern, the type of the keys, and how to read the name of a lock from a key.
+pub(crate) type Scan = (String, &'static str, fn(&str) -> Option<LockName>);
+
+/// The scans for the locks, and for the queues, of the names that begin with `prefix`. They may find
+/// more: each costs a scan of the whole database.
+pub(crate) fn scans(prefix: &str) -> Vec<Scan> {
     let escaped = RESERVED.iter().any(|it| prefix.starts_with(it));
     let perhaps = !prefix.is_empty() && RESERVED.iter().any(|it| it.starts_with(prefix));
     let prefix = escape_glob(prefix);
-    let mut locks = Vec::new();
+    let mut scans: Vec<Scan> = vec![(format!("{QUEUE}*{prefix}*"), "list", name_of_queue)];
     if !escaped {
-        locks.push(format!("{prefix}*"));
+        scans.push((format!("{prefix}*"), "hash", name_of_lock));
     }
     if escaped || perhaps {
-        locks.push(format!("{ESCAPE}{prefix}*"));
+        scans.push((format!("{ESCAPE}{prefix}*"), "hash", name_of_lock));
     }
-    (locks, format!("{QUEUE}*{prefix}*"))
+    scans
 }
 
 /// The channel of one store object, on which its waiters receive their grants.
@@ -146,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    fn keys(name: &str) -> Keys {
-        Keys::of(&LockName::new(name).unwrap())
+    fn name(text: &str) -> LockName {
+        LockName::new(text).unwrap()
     }
 
     /// Frozen: other versions and other programs read these.
@@ -160,8 +136,8 @@ mod tests {
                 "redisson_lock_token:{orders/42}",
                 "lockkit_queue:{orders/42}",
                 "lockkit_wait:{orders/42}",
-                "redisson_lock__channel:{orders/42}",
                 "lockkit_gone:{orders/42}:t",
+                "redisson_lock__channel:{orders/42}",
             ),
             (
                 "a{b}c",
@@ -169,8 +145,8 @@ mod tests {
                 "redisson_lock_token:a{b}c",
                 "lockkit_queue.raw:a{b}c",
                 "lockkit_wait.raw:a{b}c",
-                "redisson_lock__channel:a{b}c",
                 "lockkit_gone.raw:a{b}c:t",
+                "redisson_lock__channel:a{b}c",
             ),
             (
                 "lockkit_x",
@@ -178,8 +154,8 @@ mod tests {
                 "redisson_lock_token:{lockkit_name:lockkit_x}",
                 "lockkit_queue:{lockkit_name:lockkit_x}",
                 "lockkit_wait:{lockkit_name:lockkit_x}",
-                "redisson_lock__channel:{lockkit_name:lockkit_x}",
                 "lockkit_gone:{lockkit_name:lockkit_x}:t",
+                "redisson_lock__channel:{lockkit_name:lockkit_x}",
             ),
             (
                 "redisson_lock_token:{a}",
@@ -187,21 +163,14 @@ mod tests {
                 "redisson_lock_token:lockkit_name:redisson_lock_token:{a}",
                 "lockkit_queue.raw:lockkit_name:redisson_lock_token:{a}",
                 "lockkit_wait.raw:lockkit_name:redisson_lock_token:{a}",
-                "redisson_lock__channel:lockkit_name:redisson_lock_token:{a}",
                 "lockkit_gone.raw:lockkit_name:redisson_lock_token:{a}:t",
+                "redisson_lock__channel:lockkit_name:redisson_lock_token:{a}",
             ),
         ];
-        for (name, lock, token, queue, waiters, channel, gone) in table {
-            let keys = keys(name);
-            assert_eq!(keys.gone("t"), gone);
-            let expected = Keys {
-                lock: lock.into(),
-                token: token.into(),
-                queue: queue.into(),
-                waiters: waiters.into(),
-                channel: channel.into(),
-            };
-            assert_eq!(keys, expected);
+        for (text, lock, token, queue, waiters, gone, released) in table {
+            let expected = [lock, token, queue, waiters, gone];
+            assert_eq!(of_step(&name(text), "t"), expected);
+            assert_eq!(channel(&name(text)), released);
         }
     }
 
@@ -221,21 +190,21 @@ mod tests {
             "x:t",
         ];
         let mut seen = HashSet::new();
-        for name in names {
-            let keys = keys(name);
-            for key in [keys.gone("t"), keys.lock, keys.queue, keys.waiters] {
-                assert!(seen.insert(key.clone()), "{key} of {name}");
+        for text in names {
+            let [lock, _, queue, waiters, gone] = of_step(&name(text), "t");
+            for key in [lock, queue, waiters, gone] {
+                assert!(seen.insert(key.clone()), "{key} of {text}");
             }
         }
     }
 
     #[test]
     fn names_are_found_again() {
-        for name in ["x", "{x}", "a{b}c", "lockkit_x", "lockkit_name:y", "x}"] {
-            let keys = keys(name);
-            assert_eq!(name_of_lock(&keys.lock).unwrap().as_str(), name);
-            assert_eq!(name_of_queue(&keys.queue).unwrap().as_str(), name);
-            for other in [&keys.token, &keys.queue, &keys.waiters] {
+        for text in ["x", "{x}", "a{b}c", "lockkit_x", "lockkit_name:y", "x}"] {
+            let [lock, token, queue, waiters, _] = of_step(&name(text), "");
+            assert_eq!(name_of_lock(&lock).unwrap().as_str(), text);
+            assert_eq!(name_of_queue(&queue).unwrap().as_str(), text);
+            for other in [&token, &queue, &waiters] {
                 assert_eq!(name_of_lock(other), None, "{other}");
             }
         }

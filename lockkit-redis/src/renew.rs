@@ -2,10 +2,12 @@
 
 use lockkit_core::contract::{Renewal, Ticket};
 use lockkit_core::{BackendError, Outcome};
+use redis::Cmd;
 
-use crate::backend::{RedisStore, millis};
+use crate::backend::RedisStore;
 use crate::keys;
 use crate::reply::{Reply, unreadable};
+use crate::scripts::STEPS;
 
 /// How many holds one step of the server renews. The server does nothing else meanwhile.
 const CHUNK: usize = 500;
@@ -37,44 +39,35 @@ impl RedisStore {
         chunk: usize,
         tickets: &[Ticket],
     ) -> Vec<Result<Renewal, BackendError>> {
-        let token_ttl = self.link().token_ttl();
         let chunks = tickets.chunks(chunk);
-        let calls: Vec<_> = chunks.clone().map(|it| words(it, token_ttl)).collect();
-        let replies = self
-            .link()
-            .steps("renew", &self.steps().renew, &calls)
-            .await;
+        let commands = chunks.clone().map(|chunk| self.renewal_of(chunk));
+        let replies = self.link.run_all(&STEPS.renew, commands).await;
         let mut results = Vec::with_capacity(tickets.len());
         for (chunk, reply) in chunks.zip(replies) {
-            let reply = reply.map(Reply::from);
-            match reply.as_ref().map(Reply::as_list) {
-                Ok(renewed) if renewed.len() == chunk.len() => {
-                    results.extend(chunk.iter().zip(renewed).map(|(ticket, renewed)| {
-                        Ok(if renewed.as_int() == Some(1) {
-                            Renewal::renewed(ticket.ttl)
-                        } else {
-                            Renewal::NotHeld
-                        })
-                    }));
+            let renewed = reply.as_ref().map(Reply::as_list);
+            results.extend(chunk.iter().enumerate().map(|(at, ticket)| {
+                match renewed.map_err(BackendError::clone)?.get(at) {
+                    Some(Reply::Int(1)) => Ok(Renewal::renewed(ticket.ttl)),
+                    Some(Reply::Int(0)) => Ok(Renewal::NotHeld),
+                    _ => Err(unreadable("renew")),
                 }
-                Ok(_) => results.extend(chunk.iter().map(|_| Err(unreadable("renew")))),
-                Err(error) => results.extend(chunk.iter().map(|_| Err(error.clone()))),
-            }
+            }));
         }
         results
     }
-}
 
-/// The keys and arguments of a renewal.
-fn words(tickets: &[Ticket], token_ttl: u64) -> (Vec<String>, Vec<String>) {
-    let mut keys = Vec::with_capacity(2 * tickets.len());
-    let mut arguments = Vec::with_capacity(2 * tickets.len() + 1);
-    arguments.push(token_ttl.to_string());
-    for ticket in tickets {
-        let lock = keys::lock(&ticket.name);
-        let token = keys::token(&lock);
-        keys.extend([lock, token]);
-        arguments.extend([ticket.holder.to_string(), millis(ticket.ttl)]);
+    fn renewal_of(&self, tickets: &[Ticket]) -> Cmd {
+        let keys = tickets.iter().flat_map(|ticket| {
+            let lock = keys::lock(&ticket.name);
+            let token = keys::token(&lock);
+            [lock, token]
+        });
+        let mut command = STEPS.renew.on(&keys.collect::<Vec<_>>());
+        command.arg(self.link.token_ttl());
+        for ticket in tickets {
+            command.arg(ticket.holder.to_string());
+            command.arg(ticket.ttl.as_millis());
+        }
+        command
     }
-    (keys, arguments)
 }

@@ -1,8 +1,9 @@
 //! Replies of the server.
 
 use std::fmt;
+use std::time::Duration;
 
-use lockkit_core::{BackendError, Outcome};
+use lockkit_core::{BackendError, FencingToken, Outcome};
 use redis::Value;
 
 use crate::error::fault;
@@ -43,6 +44,19 @@ impl Reply {
             Self::Bytes(_) => self.as_str()?.parse().ok(),
             _ => None,
         }
+    }
+
+    pub(crate) fn as_u64(&self) -> Option<u64> {
+        self.as_int().and_then(|number| u64::try_from(number).ok())
+    }
+
+    /// The time left, if it is not negative.
+    pub(crate) fn as_millis(&self) -> Option<Duration> {
+        self.as_u64().map(Duration::from_millis)
+    }
+
+    pub(crate) fn as_token(&self) -> Option<FencingToken> {
+        self.as_u64().and_then(FencingToken::new)
     }
 
     /// The replies in a list; empty for everything else.

@@ -4,13 +4,15 @@
 //! LOAD` is never sent: proxies refuse it, and in a cluster it goes to every node.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
-use redis::{Cmd, Script};
+use redis::{Arg, Cmd, Script};
 
 /// A script and its digest.
 #[derive(Debug)]
 pub(crate) struct Step {
-    name: &'static str,
+    /// The operation, for errors.
+    pub(crate) name: &'static str,
     text: Cow<'static, str>,
     sha: String,
 }
@@ -30,68 +32,49 @@ impl Step {
         Self::new("guarded work", format!("{GUARD}{text}"))
     }
 
-    /// The name of the operation, for errors.
-    pub(crate) const fn name(&self) -> &'static str {
-        self.name
+    /// The command by digest, to which the arguments are to be added.
+    pub(crate) fn on(&self, keys: &[impl AsRef<[u8]>]) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.sha).arg(keys.len());
+        for key in keys {
+            command.arg(key.as_ref());
+        }
+        command
     }
 
-    /// The command by digest.
-    pub(crate) fn by_digest(
-        &self,
-        keys: &[impl AsRef<[u8]>],
-        arguments: &[impl AsRef<[u8]>],
-    ) -> Cmd {
-        command("EVALSHA", &self.sha, keys, arguments)
+    /// The same command with the whole text.
+    pub(crate) fn with_text(&self, by_digest: &Cmd) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(&*self.text);
+        for word in by_digest.args_iter().skip(2) {
+            if let Arg::Simple(word) = word {
+                command.arg(word);
+            }
+        }
+        command
     }
-
-    /// The command with the whole text.
-    pub(crate) fn by_text(&self, keys: &[impl AsRef<[u8]>], arguments: &[impl AsRef<[u8]>]) -> Cmd {
-        command("EVAL", &self.text, keys, arguments)
-    }
-}
-
-fn command(
-    verb: &str,
-    script: &str,
-    keys: &[impl AsRef<[u8]>],
-    arguments: &[impl AsRef<[u8]>],
-) -> Cmd {
-    let words = || {
-        let arguments = arguments.iter().map(AsRef::as_ref);
-        keys.iter().map(AsRef::as_ref).chain(arguments)
-    };
-    let bytes: usize = words().map(<[u8]>::len).sum();
-    let count = 3 + keys.len() + arguments.len();
-    let mut command = Cmd::with_capacity(count, bytes + verb.len() + script.len() + 8);
-    command.arg(verb).arg(script).arg(keys.len());
-    for word in words() {
-        command.arg(word);
-    }
-    command
 }
 
 /// All steps of the store.
-#[derive(Debug)]
+pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
+    acquire: Step::new("attempt", ACQUIRE),
+    release: Step::new("release", RELEASE),
+    renew: Step::new("renew", include_str!("scripts/renew.lua")),
+    inspect: Step::new("inspect", INSPECT),
+    list: Step::new("list", INSPECT),
+    break_lock: Step::new("break", BREAK),
+    commands: Step::guarded(include_str!("scripts/commands.lua")),
+});
+
 pub(crate) struct Steps {
     pub(crate) acquire: Step,
     pub(crate) release: Step,
     pub(crate) renew: Step,
     pub(crate) inspect: Step,
+    /// As `inspect`, for each lock in a list.
+    pub(crate) list: Step,
     pub(crate) break_lock: Step,
     pub(crate) commands: Step,
-}
-
-impl Steps {
-    pub(crate) fn new() -> Self {
-        Self {
-            acquire: Step::new("attempt", ACQUIRE),
-            release: Step::new("release", RELEASE),
-            renew: Step::new("renew", include_str!("scripts/renew.lua")),
-            inspect: Step::new("inspect", INSPECT),
-            break_lock: Step::new("break", BREAK),
-            commands: Step::guarded(include_str!("scripts/commands.lua")),
-        }
-    }
 }
 
 const ACQUIRE: &str = concat!(

@@ -3,16 +3,13 @@
 use std::io;
 use std::pin::Pin;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use redis::aio::AsyncStream;
 use tokio::net::TcpStream;
 
 use crate::config::{Address, RedisStoreBuilder};
 
 /// A connection to the server, of any kind.
-pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Sync {}
-impl<S: AsyncRead + AsyncWrite + Send + Sync> Socket for S {}
-
-pub(crate) type Stream = Pin<Box<dyn Socket>>;
+pub(crate) type Stream = Pin<Box<dyn AsyncStream + Send + Sync>>;
 
 /// Opens a socket to the server.
 pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {

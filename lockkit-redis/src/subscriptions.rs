@@ -16,11 +16,11 @@ use std::time::Duration;
 use lockkit_core::contract::{Grant, Ticket, Watch};
 use lockkit_core::store::lock;
 use lockkit_core::store::waiters::Waiters;
-use lockkit_core::{BackendError, FencingToken, HolderId, LockName, Outcome};
+use lockkit_core::{FencingToken, HolderId, LockName};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::error::fault;
+use crate::keys;
 
 /// How long a lock's channel stays subscribed after its last waiter here.
 const LINGER: Duration = Duration::from_secs(10);
@@ -44,8 +44,6 @@ pub(crate) struct Subscriptions {
 
 #[derive(Debug, Default)]
 struct Channels {
-    /// Whether messages arrive.
-    open: bool,
     locks: HashMap<String, LockChannel>,
     /// Channels of locks that are not subscribed yet.
     wanted: Vec<String>,
@@ -81,21 +79,14 @@ impl Subscriptions {
         self.channels().locks.len()
     }
 
-    /// Opens the wake-ups of a ticket. `channel` is that of its lock.
-    pub(crate) fn watch(
-        &self,
-        ticket: &Ticket,
-        channel: String,
-    ) -> Result<Box<dyn Watch>, BackendError> {
-        let mut guard = self.channels();
-        let channels = &mut *guard;
-        if !channels.open {
-            let why = "no messages can come at the moment: the connection is being made";
-            return Err(fault("watch", Outcome::Unavailable, why));
-        }
-        let lock = channels.locks.entry(channel).or_insert_with_key(|channel| {
+    /// Opens the wake-ups of a ticket.
+    pub(crate) fn watch(&self, ticket: &Ticket) -> Box<dyn Watch> {
+        let mut channels = self.channels();
+        let Channels { locks, wanted } = &mut *channels;
+        let lock = locks.entry(keys::channel(&ticket.name));
+        let lock = lock.or_insert_with_key(|channel| {
             // Once it is subscribed, the ticket tries again.
-            channels.wanted.push(channel.clone());
+            wanted.push(channel.clone());
             self.wanted.notify_one();
             LockChannel {
                 name: ticket.name.clone(),
@@ -105,7 +96,7 @@ impl Subscriptions {
         });
         lock.idle_since = None;
         lock.unheeded = 0;
-        Ok(Box::new(self.waiters.watch(ticket)))
+        Box::new(self.waiters.watch(ticket))
     }
 
     /// Takes in a message.
@@ -115,7 +106,9 @@ impl Subscriptions {
         };
         if channel == self.channel {
             if let Some((holder, attempt, grant)) = read_grant(payload) {
-                self.granted(holder, attempt, grant);
+                self.waiters.with(holder, |entry| {
+                    entry.granted(Some(attempt), grant);
+                });
             }
             return;
         }
@@ -132,12 +125,6 @@ impl Subscriptions {
         self.waiters.wake(&lock.name);
     }
 
-    fn granted(&self, holder: HolderId, attempt: u64, grant: Grant) {
-        self.waiters.with(holder, |entry| {
-            entry.granted(Some(attempt), grant);
-        });
-    }
-
     /// Returns the channels of locks that a new connection is to subscribe.
     pub(crate) fn take_all(&self) -> Vec<String> {
         let mut channels = self.channels();
@@ -147,13 +134,7 @@ impl Subscriptions {
 
     /// Messages arrive from now on. Earlier ones may be lost, so that all tickets try again.
     pub(crate) fn opened(&self) {
-        self.channels().open = true;
         self.waiters.wake_all();
-    }
-
-    /// No messages arrive any more.
-    pub(crate) fn closed(&self) {
-        self.channels().open = false;
     }
 
     /// Returns the channels that are to be subscribed, once.

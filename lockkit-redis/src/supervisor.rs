@@ -5,16 +5,19 @@
 //! Therefore this task notices the end or the silence of a connection, makes a new one, subscribes again,
 //! and lets every waiter try again.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use lockkit_core::Outcome;
 use lockkit_core::store::Backoff;
+use redis::RedisError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
+use crate::config::Protocol;
 use crate::connection::{Link, State};
-use crate::handshake::{Opened, Source, open};
+use crate::handshake::{Opened, open};
 
 /// How often a connection without requests is checked.
 const IDLE_CHECK: Duration = Duration::from_secs(15);
@@ -24,25 +27,29 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// for this long.
 const SETTLED: Duration = Duration::from_secs(1);
 
+/// The connection has ended, or is to be replaced.
+struct Ended;
+
 impl Link {
     /// Makes connections, one after the other, until the store is dropped.
     pub(crate) async fn supervise(&self) {
         let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
         // The first failure after a useful connection costs no pause.
         let mut at_once = true;
-        let mut resp3_worked = false;
+        let mut config = self.config.clone();
         loop {
-            let opening = open(&self.config, &self.subscriptions, resp3_worked).await;
-            let (outcome, why) = match opening {
+            let (outcome, why) = match open(&config, &self.subscriptions).await {
                 Ok(opened) => {
-                    resp3_worked |= matches!(opened.source, Source::Same);
+                    if opened.second.is_none() {
+                        // It is known: whatever fails from now on, HELLO is not the reason.
+                        config.protocol = Protocol::Resp3;
+                    }
                     if opened.volatile {
                         self.token_ttl.store(0, Ordering::Relaxed);
                     }
                     let settled = Instant::now() + SETTLED;
                     let replied = self.replied.load(Ordering::Relaxed);
-                    self.serve(opened, settled).await;
-                    self.subscriptions.closed();
+                    let Err(Ended) = self.serve(opened, settled).await;
                     let useful = self.replied.load(Ordering::Relaxed) != replied;
                     if useful || Instant::now() >= settled {
                         at_once = true;
@@ -65,12 +72,10 @@ impl Link {
     }
 
     /// Supervises a connection until it ends. Dropping its parts fails its requests.
-    async fn serve(&self, mut opened: Opened, settled: Instant) {
-        if !matches!(opened.source, Source::None) {
-            self.subscriptions.opened();
-        }
+    async fn serve(&self, mut opened: Opened, settled: Instant) -> Result<Infallible, Ended> {
         self.state
             .send_replace(State::Up(opened.connection.clone()));
+        self.subscriptions.opened();
         let patience = self.config.response_timeout / 2;
         let mut check = interval(patience.max(Duration::from_millis(10)));
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -82,76 +87,68 @@ impl Link {
         loop {
             tokio::select! {
                 biased;
-                () = opened.ended() => return,
+                () = opened.ended() => return Err(Ended),
                 // The name may resolve to the new primary now.
-                () = sleep_until(settled), if demoted => return,
+                () = sleep_until(settled), if demoted => return Err(Ended),
                 () = self.demoted.notified(), if !demoted => {
                     demoted = true;
                     continue;
                 }
                 () = self.suspicion.notified() => {}
                 () = self.subscriptions.wanted.notified() => {
-                    let wanted = self.subscriptions.take_wanted();
-                    if !self.subscribe(&mut opened, wanted).await {
-                        return;
-                    }
+                    self.subscribe(&mut opened).await?;
                     continue;
                 }
                 () = self.subscriptions.unheeded.notified() => {
-                    if !self.unsubscribe(&mut opened).await {
-                        return;
-                    }
+                    self.unsubscribe(&mut opened).await?;
                     continue;
                 }
                 _ = check.tick() => {
+                    self.unsubscribe(&mut opened).await?;
                     idle += patience;
                     let replied = self.replied.load(Ordering::Relaxed);
                     let moved = std::mem::replace(&mut seen, replied) != replied;
                     let waits = self.subscriptions.waiters.has_watches();
                     let awaited = self.pending.load(Ordering::Relaxed) > 0 || waits;
                     // Replies on the first connection say nothing about the second.
-                    let moves = moved && !(waits && matches!(opened.source, Source::Other(_)));
-                    if !self.unsubscribe(&mut opened).await {
-                        return;
-                    }
+                    let moves = moved && !(waits && opened.second.is_some());
                     if moves || !(awaited || idle >= IDLE_CHECK) {
                         continue;
                     }
                 }
             }
             idle = Duration::ZERO;
-            if !matches!(timeout(patience, opened.ping()).await, Ok(true)) {
-                return;
-            }
+            self.in_time(opened.ping()).await?;
         }
     }
 
-    /// Returns false if the connection is lost.
-    async fn subscribe(&self, opened: &mut Opened, wanted: Vec<String>) -> bool {
-        if wanted.is_empty() {
-            return true;
-        }
-        let limit = self.config.response_timeout / 2;
-        match timeout(limit, opened.subscribe_allowed(&wanted)).await {
+    async fn subscribe(&self, opened: &mut Opened) -> Result<(), Ended> {
+        let wanted = self.subscriptions.take_wanted();
+        if !wanted.is_empty() {
             // If one is forbidden, waiters notice Redisson's releases at their next recheck.
-            Ok(Ok(allowed)) => {
-                self.subscriptions.subscribed(&allowed);
-                true
-            }
-            Ok(Err(_)) | Err(_) => false,
+            let allowed = self.in_time(opened.subscribe_allowed(&wanted)).await?;
+            self.subscriptions.subscribed(&allowed);
         }
+        Ok(())
     }
 
-    async fn unsubscribe(&self, opened: &mut Opened) -> bool {
+    async fn unsubscribe(&self, opened: &mut Opened) -> Result<(), Ended> {
         let idle = self.subscriptions.take_idle();
-        if idle.is_empty() {
-            return true;
+        if !idle.is_empty() {
+            self.in_time(opened.unsubscribe(&idle)).await?;
         }
-        let limit = self.config.response_timeout / 2;
-        match timeout(limit, opened.unsubscribe(&idle)).await {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) => !error.is_io_error(),
-            Err(_) => false,
+        Ok(())
+    }
+
+    /// Waits for the reply to a request of this task. An error of the server is a reply, but has no value.
+    async fn in_time<T: Default>(
+        &self,
+        request: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, Ended> {
+        match timeout(self.config.response_timeout / 2, request).await {
+            Ok(Err(error)) if error.is_io_error() => Err(Ended),
+            Ok(reply) => Ok(reply.unwrap_or_default()),
+            Err(_) => Err(Ended),
         }
     }
 }

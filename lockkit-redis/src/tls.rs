@@ -1,7 +1,7 @@
 //! TLS, always with aws-lc-rs as the provider of cryptography, whichever one the program installs.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lockkit_core::url::Tls;
@@ -18,10 +18,7 @@ pub(crate) async fn wrap(
     host: &str,
     socket: TcpStream,
 ) -> io::Result<TlsStream<TcpStream>> {
-    let roots = match tls.trusted() {
-        Some(path) => from_file(path)?,
-        None => from_system()?,
-    };
+    let roots = roots(tls.trusted().map(PathBuf::as_path))?;
     let config =
         ClientConfig::builder_with_provider(Arc::new(crypto::aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
@@ -47,12 +44,21 @@ pub(crate) async fn wrap(
     })
 }
 
-fn from_file(path: &Path) -> io::Result<RootCertStore> {
+/// The certificates in a file, or those of the system.
+fn roots(file: Option<&Path>) -> io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots
-            .add(certificate)
-            .map_err(|error| unusable(path, error))?;
+    if let Some(path) = file {
+        for certificate in certificates(path)? {
+            let added = roots.add(certificate);
+            added.map_err(|error| unusable(path, error))?;
+        }
+        return Ok(roots);
+    }
+    let found = rustls_native_certs::load_native_certs();
+    // One certificate of the system that cannot be read is no reason to fail.
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        return Err(io::Error::other("the system trusts no certificate at all"));
     }
     Ok(roots)
 }
@@ -70,15 +76,4 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
 fn unusable(path: &Path, why: impl std::fmt::Display) -> io::Error {
     let text = format!("`{}` cannot be used: {why}", path.display());
     io::Error::new(io::ErrorKind::InvalidData, text)
-}
-
-fn from_system() -> io::Result<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    // One certificate of the system that cannot be read is no reason to fail.
-    let (added, _) = roots.add_parsable_certificates(found.certs);
-    if added == 0 {
-        return Err(io::Error::other("the system trusts no certificate at all"));
-    }
-    Ok(roots)
 }

@@ -33,12 +33,10 @@ impl Shared {
             let Some((state, path)) = self.read(&session, "break", name).await? else {
                 return Ok(None);
             };
-            match session.client().delete(&path, None).await {
-                Ok(()) => return Ok(Some(state)),
-                // The holder released it, and the next one has the lock now.
-                Err(Error::NoNode) => {}
-                Err(error) => return Err(of_request("break", &error)),
+            if session.delete("break", &path).await? {
+                return Ok(Some(state));
             }
+            // The holder released it, and the next one has the lock now.
         }
         Err(unstable("break"))
     }
@@ -50,10 +48,9 @@ impl Shared {
         let mut folders = VecDeque::from([String::new()]);
         while let Some(folder) = folders.pop_front() {
             for node in self.children(&session, &folder).await? {
-                let below = if folder.is_empty() {
-                    node
-                } else {
-                    format!("{folder}/{node}")
+                let below = match folder.as_str() {
+                    "" => node,
+                    folder => format!("{folder}/{node}"),
                 };
                 let Some(name) = self.keys.name_at(&below) else {
                     continue;
@@ -80,13 +77,8 @@ impl Shared {
     }
 
     async fn children(&self, session: &Session, folder: &str) -> Result<Vec<String>, BackendError> {
-        let root = self.keys.root();
-        let path = match (root, folder) {
-            (root, "") => root.to_owned(),
-            ("/", folder) => format!("/{folder}"),
-            (root, folder) => format!("{root}/{folder}"),
-        };
-        match session.client().list_children(&path).await {
+        let path = self.keys.path(folder);
+        match session.client.list_children(&path).await {
             Ok(mut children) => {
                 children.sort_unstable();
                 Ok(children)
@@ -103,15 +95,14 @@ impl Shared {
         operation: &'static str,
         name: &LockName,
     ) -> Result<Option<(LockState, String)>, BackendError> {
-        let client = session.client();
         let lock_path = self.keys.of(name);
         for _ in 0..READS {
-            let queue = queue::list(operation, client, &lock_path).await?;
+            let queue = queue::list(operation, session, &lock_path).await?;
             let Some(first) = queue.first() else {
                 return Ok(None);
             };
             let path = format!("{lock_path}/{first}");
-            let (data, czxid) = match client.get_data(&path).await {
+            let (data, czxid) = match session.client.get_data(&path).await {
                 Ok((data, stat)) => (data, Some(stat.czxid)),
                 // Its owner allows no reads; it holds the lock all the same.
                 Err(Error::NoAuth) => (Vec::new(), None),

@@ -94,7 +94,8 @@ impl ZkStore {
 impl fmt::Debug for ZkStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZkStore")
-            .field("sessions", &self.shared.sessions)
+            .field("config", &self.shared.sessions.config)
+            .field("session", &self.session_id())
             .finish_non_exhaustive()
     }
 }

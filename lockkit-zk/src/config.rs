@@ -207,7 +207,14 @@ impl ZkStoreBuilder {
     /// The capabilities of the store, if the ensemble grants the session as requested.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
-        capabilities(self.session, self.recheck)
+        Capabilities::new()
+            .with_ttl_range(self.session, self.session)
+            .with_ttl_of(TtlOf::PerSession)
+            .with_ends_by(EndsBy::Session)
+            .with_queueing(Queueing::Fifo)
+            .with_waiting(Waiting::Push)
+            .with_recheck(self.recheck)
+            .with_tells_loss(true)
     }
 
     pub(crate) fn who_may(&self) -> Access {
@@ -216,18 +223,6 @@ impl ZkStoreBuilder {
             None => Access::Anyone,
         })
     }
-}
-
-/// The capabilities of a store with this session timeout.
-pub(crate) const fn capabilities(session: Duration, recheck: Duration) -> Capabilities {
-    Capabilities::new()
-        .with_ttl_range(session, session)
-        .with_ttl_of(TtlOf::PerSession)
-        .with_ends_by(EndsBy::Session)
-        .with_queueing(Queueing::Fifo)
-        .with_waiting(Waiting::Push)
-        .with_recheck(recheck)
-        .with_tells_loss(true)
 }
 
 /// Shows neither user nor password. INV-14.

@@ -1,7 +1,6 @@
 //! Makes connections to the ensemble.
 
 use std::future::pending;
-use std::io;
 use std::time::Duration;
 #[cfg(feature = "tls")]
 use std::{fs, path::Path};
@@ -48,8 +47,7 @@ pub(crate) async fn connect(config: &ZkStoreBuilder) -> Result<Client, (Outcome,
     match connected {
         Ok(Ok(client)) => Ok(client),
         Err(_) | Ok(Err(Error::NoHosts | Error::Timeout | Error::ConnectionLoss)) => {
-            let dials = dial_all(config).await;
-            Err((Outcome::Unavailable, reasons(&dials)))
+            Err((Outcome::Unavailable, dial_all(config).await.0))
         }
         Ok(Err(error)) => Err(of_connecting(&error)),
     }
@@ -60,43 +58,36 @@ pub(crate) async fn twin(config: &ZkStoreBuilder, session: SessionInfo) -> Resul
     dial(config, connector(config)?.with_session(session)).await
 }
 
-/// A member, and the result of dialing it. `None` if it took too long.
-type Dial = (String, Option<io::Result<TcpStream>>);
-
 /// Returns the reasons if no member can be reached, as with a wrong port, and never otherwise.
 async fn all_unreachable(config: &ZkStoreBuilder) -> String {
     sleep(SOUND).await;
-    let dials = dial_all(config).await;
-    match dials.iter().all(|dial| matches!(dial, (_, Some(Err(_))))) {
-        true => reasons(&dials),
-        false => pending().await,
+    match dial_all(config).await {
+        (reasons, true) => reasons,
+        (_, false) => pending().await,
     }
 }
 
-async fn dial_all(config: &ZkStoreBuilder) -> Vec<Dial> {
-    let spawned = config.hosts.iter().map(|member| {
+/// Dials the members. Returns the reason of each, and whether none can be reached.
+async fn dial_all(config: &ZkStoreBuilder) -> (String, bool) {
+    let dials = config.hosts.iter().map(|member| {
         let address = member.clone();
         let dial = timeout(DIAL, async move { TcpStream::connect(address).await });
-        (member.clone(), Handle::current().spawn(dial))
+        (member, Handle::current().spawn(dial))
     });
-    let spawned: Vec<_> = spawned.collect();
-    let mut dials = Vec::with_capacity(spawned.len());
-    for (member, dial) in spawned {
-        dials.push((member, dial.await.ok().and_then(Result::ok)));
+    let (mut reasons, mut unreachable) = (Vec::new(), true);
+    for (member, dial) in dials.collect::<Vec<_>>() {
+        let dial = dial.await.ok().and_then(Result::ok);
+        unreachable &= matches!(dial, Some(Err(_)));
+        reasons.push(match dial {
+            Some(Ok(_)) => format!(
+                "{member} accepts connections and gives no session: is it a ZooKeeper server, has it a \
+                 leader, does it expect TLS?"
+            ),
+            Some(Err(error)) => format!("{member}: {error}"),
+            None => format!("{member}: no connection within {DIAL:?}"),
+        });
     }
-    dials
-}
-
-fn reasons(dials: &[Dial]) -> String {
-    let reason = |(member, dial): &Dial| match dial {
-        Some(Ok(_)) => format!(
-            "{member} accepts connections and gives no session: is it a ZooKeeper server, has it a leader, \
-             does it expect TLS?"
-        ),
-        Some(Err(error)) => format!("{member}: {error}"),
-        None => format!("{member}: no connection within {DIAL:?}"),
-    };
-    dials.iter().map(reason).collect::<Vec<_>>().join("; ")
+    (reasons.join("; "), unreachable)
 }
 
 fn connector(config: &ZkStoreBuilder) -> Result<Connector, Error> {

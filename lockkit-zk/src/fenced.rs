@@ -9,7 +9,6 @@ use crate::backend::ZkStore;
 use crate::config::Access;
 use crate::error::{BACKEND, fault, of_request};
 use crate::session::options;
-use crate::waiters::Contender;
 
 /// The longest time that a transaction may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -189,15 +188,10 @@ impl<'a> Fenced<'a> {
     pub async fn write(&self, writes: &[Write]) -> Result<Vec<Written>, FencedError> {
         let shared = &self.store.shared;
         let contender = shared.contender(self.ticket.holder);
+        let contender = contender.ok_or(FencedError::Fenced)?;
         // The node decides, not what this client knows: a hold that is taken for lost may still last.
-        let path = contender.as_ref().and_then(Contender::own_path);
-        let (Some(contender), Some(path)) = (contender, path) else {
-            return Err(FencedError::Fenced);
-        };
-        if !contender.granted {
-            return Err(FencedError::Fenced);
-        }
-        let client = contender.session.client();
+        let path = contender.held_path().ok_or(FencedError::Fenced)?;
+        let client = &contender.session.client;
         let bad = |error: Error| FencedError::Backend(of_request("guarded writes", &error));
         let mut writer = client.new_check_writer(&path, None).map_err(bad)?;
         for write in writes {

@@ -31,12 +31,12 @@ impl Keys {
         }
     }
 
-    /// The node that contains all locks.
-    pub(crate) fn root(&self) -> &str {
-        if self.root.is_empty() {
-            "/"
-        } else {
-            &self.root
+    /// The path of a node below the node that contains all locks, or of that node.
+    pub(crate) fn path(&self, below: &str) -> String {
+        match (self.root.as_str(), below) {
+            ("", "") => "/".to_owned(),
+            (root, "") => root.to_owned(),
+            (root, below) => format!("{root}/{below}"),
         }
     }
 
@@ -47,30 +47,20 @@ impl Keys {
 
     /// The path of the node of a lock, which contains its queue.
     pub(crate) fn of(&self, name: &LockName) -> String {
+        let parts: Vec<&str> = match self.names {
+            Names::Encoded => vec![name.as_str()],
+            Names::Raw => name.as_str().split('/').collect(),
+        };
         let mut path = self.root.clone();
-        match self.names {
-            Names::Encoded => {
-                path.push('/');
-                path.push_str(&self.first(segment(name.as_str())));
-            }
-            Names::Raw => {
-                for (at, part) in name.as_str().split('/').enumerate() {
-                    path.push('/');
-                    let part = segment(part);
-                    path.push_str(&if at == 0 { self.first(part) } else { part });
-                }
-            }
+        for (at, part) in parts.into_iter().map(segment).enumerate() {
+            path.push('/');
+            path.push_str(match part.as_str() {
+                // The servers keep their own nodes there.
+                "zookeeper" if at == 0 && self.root.is_empty() => "zookeepe%72",
+                part => part,
+            });
         }
         path
-    }
-
-    /// The servers keep their own nodes below `/zookeeper`.
-    fn first(&self, segment: String) -> String {
-        if self.root.is_empty() && segment == "zookeeper" {
-            "zookeepe%72".to_owned()
-        } else {
-            segment
-        }
     }
 
     /// The name of the lock at a path below the root, given without the root and its slash.
@@ -127,47 +117,27 @@ fn unescape(text: &str) -> Option<String> {
     if text == EMPTY {
         return Some(String::new());
     }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let [high, low, after @ ..] = after else {
-            return None;
-        };
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        bytes.push(u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?);
-        rest = after;
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => u8::try_from(digit(bytes.next()?)? * 16 + digit(bytes.next()?)?).ok()?,
+            _ => byte,
+        });
     }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(decoded).ok()
 }
 
 /// The number of a node in a queue; `None` if it is not in one. After the last number of 32 bits, servers
 /// write it with a sign.
 pub(crate) fn number(node: &str) -> Option<i32> {
-    let digits = node.len().checked_sub(10)?;
-    if !node.is_char_boundary(digits) {
-        return None;
-    }
-    let (mut head, mut tail) = node.split_at(digits);
-    // Ten characters: `-2147483648` has one more, and `-000000005` has ten.
-    if let Some(before) = head.strip_suffix('-')
-        && tail.bytes().all(|byte| byte.is_ascii_digit())
-        && MARKS.iter().any(|mark| before.ends_with(mark))
-    {
-        (head, tail) = (before, node.get(digits - 1..)?);
-    }
-    let unsigned = tail.strip_prefix('-').unwrap_or(tail);
-    let plain = !unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit());
-    let marked = MARKS.iter().any(|mark| head.ends_with(mark));
-    if plain && marked {
-        tail.parse().ok()
-    } else {
-        None
-    }
+    MARKS.iter().find_map(|mark| {
+        let (_, text) = node.rsplit_once(mark)?;
+        let number = text.parse().ok()?;
+        // As the servers write it.
+        (format!("{number:010}") == text).then_some(number)
+    })
 }
 
 /// Whether a node is that of a writer of Curator's `InterProcessReadWriteLock`. A writer that becomes a
@@ -222,14 +192,14 @@ mod tests {
             assert_eq!(path(Names::Encoded, name), encoded);
             assert_eq!(path(Names::Raw, name), raw);
         }
-        assert_eq!(keys(Names::Raw).root(), "/locks");
+        assert_eq!(keys(Names::Raw).path(""), "/locks");
         let top = Keys::new("/", Names::Encoded, Dialect::Curator);
         let zookeeper = LockName::new("zookeeper").unwrap();
         assert_eq!(top.of(&zookeeper), "/zookeepe%72");
         assert_eq!(top.name_at("zookeepe%72"), Some(zookeeper));
         assert_eq!(top.name_at("zookeeper"), None);
         assert_eq!(
-            (top.root(), top.of(&LockName::new("a").unwrap())),
+            (&*top.path(""), top.of(&LockName::new("a").unwrap())),
             ("/", "/a".into())
         );
     }

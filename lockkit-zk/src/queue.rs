@@ -1,7 +1,7 @@
 //! Lists the queue of a lock in its order.
 
 use lockkit_core::BackendError;
-use zookeeper_client::{Client, Error, Stat};
+use zookeeper_client::Error;
 
 use crate::error::of_request;
 use crate::keys;
@@ -14,16 +14,11 @@ const LAST_ORDERED: i32 = i32::MAX - (1 << 20);
 /// Lists the nodes in the queue of a lock, the holder's first. Empty if the lock has no node.
 pub(crate) async fn list(
     operation: &'static str,
-    client: &Client,
+    session: &Session,
     lock_path: &str,
 ) -> Result<Vec<String>, BackendError> {
-    read(
-        operation,
-        client,
-        lock_path,
-        client.list_children(lock_path),
-    )
-    .await
+    let children = session.client.list_children(lock_path);
+    read(operation, session, lock_path, children).await
 }
 
 /// As [`list`], with all that was written before by anyone, and with a heartbeat of the session.
@@ -32,17 +27,16 @@ pub(crate) async fn list_synced(
     session: &Session,
     lock_path: &str,
 ) -> Result<Vec<String>, BackendError> {
-    let client = session.client();
     let heartbeat = session.heartbeat(operation);
-    let children = client.list_children(lock_path);
+    let children = session.client.list_children(lock_path);
     heartbeat.await?;
-    read(operation, client, lock_path, children).await
+    read(operation, session, lock_path, children).await
 }
 
 /// Reads the answer to a listing that was sent before.
 pub(crate) async fn read(
     operation: &'static str,
-    client: &Client,
+    session: &Session,
     lock_path: &str,
     children: impl Future<Output = Result<Vec<String>, Error>>,
 ) -> Result<Vec<String>, BackendError> {
@@ -52,10 +46,22 @@ pub(crate) async fn read(
         Err(error) => return Err(of_request(operation, &error)),
     };
     let mut nodes = numbered(children);
-    if !sort_by_number(&mut nodes) {
-        nodes = sort_by_creation(operation, client, lock_path, nodes).await?;
+    if sort_by_number(&mut nodes) {
+        return Ok(nodes.into_iter().map(|(_, node)| node).collect());
     }
-    Ok(nodes.into_iter().map(|(_, node)| node).collect())
+    // The transaction that created each node is always their order. Sends all requests before it waits
+    // for the first answer.
+    let asked = nodes.into_iter().map(|node| {
+        let path = format!("{lock_path}/{}", node.1);
+        (session.stat(operation, &path), node)
+    });
+    let mut created = Vec::new();
+    for (stat, node) in asked.collect::<Vec<_>>() {
+        // A node that has gone meanwhile blocks no client.
+        created.extend(stat.await?.map(|stat| (stat.czxid, node)));
+    }
+    created.sort_unstable();
+    Ok(created.into_iter().map(|(_, (_, node))| node).collect())
 }
 
 /// The node of a queue that begins with `prefix`.
@@ -74,35 +80,6 @@ fn sort_by_number(nodes: &mut [(i32, String)]) -> bool {
     nodes.sort_unstable();
     let mut numbers = nodes.iter().map(|&(number, _)| number);
     numbers.all(|number| (0..LAST_ORDERED).contains(&number))
-}
-
-/// Sorts by the transaction that created each node, which is always their order.
-async fn sort_by_creation(
-    operation: &'static str,
-    client: &Client,
-    lock_path: &str,
-    nodes: Vec<(i32, String)>,
-) -> Result<Vec<(i32, String)>, BackendError> {
-    // Sends all requests before it waits for the first answer.
-    let asked: Vec<_> = nodes
-        .into_iter()
-        .map(|(number, node)| {
-            (
-                client.check_stat(&format!("{lock_path}/{node}")),
-                number,
-                node,
-            )
-        })
-        .collect();
-    let mut created: Vec<(i64, i32, String)> = Vec::with_capacity(asked.len());
-    for (stat, number, node) in asked {
-        let stat: Option<Stat> = stat.await.map_err(|error| of_request(operation, &error))?;
-        // A node that has gone meanwhile blocks no client.
-        created.extend(stat.map(|stat| (stat.czxid, number, node)));
-    }
-    created.sort_unstable();
-    let nodes = created.into_iter().map(|(_, number, node)| (number, node));
-    Ok(nodes.collect())
 }
 
 #[cfg(test)]

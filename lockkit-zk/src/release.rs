@@ -6,13 +6,11 @@ use std::time::Duration;
 use lockkit_core::BackendError;
 use lockkit_core::contract::{Release, Ticket};
 use tokio::time::sleep;
-use zookeeper_client::Error;
 
-use crate::error::of_request;
 use crate::queue;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::waiters::{Contender, Node};
+use crate::waiters::Contender;
 
 /// After this time no request is on its way any more.
 const LATE: Duration = Duration::from_secs(2);
@@ -24,42 +22,19 @@ impl Shared {
         self.refuse(ticket.holder);
         let _turn = self.turn(ticket.holder).await;
         let known = self.contender(ticket.holder);
-        let Some(mut contender) = known.filter(|contender| !contender.session.has_ended()) else {
+        let Some(contender) = known.filter(|contender| !contender.session.has_ended()) else {
             self.waiters.forget(ticket.holder);
             return Ok(Release::NotHeld);
         };
-        let session = Arc::clone(&contender.session);
-        session.connected("release").await?;
-        let unknown = contender.node.is_none();
-        if unknown {
-            let queue = queue::list_synced("release", &session, &contender.lock_path).await?;
-            let name = queue::find(&queue, &contender.prefix);
-            contender.node = name.map(|name| Node { name, czxid: 0 });
-        }
-        let deleted = self.delete_own("release", &contender).await?;
+        let deleted = delete_own("release", &contender).await?;
         self.waiters.forget(ticket.holder);
-        if unknown && !deleted {
+        if contender.node.is_none() && !deleted {
             self.delete_late(&contender);
         }
-        Ok(match deleted && contender.granted {
+        Ok(match deleted && contender.held_path().is_some() {
             true => Release::Released,
             false => Release::NotHeld,
         })
-    }
-
-    /// Deletes the node of a ticket; returns whether it was there.
-    pub(crate) async fn delete_own(
-        &self,
-        operation: &'static str,
-        contender: &Contender,
-    ) -> Result<bool, BackendError> {
-        let Some(path) = contender.own_path() else {
-            return Ok(false);
-        };
-        let sent = contender.session.now();
-        let deleted = delete(operation, &contender.session, &path).await?;
-        contender.session.acknowledge(sent);
-        Ok(deleted)
     }
 
     /// Deletes, a while after a create request that has no answer and no node, the node that it has created
@@ -72,12 +47,13 @@ impl Shared {
         // A session that no store uses is closed, and not kept for this.
         let session = Arc::downgrade(&contender.session);
         let (lock_path, prefix) = (contender.lock_path.clone(), contender.prefix.clone());
-        self.sessions.spawn(async move {
+        self.sessions.runtime.spawn(async move {
             loop {
                 sleep(LATE).await;
                 let session = session.upgrade().filter(|session| !session.has_ended());
                 let Some(session) = session else { return };
-                if delete_found(&session, &lock_path, &prefix).await.is_ok() {
+                let deleted = delete_found("release", &session, &lock_path, &prefix).await;
+                if deleted.is_ok() {
                     return;
                 }
             }
@@ -85,28 +61,32 @@ impl Shared {
     }
 }
 
+/// Deletes the node of a ticket, also one whose creation has no answer. Returns whether it was there.
+pub(crate) async fn delete_own(
+    operation: &'static str,
+    contender: &Contender,
+) -> Result<bool, BackendError> {
+    let session = &contender.session;
+    session.connected(operation).await?;
+    match contender.own_path() {
+        Some(path) => session.delete(operation, &path).await,
+        None => delete_found(operation, session, &contender.lock_path, &contender.prefix).await,
+    }
+}
+
 async fn delete_found(
+    operation: &'static str,
     session: &Session,
     lock_path: &str,
     prefix: &str,
-) -> Result<(), BackendError> {
-    session.connected("release").await?;
-    let queue = queue::list_synced("release", session, lock_path).await?;
-    if let Some(node) = queue::find(&queue, prefix) {
-        delete("release", session, &format!("{lock_path}/{node}")).await?;
-    }
-    Ok(())
-}
-
-/// Deletes a node; returns whether it was there.
-async fn delete(
-    operation: &'static str,
-    session: &Session,
-    path: &str,
 ) -> Result<bool, BackendError> {
-    match session.client().delete(path, None).await {
-        Ok(()) => Ok(true),
-        Err(Error::NoNode) => Ok(false),
-        Err(error) => Err(of_request(operation, &error)),
+    let queue = queue::list_synced(operation, session, lock_path).await?;
+    match queue::find(&queue, prefix) {
+        Some(node) => {
+            session
+                .delete(operation, &format!("{lock_path}/{node}"))
+                .await
+        }
+        None => Ok(false),
     }
 }

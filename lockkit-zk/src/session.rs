@@ -3,7 +3,6 @@
 //! The client library keeps a session over lost connections. After a session has ended, the next request
 //! that needs one begins a new one.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,9 +11,8 @@ use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Outcome};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState, Stat};
 
 use crate::config::{Access, PORT, ZkStoreBuilder};
 use crate::connection::{connect, most_between_pings, twin};
@@ -29,11 +27,10 @@ const TWINS: u32 = 20;
 
 /// One session, from its begin to its end.
 pub(crate) struct Session {
-    client: Client,
-    /// Without the chroot, to create the nodes above it.
-    whole: Client,
+    pub(crate) client: Client,
     clock: Arc<dyn Clock>,
-    lease: Duration,
+    /// How long a hold lasts after the last acknowledged heartbeat was written.
+    pub(crate) lease: Duration,
     /// When the last acknowledged request was written that needs the leader.
     acknowledged: Mutex<Moment>,
 }
@@ -42,18 +39,15 @@ impl Session {
     /// Begins a session.
     pub(crate) async fn begin(config: &ZkStoreBuilder) -> Result<Arc<Self>, (Outcome, String)> {
         let began = config.clock.now();
-        let whole = connect(config).await?;
-        let lease = lease_of(whole.session_timeout(), config.session);
-        let chroot = config.chroot.trim_end_matches('/');
-        let client = if chroot.is_empty() {
-            whole.clone()
-        } else {
-            let bad = |_| (Outcome::Rejected, "the chroot is no path".to_owned());
-            whole.clone().chroot(chroot.to_owned()).map_err(bad)?
+        let client = connect(config).await?;
+        let lease = lease_of(client.session_timeout(), config.session);
+        let chroot = match config.chroot.trim_end_matches('/') {
+            "" => "/",
+            path => path,
         };
+        let bad = |_| (Outcome::Rejected, "the chroot is no path".to_owned());
         Ok(Arc::new(Self {
-            client,
-            whole,
+            client: client.chroot(chroot).map_err(bad)?,
             clock: Arc::clone(&config.clock),
             lease,
             // The leader created the session after this moment.
@@ -61,22 +55,8 @@ impl Session {
         }))
     }
 
-    pub(crate) const fn client(&self) -> &Client {
-        &self.client
-    }
-
     pub(crate) fn id(&self) -> i64 {
         self.client.session_id().0
-    }
-
-    /// How long it lasts without a heartbeat, as the ensemble granted it.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.client.session_timeout()
-    }
-
-    /// How long a hold lasts after the last acknowledged heartbeat was written.
-    pub(crate) const fn lease(&self) -> Duration {
-        self.lease
     }
 
     /// Whether it has ended for ever.
@@ -116,6 +96,32 @@ impl Session {
         *lock(&self.acknowledged)
     }
 
+    /// Asks for a node, if it is there. The request is sent here, and not when the answer is awaited.
+    pub(crate) fn stat(
+        &self,
+        operation: &'static str,
+        path: &str,
+    ) -> impl Future<Output = Result<Option<Stat>, BackendError>> + Send + use<> {
+        let stat = self.client.check_stat(path);
+        async move { stat.await.map_err(|error| of_request(operation, &error)) }
+    }
+
+    /// Deletes a node; returns whether it was there.
+    pub(crate) async fn delete(
+        &self,
+        operation: &'static str,
+        path: &str,
+    ) -> Result<bool, BackendError> {
+        let sent = self.now();
+        let deleted = match self.client.delete(path, None).await {
+            Ok(()) => true,
+            Err(Error::NoNode) => false,
+            Err(error) => return Err(of_request(operation, &error)),
+        };
+        self.acknowledge(sent);
+        Ok(deleted)
+    }
+
     /// Waits for the connection. Without one the library would keep a request and send it later, when its
     /// caller may have gone.
     pub(crate) async fn connected(&self, operation: &'static str) -> Result<(), BackendError> {
@@ -124,7 +130,9 @@ impl Session {
             loop {
                 match self.client.state() {
                     SessionState::SyncConnected => return Ok(()),
-                    state if state.is_terminated() => return Err(ended(operation)),
+                    state if state.is_terminated() => {
+                        return Err(of_request(operation, &Error::SessionExpired));
+                    }
                     _ => drop(states.changed().await),
                 }
             }
@@ -136,27 +144,16 @@ impl Session {
     /// Creates a node and all above it as containers, which the server removes when they are empty. Those
     /// outside the chroot are persistent.
     pub(crate) async fn make(&self, path: &str, access: Access) -> Result<(), Error> {
-        let made = self
-            .client
-            .mkdir(path, &options(CreateMode::Container, access))
-            .await;
-        if made != Err(Error::NoNode) || self.client.path() == "/" {
+        let container = options(CreateMode::Container, access);
+        let chroot = self.client.path();
+        let made = self.client.mkdir(path, &container).await;
+        if made != Err(Error::NoNode) || chroot == "/" {
             return made;
         }
-        self.whole
-            .mkdir(self.client.path(), &options(CreateMode::Persistent, access))
-            .await?;
-        self.client
-            .mkdir(path, &options(CreateMode::Container, access))
-            .await
-    }
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Session")
-            .field(&self.client.session_id())
-            .finish()
+        let whole = self.client.clone().chroot("/").map_err(|_| Error::NoNode)?;
+        let persistent = options(CreateMode::Persistent, access);
+        whole.mkdir(chroot, &persistent).await?;
+        self.client.mkdir(path, &container).await
     }
 }
 
@@ -176,14 +173,10 @@ pub(crate) const fn options(mode: CreateMode, access: Access) -> CreateOptions<'
     })
 }
 
-pub(crate) fn ended(operation: &'static str) -> BackendError {
-    of_request(operation, &Error::SessionExpired)
-}
-
 /// The present session, and the way to the next one.
 pub(crate) struct Sessions {
-    config: ZkStoreBuilder,
-    runtime: Handle,
+    pub(crate) config: ZkStoreBuilder,
+    pub(crate) runtime: Handle,
     present: watch::Sender<State>,
 }
 
@@ -247,39 +240,30 @@ impl Sessions {
         let first = self.present.send_if_modified(|state| {
             let begin = !state.connecting && state.session.has_ended();
             state.connecting |= begin;
-            state.failed.take_if(|_| begin);
             begin
         });
         if !first {
             return;
         }
         let this = Arc::clone(self);
-        drop(self.runtime.spawn(async move {
+        self.runtime.spawn(async move {
             let begun = Session::begin(&this.config).await;
             this.present.send_modify(|state| {
                 state.connecting = false;
-                match begun {
-                    Ok(session) => state.session = session,
-                    Err(why) => state.failed = Some(why),
-                }
+                state.failed = begun.map(|session| state.session = session).err();
             });
-        }));
-    }
-
-    /// Starts a task in the background.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        self.runtime.spawn(task).abort_handle()
+        });
     }
 
     /// Ends the present session at the ensemble, as if it had expired: a second connection takes it over
     /// and closes it.
     pub(crate) async fn expire(&self) -> Result<(), BackendError> {
         let session = self.present();
-        let mut states = session.client().state_watcher();
+        let mut states = session.client.state_watcher();
         let mut tries = 0;
         while !session.has_ended() {
             tries += 1;
-            match twin(&self.config, session.client().session().clone()).await {
+            match twin(&self.config, session.client.session().clone()).await {
                 // The last handle closes the session.
                 Ok(second) => drop(second),
                 // Two connections that want one session disturb each other.
@@ -289,7 +273,7 @@ impl Sessions {
             let ended = async {
                 // A server may confuse the two connections, leave ours open and answer its pings. A request
                 // that needs the leader gets the truth.
-                drop(session.client().sync("/").await);
+                drop(session.client.sync("/").await);
                 while !session.has_ended() {
                     states.changed().await;
                 }
@@ -298,15 +282,6 @@ impl Sessions {
             let _ = timeout(TWIN, ended).await;
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Sessions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions")
-            .field("config", &self.config)
-            .field("session", &self.present.borrow().session)
-            .finish_non_exhaustive()
     }
 }
 

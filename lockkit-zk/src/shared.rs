@@ -7,7 +7,7 @@ use lockkit_core::store::lock;
 use lockkit_core::store::waiters::Entry;
 use lockkit_core::{BackendError, Capabilities, FencingToken, HolderId, Outcome};
 
-use crate::config::{Access, ZkStoreBuilder, capabilities};
+use crate::config::{Access, ZkStoreBuilder};
 use crate::error::fault;
 use crate::keys::Keys;
 use crate::session::{Session, Sessions};
@@ -26,18 +26,16 @@ pub(crate) struct Shared {
 impl Shared {
     /// Begins the first session.
     pub(crate) async fn connect(config: ZkStoreBuilder) -> Result<Self, BackendError> {
-        let keys = Keys::new(&config.root, config.names, config.dialect);
-        let (access, token_base, recheck) = (config.who_may(), config.token_base, config.recheck);
-        let sessions = Sessions::begin(config).await?;
-        let capabilities = capabilities(sessions.present().timeout(), recheck);
+        let sessions = Sessions::begin(config.clone()).await?;
+        let granted = sessions.present().client.session_timeout();
         Ok(Self {
             sessions,
             waiters: Arc::default(),
-            keys,
-            access,
-            capabilities,
+            keys: Keys::new(&config.root, config.names, config.dialect),
+            access: config.who_may(),
+            token_base: config.token_base,
+            capabilities: config.session(granted).capabilities(),
             tombstones: Mutex::default(),
-            token_base,
         })
     }
 
@@ -54,7 +52,7 @@ impl Shared {
     /// The grant of a hold by a node, on a session whose age counts. INV-2.
     pub(crate) fn grant(&self, session: &Session, node: &Node) -> Result<Grant, BackendError> {
         let token = self.token(node.czxid)?;
-        Ok(Grant::new(token, session.lease()).with_since(session.since()))
+        Ok(Grant::new(token, session.lease).with_since(session.since()))
     }
 
     pub(crate) fn contender(&self, holder: HolderId) -> Option<Contender> {
@@ -62,10 +60,10 @@ impl Shared {
         self.waiters.with(holder, contender)?
     }
 
-    /// Keeps the place of a ticket. Returns whether the ticket is still known.
-    pub(crate) fn set(&self, holder: HolderId, contender: Option<Contender>) -> bool {
-        let set = |entry: &mut Entry<TicketState>| entry.data.contender = contender;
-        self.waiters.with(holder, set).is_some()
+    /// Keeps the place of a known ticket.
+    pub(crate) fn set(&self, holder: HolderId, contender: Option<Contender>) {
+        self.waiters
+            .with(holder, |entry| entry.data.contender = contender);
     }
 
     /// Waits until no other step of a known ticket runs.

@@ -3,36 +3,55 @@
 use std::sync::Arc;
 
 use lockkit_core::store::predecessors::Predecessors;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use crate::session::Session;
+
+/// How many predecessors are watched.
+const WATCHED: usize = 2;
 
 /// The tickets of a store.
 pub(crate) type Waiters = lockkit_core::store::waiters::Waiters<TicketState>;
 
 /// What the store keeps of one ticket.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct TicketState {
     /// Held by the step that changes the contender: a step takes several requests, and a late attempt must
     /// not create a second node while another creates one.
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
-    /// `None` until an attempt creates a node.
+    /// `None` until an attempt creates a node, and if none was created.
     pub(crate) contender: Option<Contender>,
-    /// The task that watches its node.
-    pub(crate) watcher: Option<Watcher>,
+    /// The task that watches its node. It ends with this.
+    pub(crate) watcher: JoinSet<()>,
 }
 
 /// A node in the queue of a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Node {
-    /// Its name below the node of the lock.
-    pub(crate) name: String,
     /// The transaction that created it.
     pub(crate) czxid: i64,
+    /// Those before it, and its name below the node of the lock.
+    pub(crate) predecessors: Predecessors<String>,
+    pub(crate) granted: bool,
+}
+
+impl Node {
+    pub(crate) const fn new(name: String, czxid: i64) -> Self {
+        Self {
+            czxid,
+            predecessors: Predecessors::new(name, WATCHED),
+            granted: false,
+        }
+    }
+
+    /// Its name below the node of the lock.
+    pub(crate) fn name(&self) -> &str {
+        self.predecessors.own()
+    }
 }
 
 /// The place of a ticket in a queue.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Contender {
     /// Its node lives and dies with this session.
     pub(crate) session: Arc<Session>,
@@ -40,13 +59,8 @@ pub(crate) struct Contender {
     pub(crate) lock_path: String,
     /// What the name of its node begins with. No other node has this prefix.
     pub(crate) prefix: String,
-    /// `None` while no answer has told whether there is one.
+    /// `None` while the request that creates it has no answer, so that there may be one.
     pub(crate) node: Option<Node>,
-    /// A request that creates a node has no answer, so that there may be one.
-    pub(crate) unanswered: bool,
-    pub(crate) granted: bool,
-    /// As the last attempt that listed the queue has found them.
-    pub(crate) predecessors: Option<Predecessors<String>>,
 }
 
 impl Contender {
@@ -57,16 +71,12 @@ impl Contender {
 
     /// The path of its own node.
     pub(crate) fn own_path(&self) -> Option<String> {
-        self.node.as_ref().map(|node| self.path(&node.name))
+        self.node.as_ref().map(|node| self.path(node.name()))
     }
-}
 
-/// A task that watches a node. It ends with this handle.
-#[derive(Debug)]
-pub(crate) struct Watcher(pub(crate) AbortHandle);
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.0.abort();
+    /// The path of its own node, if it was granted the lock.
+    pub(crate) fn held_path(&self) -> Option<String> {
+        let node = self.node.as_ref().filter(|node| node.granted)?;
+        Some(self.path(node.name()))
     }
 }

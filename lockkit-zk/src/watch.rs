@@ -10,9 +10,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lockkit_core::store::Backoff;
-use lockkit_core::store::predecessors::{Next, Predecessors};
+use lockkit_core::store::predecessors::Next;
+use lockkit_core::store::waiters::Entry;
 use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use tokio::select;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{EventType, StateWatcher, WatchedEvent};
 
@@ -21,7 +23,7 @@ use crate::keys;
 use crate::queue;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::waiters::{Contender, Node, Watcher};
+use crate::waiters::{Node, TicketState};
 
 /// The longest that the task waits to learn why its node was deleted, before it reports the loss anyway.
 const DOUBT: Duration = Duration::from_millis(500);
@@ -36,14 +38,13 @@ struct NodeWatch {
     holder: HolderId,
     session: Arc<Session>,
     lock_path: String,
+    /// What the attempt has listed is enough: no node comes to stand before its own.
     node: Node,
-    predecessors: Predecessors<String>,
     /// Its own comes last: of two that have been reported, the later one may be polled first.
     open: Vec<OpenWatch>,
     /// Changes when the connection is lost: events that come after it have no order.
     states: StateWatcher,
     session_ended: bool,
-    granted: bool,
     /// Reset when all watches are open.
     backoff: Backoff,
 }
@@ -60,37 +61,31 @@ impl Shared {
     /// Watches the node of a ticket from now on.
     pub(crate) async fn watch_node(self: &Arc<Self>, holder: HolderId) -> Result<(), BackendError> {
         let contender = self.contender(holder).ok_or_else(unknown)?;
-        let mut watch = NodeWatch::new(self, holder, contender).ok_or_else(unknown)?;
+        let mut watch = NodeWatch {
+            shared: Arc::downgrade(self),
+            holder,
+            lock_path: contender.lock_path,
+            node: contender.node.ok_or_else(unknown)?,
+            open: Vec::new(),
+            states: contender.session.client.state_watcher(),
+            session_ended: contender.session.has_ended(),
+            backoff: Backoff::new(PAUSES.0, PAUSES.1),
+            session: contender.session,
+        };
         if !watch.session_ended {
             watch.open().await?;
         }
-        let watcher = Watcher(self.sessions.spawn(watch.run()));
+        let mut watcher = JoinSet::new();
+        watcher.spawn_on(watch.run(), &self.sessions.runtime);
         // Replaces a former watcher, which is dropped outside.
-        let former = self
-            .waiters
-            .with(holder, |entry| entry.data.watcher.replace(watcher));
+        let replace =
+            |entry: &mut Entry<TicketState>| std::mem::replace(&mut entry.data.watcher, watcher);
+        let former = self.waiters.with(holder, replace);
         former.map(drop).ok_or_else(unknown)
     }
 }
 
 impl NodeWatch {
-    fn new(shared: &Arc<Shared>, holder: HolderId, contender: Contender) -> Option<Self> {
-        Some(Self {
-            shared: Arc::downgrade(shared),
-            holder,
-            lock_path: contender.lock_path,
-            node: contender.node?,
-            // What the attempt has listed is enough: no node comes to stand before its own.
-            predecessors: contender.predecessors?,
-            open: Vec::new(),
-            states: contender.session.client().state_watcher(),
-            session_ended: contender.session.has_ended(),
-            granted: contender.granted,
-            backoff: Backoff::new(PAUSES.0, PAUSES.1),
-            session: contender.session,
-        })
-    }
-
     /// Reports the grant and the loss of the ticket.
     async fn run(mut self) {
         let lost = loop {
@@ -111,14 +106,14 @@ impl NodeWatch {
             if self.session_ended {
                 return Ok(Some(LossReason::SessionEnded));
             }
-            match self.predecessors.next() {
+            match self.node.predecessors.next() {
                 Next::Gone if self.is_released() => return Ok(None),
                 Next::Gone => return Ok(Some(why_deleted(&self.session).await)),
                 Next::List => {
                     self.list().await?;
                     continue;
                 }
-                Next::Turn if !self.granted => self.grant(),
+                Next::Turn if !self.node.granted => self.grant(),
                 Next::Turn | Next::Watch(_) => {}
             }
             if self.open().await? {
@@ -137,31 +132,27 @@ impl NodeWatch {
         self.session.connected("watch").await?;
         // What happens from here on is newer than the listing.
         self.states.state();
-        let queue = queue::list("watch", self.session.client(), &self.lock_path).await?;
-        self.predecessors.listed(queue, false, |_| true);
+        let queue = queue::list("watch", &self.session, &self.lock_path).await?;
+        self.node.predecessors.listed(queue, false, |_| true);
         Ok(())
     }
 
     /// Opens the watches that are needed and keeps those that are open already. Returns whether all these
     /// nodes are there.
     async fn open(&mut self) -> Result<bool, BackendError> {
-        let own = self.node.name.as_str();
-        let nearest = match self.predecessors.next() {
-            Next::Watch(nearest) => nearest,
-            _ => &[],
-        };
         // The own watch comes first: if its node is deleted and then another, its event comes first.
-        let needed = || std::iter::once(own).chain(nearest.iter().map(String::as_str));
-        self.open
-            .retain(|watch| needed().any(|node| node == watch.node));
-        let missing = needed().filter(|node| !self.open.iter().any(|open| open.node == *node));
-        let missing: Vec<String> = missing.map(str::to_owned).collect();
+        let mut missing = vec![self.node.name().to_owned()];
+        if let Next::Watch(nearest) = self.node.predecessors.next() {
+            missing.extend_from_slice(nearest);
+        }
+        self.open.retain(|watch| missing.contains(&watch.node));
+        missing.retain(|node| !self.open.iter().any(|open| open.node == *node));
         if missing.is_empty() {
             return Ok(true);
         }
         self.session.connected("watch").await?;
         // Sends all requests before it waits for the first answer.
-        let client = self.session.client();
+        let client = &self.session.client;
         let asked = missing.into_iter().map(|node| {
             let path = format!("{}/{node}", self.lock_path);
             (client.check_and_watch_stat(&path), node)
@@ -170,7 +161,7 @@ impl NodeWatch {
         let mut all_there = true;
         for (answer, node) in asked {
             let answer = answer.await.map_err(|error| of_request("watch", &error))?;
-            let is_own = node == self.node.name;
+            let is_own = node == self.node.name();
             if let (Some(stat), watcher) = answer {
                 // The end of our session removes our node and its others in one step. A writer of
                 // Curator may leave a reader's node with its number behind.
@@ -184,70 +175,68 @@ impl NodeWatch {
             } else {
                 all_there = false;
                 match is_own {
-                    true => self.predecessors.deleted(&node),
-                    false => self.predecessors.invalidate(),
+                    true => self.node.predecessors.deleted(&node),
+                    false => self.node.predecessors.invalidate(),
                 }
             }
         }
-        self.open.sort_by_key(|watch| watch.node == self.node.name);
+        self.open
+            .sort_by_key(|watch| watch.node == self.node.name());
         Ok(all_there)
     }
 
     /// Waits for an event and takes in all that have come.
     async fn events(&mut self) {
-        let open = &mut self.open;
-        let events = poll_fn(|context| {
-            let mut events = Vec::new();
-            open.retain_mut(|watch| match watch.event.as_mut().poll(context) {
-                Poll::Pending => true,
-                Poll::Ready(event) => {
-                    let node = std::mem::take(&mut watch.node);
-                    events.push((event.event_type, node, watch.conclusive));
-                    false
+        let Self { open, node, .. } = self;
+        poll_fn(|context| {
+            let before = open.len();
+            open.retain_mut(|watch| {
+                let Poll::Ready(event) = watch.event.as_mut().poll(context) else {
+                    return true;
+                };
+                match event.event_type {
+                    EventType::NodeDeleted if watch.conclusive => {
+                        node.predecessors.deleted(&watch.node);
+                    }
+                    EventType::NodeDeleted => node.predecessors.invalidate(),
+                    EventType::Session => self.session_ended = true,
+                    // The data of the node changed. Its watch is opened anew.
+                    _ => {}
                 }
+                false
             });
-            match events.is_empty() {
-                true => Poll::Pending,
-                false => Poll::Ready(events),
+            match open.len() < before {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
             }
-        });
-        for (event, node, conclusive) in events.await {
-            match event {
-                EventType::NodeDeleted if conclusive => self.predecessors.deleted(&node),
-                EventType::NodeDeleted => self.predecessors.invalidate(),
-                EventType::Session => self.session_ended = true,
-                // The data of the node changed. Its watch is opened anew.
-                _ => {}
-            }
-        }
+        })
+        .await;
         let disconnected = select! {
             biased;
             _ = self.states.changed() => true,
             () = std::future::ready(()) => false,
         };
         if disconnected {
-            self.predecessors.invalidate();
+            self.node.predecessors.invalidate();
         }
     }
 
     /// No predecessor is left.
     fn grant(&mut self) {
-        self.granted = true;
-        let Some(shared) = self.shared.upgrade() else {
-            return;
-        };
-        let Ok(grant) = shared.grant(&self.session, &self.node) else {
-            return;
-        };
-        shared.waiters.with(self.holder, |entry| {
-            let contender = entry.data.contender.as_mut();
-            // A later attempt may have another node.
-            let own = |contender: &&mut Contender| contender.node.as_ref() == Some(&self.node);
-            if let Some(contender) = contender.filter(own) {
-                contender.granted = true;
-                entry.granted(None, grant);
-            }
-        });
+        self.node.granted = true;
+        if let Some(shared) = self.shared.upgrade()
+            && let Ok(grant) = shared.grant(&self.session, &self.node)
+        {
+            shared.waiters.with(self.holder, |entry| {
+                let node = entry.data.contender.as_mut();
+                let node = node.and_then(|contender| contender.node.as_mut());
+                // A later attempt may have another node.
+                if let Some(node) = node.filter(|node| node.czxid == self.node.czxid) {
+                    node.granted = true;
+                    entry.granted(None, grant);
+                }
+            });
+        }
     }
 }
 
@@ -261,7 +250,7 @@ fn unknown() -> BackendError {
 async fn why_deleted(session: &Session) -> LossReason {
     // One round trip if the connection is sound. One that has just reported the deletion and is silent
     // now is about to be closed.
-    match timeout(DOUBT, session.client().sync("/")).await {
+    match timeout(DOUBT, session.client.sync("/")).await {
         Ok(Ok(_)) if !session.has_ended() => LossReason::Superseded,
         _ => LossReason::SessionEnded,
     }

@@ -5,6 +5,9 @@ use lockkit_core::contract::{Attempt, Wake};
 
 use super::*;
 
+/// Of the lock `a`.
+const CHANNEL: &str = "redisson_lock__channel:{a}";
+
 fn ticket(n: u64) -> Ticket {
     let holder = HolderId::new(ClientId::random(), n);
     Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30))
@@ -45,7 +48,7 @@ async fn reads_grants_of_current_and_earlier_attempts() {
     let (subscriptions, ticket) = (open(), ticket(1));
     let first = wait(&subscriptions, &ticket);
     subscriptions.message(b"me", grant(&ticket, 7, first).as_bytes());
-    let mut watch = subscriptions.watch(&ticket, "c".into()).unwrap();
+    let mut watch = subscriptions.watch(&ticket);
     let expected = Grant::new(FencingToken::new(7).unwrap(), Duration::from_millis(900));
     assert_eq!(next(&mut watch).await, Wake::Granted(expected));
     wait(&subscriptions, &ticket);
@@ -58,38 +61,36 @@ async fn reads_grants_of_current_and_earlier_attempts() {
 async fn retries_when_messages_may_have_been_lost() {
     let (subscriptions, first) = (open(), ticket(1));
     wait(&subscriptions, &first);
-    let mut watch = subscriptions.watch(&first, "c".into()).unwrap();
+    let mut watch = subscriptions.watch(&first);
     nothing(&mut watch).await;
     // The lock's channel is subscribed after the attempt.
-    assert_eq!(subscriptions.take_wanted(), ["c"]);
-    subscriptions.subscribed(&["c".into()]);
+    assert_eq!(subscriptions.take_wanted(), [CHANNEL]);
+    subscriptions.subscribed(&[CHANNEL.into()]);
     assert_eq!(next(&mut watch).await, Wake::Retry);
-    subscriptions.message(b"c", b"0");
-    subscriptions.message(b"c", b"0");
+    subscriptions.message(CHANNEL.as_bytes(), b"0");
+    subscriptions.message(CHANNEL.as_bytes(), b"0");
     assert_eq!(next(&mut watch).await, Wake::Retry);
     nothing(&mut watch).await;
 
     // A message comes between the attempt and the watch.
     let second = ticket(2);
     wait(&subscriptions, &second);
-    subscriptions.message(b"c", b"0");
-    let mut late = subscriptions.watch(&second, "c".into()).unwrap();
+    subscriptions.message(CHANNEL.as_bytes(), b"0");
+    let mut late = subscriptions.watch(&second);
     assert_eq!(next(&mut late).await, Wake::Retry);
     nothing(&mut late).await;
     assert_eq!(next(&mut watch).await, Wake::Retry);
     drop(late);
 
     // The connection is replaced.
-    subscriptions.closed();
-    assert!(subscriptions.watch(&first, "c".into()).is_err());
-    assert_eq!(subscriptions.take_all(), ["c"]);
+    assert_eq!(subscriptions.take_all(), [CHANNEL]);
     subscriptions.opened();
     assert_eq!(next(&mut watch).await, Wake::Retry);
     drop(watch);
 
     // The attempt is written while the channel is subscribed: no message is lost.
     wait(&subscriptions, &first);
-    let mut watch = subscriptions.watch(&first, "c".into()).unwrap();
+    let mut watch = subscriptions.watch(&first);
     nothing(&mut watch).await;
 }
 
@@ -97,13 +98,13 @@ async fn retries_when_messages_may_have_been_lost() {
 async fn unsubscribes_a_while_after_last_waiter() {
     let (subscriptions, ticket) = (open(), ticket(1));
     wait(&subscriptions, &ticket);
-    let watch = subscriptions.watch(&ticket, "c".into()).unwrap();
+    let watch = subscriptions.watch(&ticket);
     tokio::time::advance(LINGER * 2).await;
     assert!(subscriptions.take_idle().is_empty());
     drop(watch);
     assert!(subscriptions.take_idle().is_empty());
     tokio::time::advance(LINGER).await;
-    assert_eq!(subscriptions.take_idle(), ["c"]);
+    assert_eq!(subscriptions.take_idle(), [CHANNEL]);
     assert_eq!(subscriptions.len(), 0);
 }
 
@@ -112,9 +113,9 @@ async fn unsubscribes_when_only_others_use_a_channel() {
     let (subscriptions, ticket) = (open(), ticket(1));
     let watch = || {
         wait(&subscriptions, &ticket);
-        subscriptions.watch(&ticket, "c".into()).unwrap()
+        subscriptions.watch(&ticket)
     };
-    let messages = |count| (0..count).for_each(|_| subscriptions.message(b"c", b"0"));
+    let messages = |count| (0..count).for_each(|_| subscriptions.message(CHANNEL.as_bytes(), b"0"));
     let first = watch();
     messages(MAX_UNHEEDED);
     drop(first);
@@ -125,7 +126,7 @@ async fn unsubscribes_when_only_others_use_a_channel() {
     assert!(subscriptions.take_idle().is_empty(), "a waiter came since");
     messages(1);
     subscriptions.unheeded.notified().await;
-    assert_eq!(subscriptions.take_idle(), ["c"]);
+    assert_eq!(subscriptions.take_idle(), [CHANNEL]);
 }
 
 #[test]

@@ -1,0 +1,28 @@
+//! What a URL must not have.
+
+use lockkit_core::url::StoreUrl;
+use lockkit_redis::RedisStoreBuilder;
+
+#[test]
+fn refuses_unknown_parts() {
+    for text in [
+        "redis://",
+        "redis://a,b",
+        "redis://h/x",
+        "redis://h/?db=2",
+        "redis://h/?ca=/ca.pem",
+        "redis://h/?cert=/c.pem&key=/k.pem",
+        "rediss://h/?cert=/c.pem",
+        "rediss://h/?key=/k.pem",
+        "redis://h/?wake=maybe",
+        "redis://h/?wake=poll&queue=fifo",
+        "redis://h/?recheck=0s",
+        "redis://h/?token_ttl=1d",
+        "redis+unix://h/run/redis.sock",
+        "redis+unix:",
+    ] {
+        let read = text.parse::<StoreUrl>();
+        let read = read.and_then(|mut url| RedisStoreBuilder::from_url(&mut url));
+        assert!(read.is_err(), "{text}");
+    }
+}
