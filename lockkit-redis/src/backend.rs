@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::contract::{
-    Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
+    Attempt, DistributedLock, Grant, LockState, Mode, Release, Renewal, Ticket, Watch,
 };
 use lockkit_core::{
     BackendError, Capabilities, ClientId, LockName, Outcome, Queueing, Waiting, queue_window,
@@ -84,17 +84,22 @@ impl RedisStore {
 
     async fn acquire(&self, ticket: &Ticket, number: u64) -> Result<Attempt, BackendError> {
         let rules = self.capabilities();
+        let exclusive = ticket.mode == Mode::Exclusive;
         let enqueue = match (ticket.enqueue, rules.queueing) {
             (false, _) => "0",
-            (true, Queueing::Fifo) => "1",
             // It would starve if other clients queue.
-            (true, _) => "2",
+            (true, Queueing::Barging) if exclusive => "2",
+            (true, _) => "1",
         };
         let channel = match rules.waiting {
             Waiting::Push => &self.link.subscriptions.channel,
             _ => "",
         };
-        let step = &STEPS.acquire;
+        let step = if exclusive {
+            &STEPS.acquire
+        } else {
+            &STEPS.share
+        };
         let mut command = self.on_lock(step, &ticket.name, &ticket.holder.to_string());
         command
             .arg(ticket.ttl.as_millis())
@@ -102,6 +107,12 @@ impl RedisStore {
             .arg(queue_window(&rules, ticket.ttl).as_millis())
             .arg(number)
             .arg(channel);
+        match ticket.mode {
+            Mode::Exclusive => &mut command,
+            Mode::Read => command.arg("r"),
+            Mode::Permit { of } => command.arg(of.get()),
+            _ => command.arg("w"),
+        };
         match self.link.run(step, command).await?.as_list() {
             [Reply::Int(1), token] => {
                 let token = token.as_token().ok_or_else(|| unreadable("attempt"))?;
@@ -200,11 +211,19 @@ impl DistributedLock for RedisStore {
         let late = known.is_none_or(|known| known.unanswered);
         // An attempt that may still arrive is refused for as long as its hold would last.
         let refuse = if late { ticket.ttl } else { Duration::ZERO };
-        let step = &STEPS.release;
+        let exclusive = ticket.mode == Mode::Exclusive;
+        let step = if exclusive {
+            &STEPS.release
+        } else {
+            &STEPS.unshare
+        };
         let mut command = self.on_lock(step, &ticket.name, &ticket.holder.to_string());
         command
             .arg(keys::channel(&ticket.name))
             .arg(refuse.as_millis());
+        if !exclusive {
+            command.arg(keys::rw_channel(&ticket.name));
+        }
         match self.link.run(step, command).await?.as_int() {
             Some(1) => Ok(Release::Released),
             Some(0) => Ok(Release::NotHeld),

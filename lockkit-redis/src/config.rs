@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lockkit_core::url::Tls;
-use lockkit_core::{Capabilities, PollRange, Queueing, Waiting};
+use lockkit_core::{Capabilities, Modes, PollRange, Queueing, Waiting};
 
 pub(crate) const PORT: u16 = 6379;
 /// The token must outlive the longest lease; its expiry is set again once a day.
@@ -215,6 +215,7 @@ impl RedisStoreBuilder {
             .with_waiting(self.waiting)
             .with_poll(self.poll)
             .with_recheck(self.recheck)
+            .with_modes(Modes::ALL)
     }
 }
 

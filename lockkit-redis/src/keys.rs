@@ -37,9 +37,19 @@ pub(crate) fn token(lock: &str) -> String {
     redisson("redisson_lock_token", lock)
 }
 
+/// The key of the leases of holders that share a lock. The scripts make the same name from that of the queue.
+pub(crate) fn shares(lock: &str) -> String {
+    own("lockkit_share", lock)
+}
+
 /// Redisson's channel of a lock.
 pub(crate) fn channel(name: &LockName) -> String {
     redisson("redisson_lock__channel", &lock(name))
+}
+
+/// Redisson's channel of a readers-writer lock.
+pub(crate) fn rw_channel(name: &LockName) -> String {
+    redisson("redisson_rwlock", &lock(name))
 }
 
 /// The name of the lock with this key; `None` if it is not the key of a lock.

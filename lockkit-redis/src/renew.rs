@@ -1,13 +1,13 @@
 //! Renewals: many holds in few requests.
 
-use lockkit_core::contract::{Renewal, Ticket};
+use lockkit_core::contract::{Mode, Renewal, Ticket};
 use lockkit_core::{BackendError, Outcome};
 use redis::Cmd;
 
 use crate::backend::RedisStore;
 use crate::keys;
 use crate::reply::{Reply, unreadable};
-use crate::scripts::STEPS;
+use crate::scripts::{STEPS, Step};
 
 /// How many holds one step of the server renews. The server does nothing else meanwhile.
 const CHUNK: usize = 500;
@@ -15,7 +15,26 @@ const CHUNK: usize = 500;
 impl RedisStore {
     /// Renews all of them; returns one result for each, in order.
     pub(crate) async fn renew_all(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let mut results = self.renew_by(CHUNK, tickets).await;
+        let is_exclusive = |ticket: &&Ticket| ticket.mode == Mode::Exclusive;
+        let (exclusive, shared): (Vec<_>, Vec<_>) = tickets.iter().partition(is_exclusive);
+        let (exclusive, shared) = tokio::join!(
+            self.renew_with(&STEPS.renew, &exclusive),
+            self.renew_with(&STEPS.renew_shares, &shared)
+        );
+        let (mut exclusive, mut shared) = (exclusive.into_iter(), shared.into_iter());
+        let result = |ticket| match is_exclusive(&ticket) {
+            true => exclusive.next(),
+            false => shared.next(),
+        };
+        tickets.iter().filter_map(result).collect()
+    }
+
+    async fn renew_with(
+        &self,
+        step: &Step,
+        tickets: &[&Ticket],
+    ) -> Vec<Result<Renewal, BackendError>> {
+        let mut results = self.renew_by(CHUNK, step, tickets).await;
         // One that is refused makes its whole chunk fail.
         let rejected = |result: &Result<_, BackendError>| {
             let error = result.as_ref().err();
@@ -25,8 +44,9 @@ impl RedisStore {
             .filter(|&at| rejected(&results[at]))
             .collect();
         if refused.len() > 1 {
-            let again: Vec<Ticket> = refused.iter().map(|&at| tickets[at].clone()).collect();
-            for (at, result) in refused.into_iter().zip(self.renew_by(1, &again).await) {
+            let again: Vec<_> = refused.iter().map(|&at| tickets[at]).collect();
+            let again = self.renew_by(1, step, &again).await;
+            for (at, result) in refused.into_iter().zip(again) {
                 results[at] = result;
             }
         }
@@ -37,11 +57,15 @@ impl RedisStore {
     async fn renew_by(
         &self,
         chunk: usize,
-        tickets: &[Ticket],
+        step: &Step,
+        tickets: &[&Ticket],
     ) -> Vec<Result<Renewal, BackendError>> {
+        if tickets.is_empty() {
+            return Vec::new();
+        }
         let chunks = tickets.chunks(chunk);
-        let commands = chunks.clone().map(|chunk| self.renewal_of(chunk));
-        let replies = self.link.run_all(&STEPS.renew, commands).await;
+        let commands = chunks.clone().map(|chunk| self.renewal_of(step, chunk));
+        let replies = self.link.run_all(step, commands).await;
         let mut results = Vec::with_capacity(tickets.len());
         for (chunk, reply) in chunks.zip(replies) {
             let renewed = reply.as_ref().map(Reply::as_list);
@@ -56,13 +80,15 @@ impl RedisStore {
         results
     }
 
-    fn renewal_of(&self, tickets: &[Ticket]) -> Cmd {
-        let keys = tickets.iter().flat_map(|ticket| {
+    fn renewal_of(&self, step: &Step, tickets: &[&Ticket]) -> Cmd {
+        let mut keys = Vec::new();
+        for ticket in tickets {
             let lock = keys::lock(&ticket.name);
             let token = keys::token(&lock);
-            [lock, token]
-        });
-        let mut command = STEPS.renew.on(&keys.collect::<Vec<_>>());
+            let shares = (ticket.mode != Mode::Exclusive).then(|| keys::shares(&lock));
+            keys.extend([Some(lock), Some(token), shares].into_iter().flatten());
+        }
+        let mut command = step.on(&keys);
         command.arg(self.link.token_ttl());
         for ticket in tickets {
             command.arg(ticket.holder.to_string());

@@ -60,6 +60,9 @@ pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
     acquire: Step::new("attempt", ACQUIRE),
     release: Step::new("release", RELEASE),
     renew: Step::new("renew", include_str!("scripts/renew.lua")),
+    share: Step::new("attempt", SHARE),
+    unshare: Step::new("release", UNSHARE),
+    renew_shares: Step::new("renew", include_str!("scripts/renew_shares.lua")),
     inspect: Step::new("inspect", INSPECT),
     list: Step::new("list", INSPECT),
     break_lock: Step::new("break", BREAK),
@@ -70,6 +73,10 @@ pub(crate) struct Steps {
     pub(crate) acquire: Step,
     pub(crate) release: Step,
     pub(crate) renew: Step,
+    /// As `acquire`, `release` and `renew`, for tickets that are not exclusive.
+    pub(crate) share: Step,
+    pub(crate) unshare: Step,
+    pub(crate) renew_shares: Step,
     pub(crate) inspect: Step,
     /// As `inspect`, for each lock in a list.
     pub(crate) list: Step,
@@ -85,6 +92,15 @@ const ACQUIRE: &str = concat!(
 const RELEASE: &str = concat!(
     include_str!("scripts/queue.lua"),
     include_str!("scripts/release.lua")
+);
+const SHARE: &str = concat!(
+    include_str!("scripts/queue.lua"),
+    include_str!("scripts/kind.lua"),
+    include_str!("scripts/share.lua")
+);
+const UNSHARE: &str = concat!(
+    include_str!("scripts/queue.lua"),
+    include_str!("scripts/unshare.lua")
 );
 const INSPECT: &str = concat!(
     include_str!("scripts/queue.lua"),

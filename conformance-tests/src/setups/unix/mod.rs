@@ -24,14 +24,17 @@ use lockkit_core::Waiting;
 use crate::foreign::Version;
 use crate::namespace::Hook;
 use crate::setup::Setup;
+use crate::setups::InMode;
 
 /// Every setup of these stores.
 pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
-    let system: [Box<dyn Setup>; 17] = [
+    let system: [Box<dyn Setup>; 19] = [
         Box::new(FileSetup::new()),
         Box::new(RedisSetup::fair()),
         Box::new(RedisSetup::barging()),
         Box::new(RedisSetup::poll()),
+        Box::new(InMode::write(RedisSetup::fair())),
+        Box::new(InMode::permit(RedisSetup::fair())),
         Box::new(RedisProxySetup::new()),
         Box::new(EtcdSetup::single()),
         Box::new(EtcdSetup::cluster()),
