@@ -39,4 +39,6 @@ fn tests() -> TestSuite {
     .test(operators::our_break_ends_redissons_hold_and_wakes_its_waiter)
     .test(operators::redissons_force_unlock_is_a_loss_to_our_holder)
     .test(kinds::read_write_lock_counts_as_held_and_is_not_changed)
+    .test(kinds::our_shared_holds_exclude_all_kinds_of_redisson)
+    .test(kinds::all_kinds_of_redisson_exclude_our_shared_holds)
 }
