@@ -1,6 +1,6 @@
 //! Exit codes, and failures that carry one.
 
-use std::{fmt, io};
+use std::io;
 
 use lockkit::url::InvalidUrl;
 use lockkit::{BackendError, Error};
@@ -36,18 +36,25 @@ impl Code {
     }
 }
 
-/// An error message of one line, and the exit code.
+/// An exit code and, unless there is nothing to say, an error message of one line.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
-    message: String,
+    pub(crate) message: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
-            message: message.into(),
+            message: Some(message.into()),
+        }
+    }
+
+    pub(crate) const fn silent(code: Code) -> Self {
+        Self {
+            code,
+            message: None,
         }
     }
 
@@ -90,11 +97,5 @@ impl From<Error> for Failure {
             _ => Code::USAGE,
         };
         Self::new(code, error.to_string())
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
     }
 }

@@ -13,12 +13,13 @@ use crate::store::{Location, look};
 
 /// `lockkit schema`.
 pub(crate) fn schema(args: &SchemaArgs, url: Option<&str>) -> Result<Code, Failure> {
-    let Location::Url { url, .. } = Location::of(args.store.as_deref().or(url))? else {
+    let location = Location::of(args.store.as_deref().or(url))?;
+    if location.embedded {
         return Err(Failure::usage(
             "no SQL store is given; name one, as in `lockkit schema postgres://db/`",
         ));
-    };
-    print(&ddl(&url)?)?;
+    }
+    print(&ddl(&location.url)?)?;
     Ok(Code::OK)
 }
 
