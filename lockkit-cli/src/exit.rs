@@ -2,8 +2,7 @@
 
 use std::io;
 
-use lockkit::url::InvalidUrl;
-use lockkit::{BackendError, Error};
+use lockkit::Error;
 
 /// An exit code. The numbers are those of `sysexits.h` and of the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,18 +70,6 @@ impl Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::new(Code::SYSTEM, error.to_string())
-    }
-}
-
-impl From<InvalidUrl> for Failure {
-    fn from(error: InvalidUrl) -> Self {
-        Self::new(Code::USAGE, error.to_string())
-    }
-}
-
-impl From<BackendError> for Failure {
-    fn from(error: BackendError) -> Self {
-        Error::Backend(error).into()
     }
 }
 

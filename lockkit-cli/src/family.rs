@@ -17,7 +17,7 @@ pub(crate) const DEATH: Duration = Duration::from_secs(5);
 /// system cannot do it, the first process collects them.
 pub(crate) fn adopt_orphans() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
 /// A process that runs.

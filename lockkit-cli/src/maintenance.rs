@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit::file::FileStore;
 use lockkit::url::StoreUrl;
-use lockkit::{BackendError, LockClient};
+use lockkit::{BackendError, Error, LockClient};
 
 use crate::args::{PurgeArgs, SchemaArgs};
 use crate::exit::{Code, Failure};
@@ -25,7 +25,7 @@ pub(crate) fn schema(args: &SchemaArgs, url: Option<&str>) -> Result<Code, Failu
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 fn ddl(url: &StoreUrl) -> Result<String, Failure> {
-    Ok(lockkit::sql::ddl(url)?)
+    lockkit::sql::ddl(url).map_err(|error| Error::from(error).into())
 }
 
 #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "sqlite")))]
@@ -51,7 +51,7 @@ pub(crate) async fn purge(args: &PurgeArgs, url: Option<&str>) -> Result<Code, F
         }
         None => purge_rows(&client, args.older_than).await,
     };
-    let Some(purged) = purged? else {
+    let Some(purged) = purged.map_err(Error::Backend)? else {
         let store = client.backend().backend();
         let text = format!("a {store} store keeps nothing that can be purged");
         return Err(Failure::usage(text));

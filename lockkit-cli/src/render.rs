@@ -201,14 +201,4 @@ mod tests {
         let waiting = first.clone().with_waiters(Some(1));
         assert_eq!(kinds(&[&first], &[&waiting]), ["waiters"]);
     }
-
-    #[test]
-    fn names_cannot_play_tricks_on_the_terminal() {
-        let state = held("a\n\x1b[2Jb\u{202e}", "me:1", 7);
-        assert_eq!(
-            sentence(&state, "is"),
-            "`a\\u{a}\\u{1b}[2Jb\\u{202e}` is held by me:1, token 7"
-        );
-        assert_eq!(table([&state]).lines().count(), 2);
-    }
 }

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
     }
     let runtime = runtime()?;
     let began = Instant::now();
-    let client = runtime.block_on(signals.interruptible(open(args, &location)))?;
+    let client = runtime.block_on(signals.interruptible(open(args, &location)))??;
     let run = Run {
         args,
         label: location.label(),
@@ -115,7 +115,7 @@ impl Run<'_> {
         if let Some(least) = args.at_least {
             lock = lock.with_min_hold(least);
         }
-        let guard = signals.interruptible(self.acquire(&lock)).await?;
+        let guard = signals.interruptible(self.acquire(&lock)).await??;
         let kept = args.at_least.map(|least| Instant::now() + least);
         if args.verbose {
             let (name, label, token) = (plain(&args.name), &self.label, guard.token());
@@ -123,17 +123,17 @@ impl Run<'_> {
         }
         let ran = self.run_program(&guard, signals).await;
         let lost = ran.as_ref().is_ok_and(|ran| ran.lost);
-        let keeps = match kept {
-            Some(until) if !lost && ran.is_ok() => signals
-                .interruptible(self.keep(&guard, until))
-                .await
-                .is_ok(),
-            _ => false,
-        };
+        let mut keeps = false;
+        if let Some(until) = kept
+            && ran.is_ok()
+            && !lost
+        {
+            let kept = signals.interruptible(self.keep(&guard, until)).await;
+            keeps = kept.is_ok();
+        }
         let held = release(guard, signals, lost).await;
         if keeps {
-            let left_to_lease = async { Ok::<_, Failure>(self.client.drain().await) };
-            let _ = signals.interruptible(left_to_lease).await;
+            let _ = signals.interruptible(self.client.drain()).await;
         }
         let mut ran = ran?;
         if !held {
@@ -228,7 +228,7 @@ impl Run<'_> {
 
     /// Waits until then, unless the release leaves the lock to a lease of the rest. A longer lease cannot be
     /// made shorter, and a store that reports losses can also end a hold with our connection.
-    async fn keep(&self, guard: &Guard, until: Instant) -> Result<(), Failure> {
+    async fn keep(&self, guard: &Guard, until: Instant) {
         let rest = until.saturating_duration_since(Instant::now());
         if !rest.is_zero() && reports(self.args) {
             let (name, rest) = (plain(&self.args.name), rounded(rest));
@@ -240,7 +240,6 @@ impl Run<'_> {
                 _ = guard.lost() => {}
             }
         }
-        Ok(())
     }
 }
 
@@ -268,14 +267,15 @@ async fn refuse_nested(lock: &Lock) -> Result<(), Failure> {
 /// A failed release is not a loss: it is retried until the client is shut down, and then the lease ends
 /// the hold.
 async fn release(guard: Guard, signals: &mut Signals, reported: bool) -> bool {
-    let Err(failure) = signals.interruptible(guard.release()).await else {
-        return true;
-    };
-    let lost = failure.code == Code::LOST;
-    match failure.message {
-        Some(message) if !lost => say(format_args!("{message}; the lease ends the hold")),
-        Some(message) if !reported => say(message),
-        _ => {}
+    match signals.interruptible(guard.release()).await {
+        Ok(Err(error @ Error::Lost { .. })) => {
+            if !reported {
+                say(error);
+            }
+            return false;
+        }
+        Ok(Err(error)) => say(format_args!("{error}; the lease ends the hold")),
+        Ok(Ok(())) | Err(_) => {}
     }
-    !lost
+    true
 }

@@ -182,14 +182,16 @@ impl Shim {
         }
     }
 
-    /// Ends the program when its lease is about to end: `lockkit run` could not renew it, or is frozen. A
-    /// stopped program does no harm and may wait. Ends what a program has left running.
+    /// Ends what the program has left running, and all of it when its lease is about to end: `lockkit run`
+    /// could not renew it, or is frozen. A stopped program does no harm and may wait.
     fn keep_time(&mut self) {
         let moment = now();
         let deadline = self.plan.deadline;
         if self.end.is_some() {
             self.end_by(moment + self.plan.kill_after);
-        } else if self.kill_at.is_none() && !self.stopped && deadline <= moment + self.plan.notice {
+        }
+        let outlives = self.kill_at.is_none_or(|at| at > deadline.max(moment));
+        if outlives && !self.stopped && deadline <= moment + self.plan.notice {
             self.link.send(Message::Overdue);
             self.lose();
         }

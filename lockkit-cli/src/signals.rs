@@ -77,14 +77,14 @@ impl Signals {
     ///
     /// # Cancel safety
     /// As the work.
-    pub(crate) async fn interruptible<T, E: Into<Failure>>(
+    pub(crate) async fn interruptible<T>(
         &mut self,
-        work: impl Future<Output = Result<T, E>>,
+        work: impl Future<Output = T>,
     ) -> Result<T, Failure> {
         let mut work = pin!(work);
         loop {
             tokio::select! {
-                done = &mut work => return done.map_err(Into::into),
+                done = &mut work => return Ok(done),
                 signal = self.next() => match signal {
                     Signal::SIGTSTP => suspend(false),
                     Signal::SIGCONT | Signal::SIGWINCH => {}

@@ -84,11 +84,7 @@ pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Co
 pub(crate) fn watch(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
     let ended = runtime()?.block_on(signals.interruptible(follow(args, url)));
-    // A signal ends it as the end of its output does.
-    ended.or_else(|failure| match failure.message {
-        None => Ok(Code::OK),
-        Some(_) => Err(failure),
-    })
+    ended.unwrap_or(Ok(Code::OK))
 }
 
 /// Prints changes until the output is closed. Reports once that a store fails for a while.

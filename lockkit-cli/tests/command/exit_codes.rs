@@ -216,9 +216,11 @@ fn the_program_does_not_find_the_password_of_the_url() {
     let stage = Stage::new();
     let url = format!("file:{}/locks", stage.dir().display());
     let secret = "redis://:s3cret@127.0.0.1:1/";
-    let harmless = "redis://127.0.0.1:1/";
+    let harmless = "redis://me@127.0.0.1:1/";
     for (variable, options, found) in [
         (secret, [].as_slice(), ""),
+        ("postgres://h/?sslpassword=x", &[], ""),
+        ("not a url", &[], ""),
         (secret, &["--keep-url"], secret),
         (harmless, &[], harmless),
     ] {
