@@ -86,7 +86,7 @@ pub(crate) enum Action {
 const RUN_HELP: &str = "\
 CMD leads its own process group and gets LOCKKIT_NAME and LOCKKIT_TOKEN in its environment. The token \
 grows with every change of holder: send it with every write, and let the receiver refuse smaller ones. \
-If LOCKKIT_URL contains a password, CMD gets an empty one; --keep-url passes it on.
+If LOCKKIT_URL contains a password, CMD gets an empty LOCKKIT_URL; --keep-url passes the URL on.
 
 `lockkit run` passes signals on to the group of CMD. Those that end programs go to all descendants of \
 CMD (on Linux). The group gets the terminal.
@@ -102,8 +102,8 @@ the next renewal, at most a third of the lease, and then for --kill-after. When 
 even by SIGKILL, CMD and its descendants are killed too. When it is stopped for too long, they are \
 terminated. A job that Ctrl-Z stopped and that is continued too late is terminated.
 
-A lock keeps two jobs from running at the same time, but the second one can run afterwards: if its host \
-has a late clock and the first job is short, it finds the lock free. --at-least 50s keeps the lock for \
+A lock keeps two jobs from running at the same time, but the second one can run afterwards: if the \
+clock of its host is late and the first job is short, it finds the lock free. --at-least 50s keeps the lock for \
 that time.";
 
 /// `lockkit run`.
@@ -126,14 +126,14 @@ pub(crate) struct RunArgs {
     ///
     /// For jobs that several hosts start at the same time of day, with clocks that differ. Where a lease
     /// ends the hold, `lockkit run` exits with CMD and leaves the rest to the lease. Elsewhere, and if the
-    /// rest is shorter than the lease, it stays until then; a signal ends it.
+    /// rest is shorter than the lease, it stays until then; a signal ends the stay.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,
     /// The time from SIGTERM to SIGKILL, for CMD when the lock is lost (at most a third of the lease), and
     /// for processes that CMD left running.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, default_value = "5s")]
     pub(crate) kill_after: Duration,
-    /// The exit code instead of 75; flock(1) has the same option.
+    /// The exit code when the lock was not acquired in time, instead of 75; flock(1) has the same option.
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = 75)]
     pub(crate) conflict_exit_code: u8,
     /// Passes `LOCKKIT_URL` on to CMD even if it contains a password.
@@ -142,10 +142,10 @@ pub(crate) struct RunArgs {
     /// Lets processes that CMD leaves in its process group continue without the lock.
     #[arg(long)]
     pub(crate) leave: bool,
-    /// Prints the holder that it waits for, and its store and token, even if there is no terminal.
+    /// Prints the store, the token and the holder that the command waits for, even if there is no terminal.
     #[arg(long, short = 'v', conflicts_with = "quiet")]
     pub(crate) verbose: bool,
-    /// Prints nothing while it waits and nothing when it gives up.
+    /// Prints nothing while the command waits, and nothing when it gives up.
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,
     /// The lock: any text of 1 to 512 bytes that does not begin with `-`.
@@ -170,7 +170,7 @@ pub(crate) struct StatusArgs {
 /// `lockkit list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Shows only names that begin with it.
+    /// The beginning of the names to show; without it, all names.
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
     #[command(flatten)]
@@ -180,7 +180,7 @@ pub(crate) struct ListArgs {
 /// `lockkit watch`.
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
-    /// Shows only names that begin with it.
+    /// The beginning of the names to show; without it, all names.
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
     /// The time between two polls, at least 100ms. A hold that is shorter can be missed.
@@ -200,7 +200,7 @@ Exit codes: 0 if a hold was ended, 1 if there was none, 64 if --yes is missing."
 pub(crate) struct BreakArgs {
     /// The lock.
     pub(crate) name: LockName,
-    /// Ends the hold. Without it, the command shows the hold, and asks if there is a terminal.
+    /// Ends the hold without a question. Otherwise the command shows the hold and, at a terminal, asks.
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -230,7 +230,7 @@ pub(crate) struct PurgeArgs {
     /// The store; by default that of --url or `LOCKKIT_URL`.
     #[arg(value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Deletes only locks that were not used for this time, as in `7d`; in a database longer than any lease.
+    /// Deletes only locks that were not used for this time, as in `7d`; in a database, it must be longer than any lease.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) older_than: Duration,
     #[command(flatten)]

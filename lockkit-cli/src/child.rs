@@ -1,22 +1,21 @@
 //! The running program as `lockkit run` sees it: the shim, the process group and the terminal.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lockkit::clock::Moment;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use tokio::sync::mpsc;
 
 use crate::clock::now;
 use crate::exec;
 use crate::family::{self, DEATH, TELLS_DESCENDANTS};
 use crate::foreground::Terminal;
-use crate::ipc::{self, Order, Report};
+use crate::ipc::{self, Link};
 use crate::plan::Plan;
 use crate::shim;
 use crate::signals::suspend;
@@ -24,32 +23,30 @@ use crate::signals::suspend;
 /// A program that runs. Dropping it kills all its processes.
 #[derive(Debug)]
 pub(crate) struct Child {
+    /// To the shim. Dropping the child ends a shim that does not read any longer.
+    pub(crate) link: Link,
     shim: Pid,
     /// The program's process group, once the shim has reported it.
-    group: Option<Pid>,
+    pub(crate) group: Option<Pid>,
     /// The children that this process had before: those of a shell that became it by `exec`.
     strangers: Vec<Pid>,
-    socket: UnixStream,
-    /// What a thread of its own reads from the socket.
-    reports: mpsc::UnboundedReceiver<Report>,
     terminal: Option<Terminal>,
-    /// The program's group has the foreground.
-    given: bool,
+    /// The program's group has the foreground of the terminal.
+    pub(crate) has_terminal: bool,
     /// The shim has reported the end of the program.
-    ended: bool,
+    pub(crate) ended: bool,
 }
 
 impl Child {
-    /// Starts the shim for a hold that lasts `until` then, and the program. Where the lock is a file,
-    /// the shim keeps it open too.
+    /// Starts the shim, and the program. Where the lock is a file, the shim keeps it open too.
     ///
     /// The program gets the foreground at once if it is ours and both standard input and output are the
     /// terminal. In a pipeline our group has other members that may need it too; there the program gets
     /// it when a read of the terminal stops it.
     pub(crate) fn start(
         mut plan: Plan,
-        environment: &[(&str, String)],
-        until: Moment,
+        command: &[OsString],
+        environment: Vec<(&str, String)>,
         lock: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
         family::adopt_orphans();
@@ -63,63 +60,24 @@ impl Child {
             .arg0(exec::NAME)
             .arg(shim::ARGUMENT)
             .args(plan.arguments())
-            .envs(environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::from(std::os::fd::OwnedFd::from(far)))
+            .args(command)
+            .envs(environment)
+            .stdin(Stdio::from(OwnedFd::from(far)))
             .process_group(0)
             .spawn()?;
-        let (reported, reports) = mpsc::unbounded_channel();
-        let child = Self {
+        let stdin = io::stdin();
+        let files: Vec<_> = [stdin.as_fd()].into_iter().chain(lock).collect();
+        // If it fails, the end of the socket ends the shim.
+        ipc::send_files(&near, &files)?;
+        Ok(Self {
+            link: Link::new(near)?,
             shim: Pid::from_child(&shim),
             group: None,
             strangers: strangers.iter().map(|process| process.pid).collect(),
-            socket: near,
-            reports,
             terminal,
-            given: plan.foreground,
+            has_terminal: plan.foreground,
             ended: false,
-        };
-        let socket = child.socket.try_clone()?;
-        std::thread::Builder::new()
-            .name("reports".to_owned())
-            .spawn(move || {
-                while let Some(report) = ipc::read_report(&socket) {
-                    if reported.send(report).is_err() {
-                        return;
-                    }
-                }
-            })?;
-        ipc::send_start(&child.socket, until, io::stdin().as_fd(), lock)?;
-        Ok(child)
-    }
-
-    /// The next report of the shim; `None` if it has ended.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(crate) async fn report(&mut self) -> Option<Report> {
-        let report = self.reports.recv().await;
-        self.ended |= matches!(report, Some(Report::Ended(_)));
-        report
-    }
-
-    /// The program has begun, and leads the process group of this number.
-    pub(crate) fn started(&mut self, pid: i32) {
-        self.group = Pid::from_raw(pid);
-    }
-
-    /// Tells the shim. Dropping the child ends a shim that does not read any longer.
-    pub(crate) fn order(&self, order: Order) {
-        ipc::send_order(&self.socket, order);
-    }
-
-    /// Passes a signal on to the program.
-    pub(crate) fn signal(&self, signal: Signal) {
-        self.order(Order::Signal(signal.as_raw()));
-    }
-
-    /// Whether the program's group has the foreground of the terminal.
-    pub(crate) fn has_terminal(&self) -> bool {
-        self.given
+        })
     }
 
     /// Gives the program's group the foreground if our group has it, and says whether it got it.
@@ -127,8 +85,8 @@ impl Child {
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group)
             && terminal.is_home()
         {
-            self.given = terminal.give(group);
-            return self.given;
+            self.has_terminal = terminal.give(group);
+            return self.has_terminal;
         }
         false
     }
@@ -136,14 +94,14 @@ impl Child {
     /// Takes the foreground back and stops as a job does, with our whole group if the terminal stopped the
     /// program's group. Returns when a signal continues us, or at once where there is no shell.
     pub(crate) fn suspend(&mut self, whole: bool) -> bool {
-        let had = self.given;
+        let had = self.has_terminal;
         self.take_terminal();
         suspend(whole || had);
         had
     }
 
     fn take_terminal(&mut self) {
-        if std::mem::take(&mut self.given)
+        if std::mem::take(&mut self.has_terminal)
             && let Some(terminal) = &self.terminal
         {
             terminal.take_back();
@@ -174,11 +132,11 @@ impl Drop for Child {
             && let Some(group) = self.group
         {
             // The shim has ended, or has not collected the program: the number still belongs to the program.
-            family::signal_group(group, Signal::KILL);
+            family::send(Signal::KILL, group, false);
         }
         let deadline = now() + DEATH;
         let mut pause = Duration::from_micros(100);
-        while is_child(waitpid(Some(self.shim), WaitOptions::NOHANG))
+        while waitpid(Some(self.shim), WaitOptions::NOHANG).err() != Some(Errno::CHILD)
             || (!self.ended && self.is_left())
         {
             if now() >= deadline {
@@ -189,9 +147,4 @@ impl Drop for Child {
         }
         self.take_terminal();
     }
-}
-
-/// Whether that wait found a child, so that there may be more to collect.
-fn is_child<T>(waited: Result<T, Errno>) -> bool {
-    !matches!(waited, Err(Errno::CHILD))
 }

@@ -1,9 +1,8 @@
 //! Exit codes, and failures that carry one.
 
-use std::{fmt, io};
+use std::io;
 
-use lockkit::url::InvalidUrl;
-use lockkit::{BackendError, Error};
+use lockkit::Error;
 
 /// An exit code. The numbers are those of `sysexits.h` and of the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,18 +35,25 @@ impl Code {
     }
 }
 
-/// An error message of one line, and the exit code.
+/// An exit code and, unless there is nothing to say, an error message of one line.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
-    message: String,
+    pub(crate) message: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
-            message: message.into(),
+            message: Some(message.into()),
+        }
+    }
+
+    pub(crate) const fn silent(code: Code) -> Self {
+        Self {
+            code,
+            message: None,
         }
     }
 
@@ -67,18 +73,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<InvalidUrl> for Failure {
-    fn from(error: InvalidUrl) -> Self {
-        Self::new(Code::USAGE, error.to_string())
-    }
-}
-
-impl From<BackendError> for Failure {
-    fn from(error: BackendError) -> Self {
-        Error::Backend(error).into()
-    }
-}
-
 impl From<Error> for Failure {
     /// The code of an error of the library says what to do.
     fn from(error: Error) -> Self {
@@ -90,11 +84,5 @@ impl From<Error> for Failure {
             _ => Code::USAGE,
         };
         Self::new(code, error.to_string())
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{
+    Pid, Signal, getpgid, getpid, kill_process, kill_process_group, test_kill_process_group,
+};
 
 /// Whether this system shows which processes descend from this one, and makes it the parent of those that
 /// lose theirs.
@@ -15,11 +17,11 @@ pub(crate) const DEATH: Duration = Duration::from_secs(5);
 /// system cannot do it, the first process collects them.
 pub(crate) fn adopt_orphans() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
 /// A process that runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// Its process group.
@@ -27,42 +29,40 @@ pub(crate) struct Process {
     parent: Pid,
 }
 
-/// Sends a signal to the members of a group.
-pub(crate) fn signal_group(group: Pid, signal: Signal) {
-    // It fails if the group has no member that we may signal.
-    let _ = kill_process_group(group, signal);
-}
-
 /// Whether a group has a member.
 pub(crate) fn has_members(group: Pid) -> bool {
     test_kill_process_group(group) != Err(rustix::io::Errno::SRCH)
 }
 
-/// Sends a signal to the members of the group of `leader`, and to processes that have left it: every other
-/// descendant of this process, or where the system does not show them, the group that the leader has moved
-/// to. Each process gets it once.
-pub(crate) fn signal_all(leader: Pid, signal: Signal) {
-    signal_group(leader, signal);
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    if let Ok(group) = rustix::process::getpgid(Some(leader))
+/// Sends a signal to the members of the group of `leader` and, if `all`, to processes that have left it: every
+/// other descendant of this process, or where the system does not show them, the group that the leader has
+/// moved to. Each process gets it once.
+pub(crate) fn send(signal: Signal, leader: Pid, all: bool) {
+    // It fails if the group has no member that we may signal.
+    let _ = kill_process_group(leader, signal);
+    if !all {
+        return;
+    }
+    if !TELLS_DESCENDANTS
+        && let Ok(group) = getpgid(Some(leader))
         && group != leader
     {
-        signal_group(group, signal);
+        let _ = kill_process_group(group, signal);
     }
     for process in descendants(&[]) {
         if process.group != leader {
-            let _ = rustix::process::kill_process(process.pid, signal);
+            let _ = kill_process(process.pid, signal);
         }
     }
 }
 
-/// The running descendants of this process, without `but` and their descendants.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+/// The running descendants of this process, without `but` and their descendants; none where the system does
+/// not show them.
 pub(crate) fn descendants(but: &[Pid]) -> Vec<Process> {
     let mut others = processes();
     others.retain(|process| !but.contains(&process.pid));
     let mut family = Vec::new();
-    let mut parents = vec![rustix::process::getpid()];
+    let mut parents = vec![getpid()];
     while let Some(parent) = parents.pop() {
         let children = others.extract_if(.., |process| process.parent == parent);
         for child in children {
@@ -73,18 +73,10 @@ pub(crate) fn descendants(but: &[Pid]) -> Vec<Process> {
     family
 }
 
-/// The system does not show them.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn descendants(_but: &[Pid]) -> Vec<Process> {
-    Vec::new()
-}
-
 /// All processes except zombies. One that begins or ends at the same time may be missing.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn processes() -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
+    let entries = TELLS_DESCENDANTS.then(|| std::fs::read_dir("/proc").ok());
+    let entries = entries.flatten().into_iter().flatten();
     let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
     let numbers = names.filter_map(|name| name.to_str()?.parse::<i32>().ok());
     let process = |number| {
@@ -95,7 +87,6 @@ fn processes() -> Vec<Process> {
 }
 
 /// Reads `pid (name) state parent group ..`; `None` for a zombie. The name may contain anything.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn parse(stat: &str) -> Option<Process> {
     let (pid, rest) = stat.split_once(" (")?;
     let (_, facts) = rest.rsplit_once(") ")?;
@@ -108,37 +99,4 @@ fn parse(stat: &str) -> Option<Process> {
         group,
         parent,
     })
-}
-
-#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_a_process_whatever_its_name() {
-        let pid = |number| Pid::from_raw(number).unwrap();
-        let process = Process {
-            pid: pid(12),
-            group: pid(11),
-            parent: pid(10),
-        };
-        assert_eq!(parse("12 (a) Z 9 (b) S 10 11 7 0"), Some(process));
-        assert_eq!(parse("12 (sh) Z 10 11 7 0"), None);
-        assert_eq!(parse("12 (sh"), None);
-    }
-
-    #[test]
-    fn finds_a_child_and_spares_another() {
-        let mut children = [0; 2].map(|_| {
-            let mut sleep = std::process::Command::new("sleep");
-            sleep.arg("600").spawn().unwrap()
-        });
-        let [one, other] = [0, 1].map(|index| Pid::from_child(&children[index]));
-        let found: Vec<_> = descendants(&[other]).iter().map(|it| it.pid).collect();
-        assert!(found.contains(&one) && !found.contains(&other));
-        for child in &mut children {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
 }

@@ -44,7 +44,9 @@ fn main() -> ExitCode {
         },
     };
     let code = outcome.unwrap_or_else(|failure| {
-        output::say(&failure);
+        if let Some(message) = failure.message {
+            output::say(message);
+        }
         failure.code
     });
     code.0.into()

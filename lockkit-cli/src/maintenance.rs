@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit::file::FileStore;
 use lockkit::url::StoreUrl;
-use lockkit::{BackendError, LockClient};
+use lockkit::{BackendError, Error, LockClient};
 
 use crate::args::{PurgeArgs, SchemaArgs};
 use crate::exit::{Code, Failure};
@@ -13,18 +13,19 @@ use crate::store::{Location, look};
 
 /// `lockkit schema`.
 pub(crate) fn schema(args: &SchemaArgs, url: Option<&str>) -> Result<Code, Failure> {
-    let Location::Url { url, .. } = Location::of(args.store.as_deref().or(url))? else {
+    let location = Location::of(args.store.as_deref().or(url))?;
+    if location.embedded {
         return Err(Failure::usage(
             "no SQL store is given; name one, as in `lockkit schema postgres://db/`",
         ));
-    };
-    print(&ddl(&url)?)?;
+    }
+    print(&ddl(&location.url)?)?;
     Ok(Code::OK)
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 fn ddl(url: &StoreUrl) -> Result<String, Failure> {
-    Ok(lockkit::sql::ddl(url)?)
+    lockkit::sql::ddl(url).map_err(|error| Error::from(error).into())
 }
 
 #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "sqlite")))]
@@ -50,7 +51,7 @@ pub(crate) async fn purge(args: &PurgeArgs, url: Option<&str>) -> Result<Code, F
         }
         None => purge_rows(&client, args.older_than).await,
     };
-    let Some(purged) = purged? else {
+    let Some(purged) = purged.map_err(Error::Backend)? else {
         let store = client.backend().backend();
         let text = format!("a {store} store keeps nothing that can be purged");
         return Err(Failure::usage(text));

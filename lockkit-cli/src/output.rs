@@ -92,23 +92,3 @@ fn clean(word: &str) -> String {
     let host = place.rsplit('@').next().unwrap_or_default();
     format!("{scheme}://***@{host}{options}{end}")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passwords_are_hidden_wherever_a_url_stands() {
-        let cases = [
-            (
-                "unexpected 'redis://me:s3/cr@et@host/0' and a://b c@d",
-                "unexpected 'redis://***@host/0' and a://b c@d",
-            ),
-            ("'file:/tmp?key=s3cret'\n", "'file:/tmp?***'\n"),
-            ("what? nothing\n\n", "what? nothing\n\n"),
-        ];
-        for (text, hidden) in cases {
-            assert_eq!(without_secrets(text), hidden);
-        }
-    }
-}

@@ -6,22 +6,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkit::contract::{Renewal, Ticket};
+use lockkit::contract::Ticket;
 use lockkit::file::FileStore;
-use lockkit::{ClientId, EndsBy, Error, Guard, HolderId, Lock, LockClient};
-use nix::sys::signal::Signal;
-use tokio::time::{Instant, timeout};
+use lockkit::{ClientId, Error, Guard, HolderId, Lease, Lock, LockClient};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::args::RunArgs;
 use crate::child::Child;
 use crate::clock::now;
 use crate::exit::{Code, Failure};
-use crate::ipc::End;
 use crate::output::say;
 use crate::plan::Plan;
 use crate::render::{plain, rounded, sentence};
 use crate::signals::{self, Signals};
-use crate::store::{Location, StoreOptions, has_password, runtime};
+use crate::store::{Location, has_password, runtime};
 use crate::supervise::{Ran, supervise};
 
 /// A shorter wait for the lock is not reported.
@@ -30,34 +28,19 @@ const SHORT_WAIT: Duration = Duration::from_millis(300);
 /// A store that takes longer to open is reported: it is slow, or cannot be reached.
 const SLOW_STORE: Duration = Duration::from_secs(1);
 
-/// The longest time that the last renewal may take.
-const LAST_RENEWAL: Duration = Duration::from_secs(2);
-
 /// Runs the program under the lock. To be called by the main thread before there is any other.
 pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
     let location = Location::of(url)?;
-    if !args.quiet
-        && std::io::stderr().is_terminal()
-        && let Location::Embedded(dir) = &location
-    {
-        let dir = plain(dir.display());
+    if !args.quiet && std::io::stderr().is_terminal() && location.embedded {
+        let dir = plain(location.url.path());
         say(format_args!(
             "the locks are files in `{dir}`: they exclude programs on this host only"
         ));
     }
     let runtime = runtime()?;
     let began = Instant::now();
-    let client = runtime.block_on(async {
-        tokio::select! {
-            client = open(args, &location) => client.map(Ok),
-            code = signals.interruption() => Ok(Err(code)),
-        }
-    })?;
-    let client = match client {
-        Ok(client) => client,
-        Err(code) => return Ok(code),
-    };
+    let client = runtime.block_on(signals.interruptible(open(args, &location)))??;
     let run = Run {
         args,
         label: location.label(),
@@ -69,18 +52,17 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
         runtime.block_on(run.hold(&mut signals))
     }));
     // No caller waits for the releases that are still pending: a lease ends what is left.
-    let _ = runtime.block_on(async {
-        tokio::select! {
-            closed = client.shutdown(Duration::ZERO) => closed,
-            _ = signals.interruption() => Ok(()),
-        }
-    });
-    let (code, interrupted) = outcome
-        .map_err(|_| Failure::new(Code::SOFTWARE, "lockkit has a bug; it ended the program"))??;
-    if interrupted {
+    let _ = runtime.block_on(signals.interruptible(client.shutdown(Duration::ZERO)));
+    let ran = outcome.map_err(|_| {
+        Failure::new(
+            Code::SOFTWARE,
+            "lockkit has a bug; the program was terminated",
+        )
+    })??;
+    if ran.interrupted {
         signals::die_of_interrupt();
     }
-    Ok(code)
+    Ok(ran.code)
 }
 
 /// Whether the command reports what happens.
@@ -90,23 +72,26 @@ fn reports(args: &RunArgs) -> bool {
 
 /// Opens the store, and waits for one that cannot be reached as for a lock that is held.
 async fn open(args: &RunArgs, location: &Location) -> Result<LockClient, Failure> {
-    let options = StoreOptions {
-        creates: true,
-        ttl: args.ttl,
-        patience: args.wait.or(args.no_wait.then_some(Duration::ZERO)),
-    };
-    let mut opened = pin!(location.open(options));
+    let mut builder = location.builder(true)?;
+    if let Some(ttl) = args.ttl {
+        builder = builder.lease(Lease::renewed(ttl));
+    }
+    if let Some(wait) = args.wait.or(args.no_wait.then_some(Duration::ZERO)) {
+        builder = builder.wait(wait);
+    }
+    let mut opened = pin!(builder.connect());
     let patience = async {
-        tokio::time::sleep(SLOW_STORE).await;
+        sleep(SLOW_STORE).await;
+        let label = location.label();
         say(format_args!(
-            "the store {} does not respond yet; retrying",
-            location.label()
+            "the store {label} does not respond yet; retrying"
         ));
     };
-    tokio::select! {
+    let client = tokio::select! {
         client = &mut opened => client,
         () = patience, if reports(args) => opened.await,
-    }
+    };
+    Ok(client?)
 }
 
 /// One run, whose store is open.
@@ -120,20 +105,17 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Acquires, runs and releases. Also says whether Ctrl-C ended the program.
-    async fn hold(&self, signals: &mut Signals) -> Result<(Code, bool), Failure> {
+    /// Acquires, runs and releases.
+    async fn hold(&self, signals: &mut Signals) -> Result<Ran, Failure> {
         let args = self.args;
-        let lock = self.client.lock(args.name.as_str())?;
+        let mut lock = self.client.lock(args.name.as_str())?;
         if self.client.backend().backend() == "memory" && !args.quiet {
             say("a `memory:` store excludes no other command; use a `file:` store or a server");
         }
-        let acquired = tokio::select! {
-            guard = self.acquire(&lock) => guard?,
-            code = signals.interruption() => return Ok((code, false)),
-        };
-        let Some(guard) = acquired else {
-            return Ok((Code(args.conflict_exit_code), false));
-        };
+        if let Some(least) = args.at_least {
+            lock = lock.with_min_hold(least);
+        }
+        let guard = signals.interruptible(self.acquire(&lock)).await??;
         let kept = args.at_least.map(|least| Instant::now() + least);
         if args.verbose {
             let (name, label, token) = (plain(&args.name), &self.label, guard.token());
@@ -141,16 +123,23 @@ impl Run<'_> {
         }
         let ran = self.run_program(&guard, signals).await;
         let lost = ran.as_ref().is_ok_and(|ran| ran.lost);
-        let guard = match kept {
-            Some(until) if !lost && ran.is_ok() => self.keep(guard, until, signals).await,
-            _ => Some(guard),
-        };
-        let held = match guard {
-            Some(guard) => release(guard, signals, lost).await,
-            None => true,
-        };
-        let ran = ran?;
-        Ok((code(&ran, held)?, ran.interrupted))
+        let mut keeps = false;
+        if let Some(until) = kept
+            && ran.is_ok()
+            && !lost
+        {
+            let kept = signals.interruptible(self.keep(&guard, until)).await;
+            keeps = kept.is_ok();
+        }
+        let held = release(guard, signals, lost).await;
+        if keeps {
+            let _ = signals.interruptible(self.client.drain()).await;
+        }
+        let mut ran = ran?;
+        if !held {
+            ran.code = Code::LOST;
+        }
+        Ok(ran)
     }
 
     async fn run_program(&self, guard: &Guard, signals: &mut Signals) -> Result<Ran, Failure> {
@@ -166,22 +155,21 @@ impl Run<'_> {
         let plan = Plan {
             kill_after: args.kill_after,
             notice: args.kill_after.min(guard.ticket().ttl / 3),
+            deadline: now() + guard.remaining(),
             leave: args.leave,
             foreground: false,
-            command: args.command.clone(),
         };
         let lock = self.client.store::<FileStore>();
         let lock = lock.and_then(|store| store.open_file(guard.holder()));
-        let until = now() + guard.remaining();
-        let child = Child::start(plan, &environment, until, lock.as_ref().map(AsFd::as_fd))
-            .map_err(|error| {
-                Failure::new(Code::SYSTEM, format!("cannot start a process: {error}"))
-            })?;
+        let lock = lock.as_ref().map(AsFd::as_fd);
+        let child = Child::start(plan, &args.command, environment, lock).map_err(|error| {
+            Failure::new(Code::SYSTEM, format!("cannot start a process: {error}"))
+        })?;
         Ok(supervise(guard, child, signals, args.kill_after).await)
     }
 
-    /// Waits for the lock; `None` if others held it until the end of the wait.
-    async fn acquire(&self, lock: &Lock) -> Result<Option<Guard>, Failure> {
+    /// Waits for the lock.
+    async fn acquire(&self, lock: &Lock) -> Result<Guard, Failure> {
         refuse_nested(lock).await?;
         let mut attempt = pin!(self.attempt(lock));
         let outcome = tokio::select! {
@@ -189,17 +177,18 @@ impl Run<'_> {
             () = self.announce(lock), if reports(self.args) => attempt.await,
         };
         match outcome {
-            Ok(Some(guard)) => Ok(Some(guard)),
-            Ok(None) | Err(Error::Timeout { .. }) => {
-                // If the store does not respond now, the store is the reason, and not another holder.
-                let held = self.held(lock).await?;
-                if !self.args.quiet {
-                    say(format_args!("{held}; the program was not started"));
-                }
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
+            Ok(Some(guard)) => return Ok(guard),
+            Ok(None) | Err(Error::Timeout { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
+        // If the store does not respond now, the store is the reason, and not another holder.
+        let held = self.held(lock).await?;
+        let code = Code(self.args.conflict_exit_code);
+        if self.args.quiet {
+            return Err(Failure::silent(code));
+        }
+        let text = format!("{held}; the program was not started");
+        Err(Failure::new(code, text))
     }
 
     async fn attempt(&self, lock: &Lock) -> lockkit::Result<Option<Guard>> {
@@ -213,7 +202,7 @@ impl Run<'_> {
 
     /// Reports once for whom it waits.
     async fn announce(&self, lock: &Lock) {
-        tokio::time::sleep(SHORT_WAIT).await;
+        sleep(SHORT_WAIT).await;
         if let Ok(held) = self.held(lock).await {
             say(format_args!("waiting: {held}"));
         }
@@ -237,45 +226,21 @@ impl Run<'_> {
         Ok(held)
     }
 
-    /// Keeps the lock until then. Returns the guard, unless the lease ends the hold without the command.
-    ///
-    /// A lease that is longer than the rest cannot be made shorter: the command stays until then.
-    async fn keep(&self, guard: Guard, until: Instant, signals: &mut Signals) -> Option<Guard> {
+    /// Waits until then, unless the release leaves the lock to a lease of the rest. A longer lease cannot be
+    /// made shorter, and a store that reports losses can also end a hold with our connection.
+    async fn keep(&self, guard: &Guard, until: Instant) {
         let rest = until.saturating_duration_since(Instant::now());
-        if rest.is_zero() {
-            return Some(guard);
-        }
-        if reports(self.args) {
+        if !rest.is_zero() && reports(self.args) {
             let (name, rest) = (plain(&self.args.name), rounded(rest));
             say(format_args!("keeps `{name}` for {rest} more"));
         }
-        if rest > guard.remaining() && leave_to_lease(self.client, &guard, rest).await {
-            guard.leak();
-            return None;
+        if rest <= guard.remaining() || self.client.backend().capabilities().tells_loss {
+            tokio::select! {
+                () = sleep_until(until) => {}
+                _ = guard.lost() => {}
+            }
         }
-        tokio::select! {
-            () = tokio::time::sleep_until(until) => {}
-            _ = guard.lost() => {}
-            _ = signals.interruption() => {}
-        }
-        Some(guard)
     }
-}
-
-/// Makes the lease of a hold as long as `rest`; returns whether the store then keeps it without us.
-async fn leave_to_lease(client: &LockClient, guard: &Guard, rest: Duration) -> bool {
-    let can = client.backend().capabilities();
-    let step = can.ttl_step.as_millis().max(1);
-    let millis = rest.as_millis().next_multiple_of(step);
-    let rest = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-    // A store reports losses where a hold can also end with our connection.
-    if can.ends_by != EndsBy::Lease || can.tells_loss || rest > can.max_ttl {
-        return false;
-    }
-    let ticket = [guard.ticket().clone().with_ttl(rest)];
-    let renewed = timeout(LAST_RENEWAL, client.backend().renew(&ticket)).await;
-    let renewed = renewed.ok().and_then(|mut renewals| renewals.pop());
-    matches!(renewed, Some(Ok(Renewal::Renewed { ttl, .. })) if ttl >= rest)
 }
 
 /// Refuses to wait for a lock that is held by the `lockkit run` that runs this one.
@@ -285,38 +250,16 @@ async fn refuse_nested(lock: &Lock) -> Result<(), Failure> {
         return Ok(());
     }
     // The same token means the same store. If the store fails, the acquire reports it.
-    let held = lock.inspect().await.ok().flatten();
-    let held = held.filter(|state| !state.holders.is_empty());
-    match held.and_then(|state| state.token) {
-        Some(token) if token.to_string() == inherited("LOCKKIT_TOKEN") => {
-            let name = plain(lock.name());
-            let text = format!(
-                "`{name}` is held by the `lockkit run` that runs this one, which would wait for itself; use another name"
-            );
-            Err(Failure::usage(text))
-        }
-        _ => Ok(()),
+    let state = lock.inspect().await.ok().flatten();
+    let holds = state.filter(|state| !state.holders.is_empty());
+    let token = holds.and_then(|state| state.token);
+    if token.is_none_or(|token| token.to_string() != inherited("LOCKKIT_TOKEN")) {
+        return Ok(());
     }
-}
-
-/// How the command ends after a program that ran; `held` says that the lock was held until then.
-fn code(ran: &Ran, held: bool) -> Result<Code, Failure> {
-    Ok(match ran.end {
-        _ if ran.lost || !held => Code::LOST,
-        Some(End::Exited(code)) => Code(code),
-        Some(End::Killed(signal)) => Code::of_signal(signal),
-        Some(End::NotStarted(errno)) => {
-            let error = std::io::Error::from_raw_os_error(errno);
-            let message = format!("cannot start a process: {error}");
-            return Err(Failure::new(Code::SYSTEM, message));
-        }
-        None => {
-            say(
-                "the shim, the parent process of the program, was killed; the program was killed too",
-            );
-            Code::of_signal(Signal::SIGKILL as i32)
-        }
-    })
+    let name = plain(lock.name());
+    Err(Failure::usage(format!(
+        "`{name}` is held by the `lockkit run` that runs this one, which would wait for itself; use another name"
+    )))
 }
 
 /// Releases, and returns whether the lock was held until then. Prints a loss that was not `reported`.
@@ -324,21 +267,15 @@ fn code(ran: &Ran, held: bool) -> Result<Code, Failure> {
 /// A failed release is not a loss: it is retried until the client is shut down, and then the lease ends
 /// the hold.
 async fn release(guard: Guard, signals: &mut Signals, reported: bool) -> bool {
-    let released = tokio::select! {
-        released = guard.release() => released,
-        _ = signals.interruption() => Ok(()),
-    };
-    match released {
-        Ok(()) => true,
-        Err(error @ Error::Lost { .. }) => {
+    match signals.interruptible(guard.release()).await {
+        Ok(Err(error @ Error::Lost { .. })) => {
             if !reported {
                 say(error);
             }
-            false
+            return false;
         }
-        Err(error) => {
-            say(format_args!("{error}; the lease ends the hold"));
-            true
-        }
+        Ok(Err(error)) => say(format_args!("{error}; the lease ends the hold")),
+        Ok(Ok(())) | Err(_) => {}
     }
+    true
 }

@@ -4,12 +4,13 @@
 //! would have without lockkit, and no signal is blocked.
 
 use std::io;
+use std::pin::pin;
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use rustix::process::{Signal as Raw, getpgrp, getpid, kill_process, kill_process_group};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise};
+use nix::unistd::Pid;
 use tokio::sync::mpsc;
 
-use crate::exit::Code;
+use crate::exit::{Code, Failure};
 
 /// The signals that are passed on to the program.
 const PASSED: [Signal; 9] = [
@@ -23,6 +24,9 @@ const PASSED: [Signal; 9] = [
     Signal::SIGCONT,
     Signal::SIGWINCH,
 ];
+
+/// The process group of this process, for `kill`.
+const OUR_GROUP: Pid = Pid::from_raw(0);
 
 /// The signals that arrive.
 #[derive(Debug)]
@@ -68,17 +72,24 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal that asks this process to end, and returns the exit code for it. Until then, a stop
-    /// signal stops the process.
+    /// Does the work, unless a signal that asks this process to end comes first: then fails with the exit code
+    /// for it. Until then, a stop signal stops the process.
     ///
     /// # Cancel safety
-    /// Cancel safe.
-    pub(crate) async fn interruption(&mut self) -> Code {
+    /// As the work.
+    pub(crate) async fn interruptible<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let mut work = pin!(work);
         loop {
-            match self.next().await {
-                Signal::SIGTSTP => suspend(false),
-                Signal::SIGCONT | Signal::SIGWINCH => {}
-                signal => return Code::of_signal(signal as i32),
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                signal = self.next() => match signal {
+                    Signal::SIGTSTP => suspend(false),
+                    Signal::SIGCONT | Signal::SIGWINCH => {}
+                    signal => return Err(Failure::silent(Code::of_signal(signal as i32))),
+                }
             }
         }
     }
@@ -112,9 +123,9 @@ fn unblocked(signal: Signal, send: impl FnOnce()) {
 pub(crate) fn suspend(whole: bool) {
     unblocked(Signal::SIGTSTP, || {
         let _ = if whole {
-            kill_process_group(getpgrp(), Raw::TSTP)
+            kill(OUR_GROUP, Signal::SIGTSTP)
         } else {
-            kill_process(getpid(), Raw::TSTP)
+            raise(Signal::SIGTSTP)
         };
     });
 }
@@ -123,35 +134,15 @@ pub(crate) fn suspend(whole: bool) {
 /// a script around us ends as it would without lockkit. This process ends by it too.
 pub(crate) fn die_of_interrupt() {
     unblocked(Signal::SIGINT, || {
-        let _ = kill_process_group(getpgrp(), Raw::INT);
+        let _ = kill(OUR_GROUP, Signal::SIGINT);
     });
 }
 
 /// The signals that this process inherited as ignored, as a mask with bit `n - 1` for signal `n`.
 /// Zero where the system does not show them.
 fn ignored() -> u64 {
-    std::fs::read_to_string("/proc/self/status")
-        .ok()
-        .as_deref()
-        .and_then(ignored_of)
-        .unwrap_or(0)
-}
-
-fn ignored_of(status: &str) -> Option<u64> {
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))?;
-    u64::from_str_radix(mask.trim(), 16).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_the_mask_of_ignored_signals() {
-        let status = "Name:\tsh\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000001\n";
-        assert_eq!(ignored_of(status), Some(1));
-        assert_eq!(ignored_of("Name:\tsh\n"), None);
-    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.unwrap_or(0)
 }

@@ -1,6 +1,7 @@
 //! `lockkit status`, `list`, `watch` and `break`: what an operator sees and does.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use lockkit::contract::LockState;
 
@@ -14,6 +15,9 @@ use crate::store::{look, runtime};
 /// What the operator has to know about a hold that was ended under its holder.
 const OVERLAP: &str = "the program of this hold can continue until its next renewal, at most a third of its \
                        lease, and then for its --kill-after\n";
+
+/// The shortest time between two polls of `watch`.
+const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
 /// `lockkit status`.
 pub(crate) async fn status(args: &StatusArgs, url: Option<&str>) -> Result<Code, Failure> {
@@ -55,7 +59,7 @@ pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Co
         let what = render::sentence(&state, "is");
         let refusal = match ask(&format!("{what}. End this hold?")) {
             Some(true) => None,
-            Some(false) => Some("nothing was broken".to_owned()),
+            Some(false) => Some("the hold was not ended".to_owned()),
             None => Some(format!("{what}; give --yes to end this hold")),
         };
         if let Some(refusal) = refusal {
@@ -79,18 +83,14 @@ pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Co
 /// `lockkit watch`.
 pub(crate) fn watch(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
-    runtime()?.block_on(async {
-        tokio::select! {
-            ended = follow(args, url) => ended,
-            _ = signals.interruption() => Ok(Code::OK),
-        }
-    })
+    let ended = runtime()?.block_on(signals.interruptible(follow(args, url)));
+    ended.unwrap_or(Ok(Code::OK))
 }
 
 /// Prints changes until the output is closed. Reports once that a store fails for a while.
 async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     let (client, store) = look(url).await?;
-    let mut polls = tokio::time::interval(args.interval.max(render::SHORTEST_POLL));
+    let mut polls = tokio::time::interval(args.interval.max(SHORTEST_POLL));
     let mut before: Option<BTreeMap<String, LockState>> = None;
     let mut failing = false;
     loop {
@@ -107,11 +107,15 @@ async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
         };
         failing = false;
         let at = time_of_day();
-        let changes = render::changes(before.as_ref().unwrap_or(&BTreeMap::new()), &now);
-        let text: String = changes
-            .iter()
-            .map(|change| change.text(args.form, &store, &at))
-            .collect();
+        let mut text = String::new();
+        for (event, state) in render::changes(before.as_ref().unwrap_or(&BTreeMap::new()), &now) {
+            text.push_str(&if args.form.json {
+                let lock = render::json(&state, &store);
+                render::line(&serde_json::json!({ "at": at, "event": event, "lock": lock }))
+            } else {
+                format!("{at}  {event:7}  {}\n", render::sentence(&state, "is"))
+            });
+        }
         if !text.is_empty() && !print(&text)? {
             return Ok(Code::OK);
         }

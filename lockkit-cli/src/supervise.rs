@@ -1,16 +1,19 @@
 //! What `lockkit run` does while the program runs: it passes signals on, watches the hold and moves the terminal.
 
+use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use lockkit::Guard;
 use nix::sys::signal::Signal;
-use rustix::process::Signal as Raw;
+use rustix::process::Pid;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::child::Child;
 use crate::clock::now;
-use crate::ipc::{End, Order, Report};
+use crate::exit::Code;
+use crate::ipc::Message;
 use crate::output::say;
 use crate::render::{plain, rounded};
 use crate::signals::Signals;
@@ -21,8 +24,7 @@ const MARGIN: Duration = Duration::from_secs(6);
 /// How a program ran.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ran {
-    /// How it ended; `None` if that is not known because the shim was killed.
-    pub(crate) end: Option<End>,
+    pub(crate) code: Code,
     /// The hold was lost before the program's end.
     pub(crate) lost: bool,
     /// The program had the terminal, and Ctrl-C ended it.
@@ -33,7 +35,7 @@ struct Supervision<'a> {
     guard: &'a Guard,
     child: Child,
     kill_after: Duration,
-    /// When to stop waiting for the shim to end a program whose lock is lost.
+    /// The lock is lost: when to stop waiting for the shim to end the program.
     give_up: Option<Instant>,
     /// `lockkit run` got a stop signal and passed it on; it stops once the program has.
     stopping: bool,
@@ -59,38 +61,51 @@ pub(crate) async fn supervise(
     };
     let end = loop {
         tokio::select! {
-            report = here.child.report() => match report {
-                Some(Report::Started(pid)) => here.child.started(pid),
-                Some(Report::Stopped(signal)) => here.stopped(signal).await,
-                Some(Report::Overdue) => here.lose(),
-                Some(Report::Ended(end)) => break Some(end),
-                None => break None,
+            message = here.child.link.receive() => match message {
+                Some(Message::Started(pid)) => here.child.group = Pid::from_raw(pid),
+                Some(Message::Overdue) => here.lose(),
+                Some(Message::Changed(status)) => match status.stopped_signal() {
+                    Some(signal) => here.stopped(signal).await,
+                    None => break Some(status),
+                },
+                _ => break None,
             },
             signal = signals.next() => here.pass_on(signal),
             _ = &mut lost, if here.give_up.is_none() => here.lose(),
-            // Not after a loss: the order `Lost` leaves the program time to clean up.
+            // Not after a loss: the message `Lost` leaves the program time to clean up.
             _ = lease.tick() => if guard.check().is_ok() {
                 let until = now() + guard.remaining();
-                here.child.order(Order::Lease(until));
+                here.child.link.send(Message::Lease(until));
             },
-            () = expired(here.give_up) => {
+            () = sleep_until(here.give_up.unwrap_or_else(Instant::now)), if here.give_up.is_some() => {
                 say("the program did not end in time, and the shim did not kill it; killing it now");
                 break None;
             }
         }
     };
-    let interrupted = end == Some(End::Killed(Signal::SIGINT as i32)) && here.child.has_terminal();
+    here.child.ended = end.is_some();
+    let signal = end.and_then(|status| status.signal());
+    let interrupted = signal == Some(Signal::SIGINT as i32) && here.child.has_terminal;
+    let lost = here.give_up.is_some();
+    // Kills what the shim has not.
+    drop(here);
+    let code = if lost { Code::LOST } else { code(end) };
     Ran {
-        end,
-        lost: here.give_up.is_some(),
+        code,
+        lost,
         interrupted,
     }
 }
 
-async fn expired(limit: Option<Instant>) {
-    match limit {
-        Some(limit) => sleep_until(limit).await,
-        None => std::future::pending().await,
+/// The exit code for a program that ended in this way; `None` if that is not known.
+fn code(end: Option<ExitStatus>) -> Code {
+    let Some(end) = end else {
+        say("the shim, the parent process of the program, was killed; the program was killed too");
+        return Code::of_signal(Signal::SIGKILL as i32);
+    };
+    match (end.code().map(u8::try_from), end.signal()) {
+        (Some(Ok(code)), _) => Code(code),
+        (_, signal) => Code::of_signal(signal.unwrap_or(0)),
     }
 }
 
@@ -109,26 +124,25 @@ impl Supervision<'_> {
                 rounded(self.guard.remaining())
             )),
         }
-        self.child.order(Order::Lost);
+        self.child.link.send(Message::Lost);
         self.give_up = Some(Instant::now() + self.kill_after + MARGIN);
     }
 
     fn pass_on(&mut self, signal: Signal) {
-        match signal {
-            Signal::SIGCONT => return self.resume(),
-            Signal::SIGTSTP => self.stopping = true,
-            _ => {}
+        if signal == Signal::SIGCONT {
+            return self.resume();
         }
-        if let Some(signal) = Raw::from_named_raw(signal as i32) {
-            self.child.signal(signal);
-        }
+        self.stopping |= signal == Signal::SIGTSTP;
+        self.child.link.send(Message::Signal(signal as i32));
     }
 
     /// Continues a stopped program, but never without the lock: the lease may have ended.
     fn resume(&mut self) {
         self.stopping = false;
         if self.guard.check().is_ok() {
-            self.child.signal(Raw::CONT);
+            self.child
+                .link
+                .send(Message::Signal(Signal::SIGCONT as i32));
         }
     }
 
@@ -139,11 +153,11 @@ impl Supervision<'_> {
     ///   the shell takes over, and continue with it once a signal continues us.
     /// - A signal stopped only the program: the lock is kept.
     async fn stopped(&mut self, signal: i32) {
-        let wants_terminal = signal == Raw::TTIN.as_raw() || signal == Raw::TTOU.as_raw();
+        let wants_terminal = [Signal::SIGTTIN as i32, Signal::SIGTTOU as i32].contains(&signal);
         if wants_terminal && self.child.give_terminal() {
             return self.resume();
         }
-        if !wants_terminal && !self.stopping && !self.child.has_terminal() {
+        if !wants_terminal && !self.stopping && !self.child.has_terminal {
             return;
         }
         let had = self.child.suspend(wants_terminal);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkit_core::clock::Clock;
 use lockkit_core::layers::Prefixed;
 use lockkit_core::url::{ClientOptions, InvalidUrl, StoreUrl};
-use lockkit_core::{DistributedLock, Lease, LockClient, Result};
+use lockkit_core::{Lease, LockClient, Result};
 use tokio::runtime::Handle;
 
 use crate::stores;
@@ -182,8 +182,11 @@ impl Connect {
         let ttl = lease.map(Lease::ttl);
         let outage = self.outage.or(options.outage);
         let wait = self.wait.or(outage).unwrap_or(OUTAGE);
-        let store = stores::open_within(&url, self.clock.as_ref(), ttl, wait).await?;
-        let store = prefixed(store, self.prefix.or(options.prefix))?;
+        let mut store = stores::open_within(&url, self.clock.as_ref(), ttl, wait).await?;
+        let prefix = self.prefix.or(options.prefix);
+        if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) {
+            store = Arc::new(Prefixed::new(store, prefix)?);
+        }
 
         let mut client = LockClient::builder_arc(store);
         if let Some(lease) = lease {
@@ -205,15 +208,5 @@ impl Connect {
             client = client.runtime(runtime);
         }
         client.build()
-    }
-}
-
-fn prefixed(
-    store: Arc<dyn DistributedLock>,
-    prefix: Option<String>,
-) -> Result<Arc<dyn DistributedLock>> {
-    match prefix {
-        Some(prefix) if !prefix.is_empty() => Ok(Arc::new(Prefixed::new(store, prefix)?)),
-        _ => Ok(store),
     }
 }

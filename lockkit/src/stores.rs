@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::Clock;
+#[cfg(unix)]
+use lockkit_core::file::FileStore;
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::url::{InvalidUrl, StoreUrl};
 use lockkit_core::{DistributedLock, Error, Outcome, Result, backoff};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use lockkit_sql::SqlStoreBuilder;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Every scheme of the grammar and the Cargo feature that brings its store; `None` for those that
@@ -92,23 +96,55 @@ async fn open(
 ) -> Result<Arc<dyn DistributedLock>> {
     let url = &mut url;
     // A store joins here with one arm for its schemes, under `#[cfg(feature = "...")]`.
-    match url.scheme() {
-        "memory" => memory(url, clock),
-        "file" => file(url),
+    Ok(match url.scheme() {
+        "memory" => Arc::new(memory(url, clock)?),
+        #[cfg(unix)]
+        "file" => Arc::new(file(url)?),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" => redis(url).await,
+        "redis" | "rediss" | "redis+unix" => {
+            let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
+            Arc::new(builder.connect().await?)
+        }
         #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => etcd(url, clock).await,
+        "etcd" | "etcds" => {
+            let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
+            // Leases of a session are measured here, so that both must read the same clock.
+            if let Some(clock) = clock {
+                builder = builder.clock(Arc::clone(clock));
+            }
+            Arc::new(builder.connect().await?)
+        }
         #[cfg(feature = "mysql")]
-        "mysql" => mysql(url).await,
+        "mysql" => Arc::new(
+            SqlStoreBuilder::<lockkit_sql::Mysql>::from_url(url)?
+                .connect()
+                .await?,
+        ),
         #[cfg(feature = "postgres")]
-        "postgres" => postgres(url).await,
+        "postgres" => Arc::new(
+            SqlStoreBuilder::<lockkit_sql::Postgres>::from_url(url)?
+                .connect()
+                .await?,
+        ),
         #[cfg(feature = "sqlite")]
-        "sqlite" => sqlite(url).await,
+        "sqlite" => Arc::new(
+            SqlStoreBuilder::<lockkit_sql::Sqlite>::from_url(url)?
+                .connect()
+                .await?,
+        ),
         #[cfg(feature = "zk")]
-        "zk" | "zks" => zk(url, clock, ttl).await,
-        other => Err(absent(other).into()),
-    }
+        "zk" | "zks" => {
+            let mut builder = lockkit_zk::ZkStoreBuilder::from_url(url)?;
+            if let Some(clock) = clock {
+                builder = builder.clock(Arc::clone(clock));
+            }
+            if let Some(ttl) = ttl {
+                builder = builder.session(ttl);
+            }
+            Arc::new(builder.connect().await?)
+        }
+        other => return Err(absent(other).into()),
+    })
 }
 
 /// Why no arm above serves a scheme.
@@ -122,7 +158,11 @@ fn absent(scheme: &str) -> InvalidUrl {
             scheme: scheme.to_owned(),
             feature,
         },
-        _ => {
+        // Only where the system has no lock files.
+        Some((_, None)) => InvalidUrl::UnsupportedHere {
+            scheme: scheme.to_owned(),
+        },
+        None => {
             let known = SCHEMES.iter().map(|(scheme, _)| *scheme);
             let known: Vec<&str> = known.filter(|known| !NOT_YET.contains(known)).collect();
             InvalidUrl::unknown_scheme(scheme, &known)
@@ -130,24 +170,23 @@ fn absent(scheme: &str) -> InvalidUrl {
     }
 }
 
-fn memory(url: &mut StoreUrl, clock: Option<&Arc<dyn Clock>>) -> Result<Arc<dyn DistributedLock>> {
+fn memory(url: &mut StoreUrl, clock: Option<&Arc<dyn Clock>>) -> Result<MemoryStore> {
     url.options.finish()?;
     url.expect(
         url.is_bare() && url.path().is_empty(),
         "has nothing but options after the colon: write `memory:`",
     )?;
-    let store = MemoryStore::builder();
-    let store = match clock {
-        Some(clock) => store.clock(Arc::clone(clock)),
-        None => store,
-    };
-    Ok(Arc::new(store.build()))
+    let mut builder = MemoryStore::builder();
+    if let Some(clock) = clock {
+        builder = builder.clock(Arc::clone(clock));
+    }
+    Ok(builder.build())
 }
 
 #[cfg(unix)]
-fn file(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
+fn file(url: &mut StoreUrl) -> Result<FileStore> {
     let poll = url.options.poll("poll")?;
-    let allow_network_fs = url.options.flag("allow_network_fs")?;
+    let allow_network_fs = url.options.flag("allow_network_fs")?.unwrap_or(false);
     url.options.finish()?;
     url.expect(
         url.is_bare() && !url.path().is_empty(),
@@ -157,74 +196,9 @@ fn file(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
         !url.path().starts_with('~'),
         "has a path that no shell reads: write the home directory itself for `~`",
     )?;
-    let mut builder = lockkit_core::file::FileStore::builder(url.path());
+    let mut builder = FileStore::builder(url.path()).allow_network_fs(allow_network_fs);
     if let Some(poll) = poll {
         builder = builder.poll(poll);
     }
-    Ok(Arc::new(
-        builder
-            .allow_network_fs(allow_network_fs.unwrap_or(false))
-            .build()?,
-    ))
-}
-
-#[cfg(not(unix))]
-fn file(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
-    Err(InvalidUrl::UnsupportedHere {
-        scheme: url.scheme().to_owned(),
-    }
-    .into())
-}
-
-#[cfg(feature = "redis")]
-async fn redis(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
-    let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
-    Ok(Arc::new(builder.connect().await?))
-}
-
-#[cfg(feature = "etcd")]
-async fn etcd(
-    url: &mut StoreUrl,
-    clock: Option<&Arc<dyn Clock>>,
-) -> Result<Arc<dyn DistributedLock>> {
-    let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
-    // Leases of a session are measured here, so that both must read the same clock.
-    if let Some(clock) = clock {
-        builder = builder.clock(Arc::clone(clock));
-    }
-    Ok(Arc::new(builder.connect().await?))
-}
-
-#[cfg(feature = "mysql")]
-async fn mysql(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
-    let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Mysql>::from_url(url)?;
-    Ok(Arc::new(builder.connect().await?))
-}
-
-#[cfg(feature = "postgres")]
-async fn postgres(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
-    let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Postgres>::from_url(url)?;
-    Ok(Arc::new(builder.connect().await?))
-}
-
-#[cfg(feature = "sqlite")]
-async fn sqlite(url: &mut StoreUrl) -> Result<Arc<dyn DistributedLock>> {
-    let builder = lockkit_sql::SqlStoreBuilder::<lockkit_sql::Sqlite>::from_url(url)?;
-    Ok(Arc::new(builder.connect().await?))
-}
-
-#[cfg(feature = "zk")]
-async fn zk(
-    url: &mut StoreUrl,
-    clock: Option<&Arc<dyn Clock>>,
-    ttl: Option<Duration>,
-) -> Result<Arc<dyn DistributedLock>> {
-    let mut builder = lockkit_zk::ZkStoreBuilder::from_url(url)?;
-    if let Some(clock) = clock {
-        builder = builder.clock(Arc::clone(clock));
-    }
-    if let Some(ttl) = ttl {
-        builder = builder.session(ttl);
-    }
-    Ok(Arc::new(builder.connect().await?))
+    Ok(builder.build()?)
 }

@@ -226,3 +226,19 @@ fn children_that_the_command_had_before_are_left_alone() {
     assert!(runs(before) && !runs(program));
     kill_process(before, Signal::KILL).unwrap();
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_is_found_whatever_its_name() {
+    let stage = Stage::new();
+    // What the system shows of a process has its name in parentheses, and then a letter for its state.
+    let script = format!(
+        "cp \"$(command -v sleep)\" '{0}'; setsid '{0}' 600 & echo $!; wait",
+        stage.dir().join("a) Z 9 (b").display()
+    );
+    let mut running = stage.run(&["--ttl", "2s"], "job", &script);
+    let pid = running.line_pid();
+    running.signal(Signal::TERM);
+    assert_eq!(running.code(), Some(143));
+    assert!(!runs(pid));
+}

@@ -173,13 +173,54 @@ fn a_file_may_hold_the_url() {
 }
 
 #[test]
+fn the_lock_files_have_one_place() {
+    let stage = Stage::at(None);
+    let dir = stage.dir().display();
+    let state = |variables: &[(&str, &str)]| {
+        let mut command = stage.lockkit();
+        command.env_remove("XDG_STATE_HOME").env_remove("HOME");
+        command
+            .envs(variables.iter().copied())
+            .current_dir(stage.dir());
+        let output = command.args(["status", "job"]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    let (xdg, home) = (format!("{dir}/a b%"), format!("{dir}/home"));
+    for (variables, place) in [
+        (
+            [("XDG_STATE_HOME", xdg.as_str()), ("HOME", &home)].as_slice(),
+            format!("{xdg}/lockkit"),
+        ),
+        // Another place in each directory.
+        (
+            &[("XDG_STATE_HOME", "a"), ("HOME", &home)],
+            format!("{home}/.local/state/lockkit"),
+        ),
+        (&[("HOME", &home)], format!("{home}/.local/state/lockkit")),
+    ] {
+        let (code, said) = state(variables);
+        assert_eq!(code, Some(69), "{said}");
+        assert!(
+            said.contains(&format!("`{place}` does not exist")),
+            "{said}"
+        );
+    }
+    if !rustix::process::geteuid().is_root() {
+        assert_eq!(state(&[]).0, Some(64));
+    }
+}
+
+#[test]
 fn the_program_does_not_find_the_password_of_the_url() {
     let stage = Stage::new();
     let url = format!("file:{}/locks", stage.dir().display());
     let secret = "redis://:s3cret@127.0.0.1:1/";
-    let harmless = "redis://127.0.0.1:1/";
+    let harmless = "redis://me@127.0.0.1:1/";
     for (variable, options, found) in [
         (secret, [].as_slice(), ""),
+        ("postgres://h/?sslpassword=x", &[], ""),
+        ("not a url", &[], ""),
         (secret, &["--keep-url"], secret),
         (harmless, &[], harmless),
     ] {

@@ -63,6 +63,27 @@ fn a_command_that_stands_still_does_not_leave_the_program_unwatched() {
 }
 
 #[test]
+fn what_the_program_left_running_does_not_outlive_the_lease() {
+    let stage = Stage::new();
+    let ready = stage.dir().join("ready");
+    let script = format!(
+        "echo $$; sh -c 'trap \"\" TERM; echo $$; : > {0}; while :; do sleep 0.1; done' & \
+         until test -e {0}; do sleep 0.02; done",
+        ready.display()
+    );
+    let options = ["--ttl", "3s", "--kill-after", "10m"];
+    let mut running = stage.run(&options, "job", &script);
+    let [program, left] = [running.line_pid(), running.line_pid()];
+    gone(&[program]);
+    running.signal(Signal::STOP);
+    gone(&[left]);
+    assert!(running.is_running());
+    running.signal(Signal::CONT);
+    assert_eq!(running.code(), Some(76));
+    assert!(stage.is_free("job"));
+}
+
+#[test]
 fn sigkill_comes_before_the_lease_ends() {
     let dir = tempfile::tempdir().unwrap();
     // A store that ends holds by their lease alone.

@@ -45,6 +45,39 @@ fn no_message_holds_a_password() {
 }
 
 #[test]
+fn passwords_are_hidden_wherever_a_url_is() {
+    let stage = Stage::new();
+    for (argument, shown) in [
+        (
+            "redis://me:s3/cr@et@host/0' and a://b c@d",
+            "redis://***@host/0' and a://b c@d",
+        ),
+        ("file:/tmp?key=s3cret", "file:/tmp?***"),
+        ("what? nothing", "what? nothing"),
+    ] {
+        let said = stage.call(&["status", "job", argument]).stderr;
+        let said = String::from_utf8(said).unwrap();
+        let first = said.lines().next().unwrap();
+        assert_eq!(first, format!("error: unexpected argument '{shown}' found"));
+    }
+}
+
+#[test]
+fn names_cannot_play_tricks_on_the_terminal() {
+    let stage = Stage::new();
+    let name = "a\n\x1b[2Jb\u{202e}";
+    let mut holder = stage.run(&[], name, "echo ready; exec sleep 600");
+    assert_eq!(holder.line(), "ready");
+    let said = stage.call(&["run", "-n", name, "--", "true"]).stderr;
+    let said = String::from_utf8(said).unwrap();
+    let start = r"lockkit: `a\u{a}\u{1b}[2Jb\u{202e}` is held by ";
+    assert!(said.starts_with(start), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let table = String::from_utf8(stage.call(&["list"]).stdout).unwrap();
+    assert_eq!(table.lines().count(), 2, "{table}");
+}
+
+#[test]
 fn the_url_comes_from_the_argument_before_the_environment() {
     let stage = Stage::new();
     let [one, two] = ["one", "two"].map(|name| format!("file:{}/{name}", stage.dir().display()));
