@@ -14,7 +14,7 @@ use crate::waiters::Node;
 impl Shared {
     pub(crate) fn broken_grant(&self, session: &Session, node: &Node) -> Option<Grant> {
         let (token, since) = if broken("zk::SequenceAsToken") {
-            let number = keys::number(&node.name)?;
+            let number = keys::number(node.name())?;
             let token = FencingToken::new(u64::try_from(number).ok()? + 1)?;
             (token, session.since())
         } else if broken("zk::LeaseAgeIgnored") {
@@ -22,7 +22,7 @@ impl Shared {
         } else {
             return None;
         };
-        Some(Grant::new(token, session.lease()).with_since(since))
+        Some(Grant::new(token, session.lease).with_since(since))
     }
 
     pub(crate) async fn broken_release(
@@ -30,7 +30,7 @@ impl Shared {
         ticket: &Ticket,
     ) -> Option<Result<Release, BackendError>> {
         let contender = self.contender(ticket.holder);
-        if broken("zk::CancelledAcquireLeavesNode") && !contender?.granted {
+        if broken("zk::CancelledAcquireLeavesNode") && contender?.held_path().is_none() {
             self.waiters.forget(ticket.holder);
             return Some(Ok(Release::NotHeld));
         }
@@ -59,15 +59,15 @@ impl Shared {
             let session = Arc::clone(&contender.session);
             let sent = session.now();
             let there = if by_follower {
-                let stat = session.client().check_stat(&contender.own_path()?).await;
+                let stat = session.client.check_stat(&contender.own_path()?).await;
                 stat.ok()?.is_some()
             } else {
-                session.client().sync("/").await.is_ok()
+                session.client.sync("/").await.is_ok()
             };
             answers.push(Ok(if there {
                 Renewal::Renewed {
                     since: Some(sent),
-                    ttl: session.lease(),
+                    ttl: session.lease,
                 }
             } else {
                 Renewal::NotHeld
