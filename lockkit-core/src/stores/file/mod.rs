@@ -49,9 +49,6 @@ mod network;
 mod operator;
 mod problem;
 mod record;
-#[cfg(test)]
-mod scratch;
-mod tickets;
 
 #[doc(hidden)]
 pub use network::network_fs;
@@ -73,8 +70,8 @@ use crate::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
 use crate::store::sync::lock;
+use hold::Tickets;
 use problem::{BACKEND, Problem};
-use tickets::Tickets;
 
 /// Locks in the files of one directory.
 ///
@@ -101,19 +98,6 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    const POLL: PollRange = PollRange {
-        min: Duration::from_millis(5),
-        max: Duration::from_millis(200),
-    };
-
-    fn at(dir: PathBuf, poll: PollRange) -> Self {
-        Self {
-            dir,
-            poll,
-            tickets: Mutex::default(),
-        }
-    }
-
     /// The directory, as an absolute path.
     #[must_use]
     pub fn dir(&self) -> &Path {
@@ -123,7 +107,7 @@ impl FileStore {
     /// The file of a lock, for `flock(1)` and the like. It is made when the lock is first taken.
     #[must_use]
     pub fn path(&self, name: &LockName) -> PathBuf {
-        self.dir.join(names::encode(name.as_str()))
+        self.dir.join(names::encode(name))
     }
 
     /// The process that holds a lock, as it wrote it into the file; `None` if no client of this
@@ -134,7 +118,7 @@ impl FileStore {
     pub async fn holder_pid(&self, name: &LockName) -> Result<Option<u32>, BackendError> {
         let seen = self.look(name).await;
         let seen = seen.map_err(|problem| problem.during("inspect"))?;
-        let holder = seen.and_then(|content| content.entry()?.holder);
+        let holder = seen.and_then(|record| record.holder());
         Ok(holder.map(|(_, pid)| pid))
     }
 
@@ -157,7 +141,9 @@ impl FileStore {
     /// process that gets it keeps a hold from ending with this one.
     #[must_use]
     pub fn open_file(&self, holder: HolderId) -> Option<std::fs::File> {
-        lock(&self.tickets).held.get(&holder)?.duplicate()
+        let tickets = lock(&self.tickets);
+        let hold = tickets.held.get(&holder)?;
+        hold.lock_file.file.try_clone().ok()
     }
 
     /// Removes the files of locks that were neither taken nor released for `older_than`, and returns
@@ -221,7 +207,7 @@ impl DistributedLock for FileStore {
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         match self.look(name).await {
-            Ok(seen) => Ok(seen.map(|content| content.state(name))),
+            Ok(seen) => Ok(seen.map(|record| record.state(name))),
             Err(problem) => Err(problem.during("inspect")),
         }
     }

@@ -4,18 +4,6 @@ use std::path::Path;
 
 use super::problem::Problem;
 
-/// Refuses a directory on a file system that is known to be served over a network. An unknown one
-/// passes: a wrong refusal of a local disk would only do harm.
-pub(super) fn refuse(dir: &Path) -> Result<(), Problem> {
-    match kind_at(dir)? {
-        Some(kind) => Err(Problem::NetworkFs {
-            path: dir.to_owned(),
-            kind,
-        }),
-        None => Ok(()),
-    }
-}
-
 /// The kind of network file system that a directory is on, as far as is known. For stores outside of
 /// this crate that lock files of one machine.
 #[must_use]
@@ -23,15 +11,16 @@ pub fn network_fs(dir: &Path) -> Option<&'static str> {
     kind_at(dir).ok().flatten()
 }
 
+/// As above. An unknown file system passes: a wrong refusal of a local disk would only do harm.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn kind_at(dir: &Path) -> Result<Option<&'static str>, Problem> {
+pub(super) fn kind_at(dir: &Path) -> Result<Option<&'static str>, Problem> {
     let stat = rustix::fs::statfs(dir).map_err(|error| Problem::io(dir, error.into()))?;
     // The field's type differs between platforms, its low 32 bits do not.
     Ok(kind(stat.f_type as u64 & 0xffff_ffff))
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn kind_at(_dir: &Path) -> Result<Option<&'static str>, Problem> {
+pub(super) fn kind_at(_dir: &Path) -> Result<Option<&'static str>, Problem> {
     Ok(None)
 }
 
