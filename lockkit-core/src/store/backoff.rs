@@ -36,20 +36,3 @@ impl Backoff {
         self.next = self.shortest;
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn doubles_up_to_the_longest_until_reset() {
-        let ms = Duration::from_millis;
-        let mut backoff = Backoff::new(ms(50), ms(150));
-        for expected in [50, 100, 150, 150] {
-            let pause = backoff.pause();
-            assert!(ms(expected / 2) <= pause && pause <= ms(expected));
-        }
-        backoff.reset();
-        assert!(backoff.pause() <= ms(50));
-    }
-}

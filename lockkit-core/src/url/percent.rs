@@ -21,17 +21,3 @@ fn digit(byte: u8) -> Option<u8> {
         .to_digit(16)
         .and_then(|digit| u8::try_from(digit).ok())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn decodes_whole_escapes_only() {
-        assert_eq!(decode("a%2Fb%2fc+d").as_deref(), Some("a/b/c+d"));
-        assert_eq!(decode("%f0%9f%94%92").as_deref(), Some("\u{1F512}"));
-        for text in ["%", "%2", "%2g", "%+1", "%ff", "a%00b"] {
-            assert_eq!(decode(text), None, "{text}");
-        }
-    }
-}

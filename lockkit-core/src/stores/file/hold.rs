@@ -1,6 +1,5 @@
 //! Taking, keeping and giving back: what a ticket does to its file.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,55 +7,14 @@ use super::FileStore;
 use super::lock_file::{LockFile, TryLock};
 use super::problem::Problem;
 use super::record::Record;
-use crate::contract::holder::HolderId;
+use super::tickets::Hold;
 use crate::contract::token::FencingToken;
-use crate::contract::{Release, Ticket, Tombstones};
+use crate::contract::{Release, Ticket};
 use crate::store::sync::lock;
 
 /// How often an attempt begins again because of a file that was replaced under its hands, or of
 /// a process that looked.
 const TRIES: u32 = 32;
-
-/// What a store knows of its tickets.
-#[derive(Debug, Default)]
-pub(super) struct Tickets {
-    pub(super) held: HashMap<HolderId, Hold>,
-    /// Released ones: an attempt that comes late must not take a lock that no client releases.
-    tombstones: Tombstones,
-}
-
-/// A lock that this store holds: its file, open and locked.
-#[derive(Debug)]
-pub(super) struct Hold {
-    pub(super) lock_file: LockFile,
-    token: FencingToken,
-    /// The process that took it. A child by `fork` has a copy of everything here, and no hold.
-    pid: u32,
-}
-
-impl Hold {
-    /// Whether this process took it.
-    fn is_ours(&self) -> bool {
-        self.pid == std::process::id()
-    }
-
-    /// Writes that the lock is free. The token stays, also if another program truncated the file.
-    fn sign_off(&self, ticket: &Ticket) -> Result<(), Problem> {
-        let before = self.lock_file.read_of(&ticket.name)?;
-        let token = before.token().max(self.token.get());
-        self.lock_file.write(&before, &ticket.name, token, None)
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        // Closing the file would do, were there not children of any thread between `fork` and
-        // `exec` that have it open too. In a child itself the lock is the parent's.
-        if self.is_ours() {
-            let _ = self.lock_file.unlock();
-        }
-    }
-}
 
 /// What came of locking a file once.
 enum Try {
@@ -171,7 +129,7 @@ pub(super) fn host_micros() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::holder::ClientId;
+    use crate::contract::holder::{ClientId, HolderId};
     use crate::contract::name::LockName;
 
     #[tokio::test]

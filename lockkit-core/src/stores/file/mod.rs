@@ -49,6 +49,7 @@ mod network;
 mod operator;
 mod problem;
 mod record;
+mod tickets;
 
 #[doc(hidden)]
 pub use network::network_fs;
@@ -70,8 +71,8 @@ use crate::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
 use crate::store::sync::lock;
-use hold::Tickets;
 use problem::{BACKEND, Problem};
+use tickets::Tickets;
 
 /// Locks in the files of one directory.
 ///

@@ -1,0 +1,49 @@
+//! What a store knows of its tickets.
+
+use std::collections::HashMap;
+
+use super::lock_file::LockFile;
+use super::problem::Problem;
+use crate::contract::holder::HolderId;
+use crate::contract::token::FencingToken;
+use crate::contract::{Ticket, Tombstones};
+
+#[derive(Debug, Default)]
+pub(super) struct Tickets {
+    pub(super) held: HashMap<HolderId, Hold>,
+    /// Released ones: an attempt that comes late must not take a lock that no client releases.
+    pub(super) tombstones: Tombstones,
+}
+
+/// A lock that this store holds: its file, open and locked.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) lock_file: LockFile,
+    pub(super) token: FencingToken,
+    /// The process that took it. A child by `fork` has a copy of everything here, and no hold.
+    pub(super) pid: u32,
+}
+
+impl Hold {
+    /// Whether this process took it.
+    pub(super) fn is_ours(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    /// Writes that the lock is free. The token stays, also if another program truncated the file.
+    pub(super) fn sign_off(&self, ticket: &Ticket) -> Result<(), Problem> {
+        let before = self.lock_file.read_of(&ticket.name)?;
+        let token = before.token().max(self.token.get());
+        self.lock_file.write(&before, &ticket.name, token, None)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Closing the file would do, were there not children of any thread between `fork` and
+        // `exec` that have it open too. In a child itself the lock is the parent's.
+        if self.is_ours() {
+            let _ = self.lock_file.unlock();
+        }
+    }
+}
