@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use super::invalid::InvalidUrl;
 use super::options::Options;
-use super::{Host, StoreUrl, percent};
+use super::percent::percent_decode;
+use super::{Host, StoreUrl};
 
 /// Other names of a scheme, as hosting providers and other clients print them.
 const ALIASES: [(&str, &str); 5] = [
@@ -140,5 +141,5 @@ fn parse_port(text: &str) -> Option<u16> {
 }
 
 fn decoded(text: &str, part: &'static str) -> Result<String, InvalidUrl> {
-    percent::decode(text).ok_or(InvalidUrl::BadEscape { part })
+    percent_decode(text).ok_or(InvalidUrl::BadEscape { part })
 }

@@ -2,7 +2,7 @@
 
 /// Decodes `%41` and the like; a `+` stays a `+`. `None` if an escape is cut, or if the bytes are no
 /// UTF-8 text or have a NUL among them.
-pub(super) fn decode(text: &str) -> Option<String> {
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

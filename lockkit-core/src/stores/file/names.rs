@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use sha2::{Digest, Sha256};
 
 use crate::contract::name::LockName;
+use crate::url::percent_decode;
 
 /// The longest file name that file systems in use accept, in bytes.
 const MAX_FILE_NAME: usize = 255;
@@ -69,22 +70,7 @@ pub(super) fn decode(file_name: &str) -> Option<Decoded> {
     if escaped.contains('~') {
         return Some(Decoded::Cut);
     }
-    let name = LockName::new(unescape(escaped)?).ok()?;
+    let name = LockName::new(percent_decode(escaped)?).ok()?;
     // Only what we would write: no foreign spelling of the same name counts as its lock.
     (encode(&name) == file_name).then_some(Decoded::Name(name))
-}
-
-fn unescape(escaped: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(escaped.len());
-    let mut rest = escaped.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let high = char::from(rest.next()?).to_digit(16)?;
-            let low = char::from(rest.next()?).to_digit(16)?;
-            bytes.push(u8::try_from(high * 16 + low).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
