@@ -156,20 +156,15 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Changes what is known of each ticket of a lock. `change` must not call these functions.
-    pub fn for_each_of(&self, name: &LockName, mut change: impl FnMut(HolderId, &mut Entry<T>)) {
+    /// Tells the tickets of a lock that it may be free.
+    pub fn wake(&self, name: &LockName) {
         let mut state = lock(&self.state);
         let State { entries, names, .. } = &mut *state;
         for holder in names.get(name).into_iter().flatten() {
             if let Some(entry) = entries.get_mut(holder) {
-                change(*holder, entry);
+                entry.wake();
             }
         }
-    }
-
-    /// Tells the tickets of a lock that it may be free.
-    pub fn wake(&self, name: &LockName) {
-        self.for_each_of(name, |_, entry| entry.wake());
     }
 
     /// Tells all tickets to try again.
@@ -218,18 +213,6 @@ impl<T> Waiters<T> {
     /// Whether no ticket is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    fn next(&self, holder: HolderId) -> Option<Wake> {
-        self.with(holder, Entry::next)?
-    }
-
-    fn unwatch(&self, holder: HolderId) {
-        let mut state = lock(&self.state);
-        if let Some(entry) = state.entries.get_mut(&holder) {
-            entry.watches = entry.watches.saturating_sub(1);
-        }
-        forget_unused(state, holder);
     }
 }
 
@@ -352,7 +335,7 @@ pub struct TicketWatch<T = ()> {
 impl<T: Send + 'static> Watch for TicketWatch<T> {
     async fn changed(&mut self) -> Result<Wake, BackendError> {
         loop {
-            if let Some(wake) = self.waiters.next(self.holder) {
+            if let Some(wake) = self.waiters.with(self.holder, Entry::next).flatten() {
                 return Ok(wake);
             }
             self.notify.notified().await;
@@ -362,6 +345,10 @@ impl<T: Send + 'static> Watch for TicketWatch<T> {
 
 impl<T> Drop for TicketWatch<T> {
     fn drop(&mut self) {
-        self.waiters.unwatch(self.holder);
+        let mut state = lock(&self.waiters.state);
+        if let Some(entry) = state.entries.get_mut(&self.holder) {
+            entry.watches = entry.watches.saturating_sub(1);
+        }
+        forget_unused(state, self.holder);
     }
 }
