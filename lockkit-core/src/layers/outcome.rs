@@ -8,7 +8,9 @@ use crate::contract::{Attempt, LockState, Release, Renewal, Wake, Watch};
 /// What a call returns.
 pub(super) trait Answer {
     /// Its outcome.
-    fn word(&self) -> &'static str;
+    fn word(&self) -> &'static str {
+        "ok"
+    }
 }
 
 impl<T: Answer> Answer for Result<T, BackendError> {
@@ -67,23 +69,9 @@ impl Answer for Wake {
     }
 }
 
-impl Answer for Box<dyn Watch> {
-    fn word(&self) -> &'static str {
-        "ok"
-    }
-}
-
-impl Answer for Option<LockState> {
-    fn word(&self) -> &'static str {
-        "ok"
-    }
-}
-
-impl Answer for Vec<LockState> {
-    fn word(&self) -> &'static str {
-        "ok"
-    }
-}
+impl Answer for Box<dyn Watch> {}
+impl Answer for Option<LockState> {}
+impl Answer for Vec<LockState> {}
 
 /// Runs `call` and then reports its outcome, also if the caller drops it, as the client does at its time
 /// limit.
