@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use super::FileStore;
+use super::network::network_fs;
 use super::problem::Problem;
-use super::{FileStore, network};
 use crate::contract::capability::PollRange;
 use crate::contract::error::BackendError;
 
@@ -76,7 +77,7 @@ impl FileStoreBuilder {
             _ => Problem::io(&dir, error),
         })?;
         if !self.allow_network_fs
-            && let Some(kind) = network::kind_at(&dir)?
+            && let Some(kind) = network_fs(&dir)
         {
             return Err(Problem::NetworkFs { path: dir, kind });
         }

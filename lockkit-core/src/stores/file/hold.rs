@@ -1,5 +1,6 @@
 //! Taking, keeping and giving back: what a ticket does to its file.
 
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,14 +17,6 @@ use crate::store::sync::lock;
 /// a process that looked.
 const TRIES: u32 = 32;
 
-/// What came of locking a file once.
-enum Try {
-    Taken(FencingToken),
-    Held,
-    /// The file is no longer the one at its path, or another process looks at it.
-    Again,
-}
-
 impl FileStore {
     /// Takes the lock for `ticket`, or finds that it holds; `None` if another ticket or process does.
     pub(super) async fn take(&self, ticket: &Ticket) -> Result<Option<FencingToken>, Problem> {
@@ -34,24 +27,25 @@ impl FileStore {
             return Err(Problem::WasReleased);
         }
         for _ in 0..TRIES {
-            match self.try_take(ticket)? {
-                Try::Taken(token) => return Ok(Some(token)),
-                Try::Held => return Ok(None),
-                // Nothing is held here, so an attempt that is dropped leaves nothing.
-                Try::Again => tokio::time::sleep(Duration::from_millis(1)).await,
+            if let Break(taken) = self.try_take(ticket)? {
+                return Ok(taken);
             }
+            // Nothing is held here, so an attempt that is dropped leaves nothing.
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // Another process shares it for longer than a look takes.
         Ok(None)
     }
 
-    fn try_take(&self, ticket: &Ticket) -> Result<Try, Problem> {
+    /// Locks the file once. It has to be repeated if the file is no longer the one at its path, or if
+    /// another process looks at it.
+    fn try_take(&self, ticket: &Ticket) -> Result<ControlFlow<Option<FencingToken>>, Problem> {
         let name = &ticket.name;
         let lock_file = LockFile::open_or_create(&self.path(name))?;
         match lock_file.try_lock()? {
             TryLock::Taken => {}
-            TryLock::Held => return Ok(Try::Held),
-            TryLock::Shared => return Ok(Try::Again),
+            TryLock::Held => return Ok(Break(None)),
+            TryLock::Shared => return Ok(Continue(())),
         }
         let pid = std::process::id();
         let before = lock_file.read_of(name)?;
@@ -60,7 +54,7 @@ impl FileStore {
         // Only after the token is written: an operator who breaks this hold reads the token of the old
         // file after it has put a new one in place, and this order lets it find ours. INV-4.
         if !lock_file.is_in_place()? {
-            return Ok(Try::Again);
+            return Ok(Continue(()));
         }
         // In one step with the look for a release, which may have come while we were here.
         let mut tickets = lock(&self.tickets);
@@ -75,7 +69,7 @@ impl FileStore {
                 pid,
             },
         );
-        Ok(Try::Taken(token))
+        Ok(Break(Some(token)))
     }
 
     /// The token of a ticket whose file is still the one at its path; `None` if it does not hold.
