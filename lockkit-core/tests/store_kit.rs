@@ -175,6 +175,17 @@ fn doubles_up_to_the_longest_until_reset() {
     assert!(backoff.pause() <= ms(50));
 }
 
+#[test]
+fn pauses_are_spread_over_their_upper_half() {
+    let second = Duration::from_secs(1);
+    let pauses: Vec<_> = (0..64)
+        .map(|_| Backoff::new(second, second).pause())
+        .collect();
+    let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
+    assert!((second / 2..second * 7 / 10).contains(least));
+    assert!((second * 8 / 10..=second).contains(most));
+}
+
 fn listed(own: u32, queue: &[u32]) -> Predecessors<u32> {
     let mut waiter = Predecessors::new(own, 2);
     assert_eq!(waiter.next(), Next::List);

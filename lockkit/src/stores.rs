@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use lockkit_core::clock::Clock;
 use lockkit_core::memory::MemoryStore;
+use lockkit_core::store::Backoff;
 use lockkit_core::url::{InvalidUrl, StoreUrl};
-use lockkit_core::{DistributedLock, Error, Outcome, Result, backoff};
+use lockkit_core::{DistributedLock, Error, Outcome, Result};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Every scheme of the grammar and the Cargo feature that brings its store; `None` for those that
@@ -48,14 +49,13 @@ pub(crate) async fn open_within(
         ended => return ended,
     };
     let again = async {
-        let mut failures = 0;
+        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
         while failed.outcome() != Outcome::Rejected {
-            sleep(backoff(failures)).await;
+            sleep(backoff.pause()).await;
             match Box::pin(open(url.clone(), clock, ttl)).await {
                 Err(Error::Backend(error)) => failed = error,
                 ended => return Some(ended),
             }
-            failures += 1;
         }
         None
     };

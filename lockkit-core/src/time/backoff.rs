@@ -63,13 +63,6 @@ pub(crate) fn retry_delay(errors: u32, jitter: f64) -> Duration {
     spread(grown, jitter)
 }
 
-/// The pause after the `errors`th failure in a row, counted from 0: from 20 ms it doubles to a second, and
-/// is spread over its upper half.
-#[must_use]
-pub fn backoff(errors: u32) -> Duration {
-    retry_delay(errors, jitter(&mut Rng::new()))
-}
-
 /// A random number in `-1.0..=1.0`.
 pub(crate) fn jitter(random: &mut Rng) -> f64 {
     random.f64().mul_add(2.0, -1.0)
@@ -96,18 +89,6 @@ mod tests {
             polls,
             woken,
             jitter: 1.0,
-        }
-    }
-
-    #[test]
-    fn backoff_doubles_and_is_spread_over_its_upper_half() {
-        for (errors, longest) in [(0, 20), (1, 40), (9, 1_000)] {
-            let pauses: Vec<_> = (0..64).map(|_| backoff(errors)).collect();
-            let (least, most) = (pauses.iter().min(), pauses.iter().max());
-            assert!(
-                least.is_some_and(|least| (ms(longest / 2)..ms(longest * 7 / 10)).contains(least))
-            );
-            assert!(most.is_some_and(|most| (ms(longest * 8 / 10)..=ms(longest)).contains(most)));
         }
     }
 
