@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::FileStore;
 use super::network::network_fs;
-use super::problem::Problem;
+use super::problem::{Problem, during};
 use crate::contract::capability::PollRange;
 use crate::contract::error::BackendError;
 
@@ -64,7 +64,7 @@ impl FileStoreBuilder {
     ///   if it is on a network file system.
     /// - [`Unavailable`](crate::Outcome::Unavailable) if the system fails otherwise.
     pub fn build(self) -> Result<FileStore, BackendError> {
-        self.prepare().map_err(|problem| problem.during("open"))
+        self.prepare().map_err(during("open"))
     }
 
     fn prepare(self) -> Result<FileStore, Problem> {
