@@ -27,12 +27,12 @@ use crate::contract::{Attempt, Grant, Ticket, Wake, Watch};
 use crate::store::sync::lock;
 
 /// The tickets of a store object.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Waiters<T = ()> {
     state: Mutex<State<T>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State<T> {
     /// Numbers the attempts of all tickets.
     attempts: u64,
@@ -72,19 +72,6 @@ pub struct Forgotten<T> {
     pub data: T,
     /// Whether an attempt had no answer, so that it may still reach the server.
     pub unanswered: bool,
-}
-
-impl<T> Default for Waiters<T> {
-    fn default() -> Self {
-        let state = State {
-            attempts: 0,
-            entries: HashMap::new(),
-            names: HashMap::new(),
-        };
-        Self {
-            state: Mutex::new(state),
-        }
-    }
 }
 
 impl<T: Default> Waiters<T> {
