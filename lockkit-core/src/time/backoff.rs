@@ -63,13 +63,46 @@ pub(crate) fn retry_delay(errors: u32, jitter: f64) -> Duration {
     spread(grown, jitter)
 }
 
+/// Pauses that double from the shortest to the longest. Each is spread over its upper half, so that
+/// clients that failed together do not return together.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    shortest: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    /// Pauses from `shortest` to `longest`.
+    #[must_use]
+    pub const fn new(shortest: Duration, longest: Duration) -> Self {
+        Self {
+            shortest,
+            longest,
+            next: shortest,
+        }
+    }
+
+    /// The next pause. The one after it is twice as long.
+    pub fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = pause.saturating_mul(2).min(self.longest);
+        spread(pause, jitter(&mut Rng::new()))
+    }
+
+    /// The next pause is the shortest again, after a success.
+    pub const fn reset(&mut self) {
+        self.next = self.shortest;
+    }
+}
+
 /// A random number in `-1.0..=1.0`.
 pub(crate) fn jitter(random: &mut Rng) -> f64 {
     random.f64().mul_add(2.0, -1.0)
 }
 
 /// Spreads a pause over its upper half, so that clients that failed together do not return together.
-pub(crate) fn spread(pause: Duration, jitter: f64) -> Duration {
+fn spread(pause: Duration, jitter: f64) -> Duration {
     pause.mul_f64(0.75 + jitter / 4.0)
 }
 
