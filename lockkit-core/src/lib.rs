@@ -35,5 +35,4 @@ pub use contract::error::{BackendError, Error, LossReason, Outcome, Result};
 pub use contract::holder::{ClientId, HolderId, InvalidHolderId};
 pub use contract::name::{InvalidName, LockName};
 pub use contract::token::{FencingToken, InvalidToken};
-pub use time::backoff::backoff;
 pub use time::lease::{Lease, queue_window, recheck, window};

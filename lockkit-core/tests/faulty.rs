@@ -299,3 +299,49 @@ async fn chaos_is_the_same_for_the_same_seed() {
     assert_ne!(first.0, other.0);
     assert!(first.0.contains(&None) && first.1 > 20);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_hits_what_it_names_and_as_often() {
+    let bench = Bench::new();
+    let (a, b) = (bench.ticket(1, "a"), bench.ticket(2, "b"));
+    let rule = Rule::new(Fault::DropReply).on(Operation::Attempt);
+    bench.faults.inject(rule.for_name(a.name.clone()).times(2));
+    bench.store.attempt(&b).await.unwrap();
+    bench.store.release(&a).await.unwrap();
+    bench.store.list("").await.unwrap();
+    let a = bench.ticket(3, "a");
+    let lost = Some(Outcome::Indeterminate);
+    for expected in [lost, lost, None] {
+        assert_eq!(outcome(bench.store.attempt(&a).await), expected);
+    }
+    assert_eq!(bench.faults.injected(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_add_up_and_the_first_end_counts() {
+    let bench = Bench::new();
+    let (min, max) = (SECOND, SECOND);
+    let delay = Fault::Delay { min, max };
+    let fail = Fault::Fail(Outcome::Rejected);
+    for fault in [delay, fail, delay, Fault::DropReply] {
+        bench.faults.inject(Rule::new(fault));
+    }
+    let begin = Instant::now();
+    let answer = bench.store.list("").await;
+    assert_eq!(outcome(answer), Some(Outcome::Rejected));
+    assert!((2 * SECOND..3 * SECOND).contains(&begin.elapsed()));
+    assert_eq!(bench.faults.injected(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_hits_with_its_probability() {
+    let bench = Bench::new();
+    for fault in [Fault::DropReply, Fault::Fail(Outcome::Unavailable)] {
+        bench.faults.inject(Rule::new(fault).with_probability(0.3));
+    }
+    let mut hit = 0;
+    for _ in 0..200 {
+        hit += u32::from(bench.store.list("").await.is_err());
+    }
+    assert!((60..140).contains(&hit), "{hit} of 200");
+}

@@ -7,53 +7,24 @@
     reason = "a test may fail by a panic, and spawns on its own runtime"
 )]
 
+mod scratch;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Release, Renewal, Ticket};
 use lockkit_core::file::FileStore;
 use lockkit_core::{
-    BackendError, ClientId, DistributedLock, EndsBy, FencingToken, HolderId, LockName, Outcome,
-    PollRange, Waiting,
+    BackendError, DistributedLock, EndsBy, FencingToken, LockName, Outcome, PollRange, Waiting,
 };
+use scratch::{Scratch, name, ticket};
 
-const TTL: Duration = Duration::from_secs(30);
 /// Names the directory for the second process.
 const DIR: &str = "LOCKKIT_TEST_FILE_DIR";
-
-/// A directory that goes when the test ends.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("lockkit-{}", ClientId::random()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn store(&self) -> FileStore {
-        FileStore::new(&self.0).unwrap()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn name(text: &str) -> LockName {
-    LockName::new(text).unwrap()
-}
-
-fn ticket(text: &str) -> Ticket {
-    let holder = HolderId::new(ClientId::random(), 1);
-    Ticket::new(name(text), holder, TTL)
-}
 
 async fn token(store: &FileStore, ticket: &Ticket) -> Option<FencingToken> {
     match store.attempt(ticket).await.unwrap() {
@@ -555,4 +526,70 @@ async fn program_that_waits_for_the_file_gets_the_lock() {
     store.release(&a).await.unwrap();
     waiting.try_lock().unwrap();
     assert_eq!(token(&store, &ticket("a")).await, None);
+}
+
+/// A process that looks all the time must not make a free lock appear held.
+#[tokio::test]
+async fn looks_do_not_disturb_attempts() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let a = ticket("a");
+    token(&store, &a).await.unwrap();
+    store.release(&a).await.unwrap();
+    let eye = fs::File::open(store.path(&a.name)).unwrap();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let looking = std::thread::spawn(move || {
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            if eye.try_lock_shared().is_ok() {
+                eye.unlock().unwrap();
+            }
+        }
+    });
+    for _ in 0..2_000 {
+        let a = ticket("a");
+        assert!(token(&store, &a).await.is_some());
+        store.release(&a).await.unwrap();
+    }
+    drop(stop);
+    looking.join().unwrap();
+}
+
+/// As a child between `fork` and `exec` has it.
+#[tokio::test]
+async fn a_copy_of_the_open_file_keeps_nothing() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    for _ in 0..2 {
+        let (first, second) = (ticket("a"), ticket("a"));
+        token(&store, &first).await.unwrap();
+        let copy = store.open_file(first.holder).unwrap();
+        assert_eq!(store.release(&first).await.unwrap(), Release::Released);
+        token(&store, &second).await.unwrap();
+        drop(copy);
+        store.release(&second).await.unwrap();
+    }
+    let first = ticket("a");
+    token(&store, &first).await.unwrap();
+    let copy = store.open_file(first.holder).unwrap();
+    drop(store);
+    token(&scratch.store(), &ticket("a")).await.unwrap();
+    drop(copy);
+}
+
+/// A directory that cannot be looked into for a moment must not make a clean release a loss.
+#[tokio::test]
+async fn a_release_that_fails_has_no_effect_and_can_be_repeated() {
+    let scratch = Scratch::new();
+    let [dir, away] = ["locks", "away"].map(|name| scratch.0.join(name));
+    let store = FileStore::new(&dir).unwrap();
+    let ours = ticket("a");
+    let first = token(&store, &ours).await.unwrap();
+    fs::rename(&dir, &away).unwrap();
+    fs::write(&dir, "").unwrap();
+    assert!(store.release(&ours).await.is_err());
+    fs::remove_file(&dir).unwrap();
+    fs::rename(&away, &dir).unwrap();
+    assert!(renewed(&store, &ours).await);
+    assert_eq!(token(&store, &ours).await, Some(first));
+    assert_eq!(store.release(&ours).await.unwrap(), Release::Released);
 }

@@ -10,7 +10,7 @@ mod stage;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::clock::{ManualClock, TokioClock};
+use lockkit_core::clock::{BootClock, Clock as _, ManualClock, Moment, TokioClock};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{DistributedLock, Error, Lease, Lock, LockClient, LossReason, window};
 use tokio::time::{Instant, sleep};
@@ -305,4 +305,20 @@ async fn waiting_for_a_loss_does_not_keep_the_client() {
     assert_eq!(Arc::strong_count(&store), 1);
     assert!(!waiting.is_finished(), "it was released and not lost");
     waiting.abort();
+}
+
+#[test]
+fn the_boot_clock_goes_forward_and_is_not_the_wall_clock() {
+    let clock = BootClock::default();
+    let (first, second) = (clock.now(), clock.now());
+    assert!(first <= second);
+    // Less than fifty years of uptime: a wall clock would show more.
+    assert!(second.since(Moment::from_nanos(0)) < Duration::from_secs(50 * 365 * 86_400));
+}
+
+#[test]
+fn moments_saturate() {
+    let end = Moment::from_nanos(u64::MAX);
+    assert_eq!(end + Duration::MAX, end);
+    assert_eq!(Moment::from_nanos(1).since(end), Duration::ZERO);
 }

@@ -9,7 +9,9 @@
 use std::time::Duration;
 
 use lockkit_core::PollRange;
-use lockkit_core::url::{ClientOptions, InvalidUrl, StoreUrl};
+use lockkit_core::url::{
+    ClientOptions, InvalidUrl, StoreUrl, Tls, format_duration, parse_duration,
+};
 
 fn parse(text: &str) -> StoreUrl {
     text.parse()
@@ -291,4 +293,107 @@ fn noise_neither_panics_nor_leaks() {
         };
         assert!(!shown.contains("hunter2"), "seed {seed}: {text}: {shown}");
     }
+}
+
+#[test]
+fn durations_are_written_as_they_are_read() {
+    for text in ["250us", "1500ms", "2s", "90m", "23h", "7d", "0s"] {
+        assert_eq!(format_duration(parse_duration(text).unwrap()), text);
+    }
+    assert_eq!(format_duration(Duration::from_secs(86_400 * 1000)), "1000d");
+    assert_eq!(format_duration(Duration::from_nanos(1)), "0s");
+}
+
+#[test]
+fn durations_have_every_unit_and_nothing_else() {
+    for (text, micros) in [
+        ("250us", 250),
+        ("500ms", 500_000),
+        ("2s", 2_000_000),
+        ("1m", 60_000_000),
+        ("1h", 3_600_000_000),
+        ("7d", 604_800_000_000),
+        ("0s", 0),
+    ] {
+        assert_eq!(
+            parse_duration(text),
+            Ok(Duration::from_micros(micros)),
+            "{text}"
+        );
+    }
+    for text in [
+        "",
+        "5",
+        "s",
+        "-1s",
+        "+1s",
+        "1.5s",
+        "1 s",
+        "1S",
+        "1sec",
+        "1s1s",
+        "99999999999999999999s",
+        "18446744073709551615d",
+        "\u{661}s",
+    ] {
+        assert!(parse_duration(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn misspellings_are_found_and_other_words_left_alone() {
+    let known = ["ttl", "prefix", "timeout", "poll"];
+    for (given, word) in [
+        ("tll", Some("ttl")),
+        ("tt", Some("ttl")),
+        ("TTL", Some("ttl")),
+        ("prefx", Some("prefix")),
+        ("timeouts", Some("timeout")),
+        ("pol", Some("poll")),
+        ("plol", Some("poll")),
+        ("password", None),
+        ("", None),
+    ] {
+        let said = InvalidUrl::unknown_scheme(given, &known).to_string();
+        let meant = word.map(|word| format!("(did you mean `{word}`?)"));
+        assert_eq!(meant.is_some(), said.contains("did you mean"), "{said}");
+        assert!(said.contains(&meant.unwrap_or_default()), "{said}");
+    }
+}
+
+#[test]
+fn whole_escapes_are_decoded_and_no_others() {
+    assert_eq!(parse("file:a%2Fb%2fc+d").path(), "a/b/c+d");
+    assert_eq!(parse("file:%f0%9f%94%92").path(), "\u{1F512}");
+    for text in ["%", "%2", "%2g", "%+1", "%ff", "a%00b"] {
+        let message = error(&format!("file:{text}"));
+        assert!(message.contains("the path of the URL has a `%`"), "{text}");
+    }
+}
+
+fn tls(text: &str, supported: bool) -> Result<Option<Tls>, InvalidUrl> {
+    let mut url: StoreUrl = text.parse()?;
+    url.tls("etcds", supported)
+}
+
+#[test]
+fn takes_certificates_of_secure_scheme_only() {
+    let all = tls("etcds://h/?ca=/ca&cert=/c&key=/k", true).unwrap();
+    assert_eq!(all, Some(Tls::new().ca("/ca").identity("/c", "/k")));
+    assert_eq!(tls("etcds://h", true).unwrap(), Some(Tls::new()));
+    assert_eq!(tls("etcd://h/?ca=/ca", true).unwrap(), None);
+    assert!(tls("etcds://h/?cert=/c", true).is_err());
+    let off = tls("etcds://h", false);
+    assert!(matches!(off, Err(InvalidUrl::FeatureOff { .. })));
+}
+
+#[test]
+fn takes_user_and_password_or_neither() {
+    let read = |text: &str| text.parse::<StoreUrl>().unwrap().credentials("has both");
+    assert_eq!(
+        read("etcd://u:p@h").unwrap(),
+        Some(("u".into(), "p".into()))
+    );
+    assert_eq!(read("etcd://h").unwrap(), None);
+    assert!(read("etcd://u@h").is_err());
 }

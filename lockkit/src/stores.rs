@@ -7,8 +7,9 @@ use lockkit_core::clock::Clock;
 #[cfg(unix)]
 use lockkit_core::file::FileStore;
 use lockkit_core::memory::MemoryStore;
+use lockkit_core::store::Backoff;
 use lockkit_core::url::{InvalidUrl, StoreUrl};
-use lockkit_core::{DistributedLock, Error, Outcome, Result, backoff};
+use lockkit_core::{DistributedLock, Error, Outcome, Result};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use lockkit_sql::SqlStoreBuilder;
 use tokio::time::{Instant, sleep, timeout};
@@ -52,14 +53,13 @@ pub(crate) async fn open_within(
         ended => return ended,
     };
     let again = async {
-        let mut failures = 0;
+        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
         while failed.outcome() != Outcome::Rejected {
-            sleep(backoff(failures)).await;
+            sleep(backoff.pause()).await;
             match Box::pin(open(url.clone(), clock, ttl)).await {
                 Err(Error::Backend(error)) => failed = error,
                 ended => return Some(ended),
             }
-            failures += 1;
         }
         None
     };

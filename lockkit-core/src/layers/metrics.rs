@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use metrics::{counter, describe_counter, describe_histogram, histogram};
 use tokio::time::Instant;
 
-use super::outcome;
+use super::outcome::{Answer, ObservedWatch, observe};
 use crate::contract::capability::Capabilities;
 use crate::contract::error::BackendError;
 use crate::contract::name::LockName;
-use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Wake, Watch};
+use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
 
 const CALLS: &str = "lockkit_store_calls_total";
 const SECONDS: &str = "lockkit_store_call_seconds";
@@ -54,41 +54,22 @@ impl Metered {
         Self { inner }
     }
 
-    async fn measure<T>(
+    async fn measure<T: Answer>(
         &self,
         operation: &'static str,
         call: impl Future<Output = T> + Send,
-        word: impl FnOnce(&T) -> &'static str + Send,
     ) -> T {
-        let mut measured = Measured {
-            backend: self.backend(),
-            operation,
-            begin: Instant::now(),
-            outcome: outcome::CANCELLED,
+        let (backend, begin) = (self.backend(), Instant::now());
+        let report = |outcome| {
+            let labels = [
+                ("backend", backend),
+                ("operation", operation),
+                ("outcome", outcome),
+            ];
+            counter!(CALLS, &labels).increment(1);
+            histogram!(SECONDS, &labels).record(begin.elapsed());
         };
-        let answer = call.await;
-        measured.outcome = word(&answer);
-        answer
-    }
-}
-
-/// Reports also when the call is dropped.
-struct Measured {
-    backend: &'static str,
-    operation: &'static str,
-    begin: Instant,
-    outcome: &'static str,
-}
-
-impl Drop for Measured {
-    fn drop(&mut self) {
-        let labels = [
-            ("backend", self.backend),
-            ("operation", self.operation),
-            ("outcome", self.outcome),
-        ];
-        counter!(CALLS, &labels).increment(1);
-        histogram!(SECONDS, &labels).record(self.begin.elapsed());
+        observe(call, report).await
     }
 }
 
@@ -104,46 +85,42 @@ impl DistributedLock for Metered {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let call = self.inner.attempt(ticket);
-        self.measure("attempt", call, outcome::of_attempt).await
+        self.measure("attempt", self.inner.attempt(ticket)).await
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
-        let call = self.inner.watch(ticket);
-        let inner = self.measure("watch", call, outcome::of_other).await?;
+        let inner = self.measure("watch", self.inner.watch(ticket)).await?;
         let backend = self.backend();
-        Ok(Box::new(MeteredWatch { inner, backend }))
+        let report = move |wake| {
+            counter!(WAKES, "backend" => backend, "wake" => wake).increment(1);
+        };
+        Ok(Box::new(ObservedWatch { inner, report }))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let call = self.inner.renew(tickets);
-        let word = |answers: &Vec<_>| outcome::of_renewals(answers);
-        let answers = self.measure("renew", call, word).await;
+        let answers = self.measure("renew", self.inner.renew(tickets)).await;
         for answer in &answers {
-            let outcome = outcome::of_renewal(answer);
-            counter!(RENEWALS, "backend" => self.backend(), "outcome" => outcome).increment(1);
+            let labels = [("backend", self.backend()), ("outcome", answer.word())];
+            counter!(RENEWALS, &labels).increment(1);
         }
         answers
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        let call = self.inner.release(ticket);
-        self.measure("release", call, outcome::of_release).await
+        self.measure("release", self.inner.release(ticket)).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let call = self.inner.inspect(name);
-        self.measure("inspect", call, outcome::of_other).await
+        self.measure("inspect", self.inner.inspect(name)).await
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let call = self.inner.break_lock(name);
-        self.measure("break_lock", call, outcome::of_other).await
+        self.measure("break_lock", self.inner.break_lock(name))
+            .await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        let call = self.inner.list(prefix);
-        self.measure("list", call, outcome::of_other).await
+        self.measure("list", self.inner.list(prefix)).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {
@@ -152,21 +129,5 @@ impl DistributedLock for Metered {
 
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
-    }
-}
-
-struct MeteredWatch {
-    inner: Box<dyn Watch>,
-    backend: &'static str,
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Watch for MeteredWatch {
-    async fn changed(&mut self) -> Result<Wake, BackendError> {
-        let wake = self.inner.changed().await;
-        let word = outcome::of_wake(&wake);
-        counter!(WAKES, "backend" => self.backend, "wake" => word).increment(1);
-        wake
     }
 }

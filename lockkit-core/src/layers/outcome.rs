@@ -1,61 +1,116 @@
-//! One word for the outcome of a call, as spans and metrics show it.
+//! The outcome of a call in one word, as spans and metrics show it.
+
+use async_trait::async_trait;
 
 use crate::contract::error::{BackendError, Outcome};
-use crate::contract::{Attempt, Release, Renewal, Wake};
+use crate::contract::{Attempt, LockState, Release, Renewal, Wake, Watch};
 
-/// The caller dropped the call before it was answered, as the client does at its time limit.
-pub(super) const CANCELLED: &str = "cancelled";
-
-pub(super) const fn of_error(error: &BackendError) -> &'static str {
-    match error.outcome() {
-        Outcome::Rejected => "rejected",
-        Outcome::Unavailable => "unavailable",
-        Outcome::Indeterminate => "indeterminate",
+/// What a call returns.
+pub(super) trait Answer {
+    /// Its outcome.
+    fn word(&self) -> &'static str {
+        "ok"
     }
 }
 
-pub(super) fn of_attempt(answer: &Result<Attempt, BackendError>) -> &'static str {
-    match answer {
-        Ok(Attempt::Granted(_)) => "granted",
-        Ok(Attempt::Held { .. }) => "held",
-        Err(error) => of_error(error),
+impl<T: Answer> Answer for Result<T, BackendError> {
+    fn word(&self) -> &'static str {
+        match self.as_ref().map_err(BackendError::outcome) {
+            Ok(answer) => answer.word(),
+            Err(Outcome::Rejected) => "rejected",
+            Err(Outcome::Unavailable) => "unavailable",
+            Err(Outcome::Indeterminate) => "indeterminate",
+        }
     }
 }
 
-pub(super) fn of_release(answer: &Result<Release, BackendError>) -> &'static str {
-    match answer {
-        Ok(Release::Released) => "released",
-        Ok(Release::NotHeld) => "not_held",
-        Err(error) => of_error(error),
+impl Answer for Attempt {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Granted(_) => "granted",
+            Self::Held { .. } => "held",
+        }
     }
 }
 
-pub(super) fn of_renewal(answer: &Result<Renewal, BackendError>) -> &'static str {
-    match answer {
-        Ok(Renewal::Renewed { .. }) => "renewed",
-        Ok(Renewal::NotHeld) => "not_held",
-        Err(error) => of_error(error),
+impl Answer for Release {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::NotHeld => "not_held",
+        }
+    }
+}
+
+impl Answer for Renewal {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Renewed { .. } => "renewed",
+            Self::NotHeld => "not_held",
+        }
     }
 }
 
 /// The first that was not renewed speaks for the batch.
-pub(super) fn of_renewals(answers: &[Result<Renewal, BackendError>]) -> &'static str {
-    let mut words = answers.iter().map(of_renewal);
-    words.find(|&word| word != "renewed").unwrap_or("renewed")
-}
-
-pub(super) fn of_wake(answer: &Result<Wake, BackendError>) -> &'static str {
-    match answer {
-        Ok(Wake::Retry) => "retry",
-        Ok(Wake::Granted(_)) => "granted",
-        Ok(Wake::Lost(_)) => "lost",
-        Err(error) => of_error(error),
+impl Answer for Vec<Result<Renewal, BackendError>> {
+    fn word(&self) -> &'static str {
+        let mut words = self.iter().map(Answer::word);
+        words.find(|&word| word != "renewed").unwrap_or("renewed")
     }
 }
 
-pub(super) fn of_other<T>(answer: &Result<T, BackendError>) -> &'static str {
-    match answer {
-        Ok(_) => "ok",
-        Err(error) => of_error(error),
+impl Answer for Wake {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Granted(_) => "granted",
+            Self::Lost(_) => "lost",
+        }
+    }
+}
+
+impl Answer for Box<dyn Watch> {}
+impl Answer for Option<LockState> {}
+impl Answer for Vec<LockState> {}
+
+/// Runs `call` and then reports its outcome, also if the caller drops it, as the client does at its time
+/// limit.
+pub(super) async fn observe<T: Answer>(
+    call: impl Future<Output = T> + Send,
+    report: impl Fn(&'static str) + Send,
+) -> T {
+    let mut observed = Observed {
+        outcome: "cancelled",
+        report,
+    };
+    let answer = call.await;
+    observed.outcome = answer.word();
+    answer
+}
+
+struct Observed<F: Fn(&'static str)> {
+    outcome: &'static str,
+    report: F,
+}
+
+impl<F: Fn(&'static str)> Drop for Observed<F> {
+    fn drop(&mut self) {
+        (self.report)(self.outcome);
+    }
+}
+
+/// Reports each wake-up.
+pub(super) struct ObservedWatch<F> {
+    pub(super) inner: Box<dyn Watch>,
+    pub(super) report: F,
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<F: Fn(&'static str) + Send> Watch for ObservedWatch<F> {
+    async fn changed(&mut self) -> Result<Wake, BackendError> {
+        let wake = self.inner.changed().await;
+        (self.report)(wake.word());
+        wake
     }
 }

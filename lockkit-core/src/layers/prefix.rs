@@ -73,11 +73,9 @@ impl Prefixed {
     }
 
     fn ticket(&self, ticket: &Ticket, operation: &'static str) -> Result<Ticket, BackendError> {
-        let name = self.name(&ticket.name, operation)?;
-        Ok(Ticket {
-            name,
-            ..ticket.clone()
-        })
+        Ok(ticket
+            .clone()
+            .with_name(self.name(&ticket.name, operation)?))
     }
 
     /// The state under the name that the caller knows; `None` for a name that is only the prefix,
@@ -110,22 +108,16 @@ impl DistributedLock for Prefixed {
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
         let mut inside = Vec::with_capacity(tickets.len());
-        let refused: Vec<Option<BackendError>> = tickets
+        let checked: Vec<Result<(), BackendError>> = tickets
             .iter()
-            .map(|ticket| match self.ticket(ticket, "renew") {
-                Ok(ticket) => {
-                    inside.push(ticket);
-                    None
-                }
-                Err(error) => Some(error),
-            })
+            .map(|ticket| self.ticket(ticket, "renew").map(|it| inside.push(it)))
             .collect();
         let mut answers = self.inner.renew(&inside).await.into_iter();
-        let answer = |error| match error {
-            Some(error) => Some(Err(error)),
-            None => answers.next(),
+        let answer = |checked: Result<(), BackendError>| match checked {
+            Ok(()) => answers.next(),
+            Err(error) => Some(Err(error)),
         };
-        refused.into_iter().filter_map(answer).collect()
+        checked.into_iter().filter_map(answer).collect()
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {

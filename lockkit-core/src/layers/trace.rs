@@ -6,11 +6,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tracing::{Instrument, Span, debug_span, field};
 
-use super::outcome;
+use super::outcome::{Answer, ObservedWatch, observe};
 use crate::contract::capability::Capabilities;
 use crate::contract::error::BackendError;
 use crate::contract::name::LockName;
-use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Wake, Watch};
+use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
 
 /// Opens a span at debug level, named `lockkit`, around each call.
 ///
@@ -38,18 +38,12 @@ impl Traced {
     }
 
     /// Runs `call` in `span` and writes its outcome there.
-    async fn record<T>(
-        span: Span,
-        call: impl Future<Output = T> + Send,
-        word: impl FnOnce(&T) -> &'static str + Send,
-    ) -> T {
-        let mut call_span = CallSpan {
-            span,
-            outcome: outcome::CANCELLED,
+    async fn record<T: Answer>(span: Span, call: impl Future<Output = T> + Send) -> T {
+        let call = call.instrument(span.clone());
+        let report = |outcome| {
+            span.record("outcome", outcome);
         };
-        let answer = call.instrument(call_span.span.clone()).await;
-        call_span.outcome = word(&answer);
-        answer
+        observe(call, report).await
     }
 
     fn ticket_span(&self, operation: &'static str, ticket: &Ticket) -> Span {
@@ -74,18 +68,6 @@ impl Traced {
     }
 }
 
-/// Writes the outcome also when the call is dropped.
-struct CallSpan {
-    span: Span,
-    outcome: &'static str,
-}
-
-impl Drop for CallSpan {
-    fn drop(&mut self) {
-        self.span.record("outcome", self.outcome);
-    }
-}
-
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl DistributedLock for Traced {
@@ -99,17 +81,18 @@ impl DistributedLock for Traced {
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let span = self.ticket_span("attempt", ticket);
-        Self::record(span, self.inner.attempt(ticket), outcome::of_attempt).await
+        Self::record(span, self.inner.attempt(ticket)).await
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
         let span = self.ticket_span("watch", ticket);
-        let inner = Self::record(span, self.inner.watch(ticket), outcome::of_other).await?;
-        Ok(Box::new(TracedWatch {
-            inner,
-            backend: self.backend(),
-            ticket: ticket.clone(),
-        }))
+        let inner = Self::record(span, self.inner.watch(ticket)).await?;
+        let (backend, ticket) = (self.backend(), ticket.clone());
+        let report = move |wake| {
+            let (name, holder) = (ticket.name.as_str(), &ticket.holder);
+            tracing::debug!(backend, name, %holder, wake);
+        };
+        Ok(Box::new(ObservedWatch { inner, report }))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
@@ -120,28 +103,27 @@ impl DistributedLock for Traced {
             tickets = tickets.len(),
             outcome = field::Empty,
         );
-        let word = |answers: &Vec<_>| outcome::of_renewals(answers);
-        Self::record(span, self.inner.renew(tickets), word).await
+        Self::record(span, self.inner.renew(tickets)).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let span = self.ticket_span("release", ticket);
-        Self::record(span, self.inner.release(ticket), outcome::of_release).await
+        Self::record(span, self.inner.release(ticket)).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let span = self.name_span("inspect", name.as_str());
-        Self::record(span, self.inner.inspect(name), outcome::of_other).await
+        Self::record(span, self.inner.inspect(name)).await
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let span = self.name_span("break_lock", name.as_str());
-        Self::record(span, self.inner.break_lock(name), outcome::of_other).await
+        Self::record(span, self.inner.break_lock(name)).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         let span = self.name_span("list", prefix);
-        Self::record(span, self.inner.list(prefix), outcome::of_other).await
+        Self::record(span, self.inner.list(prefix)).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {
@@ -150,26 +132,5 @@ impl DistributedLock for Traced {
 
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
-    }
-}
-
-struct TracedWatch {
-    inner: Box<dyn Watch>,
-    backend: &'static str,
-    ticket: Ticket,
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Watch for TracedWatch {
-    async fn changed(&mut self) -> Result<Wake, BackendError> {
-        let wake = self.inner.changed().await;
-        tracing::debug!(
-            backend = self.backend,
-            name = self.ticket.name.as_str(),
-            holder = %self.ticket.holder,
-            wake = outcome::of_wake(&wake),
-        );
-        wake
     }
 }

@@ -27,12 +27,12 @@ use crate::contract::{Attempt, Grant, Ticket, Wake, Watch};
 use crate::store::sync::lock;
 
 /// The tickets of a store object.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Waiters<T = ()> {
     state: Mutex<State<T>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State<T> {
     /// Numbers the attempts of all tickets.
     attempts: u64,
@@ -72,19 +72,6 @@ pub struct Forgotten<T> {
     pub data: T,
     /// Whether an attempt had no answer, so that it may still reach the server.
     pub unanswered: bool,
-}
-
-impl<T> Default for Waiters<T> {
-    fn default() -> Self {
-        let state = State {
-            attempts: 0,
-            entries: HashMap::new(),
-            names: HashMap::new(),
-        };
-        Self {
-            state: Mutex::new(state),
-        }
-    }
 }
 
 impl<T: Default> Waiters<T> {
@@ -156,20 +143,15 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Changes what is known of each ticket of a lock. `change` must not call these functions.
-    pub fn for_each_of(&self, name: &LockName, mut change: impl FnMut(HolderId, &mut Entry<T>)) {
+    /// Tells the tickets of a lock that it may be free.
+    pub fn wake(&self, name: &LockName) {
         let mut state = lock(&self.state);
         let State { entries, names, .. } = &mut *state;
         for holder in names.get(name).into_iter().flatten() {
             if let Some(entry) = entries.get_mut(holder) {
-                change(*holder, entry);
+                entry.wake();
             }
         }
-    }
-
-    /// Tells the tickets of a lock that it may be free.
-    pub fn wake(&self, name: &LockName) {
-        self.for_each_of(name, |_, entry| entry.wake());
     }
 
     /// Tells all tickets to try again.
@@ -218,18 +200,6 @@ impl<T> Waiters<T> {
     /// Whether no ticket is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    fn next(&self, holder: HolderId) -> Option<Wake> {
-        self.with(holder, Entry::next)?
-    }
-
-    fn unwatch(&self, holder: HolderId) {
-        let mut state = lock(&self.state);
-        if let Some(entry) = state.entries.get_mut(&holder) {
-            entry.watches = entry.watches.saturating_sub(1);
-        }
-        forget_unused(state, holder);
     }
 }
 
@@ -352,7 +322,7 @@ pub struct TicketWatch<T = ()> {
 impl<T: Send + 'static> Watch for TicketWatch<T> {
     async fn changed(&mut self) -> Result<Wake, BackendError> {
         loop {
-            if let Some(wake) = self.waiters.next(self.holder) {
+            if let Some(wake) = self.waiters.with(self.holder, Entry::next).flatten() {
                 return Ok(wake);
             }
             self.notify.notified().await;
@@ -362,167 +332,10 @@ impl<T: Send + 'static> Watch for TicketWatch<T> {
 
 impl<T> Drop for TicketWatch<T> {
     fn drop(&mut self) {
-        self.waiters.unwatch(self.holder);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::task::{Context, Poll, Waker};
-    use std::time::Duration;
-
-    use super::*;
-    use crate::contract::holder::ClientId;
-    use crate::contract::token::FencingToken;
-
-    fn ticket(name: &str) -> Ticket {
-        let holder = HolderId::new(ClientId::random(), 1);
-        Ticket::new(
-            LockName::new(name).unwrap(),
-            holder,
-            Duration::from_secs(30),
-        )
-    }
-
-    fn grant(token: u64) -> Grant {
-        Grant::new(FencingToken::new(token).unwrap(), Duration::from_secs(1))
-    }
-
-    /// One attempt that finds the lock held; returns its number.
-    fn wait(waiters: &Waiters, ticket: &Ticket) -> u64 {
-        let number = waiters.attempted(ticket);
-        waiters.answered(ticket, number, &Ok(Attempt::held()));
-        number
-    }
-
-    fn fail(waiters: &Waiters, ticket: &Ticket, outcome: Outcome) {
-        let number = waiters.attempted(ticket);
-        let error = BackendError::new("test", "attempt", outcome, "no");
-        waiters.answered(ticket, number, &Err(error));
-    }
-
-    fn next(watch: &mut TicketWatch) -> Option<Wake> {
-        let mut context = Context::from_waker(Waker::noop());
-        match watch.changed().as_mut().poll(&mut context) {
-            Poll::Ready(wake) => Some(wake.unwrap()),
-            Poll::Pending => None,
+        let mut state = lock(&self.waiters.state);
+        if let Some(entry) = state.entries.get_mut(&self.holder) {
+            entry.watches = entry.watches.saturating_sub(1);
         }
-    }
-
-    #[test]
-    fn keeps_wake_ups_from_attempt_until_watch() {
-        let (waiters, a) = (Arc::new(Waiters::default()), ticket("a"));
-        waiters.wake(&a.name);
-        let number = waiters.attempted(&a);
-        waiters.wake(&a.name);
-        waiters.answered(&a, number, &Ok(Attempt::held()));
-        let mut watch = waiters.watch(&a);
-        assert_eq!(next(&mut watch), Some(Wake::Retry));
-        assert_eq!(next(&mut watch), None);
-
-        // The next attempt finds out by itself.
-        waiters.wake_all();
-        wait(&waiters, &a);
-        assert_eq!(next(&mut watch), None);
-        waiters.wake(&ticket("b").name);
-        assert_eq!(next(&mut watch), None);
-        waiters.wake_all();
-        assert_eq!(next(&mut watch), Some(Wake::Retry));
-    }
-
-    #[test]
-    fn keeps_grant_that_comes_before_answer() {
-        let (waiters, a) = (Arc::new(Waiters::default()), ticket("a"));
-        let number = waiters.attempted(&a);
-        waiters.with(a.holder, |entry| entry.granted(Some(number), grant(7)));
-        waiters.answered(&a, number, &Ok(Attempt::held()));
-        let mut watch = waiters.watch(&a);
-        waiters.wake(&a.name);
-        assert_eq!(next(&mut watch), Some(Wake::Granted(grant(7))));
-        assert_eq!(next(&mut watch), None, "the grant includes the wake-up");
-    }
-
-    #[test]
-    fn grant_of_earlier_attempt_is_only_a_wake_up() {
-        let (waiters, a) = (Arc::new(Waiters::default()), ticket("a"));
-        let first = wait(&waiters, &a);
-        let second = wait(&waiters, &a);
-        let mut watch = waiters.watch(&a);
-        waiters.with(a.holder, |entry| entry.granted(Some(first), grant(7)));
-        assert_eq!(next(&mut watch), Some(Wake::Retry));
-
-        // In time, but not read before the next attempt found the lock held.
-        waiters.with(a.holder, |entry| entry.granted(Some(second), grant(8)));
-        wait(&waiters, &a);
-        assert_eq!(next(&mut watch), None);
-        waiters.with(a.holder, |entry| entry.granted(None, grant(9)));
-        assert_eq!(next(&mut watch), Some(Wake::Granted(grant(9))));
-    }
-
-    #[test]
-    fn loss_ends_what_came_before_it() {
-        let (waiters, a) = (Arc::new(Waiters::default()), ticket("a"));
-        wait(&waiters, &a);
-        let mut watch = waiters.watch(&a);
-        waiters.with(a.holder, |entry| {
-            entry.granted(None, grant(1));
-            entry.lost(LossReason::SessionEnded);
-            entry.granted(None, grant(2));
-        });
-        let lost = Wake::Lost(LossReason::SessionEnded);
-        assert_eq!(next(&mut watch), Some(lost));
-        assert_eq!(next(&mut watch), Some(Wake::Granted(grant(2))));
-        assert_eq!(next(&mut watch), None);
-
-        waiters.with(a.holder, |entry| entry.lost(LossReason::Superseded));
-        waiters.retire(a.holder);
-        let lost = Wake::Lost(LossReason::Superseded);
-        assert_eq!(next(&mut watch), Some(lost));
-        drop(watch);
-        assert!(waiters.is_empty());
-    }
-
-    #[tokio::test]
-    async fn wakes_a_watch_that_waits() {
-        let (waiters, a) = (Arc::new(Waiters::default()), ticket("a"));
-        let first = waiters.watch(&a);
-        let mut second = waiters.watch(&a);
-        assert_eq!(next(&mut second), Some(Wake::Retry), "no attempt was made");
-        drop(first);
-        assert!(waiters.is_watched(&a.name) && waiters.has_watches());
-        let (wake, ()) = tokio::join!(second.changed(), async { waiters.wake(&a.name) });
-        assert_eq!(wake.unwrap(), Wake::Retry);
-        drop(second);
-        assert!(!waiters.is_watched(&a.name) && waiters.is_empty());
-    }
-
-    #[test]
-    fn tells_whether_attempt_may_still_arrive() {
-        let waiters = Waiters::default();
-        let forget = |ticket: &Ticket| waiters.forget(ticket.holder).map(|it| it.unanswered);
-        let answered = ticket("a");
-        wait(&waiters, &answered);
-        assert_eq!(forget(&answered), Some(false));
-        assert_eq!(forget(&answered), None);
-
-        // The answer to the next attempt says nothing about the one before it.
-        let dropped = ticket("a");
-        waiters.attempted(&dropped);
-        wait(&waiters, &dropped);
-        assert_eq!(forget(&dropped), Some(true));
-
-        let failed = ticket("a");
-        fail(&waiters, &failed, Outcome::Indeterminate);
-        assert_eq!(forget(&failed), Some(true));
-    }
-
-    #[test]
-    fn forgets_tickets_that_left_nothing_behind() {
-        let waiters = Waiters::default();
-        fail(&waiters, &ticket("a"), Outcome::Unavailable);
-        fail(&waiters, &ticket("a"), Outcome::Rejected);
-        wait(&waiters, &ticket("a").with_enqueue(false));
-        assert!(waiters.is_empty());
-        assert!(lock(&waiters.state).names.is_empty());
+        forget_unused(state, self.holder);
     }
 }

@@ -63,11 +63,37 @@ pub(crate) fn retry_delay(errors: u32, jitter: f64) -> Duration {
     spread(grown, jitter)
 }
 
-/// The pause after the `errors`th failure in a row, counted from 0: from 20 ms it doubles to a second, and
-/// is spread over its upper half.
-#[must_use]
-pub fn backoff(errors: u32) -> Duration {
-    retry_delay(errors, jitter(&mut Rng::new()))
+/// Pauses that double from the shortest to the longest. Each is spread over its upper half, so that
+/// clients that failed together do not return together.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    shortest: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    /// Pauses from `shortest` to `longest`.
+    #[must_use]
+    pub const fn new(shortest: Duration, longest: Duration) -> Self {
+        Self {
+            shortest,
+            longest,
+            next: shortest,
+        }
+    }
+
+    /// The next pause. The one after it is twice as long.
+    pub fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = pause.saturating_mul(2).min(self.longest);
+        spread(pause, jitter(&mut Rng::new()))
+    }
+
+    /// The next pause is the shortest again, after a success.
+    pub const fn reset(&mut self) {
+        self.next = self.shortest;
+    }
 }
 
 /// A random number in `-1.0..=1.0`.
@@ -76,7 +102,7 @@ pub(crate) fn jitter(random: &mut Rng) -> f64 {
 }
 
 /// Spreads a pause over its upper half, so that clients that failed together do not return together.
-pub(crate) fn spread(pause: Duration, jitter: f64) -> Duration {
+fn spread(pause: Duration, jitter: f64) -> Duration {
     pause.mul_f64(0.75 + jitter / 4.0)
 }
 
@@ -96,18 +122,6 @@ mod tests {
             polls,
             woken,
             jitter: 1.0,
-        }
-    }
-
-    #[test]
-    fn backoff_doubles_and_is_spread_over_its_upper_half() {
-        for (errors, longest) in [(0, 20), (1, 40), (9, 1_000)] {
-            let pauses: Vec<_> = (0..64).map(|_| backoff(errors)).collect();
-            let (least, most) = (pauses.iter().min(), pauses.iter().max());
-            assert!(
-                least.is_some_and(|least| (ms(longest / 2)..ms(longest * 7 / 10)).contains(least))
-            );
-            assert!(most.is_some_and(|most| (ms(longest * 8 / 10)..=ms(longest)).contains(most)));
         }
     }
 

@@ -149,24 +149,3 @@ impl Clock for ManualClock {
         *lock(&self.now)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_boot_clock_goes_forward_and_is_not_the_wall_clock() {
-        let first = BootClock.now();
-        let second = BootClock.now();
-        assert!(first <= second);
-        // Less than fifty years of uptime: a wall clock would show more.
-        assert!(second.since(Moment::from_nanos(0)) < Duration::from_secs(50 * 365 * 86_400));
-    }
-
-    #[test]
-    fn moments_saturate() {
-        let end = Moment::from_nanos(u64::MAX);
-        assert_eq!(end + Duration::MAX, end);
-        assert_eq!(Moment::from_nanos(1).since(end), Duration::ZERO);
-    }
-}

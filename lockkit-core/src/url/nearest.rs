@@ -35,26 +35,3 @@ fn distance(one: &str, two: &str) -> usize {
     }
     above[two.len()]
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finds_misspellings_and_leaves_other_words_alone() {
-        let known = ["ttl", "prefix", "timeout", "poll"];
-        for (given, word) in [
-            ("tll", Some("ttl")),
-            ("tt", Some("ttl")),
-            ("TTL", Some("ttl")),
-            ("prefx", Some("prefix")),
-            ("timeouts", Some("timeout")),
-            ("pol", Some("poll")),
-            ("plol", Some("poll")),
-            ("password", None),
-            ("", None),
-        ] {
-            assert_eq!(nearest(given, known), word, "{given}");
-        }
-    }
-}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::duration::parse_duration;
 use super::invalid::InvalidUrl;
 use super::nearest::nearest;
-use super::percent;
+use super::percent::percent_decode;
 use crate::contract::capability::PollRange;
 
 /// The options after the `?` of a URL.
@@ -30,44 +30,32 @@ use crate::contract::capability::PollRange;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Options {
     scheme: String,
-    entries: Vec<Entry>,
+    /// Names and values, in order.
+    entries: Vec<(String, String)>,
+    /// The names that were asked for.
     known: Vec<&'static str>,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-struct Entry {
-    name: String,
-    value: String,
-    taken: bool,
 }
 
 impl Options {
     /// Reads the part after the `?`.
     pub(super) fn parse(scheme: &str, query: &str) -> Result<Self, InvalidUrl> {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<(String, String)> = Vec::new();
         let pieces = query.split('&').filter(|piece| !piece.is_empty());
         for (index, piece) in pieces.enumerate() {
-            let (name, value) = match piece.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                None => (piece, None),
-            };
-            if !is_name(name) {
+            let option = piece.split('=').next().unwrap_or(piece).to_owned();
+            if !is_name(&option) {
                 return Err(InvalidUrl::BadOptionName {
                     position: index + 1,
                 });
             }
-            let option = name.to_owned();
-            let Some(value) = value else {
+            let Some((_, value)) = piece.split_once('=') else {
                 return Err(InvalidUrl::NoValue { option });
             };
-            if entries.iter().any(|entry| entry.name == name) {
+            if entries.iter().any(|(other, _)| *other == option) {
                 return Err(InvalidUrl::Repeated { option });
             }
-            entries.push(Entry {
-                name: option,
-                value: percent::decode(value).ok_or(InvalidUrl::BadEscape { part: "query" })?,
-                taken: false,
-            });
+            let value = percent_decode(value).ok_or(InvalidUrl::BadEscape { part: "query" })?;
+            entries.push((option, value));
         }
         Ok(Self {
             scheme: scheme.to_owned(),
@@ -81,15 +69,14 @@ impl Options {
     /// # Errors
     /// - [`InvalidUrl::Repeated`] if both are given.
     pub fn alias(&mut self, alias: &str, name: &'static str) -> Result<(), InvalidUrl> {
-        let has = |wanted: &str| self.entries.iter().position(|entry| entry.name == wanted);
-        let Some(index) = has(alias) else {
-            return Ok(());
-        };
-        if has(name).is_some() {
-            let option = name.to_owned();
+        let option = name.to_owned();
+        let both = [alias, name].map(|wanted| self.names().any(|given| given == wanted));
+        if both == [true, true] {
             return Err(InvalidUrl::Repeated { option });
         }
-        name.clone_into(&mut self.entries[index].name);
+        if let Some((given, _)) = self.entries.iter_mut().find(|(given, _)| given == alias) {
+            *given = option;
+        }
         Ok(())
     }
 
@@ -98,9 +85,8 @@ impl Options {
         if !self.known.contains(&name) {
             self.known.push(name);
         }
-        let entry = self.entries.iter_mut().find(|entry| entry.name == name)?;
-        entry.taken = true;
-        Some(entry.value.clone())
+        let (_, value) = self.entries.iter().find(|(given, _)| given == name)?;
+        Some(value.clone())
     }
 
     /// Takes a duration such as `500ms` or `30s`.
@@ -193,10 +179,8 @@ impl Options {
         self.parsed(name, |text| {
             let chosen = choices.iter().find(|(word, _)| *word == text);
             chosen.map(|(_, value)| *value).ok_or_else(|| {
-                let words: Vec<String> = choices
-                    .iter()
-                    .map(|(word, _)| format!("`{word}`"))
-                    .collect();
+                let words = choices.iter().map(|(word, _)| format!("`{word}`"));
+                let words: Vec<String> = words.collect();
                 format!("write {}", words.join(" or "))
             })
         })
@@ -241,22 +225,22 @@ impl Options {
     /// # Errors
     /// - [`InvalidUrl::UnknownOption`] if an option was not taken; it names all that were asked for.
     pub fn finish(&mut self) -> Result<(), InvalidUrl> {
-        let Some(left) = self.entries.iter().find(|entry| !entry.taken) else {
+        let Some(left) = self.names().find(|given| !self.known.contains(given)) else {
             return Ok(());
         };
         let mut known = self.known.clone();
         known.sort_unstable();
         Err(InvalidUrl::UnknownOption {
             scheme: self.scheme.clone(),
-            option: left.name.clone(),
-            nearest: nearest(&left.name, known.iter().copied()),
+            option: left.to_owned(),
+            nearest: nearest(left, known.iter().copied()),
             known,
         })
     }
 
     /// The names of the options that are given.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().map(|entry| entry.name.as_str())
+        self.entries.iter().map(|(name, _)| name.as_str())
     }
 }
 

@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use super::invalid::InvalidUrl;
 use super::options::Options;
-use super::{Host, StoreUrl, percent};
+use super::percent::percent_decode;
+use super::{Host, StoreUrl};
 
 /// Other names of a scheme, as hosting providers and other clients print them.
 const ALIASES: [(&str, &str); 5] = [
@@ -55,20 +56,11 @@ fn parse(text: &str) -> Result<StoreUrl, InvalidUrl> {
     let Some(authority) = authority else {
         return Ok(url);
     };
-    let hosts = match authority.rsplit_once('@') {
-        Some((user, hosts)) => {
-            let (user, password) = match user.split_once(':') {
-                Some((user, password)) => (user, Some(password)),
-                None => (user, None),
-            };
-            url.user = Some(decoded(user, "user")?).filter(|user| !user.is_empty());
-            url.password = password
-                .map(|password| decoded(password, "password"))
-                .transpose()?;
-            hosts
-        }
-        None => authority,
-    };
+    let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (user, password) = split_at_colon(user);
+    url.user = Some(decoded(user, "user")?).filter(|user| !user.is_empty());
+    let password = password.map(|password| decoded(password, "password"));
+    url.password = password.transpose()?;
     if !hosts.is_empty() {
         url.hosts = parse_hosts(hosts)?;
     }
@@ -99,6 +91,14 @@ fn split_authority(rest: &str) -> (Option<&str>, &str) {
     }
 }
 
+/// The part before the first `:`, and what follows it if there is one.
+fn split_at_colon(text: &str) -> (&str, Option<&str>) {
+    match text.split_once(':') {
+        Some((before, after)) => (before, Some(after)),
+        None => (text, None),
+    }
+}
+
 fn parse_hosts(text: &str) -> Result<Vec<Host>, InvalidUrl> {
     text.split(',')
         .enumerate()
@@ -118,10 +118,7 @@ fn parse_host(text: &str, position: usize) -> Result<Host, InvalidUrl> {
                 None => return Err(InvalidUrl::BadPort { position }),
             }
         }
-        None => match text.split_once(':') {
-            Some((name, port)) => (name, Some(port)),
-            None => (text, None),
-        },
+        None => split_at_colon(text),
     };
     if name.is_empty() {
         return Err(InvalidUrl::EmptyHost { position });
@@ -140,5 +137,5 @@ fn parse_port(text: &str) -> Option<u16> {
 }
 
 fn decoded(text: &str, part: &'static str) -> Result<String, InvalidUrl> {
-    percent::decode(text).ok_or(InvalidUrl::BadEscape { part })
+    percent_decode(text).ok_or(InvalidUrl::BadEscape { part })
 }

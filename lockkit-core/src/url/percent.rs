@@ -2,7 +2,7 @@
 
 /// Decodes `%41` and the like; a `+` stays a `+`. `None` if an escape is cut, or if the bytes are no
 /// UTF-8 text or have a NUL among them.
-pub(super) fn decode(text: &str) -> Option<String> {
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -20,18 +20,4 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte)
         .to_digit(16)
         .and_then(|digit| u8::try_from(digit).ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn decodes_whole_escapes_only() {
-        assert_eq!(decode("a%2Fb%2fc+d").as_deref(), Some("a/b/c+d"));
-        assert_eq!(decode("%f0%9f%94%92").as_deref(), Some("\u{1F512}"));
-        for text in ["%", "%2", "%2g", "%+1", "%ff", "a%00b"] {
-            assert_eq!(decode(text), None, "{text}");
-        }
-    }
 }

@@ -94,35 +94,3 @@ impl StoreUrl {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str, supported: bool) -> Result<Option<Tls>, InvalidUrl> {
-        let mut url: StoreUrl = text.parse()?;
-        url.tls("etcds", supported)
-    }
-
-    #[test]
-    fn takes_certificates_of_secure_scheme_only() {
-        let all = read("etcds://h/?ca=/ca&cert=/c&key=/k", true).unwrap();
-        assert_eq!(all, Some(Tls::new().ca("/ca").identity("/c", "/k")));
-        assert_eq!(read("etcds://h", true).unwrap(), Some(Tls::new()));
-        assert_eq!(read("etcd://h/?ca=/ca", true).unwrap(), None);
-        assert!(read("etcds://h/?cert=/c", true).is_err());
-        let off = read("etcds://h", false);
-        assert!(matches!(off, Err(InvalidUrl::FeatureOff { .. })));
-    }
-
-    #[test]
-    fn takes_user_and_password_or_neither() {
-        let read = |text: &str| text.parse::<StoreUrl>().unwrap().credentials("has both");
-        assert_eq!(
-            read("etcd://u:p@h").unwrap(),
-            Some(("u".into(), "p".into()))
-        );
-        assert_eq!(read("etcd://h").unwrap(), None);
-        assert!(read("etcd://u@h").is_err());
-    }
-}

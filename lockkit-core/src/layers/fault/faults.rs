@@ -22,16 +22,11 @@ pub struct Faults {
 #[derive(Debug)]
 struct Shared {
     script: Mutex<Script>,
-    link: watch::Sender<Link>,
+    /// The way to the store.
+    reach: watch::Sender<Reach>,
     tally: watch::Sender<Tally>,
-}
-
-/// The way to the store.
-#[derive(Clone, Copy, Debug, Default)]
-struct Link {
-    reach: Reach,
-    /// How often it was healed: a call that hangs waits for the next time.
-    heals: u64,
+    /// Each late request has a receiver, and drops it also when its runtime stops.
+    late: watch::Sender<()>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +43,6 @@ enum Reach {
 struct Tally {
     calls: [u64; Operation::ALL.len()],
     injected: u64,
-    late: usize,
 }
 
 impl Faults {
@@ -56,22 +50,23 @@ impl Faults {
         Self {
             shared: Arc::new(Shared {
                 script: Mutex::new(Script::new(seed)),
-                link: watch::Sender::new(Link::default()),
-                tally: watch::Sender::new(Tally::default()),
+                reach: watch::Sender::default(),
+                tally: watch::Sender::default(),
+                late: watch::Sender::default(),
             }),
         }
     }
 
     /// Adds a rule. A call meets all rules in the order in which they were added.
     pub fn inject(&self, rule: Rule) {
-        lock(&self.shared.script).add(rule);
+        lock(&self.shared.script).rules.push(rule);
     }
 
     /// Puts a rule in the place of all others, in one step: no call meets neither.
     pub fn replace(&self, rule: Rule) {
         let mut script = lock(&self.shared.script);
         script.clear();
-        script.add(rule);
+        script.rules.push(rule);
     }
 
     /// Lets everything go wrong that can, each with this probability in each call: delays, slow and
@@ -100,27 +95,20 @@ impl Faults {
     /// Refuses every call with [`Outcome::Unavailable`], and holds wake-ups back, until
     /// [`heal`](Self::heal).
     pub fn outage(&self) {
-        self.shared
-            .link
-            .send_modify(|link| link.reach = Reach::Refused);
+        self.shared.reach.send_replace(Reach::Refused);
     }
 
     /// Answers nothing and carries out nothing, and holds wake-ups back, until
     /// [`heal`](Self::heal); then the calls that still wait go on.
     pub fn black_hole(&self) {
-        self.shared
-            .link
-            .send_modify(|link| link.reach = Reach::Silent);
+        self.shared.reach.send_replace(Reach::Silent);
     }
 
     /// Ends every fault: forgets all rules, ends an outage, lets go what hangs. Late requests stay
     /// on their way.
     pub fn heal(&self) {
         lock(&self.shared.script).clear();
-        self.shared.link.send_modify(|link| {
-            link.reach = Reach::Open;
-            link.heals += 1;
-        });
+        self.shared.reach.send_replace(Reach::Open);
     }
 
     /// How many calls of this operation were made, whatever became of them.
@@ -137,10 +125,7 @@ impl Faults {
 
     /// Counts calls and faults from zero again.
     pub fn reset_counts(&self) {
-        self.shared.tally.send_modify(|tally| {
-            tally.calls = Default::default();
-            tally.injected = 0;
-        });
+        self.shared.tally.send_replace(Tally::default());
     }
 
     /// How many times a rule has hit, so that a test can tell that its fault took place.
@@ -171,7 +156,7 @@ impl Faults {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn settled(&self) {
-        self.wait(|tally| tally.late == 0).await;
+        self.shared.late.closed().await;
     }
 
     async fn wait(&self, reached: impl FnMut(&Tally) -> bool) {
@@ -181,22 +166,19 @@ impl Faults {
 
     /// Counts a call and decides what becomes of it.
     pub(super) fn plan(&self, operation: Operation, name: Option<&LockName>) -> Plan {
-        let plan = lock(&self.shared.script).plan(operation, name);
-        self.shared.tally.send_modify(|tally| {
-            tally.calls[operation as usize] += 1;
-            tally.injected += plan.faults;
-        });
+        let mut script = lock(&self.shared.script);
+        let plan = script.plan(operation, |only| only.is_none() || only == name);
+        self.count(operation, plan.faults);
         plan
     }
 
-    /// Decides what becomes of a batch as a whole and of each ticket in it.
+    /// Counts a batch of renewals, and decides what becomes of it as a whole and of each ticket in it.
     pub(super) fn plan_batch(&self, tickets: &[Ticket]) -> (Plan, Vec<Option<End>>) {
-        let mut batch = self.plan(Operation::Renew, None);
-        let mut faults = 0;
         let mut script = lock(&self.shared.script);
+        let mut batch = script.plan(Operation::Renew, |only| only.is_none());
         let ends = tickets.iter().map(|ticket| {
-            let plan = script.plan_renewal(&ticket.name);
-            faults += plan.faults;
+            let plan = script.plan(Operation::Renew, |only| only == Some(&ticket.name));
+            batch.faults += plan.faults;
             batch.before += plan.before;
             batch.after += plan.after;
             // A ticket that hangs must not keep the others waiting: that is the contract.
@@ -204,11 +186,15 @@ impl Faults {
             batch.end.or(hung).or(plan.end)
         });
         let ends = ends.collect();
-        drop(script);
-        self.shared
-            .tally
-            .send_modify(|tally| tally.injected += faults);
+        self.count(Operation::Renew, batch.faults);
         (batch, ends)
+    }
+
+    fn count(&self, operation: Operation, faults: u64) {
+        self.shared.tally.send_modify(|tally| {
+            tally.calls[operation as usize] += 1;
+            tally.injected += faults;
+        });
     }
 
     pub(super) fn loses_wake(&self) -> bool {
@@ -217,44 +203,25 @@ impl Faults {
 
     /// Waits for the next [`heal`](Self::heal).
     pub(super) async fn healed(&self) {
-        let mut link = self.shared.link.subscribe();
-        let heals = link.borrow_and_update().heals;
-        let _ = link.wait_for(|link| link.heals > heals).await;
+        let mut reach = self.shared.reach.subscribe();
+        while reach.changed().await.is_ok() && *reach.borrow() != Reach::Open {}
     }
 
     /// Waits while nothing is answered; then says whether calls are let through.
     pub(super) async fn reachable(&self) -> bool {
-        let mut link = self.shared.link.subscribe();
-        let open = link.wait_for(|link| link.reach != Reach::Silent).await;
-        open.is_ok_and(|link| link.reach == Reach::Open)
+        let mut reach = self.shared.reach.subscribe();
+        let heard = reach.wait_for(|reach| *reach != Reach::Silent).await;
+        heard.is_ok_and(|reach| *reach == Reach::Open)
     }
 
     /// Waits until calls are let through.
     pub(super) async fn open(&self) {
-        let mut link = self.shared.link.subscribe();
-        let _ = link.wait_for(|link| link.reach == Reach::Open).await;
+        let mut reach = self.shared.reach.subscribe();
+        let _ = reach.wait_for(|reach| *reach == Reach::Open).await;
     }
 
-    /// Counts a late request for as long as the answer lives.
-    pub(super) fn late(&self) -> Late {
-        self.shared.tally.send_modify(|tally| tally.late += 1);
-        Late {
-            faults: self.clone(),
-        }
-    }
-}
-
-/// A late request on its way; gone also when its runtime stops.
-#[derive(Debug)]
-pub(super) struct Late {
-    faults: Faults,
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        self.faults
-            .shared
-            .tally
-            .send_modify(|tally| tally.late -= 1);
+    /// A late request is on its way for as long as the result lives.
+    pub(super) fn late(&self) -> watch::Receiver<()> {
+        self.shared.late.subscribe()
     }
 }

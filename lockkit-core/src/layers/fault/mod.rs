@@ -64,16 +64,6 @@ impl Faulty {
         BackendError::new(self.backend(), operation.as_str(), outcome, what)
     }
 
-    /// The error that the caller sees of an end.
-    fn ended(&self, operation: Operation, end: End) -> BackendError {
-        let (outcome, what) = match end {
-            End::Fail(outcome) => (outcome, "injected: the request failed"),
-            End::DropReply => (Outcome::Indeterminate, "injected: the reply was lost"),
-            End::Late(_) => (Outcome::Indeterminate, "injected: the request is late"),
-        };
-        self.error(operation, outcome, what)
-    }
-
     /// The way of a request to the store.
     async fn travel(&self, operation: Operation, plan: &Plan) -> Result<(), BackendError> {
         pause(plan.before).await;
@@ -102,29 +92,41 @@ impl Faulty {
         let call = || call(Arc::clone(&self.inner));
         let answer = match plan.end {
             None => call().await,
-            Some(end) => {
-                match end {
-                    End::Fail(_) => {}
-                    End::DropReply => drop(call().await),
-                    End::Late(after) => {
-                        let call = call();
-                        self.later(after, async move { drop(call.await) }).await;
-                    }
-                }
-                Err(self.ended(operation, end))
-            }
+            Some(end) => Err(self.end(operation, end, call()).await),
         };
         pause(plan.after).await;
         answer
     }
 
+    /// Carries out `request` as `end` says, and returns the error that the caller sees.
+    async fn end<F>(&self, operation: Operation, end: End, request: F) -> BackendError
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let (outcome, what) = match end {
+            End::Fail(outcome) => (outcome, "injected: the request failed"),
+            End::DropReply => {
+                drop(request.await);
+                (Outcome::Indeterminate, "injected: the reply was lost")
+            }
+            End::Late(after) => {
+                self.later(after, request).await;
+                (Outcome::Indeterminate, "injected: the request is late")
+            }
+        };
+        self.error(operation, outcome, what)
+    }
+
     /// Carries out `request` after a while, whatever becomes of the caller; at once where there is
     /// no runtime to do it.
-    async fn later(&self, after: Duration, request: impl Future<Output = ()> + Send + 'static) {
+    async fn later<F>(&self, after: Duration, request: F)
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
         let late = self.faults.late();
         let request = async move {
             pause(after).await;
-            request.await;
+            drop(request.await);
             drop(late);
         };
         match Handle::try_current() {
@@ -176,41 +178,26 @@ impl DistributedLock for Faulty {
         if let Err(error) = self.travel(Operation::Renew, &plan).await {
             return tickets.iter().map(|_| Err(error.clone())).collect();
         }
-        let mut now = Vec::new();
-        let mut later = Vec::new();
-        let mut after = Duration::ZERO;
-        for (ticket, end) in tickets.iter().zip(&ends) {
-            match end {
-                None | Some(End::DropReply) => now.push(ticket.clone()),
-                Some(End::Late(time)) => {
-                    after = after.max(*time);
-                    later.push(ticket.clone());
-                }
-                Some(End::Fail(_)) => {}
-            }
-        }
-        if !later.is_empty() {
-            let inner = Arc::clone(&self.inner);
-            let request = async move { drop(inner.renew(&later).await) };
-            self.later(after, request).await;
-        }
-        let answers = if now.is_empty() {
-            Vec::new()
+        // One request for the tickets without a fault, and one for each of the others.
+        let fine = tickets.iter().zip(&ends).filter(|(_, end)| end.is_none());
+        let fine: Vec<Ticket> = fine.map(|(ticket, _)| ticket.clone()).collect();
+        let mut answers = if fine.is_empty() {
+            Vec::new().into_iter()
         } else {
-            self.inner.renew(&now).await
+            self.inner.renew(&fine).await.into_iter()
         };
+        let mut all = Vec::with_capacity(tickets.len());
+        for (ticket, end) in tickets.iter().zip(ends) {
+            let Some(end) = end else {
+                all.extend(answers.next());
+                continue;
+            };
+            let (inner, ticket) = (Arc::clone(&self.inner), ticket.clone());
+            let request = async move { inner.renew(&[ticket]).await };
+            all.push(Err(self.end(Operation::Renew, end, request).await));
+        }
         pause(plan.after).await;
-        let mut answers = answers.into_iter();
-        let answer = |end: Option<End>| match end {
-            None => answers.next(),
-            Some(end) => {
-                if end == End::DropReply {
-                    answers.next();
-                }
-                Some(Err(self.ended(Operation::Renew, end)))
-            }
-        };
-        ends.into_iter().filter_map(answer).collect()
+        all
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {

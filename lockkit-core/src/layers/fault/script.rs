@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use crate::contract::error::Outcome;
 use crate::contract::name::LockName;
 
@@ -156,7 +158,7 @@ pub(super) enum End {
 }
 
 /// What happens to one call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) before: Duration,
     pub(super) hang: bool,
@@ -168,8 +170,8 @@ pub(super) struct Plan {
 
 #[derive(Debug)]
 pub(super) struct Script {
-    rng: fastrand::Rng,
-    rules: Vec<Rule>,
+    rng: Rng,
+    pub(super) rules: Vec<Rule>,
     /// With which probability a wake-up is lost.
     pub(super) lost_wakes: f64,
 }
@@ -177,14 +179,10 @@ pub(super) struct Script {
 impl Script {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            rng: fastrand::Rng::with_seed(seed),
+            rng: Rng::with_seed(seed),
             rules: Vec::new(),
             lost_wakes: 0.0,
         }
-    }
-
-    pub(super) fn add(&mut self, rule: Rule) {
-        self.rules.push(rule);
     }
 
     pub(super) fn clear(&mut self) {
@@ -193,140 +191,64 @@ impl Script {
     }
 
     pub(super) fn loses_wake(&mut self) -> bool {
-        let probability = self.lost_wakes;
-        self.hits(probability)
+        hits(&mut self.rng, self.lost_wakes)
     }
 
-    /// The plan for a call; delays of several rules add up, of two ends the first counts.
-    pub(super) fn plan(&mut self, operation: Operation, name: Option<&LockName>) -> Plan {
-        self.plan_where(operation, |rule| {
-            rule.name.is_none() || rule.name.as_ref() == name
-        })
-    }
-
-    /// The plan for a ticket in a batch of renewals, beside that of the batch.
-    pub(super) fn plan_renewal(&mut self, name: &LockName) -> Plan {
-        self.plan_where(Operation::Renew, |rule| rule.name.as_ref() == Some(name))
-    }
-
-    fn plan_where(&mut self, operation: Operation, matches: impl Fn(&Rule) -> bool) -> Plan {
+    /// The plan for a call, from the rules for those names that `concerns` it; delays of several rules add
+    /// up, of two ends the first counts.
+    pub(super) fn plan(
+        &mut self,
+        operation: Operation,
+        concerns: impl Fn(Option<&LockName>) -> bool,
+    ) -> Plan {
+        let Self { rng, rules, .. } = self;
         let mut plan = Plan::default();
-        for i in 0..self.rules.len() {
-            let rule = &self.rules[i];
+        rules.retain_mut(|rule| {
             let concerned = rule.operation.is_none_or(|only| only == operation)
                 && rule.left != Some(0)
-                && matches(rule);
-            let (fault, probability) = (rule.fault, rule.probability);
-            if concerned && self.hits(probability) {
-                if let Some(left) = &mut self.rules[i].left {
-                    *left -= 1;
-                }
-                self.apply(fault, &mut plan);
+                && concerns(rule.name.as_ref());
+            if concerned && hits(rng, rule.probability) {
+                rule.left = rule.left.map(|left| left - 1);
+                plan.apply(rule.fault, rng);
             }
-        }
-        self.rules.retain(|rule| rule.left != Some(0));
+            rule.left != Some(0)
+        });
         plan
     }
+}
 
-    fn apply(&mut self, fault: Fault, plan: &mut Plan) {
-        plan.faults += 1;
+impl Plan {
+    fn apply(&mut self, fault: Fault, rng: &mut Rng) {
+        self.faults += 1;
         let end = match fault {
             Fault::Delay { min, max } => {
-                plan.before += self.between(min, max);
+                self.before += between(rng, min, max);
                 return;
             }
             Fault::SlowReply { min, max } => {
-                plan.after += self.between(min, max);
+                self.after += between(rng, min, max);
                 return;
             }
             Fault::Hang => {
-                plan.hang = true;
+                self.hang = true;
                 return;
             }
             Fault::Fail(outcome) => End::Fail(outcome),
             Fault::DropReply => End::DropReply,
-            Fault::Late { min, max } => End::Late(self.between(min, max)),
+            Fault::Late { min, max } => End::Late(between(rng, min, max)),
         };
-        plan.end.get_or_insert(end);
-    }
-
-    /// Draws only where there is a choice, so that a certain fault does not move the others.
-    fn hits(&mut self, probability: f64) -> bool {
-        probability >= 1.0 || (probability > 0.0 && self.rng.f64() < probability)
-    }
-
-    fn between(&mut self, min: Duration, max: Duration) -> Duration {
-        if max <= min {
-            return min;
-        }
-        min + (max - min).mul_f64(self.rng.f64())
+        self.end.get_or_insert(end);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Draws only where there is a choice, so that a certain fault does not move the others.
+fn hits(rng: &mut Rng, probability: f64) -> bool {
+    probability >= 1.0 || (probability > 0.0 && rng.f64() < probability)
+}
 
-    fn name(name: &str) -> LockName {
-        LockName::new(name).unwrap()
+fn between(rng: &mut Rng, min: Duration, max: Duration) -> Duration {
+    if max <= min {
+        return min;
     }
-
-    #[test]
-    fn a_rule_hits_what_it_names_and_as_often() {
-        let mut script = Script::new(1);
-        let rule = Rule::new(Fault::DropReply).on(Operation::Attempt);
-        script.add(rule.for_name(name("a")).times(2));
-        let (a, b) = (name("a"), name("b"));
-        assert_eq!(script.plan(Operation::Attempt, Some(&b)), Plan::default());
-        assert_eq!(script.plan(Operation::Release, Some(&a)), Plan::default());
-        assert_eq!(script.plan(Operation::List, None), Plan::default());
-        let ends: Vec<_> = (0..3)
-            .map(|_| script.plan(Operation::Attempt, Some(&a)).end)
-            .collect();
-        assert_eq!(ends, [Some(End::DropReply), Some(End::DropReply), None]);
-        assert!(script.rules.is_empty());
-    }
-
-    #[test]
-    fn delays_add_up_and_the_first_end_counts() {
-        let mut script = Script::new(1);
-        let second = Duration::from_secs(1);
-        let delay = Fault::Delay {
-            min: second,
-            max: second,
-        };
-        for fault in [
-            delay,
-            Fault::Fail(Outcome::Rejected),
-            delay,
-            Fault::DropReply,
-        ] {
-            script.add(Rule::new(fault));
-        }
-        let plan = script.plan(Operation::List, None);
-        assert_eq!(plan.before, 2 * second);
-        assert_eq!(plan.end, Some(End::Fail(Outcome::Rejected)));
-        assert_eq!(plan.faults, 4);
-    }
-
-    #[test]
-    fn the_same_seed_makes_the_same_faults() {
-        let run = |seed| {
-            let mut script = Script::new(seed);
-            script.add(Rule::new(Fault::DropReply).with_probability(0.3));
-            let late = Fault::Late {
-                min: Duration::ZERO,
-                max: Duration::from_secs(1),
-            };
-            script.add(Rule::new(late).with_probability(0.3));
-            let plans: Vec<_> = (0..200)
-                .map(|_| script.plan(Operation::Attempt, None))
-                .collect();
-            plans
-        };
-        assert_eq!(run(7), run(7));
-        assert_ne!(run(7), run(8));
-        let hit = run(7).iter().filter(|plan| plan.end.is_some()).count();
-        assert!((60..140).contains(&hit), "{hit} of 200");
-    }
+    min + (max - min).mul_f64(rng.f64())
 }

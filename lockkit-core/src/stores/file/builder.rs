@@ -4,9 +4,12 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
 
-use super::problem::Problem;
-use super::{FileStore, network};
+use super::FileStore;
+use super::network::network_fs;
+use super::problem::{Problem, during};
 use crate::contract::capability::PollRange;
 use crate::contract::error::BackendError;
 
@@ -32,7 +35,7 @@ impl FileStore {
     pub fn builder(dir: impl AsRef<Path>) -> FileStoreBuilder {
         FileStoreBuilder {
             dir: dir.as_ref().to_owned(),
-            poll: Self::POLL,
+            poll: PollRange::new(Duration::from_millis(5), Duration::from_millis(200)),
             allow_network_fs: false,
         }
     }
@@ -61,26 +64,27 @@ impl FileStoreBuilder {
     ///   if it is on a network file system.
     /// - [`Unavailable`](crate::Outcome::Unavailable) if the system fails otherwise.
     pub fn build(self) -> Result<FileStore, BackendError> {
-        self.prepare().map_err(|problem| problem.during("open"))
+        self.prepare().map_err(during("open"))
     }
 
     fn prepare(self) -> Result<FileStore, Problem> {
         // Made absolute now: a later change of the working directory must not split the locks.
         let dir = std::path::absolute(&self.dir).map_err(|error| Problem::io(&self.dir, error))?;
-        make_directory(&dir).map_err(|error| match error.kind() {
+        let mut builder = fs::DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(&dir);
+        made.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Problem::NotADirectory(dir.clone()),
             _ => Problem::io(&dir, error),
         })?;
-        if !self.allow_network_fs {
-            network::refuse(&dir)?;
+        if !self.allow_network_fs
+            && let Some(kind) = network_fs(&dir)
+        {
+            return Err(Problem::NetworkFs { path: dir, kind });
         }
-        Ok(FileStore::at(dir, self.poll))
+        Ok(FileStore {
+            dir,
+            poll: self.poll,
+            tickets: Mutex::default(),
+        })
     }
-}
-
-fn make_directory(dir: &Path) -> io::Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
 }

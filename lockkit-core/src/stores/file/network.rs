@@ -2,37 +2,22 @@
 
 use std::path::Path;
 
-use super::problem::Problem;
-
-/// Refuses a directory on a file system that is known to be served over a network. An unknown one
-/// passes: a wrong refusal of a local disk would only do harm.
-pub(super) fn refuse(dir: &Path) -> Result<(), Problem> {
-    match kind_at(dir)? {
-        Some(kind) => Err(Problem::NetworkFs {
-            path: dir.to_owned(),
-            kind,
-        }),
-        None => Ok(()),
-    }
-}
-
 /// The kind of network file system that a directory is on, as far as is known. For stores outside of
-/// this crate that lock files of one machine.
+/// this crate that lock files of one machine. An unknown file system is none: a wrong refusal of a local
+/// disk would only do harm.
 #[must_use]
-pub fn network_fs(dir: &Path) -> Option<&'static str> {
-    kind_at(dir).ok().flatten()
-}
-
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn kind_at(dir: &Path) -> Result<Option<&'static str>, Problem> {
-    let stat = rustix::fs::statfs(dir).map_err(|error| Problem::io(dir, error.into()))?;
+pub fn network_fs(dir: &Path) -> Option<&'static str> {
+    let stat = rustix::fs::statfs(dir).ok()?;
     // The field's type differs between platforms, its low 32 bits do not.
-    Ok(kind(stat.f_type as u64 & 0xffff_ffff))
+    kind(stat.f_type as u64 & 0xffff_ffff)
 }
 
+/// As on Linux, where file systems are known by number.
+#[must_use]
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn kind_at(_dir: &Path) -> Result<Option<&'static str>, Problem> {
-    Ok(None)
+pub const fn network_fs(_dir: &Path) -> Option<&'static str> {
+    None
 }
 
 /// The magic numbers of `statfs(2)`. FUSE is among them because sshfs and the mounts of object
@@ -61,6 +46,7 @@ const fn kind(magic: u64) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::Outcome;
+    use crate::stores::file::problem::Problem;
 
     #[test]
     fn knows_network_file_systems_by_number() {

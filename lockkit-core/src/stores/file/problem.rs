@@ -77,10 +77,11 @@ impl Problem {
             | Self::NoWatch => Outcome::Rejected,
         }
     }
+}
 
-    pub(super) fn during(self, operation: &'static str) -> BackendError {
-        BackendError::new(BACKEND, operation, self.outcome(), self)
-    }
+/// The error of an `operation` that a problem ended.
+pub(super) fn during(operation: &'static str) -> impl FnOnce(Problem) -> BackendError {
+    move |problem| BackendError::new(BACKEND, operation, problem.outcome(), problem)
 }
 
 fn io_outcome(error: &io::Error) -> Outcome {

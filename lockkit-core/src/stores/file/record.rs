@@ -13,10 +13,6 @@
 //! that is empty, or nothing but zeros after a power failure, is a lock that was never taken: its
 //! next token is still larger, because the clock is its floor.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt as _;
-
 use crate::contract::LockState;
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
@@ -26,7 +22,7 @@ const MAGIC: &[u8] = b"lockkit lock file, format 1\n";
 const ENTRY_LEN: usize = 153;
 const NAME_AT: usize = MAGIC.len() + 2 * ENTRY_LEN;
 /// More than the longest file that we write.
-const MAX_LEN: usize = 1024;
+pub(super) const MAX_LEN: usize = 1024;
 /// The holder of a lock that was released.
 const NOBODY: &str = "-";
 /// The holder shown for a lock that another program took, such as `flock(1)`.
@@ -34,12 +30,12 @@ const OTHER_PROGRAM: &str = "flock";
 
 /// One line of a lock file: the last token and who got it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+struct Entry {
     seq: u64,
     /// The last token that was given.
-    pub(super) token: u64,
+    token: u64,
     /// Who got it and runs in which process; `None` after a release.
-    pub(super) holder: Option<(HolderId, u32)>,
+    holder: Option<(HolderId, u32)>,
 }
 
 impl Entry {
@@ -74,52 +70,54 @@ impl Entry {
     }
 }
 
-/// What was found in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Content {
-    /// Nothing yet.
-    Fresh,
-    /// A lock file of ours.
-    Ours(Record),
-    /// Data of another program.
-    Foreign,
-}
-
-/// The content of a lock file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The content of a lock file; the default is that of a lock that was never taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     /// The line that counts, and its place; `None` if a power failure tore both.
     current: Option<(usize, Entry)>,
     /// The lock's name; `None` if a power failure tore it.
-    name: Option<String>,
+    pub(super) name: Option<LockName>,
 }
 
-impl Content {
+impl Record {
+    /// `None` if these are data of another program.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        if bytes.iter().all(|&byte| byte == 0) || MAGIC.starts_with(bytes) {
+            return Some(Self::default());
+        }
+        if !bytes.starts_with(MAGIC) || bytes.len() >= MAX_LEN {
+            return None;
+        }
+        let entry = |place: usize| {
+            let start = MAGIC.len() + place * ENTRY_LEN;
+            let entry = Entry::parse(bytes.get(start..start + ENTRY_LEN)?)?;
+            Some((place, entry))
+        };
+        let entries = entry(0).into_iter().chain(entry(1));
+        Some(Self {
+            current: entries.max_by_key(|(_, entry)| entry.seq),
+            name: bytes.get(NAME_AT..).and_then(parse_name),
+        })
+    }
+
+    /// Whether the lock was ever taken, as far as is known.
+    pub(super) const fn is_used(&self) -> bool {
+        self.current.is_some() || self.name.is_some()
+    }
+
     /// The last token that was given, zero if there is none.
     pub(super) fn token(&self) -> u64 {
-        self.entry().map_or(0, |entry| entry.token)
+        self.current.map_or(0, |(_, entry)| entry.token)
     }
 
-    /// The line that counts.
-    pub(super) fn entry(&self) -> Option<Entry> {
-        match self {
-            Self::Ours(record) => record.current.map(|(_, entry)| entry),
-            Self::Fresh | Self::Foreign => None,
-        }
-    }
-
-    /// The name of the lock that the file belongs to.
-    pub(super) fn name(&self) -> Option<&str> {
-        match self {
-            Self::Ours(record) => record.name.as_deref(),
-            Self::Fresh | Self::Foreign => None,
-        }
+    /// Who got the last token and runs in which process; `None` after a release.
+    pub(super) fn holder(&self) -> Option<(HolderId, u32)> {
+        self.current?.1.holder
     }
 
     /// What an operator sees of a lock that is held.
     pub(super) fn state(&self, name: &LockName) -> LockState {
-        let holder = self.entry().and_then(|entry| entry.holder);
-        let holder = holder.map_or_else(
+        let holder = self.holder().map_or_else(
             || OTHER_PROGRAM.to_owned(),
             |(holder, _)| holder.to_string(),
         );
@@ -128,89 +126,39 @@ impl Content {
             .with_token(FencingToken::new(self.token()))
     }
 
-    fn parse(bytes: &[u8]) -> Self {
-        if bytes.iter().all(|&byte| byte == 0) || MAGIC.starts_with(bytes) {
-            return Self::Fresh;
-        }
-        if !bytes.starts_with(MAGIC) || bytes.len() >= MAX_LEN {
-            return Self::Foreign;
-        }
-        let entry = |place: usize| {
-            let start = MAGIC.len() + place * ENTRY_LEN;
-            let entry = Entry::parse(bytes.get(start..start + ENTRY_LEN)?)?;
-            Some((place, entry))
+    /// The bytes of the file with the next line. The line that counts until then stays as it is.
+    pub(super) fn next(
+        &self,
+        name: &LockName,
+        token: u64,
+        holder: Option<(HolderId, u32)>,
+    ) -> Vec<u8> {
+        let blank = || " ".repeat(ENTRY_LEN - 1) + "\n";
+        let mut lines = [blank(), blank()];
+        let (place, seq) = match self.current {
+            Some((place, entry)) => {
+                lines[place] = entry.render();
+                (1 - place, entry.seq.saturating_add(1))
+            }
+            None => (0, 1),
         };
-        let current = entry(0)
-            .into_iter()
-            .chain(entry(1))
-            .max_by_key(|(_, entry)| entry.seq);
-        Self::Ours(Record {
-            current,
-            name: bytes.get(NAME_AT..).and_then(parse_name),
-        })
+        lines[place] = Entry { seq, token, holder }.render();
+        let [one, two] = lines.each_ref().map(String::as_bytes);
+        [MAGIC, one, two, &render_name(name)].concat()
     }
 }
 
-/// Reads a lock file.
-pub(super) fn read(file: &File) -> io::Result<Content> {
-    let mut bytes = [0; MAX_LEN];
-    let mut len = 0;
-    while len < MAX_LEN {
-        match file.read_at(&mut bytes[len..], len as u64) {
-            Ok(0) => break,
-            Ok(count) => len += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Content::parse(&bytes[..len]))
-}
-
-/// Writes the next line of a file that we have locked and that held `before`, which is not foreign.
-pub(super) fn write(
-    file: &File,
-    before: &Content,
-    name: &str,
-    token: u64,
-    holder: Option<(HolderId, u32)>,
-) -> io::Result<()> {
-    let (place, seq) = match before {
-        Content::Ours(Record {
-            current: Some((place, entry)),
-            ..
-        }) => (1 - place, entry.seq.saturating_add(1)),
-        _ => (0, 1),
-    };
-    let entry = Entry { seq, token, holder }.render();
-    let Content::Ours(record) = before else {
-        let blank = " ".repeat(ENTRY_LEN - 1);
-        let image = [
-            MAGIC,
-            entry.as_bytes(),
-            blank.as_bytes(),
-            b"\n",
-            &render_name(name),
-        ]
-        .concat();
-        return file.write_all_at(&image, 0);
-    };
-    file.write_all_at(entry.as_bytes(), (MAGIC.len() + place * ENTRY_LEN) as u64)?;
-    if record.name.is_none() {
-        file.write_all_at(&render_name(name), NAME_AT as u64)?;
-    }
-    Ok(())
-}
-
-fn render_name(name: &str) -> Vec<u8> {
+fn render_name(name: &LockName) -> Vec<u8> {
+    let name = name.as_str();
     let sum = checksum(name.as_bytes());
     format!("name {} sum {sum:016x}\n{name}\n", name.len()).into_bytes()
 }
 
-fn parse_name(bytes: &[u8]) -> Option<String> {
+fn parse_name(bytes: &[u8]) -> Option<LockName> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (_, name) = text.split_once('\n')?;
-    let name = name.strip_suffix('\n')?;
-    (render_name(name) == bytes).then(|| name.to_owned())
+    let name = LockName::new(name.strip_suffix('\n')?).ok()?;
+    (render_name(&name) == bytes).then_some(name)
 }
 
 /// FNV-1a: enough to tell a torn line from a whole one; nothing here guards against malice.
@@ -224,10 +172,17 @@ fn checksum(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use crate::contract::holder::ClientId;
-    use crate::stores::file::scratch::Scratch;
 
     fn someone(n: u64) -> Option<(HolderId, u32)> {
         Some((HolderId::new(ClientId::random(), n), 1234))
+    }
+
+    fn name(text: &str) -> LockName {
+        LockName::new(text).unwrap()
+    }
+
+    fn parse(bytes: &[u8]) -> Record {
+        Record::parse(bytes).unwrap()
     }
 
     #[test]
@@ -246,63 +201,51 @@ mod tests {
 
     #[test]
     fn the_longest_name_fits() {
-        let names = "\n\"x".repeat(170) + "ab";
-        assert_eq!(names.len(), 512);
-        assert!(NAME_AT + render_name(&names).len() < MAX_LEN);
-        assert_eq!(parse_name(&render_name(&names)), Some(names));
+        let longest = name(&("\n\"x".repeat(170) + "ab"));
+        assert_eq!(longest.as_str().len(), LockName::MAX_LEN);
+        let image = Record::default().next(&longest, 1, None);
+        assert!(image.len() < MAX_LEN);
+        assert_eq!(parse(&image).name, Some(longest));
     }
 
     /// Plays every way in which the bytes of a write may reach the disk in part.
     #[test]
     fn a_torn_write_never_loses_the_token_before_it() {
-        let scratch = Scratch::new();
-        let file = scratch.file("a");
         let mut token = 100;
-        write(&file, &Content::Fresh, "a", token, someone(0)).unwrap();
+        let mut before = Record::default().next(&name("a"), token, someone(0));
         for n in 1..20 {
-            let before = read(&file).unwrap();
-            assert_eq!(before.token(), token);
-            let image = std::fs::read(scratch.path("a")).unwrap();
-            write(&file, &before, "a", token + 1, someone(n)).unwrap();
+            let record = parse(&before);
+            assert_eq!(record.token(), token);
             token += 1;
-            let after = std::fs::read(scratch.path("a")).unwrap();
+            let after = record.next(&name("a"), token, someone(n));
             for cut in 0..after.len() {
-                let torn = [&after[..cut], &image[cut..]].concat();
-                let seen = Content::parse(&torn).token();
-                assert!(seen == token || seen == token - 1, "{cut}: {seen}");
-                let torn = [&image[..cut], &after[cut..]].concat();
-                let seen = Content::parse(&torn).token();
-                assert!(seen == token || seen == token - 1, "{cut}: {seen}");
+                for (one, two) in [(&after, &before), (&before, &after)] {
+                    let torn = [&one[..cut], &two[cut..]].concat();
+                    let seen = parse(&torn).token();
+                    assert!(seen == token || seen == token - 1, "{cut}: {seen}");
+                }
             }
+            before = after;
         }
     }
 
     #[test]
     fn a_first_write_that_was_torn_is_written_again() {
-        let scratch = Scratch::new();
-        let file = scratch.file("whole");
-        write(&file, &Content::Fresh, "a\nb", 7, None).unwrap();
-        let image = std::fs::read(scratch.path("whole")).unwrap();
+        let name = name("a\nb");
+        let image = Record::default().next(&name, 7, None);
         for cut in 0..image.len() {
-            std::fs::write(scratch.path("torn"), &image[..cut]).unwrap();
-            let torn = scratch.file("torn");
-            let content = read(&torn).unwrap();
-            assert_ne!(content, Content::Foreign, "{cut}");
-            write(&torn, &content, "a\nb", 8, someone(1)).unwrap();
-            let content = read(&torn).unwrap();
-            assert_eq!(
-                (content.token(), content.name()),
-                (8, Some("a\nb")),
-                "{cut}"
-            );
+            let again = parse(&image[..cut]).next(&name, 8, someone(1));
+            let record = parse(&again);
+            assert_eq!(record.token(), 8, "{cut}");
+            assert_eq!(record.name.as_ref(), Some(&name), "{cut}");
         }
     }
 
     #[test]
     fn zeros_are_fresh_and_other_data_is_foreign() {
-        assert_eq!(Content::parse(&[0; 300]), Content::Fresh);
+        assert_eq!(Record::parse(&[0; 300]), Some(Record::default()));
         for text in ["x", "[lockkit]\n", "lockkit lock file, format 2\n"] {
-            assert_eq!(Content::parse(text.as_bytes()), Content::Foreign, "{text}");
+            assert_eq!(Record::parse(text.as_bytes()), None, "{text}");
         }
     }
 }

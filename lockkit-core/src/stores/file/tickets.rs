@@ -1,12 +1,12 @@
 //! What a store knows of its tickets.
 
 use std::collections::HashMap;
-use std::fs::File;
 
 use super::lock_file::LockFile;
-use crate::contract::Tombstones;
+use super::problem::Problem;
 use crate::contract::holder::HolderId;
 use crate::contract::token::FencingToken;
+use crate::contract::{Ticket, Tombstones};
 
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
@@ -30,9 +30,11 @@ impl Hold {
         self.pid == std::process::id()
     }
 
-    /// Another descriptor of the locked file.
-    pub(super) fn duplicate(&self) -> Option<File> {
-        self.lock_file.file.try_clone().ok()
+    /// Writes that the lock is free. The token stays, also if another program truncated the file.
+    pub(super) fn sign_off(&self, ticket: &Ticket) -> Result<(), Problem> {
+        let before = self.lock_file.read_of(&ticket.name)?;
+        let token = before.token().max(self.token.get());
+        self.lock_file.write(&before, &ticket.name, token, None)
     }
 }
 
@@ -41,7 +43,7 @@ impl Drop for Hold {
         // Closing the file would do, were there not children of any thread between `fork` and
         // `exec` that have it open too. In a child itself the lock is the parent's.
         if self.is_ours() {
-            let _ = self.lock_file.file.unlock();
+            let _ = self.lock_file.unlock();
         }
     }
 }
