@@ -84,8 +84,9 @@ pub(crate) enum Action {
 }
 
 const RUN_HELP: &str = "\
-CMD leads its own process group and gets LOCKKIT_NAME and LOCKKIT_TOKEN in its environment. The token \
-grows with every change of holder: send it with every write, and let the receiver refuse smaller ones. \
+CMD leads its own process group and gets LOCKKIT_NAME, LOCKKIT_TOKEN and LOCKKIT_MODE (exclusive, shared or \
+permit) in its environment. The token grows with every grant: send it with every write, and let the receiver \
+refuse smaller ones. \
 If LOCKKIT_URL contains a password, CMD gets an empty LOCKKIT_URL; --keep-url passes the URL on.
 
 `lockkit run` passes signals on to the group of CMD. Those that end programs go to all descendants of \
@@ -119,6 +120,13 @@ pub(crate) struct RunArgs {
     /// Gives up with exit code 75 at once if the lock is held.
     #[arg(long, short = 'n')]
     pub(crate) no_wait: bool,
+    /// Shares the lock with all other commands that have this option, as a reader. A command without it
+    /// excludes them and waits for its turn.
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// Lets as many commands with this option hold the lock at the same time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
     /// The lease: after this time others can get the lock when this machine fails or loses its network.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkit::contract::Ticket;
+use lockkit::contract::{Mode, Ticket};
 use lockkit::file::FileStore;
 use lockkit::{ClientId, Error, Guard, HolderId, Lease, Lock, LockClient};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -24,6 +24,9 @@ use crate::supervise::{Ran, supervise};
 
 /// A shorter wait for the lock is not reported.
 const SHORT_WAIT: Duration = Duration::from_millis(300);
+
+/// The variable that tells CMD whether others hold the lock with it.
+const MODE: &str = "LOCKKIT_MODE";
 
 /// A store that takes longer to open is reported: it is slow, or cannot be reached.
 const SLOW_STORE: Duration = Duration::from_secs(1);
@@ -108,7 +111,7 @@ impl Run<'_> {
     /// Acquires, runs and releases.
     async fn hold(&self, signals: &mut Signals) -> Result<Ran, Failure> {
         let args = self.args;
-        let mut lock = self.client.lock(args.name.as_str())?;
+        let mut lock = self.lock()?;
         if self.client.backend().backend() == "memory" && !args.quiet {
             say("a `memory:` store excludes no other command; use a `file:` store or a server");
         }
@@ -142,11 +145,21 @@ impl Run<'_> {
         Ok(ran)
     }
 
+    fn lock(&self) -> lockkit::Result<Lock> {
+        let (client, name) = (self.client, &self.args.name);
+        match self.args.permits {
+            Some(permits) => client.semaphore(name, permits),
+            None if self.args.shared => Ok(client.rw_lock(name)?.read()),
+            None => client.lock(name),
+        }
+    }
+
     async fn run_program(&self, guard: &Guard, signals: &mut Signals) -> Result<Ran, Failure> {
         let args = self.args;
         let mut environment = vec![
             ("LOCKKIT_NAME", args.name.as_str().to_owned()),
             ("LOCKKIT_TOKEN", guard.token().to_string()),
+            (MODE, word(guard.ticket().mode).to_owned()),
         ];
         // Empty and not removed: a `lockkit` in the program must not use the lock files of this host.
         if !args.keep_url && std::env::var("LOCKKIT_URL").is_ok_and(|url| has_password(&url)) {
@@ -243,10 +256,20 @@ impl Run<'_> {
     }
 }
 
+/// The mode of a hold, as CMD reads it.
+const fn word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Read => "shared",
+        Mode::Permit { .. } => "permit",
+        _ => "exclusive",
+    }
+}
+
 /// Refuses to wait for a lock that is held by the `lockkit run` that runs this one.
 async fn refuse_nested(lock: &Lock) -> Result<(), Failure> {
     let inherited = |name| std::env::var(name).unwrap_or_default();
-    if inherited("LOCKKIT_NAME") != lock.name().as_str() {
+    let shares = ["shared", "permit"].contains(&&*inherited(MODE));
+    if inherited("LOCKKIT_NAME") != lock.name().as_str() || lock.mode().fits(1, !shares) {
         return Ok(());
     }
     // The same token means the same store. If the store fails, the acquire reports it.

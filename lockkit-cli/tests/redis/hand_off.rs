@@ -136,3 +136,62 @@ pub(crate) fn a_job_that_ends_sooner_leaves_its_lock_to_a_lease() {
     assert!(kept + Duration::from_millis(500) >= least, "{kept:?}");
     assert!(kept <= least + NOTICE, "{kept:?}");
 }
+
+pub(crate) fn shared_runs_share_and_exclude_others() {
+    let world = World::new();
+    let shared = |script: &str| world.stage.run(&["--shared"], "job", script);
+    let mut readers = [shared(HOLD), shared(HOLD)];
+    let tokens = [0, 1].map(|at: usize| token(&mut readers[at]));
+    assert_ne!(tokens[0], tokens[1]);
+    assert_eq!(
+        world.stage.code(&["run", "-n", "job", "--", "true"]),
+        Some(75)
+    );
+    let status = world.stage.call(&["status", "job"]).stdout;
+    let status = String::from_utf8(status).unwrap();
+    assert_eq!(status.matches("holder ").count(), 2, "{status}");
+    // One that excludes others waits for both, and keeps later readers out.
+    let mut writer = world.run("echo $LOCKKIT_MODE; exec sleep 600");
+    world.queued(1);
+    assert_eq!(
+        world
+            .stage
+            .code(&["run", "-n", "--shared", "job", "--", "true"]),
+        Some(75)
+    );
+    for reader in &mut readers {
+        reader.signal(Signal::TERM);
+        reader.wait();
+    }
+    assert_eq!(writer.line(), "exclusive");
+    writer.signal(Signal::TERM);
+    writer.wait();
+    // A reader inside a reader waits for nobody; one that excludes others would wait for itself.
+    let inside = |options: &str| {
+        let command = env!("CARGO_BIN_EXE_lockkit");
+        format!("echo $LOCKKIT_MODE; {command} run {options} job -- true; echo $?")
+    };
+    for (options, code) in [("--shared", "0"), ("--permits 2", "0"), ("", "64")] {
+        let mut outer = shared(&inside(options));
+        assert_eq!(outer.line(), "shared");
+        assert_eq!(outer.line(), code, "{options}");
+    }
+}
+
+pub(crate) fn permits_limit_how_many_run() {
+    let world = World::new();
+    let permit = |script: &str| world.stage.run(&["--permits", "2"], "job", script);
+    let mut running = [permit(HOLD), permit(HOLD)];
+    for one in &mut running {
+        token(one);
+    }
+    let mut third = permit("echo $LOCKKIT_MODE");
+    world.queued(1);
+    running[0].signal(Signal::TERM);
+    assert_eq!(third.line(), "permit");
+    assert_eq!(third.code(), Some(0));
+    running[1].signal(Signal::TERM);
+    for one in &mut running {
+        one.wait();
+    }
+}

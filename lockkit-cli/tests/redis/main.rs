@@ -47,6 +47,14 @@ fn main() -> ExitCode {
         ),
         trial("no_two_run_at_once", hand_off::no_two_run_at_once),
         trial(
+            "shared_runs_share_and_exclude_others",
+            hand_off::shared_runs_share_and_exclude_others,
+        ),
+        trial(
+            "permits_limit_how_many_run",
+            hand_off::permits_limit_how_many_run,
+        ),
+        trial(
             "a_server_that_is_away_at_the_start_is_waited_for",
             outage::a_server_that_is_away_at_the_start_is_waited_for,
         ),
