@@ -49,8 +49,8 @@ pub(crate) async fn read(
     if sort_by_number(&mut nodes) {
         return Ok(nodes.into_iter().map(|(_, node)| node).collect());
     }
-    // The transaction that created each node is always their order. Sends all requests before it waits
-    // for the first answer.
+    // The order of the transactions that created the nodes is always that of the queue. Sends all
+    // requests before it waits for the first answer.
     let asked = nodes.into_iter().map(|node| {
         let path = format!("{lock_path}/{}", node.1);
         (session.stat(operation, &path), node)

@@ -67,11 +67,11 @@ pub(crate) async fn delete_own(
     contender: &Contender,
 ) -> Result<bool, BackendError> {
     let session = &contender.session;
+    let Some(path) = contender.own_path() else {
+        return delete_found(operation, session, &contender.lock_path, &contender.prefix).await;
+    };
     session.connected(operation).await?;
-    match contender.own_path() {
-        Some(path) => session.delete(operation, &path).await,
-        None => delete_found(operation, session, &contender.lock_path, &contender.prefix).await,
-    }
+    session.delete(operation, &path).await
 }
 
 async fn delete_found(
@@ -80,13 +80,11 @@ async fn delete_found(
     lock_path: &str,
     prefix: &str,
 ) -> Result<bool, BackendError> {
+    session.connected(operation).await?;
     let queue = queue::list_synced(operation, session, lock_path).await?;
-    match queue::find(&queue, prefix) {
-        Some(node) => {
-            session
-                .delete(operation, &format!("{lock_path}/{node}"))
-                .await
-        }
-        None => Ok(false),
-    }
+    let Some(node) = queue::find(&queue, prefix) else {
+        return Ok(false);
+    };
+    let path = format!("{lock_path}/{node}");
+    session.delete(operation, &path).await
 }
