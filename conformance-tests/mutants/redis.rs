@@ -20,8 +20,8 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::WakeUpLost",
-        "pcall(grant, first, window, attempt, channel)",
-        "local _",
+        "pcall(pass_on, 0, false)",
+        "true, 1",
     ),
     (
         "redis::RecheckFindsNothing",
@@ -45,8 +45,8 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::PushedGrantKeepsFullTtl",
-        "'^(%d+) (%d+) %d+ (%d+) (.*)$'",
-        "'^(%d+) %d+ (%d+) (%d+) (.*)$'",
+        "'^(%d+) (%d+) %d+ (%d+) (%S*) ?(%S*)$'",
+        "'^(%d+) %d+ (%d+) (%d+) (%S*) ?(%S*)$'",
     ),
     (
         "redis::QueueEntryWithoutHeartbeat",
@@ -55,12 +55,42 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::TryLeavesQueueEntry",
-        "if ENQUEUE == '0' or",
-        "if false or",
+        "local joins = ENQUEUE == '1' or",
+        "local joins = true or",
     ),
     (
         "redis::GhostOfLateRequest",
         "if redis.call('EXISTS', TOMBSTONE) == 1 then return {-1} end",
+        "",
+    ),
+    (
+        "redis::ReaderPassesWaitingWriter",
+        "if (not first or first == ME) and fits(",
+        "if fits(",
+    ),
+    (
+        "redis::OneReaderIsLetIn",
+        "for _ = 1, 200 do",
+        "for _ = 1, 1 do",
+    ),
+    (
+        "redis::FirstReleaseEndsAll",
+        "  unshare(ME)\n",
+        "  redis.call('DEL', LOCK, SHARES)\n",
+    ),
+    (
+        "redis::OneMorePermit",
+        "return others < (tonumber(mode) or 1)",
+        "return others <= (tonumber(mode) or 0)",
+    ),
+    (
+        "redis::EndedHoldRenewed",
+        "if ends and ends > now and",
+        "if ends and",
+    ),
+    (
+        "redis::DeadPermitKept",
+        "for _, ticket in ipairs(ended) do unshare(ticket) end",
         "",
     ),
 ];

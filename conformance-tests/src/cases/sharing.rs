@@ -165,16 +165,19 @@ async fn withdrawn_writer_lets_readers_in(ctx: &Ctx) -> Outcome {
 async fn one_release_lets_all_readers_in(ctx: &Ctx) -> Outcome {
     let [a] = locks(ctx).await?;
     let written = a.write().acquire().await?;
+    let long = Lease::renewed(ctx.renewable(Duration::from_secs(30)));
     let mut readers = Vec::new();
     for count in 1..=8 {
         let lock = ctx.client().await?.rw_lock(a.name())?.read();
-        readers.push(acquire(&lock));
+        readers.push(acquire(&lock.with_lease(long)?));
         ctx.queued(&a.read(), count).await?;
     }
     written.release().await?;
+    // Sooner than any of them attempts again by itself.
+    let limit = AT_ONCE + ctx.capabilities().poll.max;
     let mut guards = Vec::new();
     for reader in readers {
-        guards.push(served(reader).await?);
+        guards.push(within(limit, served(reader)).await??);
     }
     for guard in &guards {
         guard.check()?;
