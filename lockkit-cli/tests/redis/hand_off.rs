@@ -175,6 +175,7 @@ pub(crate) fn shared_runs_share_and_exclude_others() {
         let mut outer = shared(&inside(options));
         assert_eq!(outer.line(), "shared");
         assert_eq!(outer.line(), code, "{options}");
+        assert_eq!(outer.code(), Some(0));
     }
 }
 
