@@ -89,11 +89,11 @@ async fn dead_permit_comes_back_once(ctx: &Ctx) -> Outcome {
     let (one, other) = (acquire(&waiters[0]), acquire(&waiters[1]));
     sleep(ctx.freed_after()).await;
     living.check()?;
-    let held = waiters[0]
-        .inspect()
-        .await?
-        .map_or(0, |state| state.holders.len());
-    ensure(held == 2, format!("{held} hold"))?;
+    let state = waiters[0].inspect().await?;
+    let holders = state.map_or_else(Vec::new, |state| state.holders);
+    let dead = dead.holder.to_string();
+    let still = holders.iter().any(|holder| holder.contains(&dead));
+    ensure(holders.len() == 2 && !still, format!("{holders:?}"))?;
     living.release().await?;
     let guards = [one.soon().await??, other.soon().await??];
     guards.iter().try_for_each(Guard::check)?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Mode, Renewal, Ticket};
-use lockkit_core::{Guard, Lease, Lock, RwLock, queue_window};
+use lockkit_core::{Guard, Lease, Lock, RwLock, Waiting, queue_window};
 use tokio::time::sleep;
 
 use crate::case::{Case, Need};
@@ -173,12 +173,19 @@ async fn one_release_lets_all_readers_in(ctx: &Ctx) -> Outcome {
         ctx.queued(&a.read(), count).await?;
     }
     written.release().await?;
-    // Sooner than any of them attempts again by itself.
-    let limit = AT_ONCE + ctx.capabilities().poll.max;
-    let mut guards = Vec::new();
-    for reader in readers {
-        guards.push(within(limit, served(reader)).await??);
-    }
+    // Sooner than those that are woken attempt again by themselves.
+    let limit = match ctx.capabilities().waiting {
+        Waiting::Push => AT_ONCE,
+        _ => AT_ONCE + ctx.capabilities().poll.max,
+    };
+    let all = async {
+        let mut guards = Vec::new();
+        for reader in readers {
+            guards.push(served(reader).await?);
+        }
+        Outcome::Ok(guards)
+    };
+    let guards = within(limit, all).await??;
     for guard in &guards {
         guard.check()?;
     }
