@@ -98,14 +98,12 @@ pub(crate) fn check(at: &Contender) -> Txn {
     Txn::new().and_then([own(at), first(&at.directory)])
 }
 
-/// Succeeds while a key and one before it exist as they were created. The server at hand answers from what
-/// it knows, which costs it less than [`check`]: one that is late makes a waiter wait, or check.
+/// Succeeds while a key and one before it exist as they were created. It reads nothing else, so that the
+/// server at hand answers from what it knows, which costs it less than [`check`]: one that is late makes a
+/// waiter wait, or check.
 pub(crate) fn still_waits((own, created): (&str, i64), nearest: &Key) -> Txn {
     let exists = |key: &str, created| Compare::create_revision(key, CompareOp::Equal, created);
-    let local = GetOptions::new().with_keys_only().with_serializable();
-    Txn::new()
-        .when([exists(own, created), exists(&nearest.0, nearest.1)])
-        .and_then([TxnOp::get(own, Some(local))])
+    Txn::new().when([exists(own, created), exists(&nearest.0, nearest.1)])
 }
 
 /// Puts the key if the lock has no other, so that a mere try leaves nothing behind.
