@@ -36,11 +36,6 @@ pub(super) async fn open(
         Schema::Create => |file| file,
         Schema::Check => |file| file.create_if_missing(false),
     };
-    // A file has one writer at a time.
-    let options = Options {
-        connections: 1,
-        ..options
-    };
     let pool = Pool::new(source, change, &options, true);
     let queries = Queries::new(&options.table);
     let create = ddl(&options.table);
