@@ -52,7 +52,7 @@ struct Inner<D: Dialect> {
 impl<D: Dialect> Drop for Inner<D> {
     fn drop(&mut self) {
         // Its task keeps the rest.
-        if let Some(session) = self.dialect.session() {
+        if let Some(session) = self.dialect.active_session() {
             session.close();
         }
     }
@@ -83,7 +83,7 @@ impl<D: Dialect> SqlStore<D> {
     /// Counts tickets, pins and connections.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let session = self.dialect().session();
+        let session = self.dialect().active_session();
         Counts {
             tickets: session.map_or(0, |session| session.waiters.len()),
             pins: session.map_or(0, Session::holds),
@@ -169,7 +169,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         let ticket = ticket.clone();
         let attempt = |dialect: Arc<D>| async move {
             let acquire = |key| dialect.attempt(&ticket, key);
-            match dialect.session() {
+            match dialect.active_session() {
                 Some(session) => session.attempt(&ticket, acquire).await,
                 None => acquire(0).await,
             }
@@ -196,7 +196,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let ticket = ticket.clone();
         let release = |dialect: Arc<D>| async move {
-            if let Some(session) = dialect.session() {
+            if let Some(session) = dialect.active_session() {
                 session.waiters.forget(ticket.holder);
             }
             dialect.release(&ticket).await

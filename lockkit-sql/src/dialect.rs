@@ -69,7 +69,7 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     ) -> Result<Arc<Self>, BackendError>;
 
     /// The session of the client, if tickets get wake-ups from it.
-    fn session(&self) -> Option<&Session>;
+    fn active_session(&self) -> Option<&Session>;
 
     /// Opens the session, or says why there are no wake-ups.
     fn listen(self: &Arc<Self>) -> Result<&Session, &'static str>;

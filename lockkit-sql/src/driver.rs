@@ -6,9 +6,10 @@ use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
 use lockkit_core::BackendError;
 use sqlx::error::BoxDynError;
+use sqlx::query::Query;
 use sqlx::{
     Arguments, AssertSqlSafe, ColumnIndex, Connection as _, Database, Decode, Either, Encode,
-    Execute, Row, SqlSafeStr as _, SqlStr, Type,
+    Execute, IntoArguments, RawSql, Row, Type, query_with, raw_sql,
 };
 
 use crate::error::{Errors, Phase, unclear};
@@ -72,7 +73,7 @@ pub(crate) type Yields<'c, D> =
     BoxStream<'c, Result<Either<<D as Database>::QueryResult, <D as Database>::Row>, sqlx::Error>>;
 
 /// A driver of `sqlx`.
-pub trait Driver: Database<Row: Columns, Arguments: Bind> {
+pub trait Driver: Database<Row: Columns, Arguments: Bind + IntoArguments<Self>> {
     /// The errors of the database.
     const ERRORS: Errors;
 
@@ -99,7 +100,10 @@ pub trait Driver: Database<Row: Columns, Arguments: Bind> {
     }
 
     /// Sends a message.
-    fn send<'c>(connection: &'c mut Self::Connection, message: Message<Self>) -> Yields<'c, Self>;
+    fn send<'c>(
+        connection: &'c mut Self::Connection,
+        message: impl Execute<'static, Self> + 'static,
+    ) -> Yields<'c, Self>;
 
     /// The number of rows that a statement changed, and the number that it set as the last insert id.
     fn counts(done: &Self::QueryResult) -> (u64, u64);
@@ -171,55 +175,23 @@ where
     }
 }
 
-/// What is sent: any number of statements as text, or one prepared statement with its values.
-#[derive(Debug)]
-pub struct Message<D: Database> {
-    text: SqlStr,
-    arguments: Option<D::Arguments>,
-    is_prepared: bool,
+/// A message of any number of statements.
+pub(crate) fn text(text: &str) -> RawSql {
+    raw_sql(AssertSqlSafe(text))
 }
 
-impl<D: Driver> Message<D> {
-    pub(crate) fn text(text: &str) -> Self {
-        Self {
-            text: AssertSqlSafe(text).into_sql_str(),
-            arguments: None,
-            is_prepared: false,
-        }
+/// A message of one prepared statement with its values.
+pub(crate) fn prepared<D: Driver>(
+    template: &Template,
+    values: &Values<'_>,
+) -> Query<'static, D, D::Arguments> {
+    let mut arguments = D::Arguments::default();
+    for value in template.bound(values) {
+        let added = arguments.bind(value);
+        // Names, holders and numbers can always be encoded; the server refuses what is missing.
+        debug_assert!(added.is_ok(), "{value:?}");
     }
-
-    pub(crate) fn prepared(template: &Template, values: &Values<'_>) -> Self {
-        let mut arguments = D::Arguments::default();
-        for value in template.bound(values) {
-            let added = arguments.bind(value);
-            // Names, holders and numbers can always be encoded; the server refuses what is missing.
-            debug_assert!(added.is_ok(), "{value:?}");
-        }
-        Self {
-            text: AssertSqlSafe(template.prepared()).into_sql_str(),
-            arguments: Some(arguments),
-            is_prepared: true,
-        }
-    }
-}
-
-impl<D: Database> Execute<'_, D> for Message<D> {
-    fn sql(self) -> SqlStr {
-        self.text
-    }
-
-    fn statement(&self) -> Option<&D::Statement> {
-        None
-    }
-
-    fn take_arguments(&mut self) -> Result<Option<D::Arguments>, BoxDynError> {
-        Ok(self.arguments.take())
-    }
-
-    /// The driver asks after it has taken the arguments.
-    fn persistent(&self) -> bool {
-        self.is_prepared
-    }
+    query_with(AssertSqlSafe(template.prepared()), arguments)
 }
 
 /// The result of one statement.
@@ -236,7 +208,7 @@ pub(crate) struct Reply<D: Database> {
 pub(crate) async fn send<D: Driver>(
     connection: &mut D::Connection,
     operation: &'static str,
-    message: Message<D>,
+    message: impl Execute<'static, D> + 'static,
 ) -> Result<Vec<Reply<D>>, BackendError> {
     let mut replies = Vec::new();
     match read(D::send(connection, message), &mut replies).await {

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Outcome};
+use sqlx::Execute;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use crate::config::Options;
-use crate::driver::{Connecting, Driver, FileId, Message, Reply, Source, send};
+use crate::driver::{self, Connecting, Driver, FileId, Reply, Source, prepared, send};
 use crate::error::{Phase, Problem, fault_of};
 use crate::template::{Template, Values};
 
@@ -95,8 +96,8 @@ impl<D: Driver> Pool<D> {
         operation: &'static str,
         text: &str,
     ) -> Result<Vec<Reply<D>>, BackendError> {
-        let message = || Message::text(text);
-        self.send(operation, &self.steps, message).await
+        self.send(operation, &self.steps, || driver::text(text))
+            .await
     }
 
     /// Sends a renewal, which waits for no other request.
@@ -106,7 +107,7 @@ impl<D: Driver> Pool<D> {
         } else {
             &self.renewals
         };
-        self.send("renew", permits, || Message::text(text)).await
+        self.send("renew", permits, || driver::text(text)).await
     }
 
     /// Sends a step of a hold, as a prepared statement where the server allows it.
@@ -117,7 +118,7 @@ impl<D: Driver> Pool<D> {
         values: &Values<'_>,
     ) -> Result<Vec<Reply<D>>, BackendError> {
         if self.prepares.load(Ordering::Relaxed) {
-            let message = || Message::prepared(template, values);
+            let message = || prepared(template, values);
             match self.send(operation, &self.steps, message).await {
                 Err(error) if D::ERRORS.is_unprepared(&error) => {
                     self.prepares.store(false, Ordering::Relaxed);
@@ -129,11 +130,11 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Sends a message, again after a conflict of transactions.
-    async fn send(
+    async fn send<M: Execute<'static, D> + 'static>(
         &self,
         operation: &'static str,
         permits: &Semaphore,
-        message: impl Fn() -> Message<D>,
+        message: impl Fn() -> M,
     ) -> Result<Vec<Reply<D>>, BackendError> {
         let mut conflicts = 0;
         loop {

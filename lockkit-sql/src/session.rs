@@ -56,27 +56,15 @@ pub(crate) trait Connect: Send + Sync + 'static {
     fn session(&self) -> &Session;
 
     /// Connects. Returns the key of the session too, or 0 for a connection that proves nothing.
-    async fn open(&self) -> Result<(Self::Connection, i64), BackendError>;
+    async fn open_session(&self) -> Result<(Self::Connection, i64), BackendError>;
 
     /// Returns when the connection has ended.
     async fn ended(&self, connection: &mut Self::Connection);
 }
 
-/// Opens the session, and again whenever it has ended.
-///
-/// # Errors
-/// - That of the first opening.
-pub(crate) async fn begin<C: Connect>(this: &Arc<C>) -> Result<(), BackendError> {
-    spawn(this, Some(this.open().await?));
-    Ok(())
-}
-
-/// As [`begin`], without waiting for it. Does nothing if it has begun.
-pub(crate) fn start<C: Connect>(this: &Arc<C>) {
-    spawn(this, None);
-}
-
-fn spawn<C: Connect>(this: &Arc<C>, first: Option<(C::Connection, i64)>) {
+/// Keeps the session open from now on, and opens it if it is not the `first` one. Does nothing if it was
+/// called before.
+pub(crate) fn start<C: Connect>(this: &Arc<C>, first: Option<(C::Connection, i64)>) {
     lock(&this.session().task).get_or_insert_with(|| {
         let task = keep(Arc::clone(this), first);
         Handle::current().spawn(task).abort_handle()
@@ -90,7 +78,7 @@ async fn keep<C: Connect>(this: Arc<C>, mut first: Option<(C::Connection, i64)>)
     loop {
         let opened = match first.take() {
             Some(opened) => Ok(opened),
-            None => this.open().await,
+            None => this.open_session().await,
         };
         match opened {
             Ok((mut connection, key)) => {
@@ -225,7 +213,7 @@ mod tests {
             &self.0
         }
 
-        async fn open(&self) -> Result<((), i64), BackendError> {
+        async fn open_session(&self) -> Result<((), i64), BackendError> {
             let mut key = lock(&self.2);
             *key += 1;
             Ok(((), *key))
@@ -252,7 +240,7 @@ mod tests {
         };
         let fake = Fake(Session::new(errors, true), Notify::new(), Mutex::new(0));
         let fake = Arc::new(fake);
-        begin(&fake).await.unwrap();
+        start(&fake, Some(fake.open_session().await.unwrap()));
         let session = fake.session();
         let granted = || async {
             let token = FencingToken::new(7).unwrap();

@@ -2,9 +2,9 @@
 
 use lockkit_core::Outcome;
 use sqlx::mysql::{MySqlConnectOptions, MySqlQueryResult};
-use sqlx::{Connection as _, Executor as _, MySqlConnection};
+use sqlx::{Connection as _, Execute, Executor as _, MySqlConnection};
 
-use crate::driver::{Driver, Message, Yields};
+use crate::driver::{Driver, Yields};
 use crate::error::{Errors, Problem};
 use crate::template::Syntax;
 
@@ -41,7 +41,10 @@ impl Driver for sqlx::MySql {
         Ok(connection)
     }
 
-    fn send<'c>(connection: &'c mut MySqlConnection, message: Message<Self>) -> Yields<'c, Self> {
+    fn send<'c>(
+        connection: &'c mut MySqlConnection,
+        message: impl Execute<'static, Self> + 'static,
+    ) -> Yields<'c, Self> {
         connection.fetch_many(message)
     }
 

@@ -24,10 +24,10 @@ use self::session::WAIT_OUT;
 use crate::backend::SqlStore;
 use crate::config::Options;
 use crate::dialect::{Common, Steps};
-use crate::driver::{Columns as _, Message, Source, changed, rows, send};
+use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::guarded::Stored;
 use crate::pool::Pool;
-use crate::session::{Session, begin};
+use crate::session::{Connect as _, Session, start};
 use crate::steps;
 use crate::template::{Values, micros};
 
@@ -156,18 +156,18 @@ impl Steps for Mysql {
             with_row: Mutex::default(),
         });
         if options.pin {
-            begin(&this).await?;
+            start(&this, Some(this.open_session().await?));
         }
         Ok(this)
     }
 
-    fn session(&self) -> Option<&Session> {
+    fn active_session(&self) -> Option<&Session> {
         self.session.pins.then_some(&self.session)
     }
 
     fn listen(self: &Arc<Self>) -> Result<&Session, &'static str> {
         let why = "the server sends no notifications: its waiters poll";
-        self.session().ok_or(why)
+        self.active_session().ok_or(why)
     }
 
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
@@ -235,8 +235,8 @@ impl Steps for Mysql {
         // the row. And before the lock, which would lock the gap where there is no row.
         let make = self.queries.make_row.text(&values);
         self.pool.ask("lock", &make).await?;
-        let lock = Message::<sqlx::MySql>::text(&self.queries.txlock.text(&values));
-        let replies = send(transaction, "lock", lock).await?;
+        let lock = text(&self.queries.txlock.text(&values));
+        let replies = send::<sqlx::MySql>(transaction, "lock", lock).await?;
         Ok(changed(&replies).is_some())
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::BackendError;
-use sqlx::MySqlConnection;
+use sqlx::{MySql, MySqlConnection};
 use tokio::time::{sleep, timeout};
 
 use super::Mysql;
 use super::driver::ERRORS;
-use crate::driver::{Columns as _, Message, rows, send};
+use crate::driver::{Columns as _, rows, send, text};
 use crate::error::Problem;
 use crate::session::{Connect, Session};
 use crate::template::Values;
@@ -33,11 +33,11 @@ impl Connect for Mysql {
     }
 
     /// Opens a session, and asks on another connection whether the server itself has it.
-    async fn open(&self) -> Result<(Self::Connection, i64), BackendError> {
+    async fn open_session(&self) -> Result<(Self::Connection, i64), BackendError> {
         let mut connection = self.pool.connect("open").await?;
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
-        let begin = Message::<sqlx::MySql>::text(&self.queries.session.text(&values));
-        let begun = timeout(SILENCE, send(&mut connection, "open", begin)).await;
+        let begin = text(&self.queries.session.text(&values));
+        let begun = timeout(SILENCE, send::<MySql>(&mut connection, "open", begin)).await;
         let begun = begun.map_err(|_| BackendError::timeout(ERRORS.backend, "open", SILENCE))??;
         let row = rows(&begun).last();
         let numbers = row.map(|row| [0, 1, 2].map(|column| row.number(column)));
@@ -60,8 +60,9 @@ impl Connect for Mysql {
             format!("SELECT IS_USED_LOCK('lockkit_{key}') = CONNECTION_ID() AND NOT @@read_only;");
         loop {
             sleep(PROVE_EVERY).await;
-            let prove = Message::<sqlx::MySql>::text(&prove);
-            let Ok(Ok(replies)) = timeout(SILENCE, send(connection, "open", prove)).await else {
+            let prove = text(&prove);
+            let Ok(Ok(replies)) = timeout(SILENCE, send::<MySql>(connection, "open", prove)).await
+            else {
                 return;
             };
             if !rows(&replies).any(|row| row.truth(0)) {

@@ -1,10 +1,10 @@
 //! The driver of PostgreSQL, and the error codes of the server and of its poolers.
 
 use lockkit_core::Outcome;
-use sqlx::Executor as _;
 use sqlx::postgres::{PgConnection, PgQueryResult};
+use sqlx::{Execute, Executor as _};
 
-use crate::driver::{Driver, Message, Yields};
+use crate::driver::{Driver, Yields};
 use crate::error::{Errors, Problem};
 use crate::template::Syntax;
 
@@ -30,7 +30,10 @@ impl Driver for sqlx::Postgres {
     const ERRORS: Errors = ERRORS;
     const SYNTAX: &'static Syntax = &SYNTAX;
 
-    fn send<'c>(connection: &'c mut PgConnection, message: Message<Self>) -> Yields<'c, Self> {
+    fn send<'c>(
+        connection: &'c mut PgConnection,
+        message: impl Execute<'static, Self> + 'static,
+    ) -> Yields<'c, Self> {
         connection.fetch_many(message)
     }
 

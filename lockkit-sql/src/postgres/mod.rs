@@ -20,10 +20,10 @@ use self::queries::{Queries, WAITING};
 use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
 use crate::dialect::{Common, Steps};
-use crate::driver::{Columns as _, Message, Source, rows, send};
+use crate::driver::{Columns as _, Source, rows, send, text};
 use crate::guarded::Stored;
 use crate::pool::Pool;
-use crate::session::{Session, begin, start};
+use crate::session::{Connect as _, Session, start};
 use crate::steps;
 use crate::template::Values;
 
@@ -91,19 +91,19 @@ impl Steps for Postgres {
             push,
         });
         if options.pin {
-            begin(&this).await?;
+            start(&this, Some(this.open_session().await?));
         }
         Ok(this)
     }
 
-    fn session(&self) -> Option<&Session> {
+    fn active_session(&self) -> Option<&Session> {
         (self.push || self.session.pins).then_some(&self.session)
     }
 
     fn listen(self: &Arc<Self>) -> Result<&Session, &'static str> {
-        let session = self.session();
+        let session = self.active_session();
         let session = session.ok_or("this store was opened with `wake=poll`")?;
-        start(self);
+        start(self, None);
         Ok(session)
     }
 
@@ -172,8 +172,8 @@ impl Steps for Postgres {
         let values = Values::new().name(name);
         let lock = self.queries.txlock.text(&values);
         for _ in 0..2 {
-            let lock = Message::<sqlx::Postgres>::text(&lock);
-            let replies = send(transaction, "lock", lock).await?;
+            let lock = text(&lock);
+            let replies = send::<sqlx::Postgres>(transaction, "lock", lock).await?;
             let row = rows(&replies).next();
             let row = row.ok_or_else(|| ERRORS.unreadable("lock"))?;
             let [locked, exists] = [0, 1].map(|column| row.truth(column));

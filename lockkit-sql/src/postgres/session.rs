@@ -3,6 +3,7 @@
 //! The client gives a session up when the server is silent for longer than [`QUIET`] and [`SILENCE`]. The
 //! server ends no session that soon for being silent (`session.sql`).
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,7 +38,7 @@ impl Connect for Postgres {
         &self.session
     }
 
-    async fn open(&self) -> Result<(PgListener, i64), BackendError> {
+    async fn open_session(&self) -> Result<(PgListener, i64), BackendError> {
         let mut asked = false;
         match timeout(OPENING, self.try_open(&mut asked)).await {
             Ok(opened) => opened,
@@ -106,7 +107,7 @@ impl Postgres {
                     return Ok((listener, key));
                 }
                 Some(_) => {}
-                None => return Err(refused(sqlx::Error::PoolClosed)),
+                None => return Err(refused(sqlx::Error::Io(ErrorKind::UnexpectedEof.into()))),
             }
         }
     }

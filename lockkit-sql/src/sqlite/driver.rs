@@ -7,10 +7,10 @@ use std::time::Duration;
 use lockkit_core::Outcome;
 use lockkit_core::store::Backoff;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteQueryResult};
-use sqlx::{Connection as _, Executor as _, SqliteConnection};
+use sqlx::{Connection as _, Execute, Executor as _, SqliteConnection};
 use tokio::time::sleep;
 
-use crate::driver::{Driver, FileId, Message, Source, Yields};
+use crate::driver::{Driver, FileId, Source, Yields};
 use crate::error::{Errors, Phase, Problem};
 use crate::template::Syntax;
 
@@ -56,7 +56,10 @@ impl Driver for sqlx::Sqlite {
         source.read(|options| file_id(options.get_filename()))
     }
 
-    fn send<'c>(connection: &'c mut SqliteConnection, message: Message<Self>) -> Yields<'c, Self> {
+    fn send<'c>(
+        connection: &'c mut SqliteConnection,
+        message: impl Execute<'static, Self> + 'static,
+    ) -> Yields<'c, Self> {
         connection.fetch_many(message)
     }
 

@@ -18,7 +18,7 @@ use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::Options;
 use crate::dialect::{Common, Steps};
-use crate::driver::{Columns as _, Message, Source, changed, rows, send};
+use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::guarded::Stored;
 use crate::pool::Pool;
 use crate::session::Session;
@@ -70,7 +70,7 @@ impl Steps for Sqlite {
         Ok(Arc::new(Self { pool, queries }))
     }
 
-    fn session(&self) -> Option<&Session> {
+    fn active_session(&self) -> Option<&Session> {
         None
     }
 
@@ -117,8 +117,8 @@ impl Steps for Sqlite {
         transaction: &mut SqliteConnection,
     ) -> Result<bool, BackendError> {
         let lock = self.queries.txlock.text(&Values::new().name(name));
-        let lock = Message::<sqlx::Sqlite>::text(&lock);
-        let replies = send(transaction, "lock", lock).await?;
+        let lock = text(&lock);
+        let replies = send::<sqlx::Sqlite>(transaction, "lock", lock).await?;
         Ok(rows(&replies).next().is_some())
     }
 }

@@ -1,6 +1,6 @@
 //! Opens the file, and creates or checks the table.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lockkit_core::BackendError;
 #[cfg(unix)]
@@ -45,7 +45,6 @@ pub(super) async fn open(
 
 /// Refuses a file system that several machines share: SQLite's log is shared memory of one of them.
 fn refuse_network_fs(path: &Path) -> Result<(), BackendError> {
-    let path = PathBuf::from(path);
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let Some(kind) = network_fs(parent.unwrap_or(Path::new("."))) else {
         return Ok(());
