@@ -17,9 +17,9 @@ impl Shared {
         self: &Arc<Self>,
         ticket: &Ticket,
     ) -> Result<Attempt, BackendError> {
-        let number = self.waiters.tickets.attempted(ticket);
+        let number = self.tickets.attempted(ticket);
         let result = Box::pin(self.try_sessions(ticket)).await;
-        self.waiters.tickets.answered(ticket, number, &result);
+        self.tickets.answered(ticket, number, &result);
         result
     }
 
@@ -33,12 +33,12 @@ impl Shared {
                 // Its key was deleted, and no event has reported that yet: it needs another.
                 Ok(tried) if at.created.is_some() && tried.created != at.created => {
                     let reason = LossReason::Superseded;
-                    self.waiters.lose(ticket.holder, &at.key, reason);
+                    self.lose(ticket.holder, &at.key, reason);
                 }
                 Ok(tried) => return self.read_attempt(&at, &tried),
                 Err(Failed::LeaseGone) => {
                     at.session.end();
-                    self.waiters.session_ended(at.session.id());
+                    self.session_ended(at.session.id());
                 }
                 Err(Failed::Other(error)) => return Err(error),
             }
@@ -53,17 +53,17 @@ impl Shared {
         self: &Arc<Self>,
         ticket: &Ticket,
     ) -> Result<Option<Contender>, BackendError> {
-        if let Some(at) = self.waiters.alive(ticket.holder) {
+        if let Some(at) = self.alive(ticket.holder) {
             at.session.touch(at.created.is_none());
             return Ok(Some(at));
         }
         let session = self.session(ticket.ttl).await?;
         session.touch(true);
         let directory = self.layout.directory(&ticket.name);
-        self.waiters.enter(ticket, &session, &directory)
+        self.enter(ticket, &session, &directory)
     }
 
-    async fn try_under(&self, ticket: &Ticket, at: &Contender) -> Result<Tried, Failed> {
+    async fn try_under(self: &Arc<Self>, ticket: &Ticket, at: &Contender) -> Result<Tried, Failed> {
         if self.still_waits(ticket, at).await? {
             return Ok(Tried {
                 created: at.created,
@@ -79,20 +79,17 @@ impl Shared {
             queue::try_once(at, ticket)
         };
         // Before it is written, so that a key of a late request is not taken for one without a ticket.
-        self.waiters.request(ticket.holder);
+        self.request(ticket.holder);
         let answer = self.link.txn("attempt", &txn).await?;
         let unreadable = || Failed::Other(unreadable("attempt"));
         let mut tried = queue::tried(at, &answer).ok_or_else(unreadable)?;
-        self.waiters.tried(at, ticket.holder, &mut tried);
+        self.tried(at, ticket.holder, &mut tried);
         Ok(tried)
     }
 
     /// Whether a key that was before the ticket's still is. The whole check follows if not.
     async fn still_waits(&self, ticket: &Ticket, at: &Contender) -> Result<bool, Failed> {
-        let Some(created) = at.created else {
-            return Ok(false);
-        };
-        let Some(nearest) = self.waiters.nearest(ticket.holder) else {
+        let (Some(created), Some(nearest)) = (at.created, self.nearest(ticket.holder)) else {
             return Ok(false);
         };
         let txn = queue::still_waits((&at.key, created), &nearest);
@@ -102,7 +99,7 @@ impl Shared {
     fn read_attempt(&self, at: &Contender, tried: &Tried) -> Result<Attempt, BackendError> {
         match tried.created {
             Some(created) if tried.first => {
-                let token = queue::token(created, self.waiters.token_base);
+                let token = queue::token(created, self.token_base);
                 let token = token.ok_or_else(|| unreadable("attempt"))?;
                 Ok(Attempt::Granted(at.session.grant(token)))
             }

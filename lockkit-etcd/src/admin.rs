@@ -1,13 +1,12 @@
 //! The requests of operators: inspect, break, list.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
 use lockkit_core::contract::LockState;
 use lockkit_core::{BackendError, LockName, Outcome};
 
-use crate::error::fault;
+use crate::error::{Failed, fault};
 use crate::keys::is_contender;
 use crate::queue::{delete_if, token};
 use crate::shared::Shared;
@@ -29,25 +28,15 @@ impl Shared {
             TxnOp::get(root, Some(count))
         });
         let txn = Txn::new().and_then(Vec::from_iter(keys));
-        let mut left = self.link.servers();
-        loop {
-            let answer = self.link.txn("connect", &txn).await;
-            match answer.map_err(|failed| failed.into_error("connect")) {
-                Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
-                answer => return answer.map(drop),
-            }
-        }
+        let greet = || self.link.txn("connect", &txn);
+        let answer = repeat("connect", self.link.servers(), greet).await;
+        answer.map(drop)
     }
 
     /// Reads the state of one lock.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let keys = self.contenders("inspect", name).await?;
-        let Some(first) = keys.kvs().first() else {
-            return Ok(None);
-        };
-        let state = self.describe(name.clone(), first, keys.count());
-        let remaining = self.remaining("inspect", first.lease()).await?;
-        Ok(Some(state.with_remaining(remaining)))
+        let first = self.first("inspect", name).await?;
+        Ok(first.map(|(_, state)| state))
     }
 
     /// Ends a hold.
@@ -56,8 +45,7 @@ impl Shared {
         name: &LockName,
     ) -> Result<Option<LockState>, BackendError> {
         for _ in 0..LOOKS {
-            let keys = self.contenders("break_lock", name).await?;
-            let Some(first) = keys.kvs().first() else {
+            let Some((first, state)) = self.first("break_lock", name).await? else {
                 return Ok(None);
             };
             let part = first.key_str().ok().and_then(|key| key.rsplit('/').next());
@@ -65,15 +53,11 @@ impl Shared {
                 let why = format!("a key below lock `{name}` belongs to no lock: it is left alone");
                 return Err(fault("break_lock", Outcome::Rejected, why));
             }
-            let remaining = self.remaining("break_lock", first.lease()).await?;
-            let state = self.describe(name.clone(), first, keys.count());
             let txn = delete_if(first.key(), first.create_revision());
             let answer = self.link.txn("break_lock", &txn).await;
-            if answer
-                .map_err(|failed| failed.into_error("break_lock"))?
-                .succeeded()
-            {
-                return Ok(Some(state.with_remaining(remaining)));
+            let answer = answer.map_err(|failed| failed.into_error("break_lock"))?;
+            if answer.succeeded() {
+                return Ok(Some(state));
             }
         }
         let why = "the holder changed with each look";
@@ -118,25 +102,30 @@ impl Shared {
         }
         let mut found = Vec::new();
         for (name, (first, count)) in locks {
-            let remaining = self.remaining("list", first.lease()).await?;
-            let state = self.describe(name, &first, count);
-            found.push(state.with_remaining(remaining));
+            found.push(self.describe("list", name, &first, count).await?);
         }
         Ok(found)
     }
 
-    /// Reads the first key of a lock, which is the holder's, and the number of its keys.
-    async fn contenders(
+    /// Reads the first key of a lock, which is the holder's, and describes the lock.
+    async fn first(
         &self,
         operation: &'static str,
         name: &LockName,
-    ) -> Result<GetResponse, BackendError> {
+    ) -> Result<Option<(KeyValue, LockState)>, BackendError> {
         let directory = self.layout.directory(name);
         let options = GetOptions::new()
             .with_prefix()
             .with_sort(SortTarget::Create, SortOrder::Ascend)
             .with_limit(1);
-        self.get(operation, directory.as_bytes(), &options).await
+        let mut keys = self.get(operation, directory.as_bytes(), &options).await?;
+        let count = keys.count();
+        let Some(first) = keys.take_kvs().pop() else {
+            return Ok(None);
+        };
+        let state = self.describe(operation, name.clone(), &first, count);
+        let state = state.await?;
+        Ok(Some((first, state)))
     }
 
     async fn get(
@@ -145,30 +134,19 @@ impl Shared {
         key: &[u8],
         options: &GetOptions,
     ) -> Result<GetResponse, BackendError> {
-        let mut left = READS;
-        loop {
-            let answer = self.link.get(operation, key, options).await;
-            match answer.map_err(|failed| failed.into_error(operation)) {
-                Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
-                answer => return answer,
-            }
-        }
+        let get = || self.link.get(operation, key, options);
+        repeat(operation, READS, get).await
     }
 
-    /// The rest of a lease; `None` if it has ended or the key has none.
-    async fn remaining(
+    async fn describe(
         &self,
         operation: &'static str,
-        lease: i64,
-    ) -> Result<Option<Duration>, BackendError> {
-        if lease == 0 {
-            return Ok(None);
-        }
-        let remaining = self.link.remaining(operation, lease).await;
-        remaining.map_err(|failed| failed.into_error(operation))
-    }
-
-    fn describe(&self, name: LockName, first: &KeyValue, count: i64) -> LockState {
+        name: LockName,
+        first: &KeyValue,
+        count: i64,
+    ) -> Result<LockState, BackendError> {
+        let remaining = self.link.remaining(operation, first.lease()).await;
+        let remaining = remaining.map_err(|failed| failed.into_error(operation))?;
         // Go's mutex writes no value, but its key names its lease.
         let holder = match first.value_str() {
             Ok(holder) if !holder.is_empty() => holder.to_owned(),
@@ -178,10 +156,29 @@ impl Shared {
                 .unwrap_or_default()
                 .to_owned(),
         };
-        LockState::new(name)
+        Ok(LockState::new(name)
             .with_holder(holder)
-            .with_token(token(first.create_revision(), self.waiters.token_base))
+            .with_token(token(first.create_revision(), self.token_base))
             .with_waiters(u32::try_from(count - 1).ok())
+            .with_remaining(remaining))
+    }
+}
+
+/// Sends a request without effect again, up to `left` times, unless the server rejects it.
+async fn repeat<T, F>(
+    operation: &'static str,
+    mut left: usize,
+    request: impl Fn() -> F,
+) -> Result<T, BackendError>
+where
+    F: Future<Output = Result<T, Failed>>,
+{
+    loop {
+        let answer = request().await;
+        match answer.map_err(|failed| failed.into_error(operation)) {
+            Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
+            answer => return answer,
+        }
     }
 }
 

@@ -17,7 +17,6 @@ use crate::config::EtcdStoreBuilder;
 use crate::error::{BACKEND, fault};
 use crate::shared::Shared;
 use crate::watch::EtcdWatch;
-use crate::watcher::Watcher;
 
 /// Keeps locks in an etcd cluster.
 ///
@@ -76,7 +75,7 @@ impl EtcdStoreBuilder {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
         let shared = Arc::new(Shared::new(self, runtime));
-        let watcher = shared.runtime.spawn(Watcher(Arc::clone(&shared)).run());
+        let watcher = shared.runtime.spawn(Arc::clone(&shared).read_events());
         let store = EtcdStore {
             inner: Arc::new(Inner {
                 shared,
@@ -97,8 +96,10 @@ impl EtcdStore {
     /// Counts what the store keeps now.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let (tickets, watches) = self.shared().waiters.counts();
-        Counts { tickets, watches }
+        Counts {
+            tickets: self.shared().tickets.len(),
+            watches: lock(&self.shared().watches).len(),
+        }
     }
 
     /// The leases of the store at the server, for operators and tests. The end of one ends all its holds.

@@ -80,9 +80,9 @@ impl<'a> Fenced<'a> {
     pub async fn commit(&self, work: Txn) -> Result<TxnResponse, FencedError> {
         // A released ticket holds nothing.
         let shared = self.store.shared();
-        let at = shared.waiters.known(self.ticket.holder);
+        let at = shared.known(self.ticket.holder);
         let at = at.ok_or(FencedError::Fenced)?;
-        let created = self.token.get().checked_sub(shared.waiters.token_base);
+        let created = self.token.get().checked_sub(shared.token_base);
         let created = created.and_then(|created| i64::try_from(created).ok());
         let created = created.ok_or(FencedError::Fenced)?;
         let txn = guarded(&at.key, created, work);

@@ -71,7 +71,7 @@ impl KeepAlive {
             if self.lease.close_if_unused() {
                 break;
             }
-            let held = self.shared.waiters.holds(self.lease.id());
+            let held = self.shared.holds(self.lease.id());
             let pace = if held.is_empty() { IDLE } else { HELD };
             next = Instant::now() + self.lease.ttl() / pace;
             if requests.is_empty() && !self.lease.is_active() {
@@ -84,7 +84,7 @@ impl KeepAlive {
                 }
                 Err(Failed::LeaseGone) => {
                     self.lease.end();
-                    self.shared.waiters.session_ended(self.lease.id());
+                    self.shared.session_ended(self.lease.id());
                     Ok(())
                 }
                 Err(Failed::Other(error)) => {
@@ -142,7 +142,7 @@ impl KeepAlive {
             let exist = self.exist(page.iter().map(|(_, key)| &**key)).await?;
             for ((holder, key), exists) in page.iter().zip(exist) {
                 if !exists {
-                    shared.waiters.lose(*holder, key, LossReason::Superseded);
+                    shared.lose(*holder, key, LossReason::Superseded);
                 }
             }
         }

@@ -4,7 +4,6 @@
 //! its own, and all requests go to one of them until it fails. A request that was never sent goes to the
 //! next server at once. A request that may have been executed is an error, which the caller may repeat.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,6 +22,8 @@ use crate::error::{Failed, fault, judge, text};
 /// The interval of pings on silent connections. Keep-alives of sessions are usually more frequent.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(2);
+/// The shortest and the longest pause after a stream or a read that failed.
+pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// The connections of a store.
 #[derive(Debug)]
@@ -46,9 +47,8 @@ struct State {
 struct Opened {
     client: Arc<Client>,
     server: usize,
-    made: Instant,
-    /// The time from its creation to its last answer, in milliseconds.
-    answered: Arc<AtomicU64>,
+    /// When it was made, or answered last.
+    answered: Arc<Mutex<Instant>>,
 }
 
 impl std::fmt::Debug for Opened {
@@ -56,19 +56,6 @@ impl std::fmt::Debug for Opened {
         f.debug_struct("Opened")
             .field("server", &self.server)
             .finish_non_exhaustive()
-    }
-}
-
-impl Opened {
-    fn note_answer(&self) {
-        let age = u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.answered.fetch_max(age, Ordering::Relaxed);
-    }
-
-    /// The time since its last answer.
-    fn silence(&self) -> Duration {
-        let answered = Duration::from_millis(self.answered.load(Ordering::Relaxed));
-        self.made.elapsed().saturating_sub(answered)
     }
 }
 
@@ -130,14 +117,15 @@ impl Link {
             };
             let error = match timeout(limit, asked).await {
                 Ok(Ok((answer, opened))) => {
-                    opened.note_answer();
+                    *lock(&opened.answered) = Instant::now();
                     return Ok(answer);
                 }
                 Ok(Err(error)) => error,
                 Err(_) => {
                     // If the last answer is recent, the connection is sound and the server is slow. An
                     // answer that came just after this request was written says nothing.
-                    if opened.as_ref().map_or(limit, Opened::silence) >= limit / 2 {
+                    let silence = |opened: &Opened| lock(&opened.answered).elapsed();
+                    if opened.as_ref().map_or(limit, silence) >= limit / 2 {
                         self.give_up(&opened);
                     }
                     let why = format!("no answer from {} within {limit:?}", self.place(&opened));
@@ -187,12 +175,15 @@ impl Link {
         .await
     }
 
-    /// The rest of a lease; `None` if it has ended.
+    /// The rest of a lease; `None` if it has ended, or there is none.
     pub(crate) async fn remaining(
         &self,
         operation: &'static str,
         lease: i64,
     ) -> Result<Option<Duration>, Failed> {
+        if lease == 0 {
+            return Ok(None);
+        }
         let asked = self.ask(operation, self.request_timeout(), |client| async move {
             client.lease_client().time_to_live(lease, None).await
         });
@@ -240,8 +231,7 @@ impl Link {
         let opened = Opened {
             client: Arc::new(client),
             server,
-            made: Instant::now(),
-            answered: Arc::default(),
+            answered: Arc::new(Mutex::new(Instant::now())),
         };
         if let Some(place) = state.clients.get_mut(server) {
             // Another task may have been faster.

@@ -11,7 +11,7 @@ use lockkit_core::{HolderId, LossReason};
 
 use crate::keys::lease;
 use crate::queue::{Contender, Key, Listing, WATCHED};
-use crate::watches::{KeyWatches, Read};
+use crate::watches::KeyWatches;
 
 /// What is known of one ticket.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Position {
     pub(crate) contender: Option<Contender>,
     /// Requests without an answer, which may still create the key or delete it. Those that failed count,
     /// whatever the error says.
-    unanswered: u32,
+    pub(crate) unanswered: u32,
     pub(crate) lost: Option<LossReason>,
     predecessors: Option<Predecessors<Key>>,
     /// The revision of the last listing.
@@ -32,12 +32,25 @@ pub(crate) struct Position {
 }
 
 /// What a look at the watches has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum News {
     /// No key is left before its own: it holds.
     Turn,
     /// Its own key is gone.
     Gone,
+    /// The keys before its own are to be read.
+    Unknown(Read),
+}
+
+/// A read of the keys before that of a waiter.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) holder: HolderId,
+    pub(crate) directory: Arc<str>,
+    /// The revision that created the waiter's key. Later keys do not matter.
+    pub(crate) created: i64,
+    /// The oldest revision that is of use.
+    pub(crate) least: i64,
 }
 
 impl Position {
@@ -53,16 +66,6 @@ impl Position {
         // This leaves the former session.
         *self = Self::default();
         (self.contender, self.watched) = (Some(contender), watched);
-    }
-
-    /// A request that may create or delete the key is about to be written.
-    pub(crate) const fn request(&mut self) {
-        self.unanswered += 1;
-    }
-
-    /// A request was answered.
-    pub(crate) const fn answered(&mut self) {
-        self.unanswered = self.unanswered.saturating_sub(1);
     }
 
     /// Takes the listing that came with its key.
@@ -110,7 +113,7 @@ impl Position {
         }
     }
 
-    /// Takes in what the watches have reported, and asks for the watches and the read that it needs.
+    /// Takes in what the watches have reported, and asks for the watches that it needs.
     pub(crate) fn update(&mut self, holder: HolderId, watches: &mut KeyWatches) -> Option<News> {
         let at = self.contender.as_ref()?;
         let (key, directory) = (Arc::clone(&at.key), Arc::clone(&at.directory));
@@ -140,13 +143,12 @@ impl Position {
             Next::Gone => Some(News::Gone),
             Next::List if !self.reading => {
                 self.reading = true;
-                watches.read(Read {
+                Some(News::Unknown(Read {
                     holder,
                     directory,
                     created,
                     least: self.least,
-                });
-                None
+                }))
             }
             _ => None,
         };
@@ -175,6 +177,11 @@ impl Position {
         }
     }
 
+    /// Needs no keys any more.
+    pub(crate) fn unwatch(&mut self, holder: HolderId, watches: &mut KeyWatches) {
+        self.watch(Vec::new(), holder, watches);
+    }
+
     /// Needs these keys from now on, and no others.
     fn watch(&mut self, keys: Vec<Arc<str>>, holder: HolderId, watches: &mut KeyWatches) {
         for key in &keys {
@@ -185,11 +192,6 @@ impl Position {
                 watches.leave(&key, holder);
             }
         }
-    }
-
-    /// Needs no keys any more.
-    pub(crate) fn unwatch(&mut self, holder: HolderId, watches: &mut KeyWatches) {
-        self.watch(Vec::new(), holder, watches);
     }
 
     fn own(&self) -> Option<(Arc<str>, i64)> {

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use etcd_client::{
-    Compare, CompareOp, DeleteOptions, DeleteResponse, GetOptions, GetResponse, KeyValue,
-    PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn,
+    TxnOp, TxnOpResponse, TxnResponse,
 };
 use lockkit_core::FencingToken;
 use lockkit_core::clock::Moment;
@@ -53,18 +53,13 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Reads the answer to a read with [`before`].
+    /// Reads the answer to a read with [`before`]. Within a transaction it has no revision of its own.
     pub(crate) fn read(answer: &GetResponse) -> Self {
-        let revision = answer.header().map_or(0, |header| header.revision());
-        Self::new(revision, answer)
-    }
-
-    fn new(revision: i64, answer: &GetResponse) -> Self {
         // The key of a stranger may be no text. It is waited for all the same, without a watch.
         let text = |kv: &KeyValue| String::from_utf8_lossy(kv.key()).into();
         let key = |kv: &KeyValue| (text(kv), kv.create_revision());
         Self {
-            revision,
+            revision: answer.header().map_or(0, |header| header.revision()),
             keys: answer.kvs().iter().rev().map(key).collect(),
             truncated: answer.more(),
         }
@@ -98,14 +93,12 @@ pub(crate) fn check(at: &Contender) -> Txn {
     Txn::new().and_then([own(at), first(&at.directory)])
 }
 
-/// Succeeds while a key and one before it exist as they were created. The server at hand answers from what
-/// it knows, which costs it less than [`check`]: one that is late makes a waiter wait, or check.
+/// Succeeds while a key and one before it exist as they were created. It reads nothing else, so that the
+/// server at hand answers from what it knows, which costs it less than [`check`]: one that is late makes a
+/// waiter wait, or check.
 pub(crate) fn still_waits((own, created): (&str, i64), nearest: &Key) -> Txn {
     let exists = |key: &str, created| Compare::create_revision(key, CompareOp::Equal, created);
-    let local = GetOptions::new().with_keys_only().with_serializable();
-    Txn::new()
-        .when([exists(own, created), exists(&nearest.0, nearest.1)])
-        .and_then([TxnOp::get(own, Some(local))])
+    Txn::new().when([exists(own, created), exists(&nearest.0, nearest.1)])
 }
 
 /// Puts the key if the lock has no other, so that a mere try leaves nothing behind.
@@ -124,23 +117,18 @@ pub(crate) fn leave(at: &Contender) -> Txn {
         .and_then([first(&at.directory), TxnOp::delete(&*at.key, None)])
 }
 
-/// Deletes the key of a hold and returns what it was. A key that was the first once stays the first.
-pub(crate) fn release() -> DeleteOptions {
-    DeleteOptions::new().with_prev_key()
-}
-
 /// Does the caller's work if the key is the one that was created at a revision.
 pub(crate) fn guarded(key: &str, created: i64, work: Txn) -> Txn {
-    Txn::new()
-        .when([Compare::create_revision(key, CompareOp::Equal, created)])
-        .and_then([TxnOp::txn(work)])
+    if_created(key, created).and_then([TxnOp::txn(work)])
 }
 
 /// Deletes a key if it is still the one that was created at a revision.
 pub(crate) fn delete_if(key: &[u8], created: i64) -> Txn {
-    Txn::new()
-        .when([Compare::create_revision(key, CompareOp::Equal, created)])
-        .and_then([TxnOp::delete(key, None)])
+    if_created(key, created).and_then([TxnOp::delete(key, None)])
+}
+
+fn if_created(key: impl Into<Vec<u8>>, created: i64) -> Txn {
+    Txn::new().when([Compare::create_revision(key, CompareOp::Equal, created)])
 }
 
 /// Reads the last keys up to the one that was created at a revision.
@@ -165,7 +153,10 @@ pub(crate) fn tried(at: &Contender, answer: &TxnResponse) -> Option<Tried> {
         }),
         [TxnOpResponse::Put(put), TxnOpResponse::Get(found)] => {
             let former = put.prev_key().map(KeyValue::create_revision);
-            let listing = Listing::new(revision, found);
+            let listing = Listing {
+                revision,
+                ..Listing::read(found)
+            };
             let head = listing.keys.first().filter(|_| !listing.truncated);
             Some(Tried {
                 created: Some(former.unwrap_or(revision)),
@@ -190,12 +181,6 @@ pub(crate) fn was_first(at: &Contender, answer: &TxnResponse) -> bool {
     let operations = answer.op_responses();
     let first = operations.first().and_then(first_key);
     answer.succeeded() && first.is_some_and(|kv| kv.key() == at.key.as_bytes())
-}
-
-/// Reads the answer to a deletion with [`release`]: whether the key was the one that was created then.
-pub(crate) fn was_held(answer: &DeleteResponse, created: i64) -> bool {
-    let former = answer.prev_kvs().first();
-    former.is_some_and(|kv| kv.create_revision() == created)
 }
 
 fn put(at: &Contender, ticket: &Ticket, options: PutOptions) -> TxnOp {

@@ -11,32 +11,28 @@ impl Shared {
     /// Ends the hold of a ticket, or removes it from the queue.
     pub(crate) async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let mut released = Release::NotHeld;
-        let at = self.waiters.known(ticket.holder);
+        let at = self.known(ticket.holder);
         // A lease that has ended has deleted its keys.
         if let Some(at) = at.filter(|at| at.session.is_alive()) {
             // Before it is written: a request that is abandoned here may delete the key later.
-            self.waiters.request(ticket.holder);
+            self.request(ticket.holder);
             let held = self.delete(&at).await;
             if held.map_err(|failed| failed.into_error("release"))? {
                 released = Release::Released;
             }
         }
-        self.waiters.released(ticket.holder);
+        self.released(ticket.holder);
         Ok(released)
     }
 
     /// Deletes the key of a ticket. Returns whether it was a hold.
     async fn delete(&self, at: &Contender) -> Result<bool, Failed> {
-        let Some(created) = at.created.filter(|_| at.held) else {
-            let answer = self.link.txn("release", &queue::leave(at)).await?;
-            return Ok(queue::was_first(at, &answer));
-        };
-        let deleted = self
-            .link
-            .ask("release", self.link.request_timeout(), |client| {
-                let key = at.key.as_bytes().to_vec();
-                async move { client.kv_client().delete(key, Some(queue::release())).await }
-            });
-        Ok(queue::was_held(&deleted.await?, created))
+        // A key that was the first once stays the first.
+        if let Some(created) = at.created.filter(|_| at.held) {
+            let delete = queue::delete_if(at.key.as_bytes(), created);
+            return Ok(self.link.txn("release", &delete).await?.succeeded());
+        }
+        let answer = self.link.txn("release", &queue::leave(at)).await?;
+        Ok(queue::was_first(at, &answer))
     }
 }

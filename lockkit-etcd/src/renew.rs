@@ -11,8 +11,7 @@ use crate::shared::Shared;
 impl Shared {
     /// Renews all tickets, with one keep-alive for each session, at the same time.
     pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let waiters = &self.waiters;
-        let held = |ticket: &Ticket| waiters.known(ticket.holder).filter(|at| at.held);
+        let held = |ticket: &Ticket| self.known(ticket.holder).filter(|at| at.held);
         let holds: Vec<_> = tickets.iter().map(held).collect();
         let mut requests = HashMap::new();
         for at in holds.iter().flatten() {
@@ -34,7 +33,7 @@ impl Shared {
             if let Some(result) = lease.and_then(|lease| results.get(&lease)) {
                 result.clone()?;
             }
-            Ok(waiters.renewed(ticket.holder).unwrap_or(Renewal::NotHeld))
+            Ok(self.renewed(ticket.holder).unwrap_or(Renewal::NotHeld))
         };
         tickets.iter().zip(&holds).map(renewal).collect()
     }

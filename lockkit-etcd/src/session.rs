@@ -22,7 +22,7 @@ use crate::keys::number;
 const FULL: usize = 2 << 20;
 /// A key is about this much longer than its directory, with what a message adds.
 const KEY: usize = 40;
-/// After an attempt or a renewal, a lease is kept alive for `ttl / ACTIVE`. A client that hangs loses its
+/// After an attempt, a renewal or a release, a lease is kept alive for `ttl / ACTIVE`. A client that hangs loses its
 /// holds after that.
 const ACTIVE: u32 = 2;
 /// A new key asks for a keep-alive when the last one is older than `ttl / YOUNG`, so that grants last.
@@ -111,9 +111,8 @@ struct State {
     /// Whether the key of a ticket that left may still exist, or be created by a late request. The task
     /// then lists the keys even if none of them is a hold.
     doubtful: bool,
-    idle_since: Instant,
-    /// Until then the task sends keep-alives without being asked.
-    active_until: Instant,
+    /// The last attempt, renewal or release.
+    last_use: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,8 +135,7 @@ impl Lease {
             used: HashSet::new(),
             free: BTreeSet::new(),
             doubtful: false,
-            idle_since: Instant::now(),
-            active_until: Instant::now() + ttl / ACTIVE,
+            last_use: Instant::now(),
         };
         Self {
             id,
@@ -210,26 +208,27 @@ impl Lease {
             state.doubtful = true;
         }
         state.bytes = state.bytes.saturating_sub(directory + KEY);
-        state.idle_since = Instant::now();
+        state.last_use = Instant::now();
     }
 
     /// Closes a session that had no ticket for a whole ttl.
     pub(crate) fn close_if_unused(&self) -> bool {
         let mut state = self.lock();
-        let unused = state.used.is_empty() && state.idle_since.elapsed() >= self.ttl;
+        let unused = state.used.is_empty() && state.last_use.elapsed() >= self.ttl;
         if unused {
             state.phase = Phase::Closing;
         }
         unused
     }
 
+    /// Whether the task sends keep-alives without being asked.
     pub(crate) fn is_active(&self) -> bool {
-        self.lock().active_until > Instant::now()
+        self.lock().last_use.elapsed() < self.ttl / ACTIVE
     }
 
     /// Keeps it alive for a while.
     fn activate(&self) {
-        self.lock().active_until = Instant::now() + self.ttl / ACTIVE;
+        self.lock().last_use = Instant::now();
     }
 
     pub(crate) fn is_doubtful(&self) -> bool {

@@ -6,19 +6,29 @@ use std::time::Duration;
 
 use lockkit_core::Capabilities;
 use lockkit_core::clock::Clock;
+use lockkit_core::contract::Tombstones;
 use lockkit_core::store::lock;
+use lockkit_core::store::waiters::Waiters;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use crate::config::{EtcdStoreBuilder, ROOT};
 use crate::keys::{Layout, Names};
 use crate::link::Link;
+use crate::position::Position;
 use crate::session::Session;
-use crate::waiters::Waiters;
+use crate::watches::KeyWatches;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) link: Link,
-    pub(crate) waiters: Waiters,
+    /// Its mutex is taken before that of the watches.
+    pub(crate) tickets: Arc<Waiters<Position>>,
+    pub(crate) watches: Mutex<KeyWatches>,
+    /// Notified when a watch is wanted.
+    pub(crate) wanted: Notify,
+    pub(crate) tombstones: Mutex<Tombstones>,
+    pub(crate) token_base: u64,
     pub(crate) layout: Layout,
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
@@ -37,7 +47,11 @@ impl Shared {
             (None, Names::Raw) => "",
         };
         Self {
-            waiters: Waiters::new(config.token_base),
+            tickets: Arc::default(),
+            watches: Mutex::default(),
+            wanted: Notify::new(),
+            tombstones: Mutex::default(),
+            token_base: config.token_base,
             layout: Layout::new(root, config.names),
             capabilities: config.capabilities(),
             clock: Arc::clone(&config.clock),
@@ -48,10 +62,15 @@ impl Shared {
         }
     }
 
-    /// Forgets all tickets and sessions, because the store is closed: the sessions' tasks end.
+    /// Forgets all tickets and sessions, because the store is closed: the sessions' tasks end. The keys do
+    /// not leave their sessions, as if the process had died: holds that are left end with their leases.
     pub(crate) fn close(&self) {
-        self.waiters.close();
+        let mut left = Vec::new();
+        self.tickets
+            .for_each(|_, entry| left.extend(entry.data.contender.take()));
+        lock(&self.watches).clear();
         let sessions = std::mem::take(&mut *lock(&self.sessions));
-        drop(sessions);
+        // The last reference to a session ends its task.
+        drop((left, sessions));
     }
 }

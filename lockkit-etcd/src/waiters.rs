@@ -1,44 +1,23 @@
 //! The tickets of a store: what is known of them, and their wake-ups.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use lockkit_core::contract::{Renewal, Ticket, Tombstones};
-use lockkit_core::store::lock;
-use lockkit_core::store::waiters::{self, Entry, TicketWatch};
+use lockkit_core::contract::{Renewal, Ticket};
+use lockkit_core::store::waiters::{Entry, TicketWatch};
+use lockkit_core::store::{Backoff, lock};
 use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
-use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use crate::error::fault;
 use crate::keys::contender;
-use crate::position::{News, Position};
-use crate::queue::{Contender, Key, Listing, Tried, token};
+use crate::link::PAUSES;
+use crate::position::{News, Position, Read};
+use crate::queue::{Contender, Key, Listing, Tried, before, token};
 use crate::session::Session;
-use crate::watches::{KeyWatches, Read};
+use crate::shared::Shared;
+use crate::watches::KeyWatches;
 
-/// The tickets of a store, and the watches on their keys.
-///
-/// The mutex of the tickets is taken before that of the watches.
-#[derive(Debug)]
-pub(crate) struct Waiters {
-    pub(crate) tickets: Arc<waiters::Waiters<Position>>,
-    watches: Mutex<KeyWatches>,
-    tombstones: Mutex<Tombstones>,
-    pub(crate) token_base: u64,
-    /// Notified when a watch or a read is wanted.
-    pub(crate) work: Notify,
-}
-
-impl Waiters {
-    pub(crate) fn new(token_base: u64) -> Self {
-        Self {
-            tickets: Arc::default(),
-            watches: Mutex::default(),
-            tombstones: Mutex::default(),
-            token_base,
-            work: Notify::new(),
-        }
-    }
-
+impl Shared {
     /// The contender of a ticket whose session is alive.
     pub(crate) fn alive(&self, holder: HolderId) -> Option<Contender> {
         let alive = |entry: &mut Entry<Position>| entry.data.alive().cloned();
@@ -86,13 +65,14 @@ impl Waiters {
 
     /// A request that may create or delete the key is about to be written.
     pub(crate) fn request(&self, holder: HolderId) {
-        self.tickets.with(holder, |entry| entry.data.request());
+        self.tickets
+            .with(holder, |entry| entry.data.unanswered += 1);
     }
 
     /// A request of an attempt was answered, with the ticket's own key if it exists.
-    pub(crate) fn tried(&self, at: &Contender, holder: HolderId, tried: &mut Tried) {
+    pub(crate) fn tried(self: &Arc<Self>, at: &Contender, holder: HolderId, tried: &mut Tried) {
         self.update(holder, |entry| {
-            entry.data.answered();
+            entry.data.unanswered = entry.data.unanswered.saturating_sub(1);
             let Some(contender) = &mut entry.data.contender else {
                 return;
             };
@@ -113,16 +93,11 @@ impl Waiters {
     /// Forgets a ticket for good, after the answer to its release.
     pub(crate) fn released(&self, holder: HolderId) {
         self.tickets.with(holder, |entry| {
-            entry.data.answered();
+            entry.data.unanswered = entry.data.unanswered.saturating_sub(1);
             entry.data.unwatch(holder, &mut lock(&self.watches));
         });
         drop(self.tickets.forget(holder));
         lock(&self.tombstones).insert(holder);
-    }
-
-    /// The number of tickets and of watched keys.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.tickets.len(), lock(&self.watches).len())
     }
 
     /// The key right before that of a ticket, as far as is known.
@@ -179,7 +154,7 @@ impl Waiters {
     }
 
     /// Opens the wake-ups of a ticket; `None` if it has no key.
-    pub(crate) fn watch(&self, ticket: &Ticket) -> Option<TicketWatch<Position>> {
+    pub(crate) fn watch(self: &Arc<Self>, ticket: &Ticket) -> Option<TicketWatch<Position>> {
         self.known(ticket.holder)?;
         let watch = self.tickets.watch(ticket);
         self.update(ticket.holder, |_| {});
@@ -187,7 +162,7 @@ impl Waiters {
     }
 
     /// The wake-ups of a ticket are closed. Its keys stay watched if others are open.
-    pub(crate) fn unwatch(&self, holder: HolderId, watch: TicketWatch<Position>) {
+    pub(crate) fn unwatch(self: &Arc<Self>, holder: HolderId, watch: TicketWatch<Position>) {
         self.tickets.with(holder, |entry| {
             entry.data.unwatch(holder, &mut lock(&self.watches));
         });
@@ -195,49 +170,72 @@ impl Waiters {
         self.update(holder, |_| {});
     }
 
-    /// A read has ended. Another one follows if its revision is too old.
-    pub(crate) fn read(&self, read: &Read, listing: Listing) {
-        self.update(read.holder, |entry| entry.data.end_read(read, listing));
-    }
-
-    /// Whether the result of a read is still wanted.
-    pub(crate) fn is_reading(&self, read: &Read) -> bool {
-        let reading = |entry: &mut Entry<Position>| entry.data.is_reading(read);
-        self.tickets.with(read.holder, reading) == Some(true)
-    }
-
     /// Changes what is known of the watches, then of the tickets that it returns.
-    pub(crate) fn report(&self, change: impl FnOnce(&mut KeyWatches) -> Vec<HolderId>) {
+    pub(crate) fn report(self: &Arc<Self>, change: impl FnOnce(&mut KeyWatches) -> Vec<HolderId>) {
         let holders = change(&mut lock(&self.watches));
         for holder in holders {
             self.update(holder, |_| {});
         }
     }
 
-    /// Asks the watches.
-    pub(crate) fn with_watches<R>(&self, ask: impl FnOnce(&mut KeyWatches) -> R) -> R {
-        ask(&mut lock(&self.watches))
-    }
-
     /// Changes what is known of a ticket, and then does what follows from that.
-    fn update(&self, holder: HolderId, change: impl FnOnce(&mut Entry<Position>)) {
-        let updated = self.tickets.with(holder, |entry| {
+    fn update(self: &Arc<Self>, holder: HolderId, change: impl FnOnce(&mut Entry<Position>)) {
+        let mut read = None;
+        let wanted = self.tickets.with(holder, |entry| {
             change(entry);
             if !entry.is_watched() || entry.data.lost.is_some() {
                 return false;
             }
             let mut watches = lock(&self.watches);
-            let news = entry.data.update(holder, &mut watches);
-            match news {
+            match entry.data.update(holder, &mut watches) {
                 Some(News::Turn) => self.grant(entry),
                 Some(News::Gone) => lose(entry, LossReason::Superseded),
+                Some(News::Unknown(wanted)) => read = Some(wanted),
                 None => {}
             }
-            watches.has_work()
+            watches.is_wanted()
         });
-        if updated == Some(true) {
-            self.work.notify_one();
+        if wanted == Some(true) {
+            self.wanted.notify_one();
         }
+        if let Some(read) = read {
+            // Detached: it ends with the watch of its ticket.
+            drop(self.runtime.spawn(Arc::clone(self).read(read)));
+        }
+    }
+
+    /// Reads the keys before that of a waiter. The state of one server is enough, if it is recent: no key is
+    /// ever created before one that exists.
+    async fn read(self: Arc<Self>, read: Read) {
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+        let mut serializable = true;
+        while self.is_reading(&read) {
+            let mut options = before(read.created);
+            if serializable {
+                options = options.with_serializable();
+            }
+            let directory = read.directory.as_bytes();
+            let answer = self.link.get("watch", directory, &options).await;
+            if let Ok(answer) = &answer {
+                let listing = Listing::read(answer);
+                if listing.revision >= read.least {
+                    // Another read follows if this one is too old by now.
+                    self.update(read.holder, |entry| entry.data.end_read(&read, listing));
+                    return;
+                }
+            }
+            // The state of that server is old, so the next read asks the leader.
+            let old = std::mem::take(&mut serializable) && answer.is_ok();
+            if !old {
+                sleep(backoff.pause()).await;
+            }
+        }
+    }
+
+    /// Whether the result of a read is still wanted.
+    fn is_reading(&self, read: &Read) -> bool {
+        let reading = |entry: &mut Entry<Position>| entry.data.is_reading(read);
+        self.tickets.with(read.holder, reading) == Some(true)
     }
 
     fn grant(&self, entry: &mut Entry<Position>) {
@@ -249,17 +247,6 @@ impl Waiters {
             let grant = at.session.grant(token);
             entry.granted(None, grant);
         }
-    }
-
-    /// Forgets everything, because the store is closed. The keys do not leave their sessions, as if the
-    /// process had died: holds that are left end with their leases.
-    pub(crate) fn close(&self) {
-        let mut left = Vec::new();
-        self.tickets
-            .for_each(|_, entry| left.extend(entry.data.contender.take()));
-        lock(&self.watches).clear();
-        // The last reference to a session ends its task.
-        drop(left);
     }
 }
 

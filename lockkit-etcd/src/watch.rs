@@ -10,7 +10,6 @@ use lockkit_core::{BackendError, HolderId, LossReason};
 use tokio::time::{sleep, timeout};
 
 use crate::position::Position;
-use crate::session::Session;
 use crate::shared::Shared;
 
 /// How long the server is asked why a key is gone: two requests. Then the loss is reported without it.
@@ -32,7 +31,7 @@ pub(crate) struct EtcdWatch {
 impl EtcdWatch {
     /// Opens the wake-ups of a ticket; `None` if it has no key.
     pub(crate) fn open(shared: &Arc<Shared>, ticket: &Ticket) -> Option<Self> {
-        let wakes = shared.waiters.watch(ticket)?;
+        let wakes = shared.watch(ticket)?;
         Some(Self {
             shared: Arc::clone(shared),
             holder: ticket.holder,
@@ -43,14 +42,18 @@ impl EtcdWatch {
 
     /// Whether the key alone is gone, or the whole session.
     async fn reason(&self) -> LossReason {
-        let Some(at) = self.shared.waiters.known(self.holder) else {
+        let Some(at) = self.shared.known(self.holder) else {
             return LossReason::Superseded;
         };
         let asked = async {
-            if !self.has_ended(&at.session).await {
-                // A server deletes the keys of a lease before the lease itself.
-                sleep(KEYS_BEFORE_LEASE).await;
-                self.has_ended(&at.session).await;
+            // A server deletes the keys of a lease before the lease itself.
+            for pause in [KEYS_BEFORE_LEASE, Duration::ZERO] {
+                // With a shorter limit, a slow answer would close the connection, which may be well.
+                let remaining = self.shared.link.remaining("watch", at.session.id()).await;
+                if matches!(remaining, Ok(None)) {
+                    return at.session.end();
+                }
+                sleep(pause).await;
             }
         };
         // No answer in time means that nothing is known.
@@ -60,24 +63,13 @@ impl EtcdWatch {
             false => LossReason::SessionEnded,
         }
     }
-
-    /// Asks the server whether a lease has ended.
-    async fn has_ended(&self, session: &Session) -> bool {
-        // With a shorter limit, a slow answer would close the connection, which may be well.
-        let remaining = self.shared.link.remaining("watch", session.id()).await;
-        let ended = matches!(remaining, Ok(None));
-        if ended {
-            session.end();
-        }
-        ended
-    }
 }
 
 #[async_trait]
 impl Watch for EtcdWatch {
     async fn changed(&mut self) -> Result<Wake, BackendError> {
         // A ticket that has got another key meanwhile has not lost that one.
-        self.gone &= self.shared.waiters.alive(self.holder).is_none();
+        self.gone &= self.shared.alive(self.holder).is_none();
         if !self.gone
             && let Some(wakes) = &mut self.wakes
         {
@@ -96,7 +88,7 @@ impl Watch for EtcdWatch {
 impl Drop for EtcdWatch {
     fn drop(&mut self) {
         if let Some(wakes) = self.wakes.take() {
-            self.shared.waiters.unwatch(self.holder, wakes);
+            self.shared.unwatch(self.holder, wakes);
         }
     }
 }

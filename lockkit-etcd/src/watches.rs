@@ -8,14 +8,13 @@ use std::sync::Arc;
 
 use lockkit_core::HolderId;
 
-/// The watched keys, and the requests that their tickets wait for.
+/// The watched keys.
 #[derive(Debug, Default)]
 pub(crate) struct KeyWatches {
     keys: HashMap<Arc<str>, KeyWatch>,
     /// The keys of the watches that the server was asked for, by their numbers.
     by_number: HashMap<i64, Arc<str>>,
     wanted: Vec<Arc<str>>,
-    reads: Vec<Read>,
     /// The last number that a watch has got.
     last: i64,
 }
@@ -38,17 +37,6 @@ enum Phase {
     Asked,
     /// Deletions after this revision are reported.
     Open(i64),
-}
-
-/// A read of the keys before that of a waiter.
-#[derive(Clone, Debug)]
-pub(crate) struct Read {
-    pub(crate) holder: HolderId,
-    pub(crate) directory: Arc<str>,
-    /// The revision that created the waiter's key. Later keys do not matter.
-    pub(crate) created: i64,
-    /// The oldest revision that is of use.
-    pub(crate) least: i64,
 }
 
 impl KeyWatches {
@@ -90,18 +78,9 @@ impl KeyWatches {
         self.keys.get(key).map_or(0, |watch| watch.deleted)
     }
 
-    /// Asks for a read.
-    pub(crate) fn read(&mut self, read: Read) {
-        self.reads.push(read);
-    }
-
-    /// Whether the server is to be asked for something.
-    pub(crate) const fn has_work(&self) -> bool {
-        !self.wanted.is_empty() || !self.reads.is_empty()
-    }
-
-    pub(crate) fn take_reads(&mut self) -> Vec<Read> {
-        std::mem::take(&mut self.reads)
+    /// Whether the server is to be asked for a watch.
+    pub(crate) const fn is_wanted(&self) -> bool {
+        !self.wanted.is_empty()
     }
 
     /// Takes the watches that the server is to be asked for, with new numbers.

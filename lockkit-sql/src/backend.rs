@@ -16,6 +16,8 @@ use crate::config::Options;
 use crate::dialect::{Counts, Dialect, Steps};
 use crate::driver::{Driver as _, Source};
 use crate::error::{Errors, Problem};
+use crate::session::Session;
+use crate::steps;
 use crate::table::{Table, Which};
 
 /// Keeps locks in a table of a database.
@@ -41,10 +43,19 @@ pub struct SqlStore<D: Dialect> {
     inner: Arc<Inner<D>>,
 }
 
-struct Inner<D> {
-    dialect: D,
+struct Inner<D: Dialect> {
+    dialect: Arc<D>,
     rules: Capabilities,
     table: Table,
+}
+
+impl<D: Dialect> Drop for Inner<D> {
+    fn drop(&mut self) {
+        // Its task keeps the rest.
+        if let Some(session) = self.dialect.active_session() {
+            session.close();
+        }
+    }
 }
 
 impl<D: Dialect> SqlStore<D> {
@@ -72,7 +83,12 @@ impl<D: Dialect> SqlStore<D> {
     /// Counts tickets, pins and connections.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.inner.dialect.counts()
+        let session = self.dialect().active_session();
+        Counts {
+            tickets: session.map_or(0, |session| session.waiters.len()),
+            pins: session.map_or(0, Session::holds),
+            idle: self.dialect().pool().idle(),
+        }
     }
 
     /// Deletes the rows of locks that were not used for so long. Returns their number.
@@ -83,13 +99,38 @@ impl<D: Dialect> SqlStore<D> {
     /// # Errors
     /// - [`BackendError`] if the database failed.
     pub async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
-        let inner = Arc::clone(&self.inner);
-        let request = async move { inner.dialect.purge(unused_for).await };
-        run::<D, _>("purge", request).await?
+        let purge = |dialect: Arc<D>| async move { steps::purge(&*dialect, unused_for).await };
+        self.run("purge", purge).await
     }
 
-    pub(crate) fn dialect(&self) -> &D {
+    pub(crate) fn dialect(&self) -> &Arc<D> {
         &self.inner.dialect
+    }
+
+    /// Runs a request as a task, so that a caller that stops polling keeps no connection from others.
+    ///
+    /// # Cancel safety
+    /// Dropped, it cancels the request, which closes the connection of a request without a reply.
+    async fn run<T, F>(
+        &self,
+        operation: &'static str,
+        request: impl FnOnce(Arc<D>) -> F,
+    ) -> Result<T, BackendError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, BackendError>> + Send + 'static,
+    {
+        let mut task = JoinSet::new();
+        task.spawn(request(Arc::clone(self.dialect())));
+        match task.join_next().await {
+            Some(Ok(result)) => result,
+            // It panicked, or the runtime has stopped.
+            _ => {
+                let text = "the request ended without a reply";
+                let (problem, outcome) = (Problem::Refused, Outcome::Indeterminate);
+                Err(errors::<D>().fault(operation, problem, outcome, text))
+            }
+        }
     }
 }
 
@@ -114,27 +155,6 @@ const fn errors<D: Dialect>() -> Errors {
     <D as Steps>::Driver::ERRORS
 }
 
-/// Runs a request as a task, so that a caller that stops polling keeps no connection from others.
-///
-/// # Cancel safety
-/// Dropped, it cancels the request, which closes the connection of a request without a reply.
-async fn run<D: Dialect, T: Send + 'static>(
-    operation: &'static str,
-    request: impl Future<Output = T> + Send + 'static,
-) -> Result<T, BackendError> {
-    let mut task = JoinSet::new();
-    task.spawn(request);
-    match task.join_next().await {
-        Some(Ok(result)) => Ok(result),
-        // It panicked, or the runtime has stopped.
-        _ => {
-            let text = "the request ended without a reply";
-            let (problem, outcome) = (Problem::Refused, Outcome::Indeterminate);
-            Err(errors::<D>().fault(operation, problem, outcome, text))
-        }
-    }
-}
-
 #[async_trait]
 impl<D: Dialect> DistributedLock for SqlStore<D> {
     fn backend(&self) -> &'static str {
@@ -146,47 +166,62 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let (inner, ticket) = (Arc::clone(&self.inner), ticket.clone());
-        let request = async move { inner.dialect.attempt(&ticket).await };
-        run::<D, _>("attempt", request).await?
+        let ticket = ticket.clone();
+        let attempt = |dialect: Arc<D>| async move {
+            let acquire = |key| dialect.attempt(&ticket, key);
+            match dialect.active_session() {
+                Some(session) => session.attempt(&ticket, acquire).await,
+                None => acquire(0).await,
+            }
+        };
+        self.run("attempt", attempt).await
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
-        self.inner.dialect.watch(ticket).await
+        match self.dialect().listen() {
+            Ok(session) => Ok(Box::new(session.waiters.watch(ticket))),
+            Err(why) => Err(errors::<D>().rejected("watch", Problem::Refused, why)),
+        }
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let (inner, all) = (Arc::clone(&self.inner), tickets.to_vec());
-        let request = async move { inner.dialect.renew(&all).await };
-        match run::<D, _>("renew", request).await {
+        let all = tickets.to_vec();
+        let renew = |dialect: Arc<D>| async move { Ok(steps::renew(&*dialect, &all).await) };
+        match self.run("renew", renew).await {
             Ok(results) => results,
             Err(error) => tickets.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        let (inner, ticket) = (Arc::clone(&self.inner), ticket.clone());
-        let request = async move { inner.dialect.release(&ticket).await };
-        run::<D, _>("release", request).await?
+        let ticket = ticket.clone();
+        let release = |dialect: Arc<D>| async move {
+            if let Some(session) = dialect.active_session() {
+                session.waiters.forget(ticket.holder);
+            }
+            dialect.release(&ticket).await
+        };
+        self.run("release", release).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let (inner, name) = (Arc::clone(&self.inner), name.clone());
-        let request = async move { inner.dialect.list(Which::Name(&name)).await };
-        let mut found = run::<D, _>("inspect", request).await??;
-        Ok(found.pop())
+        let name = name.clone();
+        let list =
+            |dialect: Arc<D>| async move { steps::list(&*dialect, Which::Name(&name)).await };
+        Ok(self.run("inspect", list).await?.pop())
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let (inner, name) = (Arc::clone(&self.inner), name.clone());
-        let request = async move { inner.dialect.break_lock(&name).await };
-        run::<D, _>("break", request).await?
+        let name = name.clone();
+        let end = |dialect: Arc<D>| async move { dialect.break_lock(&name).await };
+        self.run("break", end).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        let (inner, prefix) = (Arc::clone(&self.inner), prefix.to_owned());
-        let request = async move { inner.dialect.list(Which::Prefix(&prefix)).await };
-        run::<D, _>("inspect", request).await?
+        let prefix = prefix.to_owned();
+        let list =
+            |dialect: Arc<D>| async move { steps::list(&*dialect, Which::Prefix(&prefix)).await };
+        self.run("inspect", list).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

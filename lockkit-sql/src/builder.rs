@@ -19,7 +19,7 @@ impl<D: Dialect> SqlStore<D> {
     /// The options of a store that connects with options of `sqlx`, or with those of the application's
     /// pool.
     pub fn builder(source: impl Into<Source<D::Driver>>) -> SqlStoreBuilder<D> {
-        SqlStoreBuilder::new(source.into())
+        SqlStoreBuilder::with(source.into(), Options::default())
     }
 }
 
@@ -36,10 +36,6 @@ pub struct SqlStoreBuilder<D: Dialect> {
 }
 
 impl<D: Dialect> SqlStoreBuilder<D> {
-    pub(crate) fn new(source: Source<D::Driver>) -> Self {
-        Self::with(source, Options::default())
-    }
-
     pub(crate) const fn with(source: Source<D::Driver>, options: Options) -> Self {
         Self {
             source,

@@ -1,19 +1,18 @@
 //! What each database does in its own way.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, LockState, Release, Renewal, Ticket, Watch};
+use lockkit_core::contract::{Attempt, LockState, Release, Ticket};
 use lockkit_core::{BackendError, Capabilities, LockName};
 use sqlx::Database;
 
 use crate::config::Options;
 use crate::driver::{Driver, Source};
-use crate::pool::{Pool, Use};
-use crate::steps;
-use crate::table::Which;
-use crate::template::{Template, Values};
+use crate::pool::Pool;
+use crate::session::Session;
+use crate::template::Template;
 
 /// A database that can keep locks: [`Postgres`](crate::Postgres), [`Mysql`](crate::Mysql),
 /// [`Sqlite`](crate::Sqlite).
@@ -54,9 +53,6 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// The most leases in one statement.
     const BATCH: usize = 500;
 
-    /// The connections that renewals use.
-    const RENEWALS: Use = Use::Renewal;
-
     /// The connections.
     fn pool(&self) -> &Pool<Self::Driver>;
 
@@ -67,37 +63,26 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     fn capabilities(options: &Options) -> Capabilities;
 
     /// Connects, and creates or checks the table.
-    async fn open(source: Source<Self::Driver>, options: Options) -> Result<Self, BackendError>;
+    async fn open(
+        source: Source<Self::Driver>,
+        options: Options,
+    ) -> Result<Arc<Self>, BackendError>;
 
-    /// As [`lockkit_core::DistributedLock::attempt`].
-    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError>;
+    /// The session of the client, if tickets get wake-ups from it.
+    fn active_session(&self) -> Option<&Session>;
 
-    /// As [`lockkit_core::DistributedLock::watch`].
-    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError>;
+    /// Opens the session, or says why there are no wake-ups.
+    fn listen(self: &Arc<Self>) -> Result<&Session, &'static str>;
 
-    /// As [`lockkit_core::DistributedLock::renew`].
-    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let renew = &self.common().renew;
-        steps::renew(self.pool(), renew, tickets, Self::BATCH, Self::RENEWALS).await
-    }
+    /// As [`lockkit_core::DistributedLock::attempt`]. The hold ends with the session of this key, if that is
+    /// not 0.
+    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError>;
 
     /// As [`lockkit_core::DistributedLock::release`].
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError>;
 
-    /// Lists locks that are held.
-    async fn list(&self, which: Which<'_>) -> Result<Vec<LockState>, BackendError> {
-        let values = Values::condition(which, Self::Driver::SYNTAX);
-        let list = self.common().list.text(&values);
-        steps::list(self.pool(), "inspect", &list).await
-    }
-
     /// As [`lockkit_core::DistributedLock::break_lock`].
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError>;
-
-    /// Deletes rows that were not used for so long. Returns their number.
-    async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
-        steps::purge(self.pool(), &self.common().purge, unused_for).await
-    }
 
     /// In a transaction of the application: locks the row of a free lock until the transaction ends.
     /// Returns `false` if the lock is held.
@@ -106,7 +91,4 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
         name: &LockName,
         transaction: &mut <Self::Driver as Database>::Connection,
     ) -> Result<bool, BackendError>;
-
-    /// Counts tickets, pins and connections.
-    fn counts(&self) -> Counts;
 }

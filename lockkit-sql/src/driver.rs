@@ -6,7 +6,11 @@ use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
 use lockkit_core::BackendError;
 use sqlx::error::BoxDynError;
-use sqlx::{AssertSqlSafe, Connection as _, Database, Either, Execute, SqlSafeStr as _, SqlStr};
+use sqlx::query::Query;
+use sqlx::{
+    Arguments, AssertSqlSafe, ColumnIndex, Connection as _, Database, Decode, Either, Encode,
+    Execute, IntoArguments, RawSql, Row, Type, query_with, raw_sql,
+};
 
 use crate::error::{Errors, Phase, unclear};
 use crate::template::{Syntax, Template, Value, Values};
@@ -69,7 +73,7 @@ pub(crate) type Yields<'c, D> =
     BoxStream<'c, Result<Either<<D as Database>::QueryResult, <D as Database>::Row>, sqlx::Error>>;
 
 /// A driver of `sqlx`.
-pub trait Driver: Database {
+pub trait Driver: Database<Row: Columns, Arguments: Bind + IntoArguments<Self>> {
     /// The errors of the database.
     const ERRORS: Errors;
 
@@ -78,6 +82,9 @@ pub trait Driver: Database {
 
     /// Whether each statement of a message is committed by itself.
     const COMMITS_EACH: bool = false;
+
+    /// Whether one connection serves all requests.
+    const ALONE: bool = false;
 
     /// Makes a connection that is ready for messages.
     fn connect(
@@ -93,81 +100,98 @@ pub trait Driver: Database {
     }
 
     /// Sends a message.
-    fn send<'c>(connection: &'c mut Self::Connection, message: Message<Self>) -> Yields<'c, Self>;
-
-    /// Adds a value to those of a prepared statement.
-    ///
-    /// # Errors
-    /// - If the value is too large.
-    fn bind(arguments: &mut Self::Arguments, value: &Value<'_>) -> Result<(), BoxDynError>;
+    fn send<'c>(
+        connection: &'c mut Self::Connection,
+        message: impl Execute<'static, Self> + 'static,
+    ) -> Yields<'c, Self>;
 
     /// The number of rows that a statement changed, and the number that it set as the last insert id.
     fn counts(done: &Self::QueryResult) -> (u64, u64);
+}
 
-    /// A number or a truth value of a row; `None` for null.
-    fn number(row: &Self::Row, column: usize) -> Option<i64>;
+/// The columns of a row.
+pub trait Columns {
+    /// A number; `None` for null.
+    fn number(&self, column: usize) -> Option<i64>;
 
-    /// A text of a row; `None` for null.
-    fn text(row: &Self::Row, column: usize) -> Option<String>;
+    /// A text; `None` for null.
+    fn text(&self, column: usize) -> Option<String>;
 
-    /// Bytes of a row; `None` for null.
-    fn bytes(row: &Self::Row, column: usize) -> Option<Vec<u8>>;
+    /// Bytes; `None` for null.
+    fn bytes(&self, column: usize) -> Option<Vec<u8>>;
 
-    /// Whether a column of a row is true.
-    fn truth(row: &Self::Row, column: usize) -> bool {
-        Self::number(row, column) == Some(1)
+    /// Whether a column is true.
+    fn truth(&self, column: usize) -> bool;
+}
+
+/// The types are not checked: MySQL returns all columns as text in reply to a text.
+impl<R: Row> Columns for R
+where
+    usize: ColumnIndex<R>,
+    i64: for<'r> Decode<'r, R::Database>,
+    String: for<'r> Decode<'r, R::Database>,
+    Vec<u8>: for<'r> Decode<'r, R::Database>,
+    bool: for<'r> Decode<'r, R::Database>,
+{
+    fn number(&self, column: usize) -> Option<i64> {
+        self.try_get_unchecked(column).ok().flatten()
+    }
+
+    fn text(&self, column: usize) -> Option<String> {
+        self.try_get_unchecked(column).ok().flatten()
+    }
+
+    fn bytes(&self, column: usize) -> Option<Vec<u8>> {
+        self.try_get_unchecked(column).ok().flatten()
+    }
+
+    fn truth(&self, column: usize) -> bool {
+        self.try_get_unchecked(column).ok().flatten() == Some(true)
     }
 }
 
-/// What is sent: any number of statements as text, or one prepared statement with its values.
-#[derive(Debug)]
-pub struct Message<D: Database> {
-    text: SqlStr,
-    arguments: Option<D::Arguments>,
-    is_prepared: bool,
+/// The values of a prepared statement.
+pub trait Bind {
+    /// Adds a value.
+    ///
+    /// # Errors
+    /// - If the value is too large.
+    fn bind(&mut self, value: &Value<'_>) -> Result<(), BoxDynError>;
 }
 
-impl<D: Driver> Message<D> {
-    pub(crate) fn text(text: &str) -> Self {
-        Self {
-            text: AssertSqlSafe(text).into_sql_str(),
-            arguments: None,
-            is_prepared: false,
-        }
-    }
-
-    pub(crate) fn prepared(template: &Template, values: &Values<'_>) -> Self {
-        let mut arguments = D::Arguments::default();
-        for value in template.bound(values) {
-            let added = D::bind(&mut arguments, value);
-            // Names, holders and numbers can always be encoded; the server refuses what is missing.
-            debug_assert!(added.is_ok(), "{value:?}");
-        }
-        Self {
-            text: AssertSqlSafe(template.prepared()).into_sql_str(),
-            arguments: Some(arguments),
-            is_prepared: true,
+impl<A: Arguments> Bind for A
+where
+    i64: for<'a> Encode<'a, A::Database> + Type<A::Database>,
+    String: for<'a> Encode<'a, A::Database> + Type<A::Database>,
+    Vec<u8>: for<'a> Encode<'a, A::Database> + Type<A::Database>,
+{
+    fn bind(&mut self, value: &Value<'_>) -> Result<(), BoxDynError> {
+        match value {
+            Value::Bytes(bytes) => self.add(bytes.to_vec()),
+            Value::Number(number) => self.add(*number),
+            Value::Holder(holder) => self.add(holder.to_string()),
+            Value::Sql(text) => self.add(text.clone()),
         }
     }
 }
 
-impl<D: Database> Execute<'_, D> for Message<D> {
-    fn sql(self) -> SqlStr {
-        self.text
-    }
+/// A message of any number of statements.
+pub(crate) fn text(text: &str) -> RawSql {
+    raw_sql(AssertSqlSafe(text))
+}
 
-    fn statement(&self) -> Option<&D::Statement> {
-        None
+/// A message of one prepared statement with its values.
+pub(crate) fn prepared<D: Driver>(
+    template: &Template,
+    values: &Values<'_>,
+) -> Query<'static, D, D::Arguments> {
+    let mut arguments = D::Arguments::default();
+    for value in template.bound(values) {
+        let added = arguments.bind(value);
+        // Names, holders and numbers can always be encoded; the server refuses what is missing.
+        debug_assert!(added.is_ok(), "{value:?}");
     }
-
-    fn take_arguments(&mut self) -> Result<Option<D::Arguments>, BoxDynError> {
-        Ok(self.arguments.take())
-    }
-
-    /// The driver asks after it has taken the arguments.
-    fn persistent(&self) -> bool {
-        self.is_prepared
-    }
+    query_with(AssertSqlSafe(template.prepared()), arguments)
 }
 
 /// The result of one statement.
@@ -184,7 +208,7 @@ pub(crate) struct Reply<D: Database> {
 pub(crate) async fn send<D: Driver>(
     connection: &mut D::Connection,
     operation: &'static str,
-    message: Message<D>,
+    message: impl Execute<'static, D> + 'static,
 ) -> Result<Vec<Reply<D>>, BackendError> {
     let mut replies = Vec::new();
     match read(D::send(connection, message), &mut replies).await {

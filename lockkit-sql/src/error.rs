@@ -164,68 +164,62 @@ impl Errors {
         phase: Phase,
         error: &sqlx::Error,
     ) -> BackendError {
-        let (problem, outcome, code, text) = self.read(phase, error);
+        let lost = match phase {
+            Phase::Connecting => Outcome::Unavailable,
+            Phase::Asking => Outcome::Indeterminate,
+        };
+        // While connecting, invalid data means a certificate that is not trusted.
+        let untrusted = |error: &std::io::Error| {
+            phase == Phase::Connecting && error.kind() == ErrorKind::InvalidData
+        };
+        let text = error.to_string();
+        let (problem, outcome, text) = match error {
+            sqlx::Error::Database(error) => {
+                return self.of_database(operation, phase, &**error);
+            }
+            sqlx::Error::Io(error) if untrusted(error) => (
+                Problem::Connection,
+                Outcome::Rejected,
+                format!("TLS: {error}"),
+            ),
+            sqlx::Error::Io(error) => (Problem::Connection, lost, error.to_string()),
+            sqlx::Error::Tls(error) => (
+                Problem::Connection,
+                Outcome::Rejected,
+                format!("TLS: {error}"),
+            ),
+            sqlx::Error::Configuration(error) => {
+                (Problem::Refused, Outcome::Rejected, error.to_string())
+            }
+            sqlx::Error::Protocol(_)
+            | sqlx::Error::WorkerCrashed
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed => (Problem::Connection, lost, text),
+            _ => (Problem::Unreadable, Outcome::Indeterminate, text),
+        };
+        self.fault(operation, problem, outcome, text)
+    }
+
+    fn of_database(
+        self,
+        operation: &'static str,
+        phase: Phase,
+        error: &dyn sqlx::error::DatabaseError,
+    ) -> BackendError {
+        let code = code_of(error);
+        let text = error.message();
+        let (problem, outcome) = (self.classify)(code.as_deref().unwrap_or_default(), text);
+        let outcome = match (phase, outcome) {
+            (Phase::Connecting, Outcome::Indeterminate) => Outcome::Unavailable,
+            (_, outcome) => outcome,
+        };
+        let text = text.to_owned();
         let fault = SqlFault {
             problem,
             code,
             text,
         };
         BackendError::new(self.backend, operation, outcome, fault)
-    }
-
-    fn read(self, phase: Phase, error: &sqlx::Error) -> (Problem, Outcome, Option<String>, String) {
-        let lost = match phase {
-            Phase::Connecting => Outcome::Unavailable,
-            Phase::Asking => Outcome::Indeterminate,
-        };
-        match error {
-            sqlx::Error::Database(error) => {
-                let code = code_of(&**error);
-                let (problem, outcome) =
-                    (self.classify)(code.as_deref().unwrap_or_default(), error.message());
-                let outcome = match (phase, outcome) {
-                    (Phase::Connecting, Outcome::Indeterminate) => Outcome::Unavailable,
-                    (_, outcome) => outcome,
-                };
-                (problem, outcome, code, error.message().to_owned())
-            }
-            // While connecting, invalid data means a certificate that is not trusted.
-            sqlx::Error::Io(error)
-                if phase == Phase::Connecting && error.kind() == ErrorKind::InvalidData =>
-            {
-                let text = format!("TLS: {error}");
-                (Problem::Connection, Outcome::Rejected, None, text)
-            }
-            sqlx::Error::Io(error) => (Problem::Connection, lost, None, error.to_string()),
-            sqlx::Error::Tls(error) => {
-                let text = format!("TLS: {error}");
-                (Problem::Connection, Outcome::Rejected, None, text)
-            }
-            sqlx::Error::Configuration(error) => {
-                (Problem::Refused, Outcome::Rejected, None, error.to_string())
-            }
-            sqlx::Error::PoolTimedOut => (
-                Problem::Limit,
-                Outcome::Unavailable,
-                None,
-                "every connection of the pool is in use".to_owned(),
-            ),
-            sqlx::Error::PoolClosed => (
-                Problem::Connection,
-                Outcome::Rejected,
-                None,
-                "the pool is closed".to_owned(),
-            ),
-            sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
-                (Problem::Connection, lost, None, error.to_string())
-            }
-            other => (
-                Problem::Unreadable,
-                Outcome::Indeterminate,
-                None,
-                other.to_string(),
-            ),
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use sqlx::{Database, Transaction};
 
 use crate::backend::SqlStore;
 use crate::dialect::{Dialect, Steps as _};
-use crate::driver::{Driver, Message, rows, send};
+use crate::driver::{Driver, rows, send, text};
 use crate::template::Values;
 
 /// Why a step inside a transaction did not succeed. Roll the transaction back.
@@ -85,20 +85,16 @@ impl<D: Stored> StillHeld<D> for LockClient {
         guard: &Guard,
         transaction: &mut Transaction<'_, D>,
     ) -> Result<(), GuardedError> {
-        let store = store_of::<D::Dialect>(self)?;
+        let store: Option<&SqlStore<D::Dialect>> = self.store();
+        let store = store.ok_or(GuardedError::ForeignStore)?;
         let ticket = self.backend().resolve(guard.ticket());
         let token = guard.token().get().cast_signed();
         let values = Values::of(&ticket).number("token", token);
         let query = store.dialect().common().guard.text(&values);
-        let replies = send(&mut **transaction, "guard", Message::<D>::text(&query)).await?;
+        let replies = send::<D>(&mut **transaction, "guard", text(&query)).await?;
         let held = rows(&replies).next().is_some();
         held.then_some(()).ok_or(GuardedError::Fenced)
     }
-}
-
-/// The store of a client, if it is in this kind of database.
-fn store_of<S: Dialect>(client: &LockClient) -> Result<&SqlStore<S>, GuardedError> {
-    client.store().ok_or(GuardedError::ForeignStore)
 }
 
 /// A lock that lasts as long as a transaction of the application, and no longer.
@@ -143,7 +139,8 @@ impl<'t, 'c, S: Dialect> TxLock<'t, 'c, S> {
         name: &str,
         transaction: &'t mut Transaction<'c, S::Driver>,
     ) -> Result<Option<Self>, GuardedError> {
-        let store = store_of::<S>(client)?;
+        let store: Option<&SqlStore<S>> = client.store();
+        let store = store.ok_or(GuardedError::ForeignStore)?;
         let ticket = Ticket::new(
             LockName::new(name)?,
             lockkit_core::HolderId::new(lockkit_core::ClientId::random(), 0),

@@ -22,7 +22,6 @@ mod mysql;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod session;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Outcome};
+use sqlx::Execute;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use crate::config::Options;
-use crate::driver::{Connecting, Driver, FileId, Message, Reply, Source, send};
+use crate::driver::{self, Connecting, Driver, FileId, Reply, Source, prepared, send};
 use crate::error::{Phase, Problem, fault_of};
 use crate::template::{Template, Values};
 
@@ -41,17 +42,12 @@ pub struct Pool<D: Driver> {
     connect_timeout: Duration,
     /// Whether connections prepare the steps of holds.
     prepares: AtomicBool,
-    idle: Mutex<VecDeque<Idle<D>>>,
+    idle: Mutex<VecDeque<Open<D>>>,
     /// When a server refused writes.
     refused: Mutex<Option<Instant>>,
     steps: Semaphore,
     /// Renewals do not queue behind other requests for a connection.
     renewals: Semaphore,
-}
-
-struct Idle<D: Driver> {
-    open: Open<D>,
-    since: Instant,
 }
 
 struct Open<D: Driver> {
@@ -60,13 +56,8 @@ struct Open<D: Driver> {
     file: Option<FileId>,
     /// It is not used after this.
     ends: Instant,
-}
-
-/// What a connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    Step,
-    Renewal,
+    /// When it was given back last.
+    used: Instant,
 }
 
 /// A connection in use. It is closed when it is dropped without [`put_back`](Self::put_back).
@@ -90,7 +81,11 @@ impl<D: Driver> Pool<D> {
             prepares: AtomicBool::new(prepares),
             idle: Mutex::default(),
             refused: Mutex::default(),
-            steps: Semaphore::new(options.connections.max(1)),
+            steps: Semaphore::new(if D::ALONE {
+                1
+            } else {
+                options.connections.max(1)
+            }),
             renewals: Semaphore::new(1),
         }
     }
@@ -99,10 +94,20 @@ impl<D: Driver> Pool<D> {
     pub(crate) async fn ask(
         &self,
         operation: &'static str,
-        by: Use,
         text: &str,
     ) -> Result<Vec<Reply<D>>, BackendError> {
-        self.send(operation, by, || Message::text(text)).await
+        self.send(operation, &self.steps, || driver::text(text))
+            .await
+    }
+
+    /// Sends a renewal, which waits for no other request.
+    pub(crate) async fn renew(&self, text: &str) -> Result<Vec<Reply<D>>, BackendError> {
+        let permits = if D::ALONE {
+            &self.steps
+        } else {
+            &self.renewals
+        };
+        self.send("renew", permits, || driver::text(text)).await
     }
 
     /// Sends a step of a hold, as a prepared statement where the server allows it.
@@ -113,27 +118,27 @@ impl<D: Driver> Pool<D> {
         values: &Values<'_>,
     ) -> Result<Vec<Reply<D>>, BackendError> {
         if self.prepares.load(Ordering::Relaxed) {
-            let message = || Message::prepared(template, values);
-            match self.send(operation, Use::Step, message).await {
+            let message = || prepared(template, values);
+            match self.send(operation, &self.steps, message).await {
                 Err(error) if D::ERRORS.is_unprepared(&error) => {
                     self.prepares.store(false, Ordering::Relaxed);
                 }
                 result => return result,
             }
         }
-        self.ask(operation, Use::Step, &template.text(values)).await
+        self.ask(operation, &template.text(values)).await
     }
 
     /// Sends a message, again after a conflict of transactions.
-    async fn send(
+    async fn send<M: Execute<'static, D> + 'static>(
         &self,
         operation: &'static str,
-        by: Use,
-        message: impl Fn() -> Message<D>,
+        permits: &Semaphore,
+        message: impl Fn() -> M,
     ) -> Result<Vec<Reply<D>>, BackendError> {
         let mut conflicts = 0;
         loop {
-            let mut pooled = self.take(operation, by).await?;
+            let mut pooled = self.take(operation, permits).await?;
             let connection = &mut pooled.open.connection;
             let error = match send(connection, operation, message()).await {
                 Ok(replies) => {
@@ -171,11 +176,11 @@ impl<D: Driver> Pool<D> {
         Err(D::ERRORS.fault(operation, problem, outcome, text))
     }
 
-    async fn take(&self, operation: &'static str, by: Use) -> Result<Pooled<'_, D>, BackendError> {
-        let permits = match by {
-            Use::Step => &self.steps,
-            Use::Renewal => &self.renewals,
-        };
+    async fn take<'p>(
+        &'p self,
+        operation: &'static str,
+        permits: &'p Semaphore,
+    ) -> Result<Pooled<'p, D>, BackendError> {
         let closed = |_| {
             let text = "the store is closed";
             D::ERRORS.rejected(operation, Problem::Connection, text)
@@ -196,16 +201,18 @@ impl<D: Driver> Pool<D> {
     fn last_used(&self) -> Option<Open<D>> {
         let (mut idle, now) = (lock(&self.idle), Instant::now());
         let file = D::file(&self.source);
-        idle.retain(|it| it.since + IDLE > now && it.open.ends > now && it.open.file == file);
-        Some(idle.pop_back()?.open)
+        idle.retain(|it| it.used + IDLE > now && it.ends > now && it.file == file);
+        idle.pop_back()
     }
 
     async fn open(&self, operation: &'static str) -> Result<Open<D>, BackendError> {
         let connection = self.connect(operation).await?;
+        let now = Instant::now();
         Ok(Open {
             connection,
             file: D::file(&self.source),
-            ends: Instant::now() + OLDEST.mul_f64(0.75 + fastrand::f64() / 4.0),
+            ends: now + OLDEST.mul_f64(0.75 + fastrand::f64() / 4.0),
+            used: now,
         })
     }
 
@@ -230,11 +237,9 @@ impl<D: Driver> Pool<D> {
 
 impl<D: Driver> Pooled<'_, D> {
     /// Gives back a connection that has replied to the end.
-    fn put_back(self) {
-        lock(&self.pool.idle).push_back(Idle {
-            open: self.open,
-            since: Instant::now(),
-        });
+    fn put_back(mut self) {
+        self.open.used = Instant::now();
+        lock(&self.pool.idle).push_back(self.open);
     }
 
     /// Gives the connection back, or closes it, as the error demands.

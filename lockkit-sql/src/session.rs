@@ -28,10 +28,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The state of a session, and the tickets whose holds end with it.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub struct Session {
     /// Each ticket with the key of the session that its hold ends with, or 0.
     pub(crate) waiters: Arc<Waiters<i64>>,
     errors: Errors,
+    /// Whether holds end with it.
+    pub(crate) pins: bool,
     state: watch::Sender<State>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -54,27 +56,15 @@ pub(crate) trait Connect: Send + Sync + 'static {
     fn session(&self) -> &Session;
 
     /// Connects. Returns the key of the session too, or 0 for a connection that proves nothing.
-    async fn open(&self) -> Result<(Self::Connection, i64), BackendError>;
+    async fn open_session(&self) -> Result<(Self::Connection, i64), BackendError>;
 
     /// Returns when the connection has ended.
     async fn ended(&self, connection: &mut Self::Connection);
 }
 
-/// Opens the session, and again whenever it has ended.
-///
-/// # Errors
-/// - That of the first opening.
-pub(crate) async fn begin<C: Connect>(this: &Arc<C>) -> Result<(), BackendError> {
-    spawn(this, Some(this.open().await?));
-    Ok(())
-}
-
-/// As [`begin`], without waiting for it. Does nothing if it has begun.
-pub(crate) fn start<C: Connect>(this: &Arc<C>) {
-    spawn(this, None);
-}
-
-fn spawn<C: Connect>(this: &Arc<C>, first: Option<(C::Connection, i64)>) {
+/// Keeps the session open from now on, and opens it if it is not the `first` one. Does nothing if it was
+/// called before.
+pub(crate) fn start<C: Connect>(this: &Arc<C>, first: Option<(C::Connection, i64)>) {
     lock(&this.session().task).get_or_insert_with(|| {
         let task = keep(Arc::clone(this), first);
         Handle::current().spawn(task).abort_handle()
@@ -88,7 +78,7 @@ async fn keep<C: Connect>(this: Arc<C>, mut first: Option<(C::Connection, i64)>)
     loop {
         let opened = match first.take() {
             Some(opened) => Ok(opened),
-            None => this.open().await,
+            None => this.open_session().await,
         };
         match opened {
             Ok((mut connection, key)) => {
@@ -123,17 +113,18 @@ impl Drop for End<'_> {
 }
 
 impl Session {
-    pub(crate) fn new(errors: Errors) -> Self {
+    pub(crate) fn new(errors: Errors, pins: bool) -> Self {
         Self {
             waiters: Arc::default(),
             errors,
+            pins,
             state: watch::Sender::new(State::Opening),
             task: Mutex::default(),
         }
     }
 
     /// The key of the session. Waits while it is being opened.
-    pub(crate) async fn key(&self) -> Result<i64, BackendError> {
+    async fn key(&self) -> Result<i64, BackendError> {
         let mut state = self.state.subscribe();
         let is_known = |state: &State| !matches!(state, State::Opening);
         let known = timeout(OPENING, state.wait_for(is_known)).await;
@@ -147,15 +138,22 @@ impl Session {
         }
     }
 
-    /// Makes an attempt, whose hold ends with the session `key` if that is not 0.
-    pub(crate) async fn attempt(
+    /// Makes an attempt, whose hold ends with the session if holds do: then it gets the key of the session,
+    /// else 0.
+    pub(crate) async fn attempt<F>(
         &self,
         ticket: &Ticket,
-        key: i64,
-        attempt: impl Future<Output = Result<Attempt, BackendError>>,
-    ) -> Result<Attempt, BackendError> {
+        acquire: impl FnOnce(i64) -> F,
+    ) -> Result<Attempt, BackendError>
+    where
+        F: Future<Output = Result<Attempt, BackendError>>,
+    {
+        if !self.pins && !ticket.enqueue {
+            return acquire(0).await;
+        }
+        let key = if self.pins { self.key().await? } else { 0 };
         let number = self.waiters.attempted(ticket);
-        let mut result = attempt.await;
+        let mut result = acquire(key).await;
         if key != 0 && matches!(result, Ok(Attempt::Granted(_))) {
             // The order matters: if the session ends now, either its end finds the hold or this finds the
             // end.
@@ -215,7 +213,7 @@ mod tests {
             &self.0
         }
 
-        async fn open(&self) -> Result<((), i64), BackendError> {
+        async fn open_session(&self) -> Result<((), i64), BackendError> {
             let mut key = lock(&self.2);
             *key += 1;
             Ok(((), *key))
@@ -240,28 +238,31 @@ mod tests {
             conflicts: &[],
             unprepared: &[],
         };
-        let fake = Fake(Session::new(errors), Notify::new(), Mutex::new(0));
+        let fake = Fake(Session::new(errors, true), Notify::new(), Mutex::new(0));
         let fake = Arc::new(fake);
-        begin(&fake).await.unwrap();
+        start(&fake, Some(fake.open_session().await.unwrap()));
         let session = fake.session();
         let granted = || async {
             let token = FencingToken::new(7).unwrap();
             Ok(Attempt::Granted(Grant::new(token, Duration::from_secs(30))))
         };
         let (first, late, second) = (ticket(1), ticket(2), ticket(3));
-        let key = session.key().await.unwrap();
-        session.attempt(&first, key, granted()).await.unwrap();
+        session.attempt(&first, |_| granted()).await.unwrap();
         let mut lost = session.waiters.watch(&first);
-        fake.1.notify_one();
-        let ended = Wake::Lost(LossReason::SessionEnded);
-        while lost.changed().await.unwrap() != ended {}
-
-        let error = session.attempt(&late, key, granted()).await.unwrap_err();
+        let late = session.attempt(&late, async |_| {
+            fake.1.notify_one();
+            let ended = Wake::Lost(LossReason::SessionEnded);
+            while lost.changed().await.unwrap() != ended {}
+            granted().await
+        });
+        let error = late.await.unwrap_err();
         assert_eq!(error.outcome(), Outcome::Indeterminate);
 
-        let key = session.key().await.unwrap();
-        assert_eq!(key, 2);
-        session.attempt(&second, key, granted()).await.unwrap();
+        let again = session.attempt(&second, |key| {
+            assert_eq!(key, 2);
+            granted()
+        });
+        again.await.unwrap();
         session.waiters.forget(first.holder);
         let mut kept = session.waiters.watch(&second);
         let wake = timeout(Duration::from_secs(9), kept.changed()).await;

@@ -9,9 +9,10 @@ use lockkit_core::{BackendError, FencingToken, HolderId, LockName};
 use tokio::time::sleep;
 
 use crate::config::{Options, Schema};
-use crate::driver::{Driver, changed, rows};
+use crate::dialect::Steps;
+use crate::driver::{Columns, Driver, changed, rows};
 use crate::error::Problem;
-use crate::pool::{Pool, Use};
+use crate::pool::Pool;
 use crate::table::{Which, misfit};
 use crate::template::{Template, Values, micros};
 
@@ -25,7 +26,7 @@ pub(crate) async fn check_table<D: Driver>(
 ) -> Result<(), BackendError> {
     let mut found = columns_of(pool, columns).await?;
     if found.is_empty() && options.schema == Schema::Create {
-        pool.ask("open", Use::Step, create).await?;
+        pool.ask("open", create).await?;
         found = columns_of(pool, columns).await?;
     }
     match misfit(&options.table, expected, &found) {
@@ -40,8 +41,8 @@ async fn columns_of<D: Driver>(
     columns: &Template,
 ) -> Result<Vec<(String, String)>, BackendError> {
     let columns = columns.text(&Values::new());
-    let replies = pool.ask("open", Use::Step, &columns).await?;
-    let columns = rows(&replies).map(|row| Some((D::text(row, 0)?, D::text(row, 1)?)));
+    let replies = pool.ask("open", &columns).await?;
+    let columns = rows(&replies).map(|row| Some((row.text(0)?, row.text(1)?)));
     let columns: Option<_> = columns.collect();
     columns.ok_or_else(|| D::ERRORS.unreadable("open"))
 }
@@ -57,12 +58,12 @@ struct Row {
 }
 
 impl Row {
-    fn read<D: Driver>(row: &D::Row) -> Option<Self> {
+    fn read(row: &impl Columns) -> Option<Self> {
         Some(Self {
-            name: D::bytes(row, 0)?,
-            holder: D::text(row, 1),
-            token: D::number(row, 2)?,
-            left: D::number(row, 3)?,
+            name: row.bytes(0)?,
+            holder: row.text(1),
+            token: row.number(2)?,
+            left: row.number(3)?,
         })
     }
 
@@ -98,8 +99,20 @@ pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
     once(Duration::ZERO).chain((0..6).map(|pause| Duration::from_millis(1 << pause)))
 }
 
+/// Lists locks that are held.
+pub(crate) async fn list<S: Steps>(
+    store: &S,
+    which: Which<'_>,
+) -> Result<Vec<LockState>, BackendError> {
+    let list = store
+        .common()
+        .list
+        .text(&Values::condition(which, S::Driver::SYNTAX));
+    states(store.pool(), "inspect", &list).await
+}
+
 /// Sends a statement that returns rows of the table.
-pub(crate) async fn list<D: Driver>(
+pub(crate) async fn states<D: Driver>(
     pool: &Pool<D>,
     operation: &'static str,
     text: &str,
@@ -113,19 +126,20 @@ async fn read<D: Driver>(
     operation: &'static str,
     text: &str,
 ) -> Result<Vec<Row>, BackendError> {
-    let replies = pool.ask(operation, Use::Step, text).await?;
-    let rows: Option<_> = rows(&replies).map(Row::read::<D>).collect();
+    let replies = pool.ask(operation, text).await?;
+    let rows: Option<_> = rows(&replies).map(Row::read).collect();
     rows.ok_or_else(|| D::ERRORS.unreadable(operation))
 }
 
-/// Reads the hold of a lock with `look` and ends it with `end`, which skips a locked row.
-pub(crate) async fn break_lock<D: Driver>(
-    pool: &Pool<D>,
-    look: &Template,
+/// Reads the hold of a lock and ends it with `end`, which skips a locked row.
+pub(crate) async fn break_lock<S: Steps>(
+    store: &S,
     end: &Template,
     name: &LockName,
 ) -> Result<Option<LockState>, BackendError> {
-    let look = look.text(&Values::condition(Which::Name(name), D::SYNTAX));
+    let pool = store.pool();
+    let look = Values::condition(Which::Name(name), S::Driver::SYNTAX);
+    let look = store.common().list.text(&look);
     let Some(row) = read(pool, "break", &look).await?.pop() else {
         return Ok(None);
     };
@@ -136,7 +150,7 @@ pub(crate) async fn break_lock<D: Driver>(
     let end = end.text(&values);
     for pause in pauses() {
         sleep(pause).await;
-        if changed(&pool.ask("break", Use::Step, &end).await?).is_some() {
+        if changed(&pool.ask("break", &end).await?).is_some() {
             return Ok(row.state());
         }
         // The row is locked, unless the hold has ended by itself.
@@ -145,45 +159,35 @@ pub(crate) async fn break_lock<D: Driver>(
             return Ok(row.state());
         }
     }
-    Err(D::ERRORS.skipped("break"))
+    Err(S::Driver::ERRORS.skipped("break"))
 }
 
 /// Deletes rows that were not used for long. Returns their number.
-pub(crate) async fn purge<D: Driver>(
-    pool: &Pool<D>,
-    delete: &Template,
-    unused_for: Duration,
-) -> Result<u64, BackendError> {
+pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u64, BackendError> {
     let values = Values::new().number("unused", micros(unused_for));
-    let delete = delete.text(&values);
-    let replies = pool.ask("purge", Use::Step, &delete).await?;
+    let delete = store.common().purge.text(&values);
+    let replies = store.pool().ask("purge", &delete).await?;
     Ok(replies.iter().map(|reply| reply.changed).sum())
 }
 
-type Renewed = Result<Renewal, BackendError>;
-
-/// Renews leases, at most `batch` with one message. Returns one result for each ticket, in order.
-pub(crate) async fn renew<D: Driver>(
-    pool: &Pool<D>,
-    template: &Template,
+/// Renews leases. Returns one result for each ticket, in order.
+pub(crate) async fn renew<S: Steps>(
+    store: &S,
     tickets: &[Ticket],
-    batch: usize,
-    by: Use,
-) -> Vec<Renewed> {
+) -> Vec<Result<Renewal, BackendError>> {
     let mut results = vec![Ok(Renewal::NotHeld); tickets.len()];
     let mut order: Vec<usize> = (0..tickets.len()).collect();
     // A message sets one length of lease.
     order.sort_by_key(|index| tickets[*index].ttl);
     for same in order.chunk_by(|one, next| tickets[*one].ttl == tickets[*next].ttl) {
-        for batch in same.chunks(batch) {
+        for batch in same.chunks(S::BATCH) {
             let of: Vec<&Ticket> = batch.iter().map(|index| &tickets[*index]).collect();
-            let text = template.text(&Values::of_all(&of, D::SYNTAX));
-            let renewed = renewed(pool, by, &text).await;
+            let renewed = renewed(store, &of).await;
             for (index, ticket) in batch.iter().zip(of) {
                 results[*index] = match &renewed {
                     Ok(renewed) => match renewed.get(&ticket.holder.to_string()) {
                         Some(true) => Ok(Renewal::renewed(ticket.ttl)),
-                        Some(false) => Err(D::ERRORS.skipped("renew")),
+                        Some(false) => Err(S::Driver::ERRORS.skipped("renew")),
                         None => Ok(Renewal::NotHeld),
                     },
                     Err(error) => Err(error.clone()),
@@ -195,15 +199,16 @@ pub(crate) async fn renew<D: Driver>(
 }
 
 /// The holders whose leases have not ended, and whether each was renewed: a locked row is skipped.
-async fn renewed<D: Driver>(
-    pool: &Pool<D>,
-    by: Use,
-    text: &str,
+async fn renewed<S: Steps>(
+    store: &S,
+    tickets: &[&Ticket],
 ) -> Result<HashMap<String, bool>, BackendError> {
-    let replies = pool.ask("renew", by, text).await?;
-    let renewed = rows(&replies).map(|row| Some((D::text(row, 0)?, D::truth(row, 1))));
+    let values = Values::of_all(tickets, S::Driver::SYNTAX);
+    let renew = store.common().renew.text(&values);
+    let replies = store.pool().renew(&renew).await?;
+    let renewed = rows(&replies).map(|row| Some((row.text(0)?, row.truth(1))));
     let renewed: Option<_> = renewed.collect();
-    renewed.ok_or_else(|| D::ERRORS.unreadable("renew"))
+    renewed.ok_or_else(|| S::Driver::ERRORS.unreadable("renew"))
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ fn is_identifier(text: &str) -> bool {
 
 /// Which locks to list.
 #[derive(Clone, Copy, Debug)]
-pub enum Which<'a> {
+pub(crate) enum Which<'a> {
     /// One.
     Name(&'a LockName),
     /// Those whose names begin with this.

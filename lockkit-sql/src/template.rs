@@ -231,8 +231,38 @@ fn push_bytes(text: &mut String, bytes: &[u8], syntax: &Syntax) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use lockkit_core::ClientId;
+
     use super::*;
+
+    /// A parameter without a value would be an error of the server, and one that is not hexadecimal an
+    /// injection.
+    pub(crate) fn expect_complete(templates: &[&Template]) {
+        let name = LockName::new("a'; DROP TABLE x; --").unwrap();
+        let holder = HolderId::new(ClientId::random(), 1);
+        let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
+        for template in templates {
+            let syntax = template.syntax;
+            for which in [Which::Prefix("a'b"), Which::Name(&name)] {
+                let mut values = Values::of(&ticket);
+                values
+                    .0
+                    .extend(Values::of_all(&[&ticket, &ticket], syntax).0);
+                values.0.extend(Values::condition(which, syntax).0);
+                for number in [
+                    "session", "wait", "waiting", "random", "token", "payload", "unused",
+                ] {
+                    values = values.number(number, 7);
+                }
+                let text = template.text(&values);
+                assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
+                assert!(!text.contains("now()"), "{text}");
+                let bound = template.bound(&values).count();
+                assert_eq!(bound, template.parameters.len(), "{text}");
+            }
+        }
+    }
 
     static SYNTAX: Syntax = Syntax {
         quote: '"',

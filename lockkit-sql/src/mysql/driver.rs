@@ -1,13 +1,12 @@
 //! The driver of MySQL and MariaDB, and the error codes of the servers.
 
 use lockkit_core::Outcome;
-use sqlx::error::BoxDynError;
-use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlQueryResult, MySqlRow};
-use sqlx::{Arguments as _, Connection as _, Executor as _, MySqlConnection, Row as _};
+use sqlx::mysql::{MySqlConnectOptions, MySqlQueryResult};
+use sqlx::{Connection as _, Execute, Executor as _, MySqlConnection};
 
-use crate::driver::{Driver, Message, Yields};
+use crate::driver::{Driver, Yields};
 use crate::error::{Errors, Problem};
-use crate::template::{Syntax, Value};
+use crate::template::Syntax;
 
 pub(super) const ERRORS: Errors = Errors {
     backend: "mysql",
@@ -42,37 +41,15 @@ impl Driver for sqlx::MySql {
         Ok(connection)
     }
 
-    fn send<'c>(connection: &'c mut MySqlConnection, message: Message<Self>) -> Yields<'c, Self> {
+    fn send<'c>(
+        connection: &'c mut MySqlConnection,
+        message: impl Execute<'static, Self> + 'static,
+    ) -> Yields<'c, Self> {
         connection.fetch_many(message)
-    }
-
-    fn bind(arguments: &mut MySqlArguments, value: &Value<'_>) -> Result<(), BoxDynError> {
-        match value {
-            Value::Bytes(bytes) => arguments.add(*bytes),
-            Value::Number(number) => arguments.add(*number),
-            // Its column has bytes.
-            Value::Holder(holder) => arguments.add(holder.to_string().into_bytes()),
-            Value::Sql(text) => arguments.add(text),
-        }
     }
 
     fn counts(done: &MySqlQueryResult) -> (u64, u64) {
         (done.rows_affected(), done.last_insert_id())
-    }
-
-    fn number(row: &MySqlRow, column: usize) -> Option<i64> {
-        Self::text(row, column)?.parse().ok()
-    }
-
-    fn text(row: &MySqlRow, column: usize) -> Option<String> {
-        String::from_utf8(Self::bytes(row, column)?).ok()
-    }
-
-    /// Replies to text are in text, whatever the type of the column, which the driver would check.
-    fn bytes(row: &MySqlRow, column: usize) -> Option<Vec<u8>> {
-        row.try_get_unchecked::<Option<Vec<u8>>, _>(column)
-            .ok()
-            .flatten()
     }
 }
 

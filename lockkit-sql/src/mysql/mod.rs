@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket, Watch};
+use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket};
 use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Capabilities, LockName, Queueing};
 use sqlx::MySqlConnection;
@@ -20,15 +20,14 @@ use tokio::time::sleep;
 
 use self::driver::ERRORS;
 use self::queries::Queries;
-use self::session::{UserLock, WAIT_OUT};
+use self::session::WAIT_OUT;
 use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::{Common, Counts, Steps};
-use crate::driver::{Driver as _, Message, Source, changed, rows, send};
-use crate::error::Problem;
+use crate::dialect::{Common, Steps};
+use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::guarded::Stored;
-use crate::pool::{Pool, Use};
-use crate::session::{Session, begin};
+use crate::pool::Pool;
+use crate::session::{Connect as _, Session, start};
 use crate::steps;
 use crate::template::{Values, micros};
 
@@ -46,10 +45,9 @@ const MOST_NAMES: usize = 65_536;
 /// MySQL 8 and MariaDB.
 #[derive(Debug)]
 pub struct Mysql {
-    pool: Arc<Pool<sqlx::MySql>>,
-    queries: Arc<Queries>,
-    /// The session of the client, if holds end with one.
-    pin: Option<Arc<UserLock>>,
+    pool: Pool<sqlx::MySql>,
+    queries: Queries,
+    session: Session,
     /// Names that have a row, for which a shorter message is enough. It can be forgotten at any time.
     with_row: Mutex<HashSet<LockName>>,
 }
@@ -65,38 +63,6 @@ struct Seen {
 }
 
 impl Mysql {
-    async fn acquire(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
-        let values = Values::of(ticket).number("session", session);
-        let mut has_row = lock(&self.with_row).contains(&ticket.name);
-        let mut pauses = steps::pauses();
-        loop {
-            let acquire = &self.queries.acquire;
-            let replies = if has_row {
-                self.pool.step("attempt", acquire, &values).await?
-            } else {
-                let insert = self.queries.acquire_new.text(&values);
-                let message = [acquire.text(&values), insert].join("\n");
-                self.pool.ask("attempt", Use::Step, &message).await?
-            };
-            if let Some(reply) = changed(&replies) {
-                self.remember(&ticket.name);
-                let token = i64::try_from(reply.insert_id).ok().and_then(steps::token);
-                let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
-                return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
-            }
-            let seen = self.inspect("attempt", &values).await?;
-            has_row = seen.is_some();
-            if let Some(seen) = seen.filter(|seen| !seen.is_free()) {
-                return self.held(ticket, &seen).await;
-            }
-            // Another transaction has the row locked, or has just deleted it.
-            match pauses.next() {
-                Some(pause) => sleep(pause).await,
-                None => return Ok(Attempt::held()),
-            }
-        }
-    }
-
     fn remember(&self, name: &LockName) {
         let mut names = lock(&self.with_row);
         if names.contains(name) {
@@ -116,7 +82,7 @@ impl Mysql {
             let values = Values::new().name(&ticket.name);
             let values = values.number("session", seen.ended).number("wait", wait);
             let shorten = self.queries.session_ended.text(&values);
-            self.pool.ask("attempt", Use::Step, &shorten).await?;
+            self.pool.ask("attempt", &shorten).await?;
             left = wait;
         }
         let left = u64::try_from(left).ok().map(Duration::from_micros);
@@ -130,13 +96,12 @@ impl Mysql {
         values: &Values<'_>,
     ) -> Result<Option<Seen>, BackendError> {
         let inspect = self.queries.inspect.text(values);
-        let replies = self.pool.ask(operation, Use::Step, &inspect).await?;
+        let replies = self.pool.ask(operation, &inspect).await?;
         let Some(row) = rows(&replies).next() else {
             return Ok(None);
         };
-        let [mine, held] = [0, 1].map(|column| sqlx::MySql::truth(row, column));
-        let [Some(left), Some(ended)] = [2, 3].map(|column| sqlx::MySql::number(row, column))
-        else {
+        let [mine, held] = [0, 1].map(|column| row.truth(column));
+        let [Some(left), Some(ended)] = [2, 3].map(|column| row.number(column)) else {
             return Err(ERRORS.unreadable(operation));
         };
         Ok(Some(Seen {
@@ -178,47 +143,66 @@ impl Steps for Mysql {
             .with_tells_loss(options.pin)
     }
 
-    async fn open(source: Source<sqlx::MySql>, options: Options) -> Result<Self, BackendError> {
-        let pool = Arc::new(Pool::new(source, identity, &options, options.prepare));
-        let queries = Arc::new(open::find(&pool, &options).await?);
-        let mut pin = None;
-        if options.pin {
-            let session = UserLock {
-                session: Session::new(ERRORS),
-                pool: Arc::clone(&pool),
-                queries: Arc::clone(&queries),
-            };
-            begin(pin.insert(Arc::new(session))).await?;
-        }
-        Ok(Self {
+    async fn open(
+        source: Source<sqlx::MySql>,
+        options: Options,
+    ) -> Result<Arc<Self>, BackendError> {
+        let pool = Pool::new(source, identity, &options, options.prepare);
+        let queries = open::find(&pool, &options).await?;
+        let this = Arc::new(Self {
             pool,
             queries,
-            pin,
+            session: Session::new(ERRORS, options.pin),
             with_row: Mutex::default(),
-        })
+        });
+        if options.pin {
+            start(&this, Some(this.open_session().await?));
+        }
+        Ok(this)
     }
 
-    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let Some(UserLock { session, .. }) = self.pin.as_deref() else {
-            return self.acquire(ticket, 0).await;
-        };
-        let key = session.key().await?;
-        let acquire = self.acquire(ticket, key);
-        session.attempt(ticket, key, acquire).await
+    fn active_session(&self) -> Option<&Session> {
+        self.session.pins.then_some(&self.session)
     }
 
-    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
-        let Some(pin) = &self.pin else {
-            let text = "the server sends no notifications: its waiters poll";
-            return Err(ERRORS.rejected("watch", Problem::Refused, text));
-        };
-        Ok(Box::new(pin.session.waiters.watch(ticket)))
+    fn listen(self: &Arc<Self>) -> Result<&Session, &'static str> {
+        let why = "the server sends no notifications: its waiters poll";
+        self.active_session().ok_or(why)
+    }
+
+    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
+        let values = Values::of(ticket).number("session", session);
+        let mut has_row = lock(&self.with_row).contains(&ticket.name);
+        let mut pauses = steps::pauses();
+        loop {
+            let acquire = &self.queries.acquire;
+            let replies = if has_row {
+                self.pool.step("attempt", acquire, &values).await?
+            } else {
+                let insert = self.queries.acquire_new.text(&values);
+                let message = [acquire.text(&values), insert].join("\n");
+                self.pool.ask("attempt", &message).await?
+            };
+            if let Some(reply) = changed(&replies) {
+                self.remember(&ticket.name);
+                let token = i64::try_from(reply.insert_id).ok().and_then(steps::token);
+                let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
+                return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+            }
+            let seen = self.inspect("attempt", &values).await?;
+            has_row = seen.is_some();
+            if let Some(seen) = seen.filter(|seen| !seen.is_free()) {
+                return self.held(ticket, &seen).await;
+            }
+            // Another transaction has the row locked, or has just deleted it.
+            match pauses.next() {
+                Some(pause) => sleep(pause).await,
+                None => return Ok(Attempt::held()),
+            }
+        }
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        if let Some(pin) = &self.pin {
-            pin.session.waiters.forget(ticket.holder);
-        }
         let values = Values::of(ticket);
         for _ in 0..2 {
             let release = &self.queries.release;
@@ -238,10 +222,7 @@ impl Steps for Mysql {
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let Queries {
-            common, break_lock, ..
-        } = &*self.queries;
-        steps::break_lock(&self.pool, &common.list, break_lock, name).await
+        steps::break_lock(self, &self.queries.break_lock, name).await
     }
 
     async fn lock_row(
@@ -253,26 +234,9 @@ impl Steps for Mysql {
         // On a connection of the store: others would wait for the end of a transaction that has inserted
         // the row. And before the lock, which would lock the gap where there is no row.
         let make = self.queries.make_row.text(&values);
-        self.pool.ask("lock", Use::Step, &make).await?;
-        let lock = Message::<sqlx::MySql>::text(&self.queries.txlock.text(&values));
-        let replies = send(transaction, "lock", lock).await?;
+        self.pool.ask("lock", &make).await?;
+        let lock = text(&self.queries.txlock.text(&values));
+        let replies = send::<sqlx::MySql>(transaction, "lock", lock).await?;
         Ok(changed(&replies).is_some())
-    }
-
-    fn counts(&self) -> Counts {
-        let session = self.pin.as_deref().map(|pin| &pin.session);
-        Counts {
-            tickets: session.map_or(0, |session| session.waiters.len()),
-            pins: session.map_or(0, |session| session.holds()),
-            idle: self.pool.idle(),
-        }
-    }
-}
-
-impl Drop for Mysql {
-    fn drop(&mut self) {
-        if let Some(pin) = &self.pin {
-            pin.session.close();
-        }
     }
 }

@@ -5,9 +5,9 @@ use lockkit_core::BackendError;
 use super::driver::ERRORS;
 use super::queries::{Queries, ddl};
 use crate::config::Options;
-use crate::driver::{Driver as _, Reply, rows};
+use crate::driver::{Columns as _, Reply, rows};
 use crate::error::Problem;
-use crate::pool::{Pool, Use};
+use crate::pool::Pool;
 use crate::steps::check_table;
 
 const COLUMNS: [(&str, &str); 9] = [
@@ -32,7 +32,7 @@ pub(super) async fn find(
     pool: &Pool<sqlx::MySql>,
     options: &Options,
 ) -> Result<Queries, BackendError> {
-    let maria = is_maria(&pool.ask("open", Use::Step, SERVER).await?)?;
+    let maria = is_maria(&pool.ask("open", SERVER).await?)?;
     let queries = Queries::new(&options.table, maria);
     let create = ddl(&options.table);
     check_table(pool, &queries.columns, &create, &COLUMNS, options).await?;
@@ -46,13 +46,12 @@ pub(super) async fn find(
 fn is_maria(replies: &[Reply<sqlx::MySql>]) -> Result<bool, BackendError> {
     let mut rows = rows(replies);
     let first = rows.next().ok_or_else(|| ERRORS.unreadable("open"))?;
-    let text = sqlx::MySql::text;
-    let version = text(first, 0).unwrap_or_default();
+    let version = first.text(0).unwrap_or_default();
     let variables: Vec<(String, String)> = rows
-        .filter_map(|row| Some((text(row, 0)?, text(row, 1)?)))
+        .filter_map(|row| Some((row.text(0)?, row.text(1)?)))
         .collect();
     match refusal(&version, &variables) {
-        None => Ok(sqlx::MySql::number(first, 1) == Some(2)),
+        None => Ok(first.number(1) == Some(2)),
         Some(why) => Err(ERRORS.rejected("open", Problem::Refused, why)),
     }
 }

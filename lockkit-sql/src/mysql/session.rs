@@ -1,18 +1,16 @@
 //! The session of a client: a connection that holds a user lock.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::BackendError;
-use sqlx::MySqlConnection;
+use sqlx::{MySql, MySqlConnection};
 use tokio::time::{sleep, timeout};
 
+use super::Mysql;
 use super::driver::ERRORS;
-use super::queries::Queries;
-use crate::driver::{Driver as _, Message, rows, send};
+use crate::driver::{Columns as _, rows, send, text};
 use crate::error::Problem;
-use crate::pool::{Pool, Use};
 use crate::session::{Connect, Session};
 use crate::template::Values;
 
@@ -25,15 +23,8 @@ pub(super) const WAIT_OUT: Duration = Duration::from_secs(1);
 /// A session that returns no reply for this long is given up.
 const SILENCE: Duration = Duration::from_secs(10);
 
-#[derive(Debug)]
-pub(super) struct UserLock {
-    pub(super) session: Session,
-    pub(super) pool: Arc<Pool<sqlx::MySql>>,
-    pub(super) queries: Arc<Queries>,
-}
-
 #[async_trait]
-impl Connect for UserLock {
+impl Connect for Mysql {
     /// With the key of its user lock.
     type Connection = (MySqlConnection, i64);
 
@@ -42,20 +33,20 @@ impl Connect for UserLock {
     }
 
     /// Opens a session, and asks on another connection whether the server itself has it.
-    async fn open(&self) -> Result<(Self::Connection, i64), BackendError> {
+    async fn open_session(&self) -> Result<(Self::Connection, i64), BackendError> {
         let mut connection = self.pool.connect("open").await?;
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
-        let begin = Message::<sqlx::MySql>::text(&self.queries.session.text(&values));
-        let begun = timeout(SILENCE, send(&mut connection, "open", begin)).await;
+        let begin = text(&self.queries.session.text(&values));
+        let begun = timeout(SILENCE, send::<MySql>(&mut connection, "open", begin)).await;
         let begun = begun.map_err(|_| BackendError::timeout(ERRORS.backend, "open", SILENCE))??;
         let row = rows(&begun).last();
-        let numbers = row.map(|row| [0, 1, 2].map(|column| sqlx::MySql::number(row, column)));
+        let numbers = row.map(|row| [0, 1, 2].map(|column| row.number(column)));
         let Some([Some(key), Some(1), Some(id)]) = numbers else {
             return Err(ERRORS.unreadable("open"));
         };
         let seen = format!("SELECT IS_USED_LOCK('lockkit_{key}') = {id};");
-        let seen = self.pool.ask("open", Use::Step, &seen).await?;
-        if rows(&seen).any(|row| sqlx::MySql::truth(row, 0)) {
+        let seen = self.pool.ask("open", &seen).await?;
+        if rows(&seen).any(|row| row.truth(0)) {
             return Ok(((connection, key), key));
         }
         let text = "`pin=true` needs a connection that keeps its session on the server, and a proxy in \
@@ -69,11 +60,12 @@ impl Connect for UserLock {
             format!("SELECT IS_USED_LOCK('lockkit_{key}') = CONNECTION_ID() AND NOT @@read_only;");
         loop {
             sleep(PROVE_EVERY).await;
-            let prove = Message::<sqlx::MySql>::text(&prove);
-            let Ok(Ok(replies)) = timeout(SILENCE, send(connection, "open", prove)).await else {
+            let prove = text(&prove);
+            let Ok(Ok(replies)) = timeout(SILENCE, send::<MySql>(connection, "open", prove)).await
+            else {
                 return;
             };
-            if !rows(&replies).any(|row| sqlx::MySql::truth(row, 0)) {
+            if !rows(&replies).any(|row| row.truth(0)) {
                 return;
             }
         }

@@ -1,13 +1,12 @@
 //! The driver of PostgreSQL, and the error codes of the server and of its poolers.
 
 use lockkit_core::Outcome;
-use sqlx::error::BoxDynError;
-use sqlx::postgres::{PgArguments, PgConnection, PgQueryResult, PgRow};
-use sqlx::{Arguments as _, Executor as _, Row as _};
+use sqlx::postgres::{PgConnection, PgQueryResult};
+use sqlx::{Execute, Executor as _};
 
-use crate::driver::{Driver, Message, Yields};
+use crate::driver::{Driver, Yields};
 use crate::error::{Errors, Problem};
-use crate::template::{Syntax, Value};
+use crate::template::Syntax;
 
 pub(super) const ERRORS: Errors = Errors {
     backend: "postgres",
@@ -31,37 +30,15 @@ impl Driver for sqlx::Postgres {
     const ERRORS: Errors = ERRORS;
     const SYNTAX: &'static Syntax = &SYNTAX;
 
-    fn send<'c>(connection: &'c mut PgConnection, message: Message<Self>) -> Yields<'c, Self> {
+    fn send<'c>(
+        connection: &'c mut PgConnection,
+        message: impl Execute<'static, Self> + 'static,
+    ) -> Yields<'c, Self> {
         connection.fetch_many(message)
-    }
-
-    fn bind(arguments: &mut PgArguments, value: &Value<'_>) -> Result<(), BoxDynError> {
-        match value {
-            Value::Bytes(bytes) => arguments.add(*bytes),
-            Value::Number(number) => arguments.add(*number),
-            Value::Holder(holder) => arguments.add(holder.to_string()),
-            Value::Sql(text) => arguments.add(text),
-        }
     }
 
     fn counts(done: &PgQueryResult) -> (u64, u64) {
         (done.rows_affected(), 0)
-    }
-
-    fn number(row: &PgRow, column: usize) -> Option<i64> {
-        row.try_get(column).ok().flatten()
-    }
-
-    fn text(row: &PgRow, column: usize) -> Option<String> {
-        row.try_get(column).ok().flatten()
-    }
-
-    fn bytes(row: &PgRow, column: usize) -> Option<Vec<u8>> {
-        row.try_get(column).ok().flatten()
-    }
-
-    fn truth(row: &PgRow, column: usize) -> bool {
-        row.try_get(column).ok().flatten() == Some(true)
     }
 }
 

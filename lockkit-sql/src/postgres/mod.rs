@@ -10,22 +10,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket, Watch};
+use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket};
 use lockkit_core::{BackendError, Capabilities, LockName, Waiting};
 use sqlx::PgConnection;
 use tokio::time::sleep;
 
 use self::driver::ERRORS;
 use self::queries::{Queries, WAITING};
-use self::session::Listener;
 use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
-use crate::dialect::{Common, Counts, Steps};
-use crate::driver::{Driver as _, Message, Source, rows, send};
-use crate::error::Problem;
+use crate::dialect::{Common, Steps};
+use crate::driver::{Columns as _, Source, rows, send, text};
 use crate::guarded::Stored;
-use crate::pool::{Pool, Use};
-use crate::session::{Session, begin, start};
+use crate::pool::Pool;
+use crate::session::{Connect as _, Session, start};
 use crate::steps;
 use crate::template::Values;
 
@@ -40,46 +38,11 @@ const STEP: Duration = Duration::from_millis(10);
 /// PostgreSQL.
 #[derive(Debug)]
 pub struct Postgres {
-    pool: Arc<Pool<sqlx::Postgres>>,
-    queries: Arc<Queries>,
-    listener: Arc<Listener>,
-    /// Whether waiters get notifications.
+    pool: Pool<sqlx::Postgres>,
+    queries: Queries,
+    /// With notifications, if waiters get them.
+    session: Session,
     push: bool,
-}
-
-impl Postgres {
-    /// Sends an attempt, again while the row is only locked for a moment: for a waiter once, because it
-    /// comes back anyway.
-    async fn acquire(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
-        let waits = self.push && ticket.enqueue;
-        let values = Values::of(ticket)
-            .number("session", session)
-            .number("waiting", if waits { WAITING } else { 0 });
-        let most = if ticket.enqueue { 1 } else { usize::MAX };
-        let mut pauses = steps::pauses().take(most);
-        loop {
-            let acquire = &self.queries.acquire;
-            let replies = self.pool.step("attempt", acquire, &values).await?;
-            let row = rows(&replies).next();
-            let row = row.ok_or_else(|| ERRORS.unreadable("attempt"))?;
-            if let Some(token) = sqlx::Postgres::number(row, 0).and_then(steps::token) {
-                return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
-            }
-            let held = sqlx::Postgres::truth(row, 1);
-            let [left, waiting] = [2, 3].map(|column| sqlx::Postgres::number(row, column));
-            let notified = !waits || waiting.is_some_and(|waiting| waiting > 0);
-            match pauses.next() {
-                Some(pause) if !held || !notified => sleep(pause).await,
-                _ => {
-                    let left = left.and_then(|left| u64::try_from(left).ok());
-                    let left = left.filter(|_| held && notified);
-                    // Soon, if the row was locked, perhaps by a release, or no release will be notified.
-                    let retry = left.map_or(STEP, Duration::from_micros);
-                    return Ok(Attempt::held_for(Some(retry)));
-                }
-            }
-        }
-    }
 }
 
 impl Stored for sqlx::Postgres {
@@ -110,68 +73,85 @@ impl Steps for Postgres {
             .with_tells_loss(options.pin)
     }
 
-    async fn open(source: Source<sqlx::Postgres>, options: Options) -> Result<Self, BackendError> {
+    async fn open(
+        source: Source<sqlx::Postgres>,
+        options: Options,
+    ) -> Result<Arc<Self>, BackendError> {
         let push = options.wake == Wake::Push;
         // With a pooler in transaction mode, for which `wake=poll` is, each transaction may run in another
         // session, which knows other statements.
         let prepares = options.prepare && push;
-        let pool = Arc::new(Pool::new(source, open::plain, &options, prepares));
+        let pool = Pool::new(source, open::plain, &options, prepares);
         let queries = Queries::new(&options.table);
         let table = open::find(&pool, &queries, &options).await?;
-        let queries = Arc::new(Queries::new(&table));
-        let listener = Arc::new(Listener {
-            session: Session::new(ERRORS),
-            pool: Arc::clone(&pool),
-            queries: Arc::clone(&queries),
-            pin: options.pin,
+        let this = Arc::new(Self {
+            pool,
+            queries: Queries::new(&table),
+            session: Session::new(ERRORS, options.pin),
+            push,
         });
         if options.pin {
-            begin(&listener).await?;
+            start(&this, Some(this.open_session().await?));
         }
-        Ok(Self {
-            pool,
-            queries,
-            listener,
-            push,
-        })
+        Ok(this)
     }
 
-    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let session = &self.listener.session;
-        if self.listener.pin {
-            let key = session.key().await?;
-            let acquire = self.acquire(ticket, key);
-            session.attempt(ticket, key, acquire).await
-        } else if self.push && ticket.enqueue {
-            session.attempt(ticket, 0, self.acquire(ticket, 0)).await
-        } else {
-            self.acquire(ticket, 0).await
-        }
+    fn active_session(&self) -> Option<&Session> {
+        (self.push || self.session.pins).then_some(&self.session)
     }
 
-    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
-        if !self.push && !self.listener.pin {
-            let text = "this store was opened with `wake=poll`";
-            return Err(ERRORS.rejected("watch", Problem::Refused, text));
-        }
-        start(&self.listener);
-        Ok(Box::new(self.listener.session.waiters.watch(ticket)))
+    fn listen(self: &Arc<Self>) -> Result<&Session, &'static str> {
+        let session = self.active_session();
+        let session = session.ok_or("this store was opened with `wake=poll`")?;
+        start(self, None);
+        Ok(session)
     }
 
+    /// Sends an attempt, again while the row is only locked for a moment: for a waiter once, because it
+    /// comes back anyway.
+    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
+        let waits = self.push && ticket.enqueue;
+        let values = Values::of(ticket)
+            .number("session", session)
+            .number("waiting", if waits { WAITING } else { 0 });
+        let most = if ticket.enqueue { 1 } else { usize::MAX };
+        let mut pauses = steps::pauses().take(most);
+        loop {
+            let acquire = &self.queries.acquire;
+            let replies = self.pool.step("attempt", acquire, &values).await?;
+            let row = rows(&replies).next();
+            let row = row.ok_or_else(|| ERRORS.unreadable("attempt"))?;
+            if let Some(token) = row.number(0).and_then(steps::token) {
+                return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+            }
+            let held = row.truth(1);
+            let [left, waiting] = [2, 3].map(|column| row.number(column));
+            let notified = !waits || waiting.is_some_and(|waiting| waiting > 0);
+            match pauses.next() {
+                Some(pause) if !held || !notified => sleep(pause).await,
+                _ => {
+                    let left = left.and_then(|left| u64::try_from(left).ok());
+                    let left = left.filter(|_| held && notified);
+                    // Soon, if the row was locked, perhaps by a release, or no release will be notified.
+                    let retry = left.map_or(STEP, Duration::from_micros);
+                    return Ok(Attempt::held_for(Some(retry)));
+                }
+            }
+        }
+    }
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        self.listener.session.waiters.forget(ticket.holder);
         let values = Values::of(ticket);
         for _ in 0..3 {
             let release = &self.queries.release;
             let replies = self.pool.step("release", release, &values).await?;
             if let Some(row) = rows(&replies).next() {
-                return Ok(match sqlx::Postgres::truth(row, 0) {
+                return Ok(match row.truth(0) {
                     true => Release::Released,
                     false => Release::NotHeld,
                 });
             }
             let is_mine = self.queries.is_mine.text(&values);
-            let replies = self.pool.ask("release", Use::Step, &is_mine).await?;
+            let replies = self.pool.ask("release", &is_mine).await?;
             if rows(&replies).next().is_none() {
                 return Ok(Release::NotHeld);
             }
@@ -181,7 +161,7 @@ impl Steps for Postgres {
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let end = self.queries.break_lock.text(&Values::new().name(name));
-        Ok(steps::list(&self.pool, "break", &end).await?.pop())
+        Ok(steps::states(&self.pool, "break", &end).await?.pop())
     }
 
     async fn lock_row(
@@ -192,33 +172,19 @@ impl Steps for Postgres {
         let values = Values::new().name(name);
         let lock = self.queries.txlock.text(&values);
         for _ in 0..2 {
-            let lock = Message::<sqlx::Postgres>::text(&lock);
-            let replies = send(transaction, "lock", lock).await?;
+            let lock = text(&lock);
+            let replies = send::<sqlx::Postgres>(transaction, "lock", lock).await?;
             let row = rows(&replies).next();
             let row = row.ok_or_else(|| ERRORS.unreadable("lock"))?;
-            let [locked, exists] = [0, 1].map(|column| sqlx::Postgres::truth(row, column));
+            let [locked, exists] = [0, 1].map(|column| row.truth(column));
             if locked || exists {
                 return Ok(locked);
             }
             // On a connection of the store: others would wait for the end of a transaction that has
             // inserted the row.
             let make = self.queries.make_row.text(&values);
-            self.pool.ask("lock", Use::Step, &make).await?;
+            self.pool.ask("lock", &make).await?;
         }
         Ok(false)
-    }
-
-    fn counts(&self) -> Counts {
-        Counts {
-            tickets: self.listener.session.waiters.len(),
-            pins: self.listener.session.holds(),
-            idle: self.pool.idle(),
-        }
-    }
-}
-
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        self.listener.session.close();
     }
 }

@@ -9,9 +9,9 @@ use sqlx::postgres::PgConnectOptions;
 use super::driver::ERRORS;
 use super::queries::{Queries, ddl};
 use crate::config::{Options, Schema};
-use crate::driver::{Driver as _, rows};
+use crate::driver::{Columns as _, rows};
 use crate::error::Problem;
-use crate::pool::{Pool, Use};
+use crate::pool::Pool;
 use crate::steps::check_table;
 use crate::table::Table;
 use crate::template::Values;
@@ -79,11 +79,11 @@ async fn schemas(
     queries: &Queries,
 ) -> Result<Vec<InSchema>, BackendError> {
     let schemas = queries.schemas.text(&Values::new());
-    let replies = pool.ask("open", Use::Step, &schemas).await?;
+    let replies = pool.ask("open", &schemas).await?;
     let found = rows(&replies).map(|row| {
         Some(InSchema {
-            schema: sqlx::Postgres::text(row, 0)?,
-            visible: sqlx::Postgres::truth(row, 1),
+            schema: row.text(0)?,
+            visible: row.truth(1),
         })
     });
     let found: Option<_> = found.collect();

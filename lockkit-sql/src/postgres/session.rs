@@ -3,21 +3,20 @@
 //! The client gives a session up when the server is silent for longer than [`QUIET`] and [`SILENCE`]. The
 //! server ends no session that soon for being silent (`session.sql`).
 
-use std::sync::Arc;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::store::waiters::Entry;
 use lockkit_core::{BackendError, HolderId, LockName, LossReason};
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgRow};
-use sqlx::{AssertSqlSafe, Row as _};
 use tokio::time::timeout;
 
+use super::Postgres;
 use super::driver::ERRORS;
-use super::queries::Queries;
-use crate::driver::{Driver as _, rows};
+use crate::driver::{Columns as _, rows};
 use crate::error::{Phase, Problem};
-use crate::pool::{Pool, Use};
 use crate::session::{Connect, Session};
 use crate::steps::name_of;
 use crate::template::Values;
@@ -31,24 +30,15 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// The prefix of a notification that a hold was broken.
 const BROKEN: &str = "broken ";
 
-#[derive(Debug)]
-pub(super) struct Listener {
-    pub(super) session: Session,
-    pub(super) pool: Arc<Pool<sqlx::Postgres>>,
-    pub(super) queries: Arc<Queries>,
-    /// Whether the connection is a session, which holds end with.
-    pub(super) pin: bool,
-}
-
 #[async_trait]
-impl Connect for Listener {
+impl Connect for Postgres {
     type Connection = PgListener;
 
     fn session(&self) -> &Session {
         &self.session
     }
 
-    async fn open(&self) -> Result<(PgListener, i64), BackendError> {
+    async fn open_session(&self) -> Result<(PgListener, i64), BackendError> {
         let mut asked = false;
         match timeout(OPENING, self.try_open(&mut asked)).await {
             Ok(opened) => opened,
@@ -75,7 +65,7 @@ impl Connect for Listener {
     }
 }
 
-impl Listener {
+impl Postgres {
     fn notified(&self, payload: &str) {
         let waiters = &self.session.waiters;
         if let Some(holder) = payload.strip_prefix(BROKEN) {
@@ -94,7 +84,7 @@ impl Listener {
     async fn try_open(&self, asked: &mut bool) -> Result<(PgListener, i64), BackendError> {
         self.pool.may_connect("open")?;
         let mut listener = connect(self.pool.options()).await.map_err(refused)?;
-        let key = match self.pin {
+        let key = match self.session.pins {
             true => self.begin_session(&mut listener).await?,
             false => 0,
         };
@@ -103,13 +93,13 @@ impl Listener {
         let payload = fastrand::i64(1..);
         let notify = Values::new().number("payload", payload);
         let notify = self.queries.notify.text(&notify);
-        if self.pin {
+        if self.session.pins {
             // From another connection: only a session of its own gets it.
-            self.pool.ask("open", Use::Step, &notify).await?;
+            self.pool.ask("open", &notify).await?;
         } else {
             ask(&mut listener, notify).await.map_err(refused)?;
         }
-        *asked = self.pin;
+        *asked = self.session.pins;
         let payload = format!("probe {payload}");
         loop {
             match listener.try_recv().await.map_err(refused)? {
@@ -117,7 +107,7 @@ impl Listener {
                     return Ok((listener, key));
                 }
                 Some(_) => {}
-                None => return Err(refused(sqlx::Error::PoolClosed)),
+                None => return Err(refused(sqlx::Error::Io(ErrorKind::UnexpectedEof.into()))),
             }
         }
     }
@@ -127,15 +117,15 @@ impl Listener {
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
         let begun = ask(listener, self.queries.session.text(&values)).await;
         let begun = begun.map_err(refused)?;
-        let said = begun.last().map(|row| (row.try_get(0), row.try_get(1)));
-        let Some((Ok(key), Ok(true))) = said else {
+        let said = begun.last().map(|row| (row.number(0), row.truth(1)));
+        let Some((Some(key), true)) = said else {
             return Err(ERRORS.unreadable("open"));
         };
         let is_free = Values::new().number("session", key);
         let is_free = self.queries.is_free.text(&is_free);
-        let replies = self.pool.ask("open", Use::Step, &is_free).await?;
+        let replies = self.pool.ask("open", &is_free).await?;
         let row = rows(&replies).next();
-        match row.map(|row| sqlx::Postgres::truth(row, 0)) {
+        match row.map(|row| row.truth(0)) {
             Some(false) => Ok(key),
             Some(true) => Err(pooled()),
             None => Err(ERRORS.unreadable("open")),

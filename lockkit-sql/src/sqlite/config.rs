@@ -85,38 +85,3 @@ fn defaults() -> Options {
         ..Options::default()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Result<SqlStoreBuilder<Sqlite>, InvalidUrl> {
-        SqlStoreBuilder::<Sqlite>::from_url(&mut text.parse()?)
-    }
-
-    #[test]
-    fn reads_every_part_of_a_url() {
-        let builder =
-            read("sqlite:/var/a%20b.db?table=app_locks&poll=1ms..2ms&schema=check&sync=full")
-                .unwrap();
-        assert_eq!(builder.capabilities().poll.max, Duration::from_millis(2));
-        let shown = format!("{builder:?}");
-        for part in ["app_locks", "Check"] {
-            assert!(shown.contains(part), "{part} in {shown}");
-        }
-    }
-
-    #[test]
-    fn refuses_unknown_options() {
-        for text in [
-            "sqlite:",
-            "sqlite://host/a.db",
-            "sqlite:a.db?table=a;b",
-            "sqlite:a.db?sync=off",
-            "sqlite:a.db?pin=true",
-            "sqlite:a.db?wake=push",
-        ] {
-            assert!(read(text).is_err(), "{text}");
-        }
-    }
-}

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use lockkit_core::Outcome;
 use lockkit_core::store::Backoff;
-use sqlx::error::BoxDynError;
-use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteQueryResult, SqliteRow};
-use sqlx::{Arguments as _, Connection as _, Executor as _, Row as _, SqliteConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteQueryResult};
+use sqlx::{Connection as _, Execute, Executor as _, SqliteConnection};
 use tokio::time::sleep;
 
-use crate::driver::{Driver, FileId, Message, Source, Yields};
+use crate::driver::{Driver, FileId, Source, Yields};
 use crate::error::{Errors, Phase, Problem};
-use crate::template::{Syntax, Value};
+use crate::template::Syntax;
 
 pub(super) const ERRORS: Errors = Errors {
     backend: "sqlite",
@@ -37,6 +36,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 impl Driver for sqlx::Sqlite {
     const ERRORS: Errors = ERRORS;
     const SYNTAX: &'static Syntax = &SYNTAX;
+    /// A file has one writer at a time.
+    const ALONE: bool = true;
 
     /// Processes that turn a new file to write-ahead logging at the same time get an error at once, whatever
     /// `busy_timeout` is.
@@ -55,33 +56,15 @@ impl Driver for sqlx::Sqlite {
         source.read(|options| file_id(options.get_filename()))
     }
 
-    fn send<'c>(connection: &'c mut SqliteConnection, message: Message<Self>) -> Yields<'c, Self> {
+    fn send<'c>(
+        connection: &'c mut SqliteConnection,
+        message: impl Execute<'static, Self> + 'static,
+    ) -> Yields<'c, Self> {
         connection.fetch_many(message)
-    }
-
-    fn bind(arguments: &mut SqliteArguments, value: &Value<'_>) -> Result<(), BoxDynError> {
-        match value {
-            Value::Bytes(bytes) => arguments.add(bytes.to_vec()),
-            Value::Number(number) => arguments.add(*number),
-            Value::Holder(holder) => arguments.add(holder.to_string()),
-            Value::Sql(text) => arguments.add(text.clone()),
-        }
     }
 
     fn counts(done: &SqliteQueryResult) -> (u64, u64) {
         (done.rows_affected(), 0)
-    }
-
-    fn number(row: &SqliteRow, column: usize) -> Option<i64> {
-        row.try_get(column).ok().flatten()
-    }
-
-    fn text(row: &SqliteRow, column: usize) -> Option<String> {
-        row.try_get(column).ok().flatten()
-    }
-
-    fn bytes(row: &SqliteRow, column: usize) -> Option<Vec<u8>> {
-        row.try_get(column).ok().flatten()
     }
 }
 

@@ -5,10 +5,11 @@ mod driver;
 mod open;
 mod queries;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket, Watch};
+use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket};
 use lockkit_core::{BackendError, Capabilities, LockName};
 use sqlx::SqliteConnection;
 
@@ -16,11 +17,11 @@ use self::driver::ERRORS;
 use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::{Common, Counts, Steps};
-use crate::driver::{Driver as _, Message, Source, changed, rows, send};
-use crate::error::Problem;
+use crate::dialect::{Common, Steps};
+use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::guarded::Stored;
-use crate::pool::{Pool, Use};
+use crate::pool::Pool;
+use crate::session::Session;
 use crate::steps;
 use crate::template::Values;
 
@@ -47,9 +48,6 @@ impl Steps for Sqlite {
     /// One statement keeps others from the file for about a millisecond.
     const BATCH: usize = 200;
 
-    /// The file has one connection.
-    const RENEWALS: Use = Use::Step;
-
     fn pool(&self) -> &Pool<sqlx::Sqlite> {
         &self.pool
     }
@@ -64,33 +62,37 @@ impl Steps for Sqlite {
             .with_recheck(options.poll.max)
     }
 
-    async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Self, BackendError> {
+    async fn open(
+        source: Source<sqlx::Sqlite>,
+        options: Options,
+    ) -> Result<Arc<Self>, BackendError> {
         let (pool, queries) = open::open(source, options).await?;
-        Ok(Self { pool, queries })
+        Ok(Arc::new(Self { pool, queries }))
     }
 
-    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    fn active_session(&self) -> Option<&Session> {
+        None
+    }
+
+    fn listen(self: &Arc<Self>) -> Result<&Session, &'static str> {
+        Err("a file sends no notifications: its waiters poll")
+    }
+
+    async fn attempt(&self, ticket: &Ticket, _session: i64) -> Result<Attempt, BackendError> {
         let values = Values::of(ticket);
         let acquire = &self.queries.acquire;
         let replies = self.pool.step("attempt", acquire, &values).await?;
         if let Some(row) = rows(&replies).next() {
-            let token = sqlx::Sqlite::number(row, 0).and_then(steps::token);
+            let token = row.number(0).and_then(steps::token);
             let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
             return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
         let inspect = &self.queries.inspect;
         let replies = self.pool.step("attempt", inspect, &values).await?;
-        let left = rows(&replies)
-            .next()
-            .and_then(|row| sqlx::Sqlite::number(row, 0));
+        let left = rows(&replies).next().and_then(|row| row.number(0));
         let left = left.and_then(|left| u64::try_from(left).ok());
         let left = Duration::from_micros(left.unwrap_or(0));
         Ok(Attempt::held_for(Some(left)))
-    }
-
-    async fn watch(&self, _ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
-        let text = "a file sends no notifications: its waiters poll";
-        Err(ERRORS.rejected("watch", Problem::Refused, text))
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
@@ -106,10 +108,7 @@ impl Steps for Sqlite {
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let Queries {
-            common, break_lock, ..
-        } = &self.queries;
-        steps::break_lock(&self.pool, &common.list, break_lock, name).await
+        steps::break_lock(self, &self.queries.break_lock, name).await
     }
 
     async fn lock_row(
@@ -118,15 +117,8 @@ impl Steps for Sqlite {
         transaction: &mut SqliteConnection,
     ) -> Result<bool, BackendError> {
         let lock = self.queries.txlock.text(&Values::new().name(name));
-        let lock = Message::<sqlx::Sqlite>::text(&lock);
-        let replies = send(transaction, "lock", lock).await?;
+        let lock = text(&lock);
+        let replies = send::<sqlx::Sqlite>(transaction, "lock", lock).await?;
         Ok(rows(&replies).next().is_some())
-    }
-
-    fn counts(&self) -> Counts {
-        Counts {
-            idle: self.pool.idle(),
-            ..Counts::default()
-        }
     }
 }

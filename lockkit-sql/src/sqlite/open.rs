@@ -1,6 +1,6 @@
 //! Opens the file, and creates or checks the table.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lockkit_core::BackendError;
 #[cfg(unix)]
@@ -36,11 +36,6 @@ pub(super) async fn open(
         Schema::Create => |file| file,
         Schema::Check => |file| file.create_if_missing(false),
     };
-    // A file has one writer at a time.
-    let options = Options {
-        connections: 1,
-        ..options
-    };
     let pool = Pool::new(source, change, &options, true);
     let queries = Queries::new(&options.table);
     let create = ddl(&options.table);
@@ -50,7 +45,6 @@ pub(super) async fn open(
 
 /// Refuses a file system that several machines share: SQLite's log is shared memory of one of them.
 fn refuse_network_fs(path: &Path) -> Result<(), BackendError> {
-    let path = PathBuf::from(path);
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let Some(kind) = network_fs(parent.unwrap_or(Path::new("."))) else {
         return Ok(());
