@@ -79,7 +79,8 @@ impl Shared {
             queue::try_once(at, ticket)
         };
         // Before it is written, so that a key of a late request is not taken for one without a ticket.
-        self.request(ticket.holder);
+        self.tickets
+            .with(ticket.holder, |entry| entry.data.unanswered += 1);
         let answer = self.link.txn("attempt", &txn).await?;
         let unreadable = || Failed::Other(unreadable("attempt"));
         let mut tried = queue::tried(at, &answer).ok_or_else(unreadable)?;

@@ -1,5 +1,6 @@
 //! Releases: deletes the key of a ticket.
 
+use etcd_client::DeleteOptions;
 use lockkit_core::BackendError;
 use lockkit_core::contract::{Release, Ticket};
 
@@ -15,7 +16,8 @@ impl Shared {
         // A lease that has ended has deleted its keys.
         if let Some(at) = at.filter(|at| at.session.is_alive()) {
             // Before it is written: a request that is abandoned here may delete the key later.
-            self.request(ticket.holder);
+            self.tickets
+                .with(ticket.holder, |entry| entry.data.unanswered += 1);
             let held = self.delete(&at).await;
             if held.map_err(|failed| failed.into_error("release"))? {
                 released = Release::Released;
@@ -27,12 +29,19 @@ impl Shared {
 
     /// Deletes the key of a ticket. Returns whether it was a hold.
     async fn delete(&self, at: &Contender) -> Result<bool, Failed> {
-        // A key that was the first once stays the first.
-        if let Some(created) = at.created.filter(|_| at.held) {
-            let delete = queue::delete_if(at.key.as_bytes(), created);
-            return Ok(self.link.txn("release", &delete).await?.succeeded());
-        }
-        let answer = self.link.txn("release", &queue::leave(at)).await?;
-        Ok(queue::was_first(at, &answer))
+        let Some(created) = at.created.filter(|_| at.held) else {
+            let answer = self.link.txn("release", &queue::leave(at)).await?;
+            return Ok(queue::was_first(at, &answer));
+        };
+        // A key that was the first once stays the first. A transaction would be refused by a full server.
+        let limit = self.link.request_timeout();
+        let deleted = self.link.ask("release", limit, |client| {
+            let options = Some(DeleteOptions::new().with_prev_key());
+            let key = at.key.as_bytes().to_vec();
+            async move { client.kv_client().delete(key, options).await }
+        });
+        let deleted = deleted.await?;
+        let former = deleted.prev_kvs().first();
+        Ok(former.is_some_and(|kv| kv.create_revision() == created))
     }
 }

@@ -63,12 +63,6 @@ impl Shared {
         entered.ok_or_else(released)
     }
 
-    /// A request that may create or delete the key is about to be written.
-    pub(crate) fn request(&self, holder: HolderId) {
-        self.tickets
-            .with(holder, |entry| entry.data.unanswered += 1);
-    }
-
     /// A request of an attempt was answered, with the ticket's own key if it exists.
     pub(crate) fn tried(self: &Arc<Self>, at: &Contender, holder: HolderId, tried: &mut Tried) {
         self.update(holder, |entry| {
@@ -209,7 +203,8 @@ impl Shared {
     async fn read(self: Arc<Self>, read: Read) {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         let mut serializable = true;
-        while self.is_reading(&read) {
+        let is_wanted = |entry: &mut Entry<Position>| entry.data.is_reading(&read);
+        while self.tickets.with(read.holder, is_wanted) == Some(true) {
             let mut options = before(read.created);
             if serializable {
                 options = options.with_serializable();
@@ -230,12 +225,6 @@ impl Shared {
                 sleep(backoff.pause()).await;
             }
         }
-    }
-
-    /// Whether the result of a read is still wanted.
-    fn is_reading(&self, read: &Read) -> bool {
-        let reading = |entry: &mut Entry<Position>| entry.data.is_reading(read);
-        self.tickets.with(read.holder, reading) == Some(true)
     }
 
     fn grant(&self, entry: &mut Entry<Position>) {

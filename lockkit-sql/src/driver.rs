@@ -124,7 +124,8 @@ pub trait Columns {
     fn truth(&self, column: usize) -> bool;
 }
 
-/// The types are not checked: MySQL returns all columns as text in reply to a text.
+/// The types are not checked: MySQL returns all columns as text in reply to a text. Those of the table were
+/// checked when it was opened.
 impl<R: Row> Columns for R
 where
     usize: ColumnIndex<R>,
@@ -215,8 +216,7 @@ pub(crate) async fn send<D: Driver>(
         Ok(()) => Ok(replies),
         Err(error) => {
             let error = D::ERRORS.of(operation, Phase::Asking, &error);
-            let changed = |reply: &Reply<D>| reply.changed > 0;
-            Err(if D::COMMITS_EACH && replies.iter().any(changed) {
+            Err(if D::COMMITS_EACH && changed(&replies).is_some() {
                 unclear(error)
             } else {
                 error

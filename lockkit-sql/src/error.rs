@@ -213,11 +213,10 @@ impl Errors {
             (Phase::Connecting, Outcome::Indeterminate) => Outcome::Unavailable,
             (_, outcome) => outcome,
         };
-        let text = text.to_owned();
         let fault = SqlFault {
             problem,
+            text: text.to_owned(),
             code,
-            text,
         };
         BackendError::new(self.backend, operation, outcome, fault)
     }
