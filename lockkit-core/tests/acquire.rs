@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::TokioClock;
+use lockkit_core::layers::{Faulty, Operation};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{Error, Lease, LockClient};
+use lockkit_core::{Error, Lease, LockClient, Waiting};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::stage::{S, setup};
@@ -254,4 +255,24 @@ async fn shutdown_does_not_wait_for_leaked_holds() {
     // It waits for the guard, and for nothing after it.
     let waited = began.elapsed();
     assert!(waited >= S && waited < 2 * S, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_that_polls_slows_down() {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder()
+        .clock(clock.clone())
+        .waiting(Waiting::Poll)
+        .build();
+    let other = another(&store, &clock);
+    let _held = other.lock("a").unwrap().acquire().await.unwrap();
+    let counted = Faulty::new(Arc::new(store.connect()), 1);
+    let requests = counted.faults();
+    let client = LockClient::builder(counted).clock(clock).seed(1).build();
+    let lock = client.unwrap().lock("a").unwrap();
+    let waited = lock.acquire_timeout(60 * S).await;
+    assert!(matches!(waited, Err(Error::Timeout { .. })), "{waited:?}");
+    // From 50 ms the pauses double to a second, and are spread over their upper half.
+    let attempts = requests.calls(Operation::Attempt);
+    assert!((60..=130).contains(&attempts), "{attempts} attempts");
 }

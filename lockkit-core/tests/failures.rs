@@ -355,3 +355,57 @@ async fn lost_place_is_taken_again_after_a_pause() {
     client.drain().await;
     assert_eq!(inner.counts().waiters, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn waiter_asks_a_failing_store_ever_more_seldom() {
+    let (faults, client, _held) = held().await;
+    faults.outage();
+    let lock = client.lock("a").unwrap();
+    let waited = lock.acquire_timeout(20 * S).await;
+    assert!(matches!(waited, Err(Error::Backend(_))), "{waited:?}");
+    // From 20 ms the pauses double to a second, and are spread over their upper half.
+    let attempts = faults.calls(Operation::Attempt);
+    assert!((20..=50).contains(&attempts), "{attempts} attempts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_that_opens_slowly_still_wakes() {
+    let (faults, client, held) = held().await;
+    let (min, max) = (500 * MS, 500 * MS);
+    faults.inject(Rule::new(Fault::Delay { min, max }).on(Operation::Watch));
+    let lock = client.lock("a").unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    sleep(S).await;
+    let began = Instant::now();
+    drop(held);
+    drop(waiting.await.unwrap().unwrap());
+    assert!(began.elapsed() < 10 * MS, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_without_a_watch_polls() {
+    let (faults, client, held) = held().await;
+    faults.inject(Rule::new(Fault::Fail(Outcome::Unavailable)).on(Operation::Watch));
+    let lock = client.lock("a").unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    sleep(20 * S).await;
+    let attempts = faults.calls(Operation::Attempt);
+    assert!((15..=30).contains(&attempts), "{attempts} attempts");
+    let began = Instant::now();
+    drop(held);
+    drop(waiting.await.unwrap().unwrap());
+    // Waiters with a watch ask again every three seconds.
+    assert!(began.elapsed() <= S, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_for_a_loss_is_opened_again_ever_more_seldom() {
+    let (_, faults, builder) = faulty(true);
+    let client = builder.build().unwrap();
+    faults.inject(Rule::new(Fault::Fail(Outcome::Unavailable)).on(Operation::Watch));
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    sleep(20 * S).await;
+    guard.check().unwrap();
+    let watches = faults.calls(Operation::Watch);
+    assert!((20..=50).contains(&watches), "{watches} watches");
+}

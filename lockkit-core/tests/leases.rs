@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::clock::TokioClock;
+use lockkit_core::clock::{ManualClock, TokioClock};
 use lockkit_core::contract::{Attempt, DistributedLock, Ticket};
 use lockkit_core::layers::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
-use lockkit_core::{ClientId, Guard, HolderId, Lease, LockClient, LockName};
+use lockkit_core::{ClientId, Error, Guard, HolderId, Lease, LockClient, LockName};
 use tokio::time::{Instant, sleep, timeout};
 
 const S: Duration = Duration::from_secs(1);
@@ -303,4 +303,37 @@ async fn leaked_hold_is_not_renewed_and_delays_no_shutdown() {
     sleep(6 * S).await;
     assert!(stage.is_free().await);
     assert_eq!(stage.faults.calls(Operation::Renew), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_lease_is_renewed_no_more_often_than_every_third() {
+    let stage = Stage::leases();
+    let lock = stage.client.lock("a").unwrap();
+    let lock = lock.with_lease(Lease::renewed(300 * MS)).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    sleep(30 * S).await;
+    guard.check().unwrap();
+    let renewals = stage.faults.calls(Operation::Renew);
+    // Every 100 ms; up to a fiftieth of the lease earlier, to share a request.
+    assert!((290..=330).contains(&renewals), "{renewals} renewals");
+}
+
+#[tokio::test]
+async fn extension_whose_reply_comes_after_the_deadline_is_a_loss() {
+    let clock = Arc::new(ManualClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let faulty = Faulty::new(Arc::new(store.connect()), 1);
+    let faults = faulty.faults();
+    let client = LockClient::builder(faulty).clock(clock.clone());
+    let client = client.build().unwrap();
+    let lock = client.lock("a").unwrap();
+    let lock = lock.with_lease(Lease::fixed(30 * S)).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    faults.inject(slow(50 * MS));
+    let suspended = async {
+        sleep(10 * MS).await;
+        clock.advance(30 * S);
+    };
+    let (extended, ()) = tokio::join!(guard.extend(60 * S), suspended);
+    assert!(matches!(extended, Err(Error::Lost { .. })), "{extended:?}");
 }

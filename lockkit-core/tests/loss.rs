@@ -322,3 +322,36 @@ fn moments_saturate() {
     assert_eq!(end + Duration::MAX, end);
     assert_eq!(Moment::from_nanos(1).since(end), Duration::ZERO);
 }
+
+#[tokio::test(start_paused = true)]
+async fn released_hold_is_no_longer_watched() {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder()
+        .clock(clock.clone())
+        .sessions(10 * S)
+        .build();
+    let store: Arc<dyn DistributedLock> = Arc::new(store.connect());
+    let client = LockClient::builder_arc(Arc::clone(&store))
+        .clock(clock)
+        .build()
+        .unwrap();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    // A hold of this age is watched.
+    sleep(S).await;
+    guard.release().await.unwrap();
+    drop(client);
+    sleep(2 * S).await;
+    assert_eq!(Arc::strong_count(&store), 1, "a task keeps the client");
+}
+
+#[tokio::test(start_paused = true)]
+async fn longer_max_hold_prolongs_no_lease() {
+    let (_, client) = setup();
+    let lock = with_ttl(&client, Lease::fixed(3 * S))
+        .with_max_hold(10 * S)
+        .unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let began = Instant::now();
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(began.elapsed() <= 3 * S, "{:?}", began.elapsed());
+}

@@ -140,6 +140,11 @@ async fn ended_process_shortens_no_longer_lease() {
     guard.acquire().await.unwrap().release().await.unwrap();
     stage.faults.reset_counts();
     stage.client.shutdown(S).await.unwrap();
+    assert_eq!(
+        stage.began.elapsed(),
+        Duration::ZERO,
+        "it waits for nothing"
+    );
     assert_eq!(stage.faults.calls(Operation::Renew), 0, "nothing is needed");
     let freed = stage.freed().await;
     assert!(freed >= 60 * S && freed <= 64 * S, "{freed:?}");

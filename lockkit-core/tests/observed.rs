@@ -11,7 +11,7 @@ use lockkit_core::contract::{DistributedLock, Ticket};
 use lockkit_core::layers::{Faults, Faulty, Metered, Traced};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::store::lock;
-use lockkit_core::{ClientId, HolderId, LockName};
+use lockkit_core::{ClientId, HolderId, LockClient, LockName, LossReason};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
@@ -207,4 +207,36 @@ async fn every_call_is_counted_by_its_outcome() {
     let others = others.map(|series| format!("lockkit_store_{series}"));
     let expected: BTreeMap<_, _> = series.chain(others).map(|series| (series, 1)).collect();
     assert_eq!(*lock(&board.0), expected);
+}
+
+/// What a client traces of its losses: the lock and the reason.
+fn losses(log: &Log) -> Vec<String> {
+    let log = lock(&log.0);
+    let losses = log.iter().filter(|fields| fields.contains_key("reason"));
+    losses
+        .map(|fields| format!("{} {}", fields["lock"], fields["reason"]))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn loss_is_traced_if_it_concerns_a_guard() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let second = Duration::from_secs(1);
+    let store = MemoryStore::builder().sessions(10 * second).build();
+    let connection = store.connect();
+    let client = LockClient::new(connection.clone()).unwrap();
+    let kept = client.lock("kept").unwrap().with_min_hold(60 * second);
+    drop(kept.acquire().await.unwrap());
+    let released = client.lock("released").unwrap().acquire().await.unwrap();
+    released.release().await.unwrap();
+    let guard = client.lock("guarded").unwrap().acquire().await.unwrap();
+    tokio::time::sleep(second).await;
+    connection.expire_session();
+    guard.lost().await;
+    tokio::time::sleep(second).await;
+    assert_eq!(
+        losses(&log),
+        [format!("guarded {}", LossReason::SessionEnded)]
+    );
 }

@@ -203,3 +203,18 @@ fn requests_after_the_clients_runtime_has_stopped_return_shutdown() {
         assert!(matches!(lock.inspect().await, Err(Error::Shutdown)));
     });
 }
+
+#[test]
+fn waiters_of_a_client_whose_runtime_stops_get_shutdown() {
+    let Stage { home, client, .. } = Stage::new();
+    let lock = client.lock("a").unwrap();
+    let held = home.block_on(lock.acquire()).unwrap();
+    let elsewhere = elsewhere();
+    let mut waiting = Box::pin(lock.acquire());
+    let early = elsewhere.block_on(async { timeout(50 * MS, waiting.as_mut()).await });
+    assert!(early.is_err(), "{early:?}");
+    drop(home);
+    let answer = elsewhere.block_on(async { timeout(SOON, waiting).await.unwrap() });
+    assert!(matches!(answer, Err(Error::Shutdown)), "{answer:?}");
+    drop(held);
+}

@@ -1,4 +1,4 @@
-//! A copy of the workspace to which patches are applied.
+//! A copy of the workspace, to which patches can be applied.
 //!
 //! The copy lies in `target/mutants/src` and has a target directory of its own: cargo knows a crate by its
 //! path within the workspace, and would take those of the copy for those of the workspace. Only files
@@ -15,8 +15,8 @@ use xshell::{Cmd, cmd};
 
 use crate::workspace::Workspace;
 
-/// Brings the copy up to date and returns its directory.
-pub(crate) fn copy(workspace: &Workspace, patches: &Path) -> Result<PathBuf> {
+/// Brings the copy up to date, with the patches of a directory, and returns its own directory.
+pub(crate) fn copy(workspace: &Workspace, patches: Option<&Path>) -> Result<PathBuf> {
     let root = &workspace.root;
     let base = root.join("target/mutants");
     let (fresh, copy) = (base.join("patched"), base.join("src"));
@@ -26,8 +26,10 @@ pub(crate) fn copy(workspace: &Workspace, patches: &Path) -> Result<PathBuf> {
     for name in listed.split('\0').filter(|name| root.join(name).is_file()) {
         write(&fresh.join(name), &fs::read(root.join(name))?)?;
     }
-    for patch in patches_in(&root.join(patches))? {
-        apply(workspace, &fresh, &base, &patch)?;
+    if let Some(patches) = patches {
+        for patch in patches_in(&root.join(patches))? {
+            apply(workspace, &fresh, &base, &patch)?;
+        }
     }
     let files = files_in(&fresh)?;
     for name in files_in(&copy)?.difference(&files) {
@@ -64,13 +66,18 @@ fn patches_in(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(patches)
 }
 
+/// The target directory of the copy.
+pub(crate) fn target(workspace: &Workspace) -> PathBuf {
+    workspace.root.join("target/mutants/target")
+}
+
 /// A call of cargo in the copy.
 pub(crate) fn cargo<'a>(workspace: &'a Workspace, copy: &Path, subcommand: &str) -> Cmd<'a> {
     let call = workspace.cargo(subcommand);
     call.arg("--manifest-path")
         .arg(copy.join("Cargo.toml"))
         .arg("--target-dir")
-        .arg(workspace.root.join("target/mutants/target"))
+        .arg(target(workspace))
 }
 
 /// Applies a patch, or says which of its hunks no longer apply.

@@ -187,7 +187,6 @@ impl Queued {
         let context = &self.shared.context;
         let state = PollState {
             polls: self.polls,
-            woken: self.watch.is_some() || context.capabilities.waiting == Waiting::Push,
             jitter: context.jitter(),
         };
         self.polls += 1;

@@ -20,8 +20,6 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct PollState {
     /// How many attempts came before this one.
     pub(crate) polls: u32,
-    /// Whether wake-ups are open.
-    pub(crate) woken: bool,
     /// A random number in `-1.0..=1.0`.
     pub(crate) jitter: f64,
 }
@@ -43,7 +41,7 @@ pub(crate) fn pause(
         } => (*hint).max(SHORTEST_HINT),
         _ => Duration::MAX,
     };
-    if capabilities.waiting == Waiting::Push && state.woken {
+    if capabilities.waiting == Waiting::Push {
         return hint.min(limit);
     }
     let poll = capabilities.poll;
@@ -117,40 +115,26 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn state(polls: u32, woken: bool) -> PollState {
-        PollState {
-            polls,
-            woken,
-            jitter: 1.0,
-        }
+    fn state(polls: u32) -> PollState {
+        PollState { polls, jitter: 1.0 }
     }
 
     #[test]
     fn pushed_waiters_poll_every_recheck() {
         let push = Capabilities::new().with_waiting(Waiting::Push);
-        assert_eq!(
-            pause(&push, TTL, &Attempt::held(), state(9, true)),
-            ms(3_000)
-        );
-        assert_eq!(
-            pause(&push, ms(600), &Attempt::held(), state(0, true)),
-            ms(200)
-        );
+        assert_eq!(pause(&push, TTL, &Attempt::held(), state(9)), ms(3_000));
+        assert_eq!(pause(&push, ms(600), &Attempt::held(), state(0)), ms(200));
         let hint = Attempt::held_for(Some(ms(120)));
-        assert_eq!(pause(&push, TTL, &hint, state(0, true)), ms(120));
+        assert_eq!(pause(&push, TTL, &hint, state(0)), ms(120));
         let now = Attempt::held_for(Some(Duration::ZERO));
-        assert_eq!(pause(&push, TTL, &now, state(0, true)), SHORTEST_HINT);
+        assert_eq!(pause(&push, TTL, &now, state(0)), SHORTEST_HINT);
     }
 
     #[test]
     fn polls_of_pushed_waiters_are_spread_over_a_tenth() {
         let push = Capabilities::new().with_waiting(Waiting::Push);
         let at = |jitter| {
-            let state = PollState {
-                polls: 0,
-                woken: true,
-                jitter,
-            };
+            let state = PollState { polls: 0, jitter };
             pause(&push, TTL, &Attempt::held(), state)
         };
         assert_eq!(at(1.0), ms(3_000), "never later than the recheck");
@@ -162,21 +146,14 @@ mod tests {
     fn polling_waiters_slow_down_to_the_users_limit() {
         let poll = Capabilities::new().with_poll(PollRange::new(ms(50), ms(400)));
         let pauses: Vec<_> = (0..5)
-            .map(|n| pause(&poll, TTL, &Attempt::held(), state(n, false)))
+            .map(|n| pause(&poll, TTL, &Attempt::held(), state(n)))
             .collect();
         assert_eq!(pauses, [ms(50), ms(100), ms(200), ms(400), ms(400)]);
         let early = PollState {
             polls: 0,
-            woken: false,
             jitter: -1.0,
         };
         assert_eq!(pause(&poll, TTL, &Attempt::held(), early), ms(25));
-    }
-
-    #[test]
-    fn a_waiter_whose_wake_ups_failed_polls() {
-        let push = Capabilities::new().with_waiting(Waiting::Push);
-        assert_eq!(pause(&push, TTL, &Attempt::held(), state(0, false)), ms(50));
     }
 
     #[test]

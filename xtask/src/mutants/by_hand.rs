@@ -83,7 +83,7 @@ pub(crate) fn run(workspace: &Workspace, name: &str) -> Result<()> {
     if name.is_empty() {
         runs.extend(OF_THE_COPY.map(|(program, test)| Run::new(program, test, None)));
     }
-    let copy = patched::copy(workspace, Path::new(DIR))?;
+    let copy = patched::copy(workspace, Some(Path::new(DIR)))?;
     let programs = build(workspace, &copy, &runs)?;
     let outputs = workspace.root.join("target/mutants/output");
     fs::create_dir_all(&outputs)?;

@@ -1,15 +1,20 @@
 //! The mutants that cargo-mutants makes of the files of core that make decisions.
+//!
+//! They are made in a copy of the workspace, in which the tests of core are one program: to link twenty of
+//! them for each mutant takes longer than to run them.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use xshell::cmd;
 
+use crate::patched;
 use crate::workspace::Workspace;
 
 /// The files of core that decide who holds a lock, and for how long.
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "client/hold",
     "client/hold/renewing",
     "client/hold/state",
@@ -18,6 +23,7 @@ const FILES: [&str; 12] = [
     "client/schedule",
     "time/lease",
     "client/wait",
+    "client/queue",
     "client/guard",
     "client/reaper",
     "client/owner",
@@ -25,6 +31,16 @@ const FILES: [&str; 12] = [
 ];
 /// Mutants that no test can or need notice: one a line, a `|`, and the reason.
 const ACCEPTED: &str = "xtask/accepted-mutants.txt";
+
+const TESTS: &str = "lockkit-core/tests";
+/// The program with all tests.
+const PROGRAM: &str = "all";
+/// It starts its own program again, by the name of a test.
+const APART: &str = "file_store";
+/// Random schedules that are tried with each mutant.
+const SCHEDULES: &str = "100";
+/// A test of the tests.
+const SKIPPED: &str = "schedules::seed_repeats_its_schedule";
 
 /// Makes mutants of `file`, or of all files that decide, and runs the tests of core against each.
 pub(crate) fn run(workspace: &Workspace, file: &str) -> Result<()> {
@@ -35,20 +51,30 @@ pub(crate) fn run(workspace: &Workspace, file: &str) -> Result<()> {
         .collect();
     ensure!(!files.is_empty(), "`{file}` is none of {FILES:?}");
     install(workspace)?;
-    let target = workspace.root.join("target");
+    let copy = patched::copy(workspace, None)?;
+    write_program(&copy.join(TESTS))?;
+    let output = workspace.root.join("target");
     let call = workspace
         .cargo("mutants")
-        .args(["--package=lockkit-core", "--all-features", "--jobs=1"])
+        .arg("--dir")
+        .arg(&copy)
+        .args(["--in-place", "--package=lockkit-core", "--all-features"])
         .arg("--output")
-        .arg(&target)
+        .arg(&output)
         .args(files)
-        .args(["--", "--lib", "--tests"]);
+        .args([
+            "--cargo-arg=--lib".into(),
+            format!("--cargo-arg=--test={PROGRAM}"),
+        ])
+        .args(["--", "--", "--skip", SKIPPED])
+        .env("CARGO_TARGET_DIR", patched::target(workspace))
+        .env("LOCKKIT_SCHEDULES", SCHEDULES);
     match Command::from(call).status()?.code() {
         // None was missed; some were; some ran into their time limit.
         Some(0 | 2 | 3) => {}
         code => bail!("cargo-mutants ended with {code:?}"),
     }
-    let missed = target.join("mutants.out/missed.txt");
+    let missed = output.join("mutants.out/missed.txt");
     let missed = fs::read_to_string(&missed).with_context(|| missed.display().to_string())?;
     let accepted = fs::read_to_string(workspace.root.join(ACCEPTED)).context(ACCEPTED)?;
     let left: Vec<_> = missed
@@ -61,6 +87,25 @@ pub(crate) fn run(workspace: &Workspace, file: &str) -> Result<()> {
         left.join("\n")
     );
     Ok(())
+}
+
+/// Writes a program with the tests of all programs in a directory. A file that has a path is the root of
+/// its own modules, as it is where it is a program.
+fn write_program(dir: &Path) -> Result<()> {
+    let mut modules = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|name| name.to_str());
+        let name = name.context("a test without a name")?;
+        if path.is_dir() {
+            modules.push(format!("mod {name};\n"));
+        } else if ![APART, PROGRAM].contains(&name) {
+            modules.push(format!("#[path = \"{name}.rs\"]\nmod {name};\n"));
+        }
+    }
+    modules.sort();
+    let path = dir.join(PROGRAM).with_extension("rs");
+    fs::write(&path, modules.concat()).with_context(|| path.display().to_string())
 }
 
 /// Whether a mutant is listed. The list leaves out lines and columns, which move.
