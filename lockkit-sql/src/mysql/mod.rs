@@ -20,7 +20,6 @@ use tokio::time::sleep;
 
 use self::driver::ERRORS;
 use self::queries::Queries;
-use self::session::WAIT_OUT;
 use crate::backend::SqlStore;
 use crate::config::Options;
 use crate::dialect::{Common, Steps};
@@ -32,6 +31,9 @@ use crate::steps;
 use crate::template::{Values, micros};
 
 pub(crate) use self::queries::ddl;
+
+/// How long a lease lasts after the end of its session is known: the client learns of it in this time.
+const WAIT_OUT: Duration = Duration::from_secs(1);
 
 /// Keeps locks in a table of MySQL 8 or MariaDB 10.6, or later.
 pub type MysqlStore = SqlStore<Mysql>;

@@ -17,9 +17,6 @@ use crate::template::Values;
 /// How often the client proves its session, so that it learns of its end.
 const PROVE_EVERY: Duration = Duration::from_millis(400);
 
-/// How long a lease lasts after the end of its session is known: the client learns of it in this time.
-pub(super) const WAIT_OUT: Duration = Duration::from_secs(1);
-
 /// A session that returns no reply for this long is given up.
 const SILENCE: Duration = Duration::from_secs(10);
 
