@@ -42,7 +42,7 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// - A ticket that enqueues takes a place in the queue, or keeps the place it has: the repeated
     ///   attempt is the heartbeat of that place.
     /// - A ticket that does not enqueue leaves nothing behind when the lock is held.
-    /// - In the step of the grant the ticket [fits](super::capability::Mode::fits) the holders whose
+    /// - In the step of the grant the ticket [fits](crate::contract::Mode::fits) the holders whose
     ///   leases last. Each holder has a lease of its own.
     /// - A ticket that shares is not granted while an exclusive ticket waits that asked before; where
     ///   waiters have no order, while one waits that asked within the last
