@@ -67,9 +67,6 @@ struct Seen {
 impl Mysql {
     fn remember(&self, name: &LockName) {
         let mut names = lock(&self.with_row);
-        if names.contains(name) {
-            return;
-        }
         if names.len() >= MOST_NAMES {
             names.clear();
         }
