@@ -13,7 +13,7 @@ pub(crate) fn json(state: &LockState, store: &str) -> Value {
         "store": store,
         "name": state.name.as_str(),
         "held": !state.holders.is_empty(),
-        "holders": state.holders,
+        "holders": state.holder_ids().collect::<Vec<_>>(),
         "token": state.token.map(|token| token.get()),
         "remaining_ms": state.remaining.map(millis),
         "waiters": state.waiters,
@@ -49,7 +49,7 @@ fn is_invisible(c: char) -> bool {
 
 /// The holders, in words; empty if there is none.
 fn holders(state: &LockState) -> String {
-    let names: Vec<_> = state.holders.iter().map(plain).collect();
+    let names: Vec<_> = state.holder_ids().map(plain).collect();
     names.join(", ")
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn details(state: &LockState, store: &str) -> String {
         text.push_str("holder     none\n");
     }
     for holder in &state.holders {
-        text.push_str(&format!("holder     {}\n", plain(holder)));
+        text.push_str(&format!("holder     {}\n", plain(&holder.id)));
     }
     let endless = match state.holders.is_empty() {
         true => "-",

@@ -67,10 +67,13 @@ async fn without_rules_it_is_the_store_and_counts() {
         bench.store.release(&ticket).await.unwrap(),
         Release::NotHeld
     );
+    let other = bench.ticket(2, "a");
+    assert!(bench.store.note(&other, "none").await.is_err());
+    assert!(bench.store.adopt(ticket.holder, &other).await.is_err());
     for operation in Operation::ALL {
         assert_eq!(bench.faults.calls(operation), 1, "{operation:?}");
     }
-    assert_eq!((bench.faults.all_calls(), bench.faults.injected()), (7, 0));
+    assert_eq!((bench.faults.all_calls(), bench.faults.injected()), (9, 0));
     bench.faults.reset_counts();
     assert_eq!(bench.faults.all_calls(), 0);
     assert!(bench.store.as_any().is::<MemoryStore>());

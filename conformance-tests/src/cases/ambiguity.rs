@@ -57,7 +57,7 @@ async fn single_hold(ctx: &Ctx, name: &str, guard: lockkit_core::Guard) -> Outco
     let state = other.inspect().await?;
     let state = state.ok_or_else(|| Failure::new("the lock is free"))?;
     ensure(
-        state.holders == [guard.holder().to_string()],
+        state.holder_ids().eq([guard.holder().to_string()]),
         format!("{state:?}"),
     )?;
     guard.release().await?;

@@ -177,7 +177,7 @@ async fn all_at_once(ctx: &Ctx, names: Vec<String>) -> Outcome {
         guard.check()?;
         let state = a.lock(name.as_str())?.inspect().await?;
         let holder = guard.holder().to_string();
-        let right = state.is_some_and(|state| state.holders == [holder.as_str()]);
+        let right = state.is_some_and(|state| state.holder_ids().eq([holder.as_str()]));
         ensure(right, format!("{name:?} shows another's holder"))?;
     }
     for guard in held {

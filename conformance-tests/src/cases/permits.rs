@@ -92,7 +92,7 @@ async fn dead_permit_comes_back_once(ctx: &Ctx) -> Outcome {
     let state = waiters[0].inspect().await?;
     let holders = state.map_or_else(Vec::new, |state| state.holders);
     let dead = dead.holder.to_string();
-    let still = holders.iter().any(|holder| holder.contains(&dead));
+    let still = holders.iter().any(|holder| holder.id.contains(&dead));
     ensure(holders.len() == 2 && !still, format!("{holders:?}"))?;
     living.release().await?;
     let guards = [one.soon().await??, other.soon().await??];

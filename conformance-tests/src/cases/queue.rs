@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::Lease;
-use lockkit_core::contract::Attempt;
+use lockkit_core::contract::{Attempt, LockState};
 use lockkit_core::layers::{Fault, Operation, Rule};
 use tokio::time::timeout;
 
@@ -257,10 +257,11 @@ async fn session_takes_a_hold_and_a_waiter_at_once(ctx: &Ctx) -> Outcome {
 
 /// The store says so too.
 async fn holds(lock: &lockkit_core::Lock, guard: lockkit_core::Guard) -> Outcome {
-    let holders = lock.inspect().await?.map(|state| state.holders);
+    let state = lock.inspect().await?;
+    let ids = state.iter().flat_map(LockState::holder_ids);
     ensure(
-        holders.as_deref() == Some(&[guard.holder().to_string()]),
-        format!("granted to {}, but {holders:?}", guard.holder()),
+        ids.eq([guard.holder().to_string()]),
+        format!("granted to {}, but {state:?}", guard.holder()),
     )?;
     guard.release().await?;
     Ok(())

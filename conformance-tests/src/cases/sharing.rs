@@ -316,7 +316,7 @@ async fn all_holders_are_shown_and_broken(ctx: &Ctx) -> Outcome {
     let state = state.ok_or_else(|| Failure::new("the lock is free"))?;
     for guard in [&one, &other] {
         let id = guard.holder().to_string();
-        let shown = state.holders.iter().any(|holder| holder.contains(&id));
+        let shown = state.holders.iter().any(|holder| holder.id.contains(&id));
         ensure(shown, format!("{id} is not in {state:?}"))?;
     }
     ensure(

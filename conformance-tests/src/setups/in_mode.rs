@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, LockState, Mode, Release, Renewal, Ticket, Watch};
-use lockkit_core::{BackendError, Capabilities, DistributedLock, LockName, Modes};
+use lockkit_core::{BackendError, Capabilities, DistributedLock, HolderId, LockName, Modes};
 
 use crate::failure::Outcome;
 use crate::namespace::{Hook, Namespace, Server};
@@ -190,6 +190,14 @@ impl DistributedLock for StoreInMode {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         self.inner.list(prefix).await
+    }
+
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        self.inner.note(&self.ticket(ticket), text).await
+    }
+
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        self.inner.adopt(from, &self.ticket(ticket)).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

@@ -7,7 +7,7 @@ use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use etcd_client::{Client, PutOptions};
-use lockkit_core::contract::{Attempt, DistributedLock as _, Ticket};
+use lockkit_core::contract::{Attempt, DistributedLock as _, LockState, Ticket};
 use lockkit_core::{ClientId, HolderId, LockName, LossReason};
 use tokio::time::{Instant, sleep};
 
@@ -65,10 +65,10 @@ pub(crate) async fn revoked_lease_grants_nothing() -> Outcome {
         let guard = within(SOON, waiter.soon()).await???;
         // It holds with a key that exists, or not at all.
         let seen = holder.inspect().await?;
-        let holders = seen.map(|state| state.holders).unwrap_or_default();
+        let ids = seen.iter().flat_map(LockState::holder_ids);
         ensure(
-            holders == [guard.holder().to_string()],
-            format!("granted to {}, but {holders:?}", guard.holder()),
+            ids.eq([guard.holder().to_string()]),
+            format!("granted to {}, but {seen:?}", guard.holder()),
         )?;
         guard.release().await?;
     }
@@ -93,10 +93,10 @@ pub(crate) async fn lease_end_takes_hold_and_waiter_together() -> Outcome {
         within(SOON, guard.lost()).await?;
         let guard = within(SOON, waiter.soon()).await???;
         let seen = one.inspect().await?;
-        let holders = seen.map(|state| state.holders).unwrap_or_default();
+        let ids = seen.iter().flat_map(LockState::holder_ids);
         ensure(
-            holders == [guard.holder().to_string()],
-            format!("granted to {}, but {holders:?}", guard.holder()),
+            ids.eq([guard.holder().to_string()]),
+            format!("granted to {}, but {seen:?}", guard.holder()),
         )?;
         guard.release().await?;
     }

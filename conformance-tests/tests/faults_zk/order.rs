@@ -95,10 +95,8 @@ pub(crate) async fn order_of_creation_counts_after_the_last_number() -> Outcome 
         .inspect()
         .await?
         .ok_or_else(|| Failure::new("there is no holder"))?;
-    let first = state
-        .holders
-        .iter()
-        .any(|holder| holder.contains("lock-2147483647"));
+    let mut holders = state.holder_ids();
+    let first = holders.any(|holder| holder.contains("lock-2147483647"));
     ensure(first, format!("{state:?}"))?;
     for number in foreign {
         waiter

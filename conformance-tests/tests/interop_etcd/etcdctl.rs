@@ -119,7 +119,10 @@ pub(crate) async fn operator_sees_and_breaks_their_hold() -> Outcome {
     let key = theirs.key().await?;
     let state = lock.inspect().await?;
     let state = state.ok_or_else(|| Failure::new("it looks free to an operator"))?;
-    let named = state.holders.first().is_some_and(|it| key.ends_with(it));
+    let named = state
+        .holder_ids()
+        .next()
+        .is_some_and(|it| key.ends_with(it));
     ensure(named, format!("{:?} is not {key}", state.holders))?;
     let listed = client.list("jo").await?;
     ensure(listed.len() == 1, format!("{listed:?}"))?;

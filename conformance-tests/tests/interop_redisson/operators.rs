@@ -22,7 +22,7 @@ pub(crate) async fn redissons_hold_is_listed_and_inspected() -> Outcome {
     let inspected = client.lock("jobs/1")?.inspect().await?;
     let inspected = inspected.ok_or_else(|| Failure::new("it is not seen"))?;
     ensure(
-        inspected.holders.len() == 1 && inspected.holders == state.holders,
+        inspected.holders.len() == 1 && inspected.holder_ids().eq(state.holder_ids()),
         format!("holders: {:?}", inspected.holders),
     )?;
     let remaining = inspected.remaining;

@@ -28,6 +28,8 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) runtime: Runtime,
     pub(crate) id: ClientId,
+    /// What operators read of this client.
+    pub(crate) label: Option<Arc<str>>,
     /// The longest that one request may take.
     pub(crate) timeout: Duration,
     /// After how long a failing store is given up by an acquire without a limit.

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::client::context::Context;
 use crate::client::hold::HoldOptions;
+use crate::client::label;
 use crate::client::lock::Lock;
 use crate::client::outstanding::Pending;
 use crate::client::owner::Owner;
@@ -226,6 +227,7 @@ impl fmt::Debug for LockClient {
 pub struct LockClientBuilder {
     store: Arc<dyn DistributedLock>,
     lease: Option<Lease>,
+    label: Option<String>,
     max_hold: Option<Duration>,
     clock: Arc<dyn Clock>,
     timeout: Duration,
@@ -239,6 +241,7 @@ impl LockClientBuilder {
         Self {
             store,
             lease: None,
+            label: None,
             max_hold: None,
             clock: Arc::new(BootClock),
             timeout: Duration::from_secs(2),
@@ -252,6 +255,12 @@ impl LockClientBuilder {
     /// store can do.
     pub const fn lease(mut self, lease: Lease) -> Self {
         self.lease = Some(lease);
+        self
+    }
+
+    /// What operators read of this client's holds. By default `host:pid program`; an empty label is none.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
         self
     }
 
@@ -296,7 +305,8 @@ impl LockClientBuilder {
     /// # Errors
     /// - [`Error::NoRuntime`] if there is no runtime, or its time is not enabled.
     /// - [`Error::Unsupported`] if the store cannot honour the lease.
-    /// - [`Error::InvalidOption`] if the request timeout is zero.
+    /// - [`Error::InvalidOption`] if the request timeout is zero, or the label has more than
+    ///   128 bytes or a control character.
     pub fn build(self) -> Result<LockClient> {
         let handle = match self.runtime {
             Some(handle) => handle,
@@ -309,6 +319,10 @@ impl LockClientBuilder {
             let what = "a request timeout of zero: no store could answer in time".into();
             return Err(Error::InvalidOption { what });
         }
+        let label: Arc<str> = match self.label {
+            Some(label) => label::check(&label).map(|()| label.into())?,
+            None => label::of_process().into(),
+        };
         let capabilities = self.store.capabilities();
         let options = HoldOptions {
             lease: self.lease.unwrap_or_else(|| nearest(&capabilities)),
@@ -322,6 +336,7 @@ impl LockClientBuilder {
             clock: self.clock,
             runtime: Runtime::new(handle),
             id: ClientId::random(),
+            label: Some(label).filter(|label| !label.is_empty()),
             timeout: self.timeout.min(LONGEST),
             outage: self.outage.min(LONGEST),
             random: Mutex::new(self.seed.map_or_else(Rng::new, Rng::with_seed)),

@@ -21,6 +21,7 @@ mod shared;
 mod acquire;
 mod guard;
 mod handle;
+mod label;
 mod lock;
 mod multi;
 mod renewal;

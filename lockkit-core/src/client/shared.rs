@@ -58,6 +58,7 @@ impl Shared {
         Ticket {
             name: key.name.clone(),
             holder: HolderId::new(self.context.id, number),
+            label: self.context.label.clone(),
             mode: key.mode,
             ttl: key.ttl,
             enqueue,

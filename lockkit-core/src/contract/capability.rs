@@ -1,5 +1,6 @@
 //! What a store can do, known without asking it.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -42,6 +43,10 @@ pub struct Capabilities {
     pub ends_by: EndsBy,
     /// The modes that tickets may have.
     pub modes: Modes,
+    /// Whether a hold can have a [note](crate::DistributedLock::note).
+    pub notes: bool,
+    /// Whether a hold can pass [from one ticket to another](crate::DistributedLock::adopt).
+    pub adopts: bool,
 }
 
 impl Capabilities {
@@ -64,6 +69,8 @@ impl Capabilities {
             tells_loss: false,
             ends_by: EndsBy::Lease,
             modes: Modes::EXCLUSIVE,
+            notes: false,
+            adopts: false,
         }
     }
 
@@ -135,6 +142,20 @@ impl Capabilities {
     #[must_use]
     pub const fn with_modes(mut self, modes: Modes) -> Self {
         self.modes = modes;
+        self
+    }
+
+    /// Sets whether holds can have notes.
+    #[must_use]
+    pub const fn with_notes(mut self, notes: bool) -> Self {
+        self.notes = notes;
+        self
+    }
+
+    /// Sets whether a hold can pass from one ticket to another.
+    #[must_use]
+    pub const fn with_adopts(mut self, adopts: bool) -> Self {
+        self.adopts = adopts;
         self
     }
 }
@@ -210,6 +231,11 @@ impl PollRange {
 
 /// What kind of hold a ticket asks for, and beside which others it may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Mode {
     /// One holder at a time.
@@ -255,6 +281,18 @@ impl Mode {
     /// beside it.
     pub(crate) const fn covers(self, other: Self) -> bool {
         self.is_exclusive() || (!other.is_exclusive() && self.room() <= other.room())
+    }
+}
+
+/// `exclusive`, `write`, `read` or `permit of 4`.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Write => f.write_str("write"),
+            Self::Read => f.write_str("read"),
+            Self::Permit { of } => write!(f, "permit of {of}"),
+        }
     }
 }
 

@@ -7,11 +7,13 @@ pub(crate) mod capability;
 pub(crate) mod error;
 pub(crate) mod holder;
 pub(crate) mod name;
+mod state;
 mod store;
 mod ticket;
 pub(crate) mod token;
 
 pub use self::capability::Mode;
+pub use self::state::{Holder, LockState};
 pub use self::store::{DistributedLock, Wake, Watch};
-pub use self::ticket::{Attempt, Grant, LockState, Release, Renewal, Ticket};
+pub use self::ticket::{Attempt, Grant, Release, Renewal, Ticket};
 pub use crate::store::tombstones::Tombstones;

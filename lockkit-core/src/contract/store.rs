@@ -6,9 +6,11 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 
 use super::capability::Capabilities;
-use super::error::{BackendError, LossReason};
+use super::error::{BackendError, LossReason, Outcome};
+use super::holder::HolderId;
 use super::name::LockName;
-use super::ticket::{Attempt, Grant, LockState, Release, Renewal, Ticket};
+use super::state::LockState;
+use super::ticket::{Attempt, Grant, Release, Renewal, Ticket};
 
 /// A service that grants named, fenced, reentrant leases. This is what a store implements.
 ///
@@ -89,6 +91,23 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// Lists the locks whose names begin with `prefix` and that are held or waited for.
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError>;
 
+    /// Gives the hold of `ticket` a note in place of its last one, which operators see while the hold
+    /// lasts. Returns whether the ticket holds; never creates a hold.
+    ///
+    /// A store that keeps [notes](Capabilities::notes) implements it. At most 512 bytes, on one line.
+    async fn note(&self, ticket: &Ticket, _text: &str) -> Result<bool, BackendError> {
+        Err(not_offered(self.backend(), "note", &ticket.name))
+    }
+
+    /// Makes the hold of `from` that of `ticket`, in one step: with the same token, and with the ticket's
+    /// mode and lease. `Held` if `from` does not hold.
+    ///
+    /// A store that [hands over](Capabilities::adopts) implements it. The lease is never made shorter. A
+    /// ticket that has adopted is granted again.
+    async fn adopt(&self, _from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        Err(not_offered(self.backend(), "adopt", &ticket.name))
+    }
+
     /// The ticket as the innermost store sees it. A store returns a copy; a decorator that rewrites
     /// tickets applies its own change and asks the store inside. Every guarded write begins with it.
     fn resolve(&self, ticket: &Ticket) -> Ticket;
@@ -96,6 +115,12 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// The store itself; a decorator returns the store inside it. It serves
     /// [`LockClient::store`](crate::LockClient::store).
     fn as_any(&self) -> &dyn Any;
+}
+
+/// The client asks the capabilities first.
+fn not_offered(store: &'static str, operation: &'static str, name: &LockName) -> BackendError {
+    let why = format!("the store does not offer this (`{name}`)");
+    BackendError::new(store, operation, Outcome::Rejected, why)
 }
 
 /// The wake-ups of one ticket.

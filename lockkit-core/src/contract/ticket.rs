@@ -1,5 +1,6 @@
 //! What the client and a store say to each other: tickets, grants and the other answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::capability::Mode;
@@ -16,6 +17,8 @@ pub struct Ticket {
     pub name: LockName,
     /// Who asks. Unique to this ticket.
     pub holder: HolderId,
+    /// Which program asks, for operators to read; one line.
+    pub label: Option<Arc<str>>,
     /// What kind of hold.
     pub mode: Mode,
     /// The lease that is wished, as the store counts it.
@@ -31,6 +34,7 @@ impl Ticket {
         Self {
             name,
             holder,
+            label: None,
             mode: Mode::Exclusive,
             ttl,
             enqueue: true,
@@ -48,6 +52,13 @@ impl Ticket {
     #[must_use]
     pub const fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
+        self
+    }
+
+    /// The same ticket with a label.
+    #[must_use]
+    pub fn with_label(mut self, label: Option<Arc<str>>) -> Self {
+        self.label = label;
         self
     }
 
@@ -159,63 +170,4 @@ pub enum Release {
     Released,
     /// The ticket did not hold; if it waited, it has left the queue.
     NotHeld,
-}
-
-/// What an operator sees of a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub struct LockState {
-    /// Its name.
-    pub name: LockName,
-    /// Who holds it, in the store's own words: `{client}:{n}` for holds of this library.
-    pub holders: Vec<String>,
-    /// The token of the hold, or the last one given, if the store keeps one.
-    pub token: Option<FencingToken>,
-    /// Until the lease ends, if it ends by itself.
-    pub remaining: Option<Duration>,
-    /// How many wait, if the store knows.
-    pub waiters: Option<u32>,
-}
-
-impl LockState {
-    /// A lock without a holder, of which nothing else is known.
-    #[must_use]
-    pub const fn new(name: LockName) -> Self {
-        Self {
-            name,
-            holders: Vec::new(),
-            token: None,
-            remaining: None,
-            waiters: None,
-        }
-    }
-
-    /// Adds a holder.
-    #[must_use]
-    pub fn with_holder(mut self, holder: impl Into<String>) -> Self {
-        self.holders.push(holder.into());
-        self
-    }
-
-    /// Sets the token.
-    #[must_use]
-    pub const fn with_token(mut self, token: Option<FencingToken>) -> Self {
-        self.token = token;
-        self
-    }
-
-    /// Sets the time left.
-    #[must_use]
-    pub const fn with_remaining(mut self, remaining: Option<Duration>) -> Self {
-        self.remaining = remaining;
-        self
-    }
-
-    /// Sets the number of waiters.
-    #[must_use]
-    pub const fn with_waiters(mut self, waiters: Option<u32>) -> Self {
-        self.waiters = waiters;
-        self
-    }
 }

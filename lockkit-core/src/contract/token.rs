@@ -126,7 +126,7 @@ mod tests {
             .with_token(FencingToken::new(42));
         let text = serde_json::to_string(&state).unwrap();
         assert!(
-            text.starts_with(r#"{"name":"a/b","holders":["me"],"token":42,"#),
+            text.starts_with(r#"{"name":"a/b","holders":[{"id":"me","label":null,"mode":null,"token":null,"held_for":null,"remaining":null,"note":null}],"token":42,"#),
             "{text}"
         );
         assert_eq!(serde_json::from_str::<LockState>(&text).unwrap(), state);

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::outcome::{Answer, ObservedWatch, observe};
 use crate::contract::capability::Capabilities;
 use crate::contract::error::BackendError;
+use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
 
@@ -121,6 +122,14 @@ impl DistributedLock for Metered {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         self.measure("list", self.inner.list(prefix)).await
+    }
+
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        self.measure("note", self.inner.note(ticket, text)).await
+    }
+
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        self.measure("adopt", self.inner.adopt(from, ticket)).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

@@ -69,6 +69,13 @@ impl Answer for Wake {
     }
 }
 
+/// Whether the ticket holds.
+impl Answer for bool {
+    fn word(&self) -> &'static str {
+        if *self { "ok" } else { "not_held" }
+    }
+}
+
 impl Answer for Box<dyn Watch> {}
 impl Answer for Option<LockState> {}
 impl Answer for Vec<LockState> {}

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use crate::contract::capability::Capabilities;
 use crate::contract::error::{BackendError, Outcome};
+use crate::contract::holder::HolderId;
 use crate::contract::name::{InvalidName, LockName};
 use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
 
@@ -139,6 +140,14 @@ impl DistributedLock for Prefixed {
         let states = self.inner.list(&format!("{}{prefix}", self.prefix)).await?;
         let states = states.into_iter();
         Ok(states.filter_map(|state| self.strip(state)).collect())
+    }
+
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        self.inner.note(&self.ticket(ticket, "note")?, text).await
+    }
+
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        self.inner.adopt(from, &self.ticket(ticket, "adopt")?).await
     }
 
     /// A ticket whose name is too long with the prefix never holds, and stays as it is.

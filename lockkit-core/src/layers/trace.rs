@@ -9,6 +9,7 @@ use tracing::{Instrument, Span, debug_span, field};
 use super::outcome::{Answer, ObservedWatch, observe};
 use crate::contract::capability::Capabilities;
 use crate::contract::error::BackendError;
+use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
 
@@ -124,6 +125,16 @@ impl DistributedLock for Traced {
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         let span = self.name_span("list", prefix);
         Self::record(span, self.inner.list(prefix)).await
+    }
+
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        let span = self.ticket_span("note", ticket);
+        Self::record(span, self.inner.note(ticket, text)).await
+    }
+
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let span = self.ticket_span("adopt", ticket);
+        Self::record(span, self.inner.adopt(from, ticket)).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

@@ -2,6 +2,7 @@
 
 pub mod predecessors;
 pub(crate) mod sync;
+pub mod tag;
 pub(crate) mod tombstones;
 pub mod waiters;
 

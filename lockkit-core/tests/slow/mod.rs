@@ -7,7 +7,7 @@ use std::task::Poll;
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, LockState, Release, Renewal, Ticket, Watch};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{BackendError, Capabilities, DistributedLock, LockName};
+use lockkit_core::{BackendError, Capabilities, DistributedLock, HolderId, LockName};
 
 /// Yields `polls` times before each request is carried out and `polls` times after it.
 #[derive(Debug)]
@@ -70,6 +70,14 @@ impl DistributedLock for Slow {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         self.around(self.inner.list(prefix)).await
+    }
+
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        self.around(self.inner.note(ticket, text)).await
+    }
+
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        self.around(self.inner.adopt(from, ticket)).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

@@ -89,8 +89,8 @@ impl World {
     /// Who holds, as the server has it.
     async fn holds(&self, ticket: &Ticket) -> bool {
         let state = self.healthy.inspect(&ticket.name).await.unwrap();
-        let holders = state.map(|state| state.holders).unwrap_or_default();
-        holders.contains(&ticket.holder.to_string())
+        let id = ticket.holder.to_string();
+        state.is_some_and(|state| state.holder_ids().any(|holder| holder == id))
     }
 
     /// Somebody else gets the lock, and a moment later than a lease at most.

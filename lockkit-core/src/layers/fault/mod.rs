@@ -15,6 +15,7 @@ use self::script::{End, Plan};
 pub use self::script::{Fault, Operation, Rule};
 use crate::contract::capability::Capabilities;
 use crate::contract::error::{BackendError, Outcome};
+use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Wake, Watch};
 
@@ -223,6 +224,20 @@ impl DistributedLock for Faulty {
         let mine = prefix.to_owned();
         let call = |inner: Arc<dyn DistributedLock>| async move { inner.list(&mine).await };
         self.through(Operation::List, None, call).await
+    }
+
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        let (mine, text) = (ticket.clone(), text.to_owned());
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.note(&mine, &text).await };
+        self.through(Operation::Note, Some(&ticket.name), call)
+            .await
+    }
+
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let mine = ticket.clone();
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.adopt(from, &mine).await };
+        self.through(Operation::Adopt, Some(&ticket.name), call)
+            .await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

@@ -25,11 +25,15 @@ pub enum Operation {
     BreakLock,
     /// [`list`](crate::contract::DistributedLock::list)
     List,
+    /// [`note`](crate::contract::DistributedLock::note)
+    Note,
+    /// [`adopt`](crate::contract::DistributedLock::adopt)
+    Adopt,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Attempt,
         Self::Watch,
         Self::Renew,
@@ -37,6 +41,8 @@ impl Operation {
         Self::Inspect,
         Self::BreakLock,
         Self::List,
+        Self::Note,
+        Self::Adopt,
     ];
 
     /// The name of the method.
@@ -50,6 +56,8 @@ impl Operation {
             Self::Inspect => "inspect",
             Self::BreakLock => "break_lock",
             Self::List => "list",
+            Self::Note => "note",
+            Self::Adopt => "adopt",
         }
     }
 }

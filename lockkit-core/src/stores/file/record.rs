@@ -13,10 +13,10 @@
 //! that is empty, or nothing but zeros after a power failure, is a lock that was never taken: its
 //! next token is still larger, because the clock is its floor.
 
-use crate::contract::LockState;
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::token::FencingToken;
+use crate::contract::{Holder, LockState, Mode};
 
 const MAGIC: &[u8] = b"lockkit lock file, format 1\n";
 const ENTRY_LEN: usize = 153;
@@ -122,7 +122,7 @@ impl Record {
             |(holder, _)| holder.to_string(),
         );
         LockState::new(name.clone())
-            .with_holder(holder)
+            .with_holder(Holder::new(holder).with_mode(Some(Mode::Exclusive)))
             .with_token(FencingToken::new(self.token()))
     }
 

@@ -9,7 +9,7 @@ use crate::contract::error::LossReason;
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::token::FencingToken;
-use crate::contract::{Attempt, Grant, LockState, Mode, Release, Renewal, Ticket, Wake};
+use crate::contract::{Attempt, Grant, Holder, LockState, Mode, Release, Renewal, Ticket, Wake};
 use crate::time::clock::Moment;
 
 #[derive(Debug, Default)]
@@ -263,16 +263,15 @@ impl Entry {
 
     pub(super) fn describe(&self, name: &LockName, now: Moment, globals: &Globals) -> LockState {
         let state = LockState::new(name.clone()).with_waiters(u32::try_from(self.queue.len()).ok());
-        let until = |hold: &Hold| {
+        let holders = self.holds.iter().map(|hold| {
             let session = globals.last_keep_alive(hold.session);
-            session.map_or(hold.until, |last| last + globals.rules.max_ttl)
-        };
-        let end = self.holds.iter().map(until).max();
-        let holders = self.holds.iter().map(|hold| hold.holder.to_string());
-        holders
-            .fold(state, LockState::with_holder)
-            .with_token(self.holds.iter().map(|hold| hold.token).max())
-            .with_remaining(end.map(|until| until.since(now)))
+            let until = session.map_or(hold.until, |last| last + globals.rules.max_ttl);
+            Holder::new(hold.holder.to_string())
+                .with_mode(Some(hold.mode))
+                .with_token(Some(hold.token))
+                .with_remaining(Some(until.since(now)))
+        });
+        holders.fold(state, LockState::with_holder)
     }
 }
 
