@@ -1,0 +1,68 @@
+//! What operators read of a client.
+
+use crate::contract::error::{Error, Result};
+
+const LONGEST: usize = 128;
+
+/// Refuses what does not fit on one line of a report.
+pub(crate) fn check(label: &str) -> Result<()> {
+    if label.len() <= LONGEST && !label.contains(char::is_control) {
+        return Ok(());
+    }
+    let what = format!("a label has at most {LONGEST} bytes and no control characters");
+    Err(Error::InvalidOption { what })
+}
+
+/// `host:pid program` of this process.
+pub(crate) fn of_process() -> String {
+    let program = std::env::current_exe().ok();
+    let program = program
+        .as_deref()
+        .and_then(|path| path.file_name()?.to_str());
+    let label = format!(
+        "{}:{} {}",
+        host(),
+        std::process::id(),
+        program.unwrap_or_default()
+    );
+    let mut label: String = label.chars().filter(|c| !c.is_control()).collect();
+    while label.len() > LONGEST {
+        label.pop();
+    }
+    label.trim_end().to_owned()
+}
+
+#[cfg(unix)]
+fn host() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_of_process_names_host_process_and_program() {
+        let label = of_process();
+        let (host, rest) = label.split_once(':').unwrap();
+        assert_eq!(host, super::host());
+        let (pid, program) = rest.split_once(' ').unwrap();
+        assert_eq!(pid, std::process::id().to_string());
+        assert!(program.starts_with("lockkit_core"), "{program}");
+        assert!(check(&label).is_ok());
+    }
+
+    #[test]
+    fn label_is_one_short_line() {
+        assert!(check("").is_ok());
+        assert!(check(&"x".repeat(LONGEST)).is_ok());
+        assert!(check(&"x".repeat(LONGEST + 1)).is_err());
+        assert!(check("a\nb").is_err());
+    }
+}

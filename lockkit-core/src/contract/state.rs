@@ -1,0 +1,165 @@
+//! What an operator sees of a lock and of those who hold it.
+
+use std::time::Duration;
+
+use super::capability::Mode;
+use super::name::LockName;
+use super::token::FencingToken;
+
+/// One holder of a lock, as far as the store knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Holder {
+    /// `{client}:{n}` for holds of this library, else the store's own words.
+    pub id: String,
+    /// Which program it is: `host:pid program`, unless its client has another label.
+    pub label: Option<String>,
+    /// What kind of hold; `None` for another program's.
+    pub mode: Option<Mode>,
+    /// The token of the hold.
+    pub token: Option<FencingToken>,
+    /// For how long it has held, if the store knows.
+    pub held_for: Option<Duration>,
+    /// Until the lease ends, if it ends by itself.
+    pub remaining: Option<Duration>,
+    /// What the holder says of itself.
+    pub note: Option<String>,
+}
+
+impl Holder {
+    /// A holder of which nothing else is known.
+    #[must_use]
+    pub fn new(id: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            label: None,
+            mode: None,
+            token: None,
+            held_for: None,
+            remaining: None,
+            note: None,
+        }
+    }
+
+    /// Sets the label of its client.
+    #[must_use]
+    pub fn with_label(mut self, label: Option<String>) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// Sets the kind of hold.
+    #[must_use]
+    pub const fn with_mode(mut self, mode: Option<Mode>) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets the token.
+    #[must_use]
+    pub const fn with_token(mut self, token: Option<FencingToken>) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// Sets for how long it has held.
+    #[must_use]
+    pub const fn with_held_for(mut self, held_for: Option<Duration>) -> Self {
+        self.held_for = held_for;
+        self
+    }
+
+    /// Sets the time left.
+    #[must_use]
+    pub const fn with_remaining(mut self, remaining: Option<Duration>) -> Self {
+        self.remaining = remaining;
+        self
+    }
+
+    /// Sets the note.
+    #[must_use]
+    pub fn with_note(mut self, note: Option<String>) -> Self {
+        self.note = note;
+        self
+    }
+}
+
+impl From<String> for Holder {
+    fn from(id: String) -> Self {
+        Self::new(id)
+    }
+}
+
+impl From<&str> for Holder {
+    fn from(id: &str) -> Self {
+        Self::new(id)
+    }
+}
+
+/// What an operator sees of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct LockState {
+    /// Its name.
+    pub name: LockName,
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+    /// The largest token of the holds, or the last one given, if the store keeps one.
+    pub token: Option<FencingToken>,
+    /// Until the last lease ends, if it ends by itself.
+    pub remaining: Option<Duration>,
+    /// How many wait, if the store knows.
+    pub waiters: Option<u32>,
+}
+
+impl LockState {
+    /// A lock without a holder, of which nothing else is known.
+    #[must_use]
+    pub const fn new(name: LockName) -> Self {
+        Self {
+            name,
+            holders: Vec::new(),
+            token: None,
+            remaining: None,
+            waiters: None,
+        }
+    }
+
+    /// Adds a holder. The lock's token is the largest one, and it ends with the last lease.
+    #[must_use]
+    pub fn with_holder(mut self, holder: impl Into<Holder>) -> Self {
+        let holder = holder.into();
+        self.token = self.token.max(holder.token);
+        self.remaining = self.remaining.max(holder.remaining);
+        self.holders.push(holder);
+        self
+    }
+
+    /// The ids of the holders.
+    pub fn holder_ids(&self) -> impl Iterator<Item = &str> {
+        self.holders.iter().map(|holder| holder.id.as_str())
+    }
+
+    /// Sets the token.
+    #[must_use]
+    pub const fn with_token(mut self, token: Option<FencingToken>) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// Sets the time left.
+    #[must_use]
+    pub const fn with_remaining(mut self, remaining: Option<Duration>) -> Self {
+        self.remaining = remaining;
+        self
+    }
+
+    /// Sets the number of waiters.
+    #[must_use]
+    pub const fn with_waiters(mut self, waiters: Option<u32>) -> Self {
+        self.waiters = waiters;
+        self
+    }
+}
