@@ -37,6 +37,10 @@ pub enum Need {
     LeasePerSession,
     /// Tickets may hold together.
     Shares,
+    /// A hold can have a note.
+    Notes,
+    /// A hold can pass from one ticket to another.
+    Adopts,
     /// A hook of the setup.
     Hook(Hook),
     /// The lock-taker program, and a URL that it can open.
@@ -66,6 +70,8 @@ impl Need {
                 can.modes == Modes::ALL,
                 "the store has exclusive locks only",
             ),
+            Self::Notes => (can.notes, "the store keeps no notes"),
+            Self::Adopts => (can.adopts, "the store cannot hand over"),
             Self::Hook(hook) => (setup.hooks().contains(&hook), hook.what()),
             Self::Taker if programs.taker.is_none() => (false, "no lock-taker program is named"),
             Self::Taker => (setup.hooks().contains(&Hook::Url), Hook::Url.what()),

@@ -27,7 +27,8 @@ pub use stores::memory;
 pub use time::clock;
 
 pub use client::{
-    Guard, Lock, LockClient, LockClientBuilder, MultiGuard, MultiLock, Owner, RwLock,
+    Election, Guard, Leader, Leaders, Lock, LockClient, LockClientBuilder, MultiGuard, MultiLock,
+    Owner, RwLock,
 };
 pub use contract::DistributedLock;
 pub use contract::capability::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};

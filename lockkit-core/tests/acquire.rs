@@ -52,6 +52,21 @@ async fn second_client_waits_until_the_first_releases() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ticket_is_withdrawn_when_its_last_waiter_leaves() {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let (first, second) = (another(&store, &clock), another(&store, &clock));
+    let held = first.lock("a").unwrap().acquire().await.unwrap();
+    let lock = second.lock("a").unwrap();
+    assert!(timeout(S, lock.acquire()).await.is_err());
+    let began = Instant::now();
+    second.drain().await;
+    assert!(began.elapsed() < Duration::from_millis(1));
+    assert_eq!(store.counts().waiters, 0);
+    held.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn tasks_of_one_client_share_one_queue() {
     let (store, client) = setup();
     let lock = client.lock("a").unwrap();

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use lockkit_core::contract::LockState;
-use lockkit_core::{BackendError, DistributedLock as _, LockName, Outcome, Queueing};
+use std::time::Duration;
+
+use lockkit_core::contract::{Holder, LockState, Mode};
+use lockkit_core::{BackendError, DistributedLock as _, FencingToken, LockName, Outcome, Queueing};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
 
@@ -76,14 +78,15 @@ impl RedisStore {
         Ok(found)
     }
 
-    /// `{kind, ms left, token or '', living waiters, holders...}`
+    /// `{kind, ms left, token or '', living waiters, clock us}`, and for each holder its field, value, and ms
+    /// left.
     fn read<'a>(
         &self,
         step: &Step,
         name: &LockName,
         reply: &'a Reply,
     ) -> Result<(&'a str, LockState), BackendError> {
-        let [kind, left, token, waiters, holders @ ..] = reply.as_list() else {
+        let [kind, left, token, waiters, now, holders @ ..] = reply.as_list() else {
             return Err(unreadable(step.name));
         };
         let waiters = waiters.as_u64().and_then(|count| u32::try_from(count).ok());
@@ -94,8 +97,10 @@ impl RedisStore {
             .with_remaining(left.as_millis())
             .with_token(token.as_token())
             .with_waiters(waiters.filter(|_| counted));
-        for holder in holders.iter().filter_map(Reply::as_str) {
-            state = state.with_holder(holder);
+        for holder in holders.chunks_exact(3) {
+            if let Some(holder) = holder_of(holder, now) {
+                state = state.with_holder(holder);
+            }
         }
         Ok((kind.as_str().unwrap_or_default(), state))
     }
@@ -121,6 +126,44 @@ impl RedisStore {
             }
         }
     }
+}
+
+/// A holder of a lock: its field, value, and ms left.
+fn holder_of(reply: &[Reply], now: &Reply) -> Option<Holder> {
+    let [id, value, left] = reply else {
+        return None;
+    };
+    let holder = Holder::new(id.as_str()?).with_remaining(left.as_millis());
+    let value = value.as_str().unwrap_or_default();
+    let (who, note) = match value.split_once('\n') {
+        Some((who, note)) => (who, Some(note.to_owned())),
+        None => (value, None),
+    };
+    let mut words = who.splitn(3, ' ');
+    let token = words.next().and_then(|token| token.parse().ok());
+    let Some(mode) = words.next() else {
+        // Redisson's: the number of its reentries.
+        return Some(holder);
+    };
+    let mode = match mode {
+        "x" => Mode::Exclusive,
+        "r" => Mode::Read,
+        "w" => Mode::Write,
+        of => Mode::Permit {
+            of: of.parse().ok()?,
+        },
+    };
+    // A token is the server's clock at its grant.
+    let since = now.as_u64().zip(token.map(FencingToken::get));
+    let held_for = since.map(|(now, since)| Duration::from_micros(now.saturating_sub(since)));
+    Some(
+        holder
+            .with_label(words.next().map(str::to_owned))
+            .with_mode(Some(mode))
+            .with_token(token)
+            .with_held_for(held_for)
+            .with_note(note),
+    )
 }
 
 fn is_waited_for(state: &LockState) -> bool {

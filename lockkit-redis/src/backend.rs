@@ -10,7 +10,8 @@ use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, LockState, Mode, Release, Renewal, Ticket, Watch,
 };
 use lockkit_core::{
-    BackendError, Capabilities, ClientId, LockName, Outcome, Queueing, Waiting, queue_window,
+    BackendError, Capabilities, ClientId, HolderId, LockName, Outcome, Queueing, Waiting,
+    queue_window,
 };
 use redis::Cmd;
 use tokio::runtime::Handle;
@@ -106,13 +107,8 @@ impl RedisStore {
             .arg(enqueue)
             .arg(queue_window(&rules, ticket.ttl).as_millis())
             .arg(number)
-            .arg(channel);
-        match ticket.mode {
-            Mode::Exclusive => &mut command,
-            Mode::Read => command.arg("r"),
-            Mode::Permit { of } => command.arg(of.get()),
-            _ => command.arg("w"),
-        };
+            .arg(channel)
+            .arg(who(ticket));
         match self.link.run(step, command).await?.as_list() {
             [Reply::Int(1), token] => {
                 let token = token.as_token().ok_or_else(|| unreadable("attempt"))?;
@@ -121,10 +117,7 @@ impl RedisStore {
             // Also for a ticket that is not first: all before it may have died. While holders
             // renew, the lease lasts longer than any waiter pauses.
             [Reply::Int(0), left] => Ok(Attempt::held_for(left.as_millis())),
-            [Reply::Int(-1)] => {
-                let why = "the ticket was released before";
-                Err(fault("attempt", Outcome::Rejected, why))
-            }
+            [Reply::Int(-1)] => Err(released_before(step)),
             [Reply::Int(-2), kind] => {
                 let kind = kind.as_str().unwrap_or("unknown");
                 Err(wrong_type(step, &ticket.name, kind))
@@ -156,6 +149,28 @@ impl RedisStoreBuilder {
             _supervisor: Arc::new(supervisor),
         })
     }
+}
+
+/// The mode and the label of a ticket, as the scripts read them.
+fn who(ticket: &Ticket) -> String {
+    let mode = match ticket.mode {
+        Mode::Exclusive => "x".into(),
+        Mode::Read => "r".into(),
+        Mode::Permit { of } => of.to_string(),
+        _ => "w".into(),
+    };
+    match &ticket.label {
+        Some(label) => format!("{mode} {label}"),
+        None => mode,
+    }
+}
+
+fn released_before(step: &Step) -> BackendError {
+    fault(
+        step.name,
+        Outcome::Rejected,
+        "the ticket was released before",
+    )
 }
 
 pub(crate) fn wrong_type(step: &Step, name: &LockName, kind: &str) -> BackendError {
@@ -241,6 +256,39 @@ impl DistributedLock for RedisStore {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         self.list_prefix(prefix).await
+    }
+
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        let step = &STEPS.note;
+        let mut command = self.on_lock(step, &ticket.name, &ticket.holder.to_string());
+        command.arg(text);
+        let held = self.link.run(step, command).await?.as_int();
+        held.map(|held| held == 1)
+            .ok_or_else(|| unreadable(step.name))
+    }
+
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let step = &STEPS.adopt;
+        let (from, name) = (from.to_string(), &ticket.name);
+        let [lock, token, queue, waiters, tombstone] =
+            keys::of_step(name, &ticket.holder.to_string());
+        let [.., former] = keys::of_step(name, &from);
+        let mut command = step.on(&[lock, token, queue, waiters, tombstone, former]);
+        command
+            .arg(self.link.token_ttl())
+            .arg(ticket.holder.to_string())
+            .arg(ticket.ttl.as_millis())
+            .arg(from)
+            .arg(who(ticket));
+        match self.link.run(step, command).await?.as_list() {
+            [Reply::Int(1), token] => {
+                let token = token.as_token().ok_or_else(|| unreadable(step.name))?;
+                Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
+            }
+            [Reply::Int(0), left] => Ok(Attempt::held_for(left.as_millis())),
+            [Reply::Int(-1)] => Err(released_before(step)),
+            _ => Err(unreadable(step.name)),
+        }
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

@@ -216,6 +216,8 @@ impl RedisStoreBuilder {
             .with_poll(self.poll)
             .with_recheck(self.recheck)
             .with_modes(Modes::ALL)
+            .with_notes(true)
+            .with_adopts(true)
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
     inspect: Step::new("inspect", INSPECT),
     list: Step::new("list", INSPECT),
     break_lock: Step::new("break", BREAK),
+    note: Step::new("note", NOTE),
+    adopt: Step::new("adopt", ADOPT),
     commands: Step::guarded(include_str!("scripts/commands.lua")),
 });
 
@@ -81,6 +83,8 @@ pub(crate) struct Steps {
     /// As `inspect`, for each lock in a list.
     pub(crate) list: Step,
     pub(crate) break_lock: Step,
+    pub(crate) note: Step,
+    pub(crate) adopt: Step,
     pub(crate) commands: Step,
 }
 
@@ -113,6 +117,14 @@ const BREAK: &str = concat!(
     include_str!("scripts/kind.lua"),
     include_str!("scripts/describe.lua"),
     include_str!("scripts/break.lua")
+);
+const NOTE: &str = concat!(
+    include_str!("scripts/queue.lua"),
+    include_str!("scripts/note.lua")
+);
+const ADOPT: &str = concat!(
+    include_str!("scripts/queue.lua"),
+    include_str!("scripts/adopt.lua")
 );
 /// Precedes a script of the caller.
 const GUARD: &str = include_str!("scripts/guard.lua");

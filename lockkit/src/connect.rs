@@ -34,6 +34,7 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// | option | meaning | default |
 /// |---|---|---|
 /// | `ttl=30s` | the lease, renewed until the release | 30 s, or the nearest that the store can do |
+/// | `label=web-1` | what operators read of this client's holds | `host:pid program` |
 /// | `prefix=app:` | the prefix of every name, so that applications can share a store | none |
 /// | `timeout=2s` | the longest that one request may take | 2 s |
 /// | `outage=30s` | how long opening, and an acquire without a limit, retry while the store cannot be reached | 30 s |
@@ -51,6 +52,7 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// # Errors
 /// - [`Error::InvalidUrl`](crate::Error::InvalidUrl) if the URL does not lead to a store of this build; it says what to write.
 /// - [`Error::Unsupported`](crate::Error::Unsupported) if the store cannot honour the lease.
+/// - [`Error::InvalidOption`](crate::Error::InvalidOption) if the label is not one short line.
 /// - [`Error::Backend`](crate::Error::Backend) if the store refuses this client, or its server could not
 ///   be reached for the time of `outage` ([`Connect::wait`] sets another time).
 /// - [`Error::NoRuntime`](crate::Error::NoRuntime) if it is called outside a Tokio runtime.
@@ -91,6 +93,7 @@ pub fn builder(url: impl AsRef<str>) -> Connect {
     Connect {
         url: url.as_ref().parse(),
         lease: None,
+        label: None,
         prefix: None,
         max_hold: None,
         timeout: None,
@@ -108,6 +111,7 @@ pub struct Connect {
     // Parsed at once, so that `Debug` shows no secret. INV-14.
     url: Result<StoreUrl, InvalidUrl>,
     lease: Option<Lease>,
+    label: Option<String>,
     prefix: Option<String>,
     max_hold: Option<Duration>,
     timeout: Option<Duration>,
@@ -121,6 +125,12 @@ impl Connect {
     /// The lease of locks that set none; in a URL `ttl=`, always renewed.
     pub const fn lease(mut self, lease: Lease) -> Self {
         self.lease = Some(lease);
+        self
+    }
+
+    /// What operators read of this client's holds; in a URL `label=`.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
         self
     }
 
@@ -191,6 +201,9 @@ impl Connect {
         let mut client = LockClient::builder_arc(store);
         if let Some(lease) = lease {
             client = client.lease(lease);
+        }
+        if let Some(label) = self.label.or(options.label) {
+            client = client.label(label);
         }
         if let Some(limit) = self.max_hold.or(options.max_hold) {
             client = client.max_hold(limit);

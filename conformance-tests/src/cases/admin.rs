@@ -11,6 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(free_lock_shows_nothing),
         Case::new(held_lock_shows_its_holder),
+        Case::new(holder_is_shown_with_its_label),
         Case::new(time_left_is_within_the_lease),
         Case::new(waiters_are_counted).needs(Need::Fifo),
         Case::new(break_frees_the_lock),
@@ -45,6 +46,39 @@ async fn held_lock_shows_its_holder(ctx: &Ctx) -> Outcome {
         )?;
     }
     Ok(())
+}
+
+/// The client's own, or the name of its host, its process and its program.
+async fn holder_is_shown_with_its_label(ctx: &Ctx) -> Outcome {
+    let a = ctx.builder(ctx.store().await?).label("web-1 \"é\"");
+    let (a, b) = (a.build()?, ctx.client().await?);
+    let (name, process) = (ctx.name(), format!(":{} ", std::process::id()));
+    let held = a.lock(name.as_str())?.acquire().await?;
+    let label = label_of(&b.lock(name.as_str())?).await?;
+    ensure(
+        label.as_deref() == Some("web-1 \"é\""),
+        format!("{label:?}"),
+    )?;
+    held.release().await?;
+    let held = b.lock(name.as_str())?.acquire().await?;
+    let label = label_of(&a.lock(name)?).await?;
+    ensure(
+        label.as_ref().is_some_and(|label| label.contains(&process)),
+        format!("{label:?}"),
+    )?;
+    held.release().await?;
+    let none = ctx.builder(ctx.store().await?).label("").build()?;
+    let lock = none.lock(ctx.name())?;
+    let held = lock.acquire().await?;
+    ensure(label_of(&lock).await?.is_none(), "there is a label")?;
+    Ok(held.release().await?)
+}
+
+async fn label_of(lock: &lockkit_core::Lock) -> Outcome<Option<String>> {
+    let state = lock.inspect().await?;
+    let holder = state.and_then(|state| state.holders.into_iter().next());
+    let holder = holder.ok_or_else(|| Failure::new("the lock is free"))?;
+    Ok(holder.label)
 }
 
 /// Where leases end by themselves, the time left is neither more than the lease nor nothing.

@@ -33,6 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
             .hook(Hook::ExpireSession),
         Case::new(session_or_process_keeps_a_hold_without_renewals).needs(Need::OutlivesItsLease),
         Case::new(modes_are_supported_or_refused),
+        Case::new(notes_and_handover_are_supported_or_refused),
     ]
 }
 
@@ -291,6 +292,28 @@ async fn modes_are_supported_or_refused(ctx: &Ctx) -> Outcome {
     }
     refused(client.rw_lock(name.as_str()))?;
     refused(client.semaphore(name.as_str(), 1))
+}
+
+/// Before anything is sent, where there is nothing yet.
+async fn notes_and_handover_are_supported_or_refused(ctx: &Ctx) -> Outcome {
+    let client = ctx.client().await?;
+    let guard = client.lock(ctx.name())?.acquire().await?;
+    if ctx.capabilities().notes {
+        client.election(guard.name())?;
+        guard.note("a note").await?;
+    } else {
+        refused(client.election(guard.name()))?;
+        refused(guard.note("a note").await)?;
+    }
+    guard.check()?;
+    if ctx.capabilities().adopts {
+        let text = guard.detach().await?;
+        client.adopt(&text).await?.release().await?;
+    } else {
+        refused(client.adopt("v1").await)?;
+        refused(guard.detach().await)?;
+    }
+    Ok(())
 }
 
 fn refused<T>(result: lockkit_core::Result<T>) -> Outcome {

@@ -6,9 +6,11 @@ mod cancel;
 mod capabilities;
 mod cost;
 mod crash;
+mod election;
 mod exclusion;
 mod extend;
 mod fencing;
+mod handover;
 mod history;
 mod lease;
 mod loss;
@@ -39,6 +41,8 @@ pub fn all() -> Vec<Case> {
         multi::cases(),
         sharing::cases(),
         permits::cases(),
+        election::cases(),
+        handover::cases(),
         fencing::cases(),
         names::cases(),
         capabilities::cases(),

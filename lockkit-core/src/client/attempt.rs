@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::client::context::Context;
 use crate::contract::error::BackendError;
+use crate::contract::holder::HolderId;
 use crate::contract::{Attempt, Ticket};
 use crate::time::clock::Moment;
 
@@ -19,13 +20,21 @@ pub(crate) struct Attempting {
 impl Attempting {
     /// Sends an attempt when its answer is polled first, which is bounded as one request is.
     pub(crate) fn new(context: &Arc<Context>, ticket: Ticket) -> Self {
+        Self::adopting(context, ticket, None)
+    }
+
+    /// As [`new`](Self::new); where a hold is to be adopted, the request asks for that.
+    pub(crate) fn adopting(context: &Arc<Context>, ticket: Ticket, from: Option<HolderId>) -> Self {
         let (context, request) = (Arc::clone(context), ticket.clone());
         Self {
             ticket,
             sent: context.clock.now(),
             answer: Box::pin(async move {
-                let attempt = context.store.attempt(&request);
-                context.bounded("attempt", attempt).await
+                let store = &context.store;
+                match from {
+                    None => context.bounded("attempt", store.attempt(&request)).await,
+                    Some(from) => context.bounded("adopt", store.adopt(from, &request)).await,
+                }
             }),
         }
     }

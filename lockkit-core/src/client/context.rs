@@ -121,6 +121,27 @@ impl Context {
         Err(Error::Unsupported { what })
     }
 
+    /// Checks that the store keeps notes.
+    pub(crate) fn check_notes(&self) -> Result<()> {
+        self.offered(self.capabilities.notes, "keeps no notes of its holders")
+    }
+
+    /// Checks that the store can pass a hold on.
+    pub(crate) fn check_adopts(&self) -> Result<()> {
+        self.offered(
+            self.capabilities.adopts,
+            "cannot pass a hold from one process to another",
+        )
+    }
+
+    fn offered(&self, is_offered: bool, lack: &str) -> Result<()> {
+        if is_offered {
+            return Ok(());
+        }
+        let what = format!("the {} store {lack}", self.store.backend());
+        Err(Error::Unsupported { what })
+    }
+
     /// Checks a lease against what the store can do.
     pub(crate) fn check_lease(&self, lease: Lease) -> Result<()> {
         let Capabilities {

@@ -16,6 +16,9 @@ use crate::contract::token::FencingToken;
 use crate::contract::{DistributedLock, Ticket};
 use crate::time::lease::Lease;
 
+/// The longest note, in bytes.
+const LONGEST_NOTE: usize = 512;
+
 /// Holds a lock. The hold ends with the last guard of it, or when it is lost.
 ///
 /// Dropping a guard releases in the background; [`release`](Self::release) waits for the answer and
@@ -163,6 +166,38 @@ impl Guard {
         };
         held.answered(sent, asked, answer.clone());
         answer?;
+        held.check()
+    }
+
+    /// Gives the hold a note in place of its last one: what operators, and those who ask for the leader of
+    /// an [`Election`](crate::Election), read of it. At most 512 bytes, without control characters.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidOption`] if the text is too long or has control characters.
+    /// - [`Error::Unsupported`] if the store keeps no notes.
+    /// - [`Error::Lost`] if the hold was lost.
+    /// - [`Error::Backend`] if the store did not answer. The note may have been set.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; the note may have been set.
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn note(&self, text: &str) -> Result<()> {
+        let held = self.held();
+        let context = &held.shared.context;
+        if text.len() > LONGEST_NOTE || text.contains(char::is_control) {
+            let what = format!("a note has at most {LONGEST_NOTE} bytes and no control characters");
+            return Err(Error::InvalidOption { what });
+        }
+        context.check_notes()?;
+        held.check()?;
+        let (ticket, text) = (self.ticket().clone(), text.to_owned());
+        let note =
+            move |store: Arc<dyn DistributedLock>| async move { store.note(&ticket, &text).await };
+        if !context.request("note", note).await? {
+            held.lose(LossReason::Superseded);
+        }
         held.check()
     }
 

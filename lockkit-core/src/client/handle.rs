@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::client::context::Context;
+use crate::client::election::Election;
 use crate::client::hold::HoldOptions;
 use crate::client::label;
 use crate::client::lock::Lock;
@@ -131,6 +132,16 @@ impl LockClient {
             });
         };
         self.lock_in(name.as_ref(), Mode::Permit { of })
+    }
+
+    /// The election called `name`: an exclusive lock whose holder says who it is. Nothing is sent.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidName`] if the text cannot name a lock.
+    /// - [`Error::Unsupported`] if the store keeps no notes.
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
+        self.shared.context.check_notes()?;
+        Ok(Election::new(self.lock(name)?))
     }
 
     fn lock_in(&self, name: &str, mode: Mode) -> Result<Lock> {

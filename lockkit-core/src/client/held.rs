@@ -57,6 +57,18 @@ impl Held {
         self.settled(self.hold.promise(ttl))
     }
 
+    /// A renewal out of turn, as [`Hold::renewal`].
+    pub(crate) fn renewal(&self) -> Result<(Ticket, Moment)> {
+        self.settled(self.hold.renewal())
+    }
+
+    /// Ends the hold for this client alone, as [`Hold::detach`].
+    pub(crate) fn detach(&self) -> Result<()> {
+        let ending = self.settled(self.hold.detach())?;
+        self.settle(ending);
+        Ok(())
+    }
+
     /// Takes one guard away. Returns until when the client believed in a hold that ends with it and
     /// whose ticket is to be released.
     pub(crate) fn drop_guard(&self) -> Result<Option<Moment>> {

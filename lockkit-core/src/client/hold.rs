@@ -258,6 +258,39 @@ impl Hold {
         Ok(GuardEnd::Release(state.end(Phase::Released), until))
     }
 
+    /// Ends the hold for this client and leaves it at the store, for another ticket to adopt.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the hold was lost before, or has other guards.
+    pub(crate) fn detach(&self) -> Result<Ending, Failure> {
+        let (mut state, _) = self.held(lock(&self.state))?;
+        if state.guards > 1 {
+            let what = format!(
+                "the hold of lock `{}` has other guards: release them first",
+                self.ticket.name
+            );
+            let error = Error::Unsupported { what };
+            return Err(Failure {
+                error,
+                ending: None,
+            });
+        }
+        state.guards = 0;
+        Ok(state.end(Phase::Released))
+    }
+
+    /// The options with which it goes on as another hold.
+    pub(crate) fn options(&self) -> HoldOptions {
+        let state = lock(&self.state);
+        let now = self.context.clock.now();
+        HoldOptions {
+            lease: state.lease,
+            max_hold: state.cap.map(|cap| cap.since(now)),
+            min_hold: state.least.map(|least| least.since(now)),
+            owner: self.owner,
+        }
+    }
+
     /// From now on the lease ends the hold and not the last guard, after which it is not renewed.
     pub(crate) fn leak(&self) {
         lock(&self.state).leaked = true;

@@ -233,7 +233,7 @@ impl Lock {
         if self.mode.is_exclusive() && self.shared.queues.is_busy(&self.name) {
             return Ok(None);
         }
-        let guard = try_acquire(&self.shared, &self.key(), self.options).await?;
+        let guard = try_acquire(&self.shared, &self.key(), self.options, None).await?;
         Ok(guard.map(|guard| claimed(claim, guard)))
     }
 

@@ -9,6 +9,7 @@ mod runtime;
 mod attempt;
 mod context;
 mod hold;
+mod label;
 mod owner;
 mod queue;
 mod reaper;
@@ -19,9 +20,10 @@ mod release;
 mod shared;
 
 mod acquire;
+mod election;
 mod guard;
 mod handle;
-mod label;
+mod handover;
 mod lock;
 mod multi;
 mod renewal;
@@ -30,6 +32,7 @@ mod scope;
 mod try_acquire;
 mod wait;
 
+pub use self::election::{Election, Leader, Leaders};
 pub use self::guard::Guard;
 pub use self::handle::{LockClient, LockClientBuilder};
 pub use self::lock::Lock;

@@ -12,19 +12,22 @@ use crate::client::queue::Key;
 use crate::client::reaper::{Before, release_after};
 use crate::client::shared::{Held, Shared};
 use crate::contract::error::{BackendError, Error, Outcome, Result};
+use crate::contract::holder::HolderId;
 use crate::contract::{Attempt, Ticket};
 use crate::time::clock::Moment;
 
-/// Takes the lock if it is free.
+/// Takes the lock if it is free; or the hold of `adopted`, if it lasts.
 pub(crate) async fn try_acquire(
     shared: &Arc<Shared>,
     key: &Key,
     options: HoldOptions,
+    adopted: Option<HolderId>,
 ) -> Result<Option<Guard>> {
     let context = &shared.context;
     let trying = TryAcquire {
         shared: Arc::clone(shared),
         ticket: shared.ticket(key, false),
+        adopted,
         attempt: None,
         known: false,
         _unfinished: context.attempts.begin(),
@@ -39,6 +42,7 @@ pub(crate) async fn try_acquire(
 struct TryAcquire {
     shared: Arc<Shared>,
     ticket: Ticket,
+    adopted: Option<HolderId>,
     attempt: Option<Attempting>,
     /// Whether the store may hold for the ticket.
     known: bool,
@@ -81,7 +85,8 @@ impl TryAcquire {
     }
 
     async fn answer(&mut self) -> (Moment, Result<Attempt, BackendError>) {
-        let attempt = Attempting::new(&self.shared.context, self.ticket.clone());
+        let (context, ticket) = (&self.shared.context, self.ticket.clone());
+        let attempt = Attempting::adopting(context, ticket, self.adopted);
         let attempt = self.attempt.insert(attempt);
         let (sent, answer) = (attempt.sent, (&mut attempt.answer).await);
         self.attempt = None;

@@ -100,7 +100,8 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     }
 
     /// Makes the hold of `from` that of `ticket`, in one step: with the same token, and with the ticket's
-    /// mode and lease. `Held` if `from` does not hold.
+    /// mode and lease. `Held` if `from` does not hold, or the
+    /// mode does not fit the other holders.
     ///
     /// A store that [hands over](Capabilities::adopts) implements it. The lease is never made shorter. A
     /// ticket that has adopted is granted again.

@@ -5,12 +5,14 @@ use std::time::Duration;
 use super::invalid::InvalidUrl;
 use super::options::Options;
 
-/// The options that are the same for all stores: `ttl`, `prefix`, `timeout`, `outage`, `max_hold`.
+/// The options that are the same for all stores: `ttl`, `label`, `prefix`, `timeout`, `outage`, `max_hold`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientOptions {
     /// The lease of holds, or of the session where the store has one.
     pub ttl: Option<Duration>,
+    /// What operators read of the client's holds.
+    pub label: Option<String>,
     /// The prefix of every name.
     pub prefix: Option<String>,
     /// The longest that one request may take.
@@ -29,6 +31,7 @@ impl ClientOptions {
     pub fn take(options: &mut Options) -> Result<Self, InvalidUrl> {
         Ok(Self {
             ttl: options.positive_duration("ttl")?,
+            label: options.text("label"),
             prefix: options.text("prefix").filter(|prefix| !prefix.is_empty()),
             timeout: options.positive_duration("timeout")?,
             outage: options.duration("outage")?,

@@ -7,11 +7,12 @@
 -- ARGV[5] its window in ms: how long its place lasts without a heartbeat
 -- ARGV[6] the number of this attempt, which grows
 -- ARGV[7] its channel; empty if it polls
+-- ARGV[8] its mode and label
 -- returns {1, token}          it holds
 --         {0, ms or -1}       held by another, for at most this long
 --         {-1}                the ticket was released before
 --         {-2, type}          the key is not a lock
-local TTL, ENQUEUE, WINDOW, ATTEMPT, CHANNEL = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local TTL, ENQUEUE, WINDOW, ATTEMPT, CHANNEL, WHO = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
 -- 1. A repeated attempt, or a grant whose message was lost: the lease starts again, the token stays.
 --    A late attempt never makes a lease shorter.
@@ -19,7 +20,7 @@ local own = redis.pcall('HGET', LOCK, ME)
 if type(own) == 'string' then
   if redis.call('PTTL', LOCK) < tonumber(TTL) then redis.call('PEXPIRE', LOCK, TTL) end
   leave(ME)
-  return {1, own}
+  return {1, token_of(own)}
 end
 
 -- 2. A late attempt of a released ticket.
@@ -38,7 +39,7 @@ if left == -2 then
   if not first or first == ME then
     -- Before the hold: nothing may fail after it.
     if first then leave(ME) end
-    return {1, take(ME, TTL)}
+    return {1, take(ME, TTL, WHO)}
   end
   pass_on(0, false, ME)
   left = redis.call('PTTL', LOCK)
@@ -49,5 +50,5 @@ end
 
 -- 5. Held: the ticket takes a place, or keeps its place with a new heartbeat.
 local joins = ENQUEUE == '1' or ENQUEUE == '2' and (head(ME) or redis.pcall('HGET', LOCK, 'mode') == 'lockkit')
-if joins then join(TTL, WINDOW, ATTEMPT, CHANNEL) end
+if joins then join(TTL, WINDOW, ATTEMPT, CHANNEL, WHO) end
 return {0, left}

@@ -1,15 +1,21 @@
 -- Describes a lock for an operator. Follows queue.lua and kind.lua; inspect and break follow it.
 --
--- returns {kind, ms left, token or '', living waiters, holders...}
+-- returns {kind, ms left, token or '', living waiters, clock us}, and for each holder its field, value, and ms
+-- left
 local function describe(found)
   local living = 0
   for _, waiter in ipairs(redis.call('HVALS', WAITERS)) do
     if tonumber(string.match(waiter, '^%d+')) >= now() then living = living + 1 end
   end
-  local reply = {found, redis.call('PTTL', LOCK), redis.call('GET', TOKEN) or '', living}
-  if found == 'lock' then
-    for _, field in ipairs(redis.call('HKEYS', LOCK)) do
-      if field ~= 'mode' then reply[#reply + 1] = field end
+  local reply = {found, redis.call('PTTL', LOCK), redis.call('GET', TOKEN) or '', living,
+    string.format('%.0f', now())}
+  if found ~= 'lock' then return reply end
+  for _, field in ipairs(redis.call('HKEYS', LOCK)) do
+    if field ~= 'mode' then
+      local ends = tonumber(redis.call('ZSCORE', SHARES, field) or '0')
+      reply[#reply + 1] = field
+      reply[#reply + 1] = redis.call('HGET', LOCK, field)
+      reply[#reply + 1] = ends > 0 and ends - math.floor(now() / 1000) or reply[2]
     end
   end
   return reply

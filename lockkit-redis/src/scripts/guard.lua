@@ -3,7 +3,8 @@
 -- KEYS[1] the lock; the caller's keys follow
 -- ARGV[1] the ticket, ARGV[2] its token; the caller's arguments follow
 -- returns what the caller's script returns, or the error LOCKKITFENCED
-if redis.pcall('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then
+local held = redis.pcall('HGET', KEYS[1], ARGV[1])
+if type(held) ~= 'string' or string.match(held, '^%d+') ~= ARGV[2] then
   return redis.error_reply('LOCKKITFENCED the hold has ended')
 end
 -- Not with unpack, which takes 8000 values at most.

@@ -1,14 +1,16 @@
 -- Decides which ticket is next, and gives it the lock. Acquire, release, inspect and break follow it.
 --
--- KEYS[1] the lock     hash    holder -> token; its time to live is the lease
+-- KEYS[1] the lock     hash    holder -> "<token> <who>", and a note on the next line; its time to live is the
+--                              lease
 -- KEYS[2] the token    string  the last token given
 -- KEYS[3] the queue    list    the tickets, in their order
--- KEYS[4] the waiters  hash    ticket -> "<deadline us> <window ms> <ttl ms> <attempt> <channel>", and for a
---                              ticket that is not exclusive " <mode>" behind it: r reads, w writes, a number
---                              is that of the permits
+-- KEYS[4] the waiters  hash    ticket -> "<deadline us> <window ms> <ttl ms> <attempt> <channel> <who>"
 -- KEYS[5] a tombstone  string  of the ticket in ARGV[2]
 -- ARGV[1] how long a token is kept, in ms; 0: without an expiry
 -- ARGV[2] the ticket; empty for break
+--
+-- <who> is the mode and the label of a ticket. The modes are x: exclusive, r: reads, w: writes; a number is that
+-- of the permits.
 --
 -- A lock whose tickets are not exclusive has two things more: a field "mode" in its hash, which is "lockkit" or
 -- for a writer "lockkit:write", and
@@ -17,6 +19,16 @@
 local LOCK, TOKEN, QUEUE, WAITERS, TOMBSTONE = unpack(KEYS)
 local TOKEN_TTL, ME = tonumber(ARGV[1]), ARGV[2]
 local SHARES = 'lockkit_share' .. string.sub(QUEUE, #'lockkit_queue' + 1)
+
+-- The mode of a ticket.
+local function mode_of(who)
+  return string.match(who, '^%S+')
+end
+
+-- The token in the field of a holder.
+local function token_of(field)
+  return string.match(field, '^%d+')
+end
 
 local clock
 -- The server's clock in microseconds, read once, so that a step has one time.
@@ -50,9 +62,9 @@ local function next_token()
 end
 
 -- Makes `ticket` the only holder for `ttl` ms and returns its token.
-local function take(ticket, ttl)
+local function take(ticket, ttl, who)
   local token = next_token()
-  redis.call('HSET', LOCK, ticket, token)
+  redis.call('HSET', LOCK, ticket, token .. ' ' .. who)
   local ends = redis.pcall('PEXPIRE', LOCK, ttl)
   if type(ends) == 'table' then
     -- A hold without an expiry must not stay behind.
@@ -90,9 +102,9 @@ local function unshare(ticket)
 end
 
 -- Makes `ticket` a holder for `ttl` ms, beside the others, and returns its token.
-local function share(ticket, ttl, mode)
+local function share(ticket, ttl, who)
   local token = next_token()
-  redis.call('HSET', LOCK, ticket, token, 'mode', mode == 'w' and 'lockkit:write' or 'lockkit')
+  redis.call('HSET', LOCK, ticket, token .. ' ' .. who, 'mode', mode_of(who) == 'w' and 'lockkit:write' or 'lockkit')
   local ok, failure = pcall(prolong, ticket, ttl)
   if not ok then
     -- A hold without an expiry must not stay behind.
@@ -120,7 +132,8 @@ local function holders()
 end
 
 -- Whether a ticket may hold beside `others`. As `Mode::fits`.
-local function fits(mode, others, exclusive)
+local function fits(who, others, exclusive)
+  local mode = mode_of(who)
   if exclusive or mode == 'r' then return not exclusive end
   return others < (tonumber(mode) or 1)
 end
@@ -131,13 +144,12 @@ local function leave(ticket)
   redis.call('LREM', QUEUE, '1', ticket)
 end
 
--- Gives this ticket a place in the queue, or keeps its place with a new heartbeat. `target` is its channel,
--- and its mode if it is not exclusive.
-local function join(ttl, window, attempt, target)
+-- Gives this ticket a place in the queue, or keeps its place with a new heartbeat.
+local function join(ttl, window, attempt, channel, who)
   -- If one half of the queue is lost, as by eviction, all waiters join again.
   if redis.call('EXISTS', QUEUE, WAITERS) == 1 then redis.call('DEL', QUEUE, WAITERS) end
   local deadline = string.format('%.0f', now() + window * 1000)
-  local waiting = table.concat({deadline, window, ttl, attempt, target}, ' ')
+  local waiting = table.concat({deadline, window, ttl, attempt, channel, who}, ' ')
   if redis.call('HSET', WAITERS, ME, waiting) == 1 then redis.call('RPUSH', QUEUE, ME) end
   -- The queue outlives its last heartbeat by about a minute, and never ends before a window in it does.
   local keep = window + 1000
@@ -147,17 +159,17 @@ local function join(ttl, window, attempt, target)
   end
 end
 
--- Returns the first live waiter, with its window, attempt, channel and mode, and removes the dead before it.
+-- Returns the first live waiter, with its window, attempt, channel, mode and label, and removes the dead before it.
 -- `asker` is alive, even if its heartbeat is late.
 local function head(asker)
   while true do
     local ticket = redis.call('LINDEX', QUEUE, '0')
     if not ticket then return nil end
     local waiter = redis.call('HGET', WAITERS, ticket) or ''
-    local deadline, window, attempt, channel, mode =
-      string.match(waiter, '^(%d+) (%d+) %d+ (%d+) (%S*) ?(%S*)$')
+    local deadline, window, attempt, channel, who =
+      string.match(waiter, '^(%d+) (%d+) %d+ (%d+) (%S*) (%S+.*)$')
     if ticket == asker or deadline and tonumber(deadline) >= now() then
-      return ticket, window, attempt, channel, mode
+      return ticket, window, attempt, channel, who
     end
     leave(ticket)
   end
@@ -166,8 +178,8 @@ end
 -- Makes a waiter a holder for its window, and notifies it. If the waiter is dead, this costs the others one
 -- window and not a whole lease. The message has the number of the waiter's last attempt, so that the waiter
 -- recognises a late message about a grant that has ended.
-local function grant(ticket, window, attempt, channel, mode)
-  local token = mode == '' and take(ticket, window) or share(ticket, window, mode)
+local function grant(ticket, window, attempt, channel, who)
+  local token = (mode_of(who) == 'x' and take or share)(ticket, window, who)
   leave(ticket)
   if channel ~= '' then
     -- It may be forbidden: then the waiter finds its hold with its next heartbeat.
@@ -179,10 +191,11 @@ end
 -- how many hold now, and whether one of them is exclusive. Later steps let in those after the first 200.
 local function pass_on(others, exclusive, asker)
   for _ = 1, 200 do
-    local ticket, window, attempt, channel, mode = head(asker)
-    if not ticket or ticket == asker or not fits(mode, others, exclusive) then break end
-    grant(ticket, window, attempt, channel, mode)
-    others, exclusive = others + 1, mode == '' or mode == 'w'
+    local ticket, window, attempt, channel, who = head(asker)
+    if not ticket or ticket == asker or not fits(who, others, exclusive) then break end
+    grant(ticket, window, attempt, channel, who)
+    local mode = mode_of(who)
+    others, exclusive = others + 1, mode == 'x' or mode == 'w'
     if exclusive then break end
   end
   return others, exclusive

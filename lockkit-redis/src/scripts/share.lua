@@ -2,14 +2,9 @@
 --
 -- KEYS as in queue.lua
 -- ARGV[1] ARGV[2] as in queue.lua
--- ARGV[3] ttl in ms
--- ARGV[4] whether it enqueues: 0 or 1
--- ARGV[5] its window in ms: how long its place lasts without a heartbeat
--- ARGV[6] the number of this attempt, which grows
--- ARGV[7] its channel; empty if it polls
--- ARGV[8] its mode: r reads, w writes, a number is that of the permits
+-- ARGV[3] to ARGV[8] as in acquire.lua, but ARGV[4] is 0 or 1
 -- returns as acquire
-local TTL, ENQUEUE, WINDOW, ATTEMPT, CHANNEL, MODE = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local TTL, ENQUEUE, WINDOW, ATTEMPT, CHANNEL, WHO = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
 -- 1. The shares whose leases have ended are no holds, perhaps also that of this ticket.
 local others, exclusive = holders()
@@ -19,7 +14,7 @@ local own = redis.pcall('HGET', LOCK, ME)
 if type(own) == 'string' then
   prolong(ME, TTL)
   leave(ME)
-  return {1, own}
+  return {1, token_of(own)}
 end
 
 -- 3. A late attempt of a released ticket.
@@ -33,14 +28,14 @@ if found ~= 'lock' and found ~= 'string' then return {-2, found} end
 -- 5. Those before it come first; then it is let in if it fits, and those behind it that fit too.
 others, exclusive = pass_on(others, exclusive, ME)
 local first = head(ME)
-if (not first or first == ME) and fits(MODE, others, exclusive) then
+if (not first or first == ME) and fits(WHO, others, exclusive) then
   -- Before the hold: nothing may fail after it.
   if first then leave(ME) end
-  local token = share(ME, TTL, MODE)
-  pcall(pass_on, others + 1, MODE == 'w')
+  local token = share(ME, TTL, WHO)
+  pcall(pass_on, others + 1, mode_of(WHO) == 'w')
   return {1, token}
 end
 
 -- 6. Held.
-if ENQUEUE == '1' then join(TTL, WINDOW, ATTEMPT, CHANNEL .. ' ' .. MODE) end
+if ENQUEUE == '1' then join(TTL, WINDOW, ATTEMPT, CHANNEL, WHO) end
 return {0, redis.call('PTTL', LOCK)}

@@ -58,6 +58,12 @@ impl Hold {
         }
     }
 
+    /// The ticket of a renewal out of turn, and when it was made.
+    pub(crate) fn renewal(&self) -> Result<(Ticket, Moment), Failure> {
+        let (mut state, now) = self.held(lock(&self.state))?;
+        Ok((self.ask(&mut state, now), now))
+    }
+
     /// Promises a fixed lease of `ttl` from now on: the ticket to ask for it with, and when it was
     /// made. `None` if the hold lasts that long already.
     pub(crate) fn promise(&self, ttl: Duration) -> Result<Option<(Ticket, Moment)>, Failure> {

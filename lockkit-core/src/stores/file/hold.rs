@@ -12,6 +12,7 @@ use super::tickets::Hold;
 use crate::contract::token::FencingToken;
 use crate::contract::{Release, Ticket};
 use crate::store::sync::lock;
+use crate::store::tag;
 
 /// How often an attempt begins again because of a file that was replaced under its hands, or of
 /// a process that looked.
@@ -50,7 +51,8 @@ impl FileStore {
         let pid = std::process::id();
         let before = lock_file.read_of(name)?;
         let token = next_token(&before, &lock_file.path)?;
-        lock_file.write(&before, name, token.get(), Some((ticket.holder, pid)))?;
+        let (holder, who) = (Some((ticket.holder, pid)), tag::write(ticket, None));
+        lock_file.write(&before, name, token.get(), holder, &who)?;
         // Only after the token is written: an operator who breaks this hold reads the token of the old
         // file after it has put a new one in place, and this order lets it find ours. INV-4.
         if !lock_file.is_in_place()? {
@@ -84,6 +86,25 @@ impl FileStore {
         }
         tickets.held.remove(&ticket.holder);
         Ok(None)
+    }
+
+    /// Writes a note beside the holder of the file; returns whether `ticket` holds.
+    pub(super) fn write_note(&self, ticket: &Ticket, text: &str) -> Result<bool, Problem> {
+        if self.still_holds(ticket)?.is_none() {
+            return Ok(false);
+        }
+        let tickets = lock(&self.tickets);
+        let Some(hold) = tickets.held.get(&ticket.holder) else {
+            return Ok(false);
+        };
+        let file = &hold.lock_file;
+        let before = file.read_of(&ticket.name)?;
+        let (holder, who) = (
+            Some((ticket.holder, hold.pid)),
+            tag::write(ticket, Some(text)),
+        );
+        file.write(&before, &ticket.name, hold.token.get(), holder, &who)?;
+        Ok(true)
     }
 
     /// Ends the hold of `ticket`.

@@ -177,8 +177,9 @@ impl LockFile {
         name: &LockName,
         token: u64,
         holder: Option<(HolderId, u32)>,
+        tag: &str,
     ) -> Result<(), Problem> {
-        let image = before.next(name, token, holder);
+        let image = before.next(name, token, holder, tag);
         let written = self.file.write_all_at(&image, 0);
         written.map_err(|error| self.failed(error))
     }

@@ -174,6 +174,7 @@ impl DistributedLock for FileStore {
             .with_ttl_range(Duration::from_millis(50), Duration::from_secs(365 * 86_400))
             .with_poll(self.poll)
             .with_ends_by(EndsBy::Process)
+            .with_notes(true)
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
@@ -212,6 +213,10 @@ impl DistributedLock for FileStore {
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         let (held, _) = self.survey(prefix).await.map_err(during("list"))?;
         Ok(held)
+    }
+
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        self.write_note(ticket, text).map_err(during("note"))
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

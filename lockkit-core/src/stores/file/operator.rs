@@ -77,13 +77,13 @@ impl FileStore {
         // Locked until its token is settled: no process can take it in between.
         fresh.try_lock()?;
         let token = next_token(&before, &path)?.get();
-        fresh.write(&Record::default(), name, token, None)?;
+        fresh.write(&Record::default(), name, token, None, "")?;
         fs::rename(&fresh.path, &path).map_err(|error| Problem::io(&path, error))?;
         // Since we read it, others may have held the old file in turn. Each of them wrote its token
         // before it found the file still in place, so that all their tokens are in it by now.
         let last = old.read_of(name)?.token();
         if last >= token {
-            fresh.write(&fresh.read()?, name, last, None)?;
+            fresh.write(&fresh.read()?, name, last, None, "")?;
         }
         fresh.unlock()?;
         Ok(Some(before.state(name)))

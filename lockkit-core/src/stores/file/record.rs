@@ -6,23 +6,30 @@
 //! seq <20 digits> token <20 digits> holder <57 characters> pid <10 digits> sum <16 hex digits>
 //! name <length> sum <16 hex digits>
 //! <the lock's name>
+//! who <length> sum <16 hex digits>
+//! <holder, label and note>
 //! ```
 //!
 //! The two lines of fixed width are written alternately and the valid one with the larger `seq`
 //! counts, so that a write that was torn costs its own line and never the token before it. A file
 //! that is empty, or nothing but zeros after a power failure, is a lock that was never taken: its
-//! next token is still larger, because the clock is its floor.
+//! next token is still larger, because the clock is its floor. What is said of the holder after the name is for
+//! the eyes of operators, and counts where it names the holder of the line.
 
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::token::FencingToken;
 use crate::contract::{Holder, LockState, Mode};
+use crate::store::tag;
 
 const MAGIC: &[u8] = b"lockkit lock file, format 1\n";
 const ENTRY_LEN: usize = 153;
 const NAME_AT: usize = MAGIC.len() + 2 * ENTRY_LEN;
 /// More than the longest file that we write.
-pub(super) const MAX_LEN: usize = 1024;
+pub(super) const MAX_LEN: usize = 2048;
+/// What a text is of.
+const NAME: &str = "name";
+const TAG: &str = "who";
 /// The holder of a lock that was released.
 const NOBODY: &str = "-";
 /// The holder shown for a lock that another program took, such as `flock(1)`.
@@ -77,6 +84,8 @@ pub(super) struct Record {
     current: Option<(usize, Entry)>,
     /// The lock's name; `None` if a power failure tore it.
     pub(super) name: Option<LockName>,
+    /// What is said of the holder.
+    tag: Option<String>,
 }
 
 impl Record {
@@ -94,9 +103,15 @@ impl Record {
             Some((place, entry))
         };
         let entries = entry(0).into_iter().chain(entry(1));
+        let rest = bytes
+            .get(NAME_AT..)
+            .and_then(|rest| std::str::from_utf8(rest).ok());
+        let (name, rest) = rest.and_then(|rest| parse_text(NAME, rest)).unzip();
+        let (tag, _) = rest.and_then(|rest| parse_text(TAG, rest)).unzip();
         Some(Self {
             current: entries.max_by_key(|(_, entry)| entry.seq),
-            name: bytes.get(NAME_AT..).and_then(parse_name),
+            name: name.and_then(|name| LockName::new(name).ok()),
+            tag: tag.map(str::to_owned),
         })
     }
 
@@ -117,13 +132,16 @@ impl Record {
 
     /// What an operator sees of a lock that is held.
     pub(super) fn state(&self, name: &LockName) -> LockState {
-        let holder = self.holder().map_or_else(
-            || OTHER_PROGRAM.to_owned(),
-            |(holder, _)| holder.to_string(),
-        );
-        LockState::new(name.clone())
-            .with_holder(Holder::new(holder).with_mode(Some(Mode::Exclusive)))
-            .with_token(FencingToken::new(self.token()))
+        let state = LockState::new(name.clone());
+        let token = FencingToken::new(self.token());
+        let Some((id, _)) = self.holder() else {
+            return state.with_holder(OTHER_PROGRAM).with_token(token);
+        };
+        let id = id.to_string();
+        let tag = self.tag.as_deref().and_then(tag::read);
+        let holder = tag.filter(|holder| holder.id == id);
+        let holder = holder.unwrap_or_else(|| Holder::new(id));
+        state.with_holder(holder.with_mode(Some(Mode::Exclusive)).with_token(token))
     }
 
     /// The bytes of the file with the next line. The line that counts until then stays as it is.
@@ -132,6 +150,7 @@ impl Record {
         name: &LockName,
         token: u64,
         holder: Option<(HolderId, u32)>,
+        tag: &str,
     ) -> Vec<u8> {
         let blank = || " ".repeat(ENTRY_LEN - 1) + "\n";
         let mut lines = [blank(), blank()];
@@ -144,21 +163,23 @@ impl Record {
         };
         lines[place] = Entry { seq, token, holder }.render();
         let [one, two] = lines.each_ref().map(String::as_bytes);
-        [MAGIC, one, two, &render_name(name)].concat()
+        let texts = render_text(NAME, name.as_str()) + &render_text(TAG, tag);
+        [MAGIC, one, two, texts.as_bytes()].concat()
     }
 }
 
-fn render_name(name: &LockName) -> Vec<u8> {
-    let name = name.as_str();
-    let sum = checksum(name.as_bytes());
-    format!("name {} sum {sum:016x}\n{name}\n", name.len()).into_bytes()
+fn render_text(word: &str, text: &str) -> String {
+    let sum = checksum(text.as_bytes());
+    format!("{word} {} sum {sum:016x}\n{text}\n", text.len())
 }
 
-fn parse_name(bytes: &[u8]) -> Option<LockName> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let (_, name) = text.split_once('\n')?;
-    let name = LockName::new(name.strip_suffix('\n')?).ok()?;
-    (render_name(&name) == bytes).then_some(name)
+/// A text and what comes after it; `None` if a power failure tore it.
+fn parse_text<'a>(word: &str, bytes: &'a str) -> Option<(&'a str, &'a str)> {
+    let (head, rest) = bytes.split_once('\n')?;
+    let len = head.split(' ').nth(1)?.parse().ok()?;
+    let text = rest.get(..len)?;
+    let rest = bytes.strip_prefix(&render_text(word, text))?;
+    Some((text, rest))
 }
 
 /// FNV-1a: enough to tell a torn line from a whole one; nothing here guards against malice.
@@ -203,7 +224,7 @@ mod tests {
     fn the_longest_name_fits() {
         let longest = name(&("\n\"x".repeat(170) + "ab"));
         assert_eq!(longest.as_str().len(), LockName::MAX_LEN);
-        let image = Record::default().next(&longest, 1, None);
+        let image = Record::default().next(&longest, 1, None, "x");
         assert!(image.len() < MAX_LEN);
         assert_eq!(parse(&image).name, Some(longest));
     }
@@ -212,12 +233,12 @@ mod tests {
     #[test]
     fn a_torn_write_never_loses_the_token_before_it() {
         let mut token = 100;
-        let mut before = Record::default().next(&name("a"), token, someone(0));
+        let mut before = Record::default().next(&name("a"), token, someone(0), "x");
         for n in 1..20 {
             let record = parse(&before);
             assert_eq!(record.token(), token);
             token += 1;
-            let after = record.next(&name("a"), token, someone(n));
+            let after = record.next(&name("a"), token, someone(n), "x");
             for cut in 0..after.len() {
                 for (one, two) in [(&after, &before), (&before, &after)] {
                     let torn = [&one[..cut], &two[cut..]].concat();
@@ -232,9 +253,9 @@ mod tests {
     #[test]
     fn a_first_write_that_was_torn_is_written_again() {
         let name = name("a\nb");
-        let image = Record::default().next(&name, 7, None);
+        let image = Record::default().next(&name, 7, None, "x");
         for cut in 0..image.len() {
-            let again = parse(&image[..cut]).next(&name, 8, someone(1));
+            let again = parse(&image[..cut]).next(&name, 8, someone(1), "x");
             let record = parse(&again);
             assert_eq!(record.token(), 8, "{cut}");
             assert_eq!(record.name.as_ref(), Some(&name), "{cut}");

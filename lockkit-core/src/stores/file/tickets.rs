@@ -34,7 +34,7 @@ impl Hold {
     pub(super) fn sign_off(&self, ticket: &Ticket) -> Result<(), Problem> {
         let before = self.lock_file.read_of(&ticket.name)?;
         let token = before.token().max(self.token.get());
-        self.lock_file.write(&before, &ticket.name, token, None)
+        self.lock_file.write(&before, &ticket.name, token, None, "")
     }
 }
 

@@ -39,7 +39,9 @@ impl MemoryStore {
             rules: Capabilities::new()
                 .with_queueing(Queueing::Fifo)
                 .with_waiting(Waiting::Push)
-                .with_modes(Modes::ALL),
+                .with_modes(Modes::ALL)
+                .with_notes(true)
+                .with_adopts(true),
         }
     }
 }
@@ -85,7 +87,7 @@ impl MemoryStoreBuilder {
 
     /// Makes a store of sessions instead of leases: all that comes through one handle belongs to one
     /// session, which ends `ttl` after the handle's last attempt or renewal. Such a store reports
-    /// losses.
+    /// losses, and cannot hand over: a hold ends with the session that it came through.
     pub fn sessions(mut self, ttl: Duration) -> Self {
         self.rules = self
             .rules
@@ -93,6 +95,7 @@ impl MemoryStoreBuilder {
             .with_ttl_of(TtlOf::PerSession)
             .with_ends_by(EndsBy::Session)
             .with_recheck(SESSION_RECHECK)
+            .with_adopts(false)
             .with_tells_loss(true);
         self
     }

@@ -3,6 +3,8 @@
 //! An entry without a holder and without waiters is the same as none, so that every step begins
 //! with an entry, and a blank one is thrown away after it.
 
+use std::sync::Arc;
+
 use super::globals::{Globals, Session};
 use super::queue::Queue;
 use crate::contract::error::LossReason;
@@ -21,9 +23,12 @@ pub(super) struct Entry {
 #[derive(Debug)]
 struct Hold {
     holder: HolderId,
+    label: Option<Arc<str>>,
+    note: Option<String>,
     mode: Mode,
     session: Session,
     token: FencingToken,
+    since: Moment,
     until: Moment,
 }
 
@@ -94,10 +99,14 @@ impl Entry {
         Some(globals.grant(hold.token, hold.session, ticket.ttl))
     }
 
+    /// The hold of a ticket.
+    fn hold_of(&mut self, holder: HolderId) -> Option<&mut Hold> {
+        self.holds.iter_mut().find(|hold| hold.holder == holder)
+    }
+
     /// Begins the lease of a holder anew, but makes it no shorter than it is.
     fn prolong(&mut self, ticket: &Ticket, now: Moment, globals: &Globals) -> Option<&Hold> {
-        let mut holds = self.holds.iter_mut();
-        let hold = holds.find(|hold| hold.holder == ticket.holder)?;
+        let hold = self.hold_of(ticket.holder)?;
         let end = globals.lease_end(now, ticket.ttl);
         hold.until = hold.until.max(end);
         Some(hold)
@@ -123,9 +132,12 @@ impl Entry {
         let token = globals.next_token();
         self.holds.push(Hold {
             holder: ticket.holder,
+            label: ticket.label.clone(),
+            note: None,
             mode: ticket.mode,
             session,
             token,
+            since: now,
             until: globals.lease_end(now, ticket.ttl),
         });
         globals.grant(token, session, ticket.ttl)
@@ -238,6 +250,53 @@ impl Entry {
         }
     }
 
+    /// Gives a hold a note; returns whether there is one.
+    pub(super) fn note(
+        &mut self,
+        ticket: &Ticket,
+        text: &str,
+        now: Moment,
+        globals: &mut Globals,
+    ) -> bool {
+        self.settle(now, globals);
+        let hold = self.hold_of(ticket.holder);
+        hold.map(|hold| hold.note = Some(text.to_owned())).is_some()
+    }
+
+    /// Makes the hold of `from` that of `ticket`.
+    pub(super) fn adopt(
+        &mut self,
+        from: HolderId,
+        ticket: &Ticket,
+        session: Session,
+        now: Moment,
+        globals: &mut Globals,
+    ) -> Result<Attempt, WasReleased> {
+        self.expire(now, globals);
+        if globals.tombstones.contains(ticket.holder) {
+            return Err(WasReleased);
+        }
+        let mut others = self.holds.iter().filter(|hold| hold.holder != from);
+        let fits = match others.next() {
+            Some(other) => ticket
+                .mode
+                .fits(1 + count(others), other.mode.is_exclusive()),
+            None => true,
+        };
+        if fits && let Some(hold) = self.hold_of(from) {
+            globals.tombstones.insert(from);
+            globals.waiters.forget(from);
+            hold.holder = ticket.holder;
+            hold.label.clone_from(&ticket.label);
+            hold.mode = ticket.mode;
+            hold.session = session;
+        }
+        let grant = self.repeat(ticket, now, globals);
+        // A hold that shares now lets others in.
+        self.pass_on(now, globals);
+        Ok(grant.map_or_else(|| self.held(now, globals), Attempt::Granted))
+    }
+
     /// Ends the holds of all tickets.
     pub(super) fn break_holds(&mut self, now: Moment, globals: &mut Globals) {
         self.end_holds(LossReason::Superseded, globals, |_| true);
@@ -267,9 +326,12 @@ impl Entry {
             let session = globals.last_keep_alive(hold.session);
             let until = session.map_or(hold.until, |last| last + globals.rules.max_ttl);
             Holder::new(hold.holder.to_string())
+                .with_label(hold.label.as_deref().map(str::to_owned))
                 .with_mode(Some(hold.mode))
                 .with_token(Some(hold.token))
+                .with_held_for(Some(now.since(hold.since)))
                 .with_remaining(Some(until.since(now)))
+                .with_note(hold.note.clone())
         });
         holders.fold(state, LockState::with_holder)
     }
@@ -281,6 +343,9 @@ fn has_exclusive(holds: &[Hold]) -> bool {
 
 /// Whether a ticket may hold beside these.
 fn fits(mode: Mode, holds: &[Hold]) -> bool {
-    let others = u32::try_from(holds.len()).unwrap_or(u32::MAX);
-    mode.fits(others, has_exclusive(holds))
+    mode.fits(count(holds.iter()), has_exclusive(holds))
+}
+
+fn count<'a>(holds: impl Iterator<Item = &'a Hold>) -> u32 {
+    u32::try_from(holds.count()).unwrap_or(u32::MAX)
 }

@@ -40,6 +40,7 @@ use self::globals::Session;
 use self::state::State;
 use crate::contract::capability::{Capabilities, Waiting};
 use crate::contract::error::{BackendError, Outcome};
+use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
 use crate::store::sync::lock;
@@ -196,10 +197,8 @@ impl DistributedLock for MemoryStore {
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let (mut state, now) = self.step();
-        state.attempt(ticket, self.session, now).map_err(|_| {
-            let why = "the ticket was released before";
-            BackendError::new(BACKEND, "attempt", Outcome::Rejected, why)
-        })
+        let answer = state.attempt(ticket, self.session, now);
+        answer.map_err(|_| released_before("attempt"))
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
@@ -241,6 +240,17 @@ impl DistributedLock for MemoryStore {
         Ok(state.list(prefix, now))
     }
 
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        let (mut state, now) = self.step();
+        Ok(state.note(ticket, text, now))
+    }
+
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let (mut state, now) = self.step();
+        let answer = state.adopt(from, ticket, self.session, now);
+        answer.map_err(|_| released_before("adopt"))
+    }
+
     fn resolve(&self, ticket: &Ticket) -> Ticket {
         ticket.clone()
     }
@@ -248,4 +258,9 @@ impl DistributedLock for MemoryStore {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+fn released_before(operation: &'static str) -> BackendError {
+    let why = "the ticket was released before";
+    BackendError::new(BACKEND, operation, Outcome::Rejected, why)
 }

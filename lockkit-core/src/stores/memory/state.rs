@@ -7,6 +7,7 @@ use super::entry::{Entry, WasReleased};
 use super::globals::{Globals, Session};
 use crate::contract::capability::Capabilities;
 use crate::contract::error::LossReason;
+use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::{Attempt, LockState, Release, Renewal, Ticket};
 use crate::store::waiters::TicketWatch;
@@ -75,6 +76,25 @@ impl State {
     pub(super) fn release(&mut self, ticket: &Ticket, now: Moment) -> Release {
         self.step(&ticket.name, now, |entry, globals| {
             entry.release(ticket, now, globals)
+        })
+    }
+
+    pub(super) fn note(&mut self, ticket: &Ticket, text: &str, now: Moment) -> bool {
+        self.step(&ticket.name, now, |entry, globals| {
+            entry.note(ticket, text, now, globals)
+        })
+    }
+
+    pub(super) fn adopt(
+        &mut self,
+        from: HolderId,
+        ticket: &Ticket,
+        session: Session,
+        now: Moment,
+    ) -> Result<Attempt, WasReleased> {
+        self.step(&ticket.name, now, |entry, globals| {
+            globals.keep_alive(session, now);
+            entry.adopt(from, ticket, session, now, globals)
         })
     }
 

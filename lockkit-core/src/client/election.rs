@@ -1,0 +1,162 @@
+//! Leader election: a lock whose holder says who it is.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::client::guard::Guard;
+use crate::client::lock::Lock;
+use crate::contract::LockState;
+use crate::contract::error::Result;
+use crate::contract::name::LockName;
+use crate::contract::token::FencingToken;
+
+/// The shortest time between two looks at the leader.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// An election by its name: candidates wait in the order in which they asked, and the leader is known by a
+/// value. It holds nothing, and clones are cheap.
+///
+/// A leader learns of its end by [`Guard::lost`] and is checked by [`Guard::check`]; the term is
+/// [`Guard::token`], which a resource checks as that of any lock. Whoever must know at once that the leader
+/// is gone is a candidate itself.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkit_core::Result<()> {
+/// use lockkit_core::{LockClient, memory::MemoryStore};
+///
+/// let client = LockClient::new(MemoryStore::new())?;
+/// let election = client.election("shard-7")?;
+/// let term = election.campaign("10.0.0.5:7001").await?;
+/// let leader = election.leader().await?.unwrap();
+/// assert_eq!(leader.value.as_deref(), Some("10.0.0.5:7001"));
+/// assert_eq!(leader.term, Some(term.token()));
+/// term.release().await?;
+/// assert!(election.leader().await?.is_none());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    lock: Lock,
+}
+
+/// Who leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// What it says of itself; `None` for the moment until its value arrives.
+    pub value: Option<String>,
+    /// Its term, which grows from leader to leader; `None` where another program leads that has none.
+    pub term: Option<FencingToken>,
+    /// The identity of its hold in the store.
+    pub holder: String,
+    /// Which program it is.
+    pub label: Option<String>,
+}
+
+impl Election {
+    pub(crate) const fn new(lock: Lock) -> Self {
+        Self { lock }
+    }
+
+    /// The election's name.
+    #[must_use]
+    pub const fn name(&self) -> &LockName {
+        self.lock.name()
+    }
+
+    /// Waits until this candidate leads, and proclaims `value`, which has at most 512 bytes and no control
+    /// characters. Another [`Guard::note`] proclaims another value; the end of the guard resigns.
+    ///
+    /// # Errors
+    /// - Those of [`Lock::acquire`] and of [`Guard::note`]. After an error no candidate is left.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future leaves neither a leader nor a candidate behind.
+    ///
+    /// # Cost
+    /// Two round trips where nobody leads.
+    pub async fn campaign(&self, value: &str) -> Result<Guard> {
+        let guard = self.lock.acquire().await?;
+        match guard.note(value).await {
+            Ok(()) => Ok(guard),
+            Err(error) => {
+                // The reason for the end is the first error.
+                let _ = guard.release().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Who leads now; `None` if nobody does.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`](crate::Error::Backend) if the store did not answer.
+    ///
+    /// # Cost
+    /// As [`Lock::inspect`].
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        Ok(self.lock.inspect().await?.and_then(leader_in))
+    }
+
+    /// Follows who leads, beginning with the present leader.
+    #[must_use]
+    pub fn observe(&self) -> Leaders {
+        Leaders {
+            election: self.clone(),
+            seen: None,
+            next: Instant::now(),
+        }
+    }
+}
+
+fn leader_in(state: LockState) -> Option<Leader> {
+    let token = state.token;
+    let holder = state.holders.into_iter().next()?;
+    Some(Leader {
+        value: holder.note,
+        term: holder.token.or(token),
+        holder: holder.id,
+        label: holder.label,
+    })
+}
+
+/// The leaders of an election, one after the other; made by [`Election::observe`].
+#[derive(Debug)]
+pub struct Leaders {
+    election: Election,
+    /// The last one that was returned; `None` before the first.
+    seen: Option<Option<Leader>>,
+    next: Instant,
+}
+
+impl Leaders {
+    /// Waits until the leader is another one than at the last call, or its value is, and returns it; the
+    /// first call returns at once. Terms never go back. It looks once a second, so that a leader of less
+    /// than that may be missed.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`](crate::Error::Backend) if the store did not answer; the next call looks again.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a change that was not returned is returned by the next call.
+    pub async fn changed(&mut self) -> Result<Option<Leader>> {
+        loop {
+            sleep_until(self.next).await;
+            self.next = Instant::now() + LOOK.mul_f64(1.0 + 0.1 * fastrand::f64());
+            let now = self.election.leader().await?;
+            if self.seen.as_ref() != Some(&now) && !self.is_older(now.as_ref()) {
+                self.seen = Some(now.clone());
+                return Ok(now);
+            }
+        }
+    }
+
+    /// Whether a store that lags behind has answered.
+    fn is_older(&self, now: Option<&Leader>) -> bool {
+        let seen = self.seen.iter().flatten().find_map(|leader| leader.term);
+        let term = now.and_then(|leader| leader.term);
+        matches!((term, seen), (Some(term), Some(seen)) if term < seen)
+    }
+}

@@ -1,0 +1,220 @@
+//! A hold that passes from one guard to another: to another process, or to a reader of the same client.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::client::guard::Guard;
+use crate::client::handle::LockClient;
+use crate::client::owner::Entry;
+use crate::client::queue::Key;
+use crate::client::shared::Held;
+use crate::client::try_acquire::try_acquire;
+use crate::contract::error::{Error, LossReason, Result};
+use crate::contract::holder::HolderId;
+use crate::contract::name::LockName;
+use crate::contract::token::FencingToken;
+use crate::contract::{DistributedLock, Mode};
+
+impl Guard {
+    /// Leaves the lock held for another process, which continues the hold with
+    /// [`LockClient::adopt`]. Returns the text to give to it.
+    ///
+    /// The lease begins anew and ends the hold unless it is adopted before. The text is a key to the lock:
+    /// do not log it.
+    ///
+    /// # Errors
+    /// In each case the guard is gone, as if it had been dropped.
+    /// - [`Error::Unsupported`] if the store cannot hand over, or the hold has other guards.
+    /// - [`Error::Lost`] if the hold was lost.
+    /// - [`Error::Backend`] if the store did not answer.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the lock.
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn detach(self) -> Result<String> {
+        let held = self.held();
+        let context = &held.shared.context;
+        context.check_adopts()?;
+        let (ticket, sent) = held.renewal()?;
+        let (asked, no_answer) = (ticket.ttl, context.timed_out("renew", context.timeout));
+        let renew = move |store: Arc<dyn DistributedLock>| async move {
+            store.renew(&[ticket]).await.pop().unwrap_or(Err(no_answer))
+        };
+        let renewed = context.request("renew", renew).await?;
+        held.answered(sent, asked, Ok(renewed));
+        held.check()?;
+        let text = Detached {
+            holder: self.holder(),
+            token: self.token(),
+            mode: self.ticket().mode,
+            name: self.name().clone(),
+        };
+        self.held().detach()?;
+        Ok(text.to_string())
+    }
+
+    /// Makes a hold to write one to read, without a gap in which another writer could get the lock. The
+    /// guard has the same token, and a lease that begins anew.
+    ///
+    /// A store that [cannot hand over](crate::Capabilities::adopts) leaves the hold to write as it is:
+    /// other readers wait for its release.
+    ///
+    /// # Errors
+    /// In each case the guard is gone, as if it had been dropped.
+    /// - [`Error::Unsupported`] if the store has exclusive locks only, the hold is none to write, or it has
+    ///   other guards.
+    /// - [`Error::Lost`] if the hold was lost.
+    /// - [`Error::Backend`] if the store did not answer.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the lock.
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn downgrade(self) -> Result<Self> {
+        let held = self.held().clone();
+        let (shared, context) = (&held.shared, &held.shared.context);
+        context.check_mode(Mode::Read)?;
+        let ticket = self.ticket();
+        if !ticket.mode.is_exclusive() {
+            let what = format!(
+                "a hold to {} cannot be made one to read: it shares the lock already",
+                ticket.mode
+            );
+            return Err(Error::Unsupported { what });
+        }
+        if !context.capabilities.adopts {
+            self.check()?;
+            return Ok(self);
+        }
+        let options = held.hold.options();
+        let key = Key {
+            name: ticket.name.clone(),
+            mode: Mode::Read,
+            ttl: options.lease.ttl(),
+            lane: shared.queues.lane(Mode::Read),
+        };
+        held.detach()?;
+        // From here on this releases the hold, until it is adopted.
+        let leaves = Leaves(&held);
+        let from = self.holder();
+        let guard = try_acquire(shared, &key, options, Some(from)).await?;
+        std::mem::forget(leaves);
+        let guard = guard.ok_or_else(|| lost(&key.name, self.token()))?;
+        if let Some(owner) = options.owner
+            && let Entry::Claimed(claim) = shared.owners.enter(&key.name, owner)
+        {
+            claim.held(&guard.held().hold);
+        }
+        Ok(guard)
+    }
+}
+
+impl LockClient {
+    /// Continues a hold that another process has [detached](Guard::detach), with the same token and the
+    /// client's own lease. A text works once.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidOption`] if the text is none of `detach`.
+    /// - [`Error::Lost`] if the hold has ended, or was adopted before.
+    /// - [`Error::Unsupported`] if the store cannot hand over.
+    /// - [`Error::Backend`] if the store did not answer. The lock is released then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the lock, if it was adopted.
+    ///
+    /// # Cost
+    /// One round trip.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkit_core::Result<()> {
+    /// use lockkit_core::{LockClient, memory::MemoryStore};
+    ///
+    /// let store = MemoryStore::new();
+    /// let (old, new) = (LockClient::new(store.clone())?, LockClient::new(store)?);
+    /// let guard = old.lock("migration")?.acquire().await?;
+    /// let token = guard.token();
+    /// let text = guard.detach().await?;
+    /// let guard = new.adopt(&text).await?;
+    /// assert_eq!(guard.token(), token);
+    /// assert!(new.adopt(&text).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn adopt(&self, text: &str) -> Result<Guard> {
+        let shared = &self.shared;
+        shared.context.check_adopts()?;
+        let Some(detached) = Detached::parse(text) else {
+            let what = "the text does not come from `Guard::detach`".into();
+            return Err(Error::InvalidOption { what });
+        };
+        let key = Key {
+            name: detached.name,
+            mode: detached.mode,
+            ttl: shared.options.lease.ttl(),
+            lane: shared.queues.lane(detached.mode),
+        };
+        let guard = try_acquire(shared, &key, shared.options, Some(detached.holder)).await?;
+        guard.ok_or_else(|| lost(&key.name, detached.token))
+    }
+}
+
+/// The hold was lost before it was adopted.
+fn lost(name: &LockName, token: FencingToken) -> Error {
+    Error::Lost {
+        name: name.clone(),
+        token,
+        reason: LossReason::Superseded,
+        source: None,
+    }
+}
+
+/// Releases a hold that nobody renews any more.
+struct Leaves<'a>(&'a Held);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.release_later();
+    }
+}
+
+/// What another process must know: `v1 {holder} {token} {mode} {name}`, where the mode is
+/// `exclusive`, `write`, `read` or the number of permits.
+struct Detached {
+    holder: HolderId,
+    token: FencingToken,
+    mode: Mode,
+    name: LockName,
+}
+
+impl Detached {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.strip_prefix("v1 ")?.splitn(4, ' ');
+        Some(Self {
+            holder: parts.next()?.parse().ok()?,
+            token: parts.next()?.parse().ok()?,
+            mode: match parts.next()? {
+                "exclusive" => Mode::Exclusive,
+                "write" => Mode::Write,
+                "read" => Mode::Read,
+                of => Mode::Permit {
+                    of: of.parse::<NonZeroU32>().ok()?,
+                },
+            },
+            name: LockName::new(parts.next()?).ok()?,
+        })
+    }
+}
+
+impl std::fmt::Display for Detached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "v1 {} {} ", self.holder, self.token)?;
+        match self.mode {
+            Mode::Permit { of } => write!(f, "{of}")?,
+            mode => write!(f, "{mode}")?,
+        }
+        write!(f, " {}", self.name)
+    }
+}

@@ -1,0 +1,52 @@
+-- Makes the hold of one ticket that of another, with the same token and without a gap.
+--
+-- KEYS[1] to KEYS[5] as in queue.lua
+-- KEYS[6] a tombstone of the former ticket
+-- ARGV[1] ARGV[2] as in queue.lua
+-- ARGV[3] ttl in ms
+-- ARGV[4] the former ticket
+-- ARGV[5] the mode and the label of the ticket
+-- returns {1, token}    it holds
+--         {0, ms or -1} the former ticket does not hold
+--         {-1}          the ticket was released before
+local TTL, FROM, WHO = ARGV[3], ARGV[4], ARGV[5]
+
+-- 1. A repeated adoption.
+local others = holders()
+local own = redis.pcall('HGET', LOCK, ME)
+local mode = redis.pcall('HGET', LOCK, 'mode')
+local shares = mode == 'lockkit' or mode == 'lockkit:write'
+if type(own) == 'string' then
+  if shares then
+    prolong(ME, TTL)
+  elseif redis.call('PTTL', LOCK) < tonumber(TTL) then
+    redis.call('PEXPIRE', LOCK, TTL)
+  end
+  return {1, token_of(own)}
+end
+if redis.call('EXISTS', TOMBSTONE) == 1 then return {-1} end
+
+-- 2. Only a hold that lasts, and not beside holders that the new mode does not fit.
+local was = redis.pcall('HGET', LOCK, FROM)
+if type(was) ~= 'string' or not fits(WHO, others - 1, false) then return {0, redis.call('PTTL', LOCK)} end
+
+-- 3. With its lease, or a longer one. The holder is never removed before its follower is there.
+local token, left = token_of(was), shares and redis.call('ZSCORE', SHARES, FROM)
+local ends = math.floor(now() / 1000) + tonumber(TTL)
+ends = math.max(ends, left and tonumber(left) or math.floor(now() / 1000) + redis.call('PTTL', LOCK))
+ends = string.format('%.0f', ends)
+redis.call('SET', KEYS[6], '', 'PX', TTL)
+redis.call('HSET', LOCK, ME, token .. ' ' .. WHO)
+redis.call('HDEL', LOCK, FROM)
+if mode_of(WHO) == 'x' and not shares then
+  redis.call('PEXPIREAT', LOCK, ends)
+  return {1, token}
+end
+redis.call('HSET', LOCK, 'mode', string.match(mode_of(WHO), '[xw]') and 'lockkit:write' or 'lockkit')
+redis.call('ZREM', SHARES, FROM)
+redis.call('ZADD', SHARES, ends, ME)
+live_until_the_latest_end()
+
+-- 4. A writer that reads now lets others in.
+pcall(pass_on, holders())
+return {1, token}
