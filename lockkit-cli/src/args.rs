@@ -127,6 +127,9 @@ pub(crate) struct RunArgs {
     /// Lets as many commands with this option hold the lock at the same time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
+    /// A note that `status`, `list` and `watch` show while CMD runs, such as the number of an invoice.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
     /// The lease: after this time others can get the lock when this machine fails or loses its network.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,

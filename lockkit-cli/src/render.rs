@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-use lockkit::contract::LockState;
+use lockkit::contract::{Holder, LockState};
 use serde_json::{Value, json};
 
 /// A lock as JSON. The shape is described in the README and only ever grows.
@@ -13,10 +13,22 @@ pub(crate) fn json(state: &LockState, store: &str) -> Value {
         "store": store,
         "name": state.name.as_str(),
         "held": !state.holders.is_empty(),
-        "holders": state.holder_ids().collect::<Vec<_>>(),
+        "holders": state.holders.iter().map(holder_json).collect::<Value>(),
         "token": state.token.map(|token| token.get()),
         "remaining_ms": state.remaining.map(millis),
         "waiters": state.waiters,
+    })
+}
+
+fn holder_json(holder: &Holder) -> Value {
+    json!({
+        "id": holder.id,
+        "label": holder.label,
+        "mode": holder.mode.map(|mode| mode.to_string()),
+        "token": holder.token.map(|token| token.get()),
+        "held_ms": holder.held_for.map(millis),
+        "remaining_ms": holder.remaining.map(millis),
+        "note": holder.note,
     })
 }
 
@@ -47,10 +59,32 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// The holders, in words; empty if there is none.
+/// How many holders a sentence names.
+const NAMED: usize = 3;
+
+/// The first holders, in words; empty if there is none.
 fn holders(state: &LockState) -> String {
-    let names: Vec<_> = state.holder_ids().map(plain).collect();
-    names.join(", ")
+    let mut names: Vec<_> = state.holders.iter().take(NAMED).map(in_words).collect();
+    let others = state.holders.len().saturating_sub(NAMED);
+    if others > 0 {
+        names.push(format!("{others} more"));
+    }
+    names.join("; ")
+}
+
+/// `web-1:4711 nightly.sh (read) for 3m, note "invoice"`: its label, or without one its identity.
+fn in_words(holder: &Holder) -> String {
+    let mut text = plain(holder.label.as_ref().unwrap_or(&holder.id));
+    if let Some(mode) = holder.mode.filter(|mode| !mode.is_exclusive()) {
+        text.push_str(&format!(" ({mode})"));
+    }
+    if let Some(time) = holder.held_for {
+        text.push_str(&format!(" for {}", rounded(time)));
+    }
+    if let Some(note) = &holder.note {
+        text.push_str(&format!(", note \"{}\"", plain(note)));
+    }
+    text
 }
 
 /// One lock in one sentence, without a full stop; `is` may be `was`.
@@ -89,7 +123,12 @@ pub(crate) fn details(state: &LockState, store: &str) -> String {
         text.push_str("holder     none\n");
     }
     for holder in &state.holders {
-        text.push_str(&format!("holder     {}\n", plain(&holder.id)));
+        text.push_str(&format!("holder     {}\n", in_words(holder)));
+        // One holder's token and rest are the lock's.
+        let (id, token) = (plain(&holder.id), holder.token);
+        let token = token.filter(|_| state.holders.len() > 1);
+        let token = token.map_or_else(String::new, |token| format!(", token {token}"));
+        text.push_str(&format!("           {id}{token}\n"));
     }
     let endless = match state.holders.is_empty() {
         true => "-",
@@ -150,7 +189,9 @@ fn event(old: Option<&LockState>, new: &LockState) -> Option<&'static str> {
     match (was_held, is_held) {
         (false, true) => Some("held"),
         (true, false) => Some("free"),
-        (true, true) if old.is_some_and(|old| old.holders != new.holders) => Some("passed"),
+        (true, true) if old.is_some_and(|old| !old.holder_ids().eq(new.holder_ids())) => {
+            Some("passed")
+        }
         _ if waited.unwrap_or(0) != new.waiters.unwrap_or(0) => Some("waiters"),
         _ => None,
     }
@@ -177,7 +218,7 @@ mod tests {
         let state = held("a/b", "me:1", 1 << 52).with_remaining(Some(Duration::from_millis(1500)));
         assert_eq!(
             json(&state, "memory:").to_string(),
-            r#"{"held":true,"holders":["me:1"],"name":"a/b","remaining_ms":1500,"store":"memory:","token":4503599627370496,"waiters":null}"#
+            r#"{"held":true,"holders":[{"held_ms":null,"id":"me:1","label":null,"mode":null,"note":null,"remaining_ms":null,"token":null}],"name":"a/b","remaining_ms":1500,"store":"memory:","token":4503599627370496,"waiters":null}"#
         );
         let free = LockState::new(LockName::new("x").unwrap()).with_waiters(Some(2));
         assert_eq!(

@@ -1,14 +1,16 @@
 //! `lockkit run`: acquire, run the program, release.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkit::contract::{Mode, Ticket};
+use lockkit::contract::Mode;
 use lockkit::file::FileStore;
-use lockkit::{ClientId, Error, Guard, HolderId, Lease, Lock, LockClient};
+use lockkit::{Error, Guard, Lease, Lock, LockClient};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::args::RunArgs;
@@ -75,7 +77,7 @@ fn reports(args: &RunArgs) -> bool {
 
 /// Opens the store, and waits for one that cannot be reached as for a lock that is held.
 async fn open(args: &RunArgs, location: &Location) -> Result<LockClient, Failure> {
-    let mut builder = location.builder(true)?;
+    let mut builder = location.builder(true)?.program(program(&args.command));
     if let Some(ttl) = args.ttl {
         builder = builder.lease(Lease::renewed(ttl));
     }
@@ -95,6 +97,13 @@ async fn open(args: &RunArgs, location: &Location) -> Result<LockClient, Failure
         () = patience, if reports(args) => opened.await,
     };
     Ok(client?)
+}
+
+/// The name of CMD, by which operators know its hold.
+fn program(command: &[OsString]) -> String {
+    let path = command.first().map(Path::new);
+    let name = path.and_then(Path::file_name).unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 /// One run, whose store is open.
@@ -118,7 +127,14 @@ impl Run<'_> {
         if let Some(least) = args.at_least {
             lock = lock.with_min_hold(least);
         }
+        if args.note.is_some() && !self.client.backend().capabilities().notes {
+            let text = format!("the store {} keeps no notes; leave --note out", self.label);
+            return Err(Failure::usage(text));
+        }
         let guard = signals.interruptible(self.acquire(&lock)).await??;
+        if let Some(note) = &args.note {
+            signals.interruptible(guard.note(note)).await??;
+        }
         let kept = args.at_least.map(|least| Instant::now() + least);
         if args.verbose {
             let (name, label, token) = (plain(&args.name), &self.label, guard.token());
@@ -221,22 +237,12 @@ impl Run<'_> {
         }
     }
 
-    /// The holder in words, with its process if the store is on this machine.
+    /// The holder in words.
     async fn held(&self, lock: &Lock) -> lockkit::Result<String> {
-        let mut held = match lock.inspect().await? {
+        Ok(match lock.inspect().await? {
             Some(state) if !state.holders.is_empty() => sentence(&state, "is"),
-            _ => return Ok(format!("`{}` is held by others", plain(lock.name()))),
-        };
-        if let Some(store) = self.client.store::<FileStore>() {
-            let holder = HolderId::new(ClientId::random(), 0);
-            let ticket = Ticket::new(lock.name().clone(), holder, Duration::ZERO);
-            // With the prefix of the URL.
-            let name = self.client.backend().resolve(&ticket).name;
-            if let Ok(Some(process)) = store.holder_pid(&name).await {
-                held.push_str(&format!(", process {process}"));
-            }
-        }
-        Ok(held)
+            _ => format!("`{}` is held by others", plain(lock.name())),
+        })
     }
 
     /// Waits until then, unless the release leaves the lock to a lease of the rest. A longer lease cannot be

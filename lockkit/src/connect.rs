@@ -94,6 +94,7 @@ pub fn builder(url: impl AsRef<str>) -> Connect {
         url: url.as_ref().parse(),
         lease: None,
         label: None,
+        program: None,
         prefix: None,
         max_hold: None,
         timeout: None,
@@ -112,6 +113,7 @@ pub struct Connect {
     url: Result<StoreUrl, InvalidUrl>,
     lease: Option<Lease>,
     label: Option<String>,
+    program: Option<String>,
     prefix: Option<String>,
     max_hold: Option<Duration>,
     timeout: Option<Duration>,
@@ -131,6 +133,12 @@ impl Connect {
     /// What operators read of this client's holds; in a URL `label=`.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
+        self
+    }
+
+    /// The program in the default label; the name of this one if not set.
+    pub fn program(mut self, name: impl Into<String>) -> Self {
+        self.program = Some(name.into());
         self
     }
 
@@ -204,6 +212,9 @@ impl Connect {
         }
         if let Some(label) = self.label.or(options.label) {
             client = client.label(label);
+        }
+        if let Some(program) = self.program {
+            client = client.program(program);
         }
         if let Some(limit) = self.max_hold.or(options.max_hold) {
             client = client.max_hold(limit);

@@ -26,7 +26,9 @@ pub(crate) fn deny(workspace: &Workspace) -> Result<Done> {
         .run()
         .is_err()
     {
-        let install = workspace.cargo("install").args(["cargo-deny", "--locked"]);
+        let install = workspace
+            .cargo("install")
+            .args(["cargo-deny", "--locked", "--debug"]);
         install.env("CARGO_TARGET_DIR", "target/cargo-deny").run()?;
     }
     let checks = ["licenses", "bans", "sources"];

@@ -70,9 +70,8 @@ fn it_says_once_for_whom_it_waits() {
         "{said}"
     );
     assert!(lines[0].contains(&token), "{said}");
-    // Only where the process is the lease does the store know it.
     assert!(
-        !stage.is_embedded() || lines[0].ends_with(&format!("process {}", holder.pid())),
+        lines[0].contains(&format!(":{} sh", holder.pid())),
         "{said}"
     );
     let mut silent = stage.run(&["-q", "--wait", "1s"], "job", "true");
@@ -136,8 +135,5 @@ fn the_process_that_holds_is_the_one_behind_the_prefix() {
     stranger.line();
     let refused = near.call(&["run", "-n", "job", "--", "true"]);
     let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(
-        said.contains(&format!("process {};", holder.pid())),
-        "{said}"
-    );
+    assert!(said.contains(&format!(":{} sh", holder.pid())), "{said}");
 }

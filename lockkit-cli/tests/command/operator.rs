@@ -37,6 +37,28 @@ fn status_tells_held_from_free() {
 }
 
 #[test]
+fn holder_is_shown_with_its_program_and_note() {
+    let stage = Stage::used();
+    let mut holder = stage.run(&["--note", "invoice 7"], "job", HOLD);
+    holder.line();
+    eventually("the note is there", || {
+        let held = json(&stage.call(&["status", "job", "--json"]).stdout);
+        held["holders"][0]["note"] == "invoice 7"
+    });
+    let held = json(&stage.call(&["list", "--json"]).stdout);
+    let label = held[0]["holders"][0]["label"].as_str().unwrap().to_owned();
+    assert!(label.ends_with(&format!(":{} sh", holder.pid())), "{label}");
+    let text = String::from_utf8(stage.call(&["status", "job"]).stdout).unwrap();
+    assert!(text.contains(&format!("holder     {label}")), "{text}");
+    assert!(text.contains("note \"invoice 7\""), "{text}");
+    let long = "x".repeat(513);
+    assert_eq!(
+        stage.code(&["run", "--note", &long, "other", "--", "true"]),
+        Some(64)
+    );
+}
+
+#[test]
 fn list_shows_what_begins_with_the_prefix() {
     let stage = Stage::used();
     assert_eq!(

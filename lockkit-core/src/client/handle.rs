@@ -239,6 +239,7 @@ pub struct LockClientBuilder {
     store: Arc<dyn DistributedLock>,
     lease: Option<Lease>,
     label: Option<String>,
+    program: Option<String>,
     max_hold: Option<Duration>,
     clock: Arc<dyn Clock>,
     timeout: Duration,
@@ -253,6 +254,7 @@ impl LockClientBuilder {
             store,
             lease: None,
             label: None,
+            program: None,
             max_hold: None,
             clock: Arc::new(BootClock),
             timeout: Duration::from_secs(2),
@@ -272,6 +274,12 @@ impl LockClientBuilder {
     /// What operators read of this client's holds. By default `host:pid program`; an empty label is none.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
+        self
+    }
+
+    /// The program in the default label. By default the name of this one.
+    pub fn program(mut self, name: impl Into<String>) -> Self {
+        self.program = Some(name.into());
         self
     }
 
@@ -332,7 +340,7 @@ impl LockClientBuilder {
         }
         let label: Arc<str> = match self.label {
             Some(label) => label::check(&label).map(|()| label.into())?,
-            None => label::of_process().into(),
+            None => label::of_process(self.program.as_deref()).into(),
         };
         let capabilities = self.store.capabilities();
         let options = HoldOptions {

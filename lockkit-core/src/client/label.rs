@@ -13,18 +13,12 @@ pub(crate) fn check(label: &str) -> Result<()> {
     Err(Error::InvalidOption { what })
 }
 
-/// `host:pid program` of this process.
-pub(crate) fn of_process() -> String {
-    let program = std::env::current_exe().ok();
-    let program = program
-        .as_deref()
-        .and_then(|path| path.file_name()?.to_str());
-    let label = format!(
-        "{}:{} {}",
-        host(),
-        std::process::id(),
-        program.unwrap_or_default()
-    );
+/// `host:pid program` of this process, for which another program's name can stand.
+pub(crate) fn of_process(program: Option<&str>) -> String {
+    let own = std::env::current_exe().ok();
+    let own = own.as_deref().and_then(|path| path.file_name()?.to_str());
+    let program = program.or(own).unwrap_or_default();
+    let label = format!("{}:{} {program}", host(), std::process::id());
     let mut label: String = label.chars().filter(|c| !c.is_control()).collect();
     while label.len() > LONGEST {
         label.pop();
@@ -49,13 +43,15 @@ mod tests {
 
     #[test]
     fn label_of_process_names_host_process_and_program() {
-        let label = of_process();
+        let label = of_process(None);
         let (host, rest) = label.split_once(':').unwrap();
         assert_eq!(host, super::host());
         let (pid, program) = rest.split_once(' ').unwrap();
         assert_eq!(pid, std::process::id().to_string());
         assert!(program.starts_with("lockkit_core"), "{program}");
         assert!(check(&label).is_ok());
+        let long = of_process(Some(&"\u{e9}\n".repeat(99)));
+        assert!(check(&long).is_ok() && long.contains("\u{e9}\u{e9}"));
     }
 
     #[test]
