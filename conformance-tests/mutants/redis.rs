@@ -40,13 +40,13 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::TokenRaisedOnRepeat",
-        "return {1, own}",
-        "return {1, take(ME, TTL)}",
+        "return {1, token_of(own)}",
+        "return {1, take(ME, TTL, WHO)}",
     ),
     (
         "redis::PushedGrantKeepsFullTtl",
-        "'^(%d+) (%d+) %d+ (%d+) (%S*) ?(%S*)$'",
-        "'^(%d+) %d+ (%d+) (%d+) (%S*) ?(%S*)$'",
+        "'^(%d+) (%d+) %d+ (%d+) (%S*) (%S+.*)$'",
+        "'^(%d+) %d+ (%d+) (%d+) (%S*) (%S+.*)$'",
     ),
     (
         "redis::QueueEntryWithoutHeartbeat",
@@ -92,5 +92,20 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "redis::DeadPermitKept",
         "for _, ticket in ipairs(ended) do unshare(ticket) end",
         "",
+    ),
+    (
+        "redis::NoteMakesAHold",
+        "if type(own) ~= 'string' then return 0 end",
+        "if type(own) ~= 'string' then own = '1 x' end",
+    ),
+    (
+        "redis::TextAdoptedTwice",
+        "redis.call('HDEL', LOCK, FROM)\n",
+        "",
+    ),
+    (
+        "redis::DowngradeOpensAGap",
+        "redis.call('HSET', LOCK, ME, token .. ' ' .. WHO)",
+        "redis.call('DEL', LOCK, SHARES) pass_on(0, false) redis.call('HSET', LOCK, ME, token .. ' ' .. WHO)",
     ),
 ];
