@@ -9,6 +9,7 @@
 //! | `singleton` | a task that runs in one of several processes |
 //! | `readers` | many readers, and a reload that holds alone |
 //! | `permits` | at most four at the same time |
+//! | `leader` | a leader that is replaced when its process is killed |
 //! | `transfer` | two locks held together |
 //! | `orders` | a web service with a lock for each order |
 //! | `losing` | how to test your own code against lost locks, without a server |
