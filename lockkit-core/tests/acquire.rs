@@ -42,6 +42,8 @@ async fn second_client_waits_until_the_first_releases() {
     let token = held.token();
     held.release().await.unwrap();
     let next = waiting.await.unwrap();
+    let shown = format!("{next:?}");
+    assert!(shown.contains(&next.token().to_string()), "{shown}");
     assert!(
         began.elapsed() < Duration::from_millis(1),
         "the grant is pushed"
@@ -49,6 +51,25 @@ async fn second_client_waits_until_the_first_releases() {
     assert!(next.token() > token);
     next.release().await.unwrap();
     assert!(store.is_empty());
+}
+
+/// A watch belongs to a ticket and is opened once; where waiters poll there is none.
+#[tokio::test(start_paused = true)]
+async fn waiter_opens_one_watch_where_the_store_pushes() {
+    for (waiting, watches) in [(Waiting::Push, 1), (Waiting::Poll, 0)] {
+        let clock = Arc::new(TokioClock::new());
+        let store = MemoryStore::builder().clock(clock.clone()).waiting(waiting);
+        let store = store.build();
+        let faulty = Faulty::new(Arc::new(store.connect()), 1);
+        let faults = faulty.faults();
+        let second = LockClient::builder(faulty).clock(clock.clone()).build();
+        let held = another(&store, &clock).lock("a").unwrap().acquire().await;
+        let lock = second.unwrap().lock("a").unwrap();
+        assert!(lock.acquire_timeout(20 * S).await.is_err());
+        assert!(faults.calls(Operation::Attempt) > 3, "{waiting:?}");
+        assert_eq!(faults.calls(Operation::Watch), watches, "{waiting:?}");
+        drop(held);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,8 +191,13 @@ async fn shutdown_ends_waits_and_holds_and_refuses_acquires() {
     let waiting = tokio::spawn(async move { other.acquire().await.map(drop) });
     sleep(S).await;
     let lost = guard.lost();
-    client.shutdown(2 * S).await.unwrap();
-    assert!(matches!(waiting.await.unwrap(), Err(Error::Shutdown)));
+    let closing = client.clone();
+    let closing = tokio::spawn(async move { closing.shutdown(2 * S).await });
+    // Waiters fail at once, and not when the holds end.
+    let answer = timeout(S, waiting).await.unwrap();
+    assert!(matches!(answer.unwrap(), Err(Error::Shutdown)));
+    guard.check().unwrap();
+    closing.await.unwrap().unwrap();
     assert_eq!(lost.await, lockkit_core::LossReason::Shutdown);
     assert!(matches!(lock.acquire().await, Err(Error::Shutdown)));
     assert!(store.is_empty());
