@@ -120,6 +120,9 @@ pub(crate) struct RunArgs {
     /// Gives up with exit code 75 at once if the lock is held.
     #[arg(long, short = 'n')]
     pub(crate) no_wait: bool,
+    /// Holds this lock as well, together with NAME or not at all. Repeat it for more names.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) also: Vec<LockName>,
     /// Shares the lock with all other commands that have this option, as a reader. A command without it
     /// excludes them and waits for its turn.
     #[arg(long, conflicts_with = "permits")]

@@ -38,7 +38,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts the shim, and the program. Where the lock is a file, the shim keeps it open too.
+    /// Starts the shim, and the program. Where locks are files, the shim keeps them open too.
     ///
     /// The program gets the foreground at once if it is ours and both standard input and output are the
     /// terminal. In a pipeline our group has other members that may need it too; there the program gets
@@ -47,7 +47,7 @@ impl Child {
         mut plan: Plan,
         command: &[OsString],
         environment: Vec<(&str, String)>,
-        lock: Option<BorrowedFd<'_>>,
+        locks: &[BorrowedFd<'_>],
     ) -> io::Result<Self> {
         family::adopt_orphans();
         let strangers = family::descendants(&[]);
@@ -66,7 +66,7 @@ impl Child {
             .process_group(0)
             .spawn()?;
         let stdin = io::stdin();
-        let files: Vec<_> = [stdin.as_fd()].into_iter().chain(lock).collect();
+        let files: Vec<_> = [stdin.as_fd()].iter().chain(locks).copied().collect();
         // If it fails, the end of the socket ends the shim.
         ipc::send_files(&near, &files)?;
         Ok(Self {

@@ -98,9 +98,12 @@ impl Link {
     }
 }
 
+/// The most files that are sent.
+pub(crate) const FILES: usize = 64;
+
 /// Sends open files, before anything else.
 pub(crate) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(files));
     // Files travel with at least one byte.
@@ -111,7 +114,7 @@ pub(crate) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::R
 
 /// Waits for the files of [`send_files`]; none if `lockkit run` has ended.
 pub(crate) fn receive_files(socket: &UnixStream) -> io::Result<Vec<OwnedFd>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let mut bytes = [IoSliceMut::new(&mut byte)];

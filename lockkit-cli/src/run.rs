@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use lockkit::contract::Mode;
 use lockkit::file::FileStore;
-use lockkit::{Error, Guard, Lease, Lock, LockClient};
+use lockkit::{Error, Guard, Lease, Lock, LockClient, MultiGuard, MultiLock};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::args::RunArgs;
 use crate::child::Child;
 use crate::clock::now;
 use crate::exit::{Code, Failure};
+use crate::ipc::FILES;
 use crate::output::say;
 use crate::plan::Plan;
 use crate::render::{plain, rounded, sentence};
@@ -120,25 +121,26 @@ impl Run<'_> {
     /// Acquires, runs and releases.
     async fn hold(&self, signals: &mut Signals) -> Result<Ran, Failure> {
         let args = self.args;
-        let mut lock = self.lock()?;
+        let locks = self.locks()?;
         if self.client.backend().backend() == "memory" && !args.quiet {
             say("a `memory:` store excludes no other command; use a `file:` store or a server");
-        }
-        if let Some(least) = args.at_least {
-            lock = lock.with_min_hold(least);
         }
         if args.note.is_some() && !self.client.backend().capabilities().notes {
             let text = format!("the store {} keeps no notes; leave --note out", self.label);
             return Err(Failure::usage(text));
         }
-        let guard = signals.interruptible(self.acquire(&lock)).await??;
+        let guard = signals.interruptible(self.acquire(&locks)).await??;
         if let Some(note) = &args.note {
-            signals.interruptible(guard.note(note)).await??;
+            for guard in guard.guards() {
+                signals.interruptible(guard.note(note)).await??;
+            }
         }
         let kept = args.at_least.map(|least| Instant::now() + least);
         if args.verbose {
-            let (name, label, token) = (plain(&args.name), &self.label, guard.token());
-            say(format_args!("holds `{name}` in {label} with token {token}"));
+            for guard in guard.guards() {
+                let (name, label, token) = (plain(guard.name()), &self.label, guard.token());
+                say(format_args!("holds `{name}` in {label} with token {token}"));
+            }
         }
         let ran = self.run_program(&guard, signals).await;
         let lost = ran.as_ref().is_ok_and(|ran| ran.lost);
@@ -161,21 +163,41 @@ impl Run<'_> {
         Ok(ran)
     }
 
-    fn lock(&self) -> lockkit::Result<Lock> {
-        let (client, name) = (self.client, &self.args.name);
-        match self.args.permits {
-            Some(permits) => client.semaphore(name, permits),
-            None if self.args.shared => Ok(client.rw_lock(name)?.read()),
-            None => client.lock(name),
+    /// The locks of all names, that of NAME first.
+    fn locks(&self) -> Result<Vec<Lock>, Failure> {
+        let (client, args) = (self.client, self.args);
+        // The shim gets the file of each, and the program's standard input.
+        if args.also.len() + 2 > FILES {
+            let most = FILES - 2;
+            return Err(Failure::usage(format!(
+                "--also can be there {most} times at most"
+            )));
         }
+        let lock = |name| -> lockkit::Result<Lock> {
+            let lock = match args.permits {
+                Some(permits) => client.semaphore(name, permits)?,
+                None if args.shared => client.rw_lock(name)?.read(),
+                None => client.lock(name)?,
+            };
+            Ok(match args.at_least {
+                Some(least) => lock.with_min_hold(least),
+                None => lock,
+            })
+        };
+        let names = [&args.name].into_iter().chain(&args.also);
+        Ok(names.map(lock).collect::<lockkit::Result<_>>()?)
     }
 
-    async fn run_program(&self, guard: &Guard, signals: &mut Signals) -> Result<Ran, Failure> {
+    async fn run_program(&self, guard: &MultiGuard, signals: &mut Signals) -> Result<Ran, Failure> {
         let args = self.args;
+        let is_first = |guard: &&Guard| *guard.name() == args.name;
+        let Some(first) = guard.guards().iter().find(is_first) else {
+            return Err(Failure::internal());
+        };
         let mut environment = vec![
             ("LOCKKIT_NAME", args.name.as_str().to_owned()),
-            ("LOCKKIT_TOKEN", guard.token().to_string()),
-            (MODE, word(guard.ticket().mode).to_owned()),
+            ("LOCKKIT_TOKEN", first.token().to_string()),
+            (MODE, word(first.ticket().mode).to_owned()),
         ];
         // Empty and not removed: a `lockkit` in the program must not use the lock files of this host.
         if !args.keep_url && std::env::var("LOCKKIT_URL").is_ok_and(|url| has_password(&url)) {
@@ -183,27 +205,33 @@ impl Run<'_> {
         }
         let plan = Plan {
             kill_after: args.kill_after,
-            notice: args.kill_after.min(guard.ticket().ttl / 3),
+            notice: args.kill_after.min(first.ticket().ttl / 3),
             deadline: now() + guard.remaining(),
             leave: args.leave,
             foreground: false,
         };
-        let lock = self.client.store::<FileStore>();
-        let lock = lock.and_then(|store| store.open_file(guard.holder()));
-        let lock = lock.as_ref().map(AsFd::as_fd);
-        let child = Child::start(plan, &args.command, environment, lock).map_err(|error| {
+        let store = self.client.store::<FileStore>();
+        let files = guard.guards().iter().map(Guard::holder);
+        let files: Vec<_> = files
+            .filter_map(|holder| store?.open_file(holder))
+            .collect();
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        let child = Child::start(plan, &args.command, environment, &files).map_err(|error| {
             Failure::new(Code::SYSTEM, format!("cannot start a process: {error}"))
         })?;
         Ok(supervise(guard, child, signals, args.kill_after).await)
     }
 
-    /// Waits for the lock.
-    async fn acquire(&self, lock: &Lock) -> Result<Guard, Failure> {
-        refuse_nested(lock).await?;
-        let mut attempt = pin!(self.attempt(lock));
+    /// Waits for the locks.
+    async fn acquire(&self, locks: &[Lock]) -> Result<MultiGuard, Failure> {
+        for lock in locks {
+            refuse_nested(lock).await?;
+        }
+        let all = MultiLock::new(locks.iter().cloned())?;
+        let mut attempt = pin!(self.attempt(&all));
         let outcome = tokio::select! {
             outcome = &mut attempt => outcome,
-            () = self.announce(lock), if reports(self.args) => attempt.await,
+            () = self.announce(locks), if reports(self.args) => attempt.await,
         };
         match outcome {
             Ok(Some(guard)) => return Ok(guard),
@@ -211,7 +239,7 @@ impl Run<'_> {
             Err(error) => return Err(error.into()),
         }
         // If the store does not respond now, the store is the reason, and not another holder.
-        let held = self.held(lock).await?;
+        let held = self.held(locks).await?;
         let code = Code(self.args.conflict_exit_code);
         if self.args.quiet {
             return Err(Failure::silent(code));
@@ -220,34 +248,41 @@ impl Run<'_> {
         Err(Failure::new(code, text))
     }
 
-    async fn attempt(&self, lock: &Lock) -> lockkit::Result<Option<Guard>> {
+    async fn attempt(&self, locks: &MultiLock) -> lockkit::Result<Option<MultiGuard>> {
         match self.limit {
-            _ if self.args.no_wait => lock.try_acquire().await,
-            Some(limit) if limit.is_zero() => lock.try_acquire().await,
-            Some(limit) => lock.acquire_timeout(limit).await.map(Some),
-            None => lock.acquire().await.map(Some),
+            _ if self.args.no_wait => locks.try_acquire().await,
+            Some(limit) if limit.is_zero() => locks.try_acquire().await,
+            Some(limit) => locks.acquire_timeout(limit).await.map(Some),
+            None => locks.acquire().await.map(Some),
         }
     }
 
     /// Reports once for whom it waits.
-    async fn announce(&self, lock: &Lock) {
+    async fn announce(&self, locks: &[Lock]) {
         sleep(SHORT_WAIT).await;
-        if let Ok(held) = self.held(lock).await {
+        if let Ok(held) = self.held(locks).await {
             say(format_args!("waiting: {held}"));
         }
     }
 
-    /// The holder in words.
-    async fn held(&self, lock: &Lock) -> lockkit::Result<String> {
-        Ok(match lock.inspect().await? {
-            Some(state) if !state.holders.is_empty() => sentence(&state, "is"),
-            _ => format!("`{}` is held by others", plain(lock.name())),
-        })
+    /// The holder of the first lock that is held, in words. The locks of this command may be among them while
+    /// it waits for the others.
+    async fn held(&self, locks: &[Lock]) -> lockkit::Result<String> {
+        let own = self.client.id().to_string();
+        for lock in locks {
+            let Some(state) = lock.inspect().await? else {
+                continue;
+            };
+            if state.holder_ids().any(|id| !id.starts_with(&own)) {
+                return Ok(sentence(&state, "is"));
+            }
+        }
+        Ok(format!("`{}` is held by others", plain(&self.args.name)))
     }
 
     /// Waits until then, unless the release leaves the lock to a lease of the rest. A longer lease cannot be
     /// made shorter, and a store that reports losses can also end a hold with our connection.
-    async fn keep(&self, guard: &Guard, until: Instant) {
+    async fn keep(&self, guard: &MultiGuard, until: Instant) {
         let rest = until.saturating_duration_since(Instant::now());
         if !rest.is_zero() && reports(self.args) {
             let (name, rest) = (plain(&self.args.name), rounded(rest));
@@ -295,7 +330,7 @@ async fn refuse_nested(lock: &Lock) -> Result<(), Failure> {
 ///
 /// A failed release is not a loss: it is retried until the client is shut down, and then the lease ends
 /// the hold.
-async fn release(guard: Guard, signals: &mut Signals, reported: bool) -> bool {
+async fn release(guard: MultiGuard, signals: &mut Signals, reported: bool) -> bool {
     match signals.interruptible(guard.release()).await {
         Ok(Err(error @ Error::Lost { .. })) => {
             if !reported {

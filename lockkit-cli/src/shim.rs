@@ -56,9 +56,9 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), F
     let Some(stdin) = files.next() else {
         return Ok(());
     };
-    // If the lock is a file, it is held for as long as this is open. Even after `kill -9` of `lockkit run`, no
-    // other client gets the lock while the program runs.
-    let _lock = files.next();
+    // Locks that are files are held for as long as these are open. Even after `kill -9` of `lockkit run`, no
+    // other client gets them while the program runs.
+    let _locks: Vec<_> = files.collect();
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let link = Link::new(socket)?;

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use lockkit::Guard;
+use lockkit::MultiGuard;
 use nix::sys::signal::Signal;
 use rustix::process::Pid;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -32,7 +32,7 @@ pub(crate) struct Ran {
 }
 
 struct Supervision<'a> {
-    guard: &'a Guard,
+    guard: &'a MultiGuard,
     child: Child,
     kill_after: Duration,
     /// The lock is lost: when to stop waiting for the shim to end the program.
@@ -43,7 +43,7 @@ struct Supervision<'a> {
 
 /// Supervises the program until no process of it is left.
 pub(crate) async fn supervise(
-    guard: &Guard,
+    guard: &MultiGuard,
     child: Child,
     signals: &mut Signals,
     kill_after: Duration,
@@ -115,14 +115,18 @@ impl Supervision<'_> {
         if self.give_up.is_some() {
             return;
         }
-        let name = self.guard.name();
-        match self.guard.check() {
-            Err(error) => say(format_args!("{error}; terminating the program")),
-            Ok(()) => say(format_args!(
+        let guards = self.guard.guards().iter();
+        match (
+            self.guard.check(),
+            guards.min_by_key(|guard| guard.remaining()),
+        ) {
+            (Err(error), _) => say(format_args!("{error}; terminating the program")),
+            (Ok(()), Some(first)) => say(format_args!(
                 "the lease of `{}` was not renewed in time and ends in {}; terminating the program",
-                plain(name),
-                rounded(self.guard.remaining())
+                plain(first.name()),
+                rounded(first.remaining())
             )),
+            (Ok(()), None) => {}
         }
         self.child.link.send(Message::Lost);
         self.give_up = Some(Instant::now() + self.kill_after + MARGIN);

@@ -59,6 +59,31 @@ fn holder_is_shown_with_its_program_and_note() {
 }
 
 #[test]
+fn several_locks_are_held_together_or_not_at_all() {
+    let stage = Stage::used();
+    let mut holder = stage.run(&["--also", "b", "--also", "c"], "job", HOLD);
+    let token: u64 = holder.line().parse().unwrap();
+    let state = |name| json(&stage.call(&["status", name, "--json"]).stdout);
+    assert_eq!(state("job")["token"], token);
+    for name in ["job", "b", "c"] {
+        assert_eq!(state(name)["held"], true, "{name}");
+    }
+    let refused = stage.call(&["run", "-n", "--also", "c", "a", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(75));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("`c` is held by"), "{said}");
+    assert_eq!(state("a")["held"], false);
+    holder.signal(Signal::TERM);
+    eventually("all are free", || {
+        ["job", "b", "c"]
+            .iter()
+            .all(|name| state(name)["held"] == false)
+    });
+    let twice = stage.call(&["run", "--also", "job", "job", "--", "true"]);
+    assert_eq!(twice.status.code(), Some(64));
+}
+
+#[test]
 fn list_shows_what_begins_with_the_prefix() {
     let stage = Stage::used();
     assert_eq!(

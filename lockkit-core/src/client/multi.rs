@@ -172,6 +172,13 @@ impl MultiGuard {
         &self.guards
     }
 
+    /// How long all locks are surely held without another renewal; zero if one is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let remaining = self.guards.iter().map(Guard::remaining);
+        remaining.min().unwrap_or_default()
+    }
+
     /// Says whether all locks are still held, by the clock and without a round trip.
     ///
     /// # Errors
