@@ -205,12 +205,10 @@ impl Shared {
         while self.tickets.with(read.holder, is_wanted) == Some(true) {
             let listing = self.list_before(&read, serializable).await;
             let answered = listing.is_some();
-            if let Some(listing) = listing {
-                if listing.revision >= read.least {
-                    // Another read follows if this one is too old by now.
-                    self.update(read.holder, |entry| entry.data.end_read(&read, listing));
-                    return;
-                }
+            if let Some(listing) = listing.filter(|listing| listing.revision >= read.least) {
+                // Another read follows if this one is too old by now.
+                self.update(read.holder, |entry| entry.data.end_read(&read, listing));
+                return;
             }
             // The state of that server is old, so the next read asks the leader.
             let old = std::mem::take(&mut serializable) && answered;
