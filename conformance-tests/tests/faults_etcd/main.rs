@@ -47,6 +47,7 @@ fn tests() -> TestSuite {
         .test(shared::dead_reader_ends_alone)
         .test(shared::dead_writer_lets_readers_in)
         .test(shared::lease_end_takes_holder_and_waiting_writer_together)
+        .test(shared::note_is_the_value_of_the_key)
         .test(order::serves_nine_processes_in_order)
         .test(order::serves_long_queue_in_order_at_once)
         .test(order::full_server_still_releases)

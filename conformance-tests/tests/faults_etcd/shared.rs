@@ -1,12 +1,17 @@
-//! Readers, writers and permits that end with their leases.
+//! Readers, writers and permits that end with their leases, and the notes of holders.
 
 use std::time::Duration;
 
-use conformance_tests::Outcome;
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, within};
+use conformance_tests::{Outcome, ensure};
+use etcd_client::GetOptions;
+use lockkit_core::contract::DistributedLock as _;
+use lockkit_etcd::Names;
 
-use crate::world::{LONG, SOON, TTL, client, client_of, contenders, lease, loss_of, store, taker};
+use crate::world::{
+    LONG, SOON, TTL, builder, client, client_of, contenders, lease, loss_of, store, taker,
+};
 
 /// Long enough for a grant that must not come.
 const WHILE: Duration = Duration::from_millis(400);
@@ -74,6 +79,39 @@ pub(crate) async fn lease_end_takes_holder_and_waiting_writer_together() -> Outc
         reader.release().await?;
         permit.release().await?;
         within(SOON, writer.soon()).await???.release().await?;
+        contenders(&mut asker, 0).await?;
+    }
+    Ok(())
+}
+
+/// As another program finds it: behind the ticket, or alone where names are shared with other programs.
+pub(crate) async fn note_is_the_value_of_the_key() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    for names in [Names::Encoded, Names::Raw] {
+        let store = builder(&cluster.ports()).names(names).root("lockkit");
+        let store = store.connect().await?;
+        let guard = client_of(&store, LONG)?.lock("jobs")?.acquire().await?;
+        for note in ["10.0.0.5:7001", "10.0.0.6"] {
+            ensure(store.note(guard.ticket(), note).await?, "it does not hold")?;
+            let found = asker.get("lockkit/jobs/", Some(GetOptions::new().with_prefix()));
+            let value = found.await?.kvs()[0].value_str()?.to_owned();
+            let alone = names == Names::Raw;
+            ensure(value.ends_with(note) && (value == note) == alone, value)?;
+            let seen = store.inspect(guard.name()).await?;
+            let shown = seen
+                .iter()
+                .flat_map(|it| &it.holders)
+                .map(|it| it.note.as_deref());
+            ensure(shown.eq([Some(note)]), format!("{seen:?}"))?;
+        }
+        guard.check()?;
+        let ticket = guard.ticket().clone();
+        guard.release().await?;
+        ensure(
+            !store.note(&ticket, "late").await?,
+            "a released ticket has a note",
+        )?;
         contenders(&mut asker, 0).await?;
     }
     Ok(())
