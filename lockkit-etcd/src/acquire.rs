@@ -1,5 +1,6 @@
 //! Attempts: puts the key of a ticket under a session, or reads whether it has its turn.
 
+use std::error::Error as _;
 use std::sync::Arc;
 
 use lockkit_core::contract::{Attempt, Ticket};
@@ -86,11 +87,25 @@ impl Shared {
         let mut tried = queue::tried(at, &answer).ok_or_else(unreadable)?;
         if at.created.is_none() && !tried.holds && !ticket.enqueue && tried.created.is_some() {
             // The key of a permit. A try leaves nothing behind.
-            self.link.txn("attempt", &queue::leave(at)).await?;
+            self.remove(at).await?;
             tried.created = None;
         }
         self.tried(at, ticket.holder, &mut tried);
         Ok(tried)
+    }
+
+    /// Deletes the key of a try that does not hold.
+    async fn remove(&self, at: &Contender) -> Result<(), Failed> {
+        match self.link.txn("attempt", &queue::leave(at)).await {
+            Ok(_) => Ok(()),
+            Err(Failed::Other(error)) => {
+                // It may be left, whatever the answer was.
+                let why = error.source().map(ToString::to_string);
+                let why = why.unwrap_or_default();
+                Err(Failed::Other(fault("attempt", Outcome::Indeterminate, why)))
+            }
+            Err(gone) => Err(gone),
+        }
     }
 
     /// Whether a key that blocked the ticket's still exists. The whole check follows if not.
