@@ -28,6 +28,7 @@ fn tests() -> TestSuite {
         .test(each_wakes_the_other)
         .test(one_queue_for_both)
         .test(client_that_reuses_its_key_counts_as_present)
+        .test(counts_as_a_writer_beside_our_readers)
         .test(hands_over_ten_times_as_often)
 }
 
@@ -135,6 +136,49 @@ async fn client_that_reuses_its_key_counts_as_present() -> Outcome {
         go.expect("t unlock jobs", "done").await?;
     }
     turns.soon().await??;
+    Ok(())
+}
+
+/// Their mutex waits for all our readers and permits, and these wait for it.
+async fn counts_as_a_writer_beside_our_readers() -> Outcome {
+    let (cluster, mut go, client) = world().await?;
+    let (ours, permit) = (client.rw_lock("jobs")?, client.semaphore("jobs", 4)?);
+    let other = self::client(&cluster).await?.rw_lock("jobs")?;
+    go.token("t lock jobs 0").await?;
+    for lock in [&ours.read(), &ours.write(), &permit] {
+        ensure(lock.try_acquire().await?.is_none(), "both hold")?;
+    }
+    let (one, another) = (acquire(&ours.read()), acquire(&permit));
+    until("ours wait", async || {
+        let state = permit.inspect().await?;
+        Ok(state.is_some_and(|state| state.waiters == Some(2)))
+    })
+    .await?;
+    go.expect("t unlock jobs", "done").await?;
+    let (one, another) = (
+        within(SOON, one.soon()).await???,
+        within(SOON, another.soon()).await???,
+    );
+    go.expect("t lock jobs 0", "missed").await?;
+    go.send("t lock jobs 20000").await?;
+    until("they wait", async || {
+        let state = permit.inspect().await?;
+        Ok(state.is_some_and(|state| state.holders.len() == 2 && state.waiters == Some(1)))
+    })
+    .await?;
+    ensure(
+        other.read().try_acquire().await?.is_none(),
+        "it passed a waiting writer",
+    )?;
+    let mut late = acquire(&other.read());
+    late.waits_for(Duration::from_millis(200)).await?;
+    one.release().await?;
+    late.waits_for(Duration::from_millis(200)).await?;
+    another.release().await?;
+    go.token_of("t").await?;
+    late.waits_for(Duration::from_millis(200)).await?;
+    go.expect("t unlock jobs", "done").await?;
+    within(SOON, late.soon()).await???.release().await?;
     Ok(())
 }
 

@@ -1,13 +1,14 @@
 //! The kit for stores: wake-ups of tickets, predecessors in a queue, pauses between attempts to connect.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lockkit_core::contract::{Attempt, Grant, Ticket, Wake, Watch as _};
+use lockkit_core::contract::{Attempt, Grant, Mode, Ticket, Wake, Watch as _};
 use lockkit_core::store::Backoff;
-use lockkit_core::store::predecessors::{Next, Predecessors};
+use lockkit_core::store::predecessors::{Next, Predecessors, holding};
 use lockkit_core::store::waiters::{TicketWatch, Waiters};
 use lockkit_core::{BackendError, ClientId, FencingToken, HolderId, LockName, LossReason, Outcome};
 
@@ -186,10 +187,21 @@ fn pauses_are_spread_over_their_upper_half() {
     assert!((second * 8 / 10..=second).contains(most));
 }
 
+/// Keys below a hundred are exclusive, those below two hundred read, the others are one of two permits.
+fn mode(key: &u32) -> Mode {
+    match key / 100 {
+        0 => Mode::Exclusive,
+        1 => Mode::Read,
+        _ => Mode::Permit {
+            of: NonZeroU32::new(2).unwrap(),
+        },
+    }
+}
+
 fn listed(own: u32, queue: &[u32]) -> Predecessors<u32> {
-    let mut waiter = Predecessors::new(own, 2);
+    let mut waiter = Predecessors::new(own, mode);
     assert_eq!(waiter.next(), Next::List);
-    waiter.listed(queue.iter().copied(), false, |_| true);
+    waiter.listed(queue.iter().copied(), false);
     waiter
 }
 
@@ -221,18 +233,18 @@ fn lists_again_while_others_are_farther_away() {
         let mut waiter = listed(9, &[1, 3, 5, 9]);
         waiter.deleted(&gone);
         assert_eq!(waiter.next(), Next::List);
-        waiter.listed([8 - gone, 9], false, |_| true);
+        waiter.listed([8 - gone, 9], false);
         assert_eq!(waiter.next(), Next::Watch(&[8 - gone]));
     }
 }
 
 #[test]
 fn truncated_listing_is_no_turn() {
-    let mut waiter = Predecessors::new(9, 2);
-    waiter.listed([5, 9], true, |_| true);
+    let mut waiter = Predecessors::new(9, mode);
+    waiter.listed([5, 9], true);
     waiter.deleted(&5);
     assert_eq!(waiter.next(), Next::List);
-    waiter.listed([9], true, |_| true);
+    waiter.listed([9], true);
     assert_eq!(waiter.next(), Next::List);
 }
 
@@ -242,7 +254,7 @@ fn missed_events_are_no_turn() {
     waiter.invalidate();
     waiter.deleted(&5);
     assert_eq!(waiter.next(), Next::List);
-    waiter.listed([9], false, |_| true);
+    waiter.listed([9], false);
     assert_eq!(waiter.next(), Next::Turn);
 }
 
@@ -255,30 +267,76 @@ fn lost_own_key_stays_lost() {
         assert_eq!(waiter.next(), Next::Gone);
         waiter.deleted(&5);
         waiter.invalidate();
-        waiter.listed([9], false, |_| true);
+        waiter.listed([9], false);
         assert_eq!(waiter.next(), Next::Gone);
     }
 }
 
 #[test]
 fn reader_waits_only_for_writers() {
-    let is_writer = |key: &u32| key.is_multiple_of(2);
-    let mut reader = Predecessors::new(9, 2);
-    reader.listed([1, 2, 3, 9, 10], false, is_writer);
-    assert_eq!(reader.next(), Next::Watch(&[2]));
-    reader.deleted(&1);
+    let mut reader = listed(109, &[201, 2, 103, 4, 105, 109, 10]);
+    assert_eq!(reader.next(), Next::Watch(&[4, 2]));
+    assert_eq!(reader.blocker(), Some(&4));
+    reader.deleted(&103);
+    reader.deleted(&4);
     assert_eq!(reader.next(), Next::Watch(&[2]));
     reader.deleted(&2);
     assert_eq!(reader.next(), Next::Turn);
 }
 
+#[test]
+fn permit_waits_until_few_enough_are_before_it() {
+    let mut permit = listed(209, &[201, 202, 103, 204, 209]);
+    assert_eq!(permit.next(), Next::Watch(&[204, 103, 202]));
+    assert_eq!(permit.blocker(), None);
+    permit.deleted(&103);
+    assert_eq!(permit.next(), Next::List);
+    permit.listed([201, 202, 204, 209], false);
+    permit.deleted(&204);
+    assert_eq!(permit.next(), Next::Watch(&[202, 201]));
+    permit.deleted(&201);
+    assert_eq!(permit.next(), Next::Turn);
+}
+
+#[test]
+fn permit_with_room_waits_for_exclusive_keys_alone() {
+    let mut permit = listed(209, &[201, 2, 209]);
+    assert_eq!(permit.next(), Next::Watch(&[2, 201]));
+    assert_eq!(permit.blocker(), Some(&2));
+    permit.deleted(&201);
+    assert_eq!(permit.next(), Next::Watch(&[2]));
+    permit.deleted(&2);
+    assert_eq!(permit.next(), Next::Turn);
+    assert_eq!(listed(209, &[3, 209]).next(), Next::Watch(&[3]));
+    assert_eq!(listed(209, &[103, 209]).next(), Next::Turn);
+}
+
+#[test]
+fn those_that_hold_are_the_first_that_fit() {
+    for (queue, expected) in [
+        (&[101, 102, 3, 104][..], &[101, 102][..]),
+        (&[1, 102, 3], &[1]),
+        (&[201, 202, 203, 104], &[201, 202, 104]),
+        (&[], &[]),
+    ] {
+        let holding: Vec<u32> = holding(queue, mode).copied().collect();
+        assert_eq!(holding, expected);
+    }
+}
+
 /// A small generator chooses the order in which keys leave a queue of twelve. Each waiter gets the
 /// deletions that it watches, and lists when it has to.
 #[test]
-fn each_waiter_has_its_turn_exactly_when_it_is_first() {
+fn each_waiter_has_its_turn_exactly_when_it_fits() {
     let mut random: u32 = 1;
-    for _ in 0..200 {
-        let mut queue: Vec<u32> = (0..12).collect();
+    for round in 0..300 {
+        let kinds: &[u32] = match round % 3 {
+            0 => &[0],
+            1 => &[100, 200],
+            _ => &[0, 100, 100, 200, 200],
+        };
+        let kind = |n: usize| kinds[(n * 7 + n / 3) % kinds.len()];
+        let mut queue: Vec<u32> = (0..12).map(|n: u32| kind(n as usize) + n).collect();
         let mut waiters: Vec<_> = queue.iter().map(|own| listed(*own, &queue)).collect();
         while !queue.is_empty() {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -286,11 +344,11 @@ fn each_waiter_has_its_turn_exactly_when_it_is_first() {
             for waiter in &mut waiters {
                 waiter.deleted(&gone);
                 if waiter.next() == Next::List {
-                    waiter.listed(queue.iter().copied(), false, |_| true);
+                    waiter.listed(queue.iter().copied(), false);
                 }
-                let first = queue.first() == Some(waiter.own());
-                assert_eq!(waiter.next() == Next::Turn, first);
                 let there = queue.contains(waiter.own());
+                let fits = holding(&queue, mode).any(|key| key == waiter.own());
+                assert_eq!(waiter.next() == Next::Turn, fits);
                 assert_eq!(waiter.next() == Next::Gone, !there);
             }
         }

@@ -1,5 +1,6 @@
 //! Attempts: puts the key of a ticket under a session, or reads whether it has its turn.
 
+use std::error::Error as _;
 use std::sync::Arc;
 
 use lockkit_core::contract::{Attempt, Ticket};
@@ -67,7 +68,7 @@ impl Shared {
         if self.still_waits(ticket, at).await? {
             return Ok(Tried {
                 created: at.created,
-                first: false,
+                holds: false,
                 listing: None,
             });
         }
@@ -84,22 +85,41 @@ impl Shared {
         let answer = self.link.txn("attempt", &txn).await?;
         let unreadable = || Failed::Other(unreadable("attempt"));
         let mut tried = queue::tried(at, &answer).ok_or_else(unreadable)?;
+        if at.created.is_none() && !tried.holds && !ticket.enqueue && tried.created.is_some() {
+            // The key of a permit. A try leaves nothing behind.
+            self.remove(at).await?;
+            tried.created = None;
+        }
         self.tried(at, ticket.holder, &mut tried);
         Ok(tried)
     }
 
-    /// Whether a key that was before the ticket's still is. The whole check follows if not.
+    /// Deletes the key of a try that does not hold.
+    async fn remove(&self, at: &Contender) -> Result<(), Failed> {
+        match self.link.txn("attempt", &queue::leave(at)).await {
+            Ok(_) => Ok(()),
+            Err(Failed::Other(error)) => {
+                // It may be left, whatever the answer was.
+                let why = error.source().map(ToString::to_string);
+                let why = why.unwrap_or_default();
+                Err(Failed::Other(fault("attempt", Outcome::Indeterminate, why)))
+            }
+            Err(gone) => Err(gone),
+        }
+    }
+
+    /// Whether a key that blocked the ticket's still exists. The whole check follows if not.
     async fn still_waits(&self, ticket: &Ticket, at: &Contender) -> Result<bool, Failed> {
-        let (Some(created), Some(nearest)) = (at.created, self.nearest(ticket.holder)) else {
+        let (Some(created), Some(blocker)) = (at.created, self.blocker(ticket.holder)) else {
             return Ok(false);
         };
-        let txn = queue::still_waits((&at.key, created), &nearest);
+        let txn = queue::still_waits((&at.key, created), &blocker);
         Ok(self.link.txn("attempt", &txn).await?.succeeded())
     }
 
     fn read_attempt(&self, at: &Contender, tried: &Tried) -> Result<Attempt, BackendError> {
         match tried.created {
-            Some(created) if tried.first => {
+            Some(created) if tried.holds => {
                 let token = queue::token(created, self.token_base);
                 let token = token.ok_or_else(|| unreadable("attempt"))?;
                 Ok(Attempt::Granted(at.session.grant(token)))

@@ -1,21 +1,26 @@
 //! The requests of operators: inspect, break, list.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
-use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
-use lockkit_core::contract::LockState;
+use etcd_client::{GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse};
+use lockkit_core::contract::{Holder, LockState, Mode};
+use lockkit_core::store::predecessors::holding;
+use lockkit_core::store::tag;
 use lockkit_core::{BackendError, LockName, Outcome};
 
 use crate::error::{Failed, fault};
-use crate::keys::is_contender;
+use crate::keys::{self, is_contender};
 use crate::queue::{delete_if, token};
 use crate::shared::Shared;
 
 /// The number of keys that one request reads.
 const PAGE: i64 = 1000;
+/// The number of keys that one transaction deletes.
+const TXN: usize = 100;
 /// How often a read without an answer is repeated. It has no effect.
 const READS: usize = 1;
-/// How often a break reads the queue, because it found another holder than it had read.
+/// How often a break reads the queue, because the holders had gone.
 const LOOKS: usize = 5;
 
 impl Shared {
@@ -35,97 +40,101 @@ impl Shared {
 
     /// Reads the state of one lock.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let first = self.first("inspect", name).await?;
-        Ok(first.map(|(_, state)| state))
+        let line = self.line("inspect", name).await?;
+        self.describe("inspect", name.clone(), &line).await
     }
 
-    /// Ends a hold.
+    /// Ends all holds.
     pub(crate) async fn break_lock(
         &self,
         name: &LockName,
     ) -> Result<Option<LockState>, BackendError> {
         for _ in 0..LOOKS {
-            let Some((first, state)) = self.first("break_lock", name).await? else {
+            let line = self.line("break_lock", name).await?;
+            let Some(state) = self.describe("break_lock", name.clone(), &line).await? else {
                 return Ok(None);
             };
-            let part = first.key_str().ok().and_then(|key| key.rsplit('/').next());
-            if !part.is_some_and(is_contender) {
+            let holding: Vec<&KeyValue> = holding(&line, mode).collect();
+            if !holding.iter().all(|key| is_contender(&last_part(key))) {
                 let why = format!("a key below lock `{name}` belongs to no lock: it is left alone");
                 return Err(fault("break_lock", Outcome::Rejected, why));
             }
-            let txn = delete_if(first.key(), first.create_revision());
-            let answer = self.link.txn("break_lock", &txn).await;
-            let answer = answer.map_err(|failed| failed.into_error("break_lock"))?;
-            if answer.succeeded() {
+            let mut broken = false;
+            for page in holding.chunks(TXN) {
+                let delete = |key: &&KeyValue| delete_if(key.key(), key.create_revision());
+                let txn = Txn::new()
+                    .and_then(page.iter().map(delete).map(TxnOp::txn).collect::<Vec<_>>());
+                let answer = self.link.txn("break_lock", &txn).await;
+                let answer = answer.map_err(|failed| failed.into_error("break_lock"))?;
+                let done =
+                    |op: &TxnOpResponse| matches!(op, TxnOpResponse::Txn(it) if it.succeeded());
+                broken |= answer.op_responses().iter().any(done);
+            }
+            if broken {
                 return Ok(Some(state));
             }
         }
-        let why = "the holder changed with each look";
+        let why = "the holders changed with each look";
         Err(fault("break_lock", Outcome::Unavailable, why))
     }
 
     /// Lists the locks whose names begin with `prefix`.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        let beginning = self.layout.beginning(prefix).into_bytes();
-        let end = after(&beginning);
-        let mut from = if beginning.is_empty() {
-            vec![0]
-        } else {
-            beginning
-        };
-        let mut locks: BTreeMap<LockName, (KeyValue, i64)> = BTreeMap::new();
-        loop {
-            let options = GetOptions::new().with_range(end.clone()).with_limit(PAGE);
-            let mut page = self.get("list", &from, &options).await?;
-            let more = page.more();
-            let keys = page.take_kvs();
-            from = keys.last().map_or_else(Vec::new, |last| {
-                // The next key there can be.
-                let mut next = last.key().to_vec();
-                next.push(0);
-                next
-            });
-            for key in keys {
-                let name = key.key_str().ok().and_then(|key| self.layout.name_of(key));
-                let Some(name) = name.filter(|name| name.as_str().starts_with(prefix)) else {
-                    continue;
-                };
-                let (first, count) = locks.entry(name).or_insert_with(|| (key.clone(), 0));
-                *count += 1;
-                if key.create_revision() < first.create_revision() {
-                    *first = key;
-                }
-            }
-            if !more {
-                break;
+        let beginning = self.layout.beginning(prefix);
+        let mut lines: BTreeMap<LockName, Vec<KeyValue>> = BTreeMap::new();
+        for key in self.keys("list", &beginning).await? {
+            let name = key.key_str().ok().and_then(|key| self.layout.name_of(key));
+            if let Some(name) = name.filter(|name| name.as_str().starts_with(prefix)) {
+                lines.entry(name).or_default().push(key);
             }
         }
         let mut found = Vec::new();
-        for (name, (first, count)) in locks {
-            found.push(self.describe("list", name, &first, count).await?);
+        for (name, mut line) in lines {
+            line.sort_unstable_by_key(KeyValue::create_revision);
+            found.extend(self.describe("list", name, &line).await?);
         }
         Ok(found)
     }
 
-    /// Reads the first key of a lock, which is the holder's, and describes the lock.
-    async fn first(
+    /// Reads the keys of a lock, in the order in which they were created.
+    async fn line(
         &self,
         operation: &'static str,
         name: &LockName,
-    ) -> Result<Option<(KeyValue, LockState)>, BackendError> {
-        let directory = self.layout.directory(name);
+    ) -> Result<Vec<KeyValue>, BackendError> {
+        let mut line = self.keys(operation, &self.layout.directory(name)).await?;
+        line.sort_unstable_by_key(KeyValue::create_revision);
+        Ok(line)
+    }
+
+    /// Reads all keys that begin alike.
+    async fn keys(
+        &self,
+        operation: &'static str,
+        beginning: &str,
+    ) -> Result<Vec<KeyValue>, BackendError> {
+        let beginning = beginning.as_bytes();
         let options = GetOptions::new()
-            .with_prefix()
-            .with_sort(SortTarget::Create, SortOrder::Ascend)
-            .with_limit(1);
-        let mut keys = self.get(operation, directory.as_bytes(), &options).await?;
-        let count = keys.count();
-        let Some(first) = keys.take_kvs().pop() else {
-            return Ok(None);
+            .with_range(after(beginning))
+            .with_limit(PAGE);
+        let mut from = if beginning.is_empty() {
+            vec![0]
+        } else {
+            beginning.to_vec()
         };
-        let state = self.describe(operation, name.clone(), &first, count);
-        let state = state.await?;
-        Ok(Some((first, state)))
+        let mut keys = Vec::new();
+        loop {
+            let mut page = self.get(operation, &from, &options).await?;
+            keys.append(&mut page.take_kvs());
+            match keys.last() {
+                Some(last) if page.more() => {
+                    // The next key there can be.
+                    from = last.key().to_vec();
+                    from.push(0);
+                }
+                _ => return Ok(keys),
+            }
+        }
     }
 
     async fn get(
@@ -138,30 +147,47 @@ impl Shared {
         repeat(operation, READS, get).await
     }
 
+    /// Describes a lock by all its keys; `None` if there is none.
     async fn describe(
         &self,
         operation: &'static str,
         name: LockName,
-        first: &KeyValue,
-        count: i64,
-    ) -> Result<LockState, BackendError> {
-        let remaining = self.link.remaining(operation, first.lease()).await;
-        let remaining = remaining.map_err(|failed| failed.into_error(operation))?;
-        // Go's mutex writes no value, but its key names its lease.
-        let holder = match first.value_str() {
-            Ok(holder) if !holder.is_empty() => holder.to_owned(),
-            _ => String::from_utf8_lossy(first.key())
-                .rsplit('/')
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
-        };
-        Ok(LockState::new(name)
-            .with_holder(holder)
-            .with_token(token(first.create_revision(), self.token_base))
-            .with_waiters(u32::try_from(count - 1).ok())
-            .with_remaining(remaining))
+        line: &[KeyValue],
+    ) -> Result<Option<LockState>, BackendError> {
+        let mut state = LockState::new(name);
+        // Many holds of a client share a lease.
+        let mut leases = HashMap::new();
+        for key in holding(line, mode) {
+            if let Entry::Vacant(lease) = leases.entry(key.lease()) {
+                let remaining = self.link.remaining(operation, key.lease()).await;
+                lease.insert(remaining.map_err(|failed| failed.into_error(operation))?);
+            }
+            let holder = match key.value_str().map(|text| (tag::read(text), text)) {
+                Ok((Some(holder), _)) => holder.with_mode(Some(mode(key))),
+                // Go's mutex writes no value, but its key names its lease. Its election writes a note.
+                Ok((None, text)) if !text.is_empty() => {
+                    Holder::new(last_part(key)).with_note(Some(text.to_owned()))
+                }
+                _ => Holder::new(last_part(key)),
+            };
+            state = state.with_holder(
+                holder
+                    .with_token(token(key.create_revision(), self.token_base))
+                    .with_remaining(leases.get(&key.lease()).copied().flatten()),
+            );
+        }
+        let waiters = line.len() - state.holders.len();
+        let state = state.with_waiters(u32::try_from(waiters).ok());
+        Ok((!line.is_empty()).then_some(state))
     }
+}
+
+fn mode(key: &KeyValue) -> Mode {
+    keys::mode(&String::from_utf8_lossy(key.key()))
+}
+
+fn last_part(key: &KeyValue) -> String {
+    keys::last_part(&String::from_utf8_lossy(key.key())).to_owned()
 }
 
 /// Sends a request without effect again, up to `left` times, unless the server rejects it.

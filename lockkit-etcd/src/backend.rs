@@ -164,6 +164,10 @@ impl DistributedLock for EtcdStore {
         self.shared().list(prefix).await
     }
 
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        self.shared().note(ticket, text).await
+    }
+
     fn resolve(&self, ticket: &Ticket) -> Ticket {
         ticket.clone()
     }

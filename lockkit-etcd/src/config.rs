@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
 use lockkit_core::url::Tls;
-use lockkit_core::{Capabilities, EndsBy, Queueing, TtlOf, Waiting};
+use lockkit_core::{Capabilities, EndsBy, Modes, Queueing, TtlOf, Waiting};
 
 use crate::keys::Names;
 
@@ -146,6 +146,8 @@ impl EtcdStoreBuilder {
             .with_waiting(Waiting::Push)
             .with_tells_loss(true)
             .with_recheck(self.recheck)
+            .with_modes(Modes::ALL)
+            .with_notes(true)
     }
 }
 

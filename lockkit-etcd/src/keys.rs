@@ -1,9 +1,19 @@
 //! The names of keys.
 //!
-//! A lock is a directory of keys, one for each holder and waiter: `<root>/<name>/<lease>-<n>`. Slashes in
-//! the name are encoded: otherwise the keys of the lock `a/b` would also belong to the lock `a`.
+//! A lock is a directory of keys, one for each holder and waiter: `<root>/<name>/<lease>-<n>` for a writer,
+//! `<root>/<name>/s<lease>-<n>` for a reader, and `<root>/<name>/s4.<lease>-<n>` for one of four permits.
+//! Slashes in the name are encoded: otherwise the keys of the lock `a/b` would also belong to the lock `a`.
+
+use std::num::NonZeroU32;
 
 use lockkit_core::LockName;
+use lockkit_core::contract::{Mode, Ticket};
+use lockkit_core::store::tag;
+
+/// What the keys of tickets that share begin with, below their lock. It sorts behind all digits of a lease.
+const SHARED: char = 's';
+/// The keys of writers, ours and those of others, are before this one, and those of tickets that share behind it.
+const BEHIND_WRITERS: char = 'g';
 
 /// Whether names of locks are encoded in keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +68,14 @@ impl Layout {
         LockName::new(name).ok()
     }
 
+    /// The value of a ticket's key. Where keys are shared with Go's elections, a note is the whole value.
+    pub(crate) fn value(&self, ticket: &Ticket, note: Option<&str>) -> String {
+        match (self.names, note) {
+            (Names::Raw, Some(note)) => note.to_owned(),
+            _ => tag::write(ticket, note),
+        }
+    }
+
     fn encode(&self, name: &str) -> String {
         match self.names {
             Names::Encoded => name.replace('%', "%25").replace('/', "%2F"),
@@ -67,13 +85,40 @@ impl Layout {
 }
 
 /// The key of a holder or waiter. Its `number` is unique under its lease.
-pub(crate) fn contender(directory: &str, lease: i64, number: u64) -> String {
-    format!("{directory}{lease:x}-{number}")
+pub(crate) fn contender(directory: &str, mode: Mode, lease: i64, number: u64) -> String {
+    match mode {
+        Mode::Read => format!("{directory}{SHARED}{lease:x}-{number}"),
+        Mode::Permit { of } => format!("{directory}{SHARED}{of}.{lease:x}-{number}"),
+        _ => format!("{directory}{lease:x}-{number}"),
+    }
 }
 
-/// All but the number of a key: its lock, and its lease.
+/// The end of the range of writers' keys, which begins with the directory.
+pub(crate) fn end_of_writers(directory: &str) -> String {
+    format!("{directory}{BEHIND_WRITERS}")
+}
+
+/// The mode of a key. A writer's is [`Mode::Exclusive`], and so is that of a stranger.
+pub(crate) fn mode(key: &str) -> Mode {
+    match last_part(key).strip_prefix(SHARED) {
+        None => Mode::Exclusive,
+        Some(rest) => match rest.split_once('.').map(|(of, _)| of.parse()) {
+            Some(Ok(of)) => Mode::Permit { of },
+            _ => Mode::Read,
+        },
+    }
+}
+
+/// The part of a key below its lock.
+pub(crate) fn last_part(key: &str) -> &str {
+    key.rsplit_once('/').map_or(key, |(_, part)| part)
+}
+
+/// The lease of a key.
 pub(crate) fn lease(key: &str) -> &str {
-    key.rsplit_once('-').map_or(key, |(lease, _)| lease)
+    let part = last_part(key);
+    let lease = part.rsplit_once('-').map_or(part, |(lease, _)| lease);
+    lease.rsplit([SHARED, '.']).next().unwrap_or(lease)
 }
 
 /// The number of a key of this library.
@@ -84,6 +129,14 @@ pub(crate) fn number(key: &[u8]) -> Option<u64> {
 
 /// Whether the last part of a key is that of a contender: ours, or Go's, which is the lease alone.
 pub(crate) fn is_contender(part: &str) -> bool {
+    let part = match part.strip_prefix(SHARED) {
+        Some(rest) => match rest.split_once('.') {
+            Some((of, _)) if of.parse::<NonZeroU32>().is_err() => return false,
+            Some((_, rest)) => rest,
+            None => rest,
+        },
+        None => part,
+    };
     let (lease, number) = part.split_once('-').unwrap_or((part, "0"));
     let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let lease_fits = (1..=16).contains(&lease.len()) && lease.bytes().all(hex);
@@ -134,13 +187,22 @@ mod tests {
         assert_eq!(raw.directory(&name("orders/42")), "orders/42/");
         let rooted = Layout::new("app/locks", Names::Raw);
         assert_eq!(rooted.directory(&name("a")), "app/locks/a/");
-        let key = contender("a-b/", 0x694d_7c3f, 12);
-        assert_eq!(
-            (&*key, number(key.as_bytes())),
-            ("a-b/694d7c3f-12", Some(12))
-        );
+        let of = NonZeroU32::new(4).unwrap();
+        for (shown, expected) in [
+            (Mode::Exclusive, "a-b/694d7c3f-12"),
+            (Mode::Read, "a-b/s694d7c3f-12"),
+            (Mode::Permit { of }, "a-b/s4.694d7c3f-12"),
+        ] {
+            let key = contender("a-b/", shown, 0x694d_7c3f, 12);
+            assert_eq!(key, expected);
+            assert_eq!(number(key.as_bytes()), Some(12));
+            assert_eq!((lease(&key), mode(&key)), ("694d7c3f", shown));
+            assert_eq!(key < end_of_writers("a-b/"), shown.is_exclusive(), "{key}");
+        }
+        let written = contender("a/", Mode::Write, 7, 1);
+        assert_eq!((&*written, mode(&written)), ("a/7-1", Mode::Exclusive));
         assert_eq!(number(b"a-b/694d7c3f"), None);
-        assert_eq!(lease(&key), "a-b/694d7c3f");
+        assert_eq!(lease("a-b/694d7c3f"), "694d7c3f");
     }
 
     #[test]
@@ -151,7 +213,7 @@ mod tests {
         ] {
             for text in ["a", "a/b", "100%", "%2F", "a/694d7c3f-1"] {
                 let directory = layout.directory(&name(text));
-                let key = contender(&directory, 77, 3);
+                let key = contender(&directory, Mode::Read, 77, 3);
                 assert_eq!(layout.name_of(&key).unwrap().as_str(), text);
                 let beginning = layout.beginning(&text[..1]);
                 assert!(key.starts_with(&beginning), "{key} {beginning}");
@@ -170,6 +232,8 @@ mod tests {
             "lockkit/a/-1",
             "lockkit/a/7F-1",
             "lockkit/a/b/77-1",
+            "lockkit/a/s0.77-1",
+            "lockkit/a/s4-77-1",
             "lockkit/a%2/77-1",
         ] {
             assert_eq!(layout.name_of(key), None, "{key}");

@@ -11,6 +11,7 @@ mod fenced;
 mod keep_alive;
 mod keys;
 mod link;
+mod note;
 mod position;
 mod queue;
 mod release;

@@ -1,6 +1,6 @@
 //! The position of one ticket in the queue of its lock, from what its watches and listings show.
 //!
-//! A waiter watches its own key and the nearest keys before it. A watch opens without a start revision,
+//! A waiter watches its own key and the nearest keys before it that may block it. A watch opens without a start revision,
 //! because the server serves a watch on the past only ten times a second. So a waiter lists the keys once
 //! the watches are open, unless they were open before.
 
@@ -10,7 +10,7 @@ use lockkit_core::store::predecessors::{Next, Predecessors};
 use lockkit_core::{HolderId, LossReason};
 
 use crate::keys::lease;
-use crate::queue::{Contender, Key, Listing, WATCHED};
+use crate::queue::{Contender, Key, Listing, mode};
 use crate::watches::KeyWatches;
 
 /// What is known of one ticket.
@@ -34,7 +34,7 @@ pub(crate) struct Position {
 /// What a look at the watches has shown.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// No key is left before its own: it holds.
+    /// It fits the keys that are left before its own: it holds.
     Turn,
     /// Its own key is gone.
     Gone,
@@ -47,6 +47,7 @@ pub(crate) enum News {
 pub(crate) struct Read {
     pub(crate) holder: HolderId,
     pub(crate) directory: Arc<str>,
+    pub(crate) key: Arc<str>,
     /// The revision that created the waiter's key. Later keys do not matter.
     pub(crate) created: i64,
     /// The oldest revision that is of use.
@@ -73,9 +74,9 @@ impl Position {
     /// A waiter lists once more when its watch has opened, even at the same revision. The server reads the
     /// revision that it reports before it begins to watch. It reports a deletion in between up to 100 ms
     /// late: after that of the last predecessor, perhaps, which would be a grant without a key.
-    pub(crate) fn enqueued(&mut self, listing: Listing, first: bool) {
+    pub(crate) fn enqueued(&mut self, listing: Listing, holds: bool) {
         self.list(listing);
-        if !first {
+        if !holds {
             self.listed -= 1;
         }
     }
@@ -85,9 +86,9 @@ impl Position {
         let Some(own) = self.own().filter(|_| listing.revision >= self.least) else {
             return;
         };
-        let new = || Predecessors::new(own, WATCHED);
+        let new = || Predecessors::new(own, mode);
         let predecessors = self.predecessors.get_or_insert_with(new);
-        predecessors.listed(listing.keys, listing.truncated, |_| true);
+        predecessors.listed(listing.keys, listing.truncated);
         self.listed = listing.revision;
     }
 
@@ -105,12 +106,9 @@ impl Position {
         self.reading && created == Some(read.created)
     }
 
-    /// The nearest key before its own, as far as is known.
-    pub(crate) fn nearest(&self) -> Option<Key> {
-        match self.predecessors.as_ref()?.next() {
-            Next::Watch(nearest) => nearest.first().cloned(),
-            _ => None,
-        }
+    /// A key before its own that makes it wait as long as it exists, as far as is known.
+    pub(crate) fn blocker(&self) -> Option<Key> {
+        self.predecessors.as_ref()?.blocker().cloned()
     }
 
     /// Takes in what the watches have reported, and asks for the watches that it needs.
@@ -126,7 +124,7 @@ impl Position {
             return Some(News::Gone);
         }
         self.least = self.least.max(created);
-        let new = || Predecessors::new((Arc::clone(&key), created), WATCHED);
+        let new = || Predecessors::new((Arc::clone(&key), created), mode);
         let mut predecessors = self.predecessors.take().unwrap_or_else(new);
         self.remove_deleted(&mut predecessors, watches);
         self.watch(needed(&predecessors, &key, &self.watched), holder, watches);
@@ -146,6 +144,7 @@ impl Position {
                 Some(News::Unknown(Read {
                     holder,
                     directory,
+                    key,
                     created,
                     least: self.least,
                 }))

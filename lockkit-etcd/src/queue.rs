@@ -1,26 +1,30 @@
 //! The queue of a lock: the transactions of the server, and what their answers mean.
 //!
-//! The key that was created first holds the lock. No key is ever created before one that exists.
+//! A key holds the lock if its mode fits the keys that were created before it: a writer's if there is none,
+//! a reader's if there is no writer's. No key is ever created before one that exists.
 
 use std::sync::Arc;
 
 use etcd_client::{
-    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn,
-    TxnOp, TxnOpResponse, TxnResponse,
+    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, PutResponse, SortOrder,
+    SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use lockkit_core::FencingToken;
 use lockkit_core::clock::Moment;
-use lockkit_core::contract::Ticket;
+use lockkit_core::contract::{Mode, Ticket};
+use lockkit_core::store::predecessors::{fits, watched};
+use lockkit_core::store::tag;
 
+use crate::keys;
 use crate::session::Session;
-
-/// A waiter watches at most this many of the keys before its own.
-pub(crate) const WATCHED: usize = 2;
-/// The number of keys that a listing returns: the own key, and those that are watched.
-const LISTED: i64 = 3;
 
 /// A key, and the revision that created it.
 pub(crate) type Key = (Arc<str>, i64);
+
+/// The mode of a key.
+pub(crate) fn mode((key, _): &Key) -> Mode {
+    keys::mode(key)
+}
 
 /// The key of a ticket under a session.
 #[derive(Clone, Debug)]
@@ -55,15 +59,39 @@ pub(crate) struct Listing {
 impl Listing {
     /// Reads the answer to a read with [`before`]. Within a transaction it has no revision of its own.
     pub(crate) fn read(answer: &GetResponse) -> Self {
-        // The key of a stranger may be no text. It is waited for all the same, without a watch.
-        let text = |kv: &KeyValue| String::from_utf8_lossy(kv.key()).into();
-        let key = |kv: &KeyValue| (text(kv), kv.create_revision());
         Self {
             revision: answer.header().map_or(0, |header| header.revision()),
             keys: answer.kvs().iter().rev().map(key).collect(),
             truncated: answer.more(),
         }
     }
+
+    /// Reads the answer to [`look`].
+    pub(crate) fn looked(answer: &TxnResponse) -> Option<Self> {
+        let operations = answer.op_responses();
+        let [TxnOpResponse::Get(own), TxnOpResponse::Get(before)] = operations.as_slice() else {
+            return None;
+        };
+        let mut listing = Self::read(before);
+        listing.revision = answer.header()?.revision();
+        match own.kvs().first() {
+            Some(own) => listing.end_with(key(own)),
+            None => listing.keys.clear(),
+        }
+        Some(listing)
+    }
+
+    /// Ends the listing with the own key, which may be missing, or before others.
+    fn end_with(&mut self, own: Key) {
+        self.keys.retain(|other| other.1 < own.1);
+        self.keys.push(own);
+    }
+}
+
+fn key(kv: &KeyValue) -> Key {
+    // The key of a stranger may be no text. It is waited for all the same, without a watch.
+    let text = String::from_utf8_lossy(kv.key()).into();
+    (text, kv.create_revision())
 }
 
 /// The result of an attempt.
@@ -71,26 +99,24 @@ impl Listing {
 pub(crate) struct Tried {
     /// The revision of the ticket's own key, if it exists.
     pub(crate) created: Option<i64>,
-    /// Whether no key was created before it.
-    pub(crate) first: bool,
+    /// Whether it holds: it fits the keys that were created before it.
+    pub(crate) holds: bool,
     pub(crate) listing: Option<Listing>,
 }
 
 /// Puts the key and lists the last ones. A key that existed keeps its revision, which the answer tells.
 pub(crate) fn enqueue(at: &Contender, ticket: &Ticket) -> Txn {
     let put = put(at, ticket, PutOptions::new().with_prev_key());
-    let last = GetOptions::new()
-        .with_prefix()
-        .with_sort(SortTarget::Create, SortOrder::Descend)
-        .with_limit(LISTED)
-        .with_keys_only();
-    Txn::new().and_then([put, TxnOp::get(&*at.directory, Some(last))])
+    Txn::new().and_then([
+        put,
+        TxnOp::get(&*at.directory, Some(last(&at.key, &at.directory))),
+    ])
 }
 
-/// Reads whether the key still exists, and whether it is the first. It never puts the key again: keys that
-/// were created meanwhile would not be known to come before it.
+/// Reads whether the key still exists, and whether it holds. It never puts the key again: keys that were
+/// created meanwhile would not be known to come before it.
 pub(crate) fn check(at: &Contender) -> Txn {
-    Txn::new().and_then([own(at), first(&at.directory)])
+    Txn::new().and_then([own(&at.key), first(at)])
 }
 
 /// Succeeds while a key and one before it exist as they were created. It reads nothing else, so that the
@@ -101,20 +127,35 @@ pub(crate) fn still_waits((own, created): (&str, i64), nearest: &Key) -> Txn {
     Txn::new().when([exists(own, created), exists(&nearest.0, nearest.1)])
 }
 
-/// Puts the key if the lock has no other, so that a mere try leaves nothing behind.
+/// Puts the key if the lock has no other that blocks it, so that a mere try leaves nothing behind. A
+/// transaction cannot compare the number of keys: that of a permit has to be deleted if it does not hold.
 pub(crate) fn try_once(at: &Contender, ticket: &Ticket) -> Txn {
-    let free = Compare::create_revision(&*at.directory, CompareOp::Equal, 0).with_prefix();
+    let free = Compare::create_revision(&*at.directory, CompareOp::Equal, 0);
+    let (free, options) = match keys::mode(&at.key) {
+        Mode::Permit { .. } => return enqueue(at, ticket),
+        Mode::Read => {
+            let end = keys::end_of_writers(&at.directory);
+            (free.with_range(end), PutOptions::new().with_prev_key())
+        }
+        _ => (free.with_prefix(), PutOptions::new()),
+    };
     Txn::new()
         .when([free])
-        .and_then([put(at, ticket, PutOptions::new())])
-        .or_else([own(at), first(&at.directory)])
+        .and_then([put(at, ticket, options)])
+        .or_else([own(&at.key), first(at)])
 }
 
-/// Deletes the key of a waiter, and reads whether it was the first.
+/// Deletes the key of a waiter, and reads whether it held.
 pub(crate) fn leave(at: &Contender) -> Txn {
     Txn::new()
         .when([Compare::create_revision(&*at.key, CompareOp::Greater, 0)])
-        .and_then([first(&at.directory), TxnOp::delete(&*at.key, None)])
+        .and_then([first(at), TxnOp::delete(&*at.key, None)])
+}
+
+/// Gives the key another value if it is the one that was created at a revision.
+pub(crate) fn write(at: &Contender, created: i64, value: String) -> Txn {
+    let options = PutOptions::new().with_lease(at.session.id());
+    if_created(&*at.key, created).and_then([TxnOp::put(&*at.key, value, Some(options))])
 }
 
 /// Does the caller's work if the key is the one that was created at a revision.
@@ -131,44 +172,56 @@ fn if_created(key: impl Into<Vec<u8>>, created: i64) -> Txn {
     Txn::new().when([Compare::create_revision(key, CompareOp::Equal, created)])
 }
 
-/// Reads the last keys up to the one that was created at a revision.
-pub(crate) fn before(created: i64) -> GetOptions {
-    GetOptions::new()
-        .with_prefix()
-        .with_keys_only()
-        .with_max_create_revision(created)
-        .with_sort(SortTarget::Create, SortOrder::Descend)
-        .with_limit(LISTED)
+/// Reads the last keys up to the one that was created at a revision. For a reader, these are keys of writers
+/// alone, so that [`look`] reads its own as well.
+pub(crate) fn before(own: &str, directory: &str, created: i64) -> GetOptions {
+    last(own, directory).with_max_create_revision(created)
+}
+
+/// Reads a key, and those [`before`] it.
+pub(crate) fn look(key: &str, directory: &str, before: GetOptions, serializable: bool) -> Txn {
+    let mut own = GetOptions::new().with_keys_only();
+    if serializable {
+        own = own.with_serializable();
+    }
+    Txn::new().and_then([
+        TxnOp::get(key, Some(own)),
+        TxnOp::get(directory, Some(before)),
+    ])
 }
 
 /// Reads the answer to [`enqueue`], [`check`] or [`try_once`]; `None` if it cannot be understood.
 pub(crate) fn tried(at: &Contender, answer: &TxnResponse) -> Option<Tried> {
     let revision = answer.header()?.revision();
+    let own_mode = keys::mode(&at.key);
+    let former = |put: &PutResponse| put.prev_key().map_or(revision, KeyValue::create_revision);
     match answer.op_responses().as_slice() {
         // There was no other key.
-        [TxnOpResponse::Put(_)] => Some(Tried {
-            created: Some(revision),
-            first: true,
+        [TxnOpResponse::Put(put)] => Some(Tried {
+            created: Some(former(put)),
+            holds: true,
             listing: None,
         }),
         [TxnOpResponse::Put(put), TxnOpResponse::Get(found)] => {
-            let former = put.prev_key().map(KeyValue::create_revision);
-            let listing = Listing {
-                revision,
-                ..Listing::read(found)
-            };
-            let head = listing.keys.first().filter(|_| !listing.truncated);
+            let created = former(put);
+            let mut listing = Listing::read(found);
+            listing.revision = revision;
+            listing.end_with((Arc::clone(&at.key), created));
+            let before = listing
+                .keys
+                .split_last()
+                .map_or(&[][..], |(_, before)| before);
             Some(Tried {
-                created: Some(former.unwrap_or(revision)),
-                first: head.is_some_and(|(key, _)| *key == at.key),
+                created: Some(created),
+                holds: !listing.truncated && fits(own_mode, before, mode),
                 listing: Some(listing),
             })
         }
         [TxnOpResponse::Get(own), first @ ..] => {
-            let first = first.first().and_then(first_key);
+            let created = own.kvs().first().map(KeyValue::create_revision);
             Some(Tried {
-                created: own.kvs().first().map(KeyValue::create_revision),
-                first: first.is_some_and(|kv| kv.key() == at.key.as_bytes()),
+                created,
+                holds: created.is_some() && held(at, created, first.first()),
                 listing: None,
             })
         }
@@ -176,34 +229,53 @@ pub(crate) fn tried(at: &Contender, answer: &TxnResponse) -> Option<Tried> {
     }
 }
 
-/// Reads the answer to [`leave`]: whether the key existed and was the first.
-pub(crate) fn was_first(at: &Contender, answer: &TxnResponse) -> bool {
-    let operations = answer.op_responses();
-    let first = operations.first().and_then(first_key);
-    answer.succeeded() && first.is_some_and(|kv| kv.key() == at.key.as_bytes())
+/// Reads the answer to [`leave`]: whether the key existed and held.
+pub(crate) fn had_held(at: &Contender, answer: &TxnResponse) -> bool {
+    answer.succeeded() && held(at, at.created, answer.op_responses().first())
+}
+
+/// Whether a key holds, by a read of the [`first`] ones. If its revision is not known, those of others count
+/// as if they were before it.
+fn held(at: &Contender, created: Option<i64>, first: Option<&TxnOpResponse>) -> bool {
+    let Some(TxnOpResponse::Get(first)) = first else {
+        return false;
+    };
+    let mut before: Vec<Key> = first.kvs().iter().map(key).collect();
+    before.retain(|other| other.0 != at.key && created.is_none_or(|created| other.1 < created));
+    fits(keys::mode(&at.key), &before, mode)
 }
 
 fn put(at: &Contender, ticket: &Ticket, options: PutOptions) -> TxnOp {
     let options = options.with_lease(at.session.id());
-    TxnOp::put(&*at.key, ticket.holder.to_string(), Some(options))
+    TxnOp::put(&*at.key, tag::write(ticket, None), Some(options))
 }
 
-fn own(at: &Contender) -> TxnOp {
-    TxnOp::get(&*at.key, Some(GetOptions::new().with_keys_only()))
+fn own(key: &str) -> TxnOp {
+    TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
 }
 
-fn first(directory: &str) -> TxnOp {
-    let options = GetOptions::new()
-        .with_prefix()
+/// Reads as many of the first keys that can block a key as are needed to see whether they do.
+fn first(at: &Contender) -> TxnOp {
+    let own = keys::mode(&at.key);
+    let options = rivals(own, &at.directory)
         .with_sort(SortTarget::Create, SortOrder::Ascend)
-        .with_limit(1)
-        .with_keys_only();
-    TxnOp::get(directory, Some(options))
+        .with_limit(i64::from(watched(own)) - 1);
+    TxnOp::get(&*at.directory, Some(options))
 }
 
-fn first_key(answer: &TxnOpResponse) -> Option<&KeyValue> {
-    match answer {
-        TxnOpResponse::Get(get) => get.kvs().first(),
-        _ => None,
-    }
+/// Reads the last keys that can block a key: those that it would watch, and one more, which may be itself.
+fn last(own: &str, directory: &str) -> GetOptions {
+    let own = keys::mode(own);
+    rivals(own, directory)
+        .with_sort(SortTarget::Create, SortOrder::Descend)
+        .with_limit(i64::from(watched(own)) + 1)
+}
+
+/// The keys of a lock that can block one in a mode.
+fn rivals(mode: Mode, directory: &str) -> GetOptions {
+    let range = match mode {
+        Mode::Read => GetOptions::new().with_range(keys::end_of_writers(directory)),
+        _ => GetOptions::new().with_prefix(),
+    };
+    range.with_keys_only()
 }

@@ -31,9 +31,9 @@ impl Shared {
     async fn delete(&self, at: &Contender) -> Result<bool, Failed> {
         let Some(created) = at.created.filter(|_| at.held) else {
             let answer = self.link.txn("release", &queue::leave(at)).await?;
-            return Ok(queue::was_first(at, &answer));
+            return Ok(queue::had_held(at, &answer));
         };
-        // A key that was the first once stays the first. A transaction would be refused by a full server.
+        // A key that held once holds until it is deleted. A transaction would be refused by a full server.
         let limit = self.link.request_timeout();
         let deleted = self.link.ask("release", limit, |client| {
             let options = Some(DeleteOptions::new().with_prev_key());

@@ -9,10 +9,10 @@ use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use tokio::time::sleep;
 
 use crate::error::fault;
-use crate::keys::contender;
+use crate::keys::{self, contender};
 use crate::link::PAUSES;
 use crate::position::{News, Position, Read};
-use crate::queue::{Contender, Key, Listing, Tried, before, token};
+use crate::queue::{Contender, Key, Listing, Tried, before, look, token};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::watches::KeyWatches;
@@ -50,7 +50,7 @@ impl Shared {
             let contender = Contender {
                 session: Arc::clone(session),
                 directory: directory.into(),
-                key: contender(directory, session.id(), number).into(),
+                key: contender(directory, ticket.mode, session.id(), number).into(),
                 number,
                 created: None,
                 held: false,
@@ -74,12 +74,10 @@ impl Shared {
                 return;
             }
             contender.created = tried.created;
-            contender.held |= tried.first;
+            contender.held |= tried.holds;
             contender.reported = contender.session.confirmed();
-            let own = |(key, created): &Key| *key == at.key && Some(*created) == tried.created;
-            // A listing without the own key does not show the keys before it.
-            if let Some(listing) = tried.listing.take_if(|list| list.keys.iter().any(own)) {
-                entry.data.enqueued(listing, tried.first);
+            if let Some(listing) = tried.listing.take() {
+                entry.data.enqueued(listing, tried.holds);
             }
         });
     }
@@ -94,9 +92,9 @@ impl Shared {
         lock(&self.tombstones).insert(holder);
     }
 
-    /// The key right before that of a ticket, as far as is known.
-    pub(crate) fn nearest(&self, holder: HolderId) -> Option<Key> {
-        self.tickets.with(holder, |entry| entry.data.nearest())?
+    /// A key that makes a ticket wait as long as it exists, as far as is known.
+    pub(crate) fn blocker(&self, holder: HolderId) -> Option<Key> {
+        self.tickets.with(holder, |entry| entry.data.blocker())?
     }
 
     /// The holds of a session, with their keys.
@@ -205,26 +203,32 @@ impl Shared {
         let mut serializable = true;
         let is_wanted = |entry: &mut Entry<Position>| entry.data.is_reading(&read);
         while self.tickets.with(read.holder, is_wanted) == Some(true) {
-            let mut options = before(read.created);
-            if serializable {
-                options = options.with_serializable();
-            }
-            let directory = read.directory.as_bytes();
-            let answer = self.link.get("watch", directory, &options).await;
-            if let Ok(answer) = &answer {
-                let listing = Listing::read(answer);
-                if listing.revision >= read.least {
-                    // Another read follows if this one is too old by now.
-                    self.update(read.holder, |entry| entry.data.end_read(&read, listing));
-                    return;
-                }
+            let listing = self.list_before(&read, serializable).await;
+            let answered = listing.is_some();
+            if let Some(listing) = listing.filter(|listing| listing.revision >= read.least) {
+                // Another read follows if this one is too old by now.
+                self.update(read.holder, |entry| entry.data.end_read(&read, listing));
+                return;
             }
             // The state of that server is old, so the next read asks the leader.
-            let old = std::mem::take(&mut serializable) && answer.is_ok();
+            let old = std::mem::take(&mut serializable) && answered;
             if !old {
                 sleep(backoff.pause()).await;
             }
         }
+    }
+
+    async fn list_before(&self, read: &Read, serializable: bool) -> Option<Listing> {
+        let mut options = before(&read.key, &read.directory, read.created);
+        if serializable {
+            options = options.with_serializable();
+        }
+        if keys::mode(&read.key).is_exclusive() {
+            let answer = self.link.get("watch", read.directory.as_bytes(), &options);
+            return answer.await.ok().as_ref().map(Listing::read);
+        }
+        let txn = look(&read.key, &read.directory, options, serializable);
+        Listing::looked(&self.link.txn("watch", &txn).await.ok()?)
     }
 
     fn grant(&self, entry: &mut Entry<Position>) {

@@ -4,11 +4,13 @@ use std::error::Error as _;
 use std::sync::Arc;
 
 use lockkit_core::contract::{Attempt, Ticket};
-use lockkit_core::store::predecessors::Next;
+use lockkit_core::store::predecessors::{Next, fits};
+use lockkit_core::store::tag;
 use lockkit_core::{BackendError, Outcome};
 use zookeeper_client::{CreateMode, Error};
 
 use crate::error::{fault, of_request, outcome};
+use crate::keys;
 use crate::queue;
 use crate::release::delete_own;
 use crate::session::{Session, options};
@@ -65,10 +67,10 @@ impl Shared {
             }
             found = self.find_again(ticket, contender).await?;
         } else if !ticket.enqueue {
-            // A try creates a node only if it seems to be the first.
+            // A try creates a node only if it seems to hold then.
             let path = self.keys.of(&ticket.name);
             let queue = queue::list_synced("attempt", &session, &path).await?;
-            if !queue.is_empty() {
+            if !fits(ticket.mode, &queue, |node| keys::mode(node)) {
                 return Ok(Attempt::held());
             }
         }
@@ -87,7 +89,7 @@ impl Shared {
         queue: Vec<String>,
     ) -> Result<Attempt, BackendError> {
         let node = contender.node.as_mut().ok_or_else(vanished)?;
-        node.predecessors.listed(queue, false, |_| true);
+        node.predecessors.listed(queue, false);
         let attempt = match node.predecessors.next() {
             Next::Gone | Next::List => return Err(vanished()),
             Next::Turn => {
@@ -143,11 +145,11 @@ impl Shared {
     ) -> Result<(Contender, Vec<String>), BackendError> {
         let client = &session.client;
         let options = options(CreateMode::EphemeralSequential, self.access);
-        let data = ticket.holder.to_string();
+        let data = tag::write(ticket, None);
         let mut contender = Contender {
             session: Arc::clone(&session),
             lock_path: self.keys.of(&ticket.name),
-            prefix: self.keys.new_prefix(),
+            prefix: self.keys.new_prefix(ticket.mode),
             node: None,
         };
         let path = contender.path(&contender.prefix);
@@ -182,19 +184,19 @@ impl Shared {
     }
 }
 
-/// Whether a waiter's node and the one before it are still there. Then the queue need not be listed, which
+/// Whether a waiter's node and one that blocks it are still there. Then the queue need not be listed, which
 /// is the cost of many waiters.
 async fn still_waits(contender: &Contender) -> Result<bool, BackendError> {
     let waiter = contender.node.as_ref().filter(|node| !node.granted);
     let Some(node) = waiter else {
         return Ok(false);
     };
-    let Next::Watch([nearest, ..]) = node.predecessors.next() else {
+    let Some(blocker) = node.predecessors.blocker() else {
         return Ok(false);
     };
     let session = &contender.session;
     let heartbeat = session.heartbeat("attempt");
-    let stats = [node.name(), nearest].map(|node| session.stat("attempt", &contender.path(node)));
+    let stats = [node.name(), blocker].map(|node| session.stat("attempt", &contender.path(node)));
     heartbeat.await?;
     for stat in stats {
         if stat.await?.is_none() {

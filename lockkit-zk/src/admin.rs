@@ -3,17 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use lockkit_core::contract::LockState;
-use lockkit_core::{BackendError, HolderId, LockName, Outcome};
+use lockkit_core::contract::{Holder, LockState};
+use lockkit_core::store::predecessors::holding;
+use lockkit_core::store::tag;
+use lockkit_core::{BackendError, LockName, Outcome};
 use zookeeper_client::Error;
 
 use crate::error::{fault, of_request};
+use crate::keys;
 use crate::queue;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// How often a lock is read again because its holder released it in between.
+/// How often a lock is read again because its holders released it in between.
 const READS: u32 = 20;
+/// Longer data of other programs are not shown.
+const NOTE: usize = 512;
 
 impl Shared {
     /// Reads the state of one lock.
@@ -23,20 +28,24 @@ impl Shared {
         Ok(read.map(|(state, _)| state))
     }
 
-    /// Ends a hold.
+    /// Ends all holds.
     pub(crate) async fn break_lock(
         &self,
         name: &LockName,
     ) -> Result<Option<LockState>, BackendError> {
         let session = self.synced("break").await?;
         for _ in 0..READS {
-            let Some((state, path)) = self.read(&session, "break", name).await? else {
+            let Some((state, paths)) = self.read(&session, "break", name).await? else {
                 return Ok(None);
             };
-            if session.delete("break", &path).await? {
+            let mut broken = false;
+            for path in paths {
+                broken |= session.delete("break", &path).await?;
+            }
+            if broken {
                 return Ok(Some(state));
             }
-            // The holder released it, and the next one has the lock now.
+            // The holders have released it, and the next ones have the lock now.
         }
         Err(unstable("break"))
     }
@@ -88,52 +97,55 @@ impl Shared {
         }
     }
 
-    /// Reads the state of a lock and the path of its holder's node.
+    /// Reads the state of a lock and the paths of its holders' nodes.
     async fn read(
         &self,
         session: &Session,
         operation: &'static str,
         name: &LockName,
-    ) -> Result<Option<(LockState, String)>, BackendError> {
+    ) -> Result<Option<(LockState, Vec<String>)>, BackendError> {
         let lock_path = self.keys.of(name);
         for _ in 0..READS {
             let queue = queue::list(operation, session, &lock_path).await?;
-            let Some(first) = queue.first() else {
+            if queue.is_empty() {
                 return Ok(None);
-            };
-            let path = format!("{lock_path}/{first}");
-            let (data, czxid) = match session.client.get_data(&path).await {
-                Ok((data, stat)) => (data, Some(stat.czxid)),
-                // Its owner allows no reads; it holds the lock all the same.
-                Err(Error::NoAuth) => (Vec::new(), None),
-                Err(Error::NoNode) => continue,
-                Err(error) => return Err(of_request(operation, &error)),
-            };
-            let token = czxid.and_then(|czxid| self.token(czxid).ok());
-            let waiters = u32::try_from(queue.len() - 1).ok();
-            let state = LockState::new(name.clone())
-                .with_holder(holder(&data, first))
-                .with_token(token)
-                .with_waiters(waiters);
-            return Ok(Some((state, path)));
+            }
+            let nodes: Vec<_> = holding(&queue, |node| keys::mode(node)).collect();
+            let paths: Vec<_> = nodes.iter().map(|it| format!("{lock_path}/{it}")).collect();
+            // Sends all requests before it waits for the first answer.
+            let read: Vec<_> = paths.iter().map(|it| session.client.get_data(it)).collect();
+            let waiters = u32::try_from(queue.len() - nodes.len()).ok();
+            let mut state = LockState::new(name.clone()).with_waiters(waiters);
+            for (node, data) in nodes.into_iter().zip(read) {
+                let (data, czxid) = match data.await {
+                    Ok((data, stat)) => (data, Some(stat.czxid)),
+                    // Its owner allows no reads; it holds the lock all the same.
+                    Err(Error::NoAuth) => (Vec::new(), None),
+                    Err(Error::NoNode) => continue,
+                    Err(error) => return Err(of_request(operation, &error)),
+                };
+                let token = czxid.and_then(|czxid| self.token(czxid).ok());
+                state = state.with_holder(holder(&data, node).with_token(token));
+            }
+            if !state.holders.is_empty() {
+                return Ok(Some((state, paths)));
+            }
         }
         Err(unstable(operation))
     }
 }
 
-/// Names the holder: ours by their identity, others by their node and its data.
-fn holder(data: &[u8], node: &str) -> String {
-    let text = std::str::from_utf8(data).ok();
-    match text {
-        Some(text) if text.parse::<HolderId>().is_ok() => text.to_owned(),
-        Some(text) if !text.is_empty() && text.len() <= 64 && !text.contains(char::is_control) => {
-            format!("{node} ({text})")
-        }
-        _ => node.to_owned(),
+/// Describes a holder: ours by its identity, others by their node and its data.
+fn holder(data: &[u8], node: &str) -> Holder {
+    let text = std::str::from_utf8(data).unwrap_or_default();
+    if let Some(ours) = tag::read(text) {
+        return ours.with_mode(Some(keys::mode(node)));
     }
+    let shown = !text.is_empty() && text.len() <= NOTE && !text.contains(char::is_control);
+    Holder::new(node).with_note(shown.then(|| text.to_owned()))
 }
 
 fn unstable(operation: &'static str) -> BackendError {
-    let why = "the holder changed each time it was read";
+    let why = "the holders changed each time they were read";
     fault(operation, Outcome::Unavailable, why)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
 use lockkit_core::url::Tls;
-use lockkit_core::{Capabilities, EndsBy, Queueing, TtlOf, Waiting};
+use lockkit_core::{Capabilities, EndsBy, Modes, Queueing, TtlOf, Waiting};
 
 pub(crate) const PORT: u16 = 2181;
 const ROOT: &str = "/locks";
@@ -215,6 +215,8 @@ impl ZkStoreBuilder {
             .with_waiting(Waiting::Push)
             .with_recheck(self.recheck)
             .with_tells_loss(true)
+            .with_modes(Modes::ALL)
+            .with_notes(true)
     }
 
     pub(crate) fn who_may(&self) -> Access {

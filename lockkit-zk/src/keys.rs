@@ -3,13 +3,18 @@
 use std::fmt::Write as _;
 
 use lockkit_core::LockName;
+use lockkit_core::contract::{Mode, Ticket};
+use lockkit_core::store::tag;
 use uuid::Uuid;
 
 use crate::config::{Dialect, Names};
 
 /// What precedes the number at the end of the name of a node in a queue: that of Curator and go-zookeeper, of
-/// kazoo, and of the readers and writers of both, which exclude us as well.
-const MARKS: [&str; 5] = ["lock-", "__lock__", "__rlock__", "__READ__", "__WRIT__"];
+/// kazoo, of the readers and writers of both, and of our permits.
+const MARKS: [&str; 6] = ["lock-", "__lock__", "__rlock__", READ, WRITE, PERMIT];
+const READ: &str = "__READ__";
+const WRITE: &str = "__WRIT__";
+const PERMIT: &str = "__PERM__";
 /// Encodes an empty segment. A name cannot hold NUL.
 const EMPTY: &str = "%00";
 
@@ -72,12 +77,26 @@ impl Keys {
         (path.get(self.root.len() + 1..) == Some(below)).then_some(name)
     }
 
+    /// The data of a ticket's node. Where nodes are shared with Curator's `LeaderSelector`, a note is all of it.
+    pub(crate) fn data(&self, ticket: &Ticket, note: Option<&str>) -> String {
+        match (self.names, note) {
+            (Names::Raw, Some(note)) => note.to_owned(),
+            _ => tag::write(ticket, note),
+        }
+    }
+
     /// What precedes the number in the name of a new node of a queue. Unique.
-    pub(crate) fn new_prefix(&self) -> String {
+    pub(crate) fn new_prefix(&self, mode: Mode) -> String {
         let id = Uuid::new_v4();
-        match self.dialect {
-            Dialect::Curator => format!("_c_{}-lock-", id.hyphenated()),
-            Dialect::Kazoo => format!("{}__lock__", id.simple()),
+        match (self.dialect, mode) {
+            (Dialect::Curator, Mode::Read) => format!("_c_{}-{READ}", id.hyphenated()),
+            // Unlike Curator's, which has hyphens: see `may_become_reader`.
+            (Dialect::Curator, Mode::Write) => format!("_c_{}-{WRITE}", id.simple()),
+            (Dialect::Kazoo, Mode::Read) => format!("{}__rlock__", id.simple()),
+            // No other program knows permits.
+            (_, Mode::Permit { of }) => format!("_c_{}-{of}{PERMIT}", id.hyphenated()),
+            (Dialect::Curator, _) => format!("_c_{}-lock-", id.hyphenated()),
+            (Dialect::Kazoo, _) => format!("{}__lock__", id.simple()),
         }
     }
 }
@@ -140,15 +159,33 @@ pub(crate) fn number(node: &str) -> Option<i32> {
     })
 }
 
+/// The mode of a node in a queue. That of a node which no client of ours creates is [`Mode::Exclusive`].
+pub(crate) fn mode(node: &str) -> Mode {
+    let permit = |(before, _): (&str, &str)| before.rsplit_once('-')?.1.parse().ok();
+    if let Some(of) = node.rsplit_once(PERMIT).and_then(permit) {
+        Mode::Permit { of }
+    } else if node.contains(READ) || node.contains("__rlock__") {
+        Mode::Read
+    } else if node.contains(WRITE) {
+        Mode::Write
+    } else {
+        Mode::Exclusive
+    }
+}
+
 /// Whether a node is that of a writer of Curator's `InterProcessReadWriteLock`. A writer that becomes a
-/// reader creates a node with the same number before it deletes this one.
-pub(crate) fn is_writer(node: &str) -> bool {
-    node.contains("__WRIT__")
+/// reader creates a node with the same number before it deletes this one. Ours never do.
+pub(crate) fn may_become_reader(node: &str) -> bool {
+    let id = node
+        .split_once(WRITE)
+        .map(|(id, _)| id.trim_end_matches('-'));
+    id.is_some_and(|id| id.contains('-') || !id.starts_with("_c_"))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::num::NonZeroU32;
 
     use super::*;
 
@@ -259,6 +296,7 @@ mod tests {
             ("0123__rlock__0000000011", Some(11)),
             ("_c_1-__WRIT__0000000012", Some(12)),
             ("_c_1-__READ__0000000013", Some(13)),
+            ("_c_1-4__PERM__0000000014", Some(14)),
             ("_c_1-lock-2147483647", Some(i32::MAX)),
             ("_c_1-lock--2147483648", Some(i32::MIN)),
             ("_c_1-lock--000000005", Some(-5)),
@@ -273,16 +311,38 @@ mod tests {
         }
     }
 
+    /// Frozen: other versions and other programs read these.
     #[test]
     fn prefixes_are_those_of_the_dialects() {
-        let curator = keys(Names::Encoded).new_prefix();
-        assert_eq!(
-            (curator.len(), &curator[..3], &curator[39..]),
-            (45, "_c_", "-lock-")
-        );
-        assert_eq!(number(&format!("{curator}0000000003")), Some(3));
-        let kazoo = Keys::new("/", Names::Raw, Dialect::Kazoo).new_prefix();
-        assert_eq!((kazoo.len(), &kazoo[32..]), (40, "__lock__"));
-        assert_eq!(number(&format!("{kazoo}-000000003")), Some(-3));
+        let curator = keys(Names::Encoded);
+        let kazoo = Keys::new("/", Names::Raw, Dialect::Kazoo);
+        let permit = Mode::Permit {
+            of: NonZeroU32::new(12).unwrap(),
+        };
+        for (keys, shown, read_as, id, rest) in [
+            (&curator, Mode::Exclusive, Mode::Exclusive, 39, "-lock-"),
+            (&curator, Mode::Read, Mode::Read, 39, "-__READ__"),
+            (&curator, Mode::Write, Mode::Write, 35, "-__WRIT__"),
+            (&curator, permit, permit, 39, "-12__PERM__"),
+            (&kazoo, Mode::Exclusive, Mode::Exclusive, 32, "__lock__"),
+            (&kazoo, Mode::Read, Mode::Read, 32, "__rlock__"),
+            (&kazoo, Mode::Write, Mode::Exclusive, 32, "__lock__"),
+            (&kazoo, permit, permit, 39, "-12__PERM__"),
+        ] {
+            let prefix = keys.new_prefix(shown);
+            assert_eq!(&prefix[id..], rest);
+            let node = format!("{prefix}-000000003");
+            assert_eq!((number(&node), mode(&node)), (Some(-3), read_as));
+            assert!(!may_become_reader(&node), "{node}");
+        }
+    }
+
+    #[test]
+    fn writer_of_curator_may_become_a_reader() {
+        let id = Uuid::new_v4().hyphenated();
+        assert!(may_become_reader(&format!("_c_{id}-__WRIT__0000000001")));
+        assert!(may_become_reader("__WRIT__0000000001"));
+        assert!(!may_become_reader(&format!("_c_{id}-__READ__0000000001")));
+        assert!(!may_become_reader(&format!("_c_{id}-lock-0000000001")));
     }
 }

@@ -10,6 +10,7 @@ mod connection;
 mod error;
 mod fenced;
 mod keys;
+mod note;
 mod queue;
 mod release;
 mod renew;

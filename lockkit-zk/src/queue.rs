@@ -84,6 +84,8 @@ fn sort_by_number(nodes: &mut [(i32, String)]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use lockkit_core::contract::Mode;
+
     use super::*;
 
     fn sorted(numbers: &[&str]) -> (bool, Vec<String>) {
@@ -130,6 +132,7 @@ mod tests {
         ]);
         assert!(sort_by_number(&mut nodes));
         assert_eq!(nodes[2].1, "_c_3-lock-0000000002");
-        assert!(keys::is_writer(&nodes[0].1) && !keys::is_writer(&nodes[1].1));
+        assert_eq!(keys::mode(&nodes[0].1), Mode::Write);
+        assert_eq!(keys::mode(&nodes[1].1), Mode::Read);
     }
 }

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use lockkit_core::store::predecessors::Predecessors;
 use tokio::task::JoinSet;
 
+use crate::keys;
 use crate::session::Session;
-
-/// How many predecessors are watched.
-const WATCHED: usize = 2;
 
 /// The tickets of a store.
 pub(crate) type Waiters = lockkit_core::store::waiters::Waiters<TicketState>;
@@ -36,10 +34,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) const fn new(name: String, czxid: i64) -> Self {
+    pub(crate) fn new(name: String, czxid: i64) -> Self {
+        let mode = |node: &String| keys::mode(node);
         Self {
             czxid,
-            predecessors: Predecessors::new(name, WATCHED),
+            predecessors: Predecessors::new(name, mode),
             granted: false,
         }
     }

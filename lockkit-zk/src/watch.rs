@@ -1,7 +1,7 @@
-//! The task that watches the node of a ticket and the two nearest before it.
+//! The task that watches the node of a ticket and the nearest before it that may block it.
 //!
-//! When the last predecessor goes, the ticket has the lock: a hand-off costs one event and no request. The
-//! second nearest is watched so that the queue is listed again before that, while there is time.
+//! When the last one that blocks it goes, the ticket has the lock: a hand-off costs one event and no request.
+//! One more is watched than can block it, so that the queue is listed again before that, while there is time.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -133,7 +133,7 @@ impl NodeWatch {
         // What happens from here on is newer than the listing.
         self.states.state();
         let queue = queue::list("watch", &self.session, &self.lock_path).await?;
-        self.node.predecessors.listed(queue, false, |_| true);
+        self.node.predecessors.listed(queue, false);
         Ok(())
     }
 
@@ -165,7 +165,8 @@ impl NodeWatch {
             if let (Some(stat), watcher) = answer {
                 // The end of our session removes our node and its others in one step. A writer of
                 // Curator may leave a reader's node with its number behind.
-                let alone = stat.ephemeral_owner != self.session.id() && !keys::is_writer(&node);
+                let alone =
+                    stat.ephemeral_owner != self.session.id() && !keys::may_become_reader(&node);
                 let event = Box::pin(watcher.changed());
                 self.open.push(OpenWatch {
                     node,
@@ -221,7 +222,7 @@ impl NodeWatch {
         }
     }
 
-    /// No predecessor is left.
+    /// No predecessor is left that blocks it.
     fn grant(&mut self) {
         self.node.granted = true;
         if let Some(shared) = self.shared.upgrade()

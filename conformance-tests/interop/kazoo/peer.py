@@ -1,4 +1,4 @@
-"""kazoo's Lock behind lines of text.
+"""kazoo's Lock, ReadLock and WriteLock behind lines of text.
 
 Arguments: the server's address, and the patterns of other clients' nodes that it shall respect,
 separated by commas. A command is a line "THREAD VERB PATH [NUMBERS]"; its answer is a line that begins
@@ -10,8 +10,9 @@ import threading
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout
-from kazoo.recipe.lock import Lock
+from kazoo.recipe.lock import Lock, ReadLock, WriteLock
 
+KINDS = {"lock": Lock, "read": ReadLock, "write": WriteLock}
 answers = threading.Lock()
 
 
@@ -28,9 +29,11 @@ class Peer:
         self.locks = {}
 
     def obey(self, thread, verb, path, *numbers):
-        """lock: milliseconds to wait, answers got or missed."""
-        if verb == "lock":
-            lock = Lock(self.client, path, thread, extra_lock_patterns=self.patterns)
+        """lock, read, write: milliseconds to wait, answers got or missed."""
+        if verb in KINDS:
+            lock = KINDS[verb](
+                self.client, path, thread, extra_lock_patterns=self.patterns
+            )
             wait = int(numbers[0]) / 1000
             try:
                 got = lock.acquire(blocking=wait > 0, timeout=wait or None)
@@ -39,7 +42,7 @@ class Peer:
             if got:
                 self.locks[thread, path] = lock
             return "got" if got else "missed"
-        if verb == "unlock":
+        if verb in ("unlock", "unread", "unwrite"):
             self.locks.pop((thread, path)).release()
             return "done"
         return "error no verb is called " + verb

@@ -14,6 +14,7 @@ mod requests;
 #[cfg(feature = "secure")]
 mod secure;
 mod sessions;
+mod shared;
 mod world;
 
 use std::process::ExitCode;
@@ -43,6 +44,10 @@ fn tests() -> TestSuite {
         .test(fenced::guarded_work_is_done_during_hold)
         .test(fenced::guarded_work_of_silent_holder_is_refused)
         .test(fenced::guarded_work_of_paused_holder_is_refused)
+        .test(shared::dead_reader_ends_alone)
+        .test(shared::dead_writer_lets_readers_in)
+        .test(shared::lease_end_takes_holder_and_waiting_writer_together)
+        .test(shared::note_is_the_value_of_the_key)
         .test(order::serves_nine_processes_in_order)
         .test(order::serves_long_queue_in_order_at_once)
         .test(order::full_server_still_releases)

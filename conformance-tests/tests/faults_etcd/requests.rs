@@ -1,6 +1,7 @@
 //! Requests that fail, one after the other, in each step of the contract.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use etcd_client::{Client, PutOptions};
-use lockkit_core::contract::{Attempt, DistributedLock as _, Ticket};
+use lockkit_core::contract::{Attempt, DistributedLock as _, Mode, Ticket};
 use lockkit_core::{BackendError, Outcome as Effect};
 use lockkit_etcd::{EtcdStore, When};
 use tokio::time::{Instant, sleep};
@@ -76,6 +77,10 @@ enum Step {
     FirstTry,
     Try,
     TryBehind,
+    ReaderBehind,
+    ReaderTry,
+    PermitTryBehind,
+    PermitLook,
     Watch,
     Renew,
     ReleaseHold,
@@ -85,7 +90,7 @@ enum Step {
     Break,
 }
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 18] = [
     Step::FirstAttempt,
     Step::Attempt,
     Step::AttemptBehind,
@@ -93,6 +98,10 @@ const STEPS: [Step; 14] = [
     Step::FirstTry,
     Step::Try,
     Step::TryBehind,
+    Step::ReaderBehind,
+    Step::ReaderTry,
+    Step::PermitTryBehind,
+    Step::PermitLook,
     Step::Watch,
     Step::Renew,
     Step::ReleaseHold,
@@ -105,23 +114,58 @@ const STEPS: [Step; 14] = [
 impl Step {
     /// The client forgets a ticket whose first attempt had no effect, and never releases it.
     fn is_first_attempt(self) -> bool {
-        use Step::{Attempt, AttemptBehind, FirstAttempt, FirstTry, Try, TryBehind};
+        use Step::{
+            Attempt, AttemptBehind, FirstAttempt, FirstTry, PermitTryBehind, ReaderBehind,
+            ReaderTry, Try, TryBehind,
+        };
         matches!(
             self,
-            FirstAttempt | Attempt | AttemptBehind | FirstTry | Try | TryBehind
+            FirstAttempt
+                | Attempt
+                | AttemptBehind
+                | FirstTry
+                | Try
+                | TryBehind
+                | ReaderBehind
+                | ReaderTry
+                | PermitTryBehind
         )
     }
 
     fn enqueues(self) -> bool {
-        !matches!(self, Self::FirstTry | Self::Try | Self::TryBehind)
+        use Step::{FirstTry, PermitTryBehind, ReaderTry, Try, TryBehind};
+        !matches!(
+            self,
+            FirstTry | Try | TryBehind | ReaderTry | PermitTryBehind
+        )
+    }
+
+    fn mode(self) -> Mode {
+        match self {
+            Self::ReaderBehind | Self::ReaderTry => Mode::Read,
+            Self::PermitTryBehind | Self::PermitLook => Mode::Permit {
+                of: NonZeroU32::MIN,
+            },
+            _ => Mode::Exclusive,
+        }
     }
 
     /// Whether another client holds the lock meanwhile.
     fn is_behind(self) -> bool {
-        use Step::{AttemptBehind, Look, ReleaseWaiter, TryBehind, Watch};
+        use Step::{
+            AttemptBehind, Look, PermitLook, PermitTryBehind, ReaderBehind, ReleaseWaiter,
+            TryBehind, Watch,
+        };
         matches!(
             self,
-            AttemptBehind | Look | TryBehind | Watch | ReleaseWaiter
+            AttemptBehind
+                | Look
+                | TryBehind
+                | Watch
+                | ReleaseWaiter
+                | ReaderBehind
+                | PermitTryBehind
+                | PermitLook
         )
     }
 
@@ -211,6 +255,7 @@ async fn fails(
         other.attempt(&holder).await?;
     }
     let ticket = ticket(name, TTL)?.with_enqueue(step.enqueues());
+    let ticket = ticket.with_mode(step.mode());
     if !step.is_first_attempt() {
         store.attempt(&ticket).await?;
     }

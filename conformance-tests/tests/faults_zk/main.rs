@@ -10,6 +10,7 @@ mod nodes;
 mod order;
 #[cfg(feature = "secure")]
 mod secure;
+mod shared;
 mod steps;
 mod wire;
 mod world;
@@ -39,6 +40,9 @@ fn tests() -> TestSuite {
         .test(steps::step_returns_its_true_outcome_whichever_request_fails)
         .test(steps::user_who_may_not_list_leaves_no_node)
         .test(steps::late_create_leaves_no_node)
+        .test(shared::dead_reader_ends_alone)
+        .test(shared::dead_writer_lets_readers_in)
+        .test(shared::note_is_the_data_of_the_node)
         .test(order::nine_waiters_in_nine_processes_are_served_in_order)
         .test(order::order_of_creation_counts_after_the_last_number)
         .test(order::empty_queue_is_deleted_and_tokens_still_grow)

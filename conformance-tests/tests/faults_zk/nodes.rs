@@ -41,7 +41,7 @@ pub(crate) async fn ended_session_is_reported_to_holder_and_waiter() -> Outcome 
     plot.queued(0).await
 }
 
-async fn expire(client: &LockClient) -> Outcome {
+pub(crate) async fn expire(client: &LockClient) -> Outcome {
     let store: Option<&ZkStore> = client.store();
     let store = store.ok_or_else(|| Failure::new("another store"))?;
     Ok(store.expire_session().await?)

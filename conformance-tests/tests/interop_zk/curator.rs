@@ -138,7 +138,7 @@ pub(crate) async fn our_waiter_waits_for_a_writer_that_becomes_a_reader() -> Out
     let world = World::new().await?;
     let (lock, path) = (world.lock(Dialect::Curator).await?, world.path());
     let mut java = Curator::start(world.port, SESSION).await?;
-    java.expect(&format!("a write {path}"), "got").await?;
+    java.expect(&format!("a write {path} 5000"), "got").await?;
     let mut waiter = acquire(&lock);
     world.queued(2).await?;
     // Long enough for the waiter to watch the writer.

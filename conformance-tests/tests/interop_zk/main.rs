@@ -3,6 +3,7 @@
 mod curator;
 mod gozk;
 mod kazoo;
+mod readers;
 mod world;
 
 use std::process::ExitCode;
@@ -23,12 +24,17 @@ fn tests() -> TestSuite {
         .test(curator::both_work_at_once_and_tokens_grow)
         .test(curator::killed_program_frees_its_lock)
         .test(curator::broken_hold_of_curator_passes_to_our_waiter)
-        .test(curator::our_waiter_waits_for_a_writer_that_becomes_a_reader);
+        .test(curator::our_waiter_waits_for_a_writer_that_becomes_a_reader)
+        .test(readers::readers_of_curator_share_with_ours)
+        .test(readers::curator_waits_in_the_same_queue)
+        .test(readers::writer_of_curator_becomes_a_reader_before_ours);
     let kazoo = TestSuite::new("kazoo", missing(Kazoo::missing()))
         .test(kazoo::its_nodes_are_respected)
         .test(kazoo::it_respects_our_nodes_if_configured)
         .test(kazoo::it_respects_our_nodes_with_its_names)
-        .test(kazoo::both_wait_in_one_queue);
+        .test(kazoo::both_wait_in_one_queue)
+        .test(readers::readers_of_kazoo_share_with_ours)
+        .test(readers::kazoo_waits_in_the_same_queue);
     // Go is optional.
     let go = TestSuite::new("go-zookeeper", ZkServer::missing())
         .needing(GoZk::missing())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use conformance_tests::servers::{ZkCommand, ZkServer};
 use conformance_tests::task::until;
 use conformance_tests::{Failure, Outcome};
-use lockkit_core::{ClientId, Lease, Lock, LockClient};
+use lockkit_core::{ClientId, Lease, Lock, LockClient, RwLock};
 use lockkit_zk::{Dialect, Names, ZkStore};
 use tokio::sync::OnceCell;
 use zookeeper_client::{Client, Error};
@@ -13,6 +13,7 @@ use zookeeper_client::{Client, Error};
 /// A busy machine, another language.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 pub(crate) const SESSION: Duration = Duration::from_secs(6);
+const NAME: &str = "orders/42";
 
 async fn server() -> Outcome<&'static ZkServer> {
     static SERVER: OnceCell<ZkServer> = OnceCell::const_new();
@@ -41,10 +42,18 @@ impl World {
 
     /// Where the other side finds the lock.
     pub(crate) fn path(&self) -> String {
-        format!("{}/orders/42", self.root)
+        format!("{}/{NAME}", self.root)
     }
 
     pub(crate) async fn lock(&self, dialect: Dialect) -> Outcome<Lock> {
+        Ok(self.client(dialect).await?.lock(NAME)?)
+    }
+
+    pub(crate) async fn rw_lock(&self, dialect: Dialect) -> Outcome<RwLock> {
+        Ok(self.client(dialect).await?.rw_lock(NAME)?)
+    }
+
+    async fn client(&self, dialect: Dialect) -> Outcome<LockClient> {
         let store = ZkStore::builder()
             .host("127.0.0.1", self.port)
             .root(self.root.as_str())
@@ -54,7 +63,7 @@ impl World {
             .connect()
             .await?;
         let client = LockClient::builder(store).lease(Lease::renewed(SESSION));
-        Ok(client.build()?.lock("orders/42")?)
+        Ok(client.build()?)
     }
 
     pub(crate) async fn queued(&self, count: usize) -> Outcome {

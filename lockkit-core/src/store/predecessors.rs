@@ -10,6 +10,11 @@
 //! 4. [`Next::Turn`]: no predecessor is left. The own key may be gone all the same: feed its events first.
 //!
 //! No listing may be older than an event that was fed before it. There is no I/O and no clock in here.
+//!
+//! A ticket holds as soon as its mode [fits](Mode::fits) the keys before its own. No key is ever inserted
+//! before one that exists, so that a ticket which fits goes on fitting, and no waiter starves.
+
+use crate::contract::Mode;
 
 /// What a waiter has to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,19 +30,18 @@ pub enum Next<'a, K> {
     Gone,
 }
 
-/// The nearest keys that block a waiter, as listings and deletions show them.
+/// The nearest keys that may block a waiter, as listings and deletions show them.
 ///
 /// A key `K` names one place in one queue for ever: if the server may use a name again, the key holds the
-/// revision that created it as well. No key is ever inserted before one that exists, so that a set of
-/// predecessors only shrinks. A waiter watches the nearest few of them, because watching all makes
-/// each hand-off cost as much as there are waiters.
+/// revision that created it as well. A set of predecessors only shrinks. A waiter watches the nearest few of
+/// them, because watching all makes each hand-off cost as much as there are waiters.
 #[derive(Clone, Debug)]
 pub struct Predecessors<K> {
     own: K,
-    most: usize,
-    /// Those that block the waiter and are to be watched, the nearest first.
+    mode: fn(&K) -> Mode,
+    /// Those that may block the waiter and are to be watched, the nearest first.
     nearest: Vec<K>,
-    /// Whether others block it too, farther away.
+    /// Whether others may block it too, farther away.
     more: bool,
     known: Known,
 }
@@ -50,19 +54,12 @@ enum Known {
 }
 
 impl<K: PartialEq> Predecessors<K> {
-    /// Knows nothing yet of the keys before `own`. At most `most` keys are watched at a time.
-    ///
-    /// With two, the waiter lists again when the second nearest goes, usually long before the nearest
-    /// goes, and a hand-off needs no listing.
-    ///
-    /// # Panics
-    /// If `most` is zero.
+    /// Knows nothing yet of the keys before `own`. `mode` tells the mode of any key.
     #[must_use]
-    pub const fn new(own: K, most: usize) -> Self {
-        assert!(most > 0, "a waiter watches at least one predecessor");
+    pub const fn new(own: K, mode: fn(&K) -> Mode) -> Self {
         Self {
             own,
-            most,
+            mode,
             nearest: Vec::new(),
             more: false,
             known: Known::Nothing,
@@ -76,30 +73,29 @@ impl<K: PartialEq> Predecessors<K> {
 
     /// Takes a listing of the queue, from its head to the own key at least.
     ///
-    /// `truncated` says that there are keys before the first of these. A key blocks the waiter if
-    /// `blocks` says so: each one blocks a writer, and only writers block a reader.
-    pub fn listed(
-        &mut self,
-        queue: impl IntoIterator<Item = K>,
-        truncated: bool,
-        blocks: impl Fn(&K) -> bool,
-    ) {
+    /// `truncated` says that there are keys before the first of these.
+    pub fn listed(&mut self, queue: impl IntoIterator<Item = K>, truncated: bool) {
         if self.known == Known::OwnIsGone {
             return;
         }
+        let (mode, own) = (self.mode, (self.mode)(&self.own));
         let mut before = Vec::new();
         let mut queue = queue.into_iter();
         let found = queue.any(|key| {
-            let own = key == self.own;
-            if !own && blocks(&key) {
+            let found = key == self.own;
+            if !found {
                 before.push(key);
             }
-            own
+            found
         });
-        self.more = truncated || before.len() > self.most;
-        self.nearest = before.into_iter().rev().take(self.most).collect();
+        // Those that share block it together or not at all.
+        if !truncated && own.fits(count(&before), false) {
+            before.retain(|key| mode(key).is_exclusive());
+        }
+        let most = watched(own) as usize;
+        self.more = truncated || before.len() > most;
+        self.nearest = before.into_iter().rev().take(most).collect();
         self.known = match found {
-            true if self.nearest.is_empty() && self.more => Known::Nothing,
             true => Known::Nearest,
             false => Known::OwnIsGone,
         };
@@ -124,13 +120,58 @@ impl<K: PartialEq> Predecessors<K> {
         }
     }
 
+    /// The nearest key that makes the waiter wait as long as it exists, whatever happens to the others.
+    pub fn blocker(&self) -> Option<&K> {
+        let (Next::Watch([nearest, ..]), own) = (self.next(), (self.mode)(&self.own)) else {
+            return None;
+        };
+        let alone = !own.fits(1, (self.mode)(nearest).is_exclusive());
+        alone.then_some(nearest)
+    }
+
     /// What the waiter has to do now.
     pub fn next(&self) -> Next<'_, K> {
+        let own = (self.mode)(&self.own);
         match self.known {
             Known::OwnIsGone => Next::Gone,
             Known::Nothing => Next::List,
-            Known::Nearest if self.nearest.is_empty() => Next::Turn,
-            Known::Nearest => Next::Watch(&self.nearest),
+            Known::Nearest if !fits(own, &self.nearest, self.mode) => Next::Watch(&self.nearest),
+            Known::Nearest if self.more => Next::List,
+            Known::Nearest => Next::Turn,
         }
     }
+}
+
+/// How many keys before its own a waiter watches at a time.
+///
+/// That is one more than can make it wait. So the waiter lists again when the farthest of them goes,
+/// usually long before its turn, and a hand-off needs no listing.
+#[must_use]
+pub const fn watched(mode: Mode) -> u32 {
+    match mode {
+        Mode::Permit { of } => of.get().saturating_add(1),
+        Mode::Exclusive | Mode::Write | Mode::Read => 2,
+    }
+}
+
+/// Whether a ticket holds that has these keys before its own.
+pub fn fits<K>(own: Mode, before: &[K], mode: impl Fn(&K) -> Mode) -> bool {
+    let exclusive = before.iter().any(|key| mode(key).is_exclusive());
+    own.fits(count(before), exclusive)
+}
+
+/// Those that hold, of a whole queue in its order.
+pub fn holding<K>(queue: &[K], mode: impl Fn(&K) -> Mode) -> impl Iterator<Item = &K> {
+    let (mut before, mut exclusive) = (0, false);
+    queue.iter().filter(move |key| {
+        let own = mode(key);
+        let holds = own.fits(before, exclusive);
+        before += 1;
+        exclusive |= own.is_exclusive();
+        holds
+    })
+}
+
+fn count<K>(keys: &[K]) -> u32 {
+    u32::try_from(keys.len()).unwrap_or(u32::MAX)
 }

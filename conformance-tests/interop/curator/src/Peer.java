@@ -78,9 +78,10 @@ public final class Peer {
         locks.computeIfAbsent(words[2], path -> new InterProcessMutex(client, path));
     InterProcessReadWriteLock pair =
         pairs.computeIfAbsent(words[2], path -> new InterProcessReadWriteLock(client, path));
+    long wait;
     switch (words[1]) {
       case "lock": // milliseconds to wait; -1: for ever
-        long wait = Long.parseLong(words[3]);
+        wait = Long.parseLong(words[3]);
         if (wait < 0) {
           lock.acquire();
           return "got";
@@ -89,9 +90,15 @@ public final class Peer {
       case "unlock":
         lock.release();
         return "done";
-      case "write":
-        pair.writeLock().acquire();
-        return "got";
+      case "write": // milliseconds to wait
+        wait = Long.parseLong(words[3]);
+        return pair.writeLock().acquire(wait, TimeUnit.MILLISECONDS) ? "got" : "missed";
+      case "unwrite":
+        pair.writeLock().release();
+        return "done";
+      case "read": // milliseconds to wait
+        wait = Long.parseLong(words[3]);
+        return pair.readLock().acquire(wait, TimeUnit.MILLISECONDS) ? "got" : "missed";
       case "downgrade": // a writer becomes a reader
         pair.readLock().acquire();
         pair.writeLock().release();

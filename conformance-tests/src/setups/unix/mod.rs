@@ -28,7 +28,7 @@ use crate::setups::InMode;
 
 /// Every setup of these stores.
 pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
-    let system: [Box<dyn Setup>; 19] = [
+    let system: [Box<dyn Setup>; 23] = [
         Box::new(FileSetup::new()),
         Box::new(RedisSetup::fair()),
         Box::new(RedisSetup::barging()),
@@ -38,6 +38,8 @@ pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
         Box::new(RedisProxySetup::new()),
         Box::new(EtcdSetup::single()),
         Box::new(EtcdSetup::cluster()),
+        Box::new(InMode::write(EtcdSetup::single())),
+        Box::new(InMode::permit(EtcdSetup::single())),
         Box::new(PostgresSetup::leases()),
         Box::new(PostgresSetup::pins()),
         Box::new(PostgresSetup::behind_pooler()),
@@ -48,6 +50,8 @@ pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
         Box::new(MysqlSetup::mysql_pins()),
         Box::new(ZkSetup::one()),
         Box::new(ZkSetup::three()),
+        Box::new(InMode::write(ZkSetup::one())),
+        Box::new(InMode::permit(ZkSetup::one())),
     ];
     // Other versions of the servers.
     let redis = Version::redis().into_iter().map(RedisSetup::version);
