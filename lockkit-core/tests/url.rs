@@ -106,7 +106,7 @@ fn options_are_parsed_and_unknown_ones_are_errors() {
     let left = url.options.finish().unwrap_err();
     assert_eq!(
         left.to_string(),
-        "the scheme `x` has no option `w`: its options are `b`, `max_hold`, `n`, `outage`, `poll`, `prefix`, `timeout`, `ttl`"
+        "the scheme `x` has no option `w`: its options are `b`, `label`, `max_hold`, `n`, `outage`, `poll`, `prefix`, `timeout`, `ttl`"
     );
     assert_eq!(url.options.text("w").as_deref(), Some("push"));
     url.options.finish().unwrap();
