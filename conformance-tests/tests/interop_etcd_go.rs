@@ -29,6 +29,7 @@ fn tests() -> TestSuite {
         .test(one_queue_for_both)
         .test(client_that_reuses_its_key_counts_as_present)
         .test(counts_as_a_writer_beside_our_readers)
+        .test(elect_one_leader_together)
         .test(hands_over_ten_times_as_often)
 }
 
@@ -65,6 +66,43 @@ async fn each_excludes_the_other() -> Outcome {
     let theirs = go.token("t lock jobs/a 0").await?;
     ensure(theirs > ours, "the token did not grow")?;
     go.expect("t unlock jobs/a", "done").await
+}
+
+/// With `concurrency.Election`: candidates of both queue up, and each sees the other's leader.
+async fn elect_one_leader_together() -> Outcome {
+    let (_cluster, mut go, client) = world().await?;
+    let election = client.election("shard/7")?;
+    let term = go.token("t campaign shard/7 10.0.0.1:7001").await?;
+    let leader = election.leader().await?;
+    let leader = leader.ok_or_else(|| Failure::new("nobody leads"))?;
+    ensure(
+        leader.value.as_deref() == Some("10.0.0.1:7001"),
+        format!("{leader:?}"),
+    )?;
+    ensure(
+        leader.term.is_some_and(|seen| seen.get() == term),
+        format!("{leader:?} in term {term}"),
+    )?;
+    let candidate = election.clone();
+    let mut waiting = spawn(async move { candidate.campaign("10.0.0.2:7001").await });
+    waiting.waits_for(Duration::from_millis(100)).await?;
+    go.expect("t resign shard/7", "done").await?;
+    let ours = waiting.soon().await??;
+    ensure(ours.token().get() > term, "the term did not grow")?;
+    go.expect("u leader shard/7", "10.0.0.2:7001").await?;
+    go.send("t campaign shard/7 10.0.0.3:7001").await?;
+    until("they wait", async || {
+        let state = client.lock("shard/7")?.inspect().await?;
+        Ok(state.is_some_and(|state| state.waiters == Some(1)))
+    })
+    .await?;
+    ours.release().await?;
+    go.token_of("t").await?;
+    let leader = election.leader().await?.and_then(|leader| leader.value);
+    ensure(
+        leader.as_deref() == Some("10.0.0.3:7001"),
+        format!("{leader:?}"),
+    )
 }
 
 async fn each_wakes_the_other() -> Outcome {

@@ -28,8 +28,9 @@ func say(thread string, answer string) {
 }
 
 type thread struct {
-	session *concurrency.Session
-	locks   map[string]*concurrency.Mutex
+	session   *concurrency.Session
+	locks     map[string]*concurrency.Mutex
+	elections map[string]*concurrency.Election
 }
 
 type peer struct {
@@ -61,12 +62,18 @@ func (p *peer) thread(name string) (*thread, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &thread{session: session, locks: map[string]*concurrency.Mutex{}}
+	made := &thread{
+		session:   session,
+		locks:     map[string]*concurrency.Mutex{},
+		elections: map[string]*concurrency.Election{},
+	}
 	p.threads[name] = made
 	return made, nil
 }
 
 // lock NAME MS: waits so long, answers "got TOKEN" or "missed"; unlock NAME: answers "done".
+// campaign NAME VALUE: waits until it leads, answers "got TERM"; resign NAME: answers "done".
+// leader NAME: answers with the leader's value.
 // crowd NAME COUNT MS: so many clients take turns for so long, answers "done TURNS".
 func (p *peer) obey(who string, words []string) (string, error) {
 	number := func(at int) int {
@@ -109,6 +116,33 @@ func (p *peer) obey(who string, words []string) (string, error) {
 			return "", err
 		}
 		return "done", t.locks[words[1]].Unlock(context.Background())
+	case "campaign":
+		t, err := p.thread(who)
+		if err != nil {
+			return "", err
+		}
+		election := concurrency.NewElection(t.session, words[1])
+		if err = election.Campaign(context.Background(), words[2]); err != nil {
+			return "", err
+		}
+		t.elections[words[1]] = election
+		return fmt.Sprintf("got %d", election.Rev()), nil
+	case "resign":
+		t, err := p.thread(who)
+		if err != nil {
+			return "", err
+		}
+		return "done", t.elections[words[1]].Resign(context.Background())
+	case "leader":
+		t, err := p.thread(who)
+		if err != nil {
+			return "", err
+		}
+		found, err := concurrency.NewElection(t.session, words[1]).Leader(context.Background())
+		if err != nil {
+			return "", err
+		}
+		return string(found.Kvs[0].Value), nil
 	case "crowd":
 		turns, err := crowd(p.endpoint, words[1], number(2), time.Duration(number(3))*time.Millisecond)
 		return fmt.Sprintf("done %d", turns), err
