@@ -1,6 +1,7 @@
 //! The real Curator, kazoo, go-zookeeper and this library, on the same nodes of the same server.
 
 mod curator;
+mod elections;
 mod gozk;
 mod kazoo;
 mod readers;
@@ -25,6 +26,7 @@ fn tests() -> TestSuite {
         .test(curator::killed_program_frees_its_lock)
         .test(curator::broken_hold_of_curator_passes_to_our_waiter)
         .test(curator::our_waiter_waits_for_a_writer_that_becomes_a_reader)
+        .test(elections::curator_and_we_elect_one_leader_together)
         .test(readers::readers_of_curator_share_with_ours)
         .test(readers::curator_waits_in_the_same_queue)
         .test(readers::writer_of_curator_becomes_a_reader_before_ours);

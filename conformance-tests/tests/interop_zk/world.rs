@@ -5,7 +5,7 @@ use std::time::Duration;
 use conformance_tests::servers::{ZkCommand, ZkServer};
 use conformance_tests::task::until;
 use conformance_tests::{Failure, Outcome};
-use lockkit_core::{ClientId, Lease, Lock, LockClient, RwLock};
+use lockkit_core::{ClientId, Election, Lease, Lock, LockClient, RwLock};
 use lockkit_zk::{Dialect, Names, ZkStore};
 use tokio::sync::OnceCell;
 use zookeeper_client::{Client, Error};
@@ -51,6 +51,10 @@ impl World {
 
     pub(crate) async fn rw_lock(&self, dialect: Dialect) -> Outcome<RwLock> {
         Ok(self.client(dialect).await?.rw_lock(NAME)?)
+    }
+
+    pub(crate) async fn election(&self) -> Outcome<Election> {
+        Ok(self.client(Dialect::Curator).await?.election(NAME)?)
     }
 
     async fn client(&self, dialect: Dialect) -> Outcome<LockClient> {

@@ -9,6 +9,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.leader.LeaderSelector;
+import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.retry.RetryNTimes;
@@ -27,6 +29,8 @@ public final class Peer {
   private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
   private final Map<String, InterProcessMutex> locks = new ConcurrentHashMap<>();
   private final Map<String, InterProcessReadWriteLock> pairs = new ConcurrentHashMap<>();
+
+  private final Map<String, Candidate> candidates = new ConcurrentHashMap<>();
 
   private Peer(String address, int session) throws Exception {
     this.address = address;
@@ -106,12 +110,37 @@ public final class Peer {
       case "unread":
         pair.readLock().release();
         return "done";
+      case "lead": // with an id, when its turn comes
+        Candidate candidate = new Candidate();
+        LeaderSelector selector = new LeaderSelector(client, words[2], candidate);
+        selector.setId(words[3]);
+        candidates.put(words[2], candidate);
+        selector.start();
+        candidate.leads.await();
+        return "got";
+      case "resign":
+        candidates.remove(words[2]).resigns.countDown();
+        return "done";
+      case "leader": // answers with its id
+        return new LeaderSelector(client, words[2], new Candidate()).getLeader().getId();
       case "held": // by this thread
         return String.valueOf(lock.isOwnedByCurrentThread());
       case "contend": // clients with a session each, and milliseconds; answers the hand-offs
         return contend(words[2], Integer.parseInt(words[3]), Long.parseLong(words[4]));
       default:
         return "error no verb is called " + words[1];
+    }
+  }
+
+  /** Leads once, until it resigns. */
+  private static final class Candidate extends LeaderSelectorListenerAdapter {
+    private final CountDownLatch leads = new CountDownLatch(1);
+    private final CountDownLatch resigns = new CountDownLatch(1);
+
+    @Override
+    public void takeLeadership(CuratorFramework client) throws Exception {
+      leads.countDown();
+      resigns.await();
     }
   }
 
