@@ -9,7 +9,7 @@ use crate::ci::Done;
 use crate::workspace::{Crate, Workspace};
 
 /// Needs a newer compiler than the facade itself, and so does the facade with these features.
-const SQL: [&str; 3] = ["mysql", "postgres", "sqlite"];
+const SQL: [&str; 4] = ["mysql", "postgres", "sqlite", "sqlx"];
 const FACADE: &str = "lockkit";
 
 /// Files that each package has.

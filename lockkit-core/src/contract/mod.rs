@@ -4,6 +4,8 @@
 //! and retry, once for all stores.
 
 pub(crate) mod capability;
+#[cfg(feature = "sqlx")]
+mod column;
 pub(crate) mod error;
 pub(crate) mod holder;
 pub(crate) mod name;

@@ -12,7 +12,8 @@ use std::str::FromStr;
 ///
 /// # Units and shapes
 /// A number from 1 on. Every store of lockkit stays below 2<sup>63</sup>, so that a signed column of 64 bits
-/// holds it: bind [`to_i64`](Self::to_i64), read it with `TryFrom<i64>`. As text, and with the feature
+/// holds it: bind [`to_i64`](Self::to_i64), read it with `TryFrom<i64>`; with the
+/// feature `sqlx`, which `lockkit-sql` has, bind and read the token itself. As text, and with the feature
 /// `serde`, it is that number.
 ///
 /// # Examples

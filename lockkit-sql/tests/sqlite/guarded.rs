@@ -1,5 +1,6 @@
 //! Transactions of the application that depend on a hold.
 
+use lockkit_core::FencingToken;
 use lockkit_sql::{GuardedError, Sqlite, StillHeld as _, TxLock};
 use sqlx::SqlitePool;
 
@@ -115,4 +116,18 @@ async fn refuses_store_of_another_kind() {
         matches!(refused, Err(GuardedError::ForeignStore)),
         "{refused:?}"
     );
+}
+
+/// A column of tokens is read and written as tokens.
+#[tokio::test]
+async fn token_is_a_column() {
+    let database = Database::new();
+    let mut connection = database.connection().await;
+    let token = FencingToken::new(1_795_000_000_000_001).unwrap();
+    let next = sqlx::query_scalar("SELECT ? + 1").bind(token);
+    let next: FencingToken = next.fetch_one(&mut connection).await.unwrap();
+    assert_eq!(next.get(), token.get() + 1);
+    let zero = sqlx::query_scalar::<_, FencingToken>("SELECT 0");
+    let zero = zero.fetch_one(&mut connection).await.unwrap_err();
+    assert!(matches!(zero, sqlx::Error::ColumnDecode { .. }), "{zero}");
 }
