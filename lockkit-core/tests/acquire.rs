@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::TokioClock;
-use lockkit_core::layers::{Faulty, Operation};
+use lockkit_core::layers::{Fault, Faulty, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, Lease, LockClient, Waiting};
 use tokio::time::{Instant, sleep, timeout};
@@ -51,6 +51,30 @@ async fn second_client_waits_until_the_first_releases() {
     assert!(next.token() > token);
     next.release().await.unwrap();
     assert!(store.is_empty());
+}
+
+/// It is held or waited for by the client itself; but not by a ticket that it only has to withdraw.
+#[tokio::test(start_paused = true)]
+async fn try_asks_the_store_unless_its_client_has_the_lock() {
+    let faulty = Faulty::new(Arc::new(MemoryStore::new()), 1);
+    let faults = faulty.faults();
+    let lock = LockClient::new(faulty).unwrap().lock("a").unwrap();
+    let attempts = || faults.calls(Operation::Attempt);
+    let held = lock.acquire().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert_eq!(attempts(), 1);
+    held.release().await.unwrap();
+
+    faults.inject(Rule::new(Fault::Hang).on(Operation::Attempt));
+    let limit = Duration::from_millis(50);
+    let (waiting, other) = (lock.clone(), lock.clone());
+    let waiting = tokio::spawn(async move { timeout(3 * limit, waiting.acquire()).await });
+    sleep(limit).await;
+    assert!(other.try_acquire().await.unwrap().is_none());
+    assert_eq!(attempts(), 2);
+    assert!(waiting.await.unwrap().is_err());
+    assert!(timeout(limit, lock.try_acquire()).await.is_err());
+    assert_eq!(attempts(), 3);
 }
 
 /// A watch belongs to a ticket and is opened once; where waiters poll there is none.

@@ -116,3 +116,31 @@ async fn semaphore_without_permits_is_refused() {
     let error = client().semaphore("a", 0).unwrap_err();
     assert!(matches!(error, Error::InvalidOption { .. }), "{error:?}");
 }
+
+/// Those that may hold together stand in the queue together, and no more of them.
+#[tokio::test]
+async fn tasks_of_one_client_take_as_many_places_as_may_hold() {
+    for (permits, places) in [(1, 1), (2, 2), (9, 5)] {
+        let store = MemoryStore::new();
+        let other = LockClient::new(store.connect()).unwrap();
+        let held = other.lock("a").unwrap().acquire().await.unwrap();
+        let client = LockClient::new(store.clone()).unwrap();
+        let semaphore = client.semaphore("a", permits).unwrap();
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..5 {
+            let semaphore = semaphore.clone();
+            waiting.spawn(async move { semaphore.acquire().await.map(drop) });
+        }
+        while store.counts().waiters < places {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(store.counts().waiters, places, "{permits}");
+        held.release().await.unwrap();
+        while let Some(served) = waiting.join_next().await {
+            served.unwrap().unwrap();
+        }
+    }
+}
