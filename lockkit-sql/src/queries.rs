@@ -49,8 +49,10 @@ pub(crate) struct Words {
     pub(crate) make_row: &'static str,
     /// Locks the row of the name if it is one of `{which}`.
     pub(crate) lock: &'static str,
-    /// Whether it has done so.
-    pub(crate) locked: &'static str,
+    /// The name if its row was locked, else null.
+    pub(crate) mine: &'static str,
+    /// Whether that row says that no others hold together.
+    pub(crate) void: &'static str,
     pub(crate) greatest: &'static str,
     /// Between the values of an insert and what to update instead.
     pub(crate) upsert: &'static str,
@@ -61,68 +63,104 @@ pub(crate) struct Words {
     pub(crate) notify: &'static str,
 }
 
-/// Rows of names for which a holder of the second table may be the first.
-const SHARED: &str = "l.holder IS NULL OR l.holder = '~' OR l.expires_at <= {now}";
-/// Spells out [`lockkit_core::contract::Mode::fits`].
-const FITS: &str = "NOT EXISTS (SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.token < 0)
-  AND (SELECT count(*) FROM {holds} AS h WHERE h.name = {name} AND h.token > 0) < {room}";
+/// What a step puts into its files.
+type Parts = [(&'static str, &'static str)];
+
+const SKIP: (&str, &str) = ("{skip}", "SKIP LOCKED");
+
+const SHARE: &Parts = &[
+    SKIP,
+    // A ticket that must wait locks no row.
+    (
+        "{which}",
+        "(l.holder IS NULL OR l.holder = '~' OR l.expires_at <= {now}) AND ({fits} OR EXISTS (
+             SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder}))",
+    ),
+    (
+        "{refused}",
+        "l.holder <> '~' AND l.expires_at > {now} OR NOT ({fits})",
+    ),
+    ("{token}", "{greatest}(l.token + 1, {now})"),
+    ("{until}", "{now} + {ttl}"),
+    // Spells out `Mode::fits`, and that no exclusive ticket waits.
+    (
+        "{fits}",
+        "NOT EXISTS (
+             SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.token < 0 AND h.expires_at > {now})
+         AND (SELECT count(*) FROM {holds} AS h JOIN {table} AS n ON n.name = h.name AND n.holder = '~'
+              WHERE h.name = {name} AND h.token > 0 AND h.expires_at > {now}) < {room}",
+    ),
+];
+
+const UNSHARE: &Parts = &[
+    // Waits for other steps alone: no transaction of an application locks the row of a lock that is held.
+    ("{skip}", ""),
+    ("{which}", "l.holder = '~' AND l.expires_at > {now}"),
+];
+
+const ADOPT: &Parts = &[
+    SKIP,
+    (
+        "{which}",
+        "l.holder IN ({from}, {holder}) AND l.expires_at > {now}",
+    ),
+];
+
+const ADOPT_SHARED: &Parts = &[
+    SKIP,
+    (
+        "{which}",
+        "l.holder IN ({from}, '~') AND l.expires_at > {now}",
+    ),
+    (
+        "{refused}",
+        "NOT EXISTS (
+             SELECT 1 FROM {table} AS n WHERE n.name = {name} AND n.holder = {from} AND n.expires_at > {now})
+         AND NOT EXISTS (
+             SELECT 1 FROM {holds} AS h
+             WHERE h.name = {name} AND h.holder = {from} AND h.token > 0 AND h.expires_at > {now})",
+    ),
+    ("{token}", "l.token"),
+    ("{until}", "{greatest}(l.expires_at, {now} + {ttl})"),
+    ("{fits}", "l.holder = {from}"),
+];
+
 const PROBE: &str = "SELECT l.label, h.name, h.holder, h.token, h.expires_at, h.room, h.label, h.note \
      FROM {table} AS l, {holds} AS h WHERE 1 = 0;";
 
 impl Shares {
     /// `read` writes the table into a query.
     pub(crate) fn new(words: &Words, rules: Capabilities, read: impl Fn(&str) -> Template) -> Self {
-        let step = |parts: &[&str], which: &str| {
-            let text = [&[words.start], parts, &[words.commit]].concat();
-            let text = text.join("\n").replace("{locked}", words.locked);
-            text.replace("{which}", which)
-        };
         let read = |text: &str| {
-            let text = text.replace("{start}", words.start);
-            let text = text.replace("{commit}", words.commit);
-            let text = text.replace("{greatest}", words.greatest);
-            let text = text.replace("{upsert}", words.upsert);
-            read(
-                &text
-                    .replace("{ask}", words.ask)
-                    .replace("{notify}", words.notify),
-            )
+            let words = [
+                ("{start}", words.start),
+                ("{commit}", words.commit),
+                ("{void}", words.void),
+                ("{greatest}", words.greatest),
+                ("{upsert}", words.upsert),
+                ("{ask}", words.ask),
+                ("{notify}", words.notify),
+            ];
+            read(&replace(text, &words))
         };
-        let share = |token: &str, until: &str, fits: &str| {
-            include_str!("sql/share.sql")
-                .replace("{token}", token)
-                .replace("{until}", until)
-                .replace("{fits}", fits)
+        let step = |files: &[&str], parts: &Parts| {
+            let text = [&["{start}"], files, &["{commit}"]].concat().join("\n");
+            read(&replace(&text.replace("{mine}", words.mine), parts))
         };
-        let join = share("{greatest}(l.token + 1, {now})", "{now} + {ttl}", FITS);
-        let hand_over = share(
-            "l.token",
-            "{greatest}(l.expires_at, {now} + {ttl})",
-            "l.holder = {from}",
-        );
-        let adopt = include_str!("sql/adopt.sql");
+        let share = include_str!("sql/share.sql");
         let adopt_shared = include_str!("sql/adopt_shared.sql");
         Self {
             rules,
             waiting: Mutex::default(),
             probe: read(PROBE),
-            share: read(&step(&[words.make_row, words.lock, &join], SHARED)),
-            unshare: read(&step(
-                &[words.lock, include_str!("sql/unshare.sql")],
-                "l.holder = '~'",
-            )),
+            share: step(&[words.make_row, words.lock, share], SHARE),
+            unshare: step(&[words.lock, include_str!("sql/unshare.sql")], UNSHARE),
             renew: read(words.renew),
             writer_waits: read(include_str!("sql/writer_waits.sql")),
             writer_left: read(include_str!("sql/writer_left.sql")),
             note: read(include_str!("sql/note.sql")),
-            adopt: read(&step(
-                &[words.lock, adopt],
-                "l.holder IN ({from}, {holder}) AND l.expires_at > {now}",
-            )),
-            adopt_shared: read(&step(
-                &[words.lock, adopt_shared, &hand_over],
-                "l.holder IN ({from}, '~') AND l.expires_at > {now}",
-            )),
+            adopt: step(&[words.lock, include_str!("sql/adopt.sql")], ADOPT),
+            adopt_shared: step(&[words.lock, adopt_shared, share], ADOPT_SHARED),
             purge: read(include_str!("sql/purge_shares.sql")),
         }
     }
@@ -143,4 +181,9 @@ impl Shares {
             &self.purge,
         ]
     }
+}
+
+fn replace(text: &str, words: &[(&str, &str)]) -> String {
+    let replace = |text: String, (word, by): &(&str, &str)| text.replace(word, by);
+    words.iter().fold(text.to_owned(), replace)
 }

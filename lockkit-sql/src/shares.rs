@@ -32,7 +32,9 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
     let waiting = store.waiting(ticket);
     let values = Values::of(ticket).number("waiting", waiting);
     let share = &of(store, "attempt")?.share;
-    grant(store, "attempt", share, &values, ticket).await
+    // Soon, if the row is locked, perhaps by a release.
+    let locked = Ok(Attempt::held_for(Some(STEP)));
+    grant(store, "attempt", share, &values, ticket, locked).await
 }
 
 /// Makes the hold of `from` that of a ticket.
@@ -47,16 +49,19 @@ pub(crate) async fn adopt<S: Steps>(
         false => &shares.adopt_shared,
     };
     let values = Values::of(ticket).number("waiting", 0).holder("from", from);
-    grant(store, "adopt", adopt, &values, ticket).await
+    let locked = Err(S::Driver::ERRORS.skipped("adopt"));
+    grant(store, "adopt", adopt, &values, ticket, locked).await
 }
 
-/// Sends a step that may make a hold, again while the row of the name is only locked for a moment.
+/// Sends a step that may make a hold, again while the row of the name is only locked: returns `locked` if it
+/// is so for long.
 async fn grant<S: Steps>(
     store: &S,
     operation: &'static str,
     step: &Template,
     values: &Values<'_>,
     ticket: &Ticket,
+    locked: Result<Attempt, BackendError>,
 ) -> Result<Attempt, BackendError> {
     let text = step.text(values);
     let mut pauses = pauses();
@@ -67,14 +72,13 @@ async fn grant<S: Steps>(
         if let Some(token) = row.number(0).and_then(steps::token) {
             return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
-        let refused = row.truth(1);
+        if row.truth(1) {
+            let left = row.number(2).and_then(|left| u64::try_from(left).ok());
+            return Ok(Attempt::held_for(left.map(Duration::from_micros)));
+        }
         match pauses.next() {
-            Some(pause) if !refused => sleep(pause).await,
-            _ => {
-                let left = row.number(2).and_then(|left| u64::try_from(left).ok());
-                let left = left.filter(|_| refused).map(Duration::from_micros);
-                return Ok(Attempt::held_for(Some(left.unwrap_or(STEP))));
-            }
+            Some(pause) => sleep(pause).await,
+            None => return locked,
         }
     }
 }

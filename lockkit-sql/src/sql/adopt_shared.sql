@@ -2,5 +2,4 @@
 -- others of an exclusive one.
 -- name, from, holder, room, label.
 UPDATE {holds} SET holder = {holder}, label = {label}
-WHERE name = {name} AND holder = {from} AND room = {room} AND token > 0 AND expires_at > {now} AND {locked}
-  AND EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = '~');
+WHERE name = {mine} AND holder = {from} AND room = {room} AND token > 0 AND expires_at > {now} AND NOT {void};
