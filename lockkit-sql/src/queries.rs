@@ -93,9 +93,9 @@ const SHARE: &Parts = &[
 ];
 
 const UNSHARE: &Parts = &[
-    // Waits for other steps alone: no transaction of an application locks the row of a lock that is held.
+    // Waits for other steps, and once the last lease has ended also for a `TxLock`.
     ("{skip}", ""),
-    ("{which}", "l.holder = '~' AND l.expires_at > {now}"),
+    ("{which}", "l.holder = '~'"),
 ];
 
 const ADOPT: &Parts = &[
@@ -148,12 +148,18 @@ impl Shares {
             read(&replace(&text.replace("{mine}", words.mine), parts))
         };
         let share = include_str!("sql/share.sql");
+        // Waits for the steps of others that hold: no transaction of an application locks their row.
+        let wait = words.lock.replace("{skip}", "");
+        let wait = wait.replace(
+            "({which})",
+            "l.holder = '~' AND l.expires_at > {now} AND ({which})",
+        );
         let adopt_shared = include_str!("sql/adopt_shared.sql");
         Self {
             rules,
             waiting: Mutex::default(),
             probe: read(PROBE),
-            share: step(&[words.make_row, words.lock, share], SHARE),
+            share: step(&[words.make_row, &wait, words.lock, share], SHARE),
             unshare: step(&[words.lock, include_str!("sql/unshare.sql")], UNSHARE),
             renew: read(words.renew),
             writer_waits: read(include_str!("sql/writer_waits.sql")),
