@@ -127,8 +127,8 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "sqlite::BareCounter",
-        "VALUES ({name}, {holder}, {now}, {now} + {ttl})",
-        "VALUES ({name}, {holder}, 1, {now} + {ttl})",
+        "VALUES ({name}, {holder}, {now}, {now} + {ttl}",
+        "VALUES ({name}, {holder}, 1, {now} + {ttl}",
     ),
     (
         "sqlite::TokenOfLastHolderRepeated",
@@ -144,5 +144,32 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "sqlite::LeaseNeverEnds",
         "WHERE l.holder IS NULL OR l.holder = {holder} OR l.expires_at <= {now}",
         "WHERE l.holder IS NULL OR l.holder = {holder}",
+    ),
+    (
+        "sql::ReaderPassesWaitingWriter",
+        "h.token < 0 AND h.expires_at > {now}",
+        "h.token < 0 AND 1 = 0",
+    ),
+    (
+        "sql::DeadWriterWaits",
+        "{now} + {window}",
+        "{now} + 100 * {window}",
+    ),
+    ("sql::FirstReleaseEndsAll", "THEN '~' END", "THEN NULL END"),
+    ("sql::OneMorePermit", "< {room}", "<= {room}"),
+    (
+        "postgres::RenewalShortensOthers",
+        "SET expires_at = greatest(l.expires_at, {now} + {ttl})\n    WHERE l.name IN (SELECT",
+        "SET expires_at = {now} + {ttl}\n    WHERE l.name IN (SELECT",
+    ),
+    (
+        "mysql::RenewalShortensOthers",
+        "    l.expires_at = GREATEST(l.expires_at, @lockkit_now + {ttl})\nWHERE",
+        "    l.expires_at = @lockkit_now + {ttl}\nWHERE",
+    ),
+    (
+        "sqlite::RenewalShortensOthers",
+        "SET expires_at = (SELECT max(h.expires_at) FROM {holds} AS h WHERE h.name = l.name AND h.token > 0)",
+        "SET expires_at = {now} + {ttl}",
     ),
 ];

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
+use lockkit_core::{BackendError, Capabilities, HolderId, LockName, Modes, Outcome};
 use tokio::task::JoinSet;
 
 use crate::config::Options;
@@ -17,6 +17,7 @@ use crate::dialect::{Counts, Dialect, Steps};
 use crate::driver::{Driver as _, Source};
 use crate::error::{Errors, Problem};
 use crate::session::Session;
+use crate::shares;
 use crate::steps;
 use crate::table::{Table, Which};
 
@@ -63,8 +64,11 @@ impl<D: Dialect> SqlStore<D> {
         source: Source<D::Driver>,
         options: Options,
     ) -> Result<Self, BackendError> {
-        let (rules, table) = (D::capabilities(&options), options.table.clone());
+        let (mut rules, table) = (D::capabilities(&options), options.table.clone());
         let dialect = D::open(source, options).await?;
+        if dialect.common().shares.is_none() {
+            rules = exclusive(rules);
+        }
         Ok(Self {
             inner: Arc::new(Inner {
                 dialect,
@@ -151,6 +155,12 @@ impl<D: Dialect> fmt::Debug for SqlStore<D> {
     }
 }
 
+/// What is possible without the second table.
+const fn exclusive(rules: Capabilities) -> Capabilities {
+    let rules = rules.with_modes(Modes::EXCLUSIVE);
+    rules.with_notes(false).with_adopts(false)
+}
+
 const fn errors<D: Dialect>() -> Errors {
     <D as Steps>::Driver::ERRORS
 }
@@ -168,7 +178,10 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let ticket = ticket.clone();
         let attempt = |dialect: Arc<D>| async move {
-            let acquire = |key| dialect.attempt(&ticket, key);
+            let acquire = async |key| match ticket.mode.is_exclusive() {
+                true => dialect.attempt(&ticket, key).await,
+                false => shares::attempt(&*dialect, &ticket).await,
+            };
             match dialect.active_session() {
                 Some(session) => session.attempt(&ticket, acquire).await,
                 None => acquire(0).await,
@@ -199,6 +212,10 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
             if let Some(session) = dialect.active_session() {
                 session.waiters.forget(ticket.holder);
             }
+            if !ticket.mode.is_exclusive() {
+                return shares::release(&*dialect, &ticket).await;
+            }
+            shares::writer_left(&*dialect, &ticket).await?;
             dialect.release(&ticket).await
         };
         self.run("release", release).await
@@ -213,7 +230,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
         let name = name.clone();
-        let end = |dialect: Arc<D>| async move { dialect.break_lock(&name).await };
+        let end = |dialect: Arc<D>| async move { steps::break_lock(&*dialect, &name).await };
         self.run("break", end).await
     }
 
@@ -222,6 +239,18 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         let list =
             |dialect: Arc<D>| async move { steps::list(&*dialect, Which::Prefix(&prefix)).await };
         self.run("inspect", list).await
+    }
+
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+        let (ticket, text) = (ticket.clone(), text.to_owned());
+        let note = |dialect: Arc<D>| async move { shares::note(&*dialect, &ticket, &text).await };
+        self.run("note", note).await
+    }
+
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+        let ticket = ticket.clone();
+        let adopt = |dialect: Arc<D>| async move { shares::adopt(&*dialect, from, &ticket).await };
+        self.run("adopt", adopt).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

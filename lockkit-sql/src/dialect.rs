@@ -4,15 +4,15 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, LockState, Release, Ticket};
+use lockkit_core::contract::{Attempt, Release, Ticket};
 use lockkit_core::{BackendError, Capabilities, LockName};
 use sqlx::Database;
 
 use crate::config::Options;
 use crate::driver::{Driver, Source};
 use crate::pool::Pool;
+use crate::queries::Common;
 use crate::session::Session;
-use crate::template::Template;
 
 /// A database that can keep locks: [`Postgres`](crate::Postgres), [`Mysql`](crate::Mysql),
 /// [`Sqlite`](crate::Sqlite).
@@ -32,16 +32,6 @@ pub struct Counts {
     pub pins: usize,
     /// Idle connections.
     pub idle: usize,
-}
-
-/// The queries of the steps that are alike on all databases.
-#[derive(Debug)]
-pub struct Common {
-    pub(crate) renew: Template,
-    pub(crate) list: Template,
-    pub(crate) purge: Template,
-    /// Returns a row if a hold lasts, and blocks takeovers until its transaction ends.
-    pub(crate) guard: Template,
 }
 
 /// The steps of one database. Each decides by the database's clock alone.
@@ -74,15 +64,17 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// Opens the session, or says why there are no wake-ups.
     fn listen(self: &Arc<Self>) -> Result<&Session, &'static str>;
 
-    /// As [`lockkit_core::DistributedLock::attempt`]. The hold ends with the session of this key, if that is
+    /// For how many microseconds a ticket that waits wants notifications.
+    fn waiting(&self, _ticket: &Ticket) -> i64 {
+        0
+    }
+
+    /// As [`lockkit_core::DistributedLock::attempt`], of an exclusive ticket. The hold ends with the session of this key, if that is
     /// not 0.
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError>;
 
-    /// As [`lockkit_core::DistributedLock::release`].
+    /// As [`lockkit_core::DistributedLock::release`], of an exclusive ticket.
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError>;
-
-    /// As [`lockkit_core::DistributedLock::break_lock`].
-    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError>;
 
     /// In a transaction of the application: locks the row of a free lock until the transaction ends.
     /// Returns `false` if the lock is held.

@@ -22,7 +22,9 @@ mod mysql;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod queries;
 mod session;
+mod shares;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod steps;

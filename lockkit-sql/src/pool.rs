@@ -96,7 +96,18 @@ impl<D: Driver> Pool<D> {
         operation: &'static str,
         text: &str,
     ) -> Result<Vec<Reply<D>>, BackendError> {
-        self.send(operation, &self.steps, || driver::text(text))
+        self.send(operation, &self.steps, false, || driver::text(text))
+            .await
+    }
+
+    /// Sends a message that begins and ends a transaction. After an error its connection is closed, which
+    /// rolls the transaction back.
+    pub(crate) async fn transact(
+        &self,
+        operation: &'static str,
+        text: &str,
+    ) -> Result<Vec<Reply<D>>, BackendError> {
+        self.send(operation, &self.steps, true, || driver::text(text))
             .await
     }
 
@@ -107,7 +118,9 @@ impl<D: Driver> Pool<D> {
         } else {
             &self.renewals
         };
-        self.send("renew", permits, || driver::text(text)).await
+        // On SQLite a transaction.
+        self.send("renew", permits, D::ALONE, || driver::text(text))
+            .await
     }
 
     /// Sends a step of a hold, as a prepared statement where the server allows it.
@@ -119,7 +132,7 @@ impl<D: Driver> Pool<D> {
     ) -> Result<Vec<Reply<D>>, BackendError> {
         if self.prepares.load(Ordering::Relaxed) {
             let message = || prepared(template, values);
-            match self.send(operation, &self.steps, message).await {
+            match self.send(operation, &self.steps, false, message).await {
                 Err(error) if D::ERRORS.is_unprepared(&error) => {
                     self.prepares.store(false, Ordering::Relaxed);
                 }
@@ -134,6 +147,7 @@ impl<D: Driver> Pool<D> {
         &self,
         operation: &'static str,
         permits: &Semaphore,
+        transaction: bool,
         message: impl Fn() -> M,
     ) -> Result<Vec<Reply<D>>, BackendError> {
         let mut conflicts = 0;
@@ -147,7 +161,7 @@ impl<D: Driver> Pool<D> {
                 }
                 Err(error) => error,
             };
-            pooled.failed(&error);
+            pooled.failed(&error, transaction);
             if !D::ERRORS.is_conflict(&error) || conflicts == CONFLICTS {
                 return Err(error);
             }
@@ -243,7 +257,7 @@ impl<D: Driver> Pooled<'_, D> {
     }
 
     /// Gives the connection back, or closes it, as the error demands.
-    fn failed(self, error: &BackendError) {
+    fn failed(self, error: &BackendError, transaction: bool) {
         let (pool, fault) = (self.pool, fault_of(error));
         let replied = fault.is_some_and(|fault| fault.code().is_some());
         if fault.is_some_and(|fault| fault.problem() == Problem::ReadOnly) {
@@ -257,7 +271,9 @@ impl<D: Driver> Pooled<'_, D> {
             // The driver believes that the connection knows the statement.
             drop(self);
         } else if replied && error.outcome() != Outcome::Indeterminate {
-            self.put_back();
+            if !transaction {
+                self.put_back();
+            }
         } else {
             drop(self);
             // The connection was lost, or ended by the server: the idle ones are likely to be lost too.

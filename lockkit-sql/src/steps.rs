@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::iter::once;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use lockkit_core::contract::{LockState, Renewal, Ticket};
-use lockkit_core::{BackendError, FencingToken, HolderId, LockName};
+use lockkit_core::contract::{Holder, LockState, Mode, Renewal, Ticket};
+use lockkit_core::{BackendError, FencingToken, HolderId, LockName, Outcome};
 use tokio::time::sleep;
 
 use crate::config::{Options, Schema};
@@ -13,8 +14,12 @@ use crate::dialect::Steps;
 use crate::driver::{Columns, Driver, changed, rows};
 use crate::error::Problem;
 use crate::pool::Pool;
+use crate::queries::Common;
 use crate::table::{Which, misfit};
 use crate::template::{Template, Values, micros};
+
+/// The holder of a row of a name whose holds are in the second table.
+const SHARED: &str = "~";
 
 /// Creates the table if it is missing and may be created, and compares its columns.
 pub(crate) async fn check_table<D: Driver>(
@@ -35,6 +40,31 @@ pub(crate) async fn check_table<D: Driver>(
     }
 }
 
+/// Whether the second table and the label are there and may be used. They are made if they are missing and
+/// may be created: users without the right go on with exclusive locks.
+pub(crate) async fn has_shares<D: Driver>(
+    pool: &Pool<D>,
+    common: &Common,
+    upgrade: &[String],
+    options: &Options,
+) -> Result<bool, BackendError> {
+    let accepted = async |text: &str| match pool.ask("open", text).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.outcome() == Outcome::Rejected => Ok(false),
+        Err(error) => Err(error),
+    };
+    let Some(shares) = &common.shares else {
+        return Ok(false);
+    };
+    let probe = shares.probe.text(&Values::new());
+    if options.schema == Schema::Create && !accepted(&probe).await? {
+        for definition in upgrade {
+            accepted(definition).await?;
+        }
+    }
+    accepted(&probe).await
+}
+
 /// The columns of the table and their types; empty if there is no table.
 async fn columns_of<D: Driver>(
     pool: &Pool<D>,
@@ -47,40 +77,83 @@ async fn columns_of<D: Driver>(
     columns.ok_or_else(|| D::ERRORS.unreadable("open"))
 }
 
-/// A row of the table.
+/// A hold: the row of its name, and its own if it has one in the second table.
 #[derive(Debug)]
 struct Row {
     name: Vec<u8>,
-    holder: Option<String>,
+    /// Of the row of the name.
+    holder: String,
+    id: String,
+    room: Option<i64>,
     token: i64,
     /// The rest of the lease in microseconds; not positive when it has ended.
     left: i64,
+    now: i64,
+    label: Option<Vec<u8>>,
+    note: Option<Vec<u8>>,
 }
 
 impl Row {
     fn read(row: &impl Columns) -> Option<Self> {
+        let holder = row.text(1)?;
+        let shared = row.text(6).filter(|_| holder == SHARED);
+        // The columns of its own row follow those of the row of the name.
+        let own = |column| if shared.is_some() { column } else { column - 5 };
         Some(Self {
             name: row.bytes(0)?,
-            holder: row.text(1),
-            token: row.number(2)?,
-            left: row.number(3)?,
+            token: row.number(own(7))?,
+            left: row.number(own(8))?,
+            now: row.number(4)?,
+            room: row.number(9).filter(|_| shared.is_some()),
+            label: row.bytes(own(10)),
+            note: row.bytes(11),
+            id: shared.unwrap_or_else(|| holder.clone()),
+            holder,
         })
     }
 
-    /// The state as operators see it; `None` if another program has inserted a name that is not valid.
-    fn state(&self) -> Option<LockState> {
-        let state = LockState::new(name_of(&self.name)?).with_token(token(self.token));
-        let Some(holder) = self.holder.clone() else {
-            return Some(state);
-        };
+    fn describe(&self) -> Holder {
         // Parentheses show that another program has set the holder.
-        let holder = match holder.parse::<HolderId>() {
-            Ok(_) => holder,
-            Err(_) => format!("({holder})"),
+        let (id, mode) = match self.id.parse::<HolderId>() {
+            Ok(_) => (self.id.clone(), self.mode()),
+            Err(_) => (format!("({})", self.id), None),
         };
-        let left = u64::try_from(self.left).ok().map(Duration::from_micros);
-        Some(state.with_holder(holder).with_remaining(left))
+        let micros = |micros| u64::try_from(micros).ok().map(Duration::from_micros);
+        let text = |bytes: &Option<Vec<u8>>| {
+            let text = String::from_utf8_lossy(bytes.as_deref()?).into_owned();
+            (!text.is_empty()).then_some(text)
+        };
+        Holder::new(id)
+            .with_mode(mode)
+            .with_token(token(self.token))
+            // The token is the time of the grant, or after it where grants follow each other at once.
+            .with_held_for(micros((self.now - self.token).max(0)))
+            .with_remaining(micros(self.left))
+            .with_label(text(&self.label))
+            .with_note(text(&self.note))
     }
+
+    fn mode(&self) -> Option<Mode> {
+        let Some(room) = self.room else {
+            return Some(Mode::Exclusive);
+        };
+        let of = NonZeroU32::new(u32::try_from(room).ok()?)?;
+        Some(match of {
+            NonZeroU32::MAX => Mode::Read,
+            of => Mode::Permit { of },
+        })
+    }
+}
+
+/// The states of locks as operators see them, without names of other programs that are not valid.
+fn states(rows: &[Row]) -> Vec<LockState> {
+    let same = |one: &Row, next: &Row| one.name == next.name;
+    let states = rows.chunk_by(same).filter_map(|rows| {
+        let state = LockState::new(name_of(&rows.first()?.name)?);
+        let holders = rows.iter().map(Row::describe);
+        Some(holders.fold(state, LockState::with_holder))
+    });
+    states.collect()
 }
 
 /// The name that a row is for.
@@ -108,17 +181,7 @@ pub(crate) async fn list<S: Steps>(
         .common()
         .list
         .text(&Values::condition(which, S::Driver::SYNTAX));
-    states(store.pool(), "inspect", &list).await
-}
-
-/// Sends a statement that returns rows of the table.
-pub(crate) async fn states<D: Driver>(
-    pool: &Pool<D>,
-    operation: &'static str,
-    text: &str,
-) -> Result<Vec<LockState>, BackendError> {
-    let rows = read(pool, operation, text).await?;
-    Ok(rows.iter().filter_map(Row::state).collect())
+    Ok(states(&read(store.pool(), "inspect", &list).await?))
 }
 
 async fn read<D: Driver>(
@@ -131,32 +194,29 @@ async fn read<D: Driver>(
     rows.ok_or_else(|| D::ERRORS.unreadable(operation))
 }
 
-/// Reads the hold of a lock and ends it with `end`, which skips a locked row.
+/// Reads the holds of a lock and ends them.
 pub(crate) async fn break_lock<S: Steps>(
     store: &S,
-    end: &Template,
     name: &LockName,
 ) -> Result<Option<LockState>, BackendError> {
     let pool = store.pool();
     let look = Values::condition(Which::Name(name), S::Driver::SYNTAX);
     let look = store.common().list.text(&look);
-    let Some(row) = read(pool, "break", &look).await?.pop() else {
-        return Ok(None);
-    };
-    let Some(holder) = &row.holder else {
+    let rows = read(pool, "break", &look).await?;
+    let Some(holder) = rows.first().map(|row| &row.holder) else {
         return Ok(None);
     };
     let values = Values::new().name(name).bytes("holder", holder.as_bytes());
-    let end = end.text(&values);
+    let end = store.common().break_lock.text(&values);
     for pause in pauses() {
         sleep(pause).await;
         if changed(&pool.ask("break", &end).await?).is_some() {
-            return Ok(row.state());
+            return Ok(states(&rows).pop());
         }
         // The row is locked, unless the hold has ended by itself.
         let now = read(pool, "break", &look).await?;
-        if !now.iter().any(|now| now.holder == row.holder) {
-            return Ok(row.state());
+        if !now.iter().any(|now| now.holder == *holder) {
+            return Ok(states(&rows).pop());
         }
     }
     Err(S::Driver::ERRORS.skipped("break"))
@@ -167,6 +227,10 @@ pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u
     let values = Values::new().number("unused", micros(unused_for));
     let delete = store.common().purge.text(&values);
     let replies = store.pool().ask("purge", &delete).await?;
+    if let Some(shares) = &store.common().shares {
+        let delete = shares.purge.text(&values);
+        store.pool().transact("purge", &delete).await?;
+    }
     Ok(replies.iter().map(|reply| reply.changed).sum())
 }
 
@@ -177,9 +241,10 @@ pub(crate) async fn renew<S: Steps>(
 ) -> Vec<Result<Renewal, BackendError>> {
     let mut results = vec![Ok(Renewal::NotHeld); tickets.len()];
     let mut order: Vec<usize> = (0..tickets.len()).collect();
-    // A message sets one length of lease.
-    order.sort_by_key(|index| tickets[*index].ttl);
-    for same in order.chunk_by(|one, next| tickets[*one].ttl == tickets[*next].ttl) {
+    // A message sets one length of lease, in one of the tables.
+    let kind = |index: &usize| (tickets[*index].ttl, tickets[*index].mode.is_exclusive());
+    order.sort_by_key(kind);
+    for same in order.chunk_by(|one, next| kind(one) == kind(next)) {
         for batch in same.chunks(S::BATCH) {
             let of: Vec<&Ticket> = batch.iter().map(|index| &tickets[*index]).collect();
             let renewed = renewed(store, &of).await;
@@ -204,7 +269,11 @@ async fn renewed<S: Steps>(
     tickets: &[&Ticket],
 ) -> Result<HashMap<String, bool>, BackendError> {
     let values = Values::of_all(tickets, S::Driver::SYNTAX);
-    let renew = store.common().renew.text(&values);
+    let exclusive = tickets.iter().all(|ticket| ticket.mode.is_exclusive());
+    let renew = match &store.common().shares {
+        Some(shares) if !exclusive => shares.renew.text(&values),
+        _ => store.common().renew.text(&values),
+    };
     let replies = store.pool().renew(&renew).await?;
     let renewed = rows(&replies).map(|row| Some((row.text(0)?, row.truth(1))));
     let renewed: Option<_> = renewed.collect();

@@ -57,6 +57,14 @@ impl Table {
         }
     }
 
+    /// The second table, beside this one.
+    pub(crate) fn holds(&self) -> Self {
+        Self {
+            schema: self.schema.clone(),
+            name: format!("{}_holds", self.name),
+        }
+    }
+
     /// The name with its schema, each in quotes of `quote`.
     pub(crate) fn quoted(&self, quote: char) -> String {
         let name = format!("{quote}{}{quote}", self.name);

@@ -61,12 +61,17 @@ impl<'a> Values<'a> {
         Self::default()
     }
 
-    /// The values of a ticket: `{name}`, `{holder}`, `{ttl}`.
+    /// The values of a ticket: `{name}`, `{holder}`, `{ttl}`, `{room}`, `{label}`.
     pub(crate) fn of(ticket: &'a Ticket) -> Self {
         Self::new()
             .name(&ticket.name)
-            .with("holder", Value::Holder(ticket.holder))
+            .holder("holder", ticket.holder)
             .number("ttl", micros(ticket.ttl))
+            .number("room", i64::from(ticket.mode.room()))
+            .bytes(
+                "label",
+                ticket.label.as_deref().unwrap_or_default().as_bytes(),
+            )
     }
 
     /// The values of a renewal of leases of one length: `{names}`, `{holders}`, `{ttl}`, `{count}`.
@@ -110,6 +115,10 @@ impl<'a> Values<'a> {
         self.with(parameter, Value::Bytes(bytes))
     }
 
+    pub(crate) fn holder(self, parameter: &'static str, holder: HolderId) -> Self {
+        self.with(parameter, Value::Holder(holder))
+    }
+
     pub(crate) fn number(self, parameter: &'static str, number: i64) -> Self {
         self.with(parameter, Value::Number(number))
     }
@@ -134,13 +143,17 @@ pub(crate) fn micros(duration: Duration) -> i64 {
 /// Writes the table into the file of its definition.
 pub(crate) fn definition(file: &str, table: &Table, syntax: &Syntax) -> String {
     file.replace("{table}", &table.quoted(syntax.quote))
+        .replace("{holds}", &table.holds().quoted(syntax.quote))
         .replace("{bare}", table.name())
 }
 
 impl Template {
-    /// Reads a file of `sql/` without its comments, and writes the table and the clock into it.
-    pub(crate) fn read(file: &str, table: &Table, syntax: &'static Syntax) -> Self {
-        let lines = file.lines().map(|line| match line.find("--") {
+    /// Reads a file of `sql/` without its comments, and writes the table and the clock into it. Lines that
+    /// end with `-- shares` are for tables that have [`Shares`](crate::queries::Shares).
+    pub(crate) fn read(file: &str, table: &Table, shares: bool, syntax: &'static Syntax) -> Self {
+        let lines = file.lines();
+        let lines = lines.filter(|line| shares || !line.ends_with("-- shares"));
+        let lines = lines.map(|line| match line.find("--") {
             Some(at) => line[..at].trim_end(),
             None => line.trim_end(),
         });
@@ -251,10 +264,11 @@ pub(crate) mod tests {
                     .extend(Values::of_all(&[&ticket, &ticket], syntax).0);
                 values.0.extend(Values::condition(which, syntax).0);
                 for number in [
-                    "session", "wait", "waiting", "random", "token", "payload", "unused",
+                    "session", "wait", "waiting", "random", "token", "payload", "unused", "window",
                 ] {
                     values = values.number(number, 7);
                 }
+                values = values.holder("from", holder).bytes("note", b"a'b");
                 let text = template.text(&values);
                 assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
                 assert!(!text.contains("now()"), "{text}");
@@ -274,7 +288,7 @@ pub(crate) mod tests {
     #[test]
     fn writes_values_and_leaves_comments_out() {
         let file = "-- header {x}\nUPDATE {table} -- why\nSET a = {ttl}, b = {ttl}\n\nWHERE n = {name} AND {now} > 1;";
-        let template = Template::read(file, &Table::default(), &SYNTAX);
+        let template = Template::read(file, &Table::default(), true, &SYNTAX);
         let name = LockName::new("a'}{ttl").unwrap();
         let values = Values::new().name(&name).number("ttl", -7);
         assert_eq!(

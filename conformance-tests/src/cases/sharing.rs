@@ -250,7 +250,9 @@ async fn short_reader_ends_no_other(ctx: &Ctx) -> Outcome {
             "a reader was refused",
         )?;
         store.release(&short).await?;
-        store.attempt(&reader(ctx, a.name().as_str())?).await?;
+        let short = reader(ctx, a.name().as_str())?;
+        store.attempt(&short).await?;
+        store.renew(std::slice::from_ref(&short)).await;
     }
     sleep(ctx.freed_after()).await;
     long.check()?;

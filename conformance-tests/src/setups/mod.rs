@@ -26,6 +26,7 @@ pub fn all() -> Vec<Box<dyn Setup>> {
         Box::new(InMode::permit(MemorySetup::leases())),
         Box::new(InMode::permit(MemorySetup::barging())),
         Box::new(SqliteSetup::new()),
+        Box::new(InMode::permit(SqliteSetup::new())),
     ];
     #[cfg(unix)]
     setups.extend(unix::all());

@@ -91,7 +91,8 @@ impl Namespace for SqliteNamespace {
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
         let mut connection = self.connect().await?;
         let held: Vec<String> = sqlx::query_scalar(
-            "SELECT holder FROM lockkit_locks WHERE name = ? AND holder IS NOT NULL",
+            "SELECT holder FROM lockkit_locks WHERE name = ?1 AND holder IS NOT NULL \
+             UNION ALL SELECT holder FROM lockkit_locks_holds WHERE name = ?1",
         )
         .bind(name.as_str().as_bytes())
         .fetch_all(&mut connection)

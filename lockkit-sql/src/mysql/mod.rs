@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket};
+use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
 use lockkit_core::store::lock;
-use lockkit_core::{BackendError, Capabilities, LockName, Queueing};
+use lockkit_core::{BackendError, Capabilities, LockName, Modes, Queueing};
 use sqlx::MySqlConnection;
 use tokio::time::sleep;
 
@@ -22,11 +22,13 @@ use self::driver::ERRORS;
 use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::{Common, Steps};
+use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::guarded::Stored;
 use crate::pool::Pool;
+use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
+use crate::shares;
 use crate::steps;
 use crate::template::{Values, micros};
 
@@ -62,6 +64,8 @@ struct Seen {
     left: i64,
     /// The session of the hold if it has ended, else 0.
     ended: i64,
+    /// Whether others hold together.
+    shared: bool,
 }
 
 impl Mysql {
@@ -84,6 +88,9 @@ impl Mysql {
             self.pool.ask("attempt", &shorten).await?;
             left = wait;
         }
+        if seen.shared {
+            shares::writer_waits(self, ticket).await?;
+        }
         let left = u64::try_from(left).ok().map(Duration::from_micros);
         Ok(Attempt::held_for(left))
     }
@@ -99,7 +106,7 @@ impl Mysql {
         let Some(row) = rows(&replies).next() else {
             return Ok(None);
         };
-        let [mine, held] = [0, 1].map(|column| row.truth(column));
+        let [mine, held, shared] = [0, 1, 4].map(|column| row.truth(column));
         let [Some(left), Some(ended)] = [2, 3].map(|column| row.number(column)) else {
             return Err(ERRORS.unreadable(operation));
         };
@@ -108,6 +115,7 @@ impl Mysql {
             held,
             left,
             ended,
+            shared,
         }))
     }
 }
@@ -140,6 +148,13 @@ impl Steps for Mysql {
             .with_poll(options.poll)
             .with_recheck(options.poll.max)
             .with_tells_loss(options.pin)
+            .with_modes(if options.pin {
+                Modes::EXCLUSIVE
+            } else {
+                Modes::ALL
+            })
+            .with_notes(true)
+            .with_adopts(!options.pin)
     }
 
     async fn open(
@@ -147,7 +162,7 @@ impl Steps for Mysql {
         options: Options,
     ) -> Result<Arc<Self>, BackendError> {
         let pool = Pool::new(source, identity, &options, options.prepare);
-        let queries = open::find(&pool, &options).await?;
+        let queries = open::find(&pool, &options, Self::capabilities(&options)).await?;
         let this = Arc::new(Self {
             pool,
             queries,
@@ -218,10 +233,6 @@ impl Steps for Mysql {
             }
         }
         Err(ERRORS.skipped("release"))
-    }
-
-    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        steps::break_lock(self, &self.queries.break_lock, name).await
     }
 
     async fn lock_row(

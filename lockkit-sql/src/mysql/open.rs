@@ -1,14 +1,14 @@
 //! Opens the store: refuses servers that cannot keep locks, and creates or checks the table.
 
-use lockkit_core::BackendError;
+use lockkit_core::{BackendError, Capabilities};
 
 use super::driver::ERRORS;
-use super::queries::{Queries, ddl};
+use super::queries::{Queries, ddl, upgrade};
 use crate::config::Options;
 use crate::driver::{Columns as _, Reply, rows};
 use crate::error::Problem;
 use crate::pool::Pool;
-use crate::steps::check_table;
+use crate::steps::{check_table, has_shares};
 
 const COLUMNS: [(&str, &str); 9] = [
     ("name", "varbinary(512)"),
@@ -31,11 +31,16 @@ const SERVER: &str = "SELECT VERSION(), 1 /*M!100600 + 1 */; \
 pub(super) async fn find(
     pool: &Pool<sqlx::MySql>,
     options: &Options,
+    rules: Capabilities,
 ) -> Result<Queries, BackendError> {
     let maria = is_maria(&pool.ask("open", SERVER).await?)?;
-    let queries = Queries::new(&options.table, maria);
-    let create = ddl(&options.table);
+    let table = &options.table;
+    let mut queries = Queries::new(table, maria, Some(rules));
+    let create = ddl(table);
     check_table(pool, &queries.columns, &create, &COLUMNS, options).await?;
+    if !has_shares(pool, &queries.common, &upgrade(table), options).await? {
+        queries = Queries::new(table, maria, None);
+    }
     Ok(queries)
 }
 

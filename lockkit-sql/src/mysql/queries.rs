@@ -1,13 +1,38 @@
 //! The queries of MySQL and MariaDB.
 
+use lockkit_core::Capabilities;
+
 use super::driver::SYNTAX;
-use crate::dialect::Common;
+use crate::queries::{Common, Shares, Words};
 use crate::table::Table;
 use crate::template::{Template, definition};
 
 /// 31 bits that differ between the servers of one database: after a failover the sessions of the old
 /// server are unknown, and not ended.
 const SERVER: &str = "(CRC32(CONCAT(@@server_id, '@', @@hostname)) & 2147483647)";
+
+/// For the next transaction, which is a statement if none is begun.
+const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
+
+const WORDS: Words = Words {
+    start: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;",
+    commit: "COMMIT;",
+    make_row: include_str!("../sql/mysql/make_row.sql"),
+    lock: include_str!("../sql/mysql/lock.sql"),
+    mine: "@lockkit_name",
+    void: "@lockkit_void",
+    greatest: "GREATEST",
+    upsert: "ON DUPLICATE KEY UPDATE",
+    renew: include_str!("../sql/mysql/renew_shares.sql"),
+    ask: "",
+    notify: "NULL",
+};
+
+/// Adds what a table of an older version lacks.
+pub(super) fn upgrade(table: &Table) -> [String; 2] {
+    let label = "ALTER TABLE {table} ADD COLUMN label VARBINARY(512)";
+    [ddl(table), definition(label, table, &SYNTAX)]
+}
 
 #[derive(Debug)]
 pub(super) struct Queries {
@@ -16,7 +41,6 @@ pub(super) struct Queries {
     pub(super) acquire_new: Template,
     pub(super) release: Template,
     pub(super) inspect: Template,
-    pub(super) break_lock: Template,
     pub(super) txlock: Template,
     pub(super) make_row: Template,
     pub(super) columns: Template,
@@ -25,28 +49,31 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// `maria`: whether the server is MariaDB.
-    pub(super) fn new(table: &Table, maria: bool) -> Self {
+    /// `maria`: whether the server is MariaDB; `shares`: what the store can do, if the table has them.
+    pub(super) fn new(table: &Table, maria: bool, shares: Option<Capabilities>) -> Self {
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let schema = schema.as_deref().unwrap_or("DATABASE()");
         let read = |file: &str| {
             let file = of_server(file, maria).replace("{server}", SERVER);
-            Template::read(&file.replace("{schema}", schema), table, &SYNTAX)
+            let file = file.replace("{schema}", schema);
+            Template::read(&file, table, shares.is_some(), &SYNTAX)
         };
+        let words = WORDS;
         Self {
             common: Common {
                 renew: read(include_str!("../sql/mysql/renew.sql")),
-                list: read(include_str!("../sql/mysql/list.sql")),
+                list: read(include_str!("../sql/list.sql")),
                 purge: read(include_str!("../sql/mysql/purge.sql")),
+                break_lock: read(include_str!("../sql/mysql/break.sql")),
                 guard: read(include_str!("../sql/mysql/guard.sql")),
+                shares: shares.map(|rules| Shares::new(&words, rules, read)),
             },
             acquire: read(include_str!("../sql/mysql/acquire.sql")),
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
             release: read(include_str!("../sql/mysql/release.sql")),
             inspect: read(include_str!("../sql/mysql/inspect.sql")),
-            break_lock: read(include_str!("../sql/mysql/break.sql")),
             txlock: read(include_str!("../sql/mysql/txlock.sql")),
-            make_row: read(include_str!("../sql/mysql/make_row.sql")),
+            make_row: read(&[LEVEL, WORDS.make_row].join("\n")),
             columns: read(include_str!("../sql/mysql/columns.sql")),
             session: read(include_str!("../sql/mysql/session.sql")),
             session_ended: read(include_str!("../sql/mysql/session_ended.sql")),
@@ -89,7 +116,8 @@ mod tests {
     #[test]
     fn every_parameter_has_a_value() {
         for maria in [false, true] {
-            let queries = Queries::new(&Table::default(), maria);
+            let rules = Some(Capabilities::new());
+            let queries = Queries::new(&Table::default(), maria, rules);
             expect_complete(&[
                 &queries.acquire,
                 &queries.acquire_new,
@@ -97,7 +125,7 @@ mod tests {
                 &queries.inspect,
                 &queries.common.renew,
                 &queries.common.list,
-                &queries.break_lock,
+                &queries.common.break_lock,
                 &queries.common.purge,
                 &queries.common.guard,
                 &queries.txlock,
@@ -106,6 +134,7 @@ mod tests {
                 &queries.session,
                 &queries.session_ended,
             ]);
+            expect_complete(&queries.common.shares.unwrap().all());
         }
     }
 }

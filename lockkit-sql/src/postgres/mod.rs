@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket};
-use lockkit_core::{BackendError, Capabilities, LockName, Waiting};
+use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
+use lockkit_core::{BackendError, Capabilities, LockName, Modes, Waiting};
 use sqlx::PgConnection;
 use tokio::time::sleep;
 
@@ -19,11 +19,13 @@ use self::driver::ERRORS;
 use self::queries::{Queries, WAITING};
 use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
-use crate::dialect::{Common, Steps};
+use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, rows, send, text};
 use crate::guarded::Stored;
 use crate::pool::Pool;
+use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
+use crate::shares::{self, STEP};
 use crate::steps;
 use crate::template::Values;
 
@@ -31,9 +33,6 @@ pub(crate) use self::queries::ddl;
 
 /// Keeps locks in a table of PostgreSQL.
 pub type PostgresStore = SqlStore<Postgres>;
-
-/// How long a step locks a row, with a commit that waits for the disk.
-const STEP: Duration = Duration::from_millis(10);
 
 /// PostgreSQL.
 #[derive(Debug)]
@@ -71,6 +70,13 @@ impl Steps for Postgres {
             .with_poll(options.poll)
             .with_recheck(options.poll.max)
             .with_tells_loss(options.pin)
+            .with_modes(if options.pin {
+                Modes::EXCLUSIVE
+            } else {
+                Modes::ALL
+            })
+            .with_notes(true)
+            .with_adopts(!options.pin)
     }
 
     async fn open(
@@ -82,11 +88,10 @@ impl Steps for Postgres {
         // session, which knows other statements.
         let prepares = options.prepare && push;
         let pool = Pool::new(source, open::plain, &options, prepares);
-        let queries = Queries::new(&options.table);
-        let table = open::find(&pool, &queries, &options).await?;
+        let queries = open::find(&pool, &options, Self::capabilities(&options)).await?;
         let this = Arc::new(Self {
             pool,
-            queries: Queries::new(&table),
+            queries,
             session: Session::new(ERRORS, options.pin),
             push,
         });
@@ -107,13 +112,18 @@ impl Steps for Postgres {
         Ok(session)
     }
 
+    fn waiting(&self, ticket: &Ticket) -> i64 {
+        let waits = self.push && ticket.enqueue;
+        if waits { WAITING } else { 0 }
+    }
+
     /// Sends an attempt, again while the row is only locked for a moment: for a waiter once, because it
     /// comes back anyway.
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
-        let waits = self.push && ticket.enqueue;
+        let waiting = self.waiting(ticket);
         let values = Values::of(ticket)
             .number("session", session)
-            .number("waiting", if waits { WAITING } else { 0 });
+            .number("waiting", waiting);
         let most = if ticket.enqueue { 1 } else { usize::MAX };
         let mut pauses = steps::pauses().take(most);
         loop {
@@ -125,11 +135,14 @@ impl Steps for Postgres {
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
             let held = row.truth(1);
-            let [left, waiting] = [2, 3].map(|column| row.number(column));
-            let notified = !waits || waiting.is_some_and(|waiting| waiting > 0);
+            let [left, notified] = [2, 3].map(|column| row.number(column));
+            let notified = waiting == 0 || notified.is_some_and(|left| left > 0);
             match pauses.next() {
                 Some(pause) if !held || !notified => sleep(pause).await,
                 _ => {
+                    if row.truth(4) {
+                        shares::writer_waits(self, ticket).await?;
+                    }
                     let left = left.and_then(|left| u64::try_from(left).ok());
                     let left = left.filter(|_| held && notified);
                     // Soon, if the row was locked, perhaps by a release, or no release will be notified.
@@ -139,6 +152,7 @@ impl Steps for Postgres {
             }
         }
     }
+
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let values = Values::of(ticket);
         for _ in 0..3 {
@@ -157,11 +171,6 @@ impl Steps for Postgres {
             }
         }
         Err(ERRORS.skipped("release"))
-    }
-
-    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let end = self.queries.break_lock.text(&Values::new().name(name));
-        Ok(steps::states(&self.pool, "break", &end).await?.pop())
     }
 
     async fn lock_row(

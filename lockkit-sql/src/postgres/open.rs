@@ -3,16 +3,16 @@
 //! The role's `search_path` decides what a name without a schema means, which differs between roles and
 //! sessions. So it is resolved once, and every query names the schema from then on.
 
-use lockkit_core::BackendError;
+use lockkit_core::{BackendError, Capabilities};
 use sqlx::postgres::PgConnectOptions;
 
 use super::driver::ERRORS;
-use super::queries::{Queries, ddl};
+use super::queries::{Queries, ddl, in_turn, upgrade};
 use crate::config::{Options, Schema};
 use crate::driver::{Columns as _, rows};
 use crate::error::Problem;
 use crate::pool::Pool;
-use crate::steps::check_table;
+use crate::steps::{check_table, has_shares};
 use crate::table::Table;
 use crate::template::Values;
 
@@ -32,13 +32,26 @@ pub(super) fn plain(options: PgConnectOptions) -> PgConnectOptions {
     options.extra_float_digits(None)
 }
 
-/// Finds the table, or creates it. Returns it with its schema.
+/// Finds the table, or creates it. Returns the queries for it.
 pub(super) async fn find(
     pool: &Pool<sqlx::Postgres>,
-    queries: &Queries,
     options: &Options,
-) -> Result<Table, BackendError> {
+    rules: Capabilities,
+) -> Result<Queries, BackendError> {
+    let table = resolve(pool, options).await?;
+    let queries = Queries::new(&table, Some(rules));
+    let shares = has_shares(pool, &queries.common, &upgrade(&table), options).await?;
+    Ok(if shares {
+        queries
+    } else {
+        Queries::new(&table, None)
+    })
+}
+
+/// Finds the table, or creates it. Returns it with its schema.
+async fn resolve(pool: &Pool<sqlx::Postgres>, options: &Options) -> Result<Table, BackendError> {
     let table = &options.table;
+    let queries = &Queries::new(table, None);
     let mut found = schemas(pool, queries).await?;
     let is_visible = |found: &[InSchema]| found.iter().any(|it| it.visible);
     if !is_visible(&found)
@@ -59,7 +72,8 @@ pub(super) async fn find(
         );
         return Err(ERRORS.rejected("open", Problem::Schema, text));
     }
-    check_table(pool, &queries.columns, &create(table), &COLUMNS, options).await?;
+    let create = in_turn(&ddl(table));
+    check_table(pool, &queries.columns, &create, &COLUMNS, options).await?;
     if !is_visible(&found) {
         found = schemas(pool, queries).await?;
     }
@@ -88,11 +102,4 @@ async fn schemas(
     });
     let found: Option<_> = found.collect();
     found.ok_or_else(|| ERRORS.unreadable("open"))
-}
-
-/// Clients that create the table at the same time would get an error of the catalogue: they take turns.
-/// Without `BEGIN`: the message is one transaction, and ends with an error too.
-fn create(table: &Table) -> String {
-    let turn = i64::from_be_bytes(*b"lockkit\0");
-    format!("SELECT pg_advisory_xact_lock({turn}); {}", ddl(table))
 }

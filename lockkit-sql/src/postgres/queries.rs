@@ -1,7 +1,9 @@
 //! The queries of PostgreSQL.
 
+use lockkit_core::Capabilities;
+
 use super::driver::SYNTAX;
-use crate::dialect::Common;
+use crate::queries::{Common, Shares, Words};
 use crate::table::Table;
 use crate::template::{Template, definition};
 
@@ -19,6 +21,41 @@ const SERVER: &str =
     "((extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint & 2147483647)";
 
 const ENDED: &str = include_str!("../sql/postgres/ended.sql");
+const ASKED: &str = include_str!("../sql/postgres/asked.sql");
+/// For a ticket that may hold beside others.
+const UNLESS: &str = "AND NOT EXISTS (
+    SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder})";
+
+/// A message is one transaction.
+const WORDS: Words = Words {
+    start: "",
+    commit: "",
+    make_row: include_str!("../sql/postgres/make_row.sql"),
+    lock: include_str!("../sql/postgres/lock.sql"),
+    mine: "CASE WHEN current_setting('lockkit.locked', true) = '1' THEN {name} END",
+    void: "NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = '~')",
+    greatest: "greatest",
+    upsert: "ON CONFLICT (name, holder) DO UPDATE SET",
+    renew: include_str!("../sql/postgres/renew_shares.sql"),
+    ask: "{ask}",
+    notify: "(SELECT CASE WHEN l.waiting_until > {now}
+                  THEN pg_notify({channel}, encode({name}, 'hex'))::text END
+              FROM {table} AS l WHERE l.name = {name}),
+        set_config('synchronous_commit', 'off', true)",
+};
+
+/// Adds what a table of an older version lacks.
+pub(super) fn upgrade(table: &Table) -> [String; 2] {
+    let label = "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS label bytea";
+    [ddl(table), label.to_owned()].map(|text| in_turn(&definition(&text, table, &SYNTAX)))
+}
+
+/// Clients that change the table at the same time would get an error of the catalogue: they take turns.
+/// Without `BEGIN`: the message is one transaction, and ends with an error too.
+pub(super) fn in_turn(definition: &str) -> String {
+    let turn = i64::from_be_bytes(*b"lockkit\0");
+    format!("SELECT pg_advisory_xact_lock({turn}); {definition}")
+}
 
 #[derive(Debug)]
 pub(super) struct Queries {
@@ -28,7 +65,6 @@ pub(super) struct Queries {
     pub(super) acquire: Template,
     pub(super) release: Template,
     pub(super) is_mine: Template,
-    pub(super) break_lock: Template,
     pub(super) txlock: Template,
     pub(super) make_row: Template,
     pub(super) columns: Template,
@@ -39,10 +75,13 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    pub(super) fn new(table: &Table) -> Self {
+    /// `shares`: what the store can do, if the table has them.
+    pub(super) fn new(table: &Table, shares: Option<Capabilities>) -> Self {
         let channel = channel(table);
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let constants = [
+            ("{asked}", ASKED.replace("{unless}", "")),
+            ("{ask}", format!("{};", ASKED.replace("{unless}", UNLESS))),
             ("{ended}", ENDED.to_owned()),
             ("{server}", SERVER.to_owned()),
             ("{grace}", GRACE.to_string()),
@@ -56,20 +95,23 @@ impl Queries {
             Template::read(
                 &constants.iter().fold(file.to_owned(), replace),
                 table,
+                shares.is_some(),
                 &SYNTAX,
             )
         };
+        let words = WORDS;
         Self {
             common: Common {
                 renew: read(include_str!("../sql/postgres/renew.sql")),
-                list: read(include_str!("../sql/postgres/list.sql")),
+                list: read(include_str!("../sql/list.sql")),
                 purge: read(include_str!("../sql/postgres/purge.sql")),
+                break_lock: read(include_str!("../sql/postgres/break.sql")),
                 guard: read(include_str!("../sql/postgres/guard.sql")),
+                shares: shares.map(|rules| Shares::new(&words, rules, read)),
             },
             acquire: read(include_str!("../sql/postgres/acquire.sql")),
             release: read(include_str!("../sql/postgres/release.sql")),
             is_mine: read(include_str!("../sql/postgres/is_mine.sql")),
-            break_lock: read(include_str!("../sql/postgres/break.sql")),
             txlock: read(include_str!("../sql/postgres/txlock.sql")),
             make_row: read(include_str!("../sql/postgres/make_row.sql")),
             columns: read(include_str!("../sql/postgres/columns.sql")),
@@ -113,14 +155,14 @@ mod tests {
 
     #[test]
     fn every_parameter_has_a_value() {
-        let queries = Queries::new(&Table::default());
+        let queries = Queries::new(&Table::default(), Some(Capabilities::new()));
         expect_complete(&[
             &queries.acquire,
             &queries.release,
             &queries.is_mine,
             &queries.common.renew,
             &queries.common.list,
-            &queries.break_lock,
+            &queries.common.break_lock,
             &queries.common.purge,
             &queries.common.guard,
             &queries.txlock,
@@ -131,5 +173,6 @@ mod tests {
             &queries.is_free,
             &queries.notify,
         ]);
+        expect_complete(&queries.common.shares.unwrap().all());
     }
 }

@@ -9,19 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Grant, LockState, Release, Ticket};
-use lockkit_core::{BackendError, Capabilities, LockName};
+use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
+use lockkit_core::{BackendError, Capabilities, LockName, Modes};
 use sqlx::SqliteConnection;
 
 use self::driver::ERRORS;
 use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::{Common, Steps};
+use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::guarded::Stored;
 use crate::pool::Pool;
+use crate::queries::Common;
 use crate::session::Session;
+use crate::shares;
 use crate::steps;
 use crate::template::Values;
 
@@ -60,13 +62,17 @@ impl Steps for Sqlite {
         Capabilities::new()
             .with_poll(options.poll)
             .with_recheck(options.poll.max)
+            .with_modes(Modes::ALL)
+            .with_notes(true)
+            .with_adopts(true)
     }
 
     async fn open(
         source: Source<sqlx::Sqlite>,
         options: Options,
     ) -> Result<Arc<Self>, BackendError> {
-        let (pool, queries) = open::open(source, options).await?;
+        let rules = Self::capabilities(&options);
+        let (pool, queries) = open::open(source, &options, rules).await?;
         Ok(Arc::new(Self { pool, queries }))
     }
 
@@ -89,7 +95,11 @@ impl Steps for Sqlite {
         }
         let inspect = &self.queries.inspect;
         let replies = self.pool.step("attempt", inspect, &values).await?;
-        let left = rows(&replies).next().and_then(|row| row.number(0));
+        let row = rows(&replies).next();
+        if row.is_some_and(|row| row.truth(1)) {
+            shares::writer_waits(self, ticket).await?;
+        }
+        let left = row.and_then(|row| row.number(0));
         let left = left.and_then(|left| u64::try_from(left).ok());
         let left = Duration::from_micros(left.unwrap_or(0));
         Ok(Attempt::held_for(Some(left)))
@@ -105,10 +115,6 @@ impl Steps for Sqlite {
         let late = &self.queries.release_late;
         self.pool.step("release", late, &values).await?;
         Ok(Release::NotHeld)
-    }
-
-    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        steps::break_lock(self, &self.queries.break_lock, name).await
     }
 
     async fn lock_row(

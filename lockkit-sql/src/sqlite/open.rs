@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use lockkit_core::BackendError;
 #[cfg(unix)]
 use lockkit_core::file::network_fs;
+use lockkit_core::{BackendError, Capabilities};
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::driver::ERRORS;
-use super::queries::{Queries, ddl};
+use super::queries::{Queries, ddl, upgrade};
 use crate::config::{Options, Schema};
 use crate::driver::Source;
 use crate::error::Problem;
 use crate::pool::Pool;
-use crate::steps::check_table;
+use crate::steps::{check_table, has_shares};
 
 const COLUMNS: [(&str, &str); 6] = [
     ("name", "BLOB"),
@@ -27,7 +27,8 @@ const COLUMNS: [(&str, &str); 6] = [
 /// Opens the file, and finds the table or creates it.
 pub(super) async fn open(
     source: Source<sqlx::Sqlite>,
-    options: Options,
+    options: &Options,
+    rules: Capabilities,
 ) -> Result<(Pool<sqlx::Sqlite>, Queries), BackendError> {
     if !options.allow_network_fs {
         refuse_network_fs(source.options().get_filename())?;
@@ -36,10 +37,14 @@ pub(super) async fn open(
         Schema::Create => |file| file,
         Schema::Check => |file| file.create_if_missing(false),
     };
-    let pool = Pool::new(source, change, &options, true);
-    let queries = Queries::new(&options.table);
-    let create = ddl(&options.table);
-    check_table(&pool, &queries.columns, &create, &COLUMNS, &options).await?;
+    let pool = Pool::new(source, change, options, true);
+    let table = &options.table;
+    let mut queries = Queries::new(table, Some(rules));
+    let create = ddl(table);
+    check_table(&pool, &queries.columns, &create, &COLUMNS, options).await?;
+    if !has_shares(&pool, &queries.common, &upgrade(table), options).await? {
+        queries = Queries::new(table, None);
+    }
     Ok((pool, queries))
 }
 

@@ -1,9 +1,32 @@
 //! The queries of SQLite.
 
+use lockkit_core::Capabilities;
+
 use super::driver::SYNTAX;
-use crate::dialect::Common;
+use crate::queries::{Common, Shares, Words};
 use crate::table::Table;
 use crate::template::{Template, definition};
+
+/// There is one writer at a time.
+const WORDS: Words = Words {
+    start: "BEGIN IMMEDIATE;",
+    commit: "COMMIT;",
+    make_row: include_str!("../sql/sqlite/make_row.sql"),
+    lock: "",
+    mine: "(SELECT l.name FROM {table} AS l WHERE l.name = {name} AND ({which}))",
+    void: "NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = '~')",
+    greatest: "max",
+    upsert: "ON CONFLICT (name, holder) DO UPDATE SET",
+    renew: include_str!("../sql/sqlite/renew_shares.sql"),
+    ask: "",
+    notify: "NULL",
+};
+
+/// Adds what a table of an older version lacks.
+pub(super) fn upgrade(table: &Table) -> [String; 2] {
+    let label = "ALTER TABLE {table} ADD COLUMN label BLOB";
+    [ddl(table), definition(label, table, &SYNTAX)]
+}
 
 #[derive(Debug)]
 pub(super) struct Queries {
@@ -12,27 +35,32 @@ pub(super) struct Queries {
     pub(super) release: Template,
     pub(super) release_late: Template,
     pub(super) inspect: Template,
-    pub(super) break_lock: Template,
     pub(super) txlock: Template,
     pub(super) columns: Template,
 }
 
 impl Queries {
-    pub(super) fn new(table: &Table) -> Self {
+    /// `shares`: what the store can do, if the table has them.
+    pub(super) fn new(table: &Table, shares: Option<Capabilities>) -> Self {
         let schema = table.schema().unwrap_or("main");
-        let read = |file: &str| Template::read(&file.replace("{schema}", schema), table, &SYNTAX);
+        let read = |file: &str| {
+            let file = file.replace("{schema}", schema);
+            Template::read(&file, table, shares.is_some(), &SYNTAX)
+        };
+        let words = WORDS;
         Self {
             common: Common {
                 renew: read(include_str!("../sql/sqlite/renew.sql")),
-                list: read(include_str!("../sql/sqlite/list.sql")),
+                list: read(include_str!("../sql/list.sql")),
                 purge: read(include_str!("../sql/sqlite/purge.sql")),
+                break_lock: read(include_str!("../sql/sqlite/break.sql")),
                 guard: read(include_str!("../sql/sqlite/guard.sql")),
+                shares: shares.map(|rules| Shares::new(&words, rules, read)),
             },
             acquire: read(include_str!("../sql/sqlite/acquire.sql")),
             release: read(include_str!("../sql/sqlite/release.sql")),
             release_late: read(include_str!("../sql/sqlite/release_late.sql")),
             inspect: read(include_str!("../sql/sqlite/inspect.sql")),
-            break_lock: read(include_str!("../sql/sqlite/break.sql")),
             txlock: read(include_str!("../sql/sqlite/txlock.sql")),
             columns: read(include_str!("../sql/sqlite/columns.sql")),
         }

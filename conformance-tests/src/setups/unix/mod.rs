@@ -28,7 +28,7 @@ use crate::setups::InMode;
 
 /// Every setup of these stores.
 pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
-    let system: [Box<dyn Setup>; 23] = [
+    let system: [Box<dyn Setup>; 25] = [
         Box::new(FileSetup::new()),
         Box::new(RedisSetup::fair()),
         Box::new(RedisSetup::barging()),
@@ -41,10 +41,12 @@ pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
         Box::new(InMode::write(EtcdSetup::single())),
         Box::new(InMode::permit(EtcdSetup::single())),
         Box::new(PostgresSetup::leases()),
+        Box::new(InMode::permit(PostgresSetup::leases())),
         Box::new(PostgresSetup::pins()),
         Box::new(PostgresSetup::behind_pooler()),
         Box::new(PostgresSetup::newer()),
         Box::new(MysqlSetup::mariadb()),
+        Box::new(InMode::permit(MysqlSetup::mariadb())),
         Box::new(MysqlSetup::mariadb_pins()),
         Box::new(MysqlSetup::mysql()),
         Box::new(MysqlSetup::mysql_pins()),

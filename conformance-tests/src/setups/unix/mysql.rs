@@ -81,7 +81,9 @@ impl SqlServer for MysqlServer {
         // The row of the lock keeps its token and stays.
         let sql = format!(
             "select concat('held by ', holder) from {namespace}.lockkit_locks \
-             where name = x'{name}' and holder is not null and expires_at > 0"
+             where name = x'{name}' and holder is not null and expires_at > 0 \
+             union all select concat('a row of ', holder) from {namespace}.lockkit_locks_holds \
+             where name = x'{name}'"
         );
         let mut left = self.ask(&sql).await?;
         let open = self.transactions(namespace).await?;

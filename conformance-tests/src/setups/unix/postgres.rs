@@ -79,6 +79,8 @@ impl SqlServer for PostgresServer {
         let sql = format!(
             "select 'held by ' || holder from {namespace}.lockkit_locks \
              where name = '\\x{name}' and holder is not null \
+             union all select 'a row of ' || holder from {namespace}.lockkit_locks_holds \
+             where name = '\\x{name}' \
              union all select 'a transaction: ' || query from pg_stat_activity \
              where usename = '{namespace}' and state like 'idle in transaction%'"
         );

@@ -1,5 +1,5 @@
 -- Takes a free lock.
--- name, holder, ttl, session. Changes a row if the lock is granted; the insert id is the token.
+-- name, holder, ttl, session, label. Changes a row if the lock is granted; the insert id is the token.
 --
 -- The row is updated only if no transaction has it locked: the inner query skips a locked row, if the
 -- server runs it by itself and first. MySQL does so with a join in a fixed order, and the limit keeps it
@@ -22,6 +22,7 @@ SET l.token = LAST_INSERT_ID(
         IF(l.holder = {holder} AND l.expires_at > {now}, l.token, GREATEST(l.token + 1, {now}))),
     l.expires_at = IF(l.holder = {holder}, GREATEST(l.expires_at, {now} + {ttl}), {now} + {ttl}),
     l.holder = {holder},
+    l.label = {label}, -- shares
     l.session = {session}
 /*M!100600 WHERE l.name = {name} AND l.name = (SELECT name FROM (
     SELECT name FROM {table} FORCE INDEX (PRIMARY)

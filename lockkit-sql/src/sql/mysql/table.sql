@@ -2,7 +2,7 @@
 CREATE TABLE IF NOT EXISTS {table} (
     -- The name, byte for byte.
     name VARBINARY(512) NOT NULL PRIMARY KEY,
-    -- {client}:{n} of the hold; null when the lock is free.
+    -- {client}:{n} of the hold; `~` for those in the second table; null when the lock is free.
     holder VARBINARY(100),
     -- The fencing token of the hold, or of the last one. It outlives the hold.
     token BIGINT NOT NULL,
@@ -12,5 +12,25 @@ CREATE TABLE IF NOT EXISTS {table} (
     waiting_until BIGINT NOT NULL DEFAULT 0,
     -- The session that proves that the client of a pinned hold is alive; 0 for a plain lease.
     session BIGINT NOT NULL DEFAULT 0,
+    -- Which program holds, for operators.
+    label VARBINARY(512),
     UNIQUE KEY {bare}_token (name, token)
+) ENGINE = InnoDB;
+
+-- Holds beside others, and what else holds need. A row with a token above zero holds until its end, while the
+-- row of its name says `~` as the holder. One below zero keeps later readers out for a writer that waits. One
+-- of zero has the note of an exclusive hold.
+CREATE TABLE IF NOT EXISTS {holds} (
+    name VARBINARY(512) NOT NULL,
+    -- {client}:{n} of the hold.
+    holder VARBINARY(100) NOT NULL,
+    token BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL,
+    -- How many may hold together: 4294967295 for a reader.
+    room BIGINT,
+    -- Which program holds.
+    label VARBINARY(512),
+    -- What the holder says of itself.
+    note VARBINARY(512),
+    PRIMARY KEY (name, holder)
 ) ENGINE = InnoDB;

@@ -2,7 +2,7 @@
 CREATE TABLE IF NOT EXISTS {table} (
     -- The name, byte for byte.
     name BLOB NOT NULL PRIMARY KEY,
-    -- {client}:{n} of the hold; null when the lock is free.
+    -- {client}:{n} of the hold; `~` for those in the second table; null when the lock is free.
     holder TEXT,
     -- The fencing token of the hold, or of the last one. It outlives the hold.
     token INTEGER NOT NULL,
@@ -11,5 +11,25 @@ CREATE TABLE IF NOT EXISTS {table} (
     -- A waiter wants a notification until then. Unused here: waiters poll.
     waiting_until INTEGER NOT NULL DEFAULT 0,
     -- Unused here: only a server has sessions.
-    session INTEGER NOT NULL DEFAULT 0
+    session INTEGER NOT NULL DEFAULT 0,
+    -- Which program holds, for operators.
+    label BLOB
+);
+
+-- Holds beside others, and what else holds need. A row with a token above zero holds until its end, while the
+-- row of its name says `~` as the holder. One below zero keeps later readers out for a writer that waits. One
+-- of zero has the note of an exclusive hold.
+CREATE TABLE IF NOT EXISTS {holds} (
+    name BLOB NOT NULL,
+    -- {client}:{n} of the hold.
+    holder TEXT NOT NULL,
+    token INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    -- How many may hold together: 4294967295 for a reader.
+    room INTEGER,
+    -- Which program holds.
+    label BLOB,
+    -- What the holder says of itself.
+    note BLOB,
+    PRIMARY KEY (name, holder)
 );

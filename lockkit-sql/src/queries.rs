@@ -1,0 +1,195 @@
+//! The queries that databases share, and the words that each puts into them.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use lockkit_core::{Capabilities, HolderId};
+
+use crate::template::Template;
+
+/// The queries of the steps that are alike on all databases.
+#[derive(Debug)]
+pub struct Common {
+    pub(crate) renew: Template,
+    pub(crate) list: Template,
+    pub(crate) purge: Template,
+    /// Ends a hold that was seen.
+    pub(crate) break_lock: Template,
+    /// Returns a row if a hold lasts, and blocks takeovers until its transaction ends.
+    pub(crate) guard: Template,
+    /// `None` with a table of an older version, which has exclusive holds alone.
+    pub(crate) shares: Option<Shares>,
+}
+
+/// The queries of holds beside others, which need the second table.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    pub(crate) rules: Capabilities,
+    /// Exclusive tickets that may have a row that keeps readers out.
+    pub(crate) waiting: Mutex<HashSet<HolderId>>,
+    pub(crate) probe: Template,
+    pub(crate) share: Template,
+    pub(crate) unshare: Template,
+    pub(crate) renew: Template,
+    pub(crate) writer_waits: Template,
+    pub(crate) writer_left: Template,
+    pub(crate) note: Template,
+    pub(crate) adopt: Template,
+    pub(crate) adopt_shared: Template,
+    pub(crate) purge: Template,
+}
+
+/// How a database writes the parts of those queries.
+#[derive(Debug)]
+pub(crate) struct Words {
+    /// Begins a transaction.
+    pub(crate) start: &'static str,
+    pub(crate) commit: &'static str,
+    /// Inserts the row of a new name.
+    pub(crate) make_row: &'static str,
+    /// Locks the row of the name if it is one of `{which}`.
+    pub(crate) lock: &'static str,
+    /// The name if its row was locked, else null.
+    pub(crate) mine: &'static str,
+    /// Whether that row says that no others hold together.
+    pub(crate) void: &'static str,
+    pub(crate) greatest: &'static str,
+    /// Between the values of an insert and what to update instead.
+    pub(crate) upsert: &'static str,
+    pub(crate) renew: &'static str,
+    /// Asks for a notification of the release.
+    pub(crate) ask: &'static str,
+    /// Notifies the waiters of the name.
+    pub(crate) notify: &'static str,
+}
+
+/// What a step puts into its files.
+type Parts = [(&'static str, &'static str)];
+
+const SKIP: (&str, &str) = ("{skip}", "SKIP LOCKED");
+
+const SHARE: &Parts = &[
+    SKIP,
+    // A ticket that must wait locks no row.
+    (
+        "{which}",
+        "(l.holder IS NULL OR l.holder = '~' OR l.expires_at <= {now}) AND ({fits} OR EXISTS (
+             SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder}))",
+    ),
+    (
+        "{refused}",
+        "l.holder <> '~' AND l.expires_at > {now} OR NOT ({fits})",
+    ),
+    ("{token}", "{greatest}(l.token + 1, {now})"),
+    ("{until}", "{now} + {ttl}"),
+    // Spells out `Mode::fits`, and that no exclusive ticket waits.
+    (
+        "{fits}",
+        "NOT EXISTS (
+             SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.token < 0 AND h.expires_at > {now})
+         AND (SELECT count(*) FROM {holds} AS h JOIN {table} AS n ON n.name = h.name AND n.holder = '~'
+              WHERE h.name = {name} AND h.token > 0 AND h.expires_at > {now}) < {room}",
+    ),
+];
+
+const UNSHARE: &Parts = &[
+    // Waits for other steps, and once the last lease has ended also for a `TxLock`.
+    ("{skip}", ""),
+    ("{which}", "l.holder = '~'"),
+];
+
+const ADOPT: &Parts = &[
+    SKIP,
+    (
+        "{which}",
+        "l.holder IN ({from}, {holder}) AND l.expires_at > {now}",
+    ),
+];
+
+const ADOPT_SHARED: &Parts = &[
+    SKIP,
+    (
+        "{which}",
+        "l.holder IN ({from}, '~') AND l.expires_at > {now}",
+    ),
+    (
+        "{refused}",
+        "NOT EXISTS (
+             SELECT 1 FROM {table} AS n WHERE n.name = {name} AND n.holder = {from} AND n.expires_at > {now})
+         AND NOT EXISTS (
+             SELECT 1 FROM {holds} AS h
+             WHERE h.name = {name} AND h.holder = {from} AND h.token > 0 AND h.expires_at > {now})",
+    ),
+    ("{token}", "l.token"),
+    ("{until}", "{greatest}(l.expires_at, {now} + {ttl})"),
+    ("{fits}", "l.holder = {from}"),
+];
+
+const PROBE: &str = "SELECT l.label, h.name, h.holder, h.token, h.expires_at, h.room, h.label, h.note \
+     FROM {table} AS l, {holds} AS h WHERE 1 = 0;";
+
+impl Shares {
+    /// `read` writes the table into a query.
+    pub(crate) fn new(words: &Words, rules: Capabilities, read: impl Fn(&str) -> Template) -> Self {
+        let read = |text: &str| {
+            let words = [
+                ("{start}", words.start),
+                ("{commit}", words.commit),
+                ("{void}", words.void),
+                ("{greatest}", words.greatest),
+                ("{upsert}", words.upsert),
+                ("{ask}", words.ask),
+                ("{notify}", words.notify),
+            ];
+            read(&replace(text, &words))
+        };
+        let step = |files: &[&str], parts: &Parts| {
+            let text = [&["{start}"], files, &["{commit}"]].concat().join("\n");
+            read(&replace(&text.replace("{mine}", words.mine), parts))
+        };
+        let share = include_str!("sql/share.sql");
+        // Waits for the steps of others that hold: no transaction of an application locks their row.
+        let wait = words.lock.replace("{skip}", "");
+        let wait = wait.replace(
+            "({which})",
+            "l.holder = '~' AND l.expires_at > {now} AND ({which})",
+        );
+        let adopt_shared = include_str!("sql/adopt_shared.sql");
+        Self {
+            rules,
+            waiting: Mutex::default(),
+            probe: read(PROBE),
+            share: step(&[words.make_row, &wait, words.lock, share], SHARE),
+            unshare: step(&[words.lock, include_str!("sql/unshare.sql")], UNSHARE),
+            renew: read(words.renew),
+            writer_waits: read(include_str!("sql/writer_waits.sql")),
+            writer_left: read(include_str!("sql/writer_left.sql")),
+            note: read(include_str!("sql/note.sql")),
+            adopt: step(&[words.lock, include_str!("sql/adopt.sql")], ADOPT),
+            adopt_shared: step(&[words.lock, adopt_shared, share], ADOPT_SHARED),
+            purge: read(include_str!("sql/purge_shares.sql")),
+        }
+    }
+
+    /// All queries, for tests.
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> [&Template; 10] {
+        [
+            &self.probe,
+            &self.share,
+            &self.unshare,
+            &self.renew,
+            &self.writer_waits,
+            &self.writer_left,
+            &self.note,
+            &self.adopt,
+            &self.adopt_shared,
+            &self.purge,
+        ]
+    }
+}
+
+fn replace(text: &str, words: &[(&str, &str)]) -> String {
+    let replace = |text: String, (word, by): &(&str, &str)| text.replace(word, by);
+    words.iter().fold(text.to_owned(), replace)
+}

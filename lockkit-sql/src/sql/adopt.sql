@@ -1,0 +1,10 @@
+-- Hands an exclusive hold over to another ticket, after lock.sql. The token stays.
+-- name, from, holder, ttl, label. Returns the token or null, and whether the ticket was refused, and not only
+-- the row locked.
+UPDATE {table}
+SET holder = {holder}, session = 0, label = {label}, expires_at = {greatest}(expires_at, {now} + {ttl})
+WHERE name = {mine};
+SELECT (SELECT l.token FROM {table} AS l WHERE l.name = {mine} AND l.holder = {holder}),
+       NOT EXISTS (
+           SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = {from} AND l.expires_at > {now}),
+       NULL;

@@ -1,6 +1,0 @@
--- Lists holds. Waits for no lock.
--- condition: on the name.
-SELECT l.name, l.holder, l.token, l.expires_at - {now}
-FROM {table} AS l
-WHERE l.holder IS NOT NULL AND l.expires_at > {now} AND {condition}
-ORDER BY l.name;
