@@ -117,8 +117,9 @@ const ADOPT_SHARED: &Parts = &[
         "NOT EXISTS (
              SELECT 1 FROM {table} AS n WHERE n.name = {name} AND n.holder = {from} AND n.expires_at > {now})
          AND NOT EXISTS (
-             SELECT 1 FROM {holds} AS h
-             WHERE h.name = {name} AND h.holder = {from} AND h.token > 0 AND h.expires_at > {now})",
+             SELECT 1 FROM {holds} AS h JOIN {table} AS n ON n.name = h.name AND n.holder = '~'
+             WHERE h.name = {name} AND h.holder = {from} AND h.token > 0 AND h.expires_at > {now}
+               AND n.expires_at > {now})",
     ),
     ("{token}", "l.token"),
     ("{until}", "{greatest}(l.expires_at, {now} + {ttl})"),

@@ -120,8 +120,8 @@ impl Row {
         };
         let micros = |micros| u64::try_from(micros).ok().map(Duration::from_micros);
         let text = |bytes: &Option<Vec<u8>>| {
-            let text = String::from_utf8_lossy(bytes.as_deref()?).into_owned();
-            (!text.is_empty()).then_some(text)
+            let bytes = bytes.as_deref()?;
+            Some(String::from_utf8_lossy(bytes).into_owned())
         };
         Holder::new(id)
             .with_mode(mode)
@@ -129,7 +129,7 @@ impl Row {
             // The token is the time of the grant, or after it where grants follow each other at once.
             .with_held_for(micros((self.now - self.token).max(0)))
             .with_remaining(micros(self.left))
-            .with_label(text(&self.label))
+            .with_label(text(&self.label).filter(|label| !label.is_empty()))
             .with_note(text(&self.note))
     }
 

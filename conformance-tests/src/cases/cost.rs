@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockkit_core::Guard;
-use lockkit_core::layers::{Fault, Operation, Rule};
+use lockkit_core::layers::{Fault, Faults, Operation, Rule};
+use lockkit_core::{Guard, LockClient};
 use tokio::time::{Instant, sleep};
 
 use crate::case::{Case, Need};
@@ -30,9 +30,16 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
+/// A client whose calls are counted. A request may take as long as it may with a client of a user: one that is
+/// repeated because the machine is busy would count twice.
+async fn counted(ctx: &Ctx) -> Outcome<(LockClient, Faults)> {
+    let (store, faults) = ctx.faulty_store().await?;
+    Ok((ctx.builder(store).build()?, faults))
+}
+
 /// A free lock: one attempt and one release, nothing else.
 async fn acquire_and_release_are_one_call_each(ctx: &Ctx) -> Outcome {
-    let (client, faults) = ctx.faulty().await?;
+    let (client, faults) = counted(ctx).await?;
     let lock = client.lock(ctx.name())?;
     for _ in 0..10 {
         lock.acquire().await?.release().await?;
@@ -54,7 +61,7 @@ async fn acquire_and_release_are_one_call_each(ctx: &Ctx) -> Outcome {
 
 /// A try: one attempt, whether it gets the lock or not.
 async fn try_is_one_call(ctx: &Ctx) -> Outcome {
-    let (client, faults) = ctx.faulty().await?;
+    let (client, faults) = counted(ctx).await?;
     let name = ctx.name();
     let lock = client.lock(name.as_str())?;
     let guard = lock.try_acquire().await?;
@@ -78,7 +85,7 @@ async fn try_is_one_call(ctx: &Ctx) -> Outcome {
 
 /// By guard and by owner.
 async fn reentry_sends_no_request(ctx: &Ctx) -> Outcome {
-    let (client, faults) = ctx.faulty().await?;
+    let (client, faults) = counted(ctx).await?;
     let lock = client.lock(ctx.name())?.with_owner(&client.owner())?;
     let outer = lock.acquire().await?;
     let mut inner = Vec::new();
@@ -101,7 +108,7 @@ async fn reentry_sends_no_request(ctx: &Ctx) -> Outcome {
 
 /// A try while another task of the client holds.
 async fn try_behind_the_same_client_sends_no_request(ctx: &Ctx) -> Outcome {
-    let (client, faults) = ctx.faulty().await?;
+    let (client, faults) = counted(ctx).await?;
     let lock = client.lock(ctx.name())?;
     let _guard = lock.acquire().await?;
     for _ in 0..10 {
@@ -113,7 +120,7 @@ async fn try_behind_the_same_client_sends_no_request(ctx: &Ctx) -> Outcome {
 
 /// Holds that began together are renewed together.
 async fn renewals_share_a_call(ctx: &Ctx) -> Outcome {
-    let (client, faults) = ctx.faulty().await?;
+    let (client, faults) = counted(ctx).await?;
     let mut guards = Vec::new();
     for _ in 0..50 {
         guards.push(client.lock(ctx.name())?.acquire().await?);
@@ -135,7 +142,7 @@ async fn renewals_share_a_call(ctx: &Ctx) -> Outcome {
 
 /// A hold that ends soon costs no renewal, also when the lock was handed over.
 async fn short_holds_are_not_renewed(ctx: &Ctx) -> Outcome {
-    let (client, faults) = ctx.faulty().await?;
+    let (client, faults) = counted(ctx).await?;
     let name = ctx.name();
     let (mine, other) = (
         client.lock(name.as_str())?,
@@ -154,7 +161,7 @@ async fn short_holds_are_not_renewed(ctx: &Ctx) -> Outcome {
 
 /// A waiter that the store wakes sends only the requests that its place in the queue needs.
 async fn waiting_is_quiet(ctx: &Ctx) -> Outcome {
-    let (client, faults) = ctx.faulty().await?;
+    let (client, faults) = counted(ctx).await?;
     let name = ctx.name();
     let held = ctx.client().await?.lock(name.as_str())?.acquire().await?;
     let mut waiter = acquire(&client.lock(name.as_str())?);
@@ -169,7 +176,7 @@ async fn waiting_is_quiet(ctx: &Ctx) -> Outcome {
 
 /// Checking a guard sends no request.
 async fn checks_and_losses_send_no_request(ctx: &Ctx) -> Outcome {
-    let (client, faults) = ctx.faulty().await?;
+    let (client, faults) = counted(ctx).await?;
     let guard = client.lock(ctx.name())?.acquire().await?;
     for _ in 0..1000 {
         guard.check()?;
@@ -179,9 +186,10 @@ async fn checks_and_losses_send_no_request(ctx: &Ctx) -> Outcome {
     ensure(calls == 1, format!("{calls} calls"))
 }
 
-/// Sixty-four readers of one client take the time of one, and not one after the other.
+/// Sixty-four readers of one client ask at once, and not one after the other. In SQL their steps change the row
+/// of the name in turn, without the way to the server in between.
 async fn readers_of_one_client_ask_at_once(ctx: &Ctx) -> Outcome {
-    let (client, faults) = ctx.faulty().await?;
+    let (client, faults) = counted(ctx).await?;
     let lock = client.rw_lock(ctx.name())?.read();
     let delay = Duration::from_millis(200);
     let (min, max) = (delay, delay);
@@ -193,7 +201,7 @@ async fn readers_of_one_client_ask_at_once(ctx: &Ctx) -> Outcome {
         guards.push(reader.soon().await??);
     }
     let took = start.elapsed();
-    ensure(took < delay * 8, format!("64 readers took {took:?}"))?;
+    ensure(took < delay * 64 / 4, format!("64 readers took {took:?}"))?;
     guards.iter().try_for_each(Guard::check)?;
     Ok(())
 }
