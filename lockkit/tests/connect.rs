@@ -99,7 +99,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "memory:?poll=1s",
-        "the scheme `memory` has no option `poll`: its options are `max_hold`, `outage`, `prefix`, `timeout`, `ttl`",
+        "the scheme `memory` has no option `poll`: its options are `label`, `max_hold`, `outage`, `prefix`, `timeout`, `ttl`",
     ),
     (
         "memory:?prefx=a",
@@ -127,7 +127,7 @@ const CASES: &[(&str, &str)] = &[
     ("file:/x?allow_network_fs=yes", "write `true` or `false`"),
     (
         "file:/x?wake=poll",
-        "its options are `allow_network_fs`, `max_hold`, `outage`, `poll`,",
+        "its options are `allow_network_fs`, `label`, `max_hold`, `outage`, `poll`,",
     ),
     ("file:/a b", "write a blank as `%20`"),
 ];
