@@ -49,7 +49,7 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
     let client = runtime.block_on(signals.interruptible(open(args, &location)))??;
     let run = Run {
         args,
-        label: location.label(),
+        store: location.in_words(),
         client: &client,
         limit: args.wait.map(|limit| limit.saturating_sub(began.elapsed())),
     };
@@ -88,9 +88,9 @@ async fn open(args: &RunArgs, location: &Location) -> Result<LockClient, Failure
     let mut opened = pin!(builder.connect());
     let patience = async {
         sleep(SLOW_STORE).await;
-        let label = location.label();
+        let store = location.in_words();
         say(format_args!(
-            "the store {label} does not respond yet; retrying"
+            "the store {store} does not respond yet; retrying"
         ));
     };
     let client = tokio::select! {
@@ -111,7 +111,7 @@ fn program(command: &[OsString]) -> String {
 struct Run<'a> {
     args: &'a RunArgs,
     /// The store in words.
-    label: String,
+    store: String,
     client: &'a LockClient,
     /// What is left of `--wait`.
     limit: Option<Duration>,
@@ -126,7 +126,7 @@ impl Run<'_> {
             say("a `memory:` store excludes no other command; use a `file:` store or a server");
         }
         if args.note.is_some() && !self.client.backend().capabilities().notes {
-            let text = format!("the store {} keeps no notes; leave --note out", self.label);
+            let text = format!("the store {} keeps no notes; leave --note out", self.store);
             return Err(Failure::usage(text));
         }
         let guard = signals.interruptible(self.acquire(&locks)).await??;
@@ -138,8 +138,8 @@ impl Run<'_> {
         let kept = args.at_least.map(|least| Instant::now() + least);
         if args.verbose {
             for guard in guard.guards() {
-                let (name, label, token) = (plain(guard.name()), &self.label, guard.token());
-                say(format_args!("holds `{name}` in {label} with token {token}"));
+                let (name, store, token) = (plain(guard.name()), &self.store, guard.token());
+                say(format_args!("holds `{name}` in {store} with token {token}"));
             }
         }
         let ran = self.run_program(&guard, signals).await;

@@ -63,7 +63,7 @@ impl Location {
     }
 
     /// The store in words, without secrets.
-    pub(crate) fn label(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         let scheme = self.url.scheme();
         if matches!(scheme, "file" | "sqlite") {
             let path = Path::new(self.url.path());
@@ -132,7 +132,7 @@ fn escaped(path: &str) -> String {
 pub(crate) async fn look(url: Option<&str>) -> Result<(LockClient, String), Failure> {
     let location = Location::of(url)?;
     let client = location.builder(false)?.wait(Duration::ZERO);
-    Ok((client.connect().await?, location.label()))
+    Ok((client.connect().await?, location.in_words()))
 }
 
 /// Whether a URL has a password in it, or may have.
@@ -189,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn a_label_has_no_secrets() {
-        for (url, label) in [
+    fn the_store_in_words_has_no_secrets() {
+        for (url, words) in [
             ("redis://me:s3cret@h:1/0?prefix=x", "redis://***@h:1/0"),
             ("file:/var/lib/locks?poll=1ms..2ms", "file:/var/lib/locks"),
         ] {
-            assert_eq!(location(url).label(), label);
+            assert_eq!(location(url).in_words(), words);
         }
     }
 

@@ -109,21 +109,7 @@ impl RedisStore {
             .arg(number)
             .arg(channel)
             .arg(who(ticket));
-        match self.link.run(step, command).await?.as_list() {
-            [Reply::Int(1), token] => {
-                let token = token.as_token().ok_or_else(|| unreadable("attempt"))?;
-                Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
-            }
-            // Also for a ticket that is not first: all before it may have died. While holders
-            // renew, the lease lasts longer than any waiter pauses.
-            [Reply::Int(0), left] => Ok(Attempt::held_for(left.as_millis())),
-            [Reply::Int(-1)] => Err(released_before(step)),
-            [Reply::Int(-2), kind] => {
-                let kind = kind.as_str().unwrap_or("unknown");
-                Err(wrong_type(step, &ticket.name, kind))
-            }
-            _ => Err(unreadable("attempt")),
-        }
+        attempt(step, ticket, &self.link.run(step, command).await?)
     }
 }
 
@@ -165,12 +151,26 @@ fn who(ticket: &Ticket) -> String {
     }
 }
 
-fn released_before(step: &Step) -> BackendError {
-    fault(
-        step.name,
-        Outcome::Rejected,
-        "the ticket was released before",
-    )
+/// What a step that may make a hold has returned.
+fn attempt(step: &Step, ticket: &Ticket, reply: &Reply) -> Result<Attempt, BackendError> {
+    match reply.as_list() {
+        [Reply::Int(1), token] => {
+            let token = token.as_token().ok_or_else(|| unreadable(step.name))?;
+            Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
+        }
+        // Also for a ticket that is not first: all before it may have died. While holders renew, the
+        // lease lasts longer than any waiter pauses.
+        [Reply::Int(0), left] => Ok(Attempt::held_for(left.as_millis())),
+        [Reply::Int(-1)] => {
+            let why = "the ticket was released before";
+            Err(fault(step.name, Outcome::Rejected, why))
+        }
+        [Reply::Int(-2), kind] => {
+            let kind = kind.as_str().unwrap_or("unknown");
+            Err(wrong_type(step, &ticket.name, kind))
+        }
+        _ => Err(unreadable(step.name)),
+    }
 }
 
 pub(crate) fn wrong_type(step: &Step, name: &LockName, kind: &str) -> BackendError {
@@ -280,15 +280,7 @@ impl DistributedLock for RedisStore {
             .arg(ticket.ttl.as_millis())
             .arg(from)
             .arg(who(ticket));
-        match self.link.run(step, command).await?.as_list() {
-            [Reply::Int(1), token] => {
-                let token = token.as_token().ok_or_else(|| unreadable(step.name))?;
-                Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
-            }
-            [Reply::Int(0), left] => Ok(Attempt::held_for(left.as_millis())),
-            [Reply::Int(-1)] => Err(released_before(step)),
-            _ => Err(unreadable(step.name)),
-        }
+        attempt(step, ticket, &self.link.run(step, command).await?)
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

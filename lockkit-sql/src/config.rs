@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::{Capabilities, PollRange};
+use lockkit_core::{Capabilities, Modes, PollRange};
 
 use crate::table::Table;
 
@@ -48,6 +48,23 @@ pub struct Options {
     pub prepare: bool,
     /// Whether a file may be on a network file system. SQLite only.
     pub allow_network_fs: bool,
+}
+
+impl Options {
+    /// What a store with these options can do. A pinned hold is exclusive, and ends with its session.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let modes = match self.pin {
+            true => Modes::EXCLUSIVE,
+            false => Modes::ALL,
+        };
+        Capabilities::new()
+            .with_poll(self.poll)
+            .with_recheck(self.poll.max)
+            .with_tells_loss(self.pin)
+            .with_modes(modes)
+            .with_notes(true)
+            .with_adopts(!self.pin)
+    }
 }
 
 impl Default for Options {

@@ -111,14 +111,10 @@ impl Context {
 
     /// Checks a mode against what the store can do.
     pub(crate) fn check_mode(&self, mode: Mode) -> Result<()> {
-        if self.capabilities.modes.contains(mode) {
-            return Ok(());
-        }
-        let store = self.store.backend();
-        let what = format!(
-            "the {store} store has exclusive locks only: it can do no readers-writer locks and no semaphores"
-        );
-        Err(Error::Unsupported { what })
+        self.offered(
+            self.capabilities.modes.contains(mode),
+            "has exclusive locks only: it can do no readers-writer locks and no semaphores",
+        )
     }
 
     /// Checks that the store keeps notes.

@@ -18,8 +18,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// value. It holds nothing, and clones are cheap.
 ///
 /// A leader learns of its end by [`Guard::lost`] and is checked by [`Guard::check`]; the term is
-/// [`Guard::token`], which a resource checks as that of any lock. Whoever must know at once that the leader
-/// is gone is a candidate itself.
+/// [`Guard::token`], which a resource checks as that of any lock. A program that must know at once that
+/// the leader is gone is a candidate itself.
 ///
 /// # Examples
 /// ```
@@ -144,7 +144,8 @@ impl Leaders {
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
         loop {
             sleep_until(self.next).await;
-            self.next = Instant::now() + LOOK.mul_f64(1.0 + 0.1 * fastrand::f64());
+            let jitter = self.election.lock.jitter().abs();
+            self.next = Instant::now() + LOOK.mul_f64(1.0 + 0.1 * jitter);
             let now = self.election.leader().await?;
             if self.seen.as_ref() != Some(&now) && !self.is_older(now.as_ref()) {
                 self.seen = Some(now.clone());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::client::label::check_line;
 use crate::client::release::release;
 use crate::client::shared::Held;
 use crate::contract::error::{Error, LossReason, Result};
@@ -14,6 +15,7 @@ use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::token::FencingToken;
 use crate::contract::{DistributedLock, Ticket};
+use crate::time::clock::Moment;
 use crate::time::lease::Lease;
 
 /// The longest note, in bytes.
@@ -152,9 +154,16 @@ impl Guard {
         let held = self.held();
         let context = &held.shared.context;
         context.check_lease(Lease::fixed(ttl))?;
-        let Some((ticket, sent)) = held.promise(ttl)? else {
-            return Ok(());
-        };
+        match held.promise(ttl)? {
+            Some((ticket, sent)) => self.renew(ticket, sent).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a renewal that was made at `sent`, out of turn.
+    pub(crate) async fn renew(&self, ticket: Ticket, sent: Moment) -> Result<()> {
+        let held = self.held();
+        let context = &held.shared.context;
         let (asked, no_answer) = (ticket.ttl, context.timed_out("renew", context.timeout));
         let renew = move |store: Arc<dyn DistributedLock>| async move {
             store.renew(&[ticket]).await.pop().unwrap_or(Err(no_answer))
@@ -186,10 +195,7 @@ impl Guard {
     pub async fn note(&self, text: &str) -> Result<()> {
         let held = self.held();
         let context = &held.shared.context;
-        if text.len() > LONGEST_NOTE || text.contains(char::is_control) {
-            let what = format!("a note has at most {LONGEST_NOTE} bytes and no control characters");
-            return Err(Error::InvalidOption { what });
-        }
+        check_line("note", text, LONGEST_NOTE)?;
         context.check_notes()?;
         held.check()?;
         let (ticket, text) = (self.ticket().clone(), text.to_owned());

@@ -1,7 +1,6 @@
 //! A hold that passes from one guard to another: to another process, or to a reader of the same client.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use crate::client::guard::Guard;
 use crate::client::handle::LockClient;
@@ -9,11 +8,11 @@ use crate::client::owner::Entry;
 use crate::client::queue::Key;
 use crate::client::shared::Held;
 use crate::client::try_acquire::try_acquire;
-use crate::contract::error::{Error, LossReason, Result};
+use crate::contract::Mode;
+use crate::contract::error::{Error, Result};
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::token::FencingToken;
-use crate::contract::{DistributedLock, Mode};
 
 impl Guard {
     /// Leaves the lock held for another process, which continues the hold with
@@ -35,23 +34,16 @@ impl Guard {
     /// One round trip.
     pub async fn detach(self) -> Result<String> {
         let held = self.held();
-        let context = &held.shared.context;
-        context.check_adopts()?;
+        held.shared.context.check_adopts()?;
         let (ticket, sent) = held.renewal()?;
-        let (asked, no_answer) = (ticket.ttl, context.timed_out("renew", context.timeout));
-        let renew = move |store: Arc<dyn DistributedLock>| async move {
-            store.renew(&[ticket]).await.pop().unwrap_or(Err(no_answer))
-        };
-        let renewed = context.request("renew", renew).await?;
-        held.answered(sent, asked, Ok(renewed));
-        held.check()?;
+        self.renew(ticket, sent).await?;
         let text = Detached {
             holder: self.holder(),
             token: self.token(),
             mode: self.ticket().mode,
             name: self.name().clone(),
         };
-        self.held().detach()?;
+        held.detach()?;
         Ok(text.to_string())
     }
 
@@ -102,7 +94,7 @@ impl Guard {
         let from = self.holder();
         let guard = try_acquire(shared, &key, options, Some(from)).await?;
         std::mem::forget(leaves);
-        let guard = guard.ok_or_else(|| lost(&key.name, self.token()))?;
+        let guard = guard.ok_or_else(|| Error::superseded(&key.name, self.token()))?;
         if let Some(owner) = options.owner
             && let Entry::Claimed(claim) = shared.owners.enter(&key.name, owner)
         {
@@ -157,17 +149,7 @@ impl LockClient {
             lane: shared.queues.lane(detached.mode),
         };
         let guard = try_acquire(shared, &key, shared.options, Some(detached.holder)).await?;
-        guard.ok_or_else(|| lost(&key.name, detached.token))
-    }
-}
-
-/// The hold was lost before it was adopted.
-fn lost(name: &LockName, token: FencingToken) -> Error {
-    Error::Lost {
-        name: name.clone(),
-        token,
-        reason: LossReason::Superseded,
-        source: None,
+        guard.ok_or_else(|| Error::superseded(&key.name, detached.token))
     }
 }
 

@@ -1,15 +1,20 @@
-//! What operators read of a client.
+//! What operators read of a client, and which texts they can read.
 
 use crate::contract::error::{Error, Result};
 
 const LONGEST: usize = 128;
 
-/// Refuses what does not fit on one line of a report.
+/// Refuses a label that does not fit on one line of a report.
 pub(crate) fn check(label: &str) -> Result<()> {
-    if label.len() <= LONGEST && !label.contains(char::is_control) {
+    check_line("label", label, LONGEST)
+}
+
+/// Refuses a text that does not fit on one line of a report.
+pub(crate) fn check_line(what: &str, text: &str, longest: usize) -> Result<()> {
+    if text.len() <= longest && !text.contains(char::is_control) {
         return Ok(());
     }
-    let what = format!("a label has at most {LONGEST} bytes and no control characters");
+    let what = format!("a {what} has at most {longest} bytes and no control characters");
     Err(Error::InvalidOption { what })
 }
 

@@ -74,6 +74,11 @@ impl Lock {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
+    /// A random number of its client, in `-1.0..=1.0`.
+    pub(crate) fn jitter(&self) -> f64 {
+        self.shared.context.jitter()
+    }
+
     /// Sets the lease of later acquires.
     ///
     /// # Errors

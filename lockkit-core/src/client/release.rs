@@ -9,7 +9,7 @@ use crate::client::context::Context;
 use crate::client::outstanding::Outstanding;
 use crate::client::reaper::{Before, release_after, release_later};
 use crate::client::shared::Held;
-use crate::contract::error::{BackendError, Error, LossReason, Outcome, Result};
+use crate::contract::error::{BackendError, Error, Outcome, Result};
 use crate::contract::{Release, Ticket};
 use crate::time::clock::Moment;
 
@@ -34,12 +34,10 @@ pub(crate) async fn release(held: &Held, until: Moment) -> Result<()> {
     let answer = async move { releasing.answer().await };
     match context.runtime.run(answer).await?? {
         Release::Released => Ok(()),
-        Release::NotHeld => Err(Error::Lost {
-            name: held.hold.ticket.name.clone(),
-            token: held.hold.token,
-            reason: LossReason::Superseded,
-            source: None,
-        }),
+        Release::NotHeld => {
+            let hold = &held.hold;
+            Err(Error::superseded(&hold.ticket.name, hold.token))
+        }
     }
 }
 

@@ -77,6 +77,18 @@ pub enum Error {
     NoRuntime,
 }
 
+impl Error {
+    /// The store has said that the hold is gone.
+    pub(crate) fn superseded(name: &LockName, token: FencingToken) -> Self {
+        Self::Lost {
+            name: name.clone(),
+            token,
+            reason: LossReason::Superseded,
+            source: None,
+        }
+    }
+}
+
 impl From<BackendError> for Error {
     fn from(error: BackendError) -> Self {
         Self::Backend(error)

@@ -55,13 +55,6 @@ impl Ticket {
         self
     }
 
-    /// The same ticket with a label.
-    #[must_use]
-    pub fn with_label(mut self, label: Option<Arc<str>>) -> Self {
-        self.label = label;
-        self
-    }
-
     /// The same ticket with another lease.
     #[must_use]
     pub const fn with_ttl(mut self, ttl: Duration) -> Self {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
 use lockkit_core::store::lock;
-use lockkit_core::{BackendError, Capabilities, LockName, Modes, Queueing};
+use lockkit_core::{BackendError, Capabilities, LockName};
 use sqlx::MySqlConnection;
 use tokio::time::sleep;
 
@@ -143,18 +143,7 @@ impl Steps for Mysql {
     }
 
     fn capabilities(options: &Options) -> Capabilities {
-        Capabilities::new()
-            .with_queueing(Queueing::Barging)
-            .with_poll(options.poll)
-            .with_recheck(options.poll.max)
-            .with_tells_loss(options.pin)
-            .with_modes(if options.pin {
-                Modes::EXCLUSIVE
-            } else {
-                Modes::ALL
-            })
-            .with_notes(true)
-            .with_adopts(!options.pin)
+        options.capabilities()
     }
 
     async fn open(

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use lockkit_core::{BackendError, Capabilities, LockName, Modes, Waiting};
+use lockkit_core::{BackendError, Capabilities, LockName, Waiting};
 use sqlx::PgConnection;
 use tokio::time::sleep;
 
@@ -65,18 +65,7 @@ impl Steps for Postgres {
             Wake::Push => Waiting::Push,
             Wake::Poll => Waiting::Poll,
         };
-        Capabilities::new()
-            .with_waiting(waiting)
-            .with_poll(options.poll)
-            .with_recheck(options.poll.max)
-            .with_tells_loss(options.pin)
-            .with_modes(if options.pin {
-                Modes::EXCLUSIVE
-            } else {
-                Modes::ALL
-            })
-            .with_notes(true)
-            .with_adopts(!options.pin)
+        options.capabilities().with_waiting(waiting)
     }
 
     async fn open(

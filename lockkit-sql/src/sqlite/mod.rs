@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use lockkit_core::{BackendError, Capabilities, LockName, Modes};
+use lockkit_core::{BackendError, Capabilities, LockName};
 use sqlx::SqliteConnection;
 
 use self::driver::ERRORS;
@@ -59,12 +59,7 @@ impl Steps for Sqlite {
     }
 
     fn capabilities(options: &Options) -> Capabilities {
-        Capabilities::new()
-            .with_poll(options.poll)
-            .with_recheck(options.poll.max)
-            .with_modes(Modes::ALL)
-            .with_notes(true)
-            .with_adopts(true)
+        options.capabilities()
     }
 
     async fn open(
