@@ -59,49 +59,9 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// How many holders a sentence names.
-const NAMED: usize = 3;
-
-/// The first holders, in words; empty if there is none.
-fn holders(state: &LockState) -> String {
-    let mut names: Vec<_> = state.holders.iter().take(NAMED).map(in_words).collect();
-    let others = state.holders.len().saturating_sub(NAMED);
-    if others > 0 {
-        names.push(format!("{others} more"));
-    }
-    names.join("; ")
-}
-
-/// `web-1:4711 nightly.sh (read) for 3m, note "invoice"`: its label, or without one its identity.
-fn in_words(holder: &Holder) -> String {
-    let mut text = plain(holder.label.as_ref().unwrap_or(&holder.id));
-    if let Some(mode) = holder.mode.filter(|mode| !mode.is_exclusive()) {
-        text.push_str(&format!(" ({mode})"));
-    }
-    if let Some(time) = holder.held_for {
-        text.push_str(&format!(" for {}", rounded(time)));
-    }
-    if let Some(note) = &holder.note {
-        text.push_str(&format!(", note \"{}\"", plain(note)));
-    }
-    text
-}
-
 /// One lock in one sentence, without a full stop; `is` may be `was`.
 pub(crate) fn sentence(state: &LockState, is: &str) -> String {
-    let held = match holders(state).as_str() {
-        "" => "free".to_owned(),
-        holders => format!("held by {holders}"),
-    };
-    let token = state.token.map(|token| format!("token {token}"));
-    let left = state
-        .remaining
-        .map(|left| format!("{} left", rounded(left)));
-    let waiters = state.waiters.filter(|&waiters| waiters > 0);
-    let waiters = waiters.map(|waiters| format!("{waiters} waiting"));
-    let mut facts = vec![format!("`{}` {is} {held}", plain(&state.name))];
-    facts.extend([token, left, waiters].into_iter().flatten());
-    facts.join(", ")
+    format!("`{}` {is} {}", plain(&state.name), plain(state))
 }
 
 /// A time as people read it: whole seconds, or milliseconds below ten of them.
@@ -123,7 +83,7 @@ pub(crate) fn details(state: &LockState, store: &str) -> String {
         text.push_str("holder     none\n");
     }
     for holder in &state.holders {
-        text.push_str(&format!("holder     {}\n", in_words(holder)));
+        text.push_str(&format!("holder     {}\n", plain(holder)));
         // One holder's token and rest are the lock's.
         let (id, token) = (plain(&holder.id), holder.token);
         let token = token.filter(|_| state.holders.len() > 1);
@@ -142,6 +102,15 @@ pub(crate) fn details(state: &LockState, store: &str) -> String {
     text
 }
 
+/// The first holder, and how many more there are.
+fn holders(state: &LockState) -> String {
+    let first = or(state.holders.first().map(plain), "-");
+    match state.holders.len() {
+        0 | 1 => first,
+        holders => format!("{first}; {} more", holders - 1),
+    }
+}
+
 /// Many locks, one on each line, under a heading.
 pub(crate) fn table<'a>(states: impl IntoIterator<Item = &'a LockState>) -> String {
     let mut rows = vec![["NAME", "TOKEN", "LEFT", "WAITERS", "HOLDER"].map(str::to_owned)];
@@ -151,10 +120,7 @@ pub(crate) fn table<'a>(states: impl IntoIterator<Item = &'a LockState>) -> Stri
             or(state.token, "-"),
             or(state.remaining.map(rounded), "-"),
             or(state.waiters, "-"),
-            or(
-                Some(holders(state)).filter(|holders| !holders.is_empty()),
-                "-",
-            ),
+            holders(state),
         ]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();

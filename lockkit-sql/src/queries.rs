@@ -57,6 +57,8 @@ pub(crate) struct Words {
     /// Between the values of an insert and what to update instead.
     pub(crate) upsert: &'static str,
     pub(crate) renew: &'static str,
+    /// Deletes holds of names that were not used for long.
+    pub(crate) purge: &'static str,
     /// Asks for a notification of the release.
     pub(crate) ask: &'static str,
     /// Notifies the waiters of the name.
@@ -168,7 +170,7 @@ impl Shares {
             note: read(include_str!("sql/note.sql")),
             adopt: step(&[words.lock, include_str!("sql/adopt.sql")], ADOPT),
             adopt_shared: step(&[words.lock, adopt_shared, share], ADOPT_SHARED),
-            purge: read(include_str!("sql/purge_shares.sql")),
+            purge: read(words.purge),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What operators see and do.
 
+use std::time::Duration;
+
 use lockkit_core::{LossReason, window};
 
 use crate::case::{Case, Need};
@@ -58,6 +60,14 @@ async fn holder_is_shown_with_its_label(ctx: &Ctx) -> Outcome {
     ensure(
         label.as_deref() == Some("web-1 \"é\""),
         format!("{label:?}"),
+    )?;
+    let timeout = b.lock(name.as_str())?.acquire_timeout(Duration::ZERO).await;
+    let message = timeout.err().map(|error| error.to_string());
+    ensure(
+        message
+            .as_ref()
+            .is_some_and(|message| message.contains("held by web-1 \"é\"")),
+        format!("{message:?}"),
     )?;
     held.release().await?;
     let held = b.lock(name.as_str())?.acquire().await?;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
@@ -93,7 +94,7 @@ impl MysqlPrograms {
         words.push(option("datadir", data.as_os_str()));
         // What the system has is not lost with the server, and needs no disk.
         words.push("--innodb-flush-method=nosync".into());
-        words.push("--innodb-log-file-size=16M".into());
+        words.push("--innodb-log-file-size=64M".into());
         // Its contexts are few on a machine, and servers many.
         words.push("--innodb-use-native-aio=0".into());
         words
@@ -270,6 +271,8 @@ impl MysqlServer {
     /// # Errors
     /// - The server's, or that it cannot be reached.
     pub async fn transactions(&self, user: &str) -> sqlx::Result<Vec<String>> {
+        // The server shows an old copy to those who look more often than every 100 ms.
+        tokio::time::sleep(Duration::from_millis(150)).await;
         let sql = format!(
             "select t.trx_mysql_thread_id from information_schema.innodb_trx t \
              join information_schema.processlist p on p.id = t.trx_mysql_thread_id \

@@ -36,6 +36,17 @@ pub(crate) async fn purge_deletes_locks_unused_for_long<D: Database>() -> Outcom
     let unused = Duration::from_millis(500);
     ensure(store.purge(unused).await? == 3, "not those of the past")?;
     held.check()?;
+    held.note("a row of its own").await?;
+    // A row that a transaction of an application has locked delays no purge, which would delay renewals.
+    let row = D::row_lock("held", TTL);
+    let purge = async {
+        tokio::time::sleep(TTL / 10).await;
+        within(TTL / 2, store.purge(Duration::ZERO)).await
+    };
+    let (locked, purged) = tokio::join!(server.run(&row), purge);
+    locked?;
+    purged??;
+    held.check()?;
     held.release().await?;
     let guard = within(SOON, often.acquire()).await??;
     ensure(Some(guard.token()) > last, "the token did not grow")?;

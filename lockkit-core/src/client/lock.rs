@@ -155,8 +155,8 @@ impl Lock {
 
     /// Waits for the lock, but not longer than `limit`.
     ///
-    /// When the time is up the store is asked once more, which takes a round trip, or at most one
-    /// request timeout of a store that does not answer.
+    /// When the time is up, the store is asked once more for the lock, and then who holds it. Each takes a
+    /// round trip, or at most one request timeout of a store that does not answer.
     ///
     /// # Errors
     /// - [`Error::Timeout`] if others held it all the time and still do.
@@ -170,16 +170,26 @@ impl Lock {
         self.acquire_by(began, began.checked_add(limit)).await
     }
 
-    /// Waits for the lock until the deadline of a call that began then.
+    /// Waits for the lock until the deadline of a call that began then. A wait in vain says who held it.
     pub(crate) async fn acquire_by(
         &self,
         began: Instant,
         deadline: Option<Instant>,
     ) -> Result<Guard> {
+        let mut outcome = self.wait_for(began, deadline).await;
+        if let Err(Error::Timeout { state, .. }) = &mut outcome {
+            let now = self.inspect().await.ok().flatten();
+            *state = now.filter(|now| !now.holders.is_empty()).map(Arc::new);
+        }
+        outcome
+    }
+
+    async fn wait_for(&self, began: Instant, deadline: Option<Instant>) -> Result<Guard> {
         self.enter().await?;
         let timeout = || Error::Timeout {
             name: self.name.clone(),
             waited: began.elapsed(),
+            state: None,
         };
         let claim = loop {
             match self.reenter()? {

@@ -182,6 +182,7 @@ impl Queued {
             waiter.is_late(now).then(|| Error::Timeout {
                 name: self.key.name.clone(),
                 waited: now.saturating_duration_since(waiter.joined),
+                state: None,
             })
         });
         let context = &self.shared.context;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::name::{InvalidName, LockName};
+use crate::contract::state::LockState;
 use crate::contract::token::FencingToken;
 use crate::url::InvalidUrl;
 
@@ -24,12 +25,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The wait limit passed while others held the lock. Try later.
-    #[error("lock `{name}` was still held by others after {waited:.1?}")]
+    #[error("lock `{name}` was still {} after {waited:.1?}", held(.state.as_deref()))]
     Timeout {
         /// The lock.
         name: LockName,
         /// How long the caller waited.
         waited: Duration,
+        /// The lock when the time was up, if the store could still say who held it.
+        state: Option<Arc<LockState>>,
     },
     /// The hold ended without a release. Stop writing.
     #[error("lock `{name}` (token {token}) was lost: {reason}{}", last_failure(.source.as_ref()))]
@@ -93,6 +96,10 @@ impl From<BackendError> for Error {
     fn from(error: BackendError) -> Self {
         Self::Backend(error)
     }
+}
+
+fn held(state: Option<&LockState>) -> String {
+    state.map_or_else(|| "held by others".to_owned(), |state| format!("{state},"))
 }
 
 fn last_failure(failure: Option<&BackendError>) -> String {
@@ -237,6 +244,7 @@ impl StdError for BackendError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::state::Holder;
 
     #[derive(Debug, thiserror::Error)]
     #[error("connection refused (127.0.0.1:6379)")]
@@ -263,8 +271,24 @@ mod tests {
     fn a_timeout_is_told_in_round_figures() {
         let name = LockName::new("a").unwrap();
         let waited = Duration::from_micros(3_000_752);
-        let error = Error::Timeout { name, waited };
-        let expected = "lock `a` was still held by others after 3.0s";
-        assert_eq!(error.to_string(), expected);
+        let holder = Holder::from("c:1").with_held_for(Some(Duration::from_secs(190)));
+        let state = LockState::new(name.clone()).with_holder(holder);
+        let message = |state| {
+            let name = name.clone();
+            Error::Timeout {
+                name,
+                waited,
+                state,
+            }
+            .to_string()
+        };
+        assert_eq!(
+            message(None),
+            "lock `a` was still held by others after 3.0s"
+        );
+        assert_eq!(
+            message(Some(Arc::new(state))),
+            "lock `a` was still held by c:1 for 3m 10s, after 3.0s"
+        );
     }
 }

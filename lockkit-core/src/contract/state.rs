@@ -1,5 +1,6 @@
 //! What an operator sees of a lock and of those who hold it.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::capability::Mode;
@@ -85,6 +86,51 @@ impl Holder {
     }
 }
 
+/// `web-1:4711 nightly.sh (read) for 3m, note "invoice"`: its label, or its id if it has none.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_plain(f, self.label.as_ref().unwrap_or(&self.id))?;
+        if let Some(mode) = self.mode.filter(|mode| !mode.is_exclusive()) {
+            write!(f, " ({mode})")?;
+        }
+        if let Some(time) = self.held_for {
+            write!(f, " for {}", rounded(time))?;
+        }
+        if let Some(note) = &self.note {
+            f.write_str(", note \"")?;
+            write_plain(f, note)?;
+            f.write_str("\"")?;
+        }
+        Ok(())
+    }
+}
+
+/// Text of another program, on one line and without control sequences of a terminal.
+fn write_plain(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    text.chars().try_for_each(|c| match c.is_control() {
+        true => write!(f, "{}", c.escape_unicode()),
+        false => write!(f, "{c}"),
+    })
+}
+
+/// A time in whole seconds, or with a decimal below ten of them.
+fn rounded(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 10 {
+        return format!("{time:.1?}");
+    }
+    let parts = [
+        (seconds / 3600, "h"),
+        (seconds / 60 % 60, "m"),
+        (seconds % 60, "s"),
+    ];
+    let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+    let parts: Vec<_> = parts
+        .map(|(number, unit)| format!("{number}{unit}"))
+        .collect();
+    parts.join(" ")
+}
+
 impl From<String> for Holder {
     fn from(id: String) -> Self {
         Self::new(id)
@@ -161,5 +207,63 @@ impl LockState {
     pub const fn with_waiters(mut self, waiters: Option<u32>) -> Self {
         self.waiters = waiters;
         self
+    }
+}
+
+/// How many holders the text of a lock names.
+const NAMED: usize = 3;
+
+/// `held by web-1:4711 nightly.sh for 3m, token 7, 12s left, 4 waiting`, or `free`.
+impl fmt::Display for LockState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.holders.is_empty() {
+            f.write_str("free")?;
+        }
+        for (place, holder) in self.holders.iter().take(NAMED).enumerate() {
+            let before = if place == 0 { "held by " } else { "; " };
+            write!(f, "{before}{holder}")?;
+        }
+        if self.holders.len() > NAMED {
+            write!(f, "; {} more", self.holders.len() - NAMED)?;
+        }
+        if let Some(token) = self.token {
+            write!(f, ", token {token}")?;
+        }
+        if let Some(left) = self.remaining {
+            write!(f, ", {} left", rounded(left))?;
+        }
+        match self.waiters {
+            None | Some(0) => Ok(()),
+            Some(waiters) => write!(f, ", {waiters} waiting"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_in_words_names_three_holders() {
+        let name = LockName::new("a").unwrap();
+        let free = LockState::new(name.clone()).with_waiters(Some(0));
+        assert_eq!(free.to_string(), "free");
+        let holder = Holder::new("c:1")
+            .with_label(Some("web-1:4711 nightly.sh".to_owned()))
+            .with_mode(Some(Mode::Read))
+            .with_token(FencingToken::new(7))
+            .with_held_for(Some(Duration::from_millis(3_723_900)))
+            .with_remaining(Some(Duration::from_millis(1_470)))
+            .with_note(Some("line\nbreak".to_owned()));
+        let state = LockState::new(name)
+            .with_holder(holder)
+            .with_holder(Holder::new("c:2").with_mode(Some(Mode::Exclusive)))
+            .with_holder("c:3")
+            .with_holder("c:4")
+            .with_holder("c:5")
+            .with_waiters(Some(4));
+        let text = "held by web-1:4711 nightly.sh (read) for 1h 2m 3s, note \"line\\u{a}break\"; c:2; c:3; 2 more, \
+                    token 7, 1.5s left, 4 waiting";
+        assert_eq!(state.to_string(), text);
     }
 }

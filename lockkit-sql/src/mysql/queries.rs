@@ -24,6 +24,7 @@ const WORDS: Words = Words {
     greatest: "GREATEST",
     upsert: "ON DUPLICATE KEY UPDATE",
     renew: include_str!("../sql/mysql/renew_shares.sql"),
+    purge: include_str!("../sql/mysql/purge_shares.sql"),
     ask: "",
     notify: "NULL",
 };

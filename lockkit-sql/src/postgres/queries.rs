@@ -37,6 +37,7 @@ const WORDS: Words = Words {
     greatest: "greatest",
     upsert: "ON CONFLICT (name, holder) DO UPDATE SET",
     renew: include_str!("../sql/postgres/renew_shares.sql"),
+    purge: include_str!("../sql/purge_shares.sql"),
     ask: "{ask}",
     notify: "(SELECT CASE WHEN l.waiting_until > {now}
                   THEN pg_notify({channel}, encode({name}, 'hex'))::text END

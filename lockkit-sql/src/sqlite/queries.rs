@@ -18,6 +18,7 @@ const WORDS: Words = Words {
     greatest: "max",
     upsert: "ON CONFLICT (name, holder) DO UPDATE SET",
     renew: include_str!("../sql/sqlite/renew_shares.sql"),
+    purge: include_str!("../sql/purge_shares.sql"),
     ask: "",
     notify: "NULL",
 };
