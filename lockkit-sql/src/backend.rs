@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{BackendError, Capabilities, HolderId, LockName, Modes, Outcome};
+use lockkit_core::{BackendError, Capabilities, HolderId, LockName, Outcome};
 use tokio::task::JoinSet;
 
 use crate::config::Options;
@@ -64,11 +64,8 @@ impl<D: Dialect> SqlStore<D> {
         source: Source<D::Driver>,
         options: Options,
     ) -> Result<Self, BackendError> {
-        let (mut rules, table) = (D::capabilities(&options), options.table.clone());
+        let (rules, table) = (D::capabilities(&options), options.table.clone());
         let dialect = D::open(source, options).await?;
-        if dialect.common().shares.is_none() {
-            rules = exclusive(rules);
-        }
         Ok(Self {
             inner: Arc::new(Inner {
                 dialect,
@@ -153,12 +150,6 @@ impl<D: Dialect> fmt::Debug for SqlStore<D> {
             .field("table", &self.inner.table)
             .finish_non_exhaustive()
     }
-}
-
-/// What is possible without the second table.
-const fn exclusive(rules: Capabilities) -> Capabilities {
-    let rules = rules.with_modes(Modes::EXCLUSIVE);
-    rules.with_notes(false).with_adopts(false)
 }
 
 const fn errors<D: Dialect>() -> Errors {

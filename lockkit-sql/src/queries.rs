@@ -17,8 +17,7 @@ pub struct Common {
     pub(crate) break_lock: Template,
     /// Returns a row if a hold lasts, and blocks takeovers until its transaction ends.
     pub(crate) guard: Template,
-    /// `None` with a table of an older version, which has exclusive holds alone.
-    pub(crate) shares: Option<Shares>,
+    pub(crate) shares: Shares,
 }
 
 /// The queries of holds beside others, which need the second table.

@@ -13,25 +13,17 @@ use tokio::time::sleep;
 
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, rows};
-use crate::error::Problem;
-use crate::queries::Shares;
 use crate::steps::{self, pauses};
 use crate::template::{Template, Values, micros};
 
 /// How long a step locks a row, with a commit that waits for the disk.
 pub(crate) const STEP: Duration = Duration::from_millis(10);
 
-fn of<'s, S: Steps>(store: &'s S, operation: &'static str) -> Result<&'s Shares, BackendError> {
-    let text = "the table is of an older version, which has exclusive locks alone";
-    let shares = store.common().shares.as_ref();
-    shares.ok_or_else(|| S::Driver::ERRORS.rejected(operation, Problem::Schema, text))
-}
-
 /// Tries to hold beside others.
 pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Attempt, BackendError> {
     let waiting = store.waiting(ticket);
     let values = Values::of(ticket).number("waiting", waiting);
-    let share = &of(store, "attempt")?.share;
+    let share = &store.common().shares.share;
     // Soon, if the row is locked, perhaps by a release.
     let locked = Ok(Attempt::held_for(Some(STEP)));
     grant(store, "attempt", share, &values, ticket, locked).await
@@ -43,7 +35,7 @@ pub(crate) async fn adopt<S: Steps>(
     from: HolderId,
     ticket: &Ticket,
 ) -> Result<Attempt, BackendError> {
-    let shares = of(store, "adopt")?;
+    let shares = &store.common().shares;
     let adopt = match ticket.mode.is_exclusive() {
         true => &shares.adopt,
         false => &shares.adopt_shared,
@@ -85,7 +77,7 @@ async fn grant<S: Steps>(
 
 /// Ends a hold beside others.
 pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release, BackendError> {
-    let unshare = of(store, "release")?.unshare.text(&Values::of(ticket));
+    let unshare = store.common().shares.unshare.text(&Values::of(ticket));
     for pause in pauses() {
         let replies = store.pool().transact("release", &unshare).await?;
         let row = rows(&replies).last();
@@ -101,10 +93,10 @@ pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Rele
 
 /// An exclusive ticket waits, while others hold together: later ones may not pass it.
 pub(crate) async fn writer_waits<S: Steps>(store: &S, ticket: &Ticket) -> Result<(), BackendError> {
-    let shares = store.common().shares.as_ref();
-    let Some(shares) = shares.filter(|_| ticket.enqueue) else {
+    if !ticket.enqueue {
         return Ok(());
-    };
+    }
+    let shares = &store.common().shares;
     // First: the request may be carried out without a reply.
     lock(&shares.waiting).insert(ticket.holder);
     let window = queue_window(&shares.rules, ticket.ttl);
@@ -116,9 +108,7 @@ pub(crate) async fn writer_waits<S: Steps>(store: &S, ticket: &Ticket) -> Result
 
 /// An exclusive ticket gives up, or ends its hold.
 pub(crate) async fn writer_left<S: Steps>(store: &S, ticket: &Ticket) -> Result<(), BackendError> {
-    let Some(shares) = &store.common().shares else {
-        return Ok(());
-    };
+    let shares = &store.common().shares;
     if lock(&shares.waiting).contains(&ticket.holder) {
         let text = shares.writer_left.text(&Values::of(ticket));
         store.pool().ask("release", &text).await?;
@@ -134,7 +124,7 @@ pub(crate) async fn note<S: Steps>(
     note: &str,
 ) -> Result<bool, BackendError> {
     let values = Values::of(ticket).bytes("note", note.as_bytes());
-    let text = of(store, "note")?.note.text(&values);
+    let text = store.common().shares.note.text(&values);
     let replies = store.pool().transact("note", &text).await?;
     Ok(rows(&replies).any(|row| row.truth(0)))
 }

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lockkit_core::contract::{Holder, LockState, Mode, Renewal, Ticket};
-use lockkit_core::{BackendError, FencingToken, HolderId, LockName, Outcome};
+use lockkit_core::{BackendError, FencingToken, HolderId, LockName};
 use tokio::time::sleep;
 
 use crate::config::{Options, Schema};
@@ -14,7 +14,6 @@ use crate::dialect::Steps;
 use crate::driver::{Columns, Driver, changed, rows};
 use crate::error::Problem;
 use crate::pool::Pool;
-use crate::queries::Common;
 use crate::table::{Which, misfit};
 use crate::template::{Template, Values, micros};
 
@@ -25,6 +24,7 @@ const SHARED: &str = "~";
 pub(crate) async fn check_table<D: Driver>(
     pool: &Pool<D>,
     columns: &Template,
+    probe: &Template,
     create: &str,
     expected: &[(&str, &str)],
     options: &Options,
@@ -34,35 +34,12 @@ pub(crate) async fn check_table<D: Driver>(
         pool.ask("open", create).await?;
         found = columns_of(pool, columns).await?;
     }
-    match misfit(&options.table, expected, &found) {
-        None => Ok(()),
-        Some(text) => Err(D::ERRORS.rejected("open", Problem::Schema, text)),
+    if let Some(text) = misfit(&options.table, expected, &found) {
+        return Err(D::ERRORS.rejected("open", Problem::Schema, text));
     }
-}
-
-/// Whether the second table and the label are there and may be used. They are made if they are missing and
-/// may be created: users without the right go on with exclusive locks.
-pub(crate) async fn has_shares<D: Driver>(
-    pool: &Pool<D>,
-    common: &Common,
-    upgrade: &[String],
-    options: &Options,
-) -> Result<bool, BackendError> {
-    let accepted = async |text: &str| match pool.ask("open", text).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.outcome() == Outcome::Rejected => Ok(false),
-        Err(error) => Err(error),
-    };
-    let Some(shares) = &common.shares else {
-        return Ok(false);
-    };
-    let probe = shares.probe.text(&Values::new());
-    if options.schema == Schema::Create && !accepted(&probe).await? {
-        for definition in upgrade {
-            accepted(definition).await?;
-        }
-    }
-    accepted(&probe).await
+    // The second table, which came with the first.
+    pool.ask("open", &probe.text(&Values::new())).await?;
+    Ok(())
 }
 
 /// The columns of the table and their types; empty if there is no table.
@@ -227,10 +204,8 @@ pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u
     let values = Values::new().number("unused", micros(unused_for));
     let delete = store.common().purge.text(&values);
     let replies = store.pool().ask("purge", &delete).await?;
-    if let Some(shares) = &store.common().shares {
-        let delete = shares.purge.text(&values);
-        store.pool().transact("purge", &delete).await?;
-    }
+    let delete = store.common().shares.purge.text(&values);
+    store.pool().transact("purge", &delete).await?;
     Ok(replies.iter().map(|reply| reply.changed).sum())
 }
 
@@ -270,11 +245,11 @@ async fn renewed<S: Steps>(
 ) -> Result<HashMap<String, bool>, BackendError> {
     let values = Values::of_all(tickets, S::Driver::SYNTAX);
     let exclusive = tickets.iter().all(|ticket| ticket.mode.is_exclusive());
-    let renew = match &store.common().shares {
-        Some(shares) if !exclusive => shares.renew.text(&values),
-        _ => store.common().renew.text(&values),
+    let renew = match exclusive {
+        true => &store.common().renew,
+        false => &store.common().shares.renew,
     };
-    let replies = store.pool().renew(&renew).await?;
+    let replies = store.pool().renew(&renew.text(&values)).await?;
     let renewed = rows(&replies).map(|row| Some((row.text(0)?, row.truth(1))));
     let renewed: Option<_> = renewed.collect();
     renewed.ok_or_else(|| S::Driver::ERRORS.unreadable("renew"))

@@ -148,12 +148,9 @@ pub(crate) fn definition(file: &str, table: &Table, syntax: &Syntax) -> String {
 }
 
 impl Template {
-    /// Reads a file of `sql/` without its comments, and writes the table and the clock into it. Lines that
-    /// end with `-- shares` are for tables that have [`Shares`](crate::queries::Shares).
-    pub(crate) fn read(file: &str, table: &Table, shares: bool, syntax: &'static Syntax) -> Self {
-        let lines = file.lines();
-        let lines = lines.filter(|line| shares || !line.ends_with("-- shares"));
-        let lines = lines.map(|line| match line.find("--") {
+    /// Reads a file of `sql/` without its comments, and writes the table and the clock into it.
+    pub(crate) fn read(file: &str, table: &Table, syntax: &'static Syntax) -> Self {
+        let lines = file.lines().map(|line| match line.find("--") {
             Some(at) => line[..at].trim_end(),
             None => line.trim_end(),
         });
@@ -288,7 +285,7 @@ pub(crate) mod tests {
     #[test]
     fn writes_values_and_leaves_comments_out() {
         let file = "-- header {x}\nUPDATE {table} -- why\nSET a = {ttl}, b = {ttl}\n\nWHERE n = {name} AND {now} > 1;";
-        let template = Template::read(file, &Table::default(), true, &SYNTAX);
+        let template = Template::read(file, &Table::default(), &SYNTAX);
         let name = LockName::new("a'}{ttl").unwrap();
         let values = Values::new().name(&name).number("ttl", -7);
         assert_eq!(

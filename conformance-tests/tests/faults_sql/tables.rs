@@ -30,7 +30,7 @@ pub(crate) async fn roles_that_share_a_database_share_a_table() -> Outcome {
     let guard = lock.acquire().await?;
     let roles = "create role two login; create schema two authorization two; \
                  alter role two set search_path = two; grant usage on schema app to two; \
-                 grant all on app.lockkit_locks to two";
+                 grant all on app.lockkit_locks, app.lockkit_locks_holds to two";
     server.run(roles).await?;
     let two = || PostgresStore::builder(server.options().username("two"));
     let said = refusal(two()).await;

@@ -213,7 +213,7 @@ impl Database for Postgres {
          grant usage on schema app to app";
     const RIGHTS: &'static str = "create role poor login; grant usage on schema app to poor; \
          alter role poor set search_path = app; \
-         grant select, insert, update on app.lockkit_locks to poor";
+         grant select, insert, update, delete on app.lockkit_locks, app.lockkit_locks_holds to poor";
 }
 
 pub(crate) struct Maria(MysqlServer);
@@ -341,7 +341,8 @@ impl Database for Maria {
     ];
     const NO_TABLES: &'static str = "revoke create on app.* from app@'127.0.0.1'";
     const RIGHTS: &'static str = "create user poor@'127.0.0.1' identified by 'secret'; \
-         grant select, insert, update on app.lockkit_locks to poor@'127.0.0.1'";
+         grant select, insert, update, delete on app.lockkit_locks to poor@'127.0.0.1'; \
+         grant select, insert, update, delete on app.lockkit_locks_holds to poor@'127.0.0.1'";
 }
 
 pub(crate) fn builder<D: Database>(server: &D, way: &str) -> SqlStoreBuilder<D::Dialect> {

@@ -33,7 +33,7 @@ use crate::time::lease::Lease;
 /// What is longer is cut to this, so that no sum of times overflows: thirty years.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// The client of one store. Cheap to clone; all clones share one keeper and one reaper.
+/// The client of one store. Cheap to clone; all clones share one task that renews and one that releases.
 ///
 /// Made inside a Tokio runtime, which carries out all requests to the store. It may be used from other
 /// runtimes too, which may end or stand still at any moment. When its own runtime stops, every hold is
@@ -367,8 +367,8 @@ impl LockClientBuilder {
         context.check_lease(options.lease)?;
         let shared = Arc::new(Shared::new(context, options));
         let (schedule, context) = (Arc::clone(&shared.schedule), &shared.context);
-        let keeper = renewal::run(schedule, Arc::clone(&context.clock));
-        drop(context.runtime.spawn(keeper));
+        let renewals = renewal::run(schedule, Arc::clone(&context.clock));
+        drop(context.runtime.spawn(renewals));
         Ok(LockClient { shared })
     }
 }

@@ -1,5 +1,4 @@
-//! Keeps holds alive: one task per client, the keeper, renews leases in batches and signals losses in
-//! time.
+//! Keeps holds alive: one task per client renews leases in batches and signals losses in time.
 //!
 //! Readers who come from Redisson know it as the watchdog.
 
@@ -27,7 +26,7 @@ const SPLIT: usize = 8;
 /// request would be sent as many as there are holds, just when it can bear least.
 pub(crate) const PARTS_IN_FLIGHT: usize = 64;
 
-/// The keeper's task. When it is dropped with its runtime, also before it began, no hold is renewed any
+/// The renewal task. When it is dropped with its runtime, also before it began, no hold is renewed any
 /// more: every hold is lost then, early rather than late.
 pub(crate) fn run(
     schedule: Arc<Schedule<Held>>,

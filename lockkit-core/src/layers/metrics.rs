@@ -28,7 +28,8 @@ const WAKES: &str = "lockkit_store_wakes_total";
 /// | `lockkit_store_renewals_total` | counter | `backend`, `outcome` | tickets in batches of renewals |
 /// | `lockkit_store_wakes_total` | counter | `backend`, `wake` | wake-ups that watches yielded |
 ///
-/// - `operation`: `attempt`, `watch`, `renew`, `release`, `inspect`, `break_lock`, `list`.
+/// - `operation`: `attempt`, `watch`, `renew`, `release`, `inspect`, `break_lock`, `list`, `note`,
+///   `adopt`.
 /// - `outcome`: `granted`, `held`, `renewed`, `released`, `not_held`, `ok`; for an error `rejected`,
 ///   `unavailable`, `indeterminate`; `cancelled` if the caller dropped the call, as the client does
 ///   at its time limit. A batch shows the first outcome in it that is not `renewed`.

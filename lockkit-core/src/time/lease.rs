@@ -13,7 +13,7 @@ use crate::time::clock::Moment;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lease {
-    /// The client's keeper prolongs the lease every `ttl / 3` for as long as a guard lives (what
+    /// The client's renewal task prolongs the lease every `ttl / 3` for as long as a guard lives (what
     /// Redisson calls its watchdog). A crashed holder is freed after at most `ttl`.
     Renewed {
         /// The lease between two renewals.
@@ -28,7 +28,7 @@ pub enum Lease {
 }
 
 impl Lease {
-    /// A lease that the keeper prolongs.
+    /// A lease that the renewal task prolongs.
     #[must_use]
     pub const fn renewed(ttl: Duration) -> Self {
         Self::Renewed { ttl }

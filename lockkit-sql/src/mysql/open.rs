@@ -3,20 +3,21 @@
 use lockkit_core::{BackendError, Capabilities};
 
 use super::driver::ERRORS;
-use super::queries::{Queries, ddl, upgrade};
+use super::queries::{Queries, ddl};
 use crate::config::Options;
 use crate::driver::{Columns as _, Reply, rows};
 use crate::error::Problem;
 use crate::pool::Pool;
-use crate::steps::{check_table, has_shares};
+use crate::steps::check_table;
 
-const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: [(&str, &str); 10] = [
     ("name", "varbinary(512)"),
     ("holder", "varbinary(100)"),
     ("token", "bigint"),
     ("expires_at", "bigint"),
     ("waiting_until", "bigint"),
     ("session", "bigint"),
+    ("label", "varbinary(512)"),
     ("PRIMARY KEY", "(name)"),
     ("UNIQUE KEY", "(name,token)"),
     ("ENGINE", "InnoDB"),
@@ -35,12 +36,9 @@ pub(super) async fn find(
 ) -> Result<Queries, BackendError> {
     let maria = is_maria(&pool.ask("open", SERVER).await?)?;
     let table = &options.table;
-    let mut queries = Queries::new(table, maria, Some(rules));
-    let create = ddl(table);
-    check_table(pool, &queries.columns, &create, &COLUMNS, options).await?;
-    if !has_shares(pool, &queries.common, &upgrade(table), options).await? {
-        queries = Queries::new(table, maria, None);
-    }
+    let queries = Queries::new(table, maria, rules);
+    let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
+    check_table(pool, columns, probe, &ddl(table), &COLUMNS, options).await?;
     Ok(queries)
 }
 

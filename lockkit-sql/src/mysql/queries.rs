@@ -29,12 +29,6 @@ const WORDS: Words = Words {
     notify: "NULL",
 };
 
-/// Adds what a table of an older version lacks.
-pub(super) fn upgrade(table: &Table) -> [String; 2] {
-    let label = "ALTER TABLE {table} ADD COLUMN label VARBINARY(512)";
-    [ddl(table), definition(label, table, &SYNTAX)]
-}
-
 #[derive(Debug)]
 pub(super) struct Queries {
     pub(super) common: Common,
@@ -50,16 +44,15 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// `maria`: whether the server is MariaDB; `shares`: what the store can do, if the table has them.
-    pub(super) fn new(table: &Table, maria: bool, shares: Option<Capabilities>) -> Self {
+    /// `maria`: whether the server is MariaDB; `rules`: what the store can do.
+    pub(super) fn new(table: &Table, maria: bool, rules: Capabilities) -> Self {
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let schema = schema.as_deref().unwrap_or("DATABASE()");
         let read = |file: &str| {
             let file = of_server(file, maria).replace("{server}", SERVER);
             let file = file.replace("{schema}", schema);
-            Template::read(&file, table, shares.is_some(), &SYNTAX)
+            Template::read(&file, table, &SYNTAX)
         };
-        let words = WORDS;
         Self {
             common: Common {
                 renew: read(include_str!("../sql/mysql/renew.sql")),
@@ -67,7 +60,7 @@ impl Queries {
                 purge: read(include_str!("../sql/mysql/purge.sql")),
                 break_lock: read(include_str!("../sql/mysql/break.sql")),
                 guard: read(include_str!("../sql/mysql/guard.sql")),
-                shares: shares.map(|rules| Shares::new(&words, rules, read)),
+                shares: Shares::new(&WORDS, rules, read),
             },
             acquire: read(include_str!("../sql/mysql/acquire.sql")),
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
@@ -117,7 +110,7 @@ mod tests {
     #[test]
     fn every_parameter_has_a_value() {
         for maria in [false, true] {
-            let rules = Some(Capabilities::new());
+            let rules = Capabilities::new();
             let queries = Queries::new(&Table::default(), maria, rules);
             expect_complete(&[
                 &queries.acquire,
@@ -135,7 +128,7 @@ mod tests {
                 &queries.session,
                 &queries.session_ended,
             ]);
-            expect_complete(&queries.common.shares.unwrap().all());
+            expect_complete(&queries.common.shares.all());
         }
     }
 }

@@ -7,22 +7,23 @@ use lockkit_core::{BackendError, Capabilities};
 use sqlx::postgres::PgConnectOptions;
 
 use super::driver::ERRORS;
-use super::queries::{Queries, ddl, in_turn, upgrade};
+use super::queries::{Queries, ddl, in_turn};
 use crate::config::{Options, Schema};
 use crate::driver::{Columns as _, rows};
 use crate::error::Problem;
 use crate::pool::Pool;
-use crate::steps::{check_table, has_shares};
+use crate::steps::check_table;
 use crate::table::Table;
 use crate::template::Values;
 
-const COLUMNS: [(&str, &str); 8] = [
+const COLUMNS: [(&str, &str); 9] = [
     ("name", "bytea"),
     ("holder", "text"),
     ("token", "bigint"),
     ("expires_at", "bigint"),
     ("waiting_until", "bigint"),
     ("session", "bigint"),
+    ("label", "bytea"),
     ("UNIQUE", "(name)"),
     ("UNIQUE", "(name, token)"),
 ];
@@ -38,20 +39,18 @@ pub(super) async fn find(
     options: &Options,
     rules: Capabilities,
 ) -> Result<Queries, BackendError> {
-    let table = resolve(pool, options).await?;
-    let queries = Queries::new(&table, Some(rules));
-    let shares = has_shares(pool, &queries.common, &upgrade(&table), options).await?;
-    Ok(if shares {
-        queries
-    } else {
-        Queries::new(&table, None)
-    })
+    let table = resolve(pool, options, rules).await?;
+    Ok(Queries::new(&table, rules))
 }
 
 /// Finds the table, or creates it. Returns it with its schema.
-async fn resolve(pool: &Pool<sqlx::Postgres>, options: &Options) -> Result<Table, BackendError> {
+async fn resolve(
+    pool: &Pool<sqlx::Postgres>,
+    options: &Options,
+    rules: Capabilities,
+) -> Result<Table, BackendError> {
     let table = &options.table;
-    let queries = &Queries::new(table, None);
+    let queries = &Queries::new(table, rules);
     let mut found = schemas(pool, queries).await?;
     let is_visible = |found: &[InSchema]| found.iter().any(|it| it.visible);
     if !is_visible(&found)
@@ -73,7 +72,8 @@ async fn resolve(pool: &Pool<sqlx::Postgres>, options: &Options) -> Result<Table
         return Err(ERRORS.rejected("open", Problem::Schema, text));
     }
     let create = in_turn(&ddl(table));
-    check_table(pool, &queries.columns, &create, &COLUMNS, options).await?;
+    let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
+    check_table(pool, columns, probe, &create, &COLUMNS, options).await?;
     if !is_visible(&found) {
         found = schemas(pool, queries).await?;
     }

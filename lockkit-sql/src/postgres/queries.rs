@@ -45,12 +45,6 @@ const WORDS: Words = Words {
         set_config('synchronous_commit', 'off', true)",
 };
 
-/// Adds what a table of an older version lacks.
-pub(super) fn upgrade(table: &Table) -> [String; 2] {
-    let label = "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS label bytea";
-    [ddl(table), label.to_owned()].map(|text| in_turn(&definition(&text, table, &SYNTAX)))
-}
-
 /// Clients that change the table at the same time would get an error of the catalogue: they take turns.
 /// Without `BEGIN`: the message is one transaction, and ends with an error too.
 pub(super) fn in_turn(definition: &str) -> String {
@@ -76,8 +70,8 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// `shares`: what the store can do, if the table has them.
-    pub(super) fn new(table: &Table, shares: Option<Capabilities>) -> Self {
+    /// `rules`: what the store can do.
+    pub(super) fn new(table: &Table, rules: Capabilities) -> Self {
         let channel = channel(table);
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let constants = [
@@ -96,11 +90,9 @@ impl Queries {
             Template::read(
                 &constants.iter().fold(file.to_owned(), replace),
                 table,
-                shares.is_some(),
                 &SYNTAX,
             )
         };
-        let words = WORDS;
         Self {
             common: Common {
                 renew: read(include_str!("../sql/postgres/renew.sql")),
@@ -108,7 +100,7 @@ impl Queries {
                 purge: read(include_str!("../sql/postgres/purge.sql")),
                 break_lock: read(include_str!("../sql/postgres/break.sql")),
                 guard: read(include_str!("../sql/postgres/guard.sql")),
-                shares: shares.map(|rules| Shares::new(&words, rules, read)),
+                shares: Shares::new(&WORDS, rules, read),
             },
             acquire: read(include_str!("../sql/postgres/acquire.sql")),
             release: read(include_str!("../sql/postgres/release.sql")),
@@ -156,7 +148,7 @@ mod tests {
 
     #[test]
     fn every_parameter_has_a_value() {
-        let queries = Queries::new(&Table::default(), Some(Capabilities::new()));
+        let queries = Queries::new(&Table::default(), Capabilities::new());
         expect_complete(&[
             &queries.acquire,
             &queries.release,
@@ -174,6 +166,6 @@ mod tests {
             &queries.is_free,
             &queries.notify,
         ]);
-        expect_complete(&queries.common.shares.unwrap().all());
+        expect_complete(&queries.common.shares.all());
     }
 }

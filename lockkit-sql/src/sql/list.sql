@@ -1,9 +1,9 @@
 -- Lists holds: for each the row of its name, and its own if it has one. Waits for no lock.
 -- condition: on the name.
 SELECT l.name, l.holder, l.token, l.expires_at - {now}, {now}
-    , l.label, h.holder, h.token, h.expires_at - {now}, h.room, h.label, h.note -- shares
+    , l.label, h.holder, h.token, h.expires_at - {now}, h.room, h.label, h.note
 FROM {table} AS l
-LEFT JOIN {holds} AS h ON h.name = l.name AND (h.holder = l.holder -- shares
-    OR l.holder = '~' AND h.token > 0 AND h.expires_at > {now}) -- shares
+LEFT JOIN {holds} AS h ON h.name = l.name AND (h.holder = l.holder
+    OR l.holder = '~' AND h.token > 0 AND h.expires_at > {now})
 WHERE {condition} AND l.holder IS NOT NULL AND l.expires_at > {now}
 ORDER BY l.name;

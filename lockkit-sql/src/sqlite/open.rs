@@ -8,20 +8,21 @@ use lockkit_core::{BackendError, Capabilities};
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::driver::ERRORS;
-use super::queries::{Queries, ddl, upgrade};
+use super::queries::{Queries, ddl};
 use crate::config::{Options, Schema};
 use crate::driver::Source;
 use crate::error::Problem;
 use crate::pool::Pool;
-use crate::steps::{check_table, has_shares};
+use crate::steps::check_table;
 
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 7] = [
     ("name", "BLOB"),
     ("holder", "TEXT"),
     ("token", "INTEGER"),
     ("expires_at", "INTEGER"),
     ("waiting_until", "INTEGER"),
     ("session", "INTEGER"),
+    ("label", "BLOB"),
 ];
 
 /// Opens the file, and finds the table or creates it.
@@ -39,12 +40,9 @@ pub(super) async fn open(
     };
     let pool = Pool::new(source, change, options, true);
     let table = &options.table;
-    let mut queries = Queries::new(table, Some(rules));
-    let create = ddl(table);
-    check_table(&pool, &queries.columns, &create, &COLUMNS, options).await?;
-    if !has_shares(&pool, &queries.common, &upgrade(table), options).await? {
-        queries = Queries::new(table, None);
-    }
+    let queries = Queries::new(table, rules);
+    let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
+    check_table(&pool, columns, probe, &ddl(table), &COLUMNS, options).await?;
     Ok((pool, queries))
 }
 

@@ -23,12 +23,6 @@ const WORDS: Words = Words {
     notify: "NULL",
 };
 
-/// Adds what a table of an older version lacks.
-pub(super) fn upgrade(table: &Table) -> [String; 2] {
-    let label = "ALTER TABLE {table} ADD COLUMN label BLOB";
-    [ddl(table), definition(label, table, &SYNTAX)]
-}
-
 #[derive(Debug)]
 pub(super) struct Queries {
     pub(super) common: Common,
@@ -41,14 +35,13 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// `shares`: what the store can do, if the table has them.
-    pub(super) fn new(table: &Table, shares: Option<Capabilities>) -> Self {
+    /// `rules`: what the store can do.
+    pub(super) fn new(table: &Table, rules: Capabilities) -> Self {
         let schema = table.schema().unwrap_or("main");
         let read = |file: &str| {
             let file = file.replace("{schema}", schema);
-            Template::read(&file, table, shares.is_some(), &SYNTAX)
+            Template::read(&file, table, &SYNTAX)
         };
-        let words = WORDS;
         Self {
             common: Common {
                 renew: read(include_str!("../sql/sqlite/renew.sql")),
@@ -56,7 +49,7 @@ impl Queries {
                 purge: read(include_str!("../sql/sqlite/purge.sql")),
                 break_lock: read(include_str!("../sql/sqlite/break.sql")),
                 guard: read(include_str!("../sql/sqlite/guard.sql")),
-                shares: shares.map(|rules| Shares::new(&words, rules, read)),
+                shares: Shares::new(&WORDS, rules, read),
             },
             acquire: read(include_str!("../sql/sqlite/acquire.sql")),
             release: read(include_str!("../sql/sqlite/release.sql")),

@@ -22,7 +22,7 @@ SET l.token = LAST_INSERT_ID(
         IF(l.holder = {holder} AND l.expires_at > {now}, l.token, GREATEST(l.token + 1, {now}))),
     l.expires_at = IF(l.holder = {holder}, GREATEST(l.expires_at, {now} + {ttl}), {now} + {ttl}),
     l.holder = {holder},
-    l.label = {label}, -- shares
+    l.label = {label},
     l.session = {session}
 /*M!100600 WHERE l.name = {name} AND l.name = (SELECT name FROM (
     SELECT name FROM {table} FORCE INDEX (PRIMARY)

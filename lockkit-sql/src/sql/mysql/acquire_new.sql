@@ -5,9 +5,9 @@
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 -- 2. An insert without the check would wait for a transaction that has the row locked.
 INSERT IGNORE INTO {table} (name, holder, token, expires_at, session
-    , label -- shares
+    , label
 )
 SELECT {name}, {holder}, LAST_INSERT_ID({now}), {now} + {ttl}, {session}
-    , {label} -- shares
+    , {label}
 FROM DUAL
 WHERE NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name});

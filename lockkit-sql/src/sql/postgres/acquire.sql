@@ -9,7 +9,7 @@ WITH taken AS (
     SET token = CASE WHEN l.holder = {holder} AND l.expires_at > {now} THEN l.token
                      ELSE greatest(l.token + 1, {now}) END,
         holder = {holder},
-        label = {label}, -- shares
+        label = {label},
         expires_at = greatest(CASE WHEN l.holder = {holder} THEN l.expires_at END, {now} + {ttl}),
         session = {session}
     -- Skips a row that a guarded transaction or another step has locked.
@@ -22,10 +22,10 @@ WITH taken AS (
     RETURNING l.token
 ), made AS (
     INSERT INTO {table} (name, holder, token, expires_at, session
-        , label -- shares
+        , label
     )
     SELECT {name}, {holder}, {now}, {now} + {ttl}, {session}
-        , {label} -- shares
+        , {label}
     WHERE NOT EXISTS (SELECT 1 FROM {table} AS n WHERE n.name = {name})
     ON CONFLICT DO NOTHING
     RETURNING token
