@@ -47,7 +47,7 @@ pub(crate) fn fmt(workspace: &Workspace) -> Result<Done> {
 
 /// The whole workspace with its tests, then each published crate alone and without its development
 /// dependencies, where no other crate turns on a feature for it; the facade also with each of its
-/// features by itself, which is how it is used.
+/// features by itself, which is how it is used, and with all. The step `msrv` checks the features of the others.
 pub(crate) fn clippy(workspace: &Workspace) -> Result<Done> {
     workspace
         .cargo("clippy")
@@ -59,8 +59,6 @@ pub(crate) fn clippy(workspace: &Workspace) -> Result<Done> {
         if package.name() == FACADE {
             let each = package.features().filter(|feature| *feature != "default");
             choices.extend(each.map(|feature| format!("--features={feature}")));
-        }
-        if package.features().next().is_some() {
             choices.push("--all-features".to_owned());
         }
         for features in choices {
