@@ -12,7 +12,7 @@ use crate::checker::check;
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::Recorder;
-use crate::taker::Worker;
+use crate::taker::Mixed;
 use crate::task::{Task, acquire, soon, spawn, until, within};
 
 /// What a user takes for "at once" on a busy machine.
@@ -345,32 +345,16 @@ async fn all_holders_are_shown_and_broken(ctx: &Ctx) -> Outcome {
 
 /// Clients in random modes for two seconds: all holders of each moment fit each other.
 async fn holders_always_fit(ctx: &Ctx) -> Outcome {
-    let (name, recorder) = (ctx.name(), Recorder::new());
+    let (names, recorder) = ([ctx.name(), ctx.name()], Recorder::new());
     let mut tasks = Vec::new();
     for _ in 0..12 {
-        let client = ctx.client().await?;
-        let rw = client.rw_lock(name.as_str())?;
-        let modes = [
-            rw.read(),
-            rw.read(),
-            rw.write(),
-            client.semaphore(name.as_str(), 2)?,
-            client.semaphore(name.as_str(), 4)?,
-            client.lock(name.as_str())?,
-        ];
-        let workers = modes.map(|lock| Worker::new(lock, recorder.clone()));
-        tasks.push(spawn(async move {
-            let mut turns = 0;
-            for _ in 0..20 {
-                let worker = &workers[fastrand::usize(..workers.len())];
-                turns += worker.work(Duration::from_millis(100)).await;
-            }
-            turns
-        }));
+        let worker = Mixed::new(ctx.client().await?, &names, recorder.clone());
+        let span = Duration::from_secs(2);
+        tasks.push(spawn(async move { worker.work(span).await }));
     }
     let mut turns = 0;
     for task in tasks {
-        let its = task.soon().await?;
+        let its = task.soon().await??;
         ensure(its > 0, "a client had no turn")?;
         turns += its;
     }
