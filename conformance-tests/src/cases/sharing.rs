@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use lockkit_core::contract::{Attempt, Mode, Renewal, Ticket};
+use lockkit_core::contract::{Attempt, LockState, Mode, Renewal, Ticket};
+use lockkit_core::layers::{Fault, Operation, Rule};
 use lockkit_core::{Guard, Lease, Lock, RwLock, Waiting, queue_window};
 use tokio::time::sleep;
 
@@ -39,6 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(lock_of_the_same_name_excludes_readers_and_writers),
         Case::new(each_reader_has_a_token_of_its_own),
         Case::new(all_holders_are_shown_and_broken),
+        Case::new(reader_without_replies_holds_once),
         Case::new(holders_always_fit),
     ];
     cases
@@ -341,6 +343,41 @@ async fn all_holders_are_shown_and_broken(ctx: &Ctx) -> Outcome {
     })
     .await?;
     Ok(writer.release().await?)
+}
+
+/// Its attempt and its release are done once, beside another reader; a late attempt makes no hold that lasts.
+async fn reader_without_replies_holds_once(ctx: &Ctx) -> Outcome {
+    let [a, b] = locks(ctx).await?;
+    let other = a.read().acquire().await?;
+    let (client, faults) = ctx.faulty().await?;
+    let lock = client.rw_lock(a.name())?.read();
+    faults.inject(Rule::new(Fault::DropReply).on(Operation::Attempt).times(1));
+    let guard = soon(lock.acquire()).await??;
+    readers(&a, &[&other, &guard]).await?;
+    faults.inject(Rule::new(Fault::DropReply).on(Operation::Release).times(1));
+    soon(guard.release()).await??;
+    ensure(faults.injected() == 2, "a fault did not take place")?;
+    readers(&a, &[&other]).await?;
+    let (store, late) = (ctx.store().await?, reader(ctx, a.name().as_str())?);
+    store.attempt(&late).await?;
+    store.release(&late).await?;
+    // It may be refused, which is an error here.
+    drop(store.attempt(&late).await);
+    other.check()?;
+    other.release().await?;
+    let writer = b.write();
+    let writer = within(ctx.ttl() + ctx.freed_after(), writer.acquire());
+    Ok(writer.await??.release().await?)
+}
+
+/// These hold, each once.
+async fn readers(lock: &RwLock, guards: &[&Guard]) -> Outcome {
+    let state = lock.read().inspect().await?;
+    let mut shown: Vec<_> = state.iter().flat_map(LockState::holder_ids).collect();
+    let mut expected: Vec<_> = guards.iter().map(|it| it.holder().to_string()).collect();
+    shown.sort();
+    expected.sort();
+    ensure(shown == expected, format!("{state:?}"))
 }
 
 /// Clients in random modes for two seconds: all holders of each moment fit each other.
