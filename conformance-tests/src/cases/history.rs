@@ -86,7 +86,8 @@ async fn random_faults(ctx: &Ctx, seed: u64) -> Outcome {
         faults.chaos(0.05, ctx.ttl() / 8);
         let builder = ctx.builder(store).timeout(Duration::from_millis(400));
         all_faults.push(faults);
-        let worker = Mixed::new(builder.build()?, &names, recorder.clone());
+        let names = &names[..if n < 2 { 2 } else { 1 }];
+        let worker = Mixed::new(builder.build()?, names, recorder.clone());
         tasks.push(spawn(async move { worker.work(SPAN).await }));
     }
     recorder.note(0, "", Op::Fault, Phase::Info);

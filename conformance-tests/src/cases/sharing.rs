@@ -380,13 +380,15 @@ async fn readers(lock: &RwLock, guards: &[&Guard]) -> Outcome {
     ensure(shown == expected, format!("{state:?}"))
 }
 
-/// Clients in random modes for two seconds: all holders of each moment fit each other.
+/// Clients in random modes for six seconds: all holders of each moment fit each other.
 async fn holders_always_fit(ctx: &Ctx) -> Outcome {
     let (names, recorder) = ([ctx.name(), ctx.name()], Recorder::new());
     let mut tasks = Vec::new();
-    for _ in 0..12 {
-        let worker = Mixed::new(ctx.client().await?, &names, recorder.clone());
-        let span = Duration::from_secs(2);
+    for n in 0..12 {
+        // Two clients hold both names together now and then, which keeps the others waiting.
+        let names = &names[..if n < 2 { 2 } else { 1 }];
+        let worker = Mixed::new(ctx.client().await?, names, recorder.clone());
+        let span = Duration::from_secs(6);
         tasks.push(spawn(async move { worker.work(span).await }));
     }
     let mut turns = 0;

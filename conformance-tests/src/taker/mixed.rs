@@ -11,7 +11,9 @@ use super::Worker;
 use super::writer::{LONG, SHORT};
 use crate::history::{Op, Phase, Recorder};
 
-/// In the last part of the work holds end at once, so that everybody can be served.
+/// How long it stays with a mode. A change at each turn would make all wait for each other.
+const MODE: Duration = Duration::from_millis(100);
+/// In the last part of the work all holds are short, so that everybody can be served.
 const QUIET: Duration = Duration::from_secs(4);
 
 /// A client of some names, in all modes that its store has. Some holds are of two names together, and some
@@ -21,6 +23,7 @@ pub struct Mixed {
     client: LockClient,
     names: Vec<String>,
     recorder: Recorder,
+    with_long_holds: bool,
 }
 
 impl Mixed {
@@ -32,7 +35,16 @@ impl Mixed {
             client,
             names: names.collect(),
             recorder,
+            with_long_holds: false,
         }
+    }
+
+    /// Makes some holds as long as a renewed lease may be, so that what is done to processes meets holders;
+    /// but none in the last four seconds.
+    #[must_use]
+    pub const fn with_long_holds(mut self) -> Self {
+        self.with_long_holds = true;
+        self
     }
 
     /// Takes locks, looks at them twice and gives them back, until `span` is over; returns how often it had any.
@@ -43,26 +55,29 @@ impl Mixed {
         let end = Instant::now() + span;
         let mut turns = 0;
         while Instant::now() < end {
-            let quiet = end - Instant::now() < QUIET;
-            let stay = if quiet { None } else { Some(stay()) };
-            let had = match fastrand::u8(..8) {
-                0 => self.two(stay).await?,
-                _ => self.one(stay).await?,
-            };
-            turns += u64::from(had);
-            if fastrand::u8(..) < 64 {
-                // Now and then it comes back late, so that others meet in other orders.
-                sleep(Duration::from_millis(1)).await;
+            let workers = self.workers()?;
+            let change = end.min(Instant::now() + MODE);
+            while Instant::now() < change {
+                let long = self.with_long_holds && end - Instant::now() > QUIET;
+                let stay = if long { Some(stay()) } else { None };
+                let had = match &workers[..] {
+                    [worker] => self.one(worker, stay).await,
+                    workers => self.all(workers, stay).await?,
+                };
+                turns += u64::from(had);
+                if fastrand::u8(..) < 64 {
+                    // Now and then it comes back late, so that others meet in other orders.
+                    sleep(Duration::from_millis(1)).await;
+                }
             }
         }
         Ok(turns)
     }
 
-    async fn one(&self, stay: Option<Duration>) -> Result<bool> {
-        let worker = self.worker(&self.names[fastrand::usize(..self.names.len())])?;
+    async fn one(&self, worker: &Worker, stay: Option<Duration>) -> bool {
         let hold = self.recorder.next_hold();
         let Some(mut guard) = worker.acquire(hold).await else {
-            return Ok(false);
+            return false;
         };
         // They end with the turn: a released guard reports no loss.
         let mut watches = JoinSet::new();
@@ -73,7 +88,7 @@ impl Mixed {
                 Ok(reader) => reader,
                 Err(error) => {
                     worker.lost(hold, &error);
-                    return Ok(true);
+                    return true;
                 }
             };
             watches.spawn(worker.watch(hold, &guard));
@@ -82,18 +97,11 @@ impl Mixed {
         pause(stay).await;
         worker.check(hold, &guard);
         worker.release(hold, guard).await;
-        Ok(true)
+        true
     }
 
-    /// Two names together, if there are two.
-    async fn two(&self, stay: Option<Duration>) -> Result<bool> {
-        let mut names = self.names.clone();
-        fastrand::shuffle(&mut names);
-        names.truncate(2);
-        // The guards have this order.
-        names.sort();
-        let workers = names.iter().map(|name| self.worker(name));
-        let workers = workers.collect::<Result<Vec<_>>>()?;
+    /// All names together.
+    async fn all(&self, workers: &[Worker], stay: Option<Duration>) -> Result<bool> {
         let multi = MultiLock::new(workers.iter().map(|worker| worker.lock.clone()))?;
         let asked: Vec<_> = workers
             .iter()
@@ -130,7 +138,16 @@ impl Mixed {
         Ok(true)
     }
 
-    /// In a random mode.
+    /// Of one name or of two, in random modes.
+    fn workers(&self) -> Result<Vec<Worker>> {
+        let mut names = self.names.clone();
+        fastrand::shuffle(&mut names);
+        names.truncate(if fastrand::u8(..8) == 0 { 2 } else { 1 });
+        // The guards of several have this order.
+        names.sort();
+        names.iter().map(|name| self.worker(name)).collect()
+    }
+
     fn worker(&self, name: &str) -> Result<Worker> {
         let exclusive = self.client.lock(name)?;
         let lock: Lock = match (fastrand::u32(..6), self.client.rw_lock(name)) {
@@ -144,7 +161,7 @@ impl Mixed {
     }
 }
 
-/// Often as long as a renewed lease may, so that holders are met by what is done to processes.
+/// Long or short.
 fn stay() -> Duration {
     let longest = if fastrand::u8(..4) == 0 { LONG } else { SHORT };
     longest.mul_f64(fastrand::f64())

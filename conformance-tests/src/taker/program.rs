@@ -118,7 +118,8 @@ impl Program {
                 }
                 ["mix", millis, ref names @ ..] => {
                     let mixed = Mixed::new(self.client.clone(), names, self.recorder.clone());
-                    mixed.work(Duration::from_millis(millis.parse()?)).await?;
+                    let span = Duration::from_millis(millis.parse()?);
+                    mixed.with_long_holds().work(span).await?;
                 }
                 _ => return Err(Failure::new(format!("no command is `{command}`"))),
             }
