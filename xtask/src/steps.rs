@@ -32,6 +32,7 @@ const SUITE: &[&str] = &[
     "measure",
     "peers",
     "programs",
+    "soak_modes",
     "soak_redis",
     "soak_sql",
     "speed_etcd",

@@ -162,18 +162,25 @@ async fn shows(store: &dyn DistributedLock, ticket: &Ticket, note: Option<&str>)
     )
 }
 
-/// Where the note fails, the lock is given back.
+/// Where the note fails, or its reply is lost, the lock is given back.
 async fn failed_campaign_leaves_no_candidate(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let election = client.election(ctx.name())?;
-    let fails = Fault::Fail(Effect::Unavailable);
-    faults.inject(Rule::new(fails).on(Operation::Note).times(1));
-    match soon(election.campaign("never")).await? {
-        Err(Error::Backend(_)) => {}
-        answer => return Err(Failure::new(format!("{answer:?}"))),
+    for (fault, injected) in [Fault::Fail(Effect::Unavailable), Fault::DropReply]
+        .into_iter()
+        .zip(1..)
+    {
+        faults.inject(Rule::new(fault).on(Operation::Note).times(1));
+        match soon(election.campaign("never")).await? {
+            Err(Error::Backend(_)) => {}
+            answer => return Err(Failure::new(format!("{answer:?}"))),
+        }
+        ensure(
+            faults.injected() == injected,
+            "the fault did not take place",
+        )?;
+        vacant(&election).await?;
     }
-    ensure(faults.injected() == 1, "the fault did not take place")?;
-    vacant(&election).await?;
     let term = soon(election.campaign("now")).await??;
     Ok(term.release().await?)
 }

@@ -7,7 +7,7 @@ use crate::checker::{check, everyone_served, no_spurious_loss};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::{History, Op, Phase, Recorder};
-use crate::taker::Worker;
+use crate::taker::{Mixed, Worker};
 use crate::task::spawn;
 
 /// How long clients contend.
@@ -69,8 +69,8 @@ async fn sixteen_clients_in_two_processes(ctx: &Ctx) -> Outcome {
     judge(&History::merged(histories))
 }
 
-/// Six clients with delays, lost replies, refusals and late requests, from a seed that a failure
-/// shows.
+/// Six clients in random modes with delays, lost replies, refusals and late requests, from a seed that a
+/// failure shows.
 async fn clients_under_random_faults(ctx: &Ctx) -> Outcome {
     let seed = fastrand::u64(..);
     let result = random_faults(ctx, seed).await;
@@ -78,26 +78,26 @@ async fn clients_under_random_faults(ctx: &Ctx) -> Outcome {
 }
 
 async fn random_faults(ctx: &Ctx, seed: u64) -> Outcome {
-    let (name, recorder) = (ctx.name(), Recorder::new());
+    let (names, recorder) = ([ctx.name(), ctx.name()], Recorder::new());
     let mut tasks = Vec::new();
     let mut all_faults = Vec::new();
     for n in 0..6 {
         let (store, faults) = ctx.faulty_store_from(seed.wrapping_add(n)).await?;
         faults.chaos(0.05, ctx.ttl() / 8);
         let builder = ctx.builder(store).timeout(Duration::from_millis(400));
-        let lock = builder.build()?.lock(name.as_str())?;
         all_faults.push(faults);
-        let worker = Worker::new(lock, recorder.clone());
+        let names = &names[..if n < 2 { 2 } else { 1 }];
+        let worker = Mixed::new(builder.build()?, names, recorder.clone());
         tasks.push(spawn(async move { worker.work(SPAN).await }));
     }
-    recorder.note(0, &name, Op::Fault, Phase::Info);
+    recorder.note(0, "", Op::Fault, Phase::Info);
     tokio::time::sleep(SPAN / 2).await;
     for faults in &all_faults {
         faults.heal();
     }
-    recorder.note(0, &name, Op::Heal, Phase::Info);
+    recorder.note(0, "", Op::Heal, Phase::Info);
     for task in tasks {
-        task.soon().await?;
+        task.soon().await??;
     }
     let history = recorder.history();
     judge(&history)?;
@@ -105,15 +105,17 @@ async fn random_faults(ctx: &Ctx, seed: u64) -> Outcome {
     Ok(())
 }
 
-/// Three processes that contend; one after the other is frozen and killed.
+/// Three processes that contend in random modes; one after the other is frozen and killed.
 async fn processes_that_are_killed_and_frozen(ctx: &Ctx) -> Outcome {
-    let (name, recorder) = (ctx.name(), Recorder::new());
-    let worker = Worker::new(ctx.client().await?.lock(name.as_str())?, recorder.clone());
+    let (names, recorder) = ([ctx.name(), ctx.name()], Recorder::new());
+    let worker = Mixed::new(ctx.client().await?, &names, recorder.clone());
     let mine = spawn(async move { worker.work(SPAN * 2).await });
     let mut histories = Vec::new();
     for _ in 0..3 {
         let mut taker = ctx.taker().await?;
-        taker.send(&format!("work {name} 60000")).await?;
+        taker
+            .send(&format!("mix 60000 {}", names.join(" ")))
+            .await?;
         tokio::time::sleep(SPAN / 8).await;
         taker.stop()?;
         tokio::time::sleep(ctx.ttl() * 3 / 2).await;
@@ -125,7 +127,7 @@ async fn processes_that_are_killed_and_frozen(ctx: &Ctx) -> Outcome {
         ensure(ended.is_err(), "the process outlived its kill")?;
         histories.push(taker.history());
     }
-    let turns = mine.soon().await?;
+    let turns = mine.soon().await??;
     ensure(turns > 0, "no other client was served")?;
     histories.push(recorder.history());
     judge(&History::merged(histories))

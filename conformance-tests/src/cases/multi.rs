@@ -116,6 +116,8 @@ async fn one_lost_releases_the_rest(ctx: &Ctx) -> Outcome {
     let (name, _) = soon(guard.lost()).await?;
     ensure(name.as_str() == a, format!("lost {name}"))?;
     ensure(guard.check().is_err(), "one is lost, but the check passes")?;
+    let rest = other.lock(&b)?.try_acquire().await?;
+    ensure(rest.is_none(), "the other lock is free before its release")?;
     match guard.release().await {
         Err(Error::Lost { name, .. }) if name.as_str() == a => {}
         answer => return Err(Failure::new(format!("{answer:?}"))),

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use lockkit_core::contract::{Attempt, Mode, Renewal, Ticket};
+use lockkit_core::contract::{Attempt, LockState, Mode, Renewal, Ticket};
+use lockkit_core::layers::{Fault, Operation, Rule};
 use lockkit_core::{Guard, Lease, Lock, RwLock, Waiting, queue_window};
 use tokio::time::sleep;
 
@@ -12,7 +13,7 @@ use crate::checker::check;
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::Recorder;
-use crate::taker::Worker;
+use crate::taker::Mixed;
 use crate::task::{Task, acquire, soon, spawn, until, within};
 
 /// What a user takes for "at once" on a busy machine.
@@ -39,6 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(lock_of_the_same_name_excludes_readers_and_writers),
         Case::new(each_reader_has_a_token_of_its_own),
         Case::new(all_holders_are_shown_and_broken),
+        Case::new(reader_without_replies_holds_once),
         Case::new(holders_always_fit),
     ];
     cases
@@ -343,34 +345,55 @@ async fn all_holders_are_shown_and_broken(ctx: &Ctx) -> Outcome {
     Ok(writer.release().await?)
 }
 
-/// Clients in random modes for two seconds: all holders of each moment fit each other.
+/// Its attempt and its release are done once, beside another reader; a late attempt makes no hold that lasts.
+async fn reader_without_replies_holds_once(ctx: &Ctx) -> Outcome {
+    let [a, b] = locks(ctx).await?;
+    let other = a.read().acquire().await?;
+    let (client, faults) = ctx.faulty().await?;
+    let lock = client.rw_lock(a.name())?.read();
+    faults.inject(Rule::new(Fault::DropReply).on(Operation::Attempt).times(1));
+    let guard = soon(lock.acquire()).await??;
+    readers(&a, &[&other, &guard]).await?;
+    faults.inject(Rule::new(Fault::DropReply).on(Operation::Release).times(1));
+    soon(guard.release()).await??;
+    ensure(faults.injected() == 2, "a fault did not take place")?;
+    readers(&a, &[&other]).await?;
+    let (store, late) = (ctx.store().await?, reader(ctx, a.name().as_str())?);
+    store.attempt(&late).await?;
+    store.release(&late).await?;
+    // It may be refused, which is an error here.
+    drop(store.attempt(&late).await);
+    other.check()?;
+    other.release().await?;
+    let writer = b.write();
+    let writer = within(ctx.ttl() + ctx.freed_after(), writer.acquire());
+    Ok(writer.await??.release().await?)
+}
+
+/// These hold, each once.
+async fn readers(lock: &RwLock, guards: &[&Guard]) -> Outcome {
+    let state = lock.read().inspect().await?;
+    let mut shown: Vec<_> = state.iter().flat_map(LockState::holder_ids).collect();
+    let mut expected: Vec<_> = guards.iter().map(|it| it.holder().to_string()).collect();
+    shown.sort();
+    expected.sort();
+    ensure(shown == expected, format!("{state:?}"))
+}
+
+/// Clients in random modes for six seconds: all holders of each moment fit each other.
 async fn holders_always_fit(ctx: &Ctx) -> Outcome {
-    let (name, recorder) = (ctx.name(), Recorder::new());
+    let (names, recorder) = ([ctx.name(), ctx.name()], Recorder::new());
     let mut tasks = Vec::new();
-    for _ in 0..12 {
-        let client = ctx.client().await?;
-        let rw = client.rw_lock(name.as_str())?;
-        let modes = [
-            rw.read(),
-            rw.read(),
-            rw.write(),
-            client.semaphore(name.as_str(), 2)?,
-            client.semaphore(name.as_str(), 4)?,
-            client.lock(name.as_str())?,
-        ];
-        let workers = modes.map(|lock| Worker::new(lock, recorder.clone()));
-        tasks.push(spawn(async move {
-            let mut turns = 0;
-            for _ in 0..20 {
-                let worker = &workers[fastrand::usize(..workers.len())];
-                turns += worker.work(Duration::from_millis(100)).await;
-            }
-            turns
-        }));
+    for n in 0..12 {
+        // Two clients hold both names together now and then, which keeps the others waiting.
+        let names = &names[..if n < 2 { 2 } else { 1 }];
+        let worker = Mixed::new(ctx.client().await?, names, recorder.clone());
+        let span = Duration::from_secs(6);
+        tasks.push(spawn(async move { worker.work(span).await }));
     }
     let mut turns = 0;
     for task in tasks {
-        let its = task.soon().await?;
+        let its = task.soon().await??;
         ensure(its > 0, "a client had no turn")?;
         turns += its;
     }

@@ -16,6 +16,8 @@ pub struct Hold<'a> {
     pub first: Option<&'a Event>,
     /// The last look at which the guard stood.
     pub last: Option<&'a Event>,
+    /// The first and the last look in each mode: a writer may become a reader.
+    pub(super) looks: Vec<(&'a Event, &'a Event)>,
     /// The guard's word that the hold is gone.
     pub lost: Option<&'a Event>,
     /// The request to give it back.
@@ -31,6 +33,7 @@ impl<'a> Hold<'a> {
             answer: None,
             first: None,
             last: None,
+            looks: Vec::new(),
             lost: None,
             release: None,
             reentries: Vec::new(),
@@ -50,6 +53,10 @@ impl<'a> Hold<'a> {
             (Op::Check, Phase::Ok) => {
                 self.first.get_or_insert(event);
                 self.last = Some(event);
+                match self.looks.last_mut() {
+                    Some((first, last)) if first.room == event.room => *last = event,
+                    _ => self.looks.push((event, event)),
+                }
             }
             (Op::Lost, _) => {
                 self.lost.get_or_insert(event);

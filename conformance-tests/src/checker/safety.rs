@@ -7,14 +7,14 @@ use crate::history::{Event, History};
 /// Checks that the holds of one lock that believed in themselves at one moment fit each other: an exclusive
 /// one is alone, and no more hold than the one of them with the most room allows. P1.
 ///
-/// A hold believes from its first to its last look at which the guard stood; a hold that was never
-/// looked at believes in nothing.
+/// A hold believes from its first to its last look at which the guard stood, in each mode that it had; a
+/// hold that was never looked at believes in nothing.
 ///
 /// # Errors
 /// - [`Violation`] with the last look of one hold and the first look of one that does not fit beside it.
 pub fn beliefs_fit(history: &History) -> Result<(), Violation> {
     for holds in by_lock(history) {
-        let mut beliefs: Vec<_> = holds.iter().filter_map(Belief::of).collect();
+        let mut beliefs: Vec<_> = holds.iter().flat_map(Belief::of).collect();
         beliefs.sort_by_key(|belief| belief.first.at);
         let mut held: Vec<Belief<'_>> = Vec::new();
         for belief in beliefs {
@@ -44,10 +44,12 @@ struct Belief<'a> {
 }
 
 impl<'a> Belief<'a> {
-    fn of(hold: &Hold<'a>) -> Option<Self> {
-        let (first, last) = hold.first.zip(hold.last)?;
-        let room = hold.invoke.room;
-        Some(Self { first, last, room })
+    fn of(hold: &Hold<'a>) -> impl Iterator<Item = Self> {
+        hold.looks.iter().map(|&(first, last)| Self {
+            first,
+            last,
+            room: first.room,
+        })
     }
 
     const fn excludes(&self, other: &Self) -> bool {
@@ -258,6 +260,25 @@ mod tests {
         );
         let late = [hold(1, 0, 10, 20, 5), reads(2, 30, 40, 4)];
         assert!(tokens_grow(&history(late)).is_err());
+    }
+
+    #[test]
+    fn writer_that_became_a_reader_shares_from_then_on() {
+        let mut writer = hold(1, 0, 10, 20, 1);
+        writer.extend(shared(
+            u32::MAX,
+            vec![
+                Event::new(30, 1, "a", Op::Check, Phase::Ok),
+                Event::new(50, 1, "a", Op::Check, Phase::Ok),
+            ],
+        ));
+        let reader = |from| shared(u32::MAX, hold(2, 5, from, 60, 2));
+        assert_eq!(check(&history([writer.clone(), reader(25)])), Ok(()));
+        let early = history([writer.clone(), reader(15)]);
+        let rule = "two holds at the same time";
+        refused(&early, rule, "\"at\":20", "\"at\":15");
+        let second = history([writer, hold(2, 5, 40, 60, 2)]);
+        refused(&second, rule, "\"at\":50", "\"at\":40");
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::history::{Event, History, Op, Phase};
 /// A hold: its process and its number there.
 type Id = (u32, u64);
 
+/// The process of faults that concern all.
+const EVERYBODY: u32 = 0;
+
 const fn id(event: &Event) -> Id {
     (event.process, event.hold)
 }
@@ -48,7 +51,7 @@ pub fn stale_writes_refused(history: &History) -> Result<(), Violation> {
 
 /// Checks that a process which was never stopped during a hold lost nothing: no check failed, no write was
 /// refused, no loss was told. A stop of a process is a fault with the number of that process, and its
-/// end a repair.
+/// end a repair; those of process zero concern all, as a restart of the server does.
 ///
 /// # Errors
 /// - [`Violation`] with the request for the lock and the first sign of its loss.
@@ -72,9 +75,10 @@ pub fn no_loss_without_a_stop(history: &History) -> Result<(), Violation> {
                 let Some(asked) = asked.get(&id(event)) else {
                     continue;
                 };
-                let since = resumed.get(&event.process);
-                let excused =
-                    stopped.contains(&event.process) || since.is_some_and(|at| *at >= asked.at);
+                let excused = [event.process, EVERYBODY].into_iter().any(|process| {
+                    let since = resumed.get(&process);
+                    stopped.contains(&process) || since.is_some_and(|at| *at >= asked.at)
+                });
                 if !excused {
                     return Err(Violation::new("lost without a stop", asked, event));
                 }
@@ -146,6 +150,8 @@ mod tests {
                 (1, 5, 9, false),
                 (1, 60, 70, false),
                 (2, 20, 40, false),
+                (0, 20, 40, true),
+                (0, 5, 9, false),
             ] {
                 let result = with(&stop(process, from, to));
                 assert_eq!(result.is_ok(), excused, "{op:?} {process} {from} {to}");

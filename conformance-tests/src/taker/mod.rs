@@ -12,7 +12,9 @@
 //! | `release` | gives the lock back |
 //! | `work NAME MILLIS` | takes the lock, looks at it twice and gives it back, again and again |
 //! | `write NAME MILLIS` | the same with a guarded write after each look, whatever it saw; holds for longer |
+//! | `mix MILLIS NAME...` | the same as `work` in random modes, of one or two of the names; holds for longer |
 
+mod mixed;
 mod program;
 mod worker;
 mod writer;
@@ -31,6 +33,7 @@ use crate::failure::{Failure, Outcome};
 use crate::history::{Event, History, Op, Phase, parse};
 use crate::task::within;
 
+pub use mixed::Mixed;
 pub use program::{serve, serve_writing};
 pub use worker::Worker;
 pub use writer::{Writer, Writing};

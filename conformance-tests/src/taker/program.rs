@@ -9,7 +9,7 @@ use lockkit_core::{DistributedLock, Guard, Lease, LockClient};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinSet;
 
-use super::{DONE, Worker, Writer};
+use super::{DONE, Mixed, Worker, Writer};
 use crate::failure::{Failure, Outcome};
 use crate::history::Recorder;
 
@@ -115,6 +115,11 @@ impl Program {
                     let (worker, span) = (self.worker(name)?, millis.parse()?);
                     let span = Duration::from_millis(span);
                     worker.write(&self.client, writer, span).await;
+                }
+                ["mix", millis, ref names @ ..] => {
+                    let mixed = Mixed::new(self.client.clone(), names, self.recorder.clone());
+                    let span = Duration::from_millis(millis.parse()?);
+                    mixed.with_long_holds().work(span).await?;
                 }
                 _ => return Err(Failure::new(format!("no command is `{command}`"))),
             }

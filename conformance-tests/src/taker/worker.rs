@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::{Guard, Lock};
+use lockkit_core::{Error, Guard, Lock, Result};
 use tokio::time::Instant;
 
 use crate::history::{Event, Op, Phase, Recorder, now};
@@ -48,19 +48,37 @@ impl Worker {
         self.note(hold, Op::Acquire, Phase::Invoke);
         match self.lock.acquire().await {
             Ok(guard) => {
-                let event = self.event(now(), hold, Op::Acquire, Phase::Ok);
-                self.recorder.push(event.with_token(guard.token().get()));
+                self.granted(hold, &guard);
                 Some(guard)
             }
             Err(error) => {
-                let event = self.event(now(), hold, Op::Acquire, Phase::Fail);
-                self.recorder.push(event.with_note(error.to_string()));
+                self.refused(hold, &error);
                 None
             }
         }
     }
 
-    /// Looks at the guard. The line carries the moment before the look.
+    pub(super) fn granted(&self, hold: u64, guard: &Guard) {
+        let event = self.event(now(), hold, Op::Acquire, Phase::Ok);
+        self.recorder.push(event.with_token(guard.token().get()));
+    }
+
+    pub(super) fn refused(&self, hold: u64, error: &Error) {
+        let event = self.event(now(), hold, Op::Acquire, Phase::Fail);
+        self.recorder.push(event.with_note(error.to_string()));
+        self.lost(hold, error);
+    }
+
+    /// Writes down that the hold is gone, if the error says so.
+    pub(super) fn lost(&self, hold: u64, error: &Error) {
+        if matches!(error, Error::Lost { .. }) {
+            let event = self.event(now(), hold, Op::Lost, Phase::Info);
+            self.recorder.push(event.with_note(error.to_string()));
+        }
+    }
+
+    /// Looks at the guard. The line carries the moment before the look, and the mode of the hold, which is not
+    /// that of the lock if a writer has become a reader.
     pub fn check(&self, hold: u64, guard: &Guard) {
         let at = now();
         let phase = match guard.check() {
@@ -68,13 +86,18 @@ impl Worker {
             Err(_) => Phase::Fail,
         };
         let event = self.event(at, hold, Op::Check, phase);
+        let event = event.with_mode(guard.ticket().mode);
         self.recorder.push(event.with_token(guard.token().get()));
     }
 
     /// Gives the lock back.
     pub async fn release(&self, hold: u64, guard: Guard) {
         self.note(hold, Op::Release, Phase::Invoke);
-        match guard.release().await {
+        self.released(hold, &guard.release().await);
+    }
+
+    pub(super) fn released(&self, hold: u64, result: &Result<()>) {
+        match result {
             Ok(()) => self.note(hold, Op::Release, Phase::Ok),
             Err(error) => {
                 let event = self.event(now(), hold, Op::Release, Phase::Fail);

@@ -18,9 +18,9 @@ pub type Writing<'a> = Pin<Box<dyn Future<Output = Outcome<bool>> + Send + 'a>>;
 pub type Writer = for<'a> fn(&'a LockClient, &'a Guard) -> Writing<'a>;
 
 /// Most holds are short.
-const SHORT: Duration = Duration::from_millis(10);
+pub(super) const SHORT: Duration = Duration::from_millis(10);
 /// Some last as long as a renewed lease may, so that they are renewed and can be stopped.
-const LONG: Duration = Duration::from_secs(1);
+pub(super) const LONG: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Takes the lock, looks at it and writes, twice, and gives it back, until `span` is over. The

@@ -8,6 +8,7 @@ mod data;
 mod network;
 mod opening;
 mod proxies;
+mod shared;
 mod stalls;
 mod waiters;
 mod world;
@@ -29,6 +30,10 @@ fn tests() -> TestSuite {
         .test(data::restart_with_data_keeps_holds_and_queue)
         .test(data::full_server_keeps_its_holds_and_serves_later)
         .test(data::server_that_became_a_replica_ends_holds_in_time)
+        .test(shared::flushall_ends_all_shared_holds)
+        .test(shared::restored_data_keep_the_holders_that_are_in_them)
+        .test(shared::lost_leases_end_the_holds_and_let_no_other_in_before)
+        .test(shared::leases_without_their_lock_are_no_holds)
         .test(connections::killed_connections_lose_neither_holds_nor_waiters)
         .test(connections::flushed_scripts_cause_no_error)
         .test(connections::only_tokens_are_left)

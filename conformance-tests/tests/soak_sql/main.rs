@@ -1,7 +1,7 @@
 //! Eight processes on one lock of one database, half of them pinned, killed and frozen at random; each
 //! turn counts one up in a transaction that commits only while the hold stands.
 //!
-//! `LOCKKIT_SOAK=30s` makes it as long as that. The program plays the processes too.
+//! `LOCKKIT_SOAK=60` gives it a minute. The program plays the processes too.
 
 #![expect(
     clippy::print_stdout,
@@ -40,7 +40,6 @@ mod soak {
     };
     use conformance_tests::task::{Task, spawn, within};
     use conformance_tests::{Failure, Outcome, ensure};
-    use lockkit_core::url::parse_duration;
     use rustix::process::{Pid, Signal, kill_process};
     use tokio::io::{AsyncBufReadExt, BufReader};
     use tokio::process::{Child, Command};
@@ -135,7 +134,7 @@ mod soak {
 
     async fn soak(url: &str) -> Outcome<Told> {
         let length = match std::env::var(LENGTH) {
-            Ok(text) => parse_duration(&text)?,
+            Ok(text) => Duration::from_secs(text.parse()?),
             Err(_) => SHORT,
         };
         let told = Arc::new(Mutex::new(Told::default()));

@@ -1,6 +1,7 @@
 //! Thousands of random schedules under paused time: several clients with several tasks each on two
-//! locks, over a store whose requests and replies are slow, late, lost or refused, while tasks are
-//! cancelled at random moments. Everything follows from a seed, which a failure prints:
+//! names, in all modes and on both names at once, over a store whose requests and replies are slow, late,
+//! lost or refused, while tasks are cancelled at random moments. Everything follows from a seed, which a
+//! failure prints:
 //!
 //! `LOCKKIT_SEED=17 cargo test -p lockkit-core --test schedules` runs that one alone;
 //! `LOCKKIT_SCHEDULES=100000` runs that many.
@@ -11,21 +12,24 @@
     reason = "tests fail by panicking and run inside a runtime"
 )]
 
+mod referee;
+
 use std::env;
 use std::panic::catch_unwind;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use lockkit_core::clock::{Clock, Moment, TokioClock};
+use lockkit_core::contract::Mode;
 use lockkit_core::layers::{Faults, Faulty};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{
-    Error, FencingToken, Guard, Lease, Lock, LockClient, LossReason, Queueing, Waiting,
+    Error, FencingToken, Guard, Lease, Lock, LockClient, LossReason, MultiLock, Queueing, Waiting,
 };
 use tokio::time::{Instant, sleep, timeout};
+
+use referee::{Believer, Held, Referee, mode};
 
 const MS: Duration = Duration::from_millis(1);
 const NAMES: [&str; 2] = ["a", "b"];
@@ -160,110 +164,6 @@ async fn leaves_nothing(store: &MemoryStore, clients: &[(LockClient, Faults)], t
     }
 }
 
-/// Sees every guard and knows what must be true of all of them at any moment.
-struct Referee {
-    held: Mutex<Vec<Arc<Guard>>>,
-    last: Mutex<[Option<FencingToken>; 2]>,
-    grants: Mutex<Vec<(Moment, FencingToken)>>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Referee {
-    fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            held: Mutex::default(),
-            last: Mutex::default(),
-            grants: Mutex::default(),
-            clock,
-        }
-    }
-
-    /// A new hold: its token is larger than all before, and no other guard passes its check.
-    fn granted(self: &Arc<Self>, guard: Guard, name: usize) -> Believer {
-        let guard = Arc::new(guard);
-        {
-            let mut last = self.last.lock().unwrap();
-            assert!(
-                Some(guard.token()) > last[name],
-                "token {} after {:?}",
-                guard.token(),
-                last[name]
-            );
-            last[name] = Some(guard.token());
-            self.grants
-                .lock()
-                .unwrap()
-                .push((self.clock.now(), guard.token()));
-        }
-        let mut held = self.held();
-        for other in held.iter().filter(|other| other.name() == guard.name()) {
-            assert!(
-                other.check().is_err(),
-                "two guards of `{}` pass check()",
-                guard.name()
-            );
-            let ready = pin!(other.lost()).poll(&mut Context::from_waker(Waker::noop()));
-            assert!(
-                matches!(ready, Poll::Ready(_)),
-                "taken over before lost() was ready"
-            );
-        }
-        held.push(Arc::clone(&guard));
-        Believer {
-            referee: Arc::clone(self),
-            guard: Some(guard),
-        }
-    }
-
-    /// Also after a task has failed in here.
-    fn held(&self) -> MutexGuard<'_, Vec<Arc<Guard>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn forget(&self, guard: &Arc<Guard>) {
-        self.held().retain(|other| !Arc::ptr_eq(other, guard));
-    }
-
-    fn look(&self) {
-        let held = self.held();
-        for name in NAMES {
-            let believers = held
-                .iter()
-                .filter(|guard| guard.name().as_str() == name && guard.check().is_ok());
-            assert!(
-                believers.count() <= 1,
-                "two guards of `{name}` pass check()"
-            );
-        }
-    }
-}
-
-/// A guard that the referee sees until its task ends it or is aborted.
-struct Believer {
-    referee: Arc<Referee>,
-    guard: Option<Arc<Guard>>,
-}
-
-impl Believer {
-    fn guard(&self) -> &Guard {
-        self.guard.as_ref().unwrap()
-    }
-
-    fn end(mut self) -> Guard {
-        let guard = self.guard.take().unwrap();
-        self.referee.forget(&guard);
-        Arc::into_inner(guard).unwrap()
-    }
-}
-
-impl Drop for Believer {
-    fn drop(&mut self) {
-        if let Some(guard) = &self.guard {
-            self.referee.forget(guard);
-        }
-    }
-}
-
 struct Task {
     client: LockClient,
     referee: Arc<Referee>,
@@ -275,29 +175,37 @@ impl Task {
     async fn run(mut self) {
         for _ in 0..self.random.u32(3..12) {
             sleep(MS * self.random.u32(0..800)).await;
-            let name = self.random.usize(0..NAMES.len());
-            let lock = self.lock(name);
-            let Some(guard) = self.acquire(&lock).await else {
+            let Some(held) = self.acquire().await else {
                 continue;
             };
             // A longest hold time of a few milliseconds may have passed before this task ran.
-            if matches!(
-                guard.check(),
-                Err(Error::Lost {
-                    reason: LossReason::MaxHold,
-                    ..
-                })
-            ) {
+            let is_over = |guard: &Guard| {
+                let reason = LossReason::MaxHold;
+                matches!(guard.check(), Err(Error::Lost { reason: it, .. }) if it == reason)
+            };
+            if held.guards().iter().any(is_over) {
                 continue;
             }
-            let believer = self.referee.granted(guard, name);
-            self.work(believer.guard()).await;
+            let mut believer = self.referee.granted(held);
+            self.work(believer.guards()).await;
+            if self.random.bool() {
+                believer = match self.downgrade(believer).await {
+                    Some(reader) => reader,
+                    None => continue,
+                };
+            }
             self.end(believer.end()).await;
         }
     }
 
-    fn lock(&mut self, name: usize) -> Lock {
-        let lock = self.client.lock(NAMES[name]).unwrap();
+    fn lock(&mut self, name: &str) -> Lock {
+        let both = self.client.rw_lock(name).unwrap();
+        let lock = match self.random.u32(0..8) {
+            0 => both.read(),
+            1 => both.write(),
+            of @ 2..4 => self.client.semaphore(name, of).unwrap(),
+            _ => self.client.lock(name).unwrap(),
+        };
         match self.random.u32(0..5) {
             0 => lock.with_lease(Lease::fixed(self.ttl)).unwrap(),
             1 => lock.with_min_hold(MS * self.random.u32(1..5000)),
@@ -306,25 +214,41 @@ impl Task {
         }
     }
 
-    async fn acquire(&mut self, lock: &Lock) -> Option<Guard> {
+    async fn acquire(&mut self) -> Option<Held> {
         let limit = MS * self.random.u32(0..5000);
-        let answer = match self.random.u32(0..4) {
-            0 => lock.try_acquire().await,
-            1 => lock.acquire_timeout(limit).await.map(Some),
-            2 => match timeout(limit, lock.acquire()).await {
-                Ok(answer) => answer.map(Some),
-                Err(_) => Ok(None),
-            },
-            _ => lock.acquire().await.map(Some),
+        let way = self.random.u32(0..4);
+        let both = self.random.u32(0..6) == 0;
+        let answer = if both {
+            let locks = NAMES.map(|name| self.lock(name));
+            let lock = MultiLock::new(locks).unwrap();
+            let answer = match way {
+                0 => lock.try_acquire().await,
+                1 => lock.acquire_timeout(limit).await.map(Some),
+                2 => within(limit, lock.acquire()).await,
+                _ => lock.acquire().await.map(Some),
+            };
+            answer.map(|guard| guard.map(Held::Both))
+        } else {
+            let name = NAMES[self.random.usize(0..NAMES.len())];
+            let lock = self.lock(name);
+            let answer = match way {
+                0 => lock.try_acquire().await,
+                1 => lock.acquire_timeout(limit).await.map(Some),
+                2 => within(limit, lock.acquire()).await,
+                _ => lock.acquire().await.map(Some),
+            };
+            answer.map(|guard| guard.map(Held::One))
         };
         match answer {
-            Ok(guard) => guard,
+            Ok(held) => held,
             Err(Error::Timeout { .. } | Error::Backend(_) | Error::Shutdown) => None,
+            // One name while the other is waited for.
+            Err(Error::Lost { .. }) if both => None,
             Err(error) => panic!("{error}"),
         }
     }
 
-    async fn work(&mut self, guard: &Guard) {
+    async fn work(&mut self, guards: &[Guard]) {
         for _ in 0..self.random.u32(0..6) {
             self.referee.look();
             sleep(MS * self.random.u32(0..1500)).await;
@@ -333,15 +257,36 @@ impl Task {
                 tokio::time::advance(self.ttl * self.random.u32(0..3) / 2).await;
             }
             self.referee.look();
-            if guard.check().is_err() {
+            if guards.iter().any(|guard| guard.check().is_err()) {
                 return;
             }
-            if let Ok(again) = guard.reenter() {
-                assert_eq!(again.token(), guard.token());
+            for guard in guards {
+                if let Ok(again) = guard.reenter() {
+                    assert_eq!(again.token(), guard.token());
+                }
             }
             if self.random.u32(0..4) == 0 {
-                self.extend(guard).await;
+                self.extend(&guards[0]).await;
             }
+        }
+    }
+
+    /// Makes a writer a reader, and works on.
+    async fn downgrade(&mut self, believer: Believer) -> Option<Believer> {
+        let guard = match believer.end() {
+            Held::One(guard) if mode(&guard) == Mode::Write => guard,
+            held => return Some(self.referee.believes(held)),
+        };
+        let token = guard.token();
+        match guard.downgrade().await {
+            Ok(guard) => {
+                assert_eq!(guard.token(), token);
+                let reader = self.referee.believes(Held::One(guard));
+                self.work(reader.guards()).await;
+                Some(reader)
+            }
+            Err(Error::Lost { .. } | Error::Backend(_)) => None,
+            Err(error) => panic!("{error}"),
         }
     }
 
@@ -363,14 +308,27 @@ impl Task {
         }
     }
 
-    async fn end(&mut self, guard: Guard) {
-        match self.random.u32(0..8) {
-            0 => guard.leak(),
-            1..4 => drop(guard),
-            _ => match guard.release().await {
-                Ok(()) | Err(Error::Lost { .. } | Error::Backend(_)) => {}
-                Err(error) => panic!("{error}"),
-            },
+    async fn end(&mut self, held: Held) {
+        let released = match (self.random.u32(0..8), held) {
+            (0, Held::One(guard)) => return guard.leak(),
+            (0..4, held) => return drop(held),
+            (_, Held::One(guard)) => guard.release().await,
+            (_, Held::Both(guard)) => guard.release().await,
+        };
+        match released {
+            Ok(()) | Err(Error::Lost { .. } | Error::Backend(_)) => {}
+            Err(error) => panic!("{error}"),
         }
+    }
+}
+
+/// `None` if it takes longer.
+async fn within<T>(
+    limit: Duration,
+    acquire: impl Future<Output = lockkit_core::Result<T>>,
+) -> lockkit_core::Result<Option<T>> {
+    match timeout(limit, acquire).await {
+        Ok(answer) => answer.map(Some),
+        Err(_) => Ok(None),
     }
 }

@@ -1,0 +1,115 @@
+//! Rows of readers and permits that are deleted, all of them or some.
+
+use conformance_tests::task::{acquire, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::{FencingToken, Guard, Lock, LossReason};
+
+use crate::world::{Database, LONG, SOON, TTL, client, loss_of, only_rows_left};
+
+const NAME: &str = "jobs";
+/// Modes that two may hold together.
+const MODES: [&str; 2] = ["read", "permit"];
+
+/// The lock in a mode, as a new client sees it.
+async fn lock<D: Database>(server: &D, mode: &str) -> Outcome<Lock> {
+    Ok(match mode {
+        "permit" => client(server, "lease", TTL).await?.semaphore(NAME, 2)?,
+        "write" => client(server, "lease", LONG).await?.rw_lock(NAME)?.write(),
+        _ => client(server, "lease", TTL).await?.rw_lock(NAME)?.read(),
+    })
+}
+
+/// Two holders.
+async fn two<D: Database>(server: &D, mode: &str) -> Outcome<[Guard; 2]> {
+    let mut guards = Vec::new();
+    for _ in 0..2 {
+        let lock = lock(server, mode).await?;
+        guards.push(within(SOON, lock.acquire()).await??);
+    }
+    let wrong = |_| Failure::new("not two guards");
+    guards.try_into().map_err(wrong)
+}
+
+/// The database has forgotten it: the holder learns of it with its next renewal.
+async fn lost(guard: Guard) -> Outcome<FencingToken> {
+    let (reason, _, guard) = within(SOON, loss_of(guard).soon()).await??;
+    let told = matches!(reason, LossReason::Superseded | LossReason::Expired);
+    ensure(told, format!("lost because {reason}"))?;
+    ensure(guard.check().is_err(), "a lost guard passes its check")?;
+    Ok(guard.token())
+}
+
+/// Returns the larger token.
+async fn both_lost([one, other]: [Guard; 2]) -> Outcome<FencingToken> {
+    Ok(lost(one).await?.max(lost(other).await?))
+}
+
+fn grown(guard: &Guard, before: FencingToken) -> Outcome {
+    let token = guard.token();
+    ensure(token > before, format!("{token} after {before}"))
+}
+
+/// The row of the name stays: no writer gets the lock before the last lease would have ended.
+pub(crate) async fn holders_without_their_rows_lose_and_no_writer_passes_them<D: Database>()
+-> Outcome {
+    let server = D::start().await?;
+    for mode in MODES {
+        let writer = lock(&server, "write").await?;
+        let guards = two(&server, mode).await?;
+        server.run("delete from app.lockkit_locks_holds").await?;
+        let none = writer.try_acquire().await?.is_none();
+        ensure(none, "granted while the holders may rely on their leases")?;
+        let writer = acquire(&writer);
+        let before = both_lost(guards).await?;
+        let next = within(TTL + SOON, writer.soon()).await???;
+        grown(&next, before)?;
+        next.release().await?;
+    }
+    only_rows_left(&server).await
+}
+
+/// As after a restore of older data: the other holder goes on.
+pub(crate) async fn holder_without_its_row_loses_alone<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    for mode in MODES {
+        let [kept, gone] = two(&server, mode).await?;
+        let mut writer = acquire(&lock(&server, "write").await?);
+        let sql = format!(
+            "delete from app.lockkit_locks_holds where holder = '{}'",
+            gone.holder()
+        );
+        server.run(&sql).await?;
+        lost(gone).await?;
+        writer.waits_for(TTL).await?;
+        kept.check()?;
+        kept.release().await?;
+        within(SOON, writer.soon()).await???.release().await?;
+    }
+    only_rows_left(&server).await
+}
+
+/// What is left in the second table counts for nothing, neither for those who held nor against those who come.
+pub(crate) async fn rows_without_that_of_their_name_are_no_holds<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let name = "delete from app.lockkit_locks";
+    let all = "delete from app.lockkit_locks; delete from app.lockkit_locks_holds";
+    for mode in MODES {
+        for delete in [name, all] {
+            let guards = two(&server, mode).await?;
+            server.run(delete).await?;
+            let next = within(SOON, lock(&server, "write").await?.acquire()).await??;
+            let before = both_lost(guards).await?;
+            grown(&next, before)?;
+            next.check()?;
+            next.release().await?;
+            let next = two(&server, mode).await?;
+            let holds = server.ask("select count(*) from app.lockkit_locks_holds");
+            ensure(holds.await? == ["2"], "a row of a former holder is left")?;
+            for guard in next {
+                grown(&guard, before)?;
+                guard.release().await?;
+            }
+        }
+    }
+    only_rows_left(&server).await
+}

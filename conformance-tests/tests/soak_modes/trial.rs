@@ -1,0 +1,108 @@
+//! What is done to the processes on each server, and what they may see.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use conformance_tests::checker::{check, everyone_served, no_loss_without_a_stop};
+use conformance_tests::history::{History, Op, Phase};
+use conformance_tests::servers::{
+    EtcdCluster, PostgresPrograms, PostgresServer, RedisServer, ZkCommand, ZkServer,
+};
+use conformance_tests::{Outcome, Server, ensure};
+use tokio::time::{Instant, sleep};
+
+use crate::crowd::Crowd;
+
+/// A busy machine with more processes than processors renews within it all the same.
+pub(crate) const TTL: Duration = Duration::from_secs(2);
+pub(crate) const NAMES: [&str; 3] = ["modes/1", "modes/2", "modes/3"];
+pub(crate) const CLIENTS: usize = 5;
+/// Between two restarts of the server.
+const RESTART: Duration = Duration::from_secs(5);
+/// At the end nothing is done to them, so that all can be served.
+const QUIET: Duration = Duration::from_secs(4);
+
+pub(crate) async fn holders_fit_on_redis() -> Outcome {
+    let none: [&str; 0] = [];
+    let server = RedisServer::start(&std::env::current_exe()?, none).await?;
+    holders_fit(&server, &server.url()).await
+}
+
+pub(crate) async fn holders_fit_on_etcd() -> Outcome {
+    let server = EtcdCluster::of(1).await?;
+    holders_fit(&server, &format!("etcd://{}", server.endpoints())).await
+}
+
+pub(crate) async fn holders_fit_on_zk() -> Outcome {
+    let server = ZkServer::start(&ZkCommand::system()).await?;
+    let (port, ttl) = (server.port(), TTL.as_millis());
+    holders_fit(&server, &format!("zk://127.0.0.1:{port}?ttl={ttl}ms")).await
+}
+
+pub(crate) async fn holders_fit_on_postgres() -> Outcome {
+    let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
+    let url = format!("{}?poll=5ms..100ms", server.url("postgres"));
+    holders_fit(&server, &url).await
+}
+
+/// How long it takes, from the environment.
+fn span() -> Outcome<Duration> {
+    let seconds = match std::env::var("LOCKKIT_SOAK") {
+        Ok(text) => text.parse()?,
+        Err(_) => 10,
+    };
+    Ok(Duration::from_secs(seconds).max(QUIET * 2))
+}
+
+async fn holders_fit(server: &dyn Server, url: &str) -> Outcome {
+    let span = span()?;
+    let mut crowd = Crowd::start(server, url, span).await?;
+    let start = Instant::now();
+    let mut restart = RESTART / 2;
+    for number in 0_u32.. {
+        if start.elapsed() > span - QUIET {
+            break;
+        }
+        if start.elapsed() > restart {
+            restart += RESTART;
+            crowd.restart().await?;
+        }
+        match number % 4 {
+            0 => crowd.kill().await?,
+            kind => crowd.stop(kind == 2)?,
+        }
+        sleep(Duration::from_millis(fastrand::u64(100..500))).await;
+        crowd.resume(false)?;
+    }
+    crowd.resume(true)?;
+    let done = std::mem::take(&mut crowd.done);
+    let history = crowd.history(span + Duration::from_secs(30)).await?;
+    let (holds, losses) = (holds(&history), losses(&history));
+    println!("{span:?}: {holds:?} by the number that may hold together; {done:?}; {losses} losses");
+    check(&history)?;
+    no_loss_without_a_stop(&history)?;
+    everyone_served(&history, TTL + Duration::from_secs(1))?;
+    ensure(holds.len() == 4, "a mode was never held")?;
+    ensure(
+        holds.values().all(|holds| *holds > 2),
+        format!("few holds: {holds:?}"),
+    )?;
+    let enough = done.restarts > 0 && done.kills > 0 && done.long_stops > 0;
+    ensure(enough, format!("few faults: {done:?}"))
+}
+
+/// Holds by how many may hold together; exclusive ones have no number.
+fn holds(history: &History) -> BTreeMap<Option<u32>, u32> {
+    let mut holds = BTreeMap::new();
+    for event in history.events() {
+        if event.op == Op::Acquire && event.phase == Phase::Ok {
+            *holds.entry(event.room).or_default() += 1;
+        }
+    }
+    holds
+}
+
+fn losses(history: &History) -> usize {
+    let lost = history.events().iter().filter(|event| event.op == Op::Lost);
+    lost.count()
+}
