@@ -5,7 +5,6 @@ mod clock;
 mod guarded;
 mod leases;
 mod limits;
-mod older;
 mod pooler;
 mod pools;
 mod quiet;
@@ -53,7 +52,7 @@ fn tests() -> TestSuite {
 }
 
 /// What every database server is put through.
-fn of_a_database<D: older::Older>(name: &'static str, clock: &'static str) -> TestSuite {
+fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) -> TestSuite {
     let on_a_clock = clock::missing().or_else(D::missing);
     let clocks = TestSuite::new(clock, on_a_clock)
         .test(clock::tokens_grow_when_the_clock_goes_back::<D>)
@@ -80,7 +79,6 @@ fn of_a_database<D: older::Older>(name: &'static str, clock: &'static str) -> Te
         .test(pools::locks_need_no_connection_of_the_pool::<D>)
         .test(pools::refused_table_leaves_the_pool_unchanged::<D>)
         .test(tables::missing_database_is_named::<D>)
-        .test(older::table_of_an_older_version_keeps_its_holds_and_tokens::<D>)
         .test(shared::holders_without_their_rows_lose_and_no_writer_passes_them::<D>)
         .test(shared::holder_without_its_row_loses_alone::<D>)
         .test(shared::rows_without_that_of_their_name_are_no_holds::<D>)

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use lockkit_core::contract::DistributedLock as _;
 use lockkit_core::url::StoreUrl;
-use lockkit_core::{Error, LockClient};
 use lockkit_sql::{Problem, Schema, ddl};
 
 use crate::database::{Database, problem, ticket};
@@ -55,48 +54,6 @@ async fn refuses_table_with_other_columns() {
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(source.contains("`name BLOB`"), "{source}");
     assert!(source.contains("lockkit schema"), "{source}");
-}
-
-/// It has neither labels nor a second table, which are added unless the store may only check it.
-#[tokio::test]
-async fn table_of_an_older_version_keeps_its_tokens() {
-    let database = Database::new();
-    database
-        .run(
-            "CREATE TABLE lockkit_locks (name BLOB NOT NULL PRIMARY KEY, holder TEXT, token INTEGER NOT NULL, \
-             expires_at INTEGER NOT NULL, waiting_until INTEGER NOT NULL DEFAULT 0, \
-             session INTEGER NOT NULL DEFAULT 0); \
-             INSERT INTO lockkit_locks (name, token, expires_at) VALUES (x'61', 4000000000000000, 0)",
-        )
-        .await;
-    let mut last = 4_000_000_000_000_000;
-    let checked = database.builder().schema(Schema::Check).connect().await;
-    let checked = LockClient::new(checked.unwrap()).unwrap();
-    for client in [&checked, &database.client().await, &checked] {
-        let guard = client.lock("a").unwrap().acquire().await.unwrap();
-        assert!(guard.token().get() > last, "{} after {last}", guard.token());
-        last = guard.token().get();
-        guard.release().await.unwrap();
-    }
-    let refused = checked.rw_lock("a").unwrap_err();
-    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
-    let reads = database.client().await.rw_lock("a").unwrap().read();
-    for guard in [
-        reads.acquire().await.unwrap(),
-        reads.acquire().await.unwrap(),
-    ] {
-        assert!(guard.token().get() > last, "{} after {last}", guard.token());
-        assert!(
-            checked
-                .lock("a")
-                .unwrap()
-                .try_acquire()
-                .await
-                .unwrap()
-                .is_none()
-        );
-        guard.release().await.unwrap();
-    }
 }
 
 #[tokio::test]
@@ -172,7 +129,7 @@ async fn opens_with_the_applications_pool() {
         .connect()
         .await
         .unwrap();
-    let client = LockClient::new(store).unwrap();
+    let client = lockkit_core::LockClient::new(store).unwrap();
     let guard = client.lock("a").unwrap().acquire().await.unwrap();
     let other = database.client().await.lock("a").unwrap();
     assert!(other.try_acquire().await.unwrap().is_none());

@@ -97,7 +97,9 @@ fn write_program(dir: &Path) -> Result<()> {
         let path = entry?.path();
         let name = path.file_stem().and_then(|name| name.to_str());
         let name = name.context("a test without a name")?;
-        if path.is_dir() {
+        if path.join("main.rs").is_file() {
+            modules.push(format!("#[path = \"{name}/main.rs\"]\nmod {name};\n"));
+        } else if path.is_dir() {
             modules.push(format!("mod {name};\n"));
         } else if ![APART, PROGRAM].contains(&name) {
             modules.push(format!("#[path = \"{name}.rs\"]\nmod {name};\n"));
