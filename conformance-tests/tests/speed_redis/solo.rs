@@ -108,7 +108,7 @@ impl Bare {
             acquire.key(key);
             release.key(key);
         }
-        for word in ["604800000", &me, "30000", "0", "9000", "1", "channel"] {
+        for word in ["604800000", &me, "30000", "0", "9000", "1", "channel", "x"] {
             acquire.arg(word);
         }
         for word in ["604800000", &me, "channel", "0"] {
