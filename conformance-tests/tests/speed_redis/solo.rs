@@ -60,7 +60,7 @@ pub(crate) async fn cycle_is_two_round_trips() -> Outcome {
 }
 
 /// What one round trip takes.
-async fn ping(port: u16) -> Outcome<Duration> {
+pub(crate) async fn ping(port: u16) -> Outcome<Duration> {
     let client = redis::Client::open(("127.0.0.1", port))?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     let mut trips = Vec::new();
