@@ -71,7 +71,7 @@ fn with_peers(mut bench: Bench, stores: &[String], left_out: &mut LeftOut) -> Be
         };
         if left_out.here(turns.label, turns.missing) {
             let words: Vec<&OsStr> = turns.words.iter().map(|word| &**word).collect();
-            let program = Program::foreign(words[0], &words[1..]);
+            let program = Program::foreign(words[0], &words[1..]).in_mode(turns.mode);
             let program = turns
                 .environment
                 .iter()

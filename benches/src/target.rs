@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit::LockClient;
+use lockkit::contract::Mode;
 use lockkit::url::StoreUrl;
 use lockkit_proxy::Proxy;
 use tokio::net::lookup_host;
@@ -133,6 +134,15 @@ impl Target {
     /// Whether other processes meet the same locks.
     pub(crate) fn is_shared(&self) -> bool {
         !self.url.starts_with("memory:")
+    }
+
+    /// Whether its locks may have several holders.
+    pub(crate) fn shares(&self) -> bool {
+        self.client
+            .backend()
+            .capabilities()
+            .modes
+            .contains(Mode::Read)
     }
 
     /// A lease as short as `wished`, or the shortest that a client of this store can ask for.

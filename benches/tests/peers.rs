@@ -33,10 +33,14 @@ fn tests() -> TestSuite {
         .and(suite(ZkServer::missing()).test(zookeeper_client))
         .and(foreign(redis(), "redis-py").test(redis_py))
         .and(foreign(redis(), "Redisson").test(redisson))
+        .and(foreign(redis(), "Redisson readers").test(redisson_readers))
+        .and(foreign(redis(), "Redisson permits").test(redisson_permits))
         .and(foreign(redis(), "redsync").test(redsync))
         .and(foreign(etcd(), "Go concurrency.Mutex").test(go_mutex))
         .and(foreign(ZkServer::missing(), "kazoo").test(kazoo))
         .and(foreign(ZkServer::missing(), "Curator").test(curator))
+        .and(foreign(ZkServer::missing(), "Curator readers").test(curator_readers))
+        .and(foreign(ZkServer::missing(), "Curator permits").test(curator_permits))
 }
 
 fn turns(label: &str) -> Outcome<Turns> {
@@ -80,6 +84,14 @@ async fn redisson() -> Outcome {
     on_redis("Redisson").await
 }
 
+async fn redisson_readers() -> Outcome {
+    on_redis("Redisson readers").await
+}
+
+async fn redisson_permits() -> Outcome {
+    on_redis("Redisson permits").await
+}
+
 async fn redsync() -> Outcome {
     on_redis("redsync").await
 }
@@ -94,6 +106,14 @@ async fn kazoo() -> Outcome {
 
 async fn curator() -> Outcome {
     on_zookeeper(Whose::Program(turns("Curator")?)).await
+}
+
+async fn curator_readers() -> Outcome {
+    on_zookeeper(Whose::Program(turns("Curator readers")?)).await
+}
+
+async fn curator_permits() -> Outcome {
+    on_zookeeper(Whose::Program(turns("Curator permits")?)).await
 }
 
 async fn on_redis(label: &str) -> Outcome {
@@ -125,6 +145,14 @@ impl Whose {
         }
     }
 
+    /// Whether its turns are hand-offs.
+    fn excludes(&self) -> bool {
+        match self {
+            Self::Crate(_) => true,
+            Self::Program(turns) => turns.mode.is_exclusive(),
+        }
+    }
+
     fn program(&self) -> Outcome<Program> {
         match self {
             Self::Crate(peer) => Program::peer(*peer).map_err(failure),
@@ -136,7 +164,7 @@ impl Whose {
 fn program(turns: &Turns) -> Outcome<Program> {
     let words = turns.words.split_first();
     let (first, arguments) = words.ok_or_else(|| Failure::new("a program without a name"))?;
-    let program = Program::foreign(first, arguments);
+    let program = Program::foreign(first, arguments).in_mode(turns.mode);
     let variables = turns.environment.iter();
     Ok(variables.fold(program, |program, (name, value)| {
         program.with_env(name, value)
@@ -145,6 +173,7 @@ fn program(turns: &Turns) -> Outcome<Program> {
 
 async fn beside_ours(url: &str, whose: Whose) -> Outcome {
     let (label, program) = (whose.label(), whose.program()?);
+    let excludes = whose.excludes();
     let facts = vec![(LOCK_OF.to_owned(), "a version".to_owned())];
     let bench = Bench::new([url.to_owned()], Program::own().map_err(failure)?)
         .peer(label, url, program, facts)
@@ -170,6 +199,9 @@ async fn beside_ours(url: &str, whose: Whose) -> Outcome {
         ("8 in 4 processes", "hand-offs", 0.5),
     ];
     for (case, what, least) in least {
+        if what == "hand-offs" && !excludes {
+            continue;
+        }
         let name = format!("{on}, {case}");
         let figure = figures.get(&(&*name, what));
         let figure = figure.ok_or_else(|| Failure::new(format!("no {what} of {name}")))?;

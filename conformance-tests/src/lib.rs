@@ -62,6 +62,7 @@
 //! | [`history`], [`checker`] | what clients saw, from any number of processes, and the checks of it |
 //! | [`taker`] | a process that takes locks, to be killed and frozen |
 //! | [`contention`], [`figures`] | clients that contend, and the bounds of their speed |
+//! | [`mode_speed`] | the speed of readers, writers and permits, measured alike on all stores |
 //! | [`setups`] | the setups of the stores that come with lockkit |
 //!
 //! The suite is tested too: `mutants/table.txt` lists broken variants of the stores and the client, and the cases
@@ -78,6 +79,7 @@ pub mod figures;
 #[cfg(unix)]
 pub mod foreign;
 pub mod history;
+pub mod mode_speed;
 mod namespace;
 mod runner;
 #[cfg(unix)]

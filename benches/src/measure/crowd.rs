@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hdrhistogram::Histogram;
+use lockkit::contract::Mode;
 
 use super::cycle::name;
 use super::{Probe, Reading};
@@ -21,6 +22,8 @@ pub(super) struct Crowd {
     waits: [Histogram<u64>; 2],
     /// The turns of each contender, over all rounds.
     turns: [Vec<u64>; 2],
+    /// Whether no other holds while one holds.
+    excludes: bool,
     cold: bool,
 }
 
@@ -30,7 +33,13 @@ impl Crowd {
         url: &str,
         programs: [&Program; 2],
         [contenders, processes]: [usize; 2],
+        mode: Mode,
     ) -> Outcome<Self> {
+        let kind = match mode {
+            Mode::Exclusive => "crowd",
+            Mode::Read => "readers",
+            _ => "permits",
+        };
         let starts = Side::BOTH.map(|side| {
             let start = |number| {
                 let first = contenders * number / processes;
@@ -43,8 +52,12 @@ impl Crowd {
                     } else {
                         side
                     },
-                    name: name(target, side, format_args!("crowd-{contenders}-{processes}")),
-                    role: Role::Crowd { first, count },
+                    name: name(
+                        target,
+                        side,
+                        format_args!("{kind}-{contenders}-{processes}"),
+                    ),
+                    role: Role::Crowd { first, count, mode },
                 }
             };
             (0..processes).map(start).collect()
@@ -55,6 +68,7 @@ impl Crowd {
             workers: [Vec::new(), Vec::new()],
             waits: [histogram()?, histogram()?],
             turns: [vec![0; contenders], vec![0; contenders]],
+            excludes: mode.is_exclusive(),
             cold: false,
         })
     }
@@ -98,14 +112,18 @@ impl Probe for Crowd {
         if all.len() == 1 {
             return Ok(vec![Reading::new("cycles", Unit::PerSecond, rate)]);
         }
-        let passed = f64::from(u32::try_from(hand_offs(&mut turns))?) / longest.as_secs_f64();
-        Ok(vec![
-            Reading::new("hand-offs", Unit::PerSecond, passed),
+        let mut readings = Vec::new();
+        if self.excludes {
+            let passed = f64::from(u32::try_from(hand_offs(&mut turns))?) / longest.as_secs_f64();
+            readings.push(Reading::new("hand-offs", Unit::PerSecond, passed));
+        }
+        readings.extend([
             Reading::new("turns", Unit::PerSecond, rate),
             Reading::new("p99 wait", Unit::Seconds, at(&waits, 0.99)),
             // Over all rounds so far: one round has too few turns to tell favour from chance.
             Reading::new("fairness", Unit::Jain, jain(&self.turns[side as usize])),
-        ])
+        ]);
+        Ok(readings)
     }
 
     async fn wake(&mut self) -> Outcome {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use lockkit::{Lock, LockClient};
+use lockkit::{Lock, LockClient, MultiLock};
+use tokio::try_join;
 
 use crate::bare::Bare;
 use crate::failure::Outcome;
@@ -29,13 +30,28 @@ impl Way {
             Self::Bare(bare) => Cycle::Bare(Arc::clone(bare), name),
         })
     }
+
+    /// Four names, taken together.
+    pub(super) fn with_four_names(&self, name: &str) -> Outcome<Cycle> {
+        let names = [0, 1, 2, 3].map(|number| format!("{name}-{number}"));
+        Ok(match self {
+            Self::Lock(client) => {
+                let locks = names.iter().map(|name| client.lock(name));
+                let locks = locks.collect::<lockkit::Result<Vec<_>>>()?;
+                Cycle::Locks(MultiLock::new(locks)?)
+            }
+            Self::Bare(bare) => Cycle::Bares(Arc::clone(bare), names),
+        })
+    }
 }
 
-/// One name, taken and given back again and again.
+/// One name or four, taken and given back again and again.
 #[derive(Clone)]
 pub(super) enum Cycle {
     Lock(Lock),
     Bare(Arc<dyn Bare>, String),
+    Locks(MultiLock),
+    Bares(Arc<dyn Bare>, [String; 4]),
 }
 
 impl Cycle {
@@ -43,6 +59,11 @@ impl Cycle {
         match self {
             Self::Lock(lock) => Ok(lock.acquire().await?.release().await?),
             Self::Bare(bare, name) => bare.cycle(name).await,
+            Self::Locks(lock) => Ok(lock.acquire().await?.release().await?),
+            Self::Bares(bare, [a, b, c, d]) => {
+                try_join!(bare.cycle(a), bare.cycle(b), bare.cycle(c), bare.cycle(d))?;
+                Ok(())
+            }
         }
     }
 }

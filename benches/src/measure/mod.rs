@@ -12,10 +12,12 @@ mod solo;
 mod tasks;
 pub(crate) mod usage;
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use hdrhistogram::Histogram;
+use lockkit::contract::Mode;
 
 use crate::failure::Outcome;
 use crate::report::{Topic, Unit};
@@ -89,6 +91,10 @@ pub(crate) enum Case {
     Crowd(usize, usize),
     /// 64 tasks on ten thousand names.
     ManyNames,
+    /// Eight contenders that do not exclude each other, or not all.
+    Shared(Mode),
+    /// One task that takes four names at once.
+    FourNames,
     /// Through the proxy that delays.
     FarSolo,
     /// The same, with eight contenders.
@@ -100,6 +106,10 @@ pub(crate) enum Case {
     /// The lock of another library, with a number of contenders in a number of processes.
     Peer(usize, usize),
 }
+
+const FOUR_PERMITS: Mode = Mode::Permit {
+    of: NonZeroU32::new(4).unwrap(),
+};
 
 /// All of them, in the order of the report.
 pub(crate) const CASES: &[Case] = &[
@@ -114,6 +124,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::Crowd(8, 4),
     Case::Crowd(64, 4),
     Case::ManyNames,
+    Case::Shared(Mode::Read),
+    Case::Shared(FOUR_PERMITS),
+    Case::FourNames,
     Case::FarSolo,
     Case::FarCrowd,
     Case::Recovery,
@@ -132,6 +145,7 @@ impl Case {
             Self::Tasks(_) => Topic::Throughput,
             Self::Crowd(..) => Topic::Crowd,
             Self::ManyNames => Topic::Names,
+            Self::Shared(_) | Self::FourNames => Topic::Modes,
             Self::FarSolo | Self::FarCrowd => Topic::Distance,
             Self::Recovery => Topic::Recovery,
             Self::Holds(_) => Topic::Holds,
@@ -150,6 +164,9 @@ impl Case {
                 format!("{count} in {processes} processes")
             }
             Self::ManyNames => "64 tasks, 10 000 names".into(),
+            Self::Shared(Mode::Permit { of }) => format!("8 for {of} permits"),
+            Self::Shared(_) => "8 readers".into(),
+            Self::FourNames => "4 names together".into(),
             Self::FarSolo => "1 task".into(),
             Self::FarCrowd => "8 in 4 processes".into(),
             Self::Recovery => "kill -9 of the holder".into(),
@@ -163,9 +180,9 @@ impl Case {
     pub(crate) const fn weight(self) -> Option<f64> {
         match self {
             // Contenders that poll have few turns.
-            Self::Crowd(..) | Self::Peer(..) => Some(2.0),
+            Self::Crowd(..) | Self::Shared(_) | Self::Peer(..) => Some(2.0),
             Self::FarSolo | Self::FarCrowd => Some(4.0),
-            Self::Solo | Self::Tasks(_) | Self::ManyNames => Some(1.0),
+            Self::Solo | Self::Tasks(_) | Self::ManyNames | Self::FourNames => Some(1.0),
             Self::Recovery | Self::Holds(_) => None,
         }
     }
@@ -218,13 +235,29 @@ impl Case {
                 &target.url,
                 [program; 2],
                 [count, processes],
+                Mode::Exclusive,
             )?),
+            Self::Shared(_) if !target.shares() => return Ok(None),
+            Self::Shared(mode) => Box::new(crowd::Crowd::new(
+                target,
+                &target.url,
+                [program; 2],
+                [8, if target.is_shared() { 4 } else { 1 }],
+                mode,
+            )?),
+            Self::FourNames => Box::new(solo::Solo::with_four_names(target)?),
             Self::FarSolo => match &target.far {
                 Some(_) => Box::new(far::Far::new(target)?),
                 None => return Ok(None),
             },
             Self::FarCrowd => match &target.far {
-                Some(far) => Box::new(crowd::Crowd::new(target, &far.url, [program; 2], [8, 4])?),
+                Some(far) => Box::new(crowd::Crowd::new(
+                    target,
+                    &far.url,
+                    [program; 2],
+                    [8, 4],
+                    Mode::Exclusive,
+                )?),
                 None => return Ok(None),
             },
             Self::Recovery if !target.is_shared() => return Ok(None),
@@ -237,6 +270,7 @@ impl Case {
                     &target.url,
                     programs,
                     [count, processes],
+                    programs[0].mode,
                 )?)
             }
         }))

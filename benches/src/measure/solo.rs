@@ -26,7 +26,15 @@ pub(super) struct Solo {
 
 impl Solo {
     pub(super) fn new(target: &Target) -> Outcome<Self> {
-        let cycle = |side| Way::to(target, side).named(name(target, side, "solo"));
+        Self::of(|side| Way::to(target, side).named(name(target, side, "solo")))
+    }
+
+    /// With four names that are taken together.
+    pub(super) fn with_four_names(target: &Target) -> Outcome<Self> {
+        Self::of(|side| Way::to(target, side).with_four_names(&name(target, side, "four")))
+    }
+
+    fn of(cycle: impl Fn(Side) -> Outcome<Cycle>) -> Outcome<Self> {
         Ok(Self {
             cycles: [cycle(Side::Lock)?, cycle(Side::Bare)?],
             interval: None,

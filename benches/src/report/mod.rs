@@ -100,6 +100,8 @@ pub enum Topic {
     Crowd,
     /// Many names compared with one.
     Names,
+    /// Readers, permits, and several names together.
+    Modes,
     /// With `--delay`: a store that is far away.
     Distance,
     /// A holder is killed.
@@ -113,11 +115,12 @@ pub enum Topic {
 
 impl Topic {
     /// All, in the order of the report.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Solo,
         Self::Throughput,
         Self::Crowd,
         Self::Names,
+        Self::Modes,
         Self::Distance,
         Self::Recovery,
         Self::Holds,

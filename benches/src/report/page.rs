@@ -152,6 +152,7 @@ const fn id(topic: Topic) -> &'static str {
         Topic::Throughput => "throughput",
         Topic::Crowd => "crowd",
         Topic::Names => "names",
+        Topic::Modes => "modes",
         Topic::Distance => "distance",
         Topic::Recovery => "recovery",
         Topic::Holds => "holds",
@@ -163,7 +164,12 @@ const fn id(topic: Topic) -> &'static str {
 fn table(report: &Report, topic: Topic) -> String {
     let charted = matches!(
         topic,
-        Topic::Solo | Topic::Throughput | Topic::Crowd | Topic::Distance | Topic::Peers
+        Topic::Solo
+            | Topic::Throughput
+            | Topic::Crowd
+            | Topic::Modes
+            | Topic::Distance
+            | Topic::Peers
     );
     let [ours, other] = if topic == Topic::Peers {
         ["theirs", "ours"]

@@ -79,6 +79,7 @@ pub(crate) const fn title(topic: Topic) -> &'static str {
         Topic::Throughput => "Many tasks, a lock each",
         Topic::Crowd => "Contention",
         Topic::Names => "Many names compared with one",
+        Topic::Modes => "Readers, permits, several names",
         Topic::Distance => "Over a distance",
         Topic::Recovery => "A killed holder",
         Topic::Holds => "Many holds",
@@ -104,6 +105,11 @@ pub(crate) const fn method(topic: Topic) -> &'static str {
         }
         Topic::Names => {
             "64 tasks of one client on 10 000 names, and how much faster that is than 64 tasks on one name."
+        }
+        Topic::Modes => {
+            "Eight contenders as under contention, in four processes (memory: in one), that read or want one of \
+             four permits; and one task alone that takes four free names together. The bare operations exclude: \
+             of contenders one at a time, of four names each by itself, all sent at once."
         }
         Topic::Distance => {
             "The same through a proxy on this machine that delays each direction and counts round trips."
@@ -146,6 +152,9 @@ const GLANCE: &[(Topic, &str, &str, &str)] = &[
         "8 in 4 processes on one name",
     ),
     (Topic::Crowd, "8 in 4 ", "fairness", "fairness among those"),
+    (Topic::Modes, "8 readers", "turns", "8 readers of one name"),
+    (Topic::Modes, "8 for ", "turns", "8 for 4 permits"),
+    (Topic::Modes, "4 names", "median", "4 names together, alone"),
     (
         Topic::Recovery,
         "kill",

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use lockkit::contract::Mode;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -34,6 +35,8 @@ pub struct Program {
     environment: Vec<(OsString, OsString)>,
     /// Whether its standard error is shown.
     is_heard: bool,
+    /// What its contenders take turns at.
+    pub(crate) mode: Mode,
 }
 
 impl Program {
@@ -47,6 +50,7 @@ impl Program {
             arguments: vec![ARGUMENT.into()],
             environment: Vec::new(),
             is_heard: true,
+            mode: Mode::Exclusive,
         })
     }
 
@@ -73,7 +77,15 @@ impl Program {
             environment: Vec::new(),
             // Some libraries print a greeting, which would disturb the progress bar.
             is_heard: false,
+            mode: Mode::Exclusive,
         }
+    }
+
+    /// The same for contenders that want this mode: it is compared with our lock in that mode.
+    #[must_use]
+    pub const fn in_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
     }
 
     /// The same with a variable of its environment.
@@ -97,7 +109,11 @@ pub(crate) struct Start {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Role {
     /// Some of the contenders that take turns.
-    Crowd { first: usize, count: usize },
+    Crowd {
+        first: usize,
+        count: usize,
+        mode: Mode,
+    },
     /// Holds one until it is killed.
     Victim { ttl: Duration },
     /// Holds many and keeps them.

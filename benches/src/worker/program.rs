@@ -2,10 +2,12 @@
 
 use std::any::Any;
 use std::io::Write;
+use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockkit::contract::Mode;
 use lockkit::{Guard, Lock, LockClient};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
@@ -67,7 +69,9 @@ async fn work() -> Outcome {
         return Ok(());
     };
     match start.role {
-        Role::Crowd { first, count } => crowd(&start, first, count, &mut input).await,
+        Role::Crowd { first, count, mode } => {
+            crowd(&start, mode, first..first + count, &mut input).await
+        }
         Role::Victim { ttl } => victim(&start, ttl, &mut input).await,
         Role::Keeper { ttl } => keeper(&start, ttl, &mut input).await,
     }
@@ -79,21 +83,20 @@ enum Member {
     Bare(Box<dyn Contender>),
 }
 
-async fn crowd(start: &Start, first: usize, count: usize, input: &mut Input) -> Outcome {
-    let mut members = others(start, count).await?;
+async fn crowd(start: &Start, mode: Mode, numbers: Range<usize>, input: &mut Input) -> Outcome {
+    let mut members = others(start, numbers.len()).await?;
     let mut client = None;
     match start.side {
         _ if !members.is_empty() => {}
         Side::Lock => {
             let one = lockkit::connect(&start.url).await?;
-            for _ in 0..count {
-                members.push(Member::Lock(one.lock(&*start.name)?));
-            }
+            let lock = lock_in(&one, &start.name, mode)?;
+            members.extend(numbers.clone().map(|_| Member::Lock(lock.clone())));
             client = Some(one);
         }
         Side::Bare => {
             let bare = bare::open(&start.url).await?;
-            for number in first..first + count {
+            for number in numbers.clone() {
                 members.push(Member::Bare(bare.contender(&start.name, number).await?));
             }
         }
@@ -104,7 +107,7 @@ async fn crowd(start: &Start, first: usize, count: usize, input: &mut Input) -> 
             return Err(Failure::new("a crowd only takes turns"));
         };
         let answer;
-        (answer, members) = turns(members, first, span).await?;
+        (answer, members) = turns(members, numbers.start, span).await?;
         // What was given up at the end is out of the store's queue before the others have their turn.
         if let Some(client) = &client {
             client.drain().await;
@@ -112,6 +115,14 @@ async fn crowd(start: &Start, first: usize, count: usize, input: &mut Input) -> 
         say(&answer)?;
     }
     Ok(())
+}
+
+fn lock_in(client: &LockClient, name: &str, mode: Mode) -> Outcome<Lock> {
+    Ok(match mode {
+        Mode::Read => client.rw_lock(name)?.read(),
+        Mode::Permit { of } => client.semaphore(name, of.get())?,
+        _ => client.lock(name)?,
+    })
 }
 
 /// The contenders with the lock of another library, if the arguments of this program name one.

@@ -1,7 +1,10 @@
 //! The programs in `benches/peers`: other locks, which take turns as the workers of the bench do.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+
+use lockkit_core::contract::Mode;
 
 use super::{Curator, HOW, Kazoo, RedisPy, Redisson, directory, is_built_from, java_words};
 
@@ -19,6 +22,8 @@ pub struct Turns {
     pub missing: Option<String>,
     /// The program and its arguments.
     pub words: Vec<OsString>,
+    /// What its contenders want.
+    pub mode: Mode,
     /// Its environment, beside what it gets anyway.
     pub environment: Vec<(&'static str, OsString)>,
 }
@@ -60,18 +65,27 @@ impl Turns {
             });
             version.unwrap_or_else(|| name.to_owned())
         };
+        let redisson = Self::java(
+            ("Redisson", "redis", "RedissonTurns"),
+            REDISSON_POM,
+            REDISSON_JAVA,
+            Redisson::missing(),
+        );
+        let curator = Self::java(
+            ("Curator", "zk", "CuratorTurns"),
+            CURATOR_POM,
+            CURATOR_JAVA,
+            Curator::missing(),
+        );
         vec![
             Self::python(
                 ("redis-py", "redis", "redis_py.py"),
                 REDIS_PY,
                 RedisPy::missing(),
             ),
-            Self::java(
-                ("Redisson", "redis", "RedissonTurns"),
-                REDISSON_POM,
-                REDISSON_JAVA,
-                Redisson::missing(),
-            ),
+            redisson.readers("Redisson readers", "RReadWriteLock"),
+            redisson.permits("Redisson permits", "RPermitExpirableSemaphore"),
+            redisson,
             Self::go(
                 ("redsync", "redis", "redsync"),
                 module("github.com/go-redsync/redsync"),
@@ -81,12 +95,9 @@ impl Turns {
                 module("go.etcd.io/etcd/client"),
             ),
             Self::python(("kazoo", "zk", "kazoo_lock.py"), KAZOO, Kazoo::missing()),
-            Self::java(
-                ("Curator", "zk", "CuratorTurns"),
-                CURATOR_POM,
-                CURATOR_JAVA,
-                Curator::missing(),
-            ),
+            curator.readers("Curator readers", "InterProcessReadWriteLock"),
+            curator.permits("Curator permits", "InterProcessSemaphoreV2"),
+            curator,
         ]
     }
 
@@ -102,6 +113,7 @@ impl Turns {
             version: needs.trim().replace("==", " "),
             missing,
             words: vec!["python3".into(), sources().join(program).into()],
+            mode: Mode::Exclusive,
             environment: vec![
                 ("PYTHONPATH", packages.into()),
                 ("PYTHONDONTWRITEBYTECODE", "1".into()),
@@ -130,7 +142,31 @@ impl Turns {
             version: format!("{label} {}", version_in(pom)),
             missing: missing.or_else(|| (!built).then(how)),
             words,
+            mode: Mode::Exclusive,
             environment: Vec::new(),
+        }
+    }
+
+    /// The same program with the readers of its readers-writer lock.
+    fn readers(&self, label: &'static str, of: &str) -> Self {
+        self.with(label, of, "read", Mode::Read)
+    }
+
+    /// The same program with its semaphore, for one of four permits.
+    fn permits(&self, label: &'static str, of: &str) -> Self {
+        const FOUR: NonZeroU32 = NonZeroU32::new(4).unwrap();
+        self.with(label, of, "4", Mode::Permit { of: FOUR })
+    }
+
+    fn with(&self, label: &'static str, of: &str, argument: &str, mode: Mode) -> Self {
+        let mut words = self.words.clone();
+        words.push(argument.into());
+        Self {
+            label,
+            version: format!("{of} of {}", self.version),
+            words,
+            mode,
+            ..self.clone()
         }
     }
 
@@ -144,6 +180,7 @@ impl Turns {
             version,
             missing: (!built).then(how),
             words: vec![place.join(program).into()],
+            mode: Mode::Exclusive,
             environment: Vec::new(),
         }
     }

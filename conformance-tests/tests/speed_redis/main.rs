@@ -10,15 +10,18 @@
 mod bare;
 mod crowd;
 mod holds;
+mod modes;
 mod peers;
 mod solo;
 mod waiting;
 
 use std::process::ExitCode;
 
-use conformance_tests::TestSuite;
 use conformance_tests::foreign::missing;
 use conformance_tests::servers::RedisServer;
+use conformance_tests::{TestSuite, mode_speed};
+
+use modes::Redis;
 
 fn main() -> ExitCode {
     // One after the other: each wants the machine.
@@ -37,4 +40,13 @@ fn tests() -> TestSuite {
         .test(crowd::many_locks_of_one_client_share_its_connection)
         .test(holds::twenty_thousand_holds_are_kept_with_little_work)
         .test(waiting::two_thousand_waiters_cost_the_server_little)
+        .test(mode_speed::modes_alone_cost_as_many_trips_as_exclusive::<Redis>)
+        .test(mode_speed::readers_do_not_wait_for_readers::<Redis>)
+        .test(mode_speed::readers_of_one_client_are_let_in_at_once::<Redis>)
+        .test(mode_speed::waiting_readers_are_let_in_together::<Redis>)
+        .test(mode_speed::writer_waits_for_those_who_read_alone::<Redis>)
+        .test(mode_speed::writers_hand_over_as_fast_as_exclusive::<Redis>)
+        .test(mode_speed::four_permits_are_four_times_as_fast::<Redis>)
+        .test(mode_speed::four_names_cost_as_long_as_one::<Redis>)
+        .test(modes::modes_cost_little_more_than_the_exclusive_scripts)
 }

@@ -60,7 +60,7 @@ pub(crate) async fn cycle_is_two_round_trips() -> Outcome {
 }
 
 /// What one round trip takes.
-async fn ping(port: u16) -> Outcome<Duration> {
+pub(crate) async fn ping(port: u16) -> Outcome<Duration> {
     let client = redis::Client::open(("127.0.0.1", port))?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     let mut trips = Vec::new();
@@ -108,7 +108,7 @@ impl Bare {
             acquire.key(key);
             release.key(key);
         }
-        for word in ["604800000", &me, "30000", "0", "9000", "1", "channel"] {
+        for word in ["604800000", &me, "30000", "0", "9000", "1", "channel", "x"] {
             acquire.arg(word);
         }
         for word in ["604800000", &me, "channel", "0"] {

@@ -10,13 +10,15 @@
 mod bare;
 mod crowd;
 mod holds;
+mod modes;
 mod solo;
 mod world;
 
 use std::process::ExitCode;
 
-use conformance_tests::TestSuite;
 use conformance_tests::servers::{MysqlPrograms, PostgresPrograms};
+use conformance_tests::{TestSuite, mode_speed};
+use modes::Shared;
 use world::{Maria, Mysql8, Postgres};
 
 fn main() -> ExitCode {
@@ -33,7 +35,15 @@ fn tests() -> TestSuite {
         .test(crowd::eight_on_loopback_are_faster_than_a_polled_row)
         .test(crowd::waiter_is_served_at_once)
         .test(crowd::waiter_whose_wake_up_is_lost_is_served_by_its_next_poll)
-        .test(holds::five_thousand_leases_are_renewed_in_ten_statements::<Postgres>);
+        .test(holds::five_thousand_leases_are_renewed_in_ten_statements::<Postgres>)
+        .test(mode_speed::modes_alone_cost_as_many_trips_as_exclusive::<Shared<Postgres>>)
+        .test(mode_speed::readers_do_not_wait_for_readers::<Shared<Postgres>>)
+        .test(mode_speed::readers_of_one_client_are_let_in_at_once::<Shared<Postgres>>)
+        .test(mode_speed::waiting_readers_are_let_in_together::<Shared<Postgres>>)
+        .test(mode_speed::writer_waits_for_those_who_read_alone::<Shared<Postgres>>)
+        .test(mode_speed::writers_hand_over_as_fast_as_exclusive::<Shared<Postgres>>)
+        .test(mode_speed::four_permits_are_four_times_as_fast::<Shared<Postgres>>)
+        .test(mode_speed::four_names_cost_as_long_as_one::<Shared<Postgres>>);
     let mariadb = TestSuite::new("speed-of-mariadb", MysqlPrograms::mariadb().missing())
         .test(solo::cycle_is_two_round_trips::<Maria>)
         .test(solo::cycle_costs_little_more_than_two_updates::<Maria>)
