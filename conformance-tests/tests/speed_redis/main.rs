@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn tests() -> TestSuite {
-    TestSuite::new("speed-of-redis", missing(RedisServer::PROGRAM))
+    let suite = TestSuite::new("speed-of-redis", missing(RedisServer::PROGRAM))
         .test(solo::cycle_is_two_round_trips)
         .test(solo::cycle_costs_little_more_than_its_scripts)
         .test(crowd::eight_through_the_proxy_hand_over_in_one_trip)
@@ -40,13 +40,6 @@ fn tests() -> TestSuite {
         .test(crowd::many_locks_of_one_client_share_its_connection)
         .test(holds::twenty_thousand_holds_are_kept_with_little_work)
         .test(waiting::two_thousand_waiters_cost_the_server_little)
-        .test(mode_speed::modes_alone_cost_as_many_trips_as_exclusive::<Redis>)
-        .test(mode_speed::readers_do_not_wait_for_readers::<Redis>)
-        .test(mode_speed::readers_of_one_client_are_let_in_at_once::<Redis>)
-        .test(mode_speed::waiting_readers_are_let_in_together::<Redis>)
-        .test(mode_speed::writer_waits_for_those_who_read_alone::<Redis>)
-        .test(mode_speed::writers_hand_over_as_fast_as_exclusive::<Redis>)
-        .test(mode_speed::four_permits_are_four_times_as_fast::<Redis>)
-        .test(mode_speed::four_names_cost_as_long_as_one::<Redis>)
-        .test(modes::modes_cost_little_more_than_the_exclusive_scripts)
+        .test(modes::modes_cost_little_more_than_the_exclusive_scripts);
+    mode_speed::add::<Redis>(suite)
 }

@@ -35,15 +35,7 @@ fn tests() -> TestSuite {
         .test(crowd::eight_on_loopback_are_faster_than_a_polled_row)
         .test(crowd::waiter_is_served_at_once)
         .test(crowd::waiter_whose_wake_up_is_lost_is_served_by_its_next_poll)
-        .test(holds::five_thousand_leases_are_renewed_in_ten_statements::<Postgres>)
-        .test(mode_speed::modes_alone_cost_as_many_trips_as_exclusive::<Shared<Postgres>>)
-        .test(mode_speed::readers_do_not_wait_for_readers::<Shared<Postgres>>)
-        .test(mode_speed::readers_of_one_client_are_let_in_at_once::<Shared<Postgres>>)
-        .test(mode_speed::waiting_readers_are_let_in_together::<Shared<Postgres>>)
-        .test(mode_speed::writer_waits_for_those_who_read_alone::<Shared<Postgres>>)
-        .test(mode_speed::writers_hand_over_as_fast_as_exclusive::<Shared<Postgres>>)
-        .test(mode_speed::four_permits_are_four_times_as_fast::<Shared<Postgres>>)
-        .test(mode_speed::four_names_cost_as_long_as_one::<Shared<Postgres>>);
+        .test(holds::five_thousand_leases_are_renewed_in_ten_statements::<Postgres>);
     let mariadb = TestSuite::new("speed-of-mariadb", MysqlPrograms::mariadb().missing())
         .test(solo::cycle_is_two_round_trips::<Maria>)
         .test(solo::cycle_costs_little_more_than_two_updates::<Maria>)
@@ -53,5 +45,6 @@ fn tests() -> TestSuite {
         .test(solo::cycle_costs_little_more_than_two_updates::<Mysql8>);
     let sqlite = TestSuite::new("speed-of-sqlite", None)
         .test(solo::cycle_in_a_file_costs_little_more_than_two_updates);
+    let postgres = mode_speed::add::<Shared<Postgres>>(postgres);
     postgres.and(mariadb).and(mysql).and(sqlite)
 }

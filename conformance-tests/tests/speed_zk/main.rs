@@ -31,17 +31,9 @@ fn tests() -> TestSuite {
         .test(solo::cycle_costs_little_more_than_its_requests)
         .test(crowd::eight_through_the_proxy_hand_over_in_one_trip)
         .test(crowd::eight_and_sixty_four_are_served_equally_fast)
-        .test(crowd::two_thousand_waiters_cost_the_server_little)
-        .test(mode_speed::modes_alone_cost_as_many_trips_as_exclusive::<Zk>)
-        .test(mode_speed::readers_do_not_wait_for_readers::<Zk>)
-        .test(mode_speed::readers_of_one_client_are_let_in_at_once::<Zk>)
-        .test(mode_speed::waiting_readers_are_let_in_together::<Zk>)
-        .test(mode_speed::writer_waits_for_those_who_read_alone::<Zk>)
-        .test(mode_speed::writers_hand_over_as_fast_as_exclusive::<Zk>)
-        .test(mode_speed::four_permits_are_four_times_as_fast::<Zk>)
-        .test(mode_speed::four_names_cost_as_long_as_one::<Zk>);
+        .test(crowd::two_thousand_waiters_cost_the_server_little);
     let missing = ZkServer::missing().or_else(Curator::missing);
     let beside = TestSuite::new("speed-of-zk-and-curator", missing)
         .test(crowd::eight_hand_over_faster_than_curator);
-    alone.and(beside)
+    mode_speed::add::<Zk>(alone).and(beside)
 }
