@@ -238,7 +238,9 @@ pub(crate) async fn renew<S: Steps>(
     results
 }
 
-/// The holders whose leases have not ended, and whether each was renewed: a locked row is skipped.
+/// The holders whose leases have not ended, and whether each was renewed: a locked row is skipped. Holds
+/// beside others look again: each step of such a hold locks the row of the name for a moment, and many follow
+/// each other.
 async fn renewed<S: Steps>(
     store: &S,
     tickets: &[&Ticket],
@@ -249,10 +251,18 @@ async fn renewed<S: Steps>(
         true => &store.common().renew,
         false => &store.common().shares.renew,
     };
-    let replies = store.pool().renew(&renew.text(&values)).await?;
-    let renewed = rows(&replies).map(|row| Some((row.text(0)?, row.truth(1))));
-    let renewed: Option<_> = renewed.collect();
-    renewed.ok_or_else(|| S::Driver::ERRORS.unreadable("renew"))
+    let text = renew.text(&values);
+    let mut pauses = pauses().filter(|_| !exclusive);
+    loop {
+        let replies = store.pool().renew(&text).await?;
+        let renewed = rows(&replies).map(|row| Some((row.text(0)?, row.truth(1))));
+        let renewed: Option<HashMap<_, _>> = renewed.collect();
+        let renewed = renewed.ok_or_else(|| S::Driver::ERRORS.unreadable("renew"))?;
+        match pauses.next() {
+            Some(pause) if renewed.values().any(|renewed| !renewed) => sleep(pause).await,
+            _ => return Ok(renewed),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -82,6 +82,7 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(shared::holders_without_their_rows_lose_and_no_writer_passes_them::<D>)
         .test(shared::holder_without_its_row_loses_alone::<D>)
         .test(shared::rows_without_that_of_their_name_are_no_holds::<D>)
+        .test(shared::renewal_of_a_reader_waits_for_short_steps::<D>)
         .test(quiet::contention_causes_no_error_of_the_server::<D>)
         .test(quiet::works_under_strict_isolation::<D>)
         .test(quiet::documented_rights_are_enough::<D>)

@@ -1,10 +1,16 @@
-//! Rows of readers and permits that are deleted, all of them or some.
+//! Rows of readers and permits that are deleted, all of them or some, or locked.
+
+use std::slice;
+use std::time::Duration;
 
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{FencingToken, Guard, Lock, LossReason};
+use lockkit_core::contract::{Mode, Ticket};
+use lockkit_core::{
+    ClientId, DistributedLock as _, FencingToken, Guard, HolderId, Lock, LockName, LossReason,
+};
 
-use crate::world::{Database, LONG, SOON, TTL, client, loss_of, only_rows_left};
+use crate::world::{Database, LONG, SOON, TTL, builder, client, loss_of, only_rows_left};
 
 const NAME: &str = "jobs";
 /// Modes that two may hold together.
@@ -111,5 +117,34 @@ pub(crate) async fn rows_without_that_of_their_name_are_no_holds<D: Database>() 
             }
         }
     }
+    only_rows_left(&server).await
+}
+
+/// Steps of other holds lock the row of the name, each for a moment.
+pub(crate) async fn renewal_of_a_reader_waits_for_short_steps<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let store = builder(&server, "lease").connect().await?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new(NAME)?, holder, LONG).with_mode(Mode::Read);
+    store.attempt(&ticket).await?;
+    let step = D::row_lock(NAME, Duration::from_millis(5));
+    let steps = async {
+        for _ in 0..10 {
+            server.run(&step).await?;
+        }
+        Outcome::Ok(())
+    };
+    let renewals = async {
+        for _ in 0..100 {
+            for renewed in store.renew(slice::from_ref(&ticket)).await {
+                renewed?;
+            }
+        }
+        Outcome::Ok(())
+    };
+    let (steps, renewals) = tokio::join!(steps, renewals);
+    steps?;
+    renewals?;
+    store.release(&ticket).await?;
     only_rows_left(&server).await
 }
