@@ -192,7 +192,9 @@ async fn checks_and_losses_send_no_request(ctx: &Ctx) -> Outcome {
 /// Sixty-four readers of one client ask at once: all requests are on their way before one has an answer.
 async fn readers_of_one_client_ask_at_once(ctx: &Ctx) -> Outcome {
     let (client, faults) = counted(ctx).await?;
-    let lock = client.rw_lock(ctx.name())?.read();
+    // How fast the machine is does not matter here.
+    let lease = Lease::renewed(ctx.renewable(ctx.ttl() * 5));
+    let lock = client.rw_lock(ctx.name())?.read().with_lease(lease)?;
     faults.inject(Rule::new(Fault::Hang).on(Operation::Attempt));
     let readers: Vec<_> = (0..64).map(|_| acquire(&lock)).collect();
     until("all have asked", async || {
