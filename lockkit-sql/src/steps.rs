@@ -37,7 +37,7 @@ pub(crate) async fn check_table<D: Driver>(
     if let Some(text) = misfit(&options.table, expected, &found) {
         return Err(D::ERRORS.rejected("open", Problem::Schema, text));
     }
-    // The second table, which came with the first.
+    // The second table is there if the first is: it is created before that.
     pool.ask("open", &probe.text(&Values::new())).await?;
     Ok(())
 }

@@ -1,3 +1,23 @@
+-- The table of the locks comes last: a client that finds it finds both.
+--
+-- Holds beside others, and what else holds need. A row with a token above zero holds until its end, while the
+-- row of its name says `~` as the holder. One below zero keeps later readers out for a writer that waits. One
+-- of zero has the note of an exclusive hold.
+CREATE TABLE IF NOT EXISTS {holds} (
+    name VARBINARY(512) NOT NULL,
+    -- {client}:{n} of the hold.
+    holder VARBINARY(100) NOT NULL,
+    token BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL,
+    -- How many may hold together: 4294967295 for a reader.
+    room BIGINT,
+    -- Which program holds.
+    label VARBINARY(512),
+    -- What the holder says of itself.
+    note VARBINARY(512),
+    PRIMARY KEY (name, holder)
+) ENGINE = InnoDB;
+
 -- The locks. Times are microseconds since 1970, by the server's clock.
 CREATE TABLE IF NOT EXISTS {table} (
     -- The name, byte for byte.
@@ -15,22 +35,4 @@ CREATE TABLE IF NOT EXISTS {table} (
     -- Which program holds, for operators.
     label VARBINARY(512),
     UNIQUE KEY {bare}_token (name, token)
-) ENGINE = InnoDB;
-
--- Holds beside others, and what else holds need. A row with a token above zero holds until its end, while the
--- row of its name says `~` as the holder. One below zero keeps later readers out for a writer that waits. One
--- of zero has the note of an exclusive hold.
-CREATE TABLE IF NOT EXISTS {holds} (
-    name VARBINARY(512) NOT NULL,
-    -- {client}:{n} of the hold.
-    holder VARBINARY(100) NOT NULL,
-    token BIGINT NOT NULL,
-    expires_at BIGINT NOT NULL,
-    -- How many may hold together: 4294967295 for a reader.
-    room BIGINT,
-    -- Which program holds.
-    label VARBINARY(512),
-    -- What the holder says of itself.
-    note VARBINARY(512),
-    PRIMARY KEY (name, holder)
 ) ENGINE = InnoDB;

@@ -1,3 +1,23 @@
+-- The table of the locks comes last: a client that finds it finds both.
+--
+-- Holds beside others, and what else holds need. A row with a token above zero holds until its end, while the
+-- row of its name says `~` as the holder. One below zero keeps later readers out for a writer that waits. One
+-- of zero has the note of an exclusive hold.
+CREATE TABLE IF NOT EXISTS {holds} (
+    name bytea NOT NULL,
+    -- {client}:{n} of the hold.
+    holder text NOT NULL,
+    token bigint NOT NULL,
+    expires_at bigint NOT NULL,
+    -- How many may hold together: 4294967295 for a reader.
+    room bigint,
+    -- Which program holds.
+    label bytea,
+    -- What the holder says of itself.
+    note bytea,
+    PRIMARY KEY (name, holder)
+) WITH (fillfactor = 50);
+
 -- The locks. Times are microseconds since 1970, by the clock of the server.
 CREATE TABLE IF NOT EXISTS {table} (
     -- The name, byte for byte: convert_from(name, 'UTF8') shows it.
@@ -16,24 +36,6 @@ CREATE TABLE IF NOT EXISTS {table} (
     label bytea,
     -- A new hold changes a column of this key, so that it waits for transactions that have locked the key.
     UNIQUE (name, token)
-) WITH (fillfactor = 50);
-
--- Holds beside others, and what else holds need. A row with a token above zero holds until its end, while the
--- row of its name says `~` as the holder. One below zero keeps later readers out for a writer that waits. One
--- of zero has the note of an exclusive hold.
-CREATE TABLE IF NOT EXISTS {holds} (
-    name bytea NOT NULL,
-    -- {client}:{n} of the hold.
-    holder text NOT NULL,
-    token bigint NOT NULL,
-    expires_at bigint NOT NULL,
-    -- How many may hold together: 4294967295 for a reader.
-    room bigint,
-    -- Which program holds.
-    label bytea,
-    -- What the holder says of itself.
-    note bytea,
-    PRIMARY KEY (name, holder)
 ) WITH (fillfactor = 50);
 -- The rights of an application, with its user in place of app:
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON {table}, {holds} TO app;

@@ -1,21 +1,5 @@
--- The locks. Times are microseconds since 1970, by the clock of this machine.
-CREATE TABLE IF NOT EXISTS {table} (
-    -- The name, byte for byte.
-    name BLOB NOT NULL PRIMARY KEY,
-    -- {client}:{n} of the hold; `~` for those in the second table; null when the lock is free.
-    holder TEXT,
-    -- The fencing token of the hold, or of the last one. It outlives the hold.
-    token INTEGER NOT NULL,
-    -- The end of the lease; when the lock is free, of the last hold.
-    expires_at INTEGER NOT NULL,
-    -- A waiter wants a notification until then. Unused here: waiters poll.
-    waiting_until INTEGER NOT NULL DEFAULT 0,
-    -- Unused here: only a server has sessions.
-    session INTEGER NOT NULL DEFAULT 0,
-    -- Which program holds, for operators.
-    label BLOB
-);
-
+-- The table of the locks comes last: a client that finds it finds both.
+--
 -- Holds beside others, and what else holds need. A row with a token above zero holds until its end, while the
 -- row of its name says `~` as the holder. One below zero keeps later readers out for a writer that waits. One
 -- of zero has the note of an exclusive hold.
@@ -32,4 +16,22 @@ CREATE TABLE IF NOT EXISTS {holds} (
     -- What the holder says of itself.
     note BLOB,
     PRIMARY KEY (name, holder)
+);
+
+-- The locks. Times are microseconds since 1970, by the clock of this machine.
+CREATE TABLE IF NOT EXISTS {table} (
+    -- The name, byte for byte.
+    name BLOB NOT NULL PRIMARY KEY,
+    -- {client}:{n} of the hold; `~` for those in the second table; null when the lock is free.
+    holder TEXT,
+    -- The fencing token of the hold, or of the last one. It outlives the hold.
+    token INTEGER NOT NULL,
+    -- The end of the lease; when the lock is free, of the last hold.
+    expires_at INTEGER NOT NULL,
+    -- A waiter wants a notification until then. Unused here: waiters poll.
+    waiting_until INTEGER NOT NULL DEFAULT 0,
+    -- Unused here: only a server has sessions.
+    session INTEGER NOT NULL DEFAULT 0,
+    -- Which program holds, for operators.
+    label BLOB
 );
