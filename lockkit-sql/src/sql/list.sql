@@ -1,7 +1,7 @@
 -- Lists holds: for each the row of its name, and its own if it has one. Waits for no lock.
 -- condition: on the name.
-SELECT l.name, l.holder, l.token, l.expires_at - {now}, {now}
-    , l.label, h.holder, h.token, h.expires_at - {now}, h.room, h.label, h.note
+SELECT l.name, l.holder, l.token, l.expires_at - {now}, {now},
+    l.label, h.holder, h.token, h.expires_at - {now}, h.room, h.label, h.note
 FROM {table} AS l
 LEFT JOIN {holds} AS h ON h.name = l.name AND (h.holder = l.holder
     OR l.holder = '~' AND h.token > 0 AND h.expires_at > {now})

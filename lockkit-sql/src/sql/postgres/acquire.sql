@@ -21,11 +21,8 @@ WITH taken AS (
     )
     RETURNING l.token
 ), made AS (
-    INSERT INTO {table} (name, holder, token, expires_at, session
-        , label
-    )
-    SELECT {name}, {holder}, {now}, {now} + {ttl}, {session}
-        , {label}
+    INSERT INTO {table} (name, holder, token, expires_at, session, label)
+    SELECT {name}, {holder}, {now}, {now} + {ttl}, {session}, {label}
     WHERE NOT EXISTS (SELECT 1 FROM {table} AS n WHERE n.name = {name})
     ON CONFLICT DO NOTHING
     RETURNING token

@@ -3,12 +3,8 @@
 --
 -- A holder that repeats its request keeps its token, and its lease if that is longer. Every other grant
 -- gets a larger token.
-INSERT INTO {table} AS l (name, holder, token, expires_at
-    , label
-)
-VALUES ({name}, {holder}, {now}, {now} + {ttl}
-    , {label}
-)
+INSERT INTO {table} AS l (name, holder, token, expires_at, label)
+VALUES ({name}, {holder}, {now}, {now} + {ttl}, {label})
 ON CONFLICT (name) DO UPDATE SET
     token = CASE WHEN l.holder = {holder} AND l.expires_at > {now} THEN l.token
                  ELSE max(l.token + 1, {now}) END,
