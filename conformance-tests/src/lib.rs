@@ -60,6 +60,7 @@
 //! | [`proxy`] | a TCP proxy that delays, cuts, resets, refuses and loses replies |
 //! | [`servers`] | servers as child processes that never outlive the tests |
 //! | [`history`], [`checker`] | what clients saw, from any number of processes, and the checks of it |
+//! | [`loss`] | what a guard sees when its hold is lost |
 //! | [`taker`] | a process that takes locks, to be killed and frozen |
 //! | [`contention`], [`figures`] | clients that contend, and the bounds of their speed |
 //! | [`mode_speed`] | the speed of readers, writers and permits, measured alike on all stores |
@@ -79,6 +80,7 @@ pub mod figures;
 #[cfg(unix)]
 pub mod foreign;
 pub mod history;
+pub mod loss;
 pub mod mode_speed;
 mod namespace;
 mod runner;

@@ -26,8 +26,8 @@ pub trait Measured: Sized + 'static {
     /// A release of a writer and the grants of all readers that wait: half a round trip to the server, half a
     /// round trip back, and what 64 grants take.
     const ADMISSION: f64;
-    /// The median of what a writer waits among readers, beside the time for which they hold: its request and the news of its
-    /// grant are a round trip, and so are those of the last reader that was granted before.
+    /// The median of what a writer waits among readers, beside the time for which they hold: its request and the
+    /// news of its grant are a round trip, and so are those of the last reader that was granted before.
     const WRITER: f64;
     /// A hand-off between writers.
     const HAND_OFF: f64;

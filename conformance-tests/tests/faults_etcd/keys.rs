@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conformance_tests::loss::loss_of;
 use conformance_tests::proxy::{Direction, Proxy};
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, until, within};
@@ -11,9 +12,7 @@ use lockkit_core::contract::{Attempt, DistributedLock as _, LockState, Ticket};
 use lockkit_core::{ClientId, HolderId, LockName, LossReason};
 use tokio::time::{Instant, sleep};
 
-use crate::world::{
-    LONG, SOON, TTL, builder, client, client_of, contenders, keys, lease, loss_of, store,
-};
+use crate::world::{LONG, SOON, TTL, builder, client, client_of, contenders, keys, lease, store};
 
 /// The longest time to report a loss: 100 ms, two round trips, and the time that a busy machine adds.
 const REPORTED: Duration = Duration::from_secs(1);

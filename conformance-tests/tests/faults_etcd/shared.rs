@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conformance_tests::loss::loss_of;
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Outcome, ensure};
@@ -9,9 +10,7 @@ use etcd_client::GetOptions;
 use lockkit_core::contract::DistributedLock as _;
 use lockkit_etcd::Names;
 
-use crate::world::{
-    LONG, SOON, TTL, builder, client, client_of, contenders, lease, loss_of, store, taker,
-};
+use crate::world::{LONG, SOON, TTL, builder, client, client_of, contenders, lease, store, taker};
 
 /// Long enough for a grant that must not come.
 const WHILE: Duration = Duration::from_millis(400);

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::taker::Taker;
-use conformance_tests::task::{Task, spawn, until};
+use conformance_tests::task::until;
 use conformance_tests::{Failure, Outcome};
 use etcd_client::{Client, GetOptions};
-use lockkit_core::{Guard, Lease, LockClient, LossReason};
+use lockkit_core::{Lease, LockClient};
 use lockkit_etcd::{EtcdStore, EtcdStoreBuilder};
-use tokio::time::Instant;
 
 /// The lease of the tests in which one ends.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -42,14 +41,6 @@ pub(crate) async fn taker(cluster: &EtcdCluster, ttl: Duration) -> Outcome<Taker
     let program = Path::new(env!("CARGO_BIN_EXE_lock-taker"));
     let url = format!("etcd://{}", cluster.endpoints());
     Taker::start(program, &url, ttl).await
-}
-
-/// When and why a hold was lost, as reported to its holder.
-pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
-    spawn(async move {
-        let reason = guard.lost().await;
-        (reason, Instant::now(), guard)
-    })
 }
 
 /// The keys of all holders and waiters, the oldest first.

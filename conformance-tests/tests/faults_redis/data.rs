@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use conformance_tests::loss::loss_of;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::{Task, acquire, until, within};
 use conformance_tests::{Outcome, Server, ensure};
 use lockkit_core::{Guard, Lock, LossReason};
 use tokio::time::{Instant, sleep};
 
-use crate::world::{Section, TTL, WAYS, locks, loss_of, only_tokens_left};
+use crate::world::{Section, TTL, WAYS, locks, only_tokens_left};
 
 /// The time that a busy machine or a new connection adds.
 const SOON: Duration = Duration::from_secs(5);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conformance_tests::loss::loss_of;
 use conformance_tests::proxy::{Direction, Dropped, Flow, Proxy};
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::{acquire, within};
@@ -10,7 +11,7 @@ use lockkit_core::contract::LockState;
 use lockkit_core::{Error, Lock, LockClient};
 use tokio::time::Instant;
 
-use crate::world::{LONG, TTL, WAYS, client_at, loss_of, only_tokens_left};
+use crate::world::{LONG, TTL, WAYS, client_at, only_tokens_left};
 
 const SOON: Duration = Duration::from_secs(5);
 /// The time that a busy machine may add to the end of a lease.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use conformance_tests::loss::{both_lost, grown, lost};
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, Server, ensure};
-use lockkit_core::{FencingToken, Guard, Lock, LossReason};
+use lockkit_core::{Guard, Lock};
 
-use crate::world::{LONG, TTL, WAYS, client_at, loss_of, only_tokens_left};
+use crate::world::{LONG, TTL, WAYS, client_at, only_tokens_left};
 
 /// The time that a busy machine or a new connection adds.
 const SOON: Duration = Duration::from_secs(5);
@@ -35,25 +36,6 @@ async fn two(server: &RedisServer, way: &str, mode: &str) -> Outcome<[Guard; 2]>
     guards.try_into().map_err(wrong)
 }
 
-/// The server has forgotten it: the holder learns of it with its next renewal.
-async fn lost(guard: Guard) -> Outcome<FencingToken> {
-    let (reason, _, guard) = within(SOON, loss_of(guard).soon()).await??;
-    let told = matches!(reason, LossReason::Superseded | LossReason::Expired);
-    ensure(told, format!("lost because {reason}"))?;
-    ensure(guard.check().is_err(), "a lost guard passes its check")?;
-    Ok(guard.token())
-}
-
-/// Returns the larger token.
-async fn both_lost([one, other]: [Guard; 2]) -> Outcome<FencingToken> {
-    Ok(lost(one).await?.max(lost(other).await?))
-}
-
-fn grown(guard: &Guard, before: FencingToken) -> Outcome {
-    let token = guard.token();
-    ensure(token > before, format!("{token} after {before}"))
-}
-
 pub(crate) async fn flushall_ends_all_shared_holds() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
@@ -61,7 +43,7 @@ pub(crate) async fn flushall_ends_all_shared_holds() -> Outcome {
             let guards = two(&server, way, mode).await?;
             let writer = acquire(&lock(&server, way, "write", LONG).await?);
             server.ask(&["FLUSHALL"]).await?;
-            let before = both_lost(guards).await?;
+            let before = both_lost(guards, SOON).await?;
             let next = within(SOON, writer.soon()).await???;
             grown(&next, before)?;
             next.release().await?;
@@ -80,7 +62,7 @@ pub(crate) async fn restored_data_keep_the_holders_that_are_in_them() -> Outcome
         server.ask(&["SAVE"]).await?;
         let later = lock(&server, "fifo", mode, ttl).await?.acquire().await?;
         server.restart().await?;
-        let before = lost(later).await?;
+        let before = lost(later, SOON).await?;
         kept.check()?;
         let writer = lock(&server, "fifo", "write", ttl).await?;
         let none = writer.try_acquire().await?.is_none();
@@ -110,7 +92,7 @@ pub(crate) async fn lost_leases_end_the_holds_and_let_no_other_in_before() -> Ou
                 ensure(none, "granted while the holders may rely on their leases")?;
             }
             let writer = acquire(&lock(&server, way, "write", LONG).await?);
-            let before = both_lost(guards).await?;
+            let before = both_lost(guards, SOON).await?;
             let next = within(TTL + SOON, writer.soon()).await???;
             grown(&next, before)?;
             next.release().await?;
@@ -127,7 +109,7 @@ pub(crate) async fn leases_without_their_lock_are_no_holds() -> Outcome {
             let guards = two(&server, way, mode).await?;
             server.ask(&["DEL", NAME]).await?;
             let next = two(&server, way, mode).await?;
-            let before = both_lost(guards).await?;
+            let before = both_lost(guards, SOON).await?;
             for guard in next {
                 grown(&guard, before)?;
                 guard.check()?;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use conformance_tests::loss::loss_of;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::{acquire, soon, within};
 use conformance_tests::{Outcome, ensure};
 use tokio::time::{Instant, sleep};
 
-use crate::world::{LONG, TTL, WAYS, client_at, locks, loss_of, only_tokens_left};
+use crate::world::{LONG, TTL, WAYS, client_at, locks, only_tokens_left};
 
 /// Shorter than a lease, by more than a renewal takes.
 const SHORT: Duration = Duration::from_millis(600);

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use conformance_tests::servers::RedisServer;
-use conformance_tests::task::{Task, spawn, until};
+use conformance_tests::task::{spawn, until};
 use conformance_tests::{Outcome, ensure};
-use lockkit_core::{Guard, Lease, Lock, LockClient, LossReason, PollRange, Queueing};
+use lockkit_core::{Lease, Lock, LockClient, PollRange, Queueing};
 use lockkit_redis::{Protocol, RedisStore, RedisStoreBuilder};
-use tokio::time::Instant;
 
 /// The lease of the tests in which one ends.
 pub(crate) const TTL: Duration = Duration::from_millis(1500);
@@ -57,14 +56,6 @@ pub(crate) async fn locks(
         locks.push(client.lock(format!("jobs/{way}"))?);
     }
     Ok(locks)
-}
-
-/// When and why a hold ended, as reported to its holder.
-pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
-    spawn(async move {
-        let reason = guard.lost().await;
-        (reason, Instant::now(), guard)
-    })
 }
 
 /// No hold and no place in a queue is left. Counters stay, and for some time the refusals of tickets that

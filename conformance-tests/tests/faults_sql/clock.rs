@@ -10,12 +10,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use conformance_tests::loss::loss_of;
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use tempfile::NamedTempFile;
 
 use crate::guarded::refused;
-use crate::world::{Database, LONG, SOON, client, locks, loss_of, only_rows_left};
+use crate::world::{Database, LONG, SOON, client, locks, only_rows_left};
 
 fn library() -> Option<PathBuf> {
     let systems = fs::read_dir("/usr/lib").into_iter().flatten().flatten();

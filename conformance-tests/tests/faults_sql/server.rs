@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use conformance_tests::loss::loss_of;
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Outcome, ensure};
 use tokio::time::{Instant, sleep};
 
-use crate::world::{Database, SOON, Section, TTL, WAYS, locks, loss_of, only_rows_left};
+use crate::world::{Database, SOON, Section, TTL, WAYS, locks, only_rows_left};
 
 /// Shorter than a lease, by more than a renewal takes.
 const SHORT: Duration = Duration::from_millis(600);

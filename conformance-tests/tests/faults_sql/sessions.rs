@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conformance_tests::loss::loss_of;
 use conformance_tests::proxy::{Direction, Flow, Proxy};
 use conformance_tests::taker::Taker;
 use conformance_tests::task::{acquire, soon, spawn, until, within};
@@ -12,8 +13,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use crate::world::{
-    Database, LONG, Maria, Postgres, SOON, Section, TTL, WAYS, client, locks, loss_of,
-    only_rows_left, taker,
+    Database, LONG, Maria, Postgres, SOON, Section, TTL, WAYS, client, locks, only_rows_left, taker,
 };
 
 pub(crate) async fn killed_sessions_lose_neither_leases_nor_waiters<D: Database>() -> Outcome {

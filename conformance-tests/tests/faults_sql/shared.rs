@@ -3,14 +3,13 @@
 use std::slice;
 use std::time::Duration;
 
+use conformance_tests::loss::{both_lost, grown, lost};
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{Mode, Ticket};
-use lockkit_core::{
-    ClientId, DistributedLock as _, FencingToken, Guard, HolderId, Lock, LockName, LossReason,
-};
+use lockkit_core::{ClientId, DistributedLock as _, Guard, HolderId, Lock, LockName};
 
-use crate::world::{Database, LONG, SOON, TTL, builder, client, loss_of, only_rows_left};
+use crate::world::{Database, LONG, SOON, TTL, builder, client, only_rows_left};
 
 const NAME: &str = "jobs";
 /// Modes that two may hold together.
@@ -36,25 +35,6 @@ async fn two<D: Database>(server: &D, mode: &str) -> Outcome<[Guard; 2]> {
     guards.try_into().map_err(wrong)
 }
 
-/// The database has forgotten it: the holder learns of it with its next renewal.
-async fn lost(guard: Guard) -> Outcome<FencingToken> {
-    let (reason, _, guard) = within(SOON, loss_of(guard).soon()).await??;
-    let told = matches!(reason, LossReason::Superseded | LossReason::Expired);
-    ensure(told, format!("lost because {reason}"))?;
-    ensure(guard.check().is_err(), "a lost guard passes its check")?;
-    Ok(guard.token())
-}
-
-/// Returns the larger token.
-async fn both_lost([one, other]: [Guard; 2]) -> Outcome<FencingToken> {
-    Ok(lost(one).await?.max(lost(other).await?))
-}
-
-fn grown(guard: &Guard, before: FencingToken) -> Outcome {
-    let token = guard.token();
-    ensure(token > before, format!("{token} after {before}"))
-}
-
 /// The row of the name stays: no writer gets the lock before the last lease would have ended.
 pub(crate) async fn holders_without_their_rows_lose_and_no_writer_passes_them<D: Database>()
 -> Outcome {
@@ -66,7 +46,7 @@ pub(crate) async fn holders_without_their_rows_lose_and_no_writer_passes_them<D:
         let none = writer.try_acquire().await?.is_none();
         ensure(none, "granted while the holders may rely on their leases")?;
         let writer = acquire(&writer);
-        let before = both_lost(guards).await?;
+        let before = both_lost(guards, SOON).await?;
         let next = within(TTL + SOON, writer.soon()).await???;
         grown(&next, before)?;
         next.release().await?;
@@ -85,7 +65,7 @@ pub(crate) async fn holder_without_its_row_loses_alone<D: Database>() -> Outcome
             gone.holder()
         );
         server.run(&sql).await?;
-        lost(gone).await?;
+        lost(gone, SOON).await?;
         writer.waits_for(TTL).await?;
         kept.check()?;
         kept.release().await?;
@@ -104,7 +84,7 @@ pub(crate) async fn rows_without_that_of_their_name_are_no_holds<D: Database>() 
             let guards = two(&server, mode).await?;
             server.run(delete).await?;
             let next = within(SOON, lock(&server, "write").await?.acquire()).await??;
-            let before = both_lost(guards).await?;
+            let before = both_lost(guards, SOON).await?;
             grown(&next, before)?;
             next.check()?;
             next.release().await?;

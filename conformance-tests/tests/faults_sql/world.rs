@@ -9,9 +9,9 @@ use std::time::Duration;
 use conformance_tests::servers::{
     MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, ServerProcess,
 };
-use conformance_tests::task::{Task, spawn, until};
+use conformance_tests::task::{spawn, until};
 use conformance_tests::{Outcome, Server, ensure};
-use lockkit_core::{Guard, Lease, Lock, LockClient, LossReason, PollRange};
+use lockkit_core::{Guard, Lease, Lock, LockClient, PollRange};
 use lockkit_sql::{
     Dialect, GuardedError, Mysql, MysqlStore, PostgresStore, SqlStoreBuilder, StillHeld,
 };
@@ -19,7 +19,6 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::pool::PoolOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Pool, Transaction};
-use tokio::time::Instant;
 
 /// The lease of the tests in which one ends.
 pub(crate) const TTL: Duration = Duration::from_millis(2500);
@@ -376,14 +375,6 @@ pub(crate) async fn locks<D: Database>(
         );
     }
     Ok(locks)
-}
-
-/// When and why a hold ended, as reported to its holder.
-pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
-    spawn(async move {
-        let reason = guard.lost().await;
-        (reason, Instant::now(), guard)
-    })
 }
 
 /// No row is held any more.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use conformance_tests::checker::check;
 use conformance_tests::history::Recorder;
+use conformance_tests::loss::loss_of;
 use conformance_tests::proxy::{Direction, Flow};
 use conformance_tests::servers::{Processes, ZkCommand, ZkEnsemble};
 use conformance_tests::taker::Worker;
@@ -14,7 +15,7 @@ use lockkit_core::LockClient;
 use lockkit_zk::ZkStore;
 use tokio::time::{Instant, sleep};
 
-use crate::world::{SOON, TTL, client, loss_of};
+use crate::world::{SOON, TTL, client};
 
 /// Time for an election: the members of the tests notice a dead leader at once.
 const ELECTION: Duration = Duration::from_secs(10);

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use conformance_tests::loss::loss_of;
 use conformance_tests::task::{acquire, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::{Lease, LockClient, LossReason, window};
 use lockkit_zk::ZkStore;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::{LONG, Plot, SOON, TTL, client, loss_of};
+use crate::world::{LONG, Plot, SOON, TTL, client};
 
 pub(crate) async fn ended_session_is_reported_to_holder_and_waiter() -> Outcome {
     let plot = Plot::new().await?;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use conformance_tests::loss::loss_of;
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::contract::DistributedLock as _;
 use lockkit_zk::Names;
 
 use crate::nodes::expire;
-use crate::world::{LONG, Plot, SOON, client, client_of, loss_of};
+use crate::world::{LONG, Plot, SOON, client, client_of};
 
 /// Long enough for a grant that must not come.
 const WHILE: Duration = Duration::from_millis(400);

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::servers::{ZkCommand, ZkServer};
-use conformance_tests::task::{Task, spawn, until};
+use conformance_tests::task::until;
 use conformance_tests::{Failure, Outcome};
-use lockkit_core::{ClientId, Guard, Lease, Lock, LockClient, LossReason};
+use lockkit_core::{ClientId, Lease, Lock, LockClient};
 use lockkit_zk::{ZkStore, ZkStoreBuilder};
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
 use zookeeper_client::{Client, Error};
 
 /// The session of the tests in which one ends.
@@ -110,12 +109,4 @@ pub(crate) fn client_of(store: Arc<ZkStore>, ttl: Duration) -> lockkit_core::Res
     LockClient::builder_arc(store)
         .lease(Lease::renewed(ttl))
         .build()
-}
-
-/// When and why a hold ended, as reported to its holder.
-pub(crate) fn loss_of(guard: Guard) -> Task<(LossReason, Instant, Guard)> {
-    spawn(async move {
-        let reason = guard.lost().await;
-        (reason, Instant::now(), guard)
-    })
 }
