@@ -185,7 +185,7 @@ impl Shared {
 }
 
 /// Whether a waiter's node and one that blocks it are still there. Then the queue need not be listed, which
-/// is the cost of many waiters.
+/// is the cost of many waiters. Nothing is synced first: a look that comes too early is followed by another.
 async fn still_waits(contender: &Contender) -> Result<bool, BackendError> {
     let waiter = contender.node.as_ref().filter(|node| !node.granted);
     let Some(node) = waiter else {
@@ -195,9 +195,7 @@ async fn still_waits(contender: &Contender) -> Result<bool, BackendError> {
         return Ok(false);
     };
     let session = &contender.session;
-    let heartbeat = session.heartbeat("attempt");
     let stats = [node.name(), blocker].map(|node| session.stat("attempt", &contender.path(node)));
-    heartbeat.await?;
     for stat in stats {
         if stat.await?.is_none() {
             return Ok(false);

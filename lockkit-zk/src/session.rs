@@ -33,6 +33,8 @@ pub(crate) struct Session {
     pub(crate) lease: Duration,
     /// When the last acknowledged request was written that needs the leader.
     acknowledged: Mutex<Moment>,
+    /// When the last heartbeat was written, acknowledged or not.
+    heartbeat: Mutex<Moment>,
 }
 
 impl Session {
@@ -52,6 +54,7 @@ impl Session {
             lease,
             // The leader created the session after this moment.
             acknowledged: Mutex::new(began),
+            heartbeat: Mutex::new(began),
         }))
     }
 
@@ -76,6 +79,7 @@ impl Session {
         operation: &'static str,
     ) -> impl Future<Output = Result<(), BackendError>> + Send + '_ {
         let sent = self.now();
+        *lock(&self.heartbeat) = sent;
         // Sent here, and not when the answer is awaited.
         let sync = self.client.sync("/");
         async move {
@@ -83,6 +87,21 @@ impl Session {
             self.acknowledge(sent);
             Ok(())
         }
+    }
+
+    /// How long after the last heartbeat another is due while a ticket waits: a grant that comes without a
+    /// request has what is left of the lease.
+    pub(crate) fn period(&self) -> Duration {
+        self.lease / 3
+    }
+
+    /// Sends a heartbeat unless one was sent half a period ago or later: all waiters ask for it.
+    pub(crate) async fn keep_young(&self, operation: &'static str) -> Result<(), BackendError> {
+        let last = *lock(&self.heartbeat);
+        if self.now() < last + self.period() / 2 {
+            return Ok(());
+        }
+        self.heartbeat(operation).await
     }
 
     /// Notes the answer to a write that was sent at `sent`.

@@ -118,7 +118,10 @@ impl NodeWatch {
             }
             if self.open().await? {
                 self.backoff.reset();
-                self.events().await;
+                let event = timeout(self.session.period(), self.events()).await;
+                if event.is_err() && !self.node.granted {
+                    self.session.keep_young("watch").await?;
+                }
             }
         }
     }

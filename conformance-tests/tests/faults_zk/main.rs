@@ -35,6 +35,7 @@ fn tests() -> TestSuite {
         .test(network::create_without_a_reply_is_one_node)
         .test(network::release_without_a_reply_is_a_release)
         .test(network::window_counts_from_the_last_ping)
+        .test(network::grant_after_a_long_wait_is_young)
         .test(network::waiters_keep_their_places_over_lost_connections)
         .test(network::two_hundred_dropped_acquires_on_a_bad_link)
         .test(steps::step_returns_its_true_outcome_whichever_request_fails)

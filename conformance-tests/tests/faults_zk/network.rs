@@ -127,6 +127,27 @@ pub(crate) async fn window_counts_from_the_last_ping() -> Outcome {
     Ok(())
 }
 
+/// A grant that comes with a deletion has most of the lease left, however long its waiter has waited.
+pub(crate) async fn grant_after_a_long_wait_is_young() -> Outcome {
+    let session = Duration::from_secs(12);
+    let plot = Plot::new().await?;
+    let held = plot.lock().await?.acquire().await?;
+    let waiters = client(plot.builder().session(session)).await?;
+    let waiter = acquire(&waiters.lock("jobs")?);
+    plot.queued(2).await?;
+    // Shorter than its next look, and longer than two heartbeats.
+    sleep(session * 5 / 12).await;
+    held.release().await?;
+    let guard = within(SOON, waiter.soon()).await???;
+    let left = guard.remaining();
+    ensure(
+        left > session / 3,
+        format!("{left:?} of {session:?} is left"),
+    )?;
+    guard.release().await?;
+    Ok(())
+}
+
 /// Connections are reset while four wait: all are served in the order in which they came, each once.
 pub(crate) async fn waiters_keep_their_places_over_lost_connections() -> Outcome {
     let plot = Plot::new().await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contract::capability::Capabilities;
+use crate::contract::capability::{Capabilities, TtlOf};
 use crate::time::clock::Moment;
 
 /// Says how long a hold lasts and who prolongs it.
@@ -73,10 +73,15 @@ pub(crate) fn lease_for(time: Duration, capabilities: &Capabilities) -> Duration
     lease.max(capabilities.min_ttl).min(capabilities.max_ttl)
 }
 
-/// How often a waiter repeats its attempt, which is also the heartbeat of its place in the queue.
+/// How often a waiter repeats its attempt, which is also the heartbeat of its place in the queue, unless a
+/// session keeps that.
 #[must_use]
 pub fn recheck(capabilities: &Capabilities, ttl: Duration) -> Duration {
-    capabilities.recheck.min(ttl / 3)
+    let longest = match capabilities.ttl_of {
+        TtlOf::PerHold => ttl / 3,
+        TtlOf::PerSession => ttl / 2,
+    };
+    capabilities.recheck.min(longest)
 }
 
 /// How long a place in a queue lasts without a heartbeat, and at most how long a grant lasts that
