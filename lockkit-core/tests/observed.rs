@@ -20,6 +20,13 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
 
+/// Sends what this thread traces to a log. Another one takes what all threads trace: if there were only one,
+/// and of one thread, an event that another thread reaches first would be off for this one, too.
+fn trace_to(log: &Log) -> tracing::subscriber::DefaultGuard {
+    let _ = tracing::subscriber::set_global_default(Log::default());
+    tracing::subscriber::set_default(log.clone())
+}
+
 type Fields = BTreeMap<&'static str, String>;
 
 /// The fields of every span and event, in the order in which they began.
@@ -149,7 +156,7 @@ async fn call(store: &dyn DistributedLock, faults: &Faults) -> Ticket {
 #[tokio::test(start_paused = true)]
 async fn every_call_has_a_span_with_its_outcome() {
     let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let _guard = trace_to(&log);
     let (store, faults) = faulty();
     let second = call(&Traced::new(store), &faults).await;
     let log = lock(&log.0);
@@ -221,7 +228,7 @@ fn losses(log: &Log) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn loss_is_traced_if_it_concerns_a_guard() {
     let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let _guard = trace_to(&log);
     let second = Duration::from_secs(1);
     let store = MemoryStore::builder().sessions(10 * second).build();
     let connection = store.connect();

@@ -9,7 +9,7 @@ use lockkit_core::clock::{Clock, Moment};
 use lockkit_core::contract::Mode;
 use lockkit_core::{FencingToken, Guard, MultiGuard};
 
-use crate::NAMES;
+use super::NAMES;
 
 /// What a task holds: one lock, or both.
 pub(crate) enum Held {
