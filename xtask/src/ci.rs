@@ -1,5 +1,8 @@
 //! The steps of the one test command, in order: cheap and telling ones first.
 
+use std::env;
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -21,8 +24,12 @@ struct Step {
     run: fn(&Workspace) -> Result<Done>,
 }
 
-/// Mostly waiting for the network: a run that comes to it begins it early, behind the steps before it.
-const FOREIGN: &str = "foreign";
+/// Steps that begin behind another one, which leaves much of the machine idle: one waits for the network, the
+/// suite for leases. In their turn they find that nearly all is done.
+const EARLY: [(&str, &[&str]); 2] = [
+    ("fmt", &["foreign"]),
+    ("conformance", &["msrv", "crates", "docs"]),
+];
 
 const STEPS: &[Step] = &[
     Step {
@@ -52,18 +59,8 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "clippy",
-        what: "no warnings: the workspace, and each crate alone",
+        what: "no warnings in the workspace",
         run: steps::clippy,
-    },
-    Step {
-        name: "msrv",
-        what: "the oldest compilers that the crates declare",
-        run: release::msrv,
-    },
-    Step {
-        name: "docs",
-        what: "the documentation builds without warnings",
-        run: steps::docs,
     },
     Step {
         name: "unit",
@@ -76,7 +73,7 @@ const STEPS: &[Step] = &[
         run: steps::doctest,
     },
     Step {
-        name: FOREIGN,
+        name: "foreign",
         what: "programs of others are brought and built",
         run: |workspace| fetch::run(workspace).map(|()| Done::Passed),
     },
@@ -84,6 +81,26 @@ const STEPS: &[Step] = &[
         name: "conformance",
         what: "the suite on every setup, none may be absent",
         run: steps::conformance,
+    },
+    Step {
+        name: "msrv",
+        what: "the oldest compilers that the crates declare",
+        run: release::msrv,
+    },
+    Step {
+        name: "crates",
+        what: "no warnings in each crate alone",
+        run: steps::crates,
+    },
+    Step {
+        name: "docs",
+        what: "the documentation builds without warnings",
+        run: steps::docs,
+    },
+    Step {
+        name: "speed",
+        what: "what an operation costs, alone on the machine",
+        run: steps::speed,
     },
     Step {
         name: "mutants",
@@ -117,7 +134,7 @@ const TESTS: &[Step] = &[
     Step {
         name: "conformance",
         what: "the suite on the setups that are present",
-        run: steps::conformance_of_what_is_present,
+        run: steps::suite_on_what_is_present,
     },
     Step {
         name: "cli",
@@ -151,6 +168,12 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
             step.name,
             step.what
         );
+        for (beside, early) in EARLY {
+            let later = |name| steps[i..].iter().any(|step| step.name == name);
+            if step.name == beside && early.iter().all(|name| later(*name)) {
+                begin(workspace, early)?;
+            }
+        }
         let start = Instant::now();
         let done = (step.run)(workspace).with_context(|| {
             format!(
@@ -160,14 +183,29 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
         })?;
         ended.push((step.name, start.elapsed(), done));
         println!("{}", line(&ended[i]));
-        if i == 0 && steps.iter().skip(2).any(|later| later.name == FOREIGN) {
-            fetch::ahead(workspace)?;
-        }
     }
     println!("\n== all steps ended well");
     for entry in &ended {
         println!("{}", line(entry));
     }
+    Ok(())
+}
+
+/// Runs steps in a process of its own, after all others that want the processors. What it finds is found again
+/// when their turn comes.
+fn begin(workspace: &Workspace, steps: &[&str]) -> Result<()> {
+    let log = workspace
+        .root
+        .join(format!("target/early-{}.log", steps[0]));
+    fs::create_dir_all(workspace.root.join("target"))?;
+    let file = File::create(&log).with_context(|| log.display().to_string())?;
+    let mut early = Command::new("nice");
+    early.args(["-n", "19"]).arg(env::current_exe()?);
+    early.arg("ci").args(steps).stdin(Stdio::null());
+    early.stdout(file.try_clone()?).stderr(file);
+    let begun = early.spawn().context("`nice` cannot be started")?;
+    let (id, steps, log) = (begun.id(), steps.join(" "), log.display());
+    println!("   (process {id} already runs {steps}, see {log})");
     Ok(())
 }
 

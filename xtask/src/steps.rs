@@ -3,7 +3,7 @@
 //! All tests run from one build: every call names the whole workspace with all features and chooses
 //! among the finished programs. Choosing crates instead (`-p`) would give their dependencies another
 //! set of features and build them again, minutes for each set. That a crate names each feature of
-//! its dependencies that it needs is checked where building is cheap: `clippy`, crate by crate.
+//! its dependencies that it needs is checked where building is cheap: `crates`, one by one.
 
 use anyhow::{Result, ensure};
 use cargo_metadata::TargetKind;
@@ -29,12 +29,16 @@ const SUITE: &[&str] = &[
     "interop_redis_py",
     "interop_redisson",
     "interop_zk",
-    "measure",
-    "peers",
     "programs",
     "soak_modes",
     "soak_redis",
     "soak_sql",
+];
+
+/// Programs that measure.
+const SPEED: &[&str] = &[
+    "measure",
+    "peers",
     "speed_etcd",
     "speed_redis",
     "speed_sql",
@@ -46,15 +50,20 @@ pub(crate) fn fmt(workspace: &Workspace) -> Result<Done> {
     Ok(Done::Passed)
 }
 
-/// The whole workspace with its tests, then each published crate alone and without its development
-/// dependencies, where no other crate turns on a feature for it; the facade also with each of its
-/// features by itself, which is how it is used, and with all. The step `msrv` checks the features of the others.
+/// The whole workspace with its tests.
 pub(crate) fn clippy(workspace: &Workspace) -> Result<Done> {
     workspace
         .cargo("clippy")
         .args(["--workspace", "--all-targets", "--all-features"])
         .args(["--", "-D", "warnings"])
         .run()?;
+    Ok(Done::Passed)
+}
+
+/// Each published crate alone and without its development dependencies, where no other crate turns on a feature
+/// for it; the facade also with each of its features by itself, which is how it is used, and with all. The step
+/// `msrv` checks the features of the others.
+pub(crate) fn crates(workspace: &Workspace) -> Result<Done> {
     for package in workspace.crates().filter(Crate::is_published) {
         let mut choices = vec!["--no-default-features".to_owned()];
         if package.name() == FACADE {
@@ -88,7 +97,9 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<Done> {
 
 pub(crate) fn unit(workspace: &Workspace) -> Result<Done> {
     let tests = tests_of(workspace, |package| package.name() != COMMAND);
-    let others = tests.iter().filter(|name| !SUITE.contains(name));
+    let others = tests
+        .iter()
+        .filter(|name| !SUITE.contains(name) && !SPEED.contains(name));
     test(workspace)
         .args(["--lib", "--bins"])
         .args(others.flat_map(|name| ["--test", name]))
@@ -102,16 +113,25 @@ pub(crate) fn doctest(workspace: &Workspace) -> Result<Done> {
 }
 
 pub(crate) fn conformance(workspace: &Workspace) -> Result<Done> {
+    all_of(workspace, SUITE)
+}
+
+pub(crate) fn speed(workspace: &Workspace) -> Result<Done> {
+    all_of(workspace, SPEED)
+}
+
+/// None of the stores may be absent.
+fn all_of(workspace: &Workspace, programs: &[&str]) -> Result<Done> {
     test(workspace)
-        .args(SUITE.iter().flat_map(|name| ["--test", name]))
+        .args(programs.iter().flat_map(|name| ["--test", name]))
         .env("LOCKKIT_REQUIRE", "all")
         .run()?;
     Ok(Done::Passed)
 }
 
-pub(crate) fn conformance_of_what_is_present(workspace: &Workspace) -> Result<Done> {
+pub(crate) fn suite_on_what_is_present(workspace: &Workspace) -> Result<Done> {
     test(workspace)
-        .args(SUITE.iter().flat_map(|name| ["--test", name]))
+        .args(SUITE.iter().chain(SPEED).flat_map(|name| ["--test", name]))
         .run()?;
     Ok(Done::Passed)
 }

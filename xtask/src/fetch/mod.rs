@@ -7,9 +7,7 @@
 mod clients;
 mod servers;
 
-use std::env;
 use std::fs::File;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
@@ -27,25 +25,6 @@ const SOON: &[&str] = &[
     "--retries=1",
     "--timeout=15",
 ];
-
-/// What [`ahead`] says, in `target/foreign`.
-const LOG: &str = "ahead.log";
-
-/// Begins [`run`] in a process of its own, which the real one waits for.
-pub(crate) fn ahead(workspace: &Workspace) -> Result<()> {
-    let target = workspace.root.join("target/foreign");
-    workspace.sh.create_dir(&target)?;
-    let log = File::create(target.join(LOG))?;
-    let mut early = Command::new(env::current_exe()?);
-    early.args(["setup", "--foreign"]).stdin(Stdio::null());
-    early.stdout(log.try_clone()?).stderr(log);
-    let begun = early.spawn().context("this program cannot start itself")?;
-    println!(
-        "   (process {} already brings programs of others, see target/foreign/{LOG})",
-        begun.id()
-    );
-    Ok(())
-}
 
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let target = workspace.root.join("target/foreign");
