@@ -8,6 +8,8 @@ use clap_complete::Shell;
 use lockkit::LockName;
 use lockkit::url::parse_duration;
 
+use crate::exit::Code;
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0-255  of `run`: the exit code of CMD; 128 + N if signal N ended CMD or the wait
@@ -148,7 +150,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, default_value = "5s")]
     pub(crate) kill_after: Duration,
     /// The exit code when the lock was not acquired in time, instead of 75; flock(1) has the same option.
-    #[arg(long, short = 'E', value_name = "CODE", default_value_t = 75)]
+    #[arg(long, short = 'E', value_name = "CODE", default_value_t = Code::NOT_ACQUIRED.0)]
     pub(crate) conflict_exit_code: u8,
     /// Passes `LOCKKIT_URL` on to CMD even if it contains a password.
     #[arg(long)]

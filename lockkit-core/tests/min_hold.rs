@@ -164,6 +164,23 @@ async fn drain_waits_until_the_store_has_set_the_last_lease() {
     near(stage.freed().await, 50 * S);
 }
 
+/// Where the lease ends the hold and is long enough already, or where a guard was leaked, nothing is left to do.
+#[tokio::test(start_paused = true)]
+async fn drain_waits_for_no_hold_that_ends_by_itself() {
+    let stage = stage(MemoryStore::builder());
+    let lock = stage.lock(Lease::fixed(60 * S), 50 * S);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    timeout(S, stage.client.drain()).await.unwrap();
+    near(stage.freed().await, 50 * S);
+    let leaked = stage.client.lock("leaked").unwrap();
+    leaked.acquire().await.unwrap().leak();
+    timeout(S, stage.client.drain()).await.unwrap();
+    let sessions = self::stage(MemoryStore::builder().sessions(10 * S));
+    let lock = sessions.lock(Lease::renewed(10 * S), S);
+    lock.acquire().await.unwrap().leak();
+    timeout(S, sessions.client.drain()).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn drain_on_a_session_store_waits_for_the_shortest_hold_time() {
     let stage = stage(MemoryStore::builder().sessions(10 * S));

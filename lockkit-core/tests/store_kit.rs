@@ -286,8 +286,8 @@ fn reader_waits_only_for_writers() {
 
 #[test]
 fn permit_waits_until_few_enough_are_before_it() {
-    let mut permit = listed(209, &[201, 202, 103, 204, 209]);
-    assert_eq!(permit.next(), Next::Watch(&[204, 103, 202]));
+    let mut permit = listed(209, &[200, 201, 202, 103, 204, 209]);
+    assert_eq!(permit.next(), Next::Watch(&[204, 103, 202, 201]));
     assert_eq!(permit.blocker(), None);
     permit.deleted(&103);
     assert_eq!(permit.next(), Next::List);
@@ -296,6 +296,20 @@ fn permit_waits_until_few_enough_are_before_it() {
     assert_eq!(permit.next(), Next::Watch(&[202, 201]));
     permit.deleted(&201);
     assert_eq!(permit.next(), Next::Turn);
+}
+
+#[test]
+fn writer_watches_all_readers_of_a_small_crowd() {
+    let readers: Vec<u32> = (101..=116).collect();
+    let mut writer = listed(9, &[&readers[..], &[9]].concat());
+    for gone in &readers[..15] {
+        writer.deleted(gone);
+        assert!(matches!(writer.next(), Next::Watch(_)), "{gone}");
+    }
+    writer.deleted(&116);
+    assert_eq!(writer.next(), Next::Turn);
+    // Behind another writer it waits for that one first.
+    assert_eq!(listed(9, &[101, 102, 3, 9]).next(), Next::Watch(&[3, 102]));
 }
 
 #[test]

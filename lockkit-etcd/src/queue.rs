@@ -12,7 +12,7 @@ use etcd_client::{
 use lockkit_core::FencingToken;
 use lockkit_core::clock::Moment;
 use lockkit_core::contract::{Mode, Ticket};
-use lockkit_core::store::predecessors::{fits, watched};
+use lockkit_core::store::predecessors::{fewest_that_block, fits, watched};
 use lockkit_core::store::tag;
 
 use crate::keys;
@@ -259,7 +259,7 @@ fn first(at: &Contender) -> TxnOp {
     let own = keys::mode(&at.key);
     let options = rivals(own, &at.directory)
         .with_sort(SortTarget::Create, SortOrder::Ascend)
-        .with_limit(i64::from(watched(own)) - 1);
+        .with_limit(i64::from(fewest_that_block(own)));
     TxnOp::get(&*at.directory, Some(options))
 }
 

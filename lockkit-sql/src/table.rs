@@ -1,4 +1,4 @@
-//! The table: its name and its columns.
+//! The name of the table, and the check of the columns that a database has.
 
 use std::fmt;
 use std::str::FromStr;

@@ -92,7 +92,9 @@ impl<K: PartialEq> Predecessors<K> {
         if !truncated && own.fits(count(&before), false) {
             before.retain(|key| mode(key).is_exclusive());
         }
-        let most = watched(own) as usize;
+        // Exclusive keys go in their order.
+        let shared = before.last().is_some_and(|key| !mode(key).is_exclusive());
+        let most = if shared { watched(own) as usize } else { 2 };
         self.more = truncated || before.len() > most;
         self.nearest = before.into_iter().rev().take(most).collect();
         self.known = match found {
@@ -142,15 +144,27 @@ impl<K: PartialEq> Predecessors<K> {
     }
 }
 
-/// How many keys before its own a waiter watches at a time.
+/// The fewest keys before its own that make a waiter wait, whatever their modes are.
+#[must_use]
+pub const fn fewest_that_block(mode: Mode) -> u32 {
+    match mode {
+        Mode::Permit { of } => of.get(),
+        Mode::Exclusive | Mode::Write | Mode::Read => 1,
+    }
+}
+
+/// The most keys before its own that a waiter watches at a time.
 ///
-/// That is one more than can make it wait. So the waiter lists again when the farthest of them goes,
-/// usually long before its turn, and a hand-off needs no listing.
+/// That is more than can make it wait: it lists again when one of them goes, usually long before its turn, and a
+/// hand-off needs no listing. Those that share go in any order, and several at a time.
 #[must_use]
 pub const fn watched(mode: Mode) -> u32 {
+    const SHARED: u32 = 16;
     match mode {
-        Mode::Permit { of } => of.get().saturating_add(1),
-        Mode::Exclusive | Mode::Write | Mode::Read => 2,
+        Mode::Exclusive | Mode::Write => SHARED,
+        Mode::Read => 2,
+        Mode::Permit { of } if of.get() < SHARED => of.get() * 2,
+        Mode::Permit { of } => of.get().saturating_add(SHARED),
     }
 }
 
