@@ -17,7 +17,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, tim
 
 use crate::config::Protocol;
 use crate::connection::{Link, State};
-use crate::handshake::{Opened, open};
+use crate::handshake::Opened;
+use crate::sentinel::open;
 
 /// How often a connection without requests is checked.
 const IDLE_CHECK: Duration = Duration::from_secs(15);
