@@ -103,12 +103,15 @@ impl SentinelGroup {
         self.sentinels.iter().map(|it| &it.process).collect()
     }
 
-    /// Asks the first Sentinel.
+    /// Asks one of the Sentinels.
     ///
     /// # Errors
     /// - [`Failure`] if it does not answer, or with an error.
-    pub async fn ask(&self, words: &[&str]) -> Outcome<Vec<String>> {
-        RedisServer::ask_at(self.sentinels[0].port, words).await
+    ///
+    /// # Panics
+    /// If there is no such Sentinel.
+    pub async fn ask(&self, sentinel: usize, words: &[&str]) -> Outcome<Vec<String>> {
+        RedisServer::ask_at(self.sentinels[sentinel].port, words).await
     }
 
     /// Waits until all Sentinels know each other and the replica.

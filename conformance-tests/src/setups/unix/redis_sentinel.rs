@@ -93,6 +93,11 @@ impl SentinelNamespace {
         &self.group.servers()[0]
     }
 
+    fn keep(&self, fake: FakeSentinel) {
+        let mut fakes = self.fakes.lock().unwrap_or_else(PoisonError::into_inner);
+        fakes.push(fake);
+    }
+
     async fn open_by(&self, sentinels: Vec<u16>) -> Outcome<Arc<dyn DistributedLock>> {
         let hosts = sentinels.into_iter().map(|port| ("127.0.0.1", port));
         let builder: RedisStoreBuilder = RedisStore::builder().sentinel(hosts, MASTER);
@@ -110,9 +115,7 @@ impl Namespace for SentinelNamespace {
     async fn open_at(&self, address: SocketAddr) -> Outcome<Arc<dyn DistributedLock>> {
         let fake = FakeSentinel::naming(address, 1, Duration::ZERO).await?;
         let port = fake.port();
-        let mut fakes = self.fakes.lock().unwrap_or_else(PoisonError::into_inner);
-        fakes.push(fake);
-        drop(fakes);
+        self.keep(fake);
         self.open_by(vec![port]).await
     }
 
