@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockkit_core::store::lock;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -208,10 +209,11 @@ impl Server for SentinelGroup {
     }
 }
 
-/// Answers the questions of a client as a Sentinel would, always the same.
+/// Answers the questions of a client as a Sentinel would that always sees the same.
 #[derive(Debug)]
 pub struct FakeSentinel {
     port: u16,
+    replies: Arc<Mutex<Replies>>,
     _task: Task<()>,
 }
 
@@ -223,23 +225,25 @@ impl FakeSentinel {
     pub async fn naming(master: SocketAddr, epoch: u32, pause: Duration) -> Outcome<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let bulk = |text: String| format!("${}\r\n{text}\r\n", text.len());
-        let list = |words: &[String]| {
-            let words: String = words.iter().cloned().map(bulk).collect();
-            move |count: usize| format!("*{count}\r\n{words}")
-        };
-        let (host, number) = (master.ip().to_string(), master.port().to_string());
-        let address = list(&[host, number])(2);
-        let state = list(&["config-epoch".to_owned(), epoch.to_string()])(2);
-        let replies = Arc::new((state, address));
+        let replies = Arc::new(Mutex::new(Replies::new(master, epoch)));
+        let shared = Arc::clone(&replies);
         let task = spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
-                let replies = Arc::clone(&replies);
+                let replies = Arc::clone(&shared);
                 connections.spawn(async move { serve(socket, &replies, pause).await });
             }
         });
-        Ok(Self { port, _task: task })
+        Ok(Self {
+            port,
+            replies,
+            _task: task,
+        })
+    }
+
+    /// Names another master from now on.
+    pub fn name(&self, master: SocketAddr, epoch: u32) {
+        *lock(&self.replies) = Replies::new(master, epoch);
     }
 
     /// Its port.
@@ -249,7 +253,24 @@ impl FakeSentinel {
     }
 }
 
-async fn serve(socket: TcpStream, (state, address): &(String, String), pause: Duration) -> Outcome {
+#[derive(Debug)]
+struct Replies {
+    state: String,
+    address: String,
+}
+
+impl Replies {
+    fn new(master: SocketAddr, epoch: u32) -> Self {
+        let bulk = |text: String| format!("${}\r\n{text}\r\n", text.len());
+        let pair = |one, other| format!("*2\r\n{}{}", bulk(one), bulk(other));
+        Self {
+            state: pair("config-epoch".to_owned(), epoch.to_string()),
+            address: pair(master.ip().to_string(), master.port().to_string()),
+        }
+    }
+}
+
+async fn serve(socket: TcpStream, replies: &Mutex<Replies>, pause: Duration) -> Outcome {
     let mut lines = BufReader::new(socket);
     loop {
         let mut line = String::new();
@@ -257,8 +278,8 @@ async fn serve(socket: TcpStream, (state, address): &(String, String), pause: Du
             return Err(Failure::new("the client has gone"));
         }
         let reply = match line.trim_end() {
-            "MASTER" => state,
-            "GET-MASTER-ADDR-BY-NAME" => address,
+            "MASTER" => lock(replies).state.clone(),
+            "GET-MASTER-ADDR-BY-NAME" => lock(replies).address.clone(),
             _ => continue,
         };
         sleep(pause).await;
