@@ -83,7 +83,7 @@ const CASES: &[(&str, &str)] = &[
     ("redis+sentinel:///mymaster", "has the hosts of Sentinels"),
     #[cfg(feature = "redis")]
     (
-        "redis+sentinel://h1/mymaster/hunter2",
+        "redis+sentinel://h1/mymaster/zero",
         "has the hosts of Sentinels",
     ),
     #[cfg(feature = "redis")]
