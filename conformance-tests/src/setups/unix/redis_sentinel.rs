@@ -24,7 +24,7 @@ pub struct RedisSentinelSetup {
 }
 
 impl RedisSentinelSetup {
-    #[expect(clippy::new_without_default, reason = "as the other setups")]
+    #[expect(clippy::new_without_default, reason = "it is made in one place")]
     /// One master, one replica and three Sentinels.
     #[must_use]
     pub fn new() -> Self {
