@@ -8,6 +8,7 @@ use lockkit_core::url::Tls;
 use lockkit_core::{Capabilities, Modes, PollRange, Queueing, Waiting};
 
 pub(crate) const PORT: u16 = 6379;
+pub(crate) const SENTINEL_PORT: u16 = 26379;
 /// The token must outlive the longest lease; its expiry is set again once a day.
 pub(crate) const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
@@ -15,8 +16,16 @@ const WEEK: Duration = Duration::from_secs(7 * 86_400);
 /// Where the server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
-    Tcp { host: String, port: u16 },
+    Tcp {
+        host: String,
+        port: u16,
+    },
     Unix(PathBuf),
+    /// At the master of this name, which the Sentinels on these hosts know.
+    Sentinel {
+        hosts: Vec<Self>,
+        master: String,
+    },
 }
 
 impl fmt::Display for Address {
@@ -25,6 +34,10 @@ impl fmt::Display for Address {
             Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
             Self::Unix(path) => path.display().fmt(f),
+            Self::Sentinel { hosts, master } => {
+                let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+                write!(f, "the master `{master}` of {}", hosts.join(", "))
+            }
         }
     }
 }
@@ -78,6 +91,8 @@ pub struct RedisStoreBuilder {
     pub(crate) tls: Option<Tls>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
+    pub(crate) sentinel_user: Option<String>,
+    pub(crate) sentinel_password: Option<String>,
     pub(crate) database: i64,
     pub(crate) protocol: Protocol,
     pub(crate) queueing: Queueing,
@@ -100,6 +115,8 @@ impl RedisStoreBuilder {
             tls: None,
             user: None,
             password: None,
+            sentinel_user: None,
+            sentinel_password: None,
             database: 0,
             protocol: Protocol::Auto,
             queueing: Queueing::Fifo,
@@ -127,7 +144,37 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// TLS on TCP.
+    /// The present master of this name; `hosts` are its Sentinels, each with its port, usually 26379. User,
+    /// password and database are those of the master.
+    pub fn sentinel(
+        mut self,
+        hosts: impl IntoIterator<Item = (impl Into<String>, u16)>,
+        master: impl Into<String>,
+    ) -> Self {
+        let address = |(host, port): (_, u16)| Address::Tcp {
+            host: Into::into(host),
+            port,
+        };
+        self.address = Address::Sentinel {
+            hosts: hosts.into_iter().map(address).collect(),
+            master: master.into(),
+        };
+        self
+    }
+
+    /// The user of the Sentinels, where they have users. The default is none.
+    pub fn sentinel_user(mut self, user: impl Into<String>) -> Self {
+        self.sentinel_user = Some(user.into());
+        self
+    }
+
+    /// The password of the Sentinels. The default is none.
+    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
+        self.sentinel_password = Some(password.into());
+        self
+    }
+
+    /// TLS on TCP, also to Sentinels.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);

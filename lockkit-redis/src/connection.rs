@@ -10,9 +10,10 @@ use tokio::sync::{Notify, watch};
 
 use crate::config::{RedisStoreBuilder, TokenTtl};
 use crate::error::{fault, is_demoted, is_no_script, of_request};
-use crate::handshake::{self, Opened};
+use crate::handshake::Opened;
 use crate::reply::{Reply, unreadable};
 use crate::scripts::Step;
+use crate::sentinel;
 use crate::subscriptions::Subscriptions;
 
 /// The connection of a store, as its requests and the supervisor share it.
@@ -82,7 +83,7 @@ impl Link {
     pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened, BackendError> {
         let mut config = self.config.clone();
         config.waiting = Waiting::Poll;
-        let opened = handshake::open(&config, &self.subscriptions).await;
+        let opened = sentinel::open(&config, &self.subscriptions).await;
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::config::{Protocol, RedisStoreBuilder};
 use crate::error::{CLUSTER, is_cut_off, of_connecting};
+use crate::reply::Reply;
 use crate::stream;
 use crate::subscriptions::Subscriptions;
 
@@ -31,6 +32,11 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// Adds a task that ends the connection when it returns.
+    pub(crate) fn end_with(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
     /// Waits until one of the connections has ended.
     pub(crate) async fn ended(&mut self) {
         self.tasks.join_next().await;
@@ -44,6 +50,13 @@ impl Opened {
             Some(second) => second.ping::<Value>().await.map(drop),
             None => Ok(()),
         }
+    }
+
+    /// Sends one command.
+    pub(crate) async fn ask(&mut self, words: &[&str]) -> Result<Reply, RedisError> {
+        let command = redis::Cmd::new().arg(words).to_owned();
+        let reply = self.connection.send_packed_command(&command).await?;
+        reply.extract_error().map(Reply::from)
     }
 
     async fn subscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
@@ -94,7 +107,8 @@ impl Opened {
     }
 }
 
-type Failure = (Outcome, String);
+/// Why there is no connection.
+pub(crate) type Failure = (Outcome, String);
 
 /// Makes a connection within `connect_timeout`. If it fails, no request was sent.
 pub(crate) async fn open(

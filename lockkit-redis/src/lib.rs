@@ -13,6 +13,7 @@ mod keys;
 mod renew;
 mod reply;
 mod scripts;
+mod sentinel;
 mod stream;
 mod subscriptions;
 mod supervisor;

@@ -24,6 +24,7 @@ pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
             }
             Ok(Box::pin(socket))
         }
+        Address::Sentinel { .. } => Err(io::Error::other("the Sentinels were not asked")),
         #[cfg(unix)]
         Address::Unix(path) => Ok(Box::pin(tokio::net::UnixStream::connect(path).await?)),
         #[cfg(not(unix))]

@@ -15,14 +15,17 @@ use lockkit_core::store::Backoff;
 use redis::RedisError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use crate::config::Protocol;
+use crate::config::{Address, Protocol};
 use crate::connection::{Link, State};
-use crate::handshake::{Opened, open};
+use crate::handshake::Opened;
+use crate::sentinel::open;
 
 /// How often a connection without requests is checked.
 const IDLE_CHECK: Duration = Duration::from_secs(15);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// With Sentinels, which name a new master at any moment.
+const LONGEST_SENTINEL_PAUSE: Duration = Duration::from_millis(250);
 /// A connection that ends sooner and without a reply counts as failed. One to a demoted primary is kept
 /// for this long.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -33,7 +36,11 @@ struct Ended;
 impl Link {
     /// Makes connections, one after the other, until the store is dropped.
     pub(crate) async fn supervise(&self) {
-        let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+        let longest = match self.config.address {
+            Address::Sentinel { .. } => LONGEST_SENTINEL_PAUSE,
+            _ => LONGEST_PAUSE,
+        };
+        let mut backoff = Backoff::new(SHORTEST_PAUSE, longest);
         // The first failure after a useful connection costs no pause.
         let mut at_once = true;
         let mut config = self.config.clone();

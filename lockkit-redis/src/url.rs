@@ -1,12 +1,15 @@
 //! The options in a URL.
 
-use lockkit_core::url::{InvalidUrl, StoreUrl};
+use lockkit_core::url::{Host, InvalidUrl, StoreUrl};
 use lockkit_core::{Queueing, Waiting};
 
-use crate::config::{Address, PORT, Protocol, RedisStoreBuilder, TWO_DAYS, TokenTtl};
+use crate::config::{
+    Address, PORT, Protocol, RedisStoreBuilder, SENTINEL_PORT, TWO_DAYS, TokenTtl,
+};
 
 impl RedisStoreBuilder {
-    /// Reads `redis://`, `rediss://` and `redis+unix://`, whose client options were taken before.
+    /// Reads `redis://`, `redis+sentinel://`, both with `rediss` for TLS, and `redis+unix://`. The client
+    /// options were taken before.
     ///
     /// | option | meaning | default |
     /// |---|---|---|
@@ -18,6 +21,7 @@ impl RedisStoreBuilder {
     /// | `token_ttl=7d` `never` | how long an unused token is kept | `7d` |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
     /// | `response_timeout=4s` | the longest time without a reply: after half of it the connection is checked, after the other half replaced | as shown |
+    /// | `sentinel_user=app` `sentinel_password=..` | `redis+sentinel:` the user and the password of the Sentinels; those before the hosts are the master's | none |
     /// | `ca=/path.pem` | `rediss:` the certificates to trust instead of the system's | none |
     /// | `cert=/path.pem` `key=/path.pem` | `rediss:` the client's certificate and its key, for a server that asks for one | none |
     /// | `db=3` | `redis+unix:` the number of the database | `0` |
@@ -28,7 +32,17 @@ impl RedisStoreBuilder {
         let mut this = Self::new();
         this.take_behaviour(url)?;
         let unix = url.scheme() == "redis+unix";
-        this.tls = url.tls("rediss", cfg!(feature = "tls"))?;
+        let sentinel = url.scheme().ends_with("+sentinel");
+        let secure = if sentinel {
+            "rediss+sentinel"
+        } else {
+            "rediss"
+        };
+        this.tls = url.tls(secure, cfg!(feature = "tls"))?;
+        if sentinel {
+            this.sentinel_user = url.options.text("sentinel_user");
+            this.sentinel_password = url.options.text("sentinel_password");
+        }
         let number = if unix {
             url.options.number("db")?
         } else {
@@ -46,6 +60,9 @@ impl RedisStoreBuilder {
             this.database = number.and_then(|n| i64::try_from(n).ok()).unwrap_or(0);
             return Ok(this);
         }
+        if sentinel {
+            return this.take_sentinels(url);
+        }
         let expected = "has one host and perhaps the number of a database: write `redis://user:password@host:6379/0`";
         url.expect(url.hosts().len() == 1, expected)?;
         let host = &url.hosts()[0];
@@ -57,6 +74,28 @@ impl RedisStoreBuilder {
         Ok(this
             .tcp(host.name(), host.port().unwrap_or(PORT))
             .database(database.unwrap_or(0)))
+    }
+
+    fn take_sentinels(self, url: &StoreUrl) -> Result<Self, InvalidUrl> {
+        url.expect(
+            self.sentinel_user.is_none() || self.sentinel_password.is_some(),
+            "has `sentinel_user` only with `sentinel_password`: write both, or only the password",
+        )?;
+        let (master, number) = match url.path().trim_matches('/').split_once('/') {
+            Some((master, number)) => (master, number.parse().ok()),
+            None => (url.path().trim_matches('/'), Some(0)),
+        };
+        url.expect(
+            !url.hosts().is_empty() && !master.is_empty() && number.is_some(),
+            "has the hosts of Sentinels, the name of their master and perhaps the number of a database: write \
+             `redis+sentinel://user:password@host1,host2,host3/mymaster/0`",
+        )?;
+        let sentinel = |host: &Host| {
+            let port = host.port().unwrap_or(SENTINEL_PORT);
+            (host.name().to_owned(), port)
+        };
+        let this = self.sentinel(url.hosts().iter().map(sentinel), master);
+        Ok(this.database(number.unwrap_or(0)))
     }
 
     fn take_behaviour(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
@@ -148,6 +187,18 @@ mod tests {
         assert_eq!(poll.tls, Some(tls));
         assert_eq!(poll.capabilities().waiting, Waiting::Poll);
         assert_eq!(poll.capabilities().queueing, Queueing::Barging);
+
+        let two = read(
+            "redis+sentinel://app:p%40ss@h1,h2:7001/m/4?sentinel_password=pass2&queue=barging",
+        );
+        let two = two.unwrap();
+        let address = "the master `m` of h1:26379, h2:7001";
+        assert_eq!(two.address.to_string(), address);
+        assert_eq!((two.database, two.queueing), (4, Queueing::Barging));
+        assert_eq!(two.sentinel_password.as_deref(), Some("pass2"));
+        assert!(!format!("{two:?}").contains("pass2"));
+        let tls = read("rediss+sentinel://h/m?ca=/ca.pem").unwrap();
+        assert_eq!((tls.tls, tls.database), (Some(Tls::new().ca("/ca.pem")), 0));
 
         let unix = read("redis+unix:///run/redis.sock?db=2").unwrap();
         assert_eq!(unix.address, Address::Unix("/run/redis.sock".into()));

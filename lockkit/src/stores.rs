@@ -24,6 +24,7 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
     ("rediss", Some("redis")),
     ("redis+unix", Some("redis")),
     ("redis+sentinel", Some("redis")),
+    ("rediss+sentinel", Some("redis")),
     ("redis+cluster", Some("redis")),
     ("redlock", Some("redis")),
     ("etcd", Some("etcd")),
@@ -38,7 +39,7 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
 const EMBEDDED: &[&str] = &["memory", "file", "sqlite"];
 
 /// The schemes that no feature serves yet.
-const NOT_YET: &[&str] = &["redis+sentinel", "redis+cluster", "redlock"];
+const NOT_YET: &[&str] = &["redis+cluster", "redlock"];
 
 /// Opens the store, and retries for `wait` while its server cannot be reached.
 pub(crate) async fn open_within(
@@ -101,7 +102,7 @@ async fn open(
         #[cfg(unix)]
         "file" => Arc::new(file(url)?),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" => {
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => {
             let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
             Arc::new(builder.connect().await?)
         }

@@ -58,7 +58,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "postgress://h",
-        "(did you mean `postgres`?): the schemes are `memory`, `file`, `sqlite`, `redis`, `rediss`, `redis+unix`, `etcd`, `etcds`, `zk`, `zks`, `postgres`, `mysql`",
+        "(did you mean `postgres`?): the schemes are `memory`, `file`, `sqlite`, `redis`, `rediss`, `redis+unix`, `redis+sentinel`, `rediss+sentinel`, `etcd`, `etcds`, `zk`, `zks`, `postgres`, `mysql`",
     ),
     ("file:~/locks", "write the home directory itself for `~`"),
     ("flie:/x", "(did you mean `file`?)"),
@@ -74,6 +74,33 @@ const CASES: &[(&str, &str)] = &[
     ),
     #[cfg(feature = "etcd")]
     ("etcd:", "has at least one host"),
+    #[cfg(feature = "redis")]
+    (
+        "redis+sentinel://hunter2:hunter2@h1,h2",
+        "the name of their master and perhaps the number of a database: write `redis+sentinel://user:password@host1,host2,host3/mymaster/0`",
+    ),
+    #[cfg(feature = "redis")]
+    ("redis+sentinel:///mymaster", "has the hosts of Sentinels"),
+    #[cfg(feature = "redis")]
+    (
+        "redis+sentinel://h1/mymaster/zero",
+        "has the hosts of Sentinels",
+    ),
+    #[cfg(feature = "redis")]
+    (
+        "redis+sentinel://h1,,h3/mymaster",
+        "host 2 of the URL is empty",
+    ),
+    #[cfg(feature = "redis")]
+    (
+        "redis+sentinel://h1/mymaster?sentinel_user=hunter2",
+        "has `sentinel_user` only with `sentinel_password`",
+    ),
+    #[cfg(feature = "redis")]
+    (
+        "redis://h1?sentinel_password=hunter2",
+        "has no option `sentinel_password`",
+    ),
     ("redis+cluster://h1,h2", "belongs to the feature `redis`"),
     (
         "redlock://h1,h2,h3",

@@ -21,6 +21,7 @@ mod postgres;
 mod process;
 mod processes;
 mod redis;
+mod sentinel;
 mod unprivileged;
 mod zk;
 
@@ -34,4 +35,5 @@ pub use postgres::{PostgresPrograms, PostgresServer};
 pub use process::{ServerCommand, ServerProcess};
 pub use processes::Processes;
 pub use redis::RedisServer;
+pub use sentinel::{FakeSentinel, MASTER, SentinelGroup};
 pub use zk::{ZkCommand, ZkEnsemble, ZkServer};

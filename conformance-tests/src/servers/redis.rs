@@ -88,7 +88,12 @@ impl RedisServer {
     /// # Errors
     /// - [`Failure`] if it does not answer, or with an error.
     pub async fn ask(&self, words: &[&str]) -> Outcome<Vec<String>> {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        Self::ask_at(self.port, words).await
+    }
+
+    /// Asks the one at this port in the same way.
+    pub(super) async fn ask_at(port: u16, words: &[&str]) -> Outcome<Vec<String>> {
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).await?;
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
             request.push_str(&format!("${}\r\n{word}\r\n", word.len()));

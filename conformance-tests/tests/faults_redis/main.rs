@@ -8,6 +8,7 @@ mod data;
 mod network;
 mod opening;
 mod proxies;
+mod sentinel;
 mod shared;
 mod stalls;
 mod waiters;
@@ -52,6 +53,18 @@ fn tests() -> TestSuite {
         .test(network::grant_without_a_reply_is_one_hold)
         .test(network::release_without_a_reply_is_a_release)
         .test(network::silent_connection_ends_the_hold_in_time)
+        .test(sentinel::killed_master_keeps_replicated_holds_and_serves_waiters)
+        .test(sentinel::usable_soon_after_each_promotion)
+        .test(sentinel::idle_client_follows_a_graceful_failover)
+        .test(sentinel::frozen_master_that_comes_back_is_left)
+        .test(sentinel::two_dead_sentinels_are_not_noticed)
+        .test(sentinel::highest_epoch_wins_over_first_answers)
+        .test(sentinel::later_epoch_is_followed)
+        .test(sentinel::read_only_reply_makes_the_client_ask_again)
+        .test(sentinel::server_that_is_no_master_is_refused)
+        .test(sentinel::unknown_name_is_refused_with_the_known_ones)
+        .test(sentinel::no_answer_of_any_sentinel_is_unavailable)
+        .test(sentinel::sentinels_with_a_password_get_theirs)
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
 }

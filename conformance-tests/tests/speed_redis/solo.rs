@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use conformance_tests::figures::{bound, median, ratio, rounds, slow_link};
-use conformance_tests::servers::RedisServer;
+use conformance_tests::proxy::Proxy;
+use conformance_tests::servers::{FakeSentinel, MASTER, RedisServer};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{HolderId, LockClient};
 use lockkit_redis::RedisStore;
@@ -18,10 +19,14 @@ pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
 }
 
 pub(crate) async fn cycle_is_two_round_trips() -> Outcome {
-    const CYCLES: u64 = 60;
     let server = RedisServer::forgetful().await?;
     let proxy = slow_link(server.port()).await?;
-    let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
+    cycles(&server, &proxy, client_at(proxy.addr().port()).await?).await
+}
+
+async fn cycles(server: &RedisServer, proxy: &Proxy, client: LockClient) -> Outcome {
+    const CYCLES: u64 = 60;
+    let lock = client.lock("solo")?;
     lock.acquire().await?.release().await?;
     let trip = ping(proxy.addr().port()).await?;
     let before = server.calls("evalsha").await?;
@@ -151,4 +156,13 @@ pub(crate) async fn cycle_costs_little_more_than_its_scripts() -> Outcome {
 /// The figure for each, to print.
 pub(crate) fn each(count: u64, of: u64) -> f64 {
     float(count) / float(of)
+}
+
+/// A client that Sentinels lead to the server does not ask them, nor more of the server, in a cycle.
+pub(crate) async fn cycle_behind_sentinels_is_two_round_trips() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let proxy = slow_link(server.port()).await?;
+    let sentinel = FakeSentinel::naming(proxy.addr(), 1, Duration::ZERO).await?;
+    let store = RedisStore::builder().sentinel([("127.0.0.1", sentinel.port())], MASTER);
+    cycles(&server, &proxy, LockClient::new(store.connect().await?)?).await
 }

@@ -7,6 +7,7 @@ mod pool;
 mod postgres;
 mod redis;
 mod redis_proxy;
+mod redis_sentinel;
 mod sql;
 mod zk;
 
@@ -16,6 +17,7 @@ pub use mysql::MysqlSetup;
 pub use postgres::PostgresSetup;
 pub use redis::RedisSetup;
 pub use redis_proxy::RedisProxySetup;
+pub use redis_sentinel::RedisSentinelSetup;
 pub use sql::{SqlServer, SqlSetup};
 pub use zk::ZkSetup;
 
@@ -28,7 +30,7 @@ use crate::setups::InMode;
 
 /// Every setup of these stores.
 pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
-    let system: [Box<dyn Setup>; 25] = [
+    let system: [Box<dyn Setup>; 26] = [
         Box::new(FileSetup::new()),
         Box::new(RedisSetup::fair()),
         Box::new(RedisSetup::barging()),
@@ -36,6 +38,7 @@ pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
         Box::new(InMode::write(RedisSetup::fair())),
         Box::new(InMode::permit(RedisSetup::fair())),
         Box::new(RedisProxySetup::new()),
+        Box::new(RedisSentinelSetup::new()),
         Box::new(EtcdSetup::single()),
         Box::new(EtcdSetup::cluster()),
         Box::new(InMode::write(EtcdSetup::single())),

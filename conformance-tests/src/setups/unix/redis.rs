@@ -16,7 +16,7 @@ use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::RedisServer;
 use crate::setup::Setup;
 
-const PASSWORD: &str = "of-the-site";
+pub(super) const PASSWORD: &str = "of-the-site";
 /// What a polling client may not do, so that nothing is needed that a proxy could refuse.
 const FORBIDDEN: &str = "-@pubsub -watch -multi -exec -discard -script -info -hello -client";
 
@@ -90,11 +90,12 @@ impl RedisSetup {
 
 impl Kind {
     fn rights(self) -> Vec<String> {
-        let mut rights = format!("on >{PASSWORD} ~* &* +@all");
+        let mut rights = rights();
         if self == Self::Poll {
-            rights = format!("{rights} resetchannels {FORBIDDEN}");
+            let fewer = format!("resetchannels {FORBIDDEN}");
+            rights.extend(fewer.split(' ').map(str::to_owned));
         }
-        rights.split(' ').map(str::to_owned).collect()
+        rights
     }
 
     fn builder(self) -> RedisStoreBuilder {
@@ -210,6 +211,12 @@ impl Namespace for RedisNamespace {
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
         keys_of(&self.server, name).await
     }
+}
+
+/// A user who may do everything.
+pub(super) fn rights() -> Vec<String> {
+    let rights = format!("on >{PASSWORD} ~* &* +@all");
+    rights.split(' ').map(str::to_owned).collect()
 }
 
 /// What the server keeps of a lock, without its token counter.

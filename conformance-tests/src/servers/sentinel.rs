@@ -1,0 +1,288 @@
+//! A Redis master with a replica and three Sentinels, and Sentinels that are not real.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::store::lock;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{Processes, RedisServer, ServerCommand, ServerProcess, free_port};
+use crate::failure::{Failure, Outcome, ensure};
+use crate::namespace::Server;
+use crate::storage::Storage;
+use crate::task::{Task, spawn};
+
+/// The name of the master.
+pub const MASTER: &str = "locks";
+
+/// A Redis master, a replica, and three Sentinels that promote the replica when the master has not
+/// replied for half a second.
+#[derive(Debug)]
+pub struct SentinelGroup {
+    servers: [RedisServer; 2],
+    sentinels: Vec<Sentinel>,
+}
+
+#[derive(Debug)]
+struct Sentinel {
+    process: ServerProcess,
+    port: u16,
+}
+
+impl SentinelGroup {
+    /// Starts them below this program itself, whose `main` calls
+    /// [`guardian::serve`](super::guardian::serve) first. `words` is further configuration of the servers.
+    ///
+    /// # Errors
+    /// - [`Failure`] if they cannot be started.
+    pub async fn start(words: &[String]) -> Outcome<Self> {
+        let guard = std::env::current_exe()?;
+        let master = RedisServer::start(&guard, words).await?;
+        let of_replica = [
+            "--replicaof",
+            &format!("127.0.0.1 {}", master.port()),
+            "--repl-diskless-sync-delay",
+            "0",
+        ]
+        .map(str::to_owned);
+        let replica = RedisServer::start(&guard, words.iter().chain(&of_replica)).await?;
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            sentinels.push(Sentinel::start(&guard, master.port())?);
+        }
+        let group = Self {
+            servers: [master, replica],
+            sentinels,
+        };
+        group.ready().await?;
+        Ok(group)
+    }
+
+    /// Starts servers that forget everything when they end.
+    ///
+    /// # Errors
+    /// - [`Failure`] if they cannot be started.
+    pub async fn forgetful() -> Outcome<Self> {
+        Self::start(&["--appendonly", "no"].map(str::to_owned)).await
+    }
+
+    /// The ports of the Sentinels.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        self.sentinels.iter().map(|it| it.port).collect()
+    }
+
+    /// Its address as the store reads it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis+sentinel://{}/{MASTER}", self.hosts())
+    }
+
+    /// The hosts in its URL.
+    #[must_use]
+    pub fn hosts(&self) -> String {
+        let hosts = self.ports().into_iter();
+        let hosts: Vec<String> = hosts.map(|port| format!("127.0.0.1:{port}")).collect();
+        hosts.join(",")
+    }
+
+    /// The server that is the master at the start, and the one that is its replica.
+    #[must_use]
+    pub const fn servers(&self) -> &[RedisServer; 2] {
+        &self.servers
+    }
+
+    /// The processes of the Sentinels, to be killed or frozen.
+    #[must_use]
+    pub fn sentinels(&self) -> Vec<&ServerProcess> {
+        self.sentinels.iter().map(|it| &it.process).collect()
+    }
+
+    /// Asks one of the Sentinels.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it does not answer, or with an error.
+    ///
+    /// # Panics
+    /// If there is no such Sentinel.
+    pub async fn ask(&self, sentinel: usize, words: &[&str]) -> Outcome<Vec<String>> {
+        RedisServer::ask_at(self.sentinels[sentinel].port, words).await
+    }
+
+    /// Waits until all Sentinels know each other and the replica.
+    ///
+    /// # Errors
+    /// - [`Failure`] with the end of a log if that takes too long.
+    pub async fn ready(&self) -> Outcome {
+        for server in &self.servers {
+            Processes::ready(server).await?;
+        }
+        for Sentinel { process, port } in &self.sentinels {
+            let probe = || async {
+                let quorum = ["SENTINEL", "CKQUORUM", MASTER];
+                let quorum = RedisServer::ask_at(*port, &quorum).await?.join(" ");
+                ensure(quorum.starts_with("OK 3 usable"), quorum)?;
+                let state = RedisServer::ask_at(*port, &["SENTINEL", "MASTER", MASTER]).await?;
+                let field = |name: &str| {
+                    let mut pairs = state.chunks_exact(2);
+                    let pair = pairs.find(|pair| pair[0] == name);
+                    pair.map(|pair| pair[1].clone())
+                };
+                let replicas = field("num-slaves");
+                ensure(
+                    replicas.as_deref() == Some("1"),
+                    format!("{replicas:?} replicas"),
+                )?;
+                let flags = field("flags");
+                ensure(flags.as_deref() == Some("master"), format!("{flags:?}"))
+            };
+            process.ready(probe).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the replica has the link to its master.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it has none.
+    pub async fn replicates(&self) -> Outcome {
+        let replica = &self.servers[1];
+        crate::task::until("the replica follows", async || {
+            let state = replica.ask(&["INFO", "replication"]).await?.concat();
+            Ok(state.contains("master_link_status:up"))
+        })
+        .await
+    }
+}
+
+impl Sentinel {
+    fn start(guard: &Path, master: u16) -> Outcome<Self> {
+        let (port, data) = (free_port()?, Storage::Memory.directory()?);
+        let lines = [
+            format!("port {port}"),
+            "bind 127.0.0.1".to_owned(),
+            format!("sentinel monitor {MASTER} 127.0.0.1 {master} 2"),
+            format!("sentinel down-after-milliseconds {MASTER} 500"),
+            format!("sentinel failover-timeout {MASTER} 3000\n"),
+        ];
+        std::fs::write(data.path().join("sentinel.conf"), lines.join("\n"))?;
+        let command = ServerCommand::new(guard, RedisServer::PROGRAM);
+        let command = command.args(["sentinel.conf", "--sentinel"]).data(data);
+        let process = command.start()?;
+        Ok(Self { process, port })
+    }
+}
+
+/// The Sentinels go first and come back last, so that they do not see the servers away.
+#[async_trait]
+impl Server for SentinelGroup {
+    async fn restart(&self) -> Outcome {
+        self.sentinels().into_iter().for_each(ServerProcess::kill);
+        let servers = || self.servers.iter().map(RedisServer::process);
+        servers().for_each(ServerProcess::kill);
+        servers().try_for_each(ServerProcess::restart)?;
+        for server in &self.servers {
+            Processes::ready(server).await?;
+        }
+        self.sentinels()
+            .into_iter()
+            .try_for_each(ServerProcess::restart)?;
+        self.ready().await
+    }
+
+    fn freeze(&self) -> Outcome {
+        let servers = self.servers.iter().map(RedisServer::process);
+        let mut all = self.sentinels().into_iter().chain(servers);
+        all.try_for_each(ServerProcess::stop)
+    }
+
+    fn thaw(&self) -> Outcome {
+        let servers = self.servers.iter().map(RedisServer::process);
+        let mut all = servers.chain(self.sentinels());
+        all.try_for_each(ServerProcess::resume)
+    }
+}
+
+/// Answers the questions of a client as a Sentinel would that always sees the same.
+#[derive(Debug)]
+pub struct FakeSentinel {
+    port: u16,
+    replies: Arc<Mutex<Replies>>,
+    _task: Task<()>,
+}
+
+impl FakeSentinel {
+    /// One that names this master of this epoch, after a pause.
+    ///
+    /// # Errors
+    /// - [`Failure`] if there is no port for it.
+    pub async fn naming(master: SocketAddr, epoch: u32, pause: Duration) -> Outcome<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let replies = Arc::new(Mutex::new(Replies::new(master, epoch)));
+        let shared = Arc::clone(&replies);
+        let task = spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                let replies = Arc::clone(&shared);
+                connections.spawn(async move { serve(socket, &replies, pause).await });
+            }
+        });
+        Ok(Self {
+            port,
+            replies,
+            _task: task,
+        })
+    }
+
+    /// Names another master from now on.
+    pub fn name(&self, master: SocketAddr, epoch: u32) {
+        *lock(&self.replies) = Replies::new(master, epoch);
+    }
+
+    /// Its port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+#[derive(Debug)]
+struct Replies {
+    state: String,
+    address: String,
+}
+
+impl Replies {
+    fn new(master: SocketAddr, epoch: u32) -> Self {
+        let bulk = |text: String| format!("${}\r\n{text}\r\n", text.len());
+        let pair = |one, other| format!("*2\r\n{}{}", bulk(one), bulk(other));
+        Self {
+            state: pair("config-epoch".to_owned(), epoch.to_string()),
+            address: pair(master.ip().to_string(), master.port().to_string()),
+        }
+    }
+}
+
+async fn serve(socket: TcpStream, replies: &Mutex<Replies>, pause: Duration) -> Outcome {
+    let mut lines = BufReader::new(socket);
+    loop {
+        let mut line = String::new();
+        if lines.read_line(&mut line).await? == 0 {
+            return Err(Failure::new("the client has gone"));
+        }
+        let reply = match line.trim_end() {
+            "MASTER" => lock(replies).state.clone(),
+            "GET-MASTER-ADDR-BY-NAME" => lock(replies).address.clone(),
+            _ => continue,
+        };
+        sleep(pause).await;
+        lines.get_mut().write_all(reply.as_bytes()).await?;
+    }
+}

@@ -1,0 +1,150 @@
+//! The store in Redis behind Sentinels.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::{Capabilities, DistributedLock, LockName, Waiting};
+use lockkit_redis::{RedisStore, RedisStoreBuilder};
+
+use super::hooks_of_server;
+use super::pool::{NAMESPACES, ServerPool};
+use super::redis::{PASSWORD, keys_of, rights};
+use crate::failure::Outcome;
+use crate::foreign::missing;
+use crate::namespace::{Hook, Namespace, Server};
+use crate::servers::{FakeSentinel, MASTER, RedisServer, SentinelGroup};
+use crate::setup::Setup;
+
+/// Opens a [`RedisStore`] at the master that Sentinels name: `redis-sentinel`.
+#[derive(Debug)]
+pub struct RedisSentinelSetup {
+    pool: ServerPool<SentinelGroup>,
+}
+
+impl RedisSentinelSetup {
+    #[expect(clippy::new_without_default, reason = "it is made in one place")]
+    /// One master, one replica and three Sentinels.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            pool: ServerPool::new(),
+        }
+    }
+
+    /// The servers know a user from their configuration: Redis does not replicate users.
+    async fn start(&self, user: &str) -> Outcome<SentinelGroup> {
+        let words = ["--databases", &NAMESPACES.to_string(), "--user", user].map(str::to_owned);
+        let words: Vec<String> = words.into_iter().chain(rights()).collect();
+        SentinelGroup::start(&words).await
+    }
+}
+
+#[async_trait]
+impl Setup for RedisSentinelSetup {
+    fn name(&self) -> &str {
+        "redis-sentinel"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        RedisStore::builder().capabilities()
+    }
+
+    fn hooks(&self) -> &[Hook] {
+        hooks_of_server(Waiting::Push)
+    }
+
+    fn missing(&self) -> Option<String> {
+        missing(RedisServer::PROGRAM)
+    }
+
+    async fn namespace(&self, alone: bool) -> Outcome<Box<dyn Namespace>> {
+        let number = self.pool.number();
+        let user = format!("site-{number}");
+        let group = self.pool.server(alone, self.start(&user)).await?;
+        let rights = rights();
+        let words = ["ACL", "SETUSER", &user].into_iter();
+        let words: Vec<&str> = words.chain(rights.iter().map(String::as_str)).collect();
+        for server in group.servers() {
+            server.ask(&words).await?;
+        }
+        Ok(Box::new(SentinelNamespace {
+            group,
+            user,
+            database: number,
+            fakes: Mutex::default(),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct SentinelNamespace {
+    group: Arc<SentinelGroup>,
+    user: String,
+    database: u32,
+    /// Those that name a proxy.
+    fakes: Mutex<Vec<FakeSentinel>>,
+}
+
+impl SentinelNamespace {
+    /// No case of the suite makes a failover.
+    fn master(&self) -> &RedisServer {
+        &self.group.servers()[0]
+    }
+
+    fn keep(&self, fake: FakeSentinel) {
+        let mut fakes = self.fakes.lock().unwrap_or_else(PoisonError::into_inner);
+        fakes.push(fake);
+    }
+
+    async fn open_by(&self, sentinels: Vec<u16>) -> Outcome<Arc<dyn DistributedLock>> {
+        let hosts = sentinels.into_iter().map(|port| ("127.0.0.1", port));
+        let builder: RedisStoreBuilder = RedisStore::builder().sentinel(hosts, MASTER);
+        let builder = builder.user(&self.user).password(PASSWORD);
+        Ok(Arc::new(builder.database(self.database).connect().await?))
+    }
+}
+
+#[async_trait]
+impl Namespace for SentinelNamespace {
+    async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
+        self.open_by(self.group.ports()).await
+    }
+
+    async fn open_at(&self, address: SocketAddr) -> Outcome<Arc<dyn DistributedLock>> {
+        let fake = FakeSentinel::naming(address, 1, Duration::ZERO).await?;
+        let port = fake.port();
+        self.keep(fake);
+        self.open_by(vec![port]).await
+    }
+
+    fn url(&self) -> Option<String> {
+        let (user, hosts, database) = (&self.user, self.group.hosts(), self.database);
+        Some(format!(
+            "redis+sentinel://{user}:{PASSWORD}@{hosts}/{MASTER}/{database}"
+        ))
+    }
+
+    async fn wipe(&self) -> Outcome {
+        self.master().ask(&["FLUSHALL"]).await.map(drop)
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(&*self.group)
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        Some((Ipv4Addr::LOCALHOST, self.master().port()).into())
+    }
+
+    async fn lose_pushes(&self, lose: bool) -> Outcome {
+        let right = if lose { "-publish" } else { "+publish" };
+        let words = ["ACL", "SETUSER", &self.user, right];
+        self.master().ask(&words).await.map(drop)
+    }
+
+    async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
+        keys_of(self.master(), name).await
+    }
+}

@@ -1,0 +1,255 @@
+//! Sentinel: finds the present master before each connection, and ends a connection to a former one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::store::Backoff;
+use lockkit_core::{Outcome, Waiting};
+use redis::RedisError;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::config::{Address, RedisStoreBuilder};
+use crate::error::of_connecting;
+use crate::handshake::{self, Failure, Opened};
+use crate::reply::Reply;
+use crate::subscriptions::Subscriptions;
+
+/// The longest pause before a connected client asks the next Sentinel.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How long the first answer waits for a majority: a Sentinel that is cut off names a former master.
+const MAJORITY_WAIT: Duration = Duration::from_millis(200);
+
+/// Where a Sentinel sees the master.
+#[derive(Debug)]
+struct Master {
+    address: Address,
+    /// Every failover has a larger one.
+    epoch: i64,
+}
+
+enum Answer {
+    Master(Master),
+    /// The masters that it knows, if it does not know ours.
+    Others(Vec<String>),
+}
+
+/// Makes a connection to the server or, with Sentinels, to the present master. That one ends when the
+/// master has changed.
+pub(crate) async fn open(
+    config: &RedisStoreBuilder,
+    subscriptions: &Arc<Subscriptions>,
+) -> Result<Opened, Failure> {
+    let Address::Sentinel { hosts, master } = &config.address else {
+        return handshake::open(config, subscriptions).await;
+    };
+    let mut config = config.clone();
+    // One half is for the Sentinels, the other one for the master.
+    config.connect_timeout /= 2;
+    let ask_all = || {
+        let sentinel = |host: &Address| Sentinel::new(host, master, &config, subscriptions);
+        hosts.iter().map(sentinel).collect()
+    };
+    let found = find(ask_all(), master, config.connect_timeout).await?;
+    let watched = ask_all();
+    config.address = found.address.clone();
+    let mut opened = handshake::open(&config, subscriptions).await?;
+    let role = timeout(config.connect_timeout, opened.ask(&["ROLE"])).await;
+    expect_master(role.ok(), &config.address)?;
+    opened.end_with(moved(watched, found));
+    Ok(opened)
+}
+
+/// Checks the reply to `ROLE`: Sentinels that lag behind name a server that is a replica now.
+fn expect_master(
+    reply: Option<Result<Reply, RedisError>>,
+    address: &Address,
+) -> Result<(), Failure> {
+    match reply {
+        Some(Ok(reply)) => match reply.as_list().first().and_then(Reply::as_str) {
+            Some("master") => Ok(()),
+            role => {
+                let role = role.unwrap_or("not readable");
+                let why = format!("the role of the server that Sentinels name is {role}");
+                Err((Outcome::Unavailable, format!("{why} ({address})")))
+            }
+        },
+        Some(Err(error)) => {
+            let (outcome, text) = of_connecting(&error);
+            let hint = match error.code() {
+                Some("NOPERM") => ": allow the user the command `ROLE`",
+                _ => "",
+            };
+            Err((outcome, format!("{text} ({address}){hint}")))
+        }
+        None => Err((
+            Outcome::Unavailable,
+            format!("no reply to `ROLE` ({address})"),
+        )),
+    }
+}
+
+/// Asks all Sentinels at once. The largest epoch wins, not the first answer.
+async fn find(sentinels: Vec<Sentinel>, name: &str, limit: Duration) -> Result<Master, Failure> {
+    let majority = sentinels.len() / 2 + 1;
+    let mut asked = JoinSet::new();
+    for mut sentinel in sentinels {
+        asked.spawn(async move { sentinel.ask().await });
+    }
+    let mut end = Instant::now() + limit;
+    let (mut masters, mut others, mut failures) = (Vec::new(), None, Vec::new());
+    while masters.len() < majority
+        && let Ok(Some(answer)) = timeout_at(end, asked.join_next()).await
+    {
+        match answer {
+            Ok(Ok(Answer::Master(master))) => {
+                masters.push(master);
+                end = end.min(Instant::now() + MAJORITY_WAIT);
+            }
+            Ok(Ok(Answer::Others(names))) => {
+                others.get_or_insert_with(BTreeSet::new).extend(names);
+            }
+            Ok(Err(failure)) => failures.push(failure),
+            Err(_) => {}
+        }
+    }
+    let newest = masters.into_iter().max_by_key(|master| master.epoch);
+    newest.ok_or_else(|| match others {
+        Some(others) => (Outcome::Rejected, unknown(name, &others)),
+        None => no_answer(failures, limit),
+    })
+}
+
+fn unknown(name: &str, others: &BTreeSet<String>) -> String {
+    let names: Vec<String> = others.iter().map(|name| format!("`{name}`")).collect();
+    let known = match &*names {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    format!("no Sentinel knows the master `{name}`; they know {known}")
+}
+
+fn no_answer(failures: Vec<Failure>, limit: Duration) -> Failure {
+    let rejected = |(outcome, _): &Failure| *outcome == Outcome::Rejected;
+    let outcome = match failures.iter().all(rejected) && !failures.is_empty() {
+        true => Outcome::Rejected,
+        false => Outcome::Unavailable,
+    };
+    let whys: Vec<String> = failures.into_iter().map(|(_, why)| why).collect();
+    let why = match &*whys {
+        [] => format!("within {limit:?}"),
+        whys => whys.join("; "),
+    };
+    (outcome, format!("no Sentinel names the master: {why}"))
+}
+
+/// Returns when a Sentinel names a newer master. It asks one after the other, so that one that is cut
+/// off does not hide a failover.
+async fn moved(mut sentinels: Vec<Sentinel>, master: Master) {
+    let mut pauses = Backoff::new(PAUSE, PAUSE);
+    loop {
+        for sentinel in &mut sentinels {
+            sleep(pauses.pause()).await;
+            if let Ok(Answer::Master(seen)) = sentinel.ask().await
+                && seen.epoch > master.epoch
+                && seen.address != master.address
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// A Sentinel, and the connection to it while it answers.
+struct Sentinel {
+    config: RedisStoreBuilder,
+    subscriptions: Arc<Subscriptions>,
+    master: String,
+    opened: Option<Opened>,
+}
+
+impl Sentinel {
+    fn new(
+        host: &Address,
+        master: &str,
+        config: &RedisStoreBuilder,
+        subscriptions: &Arc<Subscriptions>,
+    ) -> Self {
+        let mut config = config.clone();
+        config.address = host.clone();
+        config.user = config.sentinel_user.take();
+        config.password = config.sentinel_password.take();
+        config.database = 0;
+        // RESP2, and nothing but the questions.
+        config.waiting = Waiting::Poll;
+        Self {
+            config,
+            subscriptions: Arc::clone(subscriptions),
+            master: master.to_owned(),
+            opened: None,
+        }
+    }
+
+    async fn ask(&mut self) -> Result<Answer, Failure> {
+        let mut opened = match self.opened.take() {
+            Some(opened) => opened,
+            None => handshake::open(&self.config, &self.subscriptions).await?,
+        };
+        let (limit, address) = (self.config.connect_timeout, &self.config.address);
+        let Ok(answer) = timeout(limit, self.answer(&mut opened)).await else {
+            let why = format!("no answer within {limit:?} ({address})");
+            return Err((Outcome::Unavailable, why));
+        };
+        let answer = answer.map_err(|error| {
+            let (outcome, text) = of_connecting(&error);
+            let hint = match error.code() {
+                Some("NOAUTH") => {
+                    ": give `sentinel_password=`, and `sentinel_user=` if it has users"
+                }
+                Some("ERR") => ": is this a Sentinel?",
+                _ => "",
+            };
+            (outcome, format!("{text} ({address}){hint}"))
+        })?;
+        self.opened = Some(opened);
+        Ok(answer)
+    }
+
+    async fn answer(&self, opened: &mut Opened) -> Result<Answer, RedisError> {
+        // The epoch first: if a failover comes in between, the address is newer than the epoch.
+        let state = match opened.ask(&["SENTINEL", "MASTER", &self.master]).await {
+            // The name is unknown, or this is no Sentinel and the next command fails, too.
+            Err(error) if error.code() == Some("ERR") => {
+                let all = opened.ask(&["SENTINEL", "MASTERS"]).await?;
+                let name = |master| field(master, "name").and_then(Reply::as_str);
+                let names = all.as_list().iter().filter_map(name);
+                return Ok(Answer::Others(names.map(str::to_owned).collect()));
+            }
+            state => state?,
+        };
+        // `SENTINEL MASTER` has the former address with the new epoch while replicas are redirected.
+        let address = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.master];
+        let address = opened.ask(&address).await?;
+        let [host, port] = address.as_list() else {
+            return Ok(Answer::Others(Vec::new()));
+        };
+        let port = port.as_u64().and_then(|port| u16::try_from(port).ok());
+        Ok(Answer::Master(Master {
+            address: Address::Tcp {
+                host: host.as_str().unwrap_or_default().to_owned(),
+                port: port.unwrap_or(0),
+            },
+            epoch: field(&state, "config-epoch")
+                .and_then(Reply::as_int)
+                .unwrap_or(0),
+        }))
+    }
+}
+
+/// The value of a field in a flat list of names and values.
+fn field<'a>(state: &'a Reply, name: &str) -> Option<&'a Reply> {
+    let mut pairs = state.as_list().chunks_exact(2);
+    let pair = pairs.find(|pair| pair[0].as_str() == Some(name))?;
+    Some(&pair[1])
+}
