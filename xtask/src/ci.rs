@@ -24,12 +24,9 @@ struct Step {
     run: fn(&Workspace) -> Result<Done>,
 }
 
-/// Steps that begin behind another one, which leaves much of the machine idle: one waits for the network, the
-/// suite for leases. In their turn they find that nearly all is done.
-const EARLY: [(&str, &[&str]); 2] = [
-    ("fmt", &["foreign"]),
-    ("conformance", &["msrv", "crates", "docs"]),
-];
+/// A step that mostly waits for the network, and the one behind which it begins. In its turn it finds that nearly
+/// all is done. Builds cannot begin early: beside the suite they delay renewals until leases end.
+const EARLY: (&str, &str) = ("fmt", "foreign");
 
 const STEPS: &[Step] = &[
     Step {
@@ -63,6 +60,21 @@ const STEPS: &[Step] = &[
         run: steps::clippy,
     },
     Step {
+        name: "msrv",
+        what: "the oldest compilers that the crates declare",
+        run: release::msrv,
+    },
+    Step {
+        name: "crates",
+        what: "no warnings in each crate alone",
+        run: steps::crates,
+    },
+    Step {
+        name: "docs",
+        what: "the documentation builds without warnings",
+        run: steps::docs,
+    },
+    Step {
         name: "unit",
         what: "unit tests and the behaviour of core",
         run: steps::unit,
@@ -81,21 +93,6 @@ const STEPS: &[Step] = &[
         name: "conformance",
         what: "the suite on every setup, none may be absent",
         run: steps::conformance,
-    },
-    Step {
-        name: "msrv",
-        what: "the oldest compilers that the crates declare",
-        run: release::msrv,
-    },
-    Step {
-        name: "crates",
-        what: "no warnings in each crate alone",
-        run: steps::crates,
-    },
-    Step {
-        name: "docs",
-        what: "the documentation builds without warnings",
-        run: steps::docs,
     },
     Step {
         name: "speed",
@@ -168,11 +165,8 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
             step.name,
             step.what
         );
-        for (beside, early) in EARLY {
-            let later = |name| steps[i..].iter().any(|step| step.name == name);
-            if step.name == beside && early.iter().all(|name| later(*name)) {
-                begin(workspace, early)?;
-            }
+        if step.name == EARLY.0 && steps[i..].iter().any(|later| later.name == EARLY.1) {
+            begin(workspace, EARLY.1)?;
         }
         let start = Instant::now();
         let done = (step.run)(workspace).with_context(|| {
@@ -191,21 +185,20 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
     Ok(())
 }
 
-/// Runs steps in a process of its own, after all others that want the processors. What it finds is found again
-/// when their turn comes.
-fn begin(workspace: &Workspace, steps: &[&str]) -> Result<()> {
-    let log = workspace
-        .root
-        .join(format!("target/early-{}.log", steps[0]));
-    fs::create_dir_all(workspace.root.join("target"))?;
+/// Runs a step in a process of its own, after all others that want the processors. What it finds is found again when
+/// its turn comes.
+fn begin(workspace: &Workspace, step: &str) -> Result<()> {
+    let target = workspace.root.join("target");
+    fs::create_dir_all(&target)?;
+    let log = target.join("early.log");
     let file = File::create(&log).with_context(|| log.display().to_string())?;
     let mut early = Command::new("nice");
     early.args(["-n", "19"]).arg(env::current_exe()?);
-    early.arg("ci").args(steps).stdin(Stdio::null());
+    early.args(["ci", step]).stdin(Stdio::null());
     early.stdout(file.try_clone()?).stderr(file);
     let begun = early.spawn().context("`nice` cannot be started")?;
-    let (id, steps, log) = (begun.id(), steps.join(" "), log.display());
-    println!("   (process {id} already runs {steps}, see {log})");
+    let (id, log) = (begun.id(), log.display());
+    println!("   (process {id} already runs `{step}`, see {log})");
     Ok(())
 }
 

@@ -22,7 +22,7 @@ use crate::task::{Task, spawn};
 pub const MASTER: &str = "locks";
 
 /// A Redis master, a replica, and three Sentinels that promote the replica when the master has not
-/// replied for half a second.
+/// replied for some time.
 #[derive(Debug)]
 pub struct SentinelGroup {
     servers: [RedisServer; 2],
@@ -37,11 +37,12 @@ struct Sentinel {
 
 impl SentinelGroup {
     /// Starts them below this program itself, whose `main` calls
-    /// [`guardian::serve`](super::guardian::serve) first. `words` is further configuration of the servers.
+    /// [`guardian::serve`](super::guardian::serve) first. `words` is further configuration of the servers; the
+    /// Sentinels promote the replica when the master has not replied for `down_after`.
     ///
     /// # Errors
     /// - [`Failure`] if they cannot be started.
-    pub async fn start(words: &[String]) -> Outcome<Self> {
+    pub async fn start(words: &[String], down_after: Duration) -> Outcome<Self> {
         let guard = std::env::current_exe()?;
         let master = RedisServer::start(&guard, words).await?;
         let of_replica = [
@@ -54,7 +55,7 @@ impl SentinelGroup {
         let replica = RedisServer::start(&guard, words.iter().chain(&of_replica)).await?;
         let mut sentinels = Vec::new();
         for _ in 0..3 {
-            sentinels.push(Sentinel::start(&guard, master.port())?);
+            sentinels.push(Sentinel::start(&guard, master.port(), down_after)?);
         }
         let group = Self {
             servers: [master, replica],
@@ -64,12 +65,13 @@ impl SentinelGroup {
         Ok(group)
     }
 
-    /// Starts servers that forget everything when they end.
+    /// Starts servers that forget everything when they end, and Sentinels that wait for half a second.
     ///
     /// # Errors
     /// - [`Failure`] if they cannot be started.
     pub async fn forgetful() -> Outcome<Self> {
-        Self::start(&["--appendonly", "no"].map(str::to_owned)).await
+        let words = ["--appendonly", "no"].map(str::to_owned);
+        Self::start(&words, Duration::from_millis(500)).await
     }
 
     /// The ports of the Sentinels.
@@ -162,13 +164,16 @@ impl SentinelGroup {
 }
 
 impl Sentinel {
-    fn start(guard: &Path, master: u16) -> Outcome<Self> {
+    fn start(guard: &Path, master: u16, down_after: Duration) -> Outcome<Self> {
         let (port, data) = (free_port()?, Storage::Memory.directory()?);
         let lines = [
             format!("port {port}"),
             "bind 127.0.0.1".to_owned(),
             format!("sentinel monitor {MASTER} 127.0.0.1 {master} 2"),
-            format!("sentinel down-after-milliseconds {MASTER} 500"),
+            format!(
+                "sentinel down-after-milliseconds {MASTER} {}",
+                down_after.as_millis()
+            ),
             format!("sentinel failover-timeout {MASTER} 3000\n"),
         ];
         std::fs::write(data.path().join("sentinel.conf"), lines.join("\n"))?;

@@ -2,7 +2,6 @@
 //! have the faults that every store can meet.
 
 mod access;
-mod crowds;
 mod fenced;
 mod keys;
 mod members;
@@ -62,8 +61,7 @@ fn tests() -> TestSuite {
         .test(access::renews_expired_token)
         .test(access::user_of_one_lock_needs_only_its_keys)
         .test(network::reopens_broken_streams_with_backoff)
-        .test(messages::connection_error_names_server)
-        .test(crowds::two_thousand_waiters_cost_the_server_little);
+        .test(messages::connection_error_names_server);
     #[cfg(feature = "mutants")]
     let suite = suite
         .test(requests::failed_request_does_not_block_others)

@@ -9,6 +9,7 @@
 mod crowd;
 mod modes;
 mod solo;
+mod waiters;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ fn tests() -> TestSuite {
         .test(solo::cycle_costs_little_more_than_its_requests)
         .test(crowd::eight_hand_over_in_one_round_trip)
         .test(crowd::eight_and_sixty_four_on_loopback)
-        .test(crowd::often_taken_lock_stays_fast);
+        .test(crowd::often_taken_lock_stays_fast)
+        .test(waiters::two_thousand_waiters_cost_the_server_little);
     mode_speed::add::<Etcd>(suite)
 }

@@ -17,6 +17,9 @@ use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::{FakeSentinel, MASTER, RedisServer, SentinelGroup};
 use crate::setup::Setup;
 
+/// No case of the suite makes a failover, and a busy machine must not.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Opens a [`RedisStore`] at the master that Sentinels name: `redis-sentinel`.
 #[derive(Debug)]
 pub struct RedisSentinelSetup {
@@ -37,7 +40,7 @@ impl RedisSentinelSetup {
     async fn start(&self, user: &str) -> Outcome<SentinelGroup> {
         let words = ["--databases", &NAMESPACES.to_string(), "--user", user].map(str::to_owned);
         let words: Vec<String> = words.into_iter().chain(rights()).collect();
-        SentinelGroup::start(&words).await
+        SentinelGroup::start(&words, PATIENCE).await
     }
 }
 
@@ -88,7 +91,6 @@ struct SentinelNamespace {
 }
 
 impl SentinelNamespace {
-    /// No case of the suite makes a failover.
     fn master(&self) -> &RedisServer {
         &self.group.servers()[0]
     }
