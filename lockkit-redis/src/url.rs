@@ -16,7 +16,7 @@ impl RedisStoreBuilder {
     /// | `queue=fifo` `barging` | the order of waiters | `fifo` |
     /// | `wake=push` `poll` | how waiters learn that the lock is free; `poll` sends no command of publish and subscribe, and its waiters have no order | `push` |
     /// | `poll=50ms..1s` | with `wake=poll`, the pauses between two attempts | as shown |
-    /// | `recheck=3s` | the longest time between two attempts of a waiter, with or without messages | as shown |
+    /// | `recheck=4s` | the longest time between two attempts of a waiter, with or without messages | as shown |
     /// | `protocol=auto` `resp2` `resp3` | the protocol; with `wake=poll` always RESP2 | `auto` |
     /// | `token_ttl=7d` `never` | how long an unused token is kept | `7d` |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |

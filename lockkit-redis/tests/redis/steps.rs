@@ -84,7 +84,7 @@ async fn grants_waiters_in_order() {
     assert!(grant.token > first.token);
     assert_eq!(
         grant.ttl,
-        Duration::from_secs(9),
+        Duration::from_secs(12),
         "a window and not the whole lease"
     );
     let renewed = store.renew(&[second.clone(), third.clone()]).await;
