@@ -118,8 +118,9 @@ impl NodeWatch {
             }
             if self.open().await? {
                 self.backoff.reset();
-                let event = timeout(self.session.period(), self.events()).await;
-                if event.is_err() && !self.node.granted {
+                if self.node.granted {
+                    self.events().await;
+                } else if timeout(self.session.period(), self.events()).await.is_err() {
                     self.session.keep_young("watch").await?;
                 }
             }

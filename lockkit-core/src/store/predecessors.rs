@@ -92,9 +92,8 @@ impl<K: PartialEq> Predecessors<K> {
         if !truncated && own.fits(count(&before), false) {
             before.retain(|key| mode(key).is_exclusive());
         }
-        // Exclusive keys go in their order.
         let shared = before.last().is_some_and(|key| !mode(key).is_exclusive());
-        let most = if shared { watched(own) as usize } else { 2 };
+        let most = if shared { watched(own) } else { IN_ORDER } as usize;
         self.more = truncated || before.len() > most;
         self.nearest = before.into_iter().rev().take(most).collect();
         self.known = match found {
@@ -144,6 +143,9 @@ impl<K: PartialEq> Predecessors<K> {
     }
 }
 
+/// How many exclusive keys a waiter watches: they go in their order.
+const IN_ORDER: u32 = 2;
+
 /// The fewest keys before its own that make a waiter wait, whatever their modes are.
 #[must_use]
 pub const fn fewest_that_block(mode: Mode) -> u32 {
@@ -162,7 +164,7 @@ pub const fn watched(mode: Mode) -> u32 {
     const SHARED: u32 = 16;
     match mode {
         Mode::Exclusive | Mode::Write => SHARED,
-        Mode::Read => 2,
+        Mode::Read => IN_ORDER,
         Mode::Permit { of } if of.get() < SHARED => of.get() * 2,
         Mode::Permit { of } => of.get().saturating_add(SHARED),
     }
