@@ -43,11 +43,7 @@ enum Task {
     /// Run all tests against the stores that are present; absent ones show as ignored
     Test,
     /// Install what the tests need, or say what is missing
-    Setup {
-        /// Only the programs of others that lie in `target/foreign`
-        #[arg(long)]
-        foreign: bool,
-    },
+    Setup,
     /// Compare the public API of each library with its listing in `api/`
     Api {
         /// Rewrite the listings
@@ -90,8 +86,7 @@ fn run(task: &Task) -> Result<()> {
     match task {
         Task::Ci { steps } => ci::run(&workspace, steps),
         Task::Test => ci::run_tests(&workspace),
-        Task::Setup { foreign: true } => fetch::run(&workspace),
-        Task::Setup { foreign: false } => setup::run(&workspace),
+        Task::Setup => setup::run(&workspace),
         Task::Api { bless } => {
             if let ci::Done::Skipped(reason) = api::run(&workspace, *bless)? {
                 println!("skipped: {reason}");
