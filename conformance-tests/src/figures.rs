@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep};
+
 use crate::failure::{Failure, Outcome};
 use crate::proxy::Proxy;
+use crate::servers::ServerProcess;
 
 /// Whether the compiler optimised. Without, our side of a ratio costs several times as much and says
 /// little of what a program sees: it is measured for a shorter time, too.
@@ -64,6 +67,18 @@ fn quantile(mut times: Vec<Duration>, parts: usize) -> Outcome<Duration> {
 #[must_use]
 pub fn ratio(one: Duration, other: Duration) -> f64 {
     one.as_secs_f64() / other.as_secs_f64()
+}
+
+/// The part of a core that a server uses in the next `span`.
+///
+/// # Errors
+/// - [`Failure`] if it does not run, or the system does not tell.
+pub async fn share_of_a_core(server: &ServerProcess, span: Duration) -> Outcome<f64> {
+    let pid = server.pid().map(|pid| pid.to_string());
+    let pid = pid.ok_or_else(|| Failure::new("the server has no process"))?;
+    let (before, start) = (processor_time(&pid)?, Instant::now());
+    sleep(span).await;
+    Ok(ratio(processor_time(&pid)? - before, start.elapsed()))
 }
 
 /// The processor time that a process has used so far. `process` is its number, or `self`.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use conformance_tests::figures::{bound, processor_time};
+use conformance_tests::figures::{bound, share_of_a_core};
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::acquire;
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Outcome, ensure};
 use etcd_client::{Client, GetOptions};
 use lockkit_core::{Lease, Lock, LockClient};
 use lockkit_etcd::EtcdStore;
@@ -28,7 +28,7 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let port = cluster.ports()[0];
     let mut asker = Client::connect([format!("127.0.0.1:{port}")], None).await?;
-    // A third of it is longer than a waiter pauses between two attempts.
+    // Half of it is longer than a waiter pauses between two attempts.
     let lease = Duration::from_secs(60);
     let held = lock_of(port, lease).await?.acquire().await?;
     let mut waiters = Vec::new();
@@ -43,14 +43,7 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     }
     // Each has repeated its attempt once, so that the start is over.
     sleep(SPAN).await;
-    let pid = cluster.process(0).pid();
-    let pid = pid
-        .ok_or_else(|| Failure::new("the server has no process"))?
-        .to_string();
-    let (start, before) = (Instant::now(), processor_time(&pid)?);
-    sleep(SPAN).await;
-    let used = processor_time(&pid)? - before;
-    let share = used.as_secs_f64() / start.elapsed().as_secs_f64();
+    let share = share_of_a_core(cluster.process(0), SPAN).await?;
     println!(
         "{WAITERS} waiters: the server is busy for {:.1} % of a core",
         share * 100.0

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::contention::float;
-use conformance_tests::figures::processor_time;
+use conformance_tests::figures::share_of_a_core;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::spawn;
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Outcome, ensure};
 use lockkit_core::contract::Ticket;
 use lockkit_core::{ClientId, DistributedLock, HolderId, LockName, recheck};
 use lockkit_redis::RedisStore;
@@ -58,13 +58,9 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
         }));
     }
     sleep(pause).await;
-    let pid = server.process().pid().map(|pid| pid.to_string());
-    let pid = pid.ok_or_else(|| Failure::new("the server has no process"))?;
     let looks = server.calls("evalsha").await?;
-    let (before, measured) = (processor_time(&pid)?, Instant::now());
-    sleep(SPAN).await;
-    let used = processor_time(&pid)? - before;
-    let share = used.as_secs_f64() / measured.elapsed().as_secs_f64();
+    let measured = Instant::now();
+    let share = share_of_a_core(server.process(), SPAN).await?;
     let looks = float(server.calls("evalsha").await? - looks) / measured.elapsed().as_secs_f64();
     let queued: u32 = server.run(&["LLEN", "lockkit_queue:{crowd}"]).await?;
     println!(

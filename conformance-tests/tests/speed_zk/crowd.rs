@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::figures::{bound, processor_time, slow_link};
+use conformance_tests::figures::{bound, share_of_a_core, slow_link};
 use conformance_tests::foreign::Curator;
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
@@ -122,14 +122,7 @@ pub(crate) async fn two_thousand_waiters_cost_the_server_little() -> Outcome {
     .await?;
     // The last of them have opened their watches.
     sleep(Duration::from_secs(3)).await;
-    let pid = server.process().pid();
-    let pid = pid
-        .ok_or_else(|| Failure::new("the server has no process"))?
-        .to_string();
-    let before = processor_time(&pid)?;
-    sleep(SPAN).await;
-    let spent = processor_time(&pid)? - before;
-    let share = spent.as_secs_f64() / SPAN.as_secs_f64();
+    let share = share_of_a_core(server.process(), SPAN).await?;
     println!(
         "{WAITERS} waiters: the server is busy for {:.1} % of a core",
         share * 100.0

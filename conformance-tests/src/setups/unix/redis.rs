@@ -82,8 +82,7 @@ impl RedisSetup {
     /// Starts a server that knows a user from its configuration, so that a restart keeps the user.
     async fn start(&self, user: &str) -> Outcome<RedisServer> {
         let (guard, program) = (std::env::current_exe()?, self.program());
-        let words = ["--databases", &NAMESPACES.to_string(), "--user", user].map(str::to_owned);
-        let words = words.into_iter().chain(self.kind.rights());
+        let words = configuration(user, self.kind.rights());
         RedisServer::start_program(&guard, &program, words).await
     }
 }
@@ -148,10 +147,7 @@ impl Setup for RedisSetup {
         let number = self.pool.number();
         let user = format!("site-{number}");
         let server = self.pool.server(alone, self.start(&user)).await?;
-        let rights = self.kind.rights();
-        let words = ["ACL", "SETUSER", &user].into_iter();
-        let words = words.chain(rights.iter().map(String::as_str));
-        server.ask(&words.collect::<Vec<_>>()).await?;
+        set_user(&server, &user, &self.kind.rights()).await?;
         Ok(Box::new(RedisNamespace {
             server,
             kind: self.kind,
@@ -203,14 +199,35 @@ impl Namespace for RedisNamespace {
     }
 
     async fn lose_pushes(&self, lose: bool) -> Outcome {
-        let right = if lose { "-publish" } else { "+publish" };
-        let words = ["ACL", "SETUSER", &self.user, right];
-        self.server.ask(&words).await.map(drop)
+        lose_pushes(&self.server, &self.user, lose).await
     }
 
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
         keys_of(&self.server, name).await
     }
+}
+
+/// The configuration of a server that knows a user with these rights.
+pub(super) fn configuration(user: &str, rights: Vec<String>) -> Vec<String> {
+    let words = ["--databases", &NAMESPACES.to_string(), "--user", user].map(str::to_owned);
+    words.into_iter().chain(rights).collect()
+}
+
+/// Gives a user of a running server these rights.
+pub(super) async fn set_user(
+    server: &RedisServer,
+    user: &str,
+    rights: &[impl AsRef<str> + Sync],
+) -> Outcome {
+    let rights = rights.iter().map(AsRef::as_ref);
+    let words: Vec<&str> = ["ACL", "SETUSER", user].into_iter().chain(rights).collect();
+    server.ask(&words).await.map(drop)
+}
+
+/// Whether the messages of a user get lost.
+pub(super) async fn lose_pushes(server: &RedisServer, user: &str, lose: bool) -> Outcome {
+    let right = if lose { "-publish" } else { "+publish" };
+    set_user(server, user, &[right]).await
 }
 
 /// A user who may do everything.

@@ -1,16 +1,17 @@
 //! The store in Redis behind Sentinels.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockkit_core::store::lock;
 use lockkit_core::{Capabilities, DistributedLock, LockName, Waiting};
-use lockkit_redis::{RedisStore, RedisStoreBuilder};
+use lockkit_redis::RedisStore;
 
 use super::hooks_of_server;
-use super::pool::{NAMESPACES, ServerPool};
-use super::redis::{PASSWORD, keys_of, rights};
+use super::pool::ServerPool;
+use super::redis::{PASSWORD, configuration, keys_of, lose_pushes, rights, set_user};
 use crate::failure::Outcome;
 use crate::foreign::missing;
 use crate::namespace::{Hook, Namespace, Server};
@@ -38,9 +39,7 @@ impl RedisSentinelSetup {
 
     /// The servers know a user from their configuration: Redis does not replicate users.
     async fn start(&self, user: &str) -> Outcome<SentinelGroup> {
-        let words = ["--databases", &NAMESPACES.to_string(), "--user", user].map(str::to_owned);
-        let words: Vec<String> = words.into_iter().chain(rights()).collect();
-        SentinelGroup::start(&words, PATIENCE).await
+        SentinelGroup::start(&configuration(user, rights()), PATIENCE).await
     }
 }
 
@@ -66,11 +65,8 @@ impl Setup for RedisSentinelSetup {
         let number = self.pool.number();
         let user = format!("site-{number}");
         let group = self.pool.server(alone, self.start(&user)).await?;
-        let rights = rights();
-        let words = ["ACL", "SETUSER", &user].into_iter();
-        let words: Vec<&str> = words.chain(rights.iter().map(String::as_str)).collect();
         for server in group.servers() {
-            server.ask(&words).await?;
+            set_user(server, &user, &rights()).await?;
         }
         Ok(Box::new(SentinelNamespace {
             group,
@@ -95,14 +91,9 @@ impl SentinelNamespace {
         &self.group.servers()[0]
     }
 
-    fn keep(&self, fake: FakeSentinel) {
-        let mut fakes = self.fakes.lock().unwrap_or_else(PoisonError::into_inner);
-        fakes.push(fake);
-    }
-
     async fn open_by(&self, sentinels: Vec<u16>) -> Outcome<Arc<dyn DistributedLock>> {
         let hosts = sentinels.into_iter().map(|port| ("127.0.0.1", port));
-        let builder: RedisStoreBuilder = RedisStore::builder().sentinel(hosts, MASTER);
+        let builder = RedisStore::builder().sentinel(hosts, MASTER);
         let builder = builder.user(&self.user).password(PASSWORD);
         Ok(Arc::new(builder.database(self.database).connect().await?))
     }
@@ -117,7 +108,7 @@ impl Namespace for SentinelNamespace {
     async fn open_at(&self, address: SocketAddr) -> Outcome<Arc<dyn DistributedLock>> {
         let fake = FakeSentinel::naming(address, 1, Duration::ZERO).await?;
         let port = fake.port();
-        self.keep(fake);
+        lock(&self.fakes).push(fake);
         self.open_by(vec![port]).await
     }
 
@@ -141,9 +132,7 @@ impl Namespace for SentinelNamespace {
     }
 
     async fn lose_pushes(&self, lose: bool) -> Outcome {
-        let right = if lose { "-publish" } else { "+publish" };
-        let words = ["ACL", "SETUSER", &self.user, right];
-        self.master().ask(&words).await.map(drop)
+        lose_pushes(self.master(), &self.user, lose).await
     }
 
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
