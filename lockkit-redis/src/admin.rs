@@ -29,7 +29,7 @@ impl RedisStore {
         name: &LockName,
     ) -> Result<Option<LockState>, BackendError> {
         let step = &STEPS.inspect;
-        let command = self.on_lock(step, name, "");
+        let command = self.on_lock(step, name, "", "");
         let reply = self.link.run(step, command).await?;
         let (kind, state) = self.read(step, name, &reply)?;
         Ok(Some(match kind {
@@ -48,7 +48,8 @@ impl RedisStore {
         name: &LockName,
     ) -> Result<Option<LockState>, BackendError> {
         let step = &STEPS.break_lock;
-        let mut command = self.on_lock(step, name, "");
+        let admission = self.link.admission(step.name).await?;
+        let mut command = self.on_lock(step, name, "", admission.for_release());
         command.arg(keys::channel(name));
         let reply = self.link.run(step, command).await?;
         let (kind, state) = self.read(step, name, &reply)?;
@@ -65,7 +66,7 @@ impl RedisStore {
         let names: Vec<LockName> = self.names(prefix).await?.into_iter().collect();
         let mut found = Vec::new();
         for page in names.chunks(PAGE) {
-            let commands = page.iter().map(|name| self.on_lock(step, name, ""));
+            let commands = page.iter().map(|name| self.on_lock(step, name, "", ""));
             let replies = self.link.run_all(step, commands).await;
             for (name, reply) in page.iter().zip(replies) {
                 let reply = reply?;

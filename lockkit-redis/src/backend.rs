@@ -77,10 +77,26 @@ impl RedisStore {
     }
 
     /// The command of a step that follows `queue.lua`, with the arguments that all of these have.
-    pub(crate) fn on_lock(&self, step: &Step, name: &LockName, ticket: &str) -> Cmd {
+    /// `primary` is empty for steps that grant nothing.
+    pub(crate) fn on_lock(&self, step: &Step, name: &LockName, ticket: &str, primary: &str) -> Cmd {
         let mut command = step.on(&keys::of_step(name, ticket));
-        command.arg(self.link.token_ttl()).arg(ticket);
+        command.arg(self.link.token_ttl()).arg(ticket).arg(primary);
         command
+    }
+
+    /// Runs a step that may make a hold.
+    async fn grant(
+        &self,
+        step: &Step,
+        ticket: &Ticket,
+        command: Cmd,
+    ) -> Result<Attempt, BackendError> {
+        let (reply, acked) = self.link.run_lease(step, command).await?;
+        let attempt = attempt(step, ticket, &reply)?;
+        if matches!(attempt, Attempt::Granted(_)) {
+            acked.check(step.name)?;
+        }
+        Ok(attempt)
     }
 
     async fn acquire(&self, ticket: &Ticket, number: u64) -> Result<Attempt, BackendError> {
@@ -101,7 +117,13 @@ impl RedisStore {
         } else {
             &STEPS.share
         };
-        let mut command = self.on_lock(step, &ticket.name, &ticket.holder.to_string());
+        let admission = self.link.admission(step.name).await?;
+        let primary = match admission.primary() {
+            Ok(primary) => primary,
+            Err(left) => return Ok(Attempt::held_for(Some(left))),
+        };
+        let holder = ticket.holder.to_string();
+        let mut command = self.on_lock(step, &ticket.name, &holder, primary);
         command
             .arg(ticket.ttl.as_millis())
             .arg(enqueue)
@@ -109,7 +131,7 @@ impl RedisStore {
             .arg(number)
             .arg(channel)
             .arg(who(ticket));
-        attempt(step, ticket, &self.link.run(step, command).await?)
+        self.grant(step, ticket, command).await
     }
 }
 
@@ -125,7 +147,8 @@ impl RedisStoreBuilder {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
         let channel = keys::client_channel(ClientId::random());
-        let link = Arc::new(Link::new(self, Subscriptions::new(channel)));
+        let subscriptions = Subscriptions::new(channel, self.acks == 0);
+        let link = Arc::new(Link::new(self, subscriptions));
         let supervised = Arc::clone(&link);
         let mut supervisor = JoinSet::new();
         supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
@@ -232,7 +255,9 @@ impl DistributedLock for RedisStore {
         } else {
             &STEPS.unshare
         };
-        let mut command = self.on_lock(step, &ticket.name, &ticket.holder.to_string());
+        let admission = self.link.admission(step.name).await?;
+        let (holder, primary) = (ticket.holder.to_string(), admission.for_release());
+        let mut command = self.on_lock(step, &ticket.name, &holder, primary);
         command
             .arg(keys::channel(&ticket.name))
             .arg(refuse.as_millis());
@@ -260,7 +285,7 @@ impl DistributedLock for RedisStore {
 
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
         let step = &STEPS.note;
-        let mut command = self.on_lock(step, &ticket.name, &ticket.holder.to_string());
+        let mut command = self.on_lock(step, &ticket.name, &ticket.holder.to_string(), "");
         command.arg(text);
         let held = self.link.run(step, command).await?.as_int();
         held.map(|held| held == 1)
@@ -273,14 +298,20 @@ impl DistributedLock for RedisStore {
         let [lock, token, queue, waiters, tombstone] =
             keys::of_step(name, &ticket.holder.to_string());
         let [.., former] = keys::of_step(name, &from);
+        let admission = self.link.admission(step.name).await?;
+        let primary = admission.primary().map_err(|left| {
+            let why = format!("the server has become the primary and grants nothing for {left:?}");
+            fault(step.name, Outcome::Unavailable, why)
+        })?;
         let mut command = step.on(&[lock, token, queue, waiters, tombstone, former]);
         command
             .arg(self.link.token_ttl())
             .arg(ticket.holder.to_string())
+            .arg(primary)
             .arg(ticket.ttl.as_millis())
             .arg(from)
             .arg(who(ticket));
-        attempt(step, ticket, &self.link.run(step, command).await?)
+        self.grant(step, ticket, command).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

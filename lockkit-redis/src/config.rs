@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lockkit_core::url::Tls;
-use lockkit_core::{Capabilities, Modes, PollRange, Queueing, Waiting};
+use lockkit_core::{Capabilities, Lease, Modes, PollRange, Queueing, Waiting};
 
 pub(crate) const PORT: u16 = 6379;
 pub(crate) const SENTINEL_PORT: u16 = 26379;
 /// The token must outlive the longest lease; its expiry is set again once a day.
 pub(crate) const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
 /// So rare that 2 000 waiters for one lock cost the server less than a tenth of a processor.
-const RECHECK: Duration = Duration::from_secs(4);
+const RECHECK: Duration = Duration::from_secs(5);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 /// Where the server listens.
@@ -67,6 +67,15 @@ pub enum TokenTtl {
     Never,
 }
 
+/// How long a server grants nothing after it became the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quarantine {
+    /// As long as a lease, where servers fail over.
+    OfTtl,
+    For(Duration),
+    Off,
+}
+
 /// The options of a [`RedisStore`](crate::RedisStore).
 ///
 /// # Examples
@@ -102,6 +111,9 @@ pub struct RedisStoreBuilder {
     pub(crate) poll: PollRange,
     pub(crate) recheck: Duration,
     pub(crate) token_ttl: TokenTtl,
+    pub(crate) quarantine: Quarantine,
+    pub(crate) ttl: Duration,
+    pub(crate) acks: u8,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
 }
@@ -126,6 +138,9 @@ impl RedisStoreBuilder {
             poll: defaults.poll,
             recheck: RECHECK,
             token_ttl: TokenTtl::After(WEEK),
+            quarantine: Quarantine::OfTtl,
+            ttl: Lease::default().ttl(),
+            acks: 0,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(4),
         }
@@ -238,6 +253,27 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// How long a server grants nothing after it became the primary or was restarted, so that no lease is left that
+    /// it does not know of. It is also the longest lease. `None` switches it off.
+    ///
+    /// The default with Sentinels is the lease of the client, else off.
+    pub fn quarantine(mut self, length: impl Into<Option<Duration>>) -> Self {
+        self.quarantine = length.into().map_or(Quarantine::Off, Quarantine::For);
+        self
+    }
+
+    /// The lease that the client will ask for, if it is not 30 s: the default length of the quarantine.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// A lease counts only when so many replicas have it. The default is 0.
+    pub const fn acks(mut self, replicas: u8) -> Self {
+        self.acks = replicas;
+        self
+    }
+
     /// The longest that connecting may take.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -251,6 +287,15 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// How long the quarantine is, if there is one.
+    pub(crate) const fn quarantine_length(&self) -> Option<Duration> {
+        match (self.quarantine, &self.address) {
+            (Quarantine::For(length), _) => Some(length),
+            (Quarantine::OfTtl, Address::Sentinel { .. }) => Some(self.ttl),
+            _ => None,
+        }
+    }
+
     /// What the store will be able to do.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
@@ -259,7 +304,13 @@ impl RedisStoreBuilder {
             Waiting::Push => self.queueing,
             _ => Queueing::Barging,
         };
-        Capabilities::new()
+        let rules = Capabilities::new();
+        let longest = match self.quarantine_length() {
+            Some(length) => length,
+            None => rules.max_ttl,
+        };
+        rules
+            .with_ttl_range(rules.min_ttl, longest)
             .with_queueing(queueing)
             .with_waiting(self.waiting)
             .with_poll(self.poll)

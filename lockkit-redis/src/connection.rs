@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Notify, watch};
 
+use crate::admission::Admission;
 use crate::config::{RedisStoreBuilder, TokenTtl};
 use crate::error::{fault, is_demoted, is_no_script, of_request};
 use crate::handshake::Opened;
@@ -38,8 +39,27 @@ pub(crate) struct Link {
 #[derive(Clone, Debug)]
 pub(crate) enum State {
     Connecting,
-    Up(MultiplexedConnection),
+    Up(MultiplexedConnection, Admission),
     Down(Outcome, Arc<str>),
+}
+
+/// How many replicas have a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acked {
+    wanted: u8,
+    replicas: u64,
+}
+
+impl Acked {
+    /// Fails if these are too few for a lease to count. A failover may lose it.
+    pub(crate) fn check(self, operation: &'static str) -> Result<(), BackendError> {
+        let Self { wanted, replicas } = self;
+        if replicas >= wanted.into() {
+            return Ok(());
+        }
+        let why = format!("{replicas} replicas have it, `acks={wanted}` are wanted");
+        Err(fault(operation, Outcome::Indeterminate, why))
+    }
 }
 
 impl Link {
@@ -65,15 +85,16 @@ impl Link {
         self.token_ttl.load(Ordering::Relaxed)
     }
 
-    /// Returns the connection. Waits while one is being made; fails if the last try failed.
+    /// Returns the connection and what the server does for it. Waits while one is being made; fails if the last
+    /// try failed.
     pub(crate) async fn connection(
         &self,
         operation: &'static str,
-    ) -> Result<MultiplexedConnection, BackendError> {
+    ) -> Result<(MultiplexedConnection, Admission), BackendError> {
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting));
         match settled.await.as_deref() {
-            Ok(State::Up(connection)) => Ok(connection.clone()),
+            Ok(State::Up(connection, admission)) => Ok((connection.clone(), admission.clone())),
             Ok(State::Down(outcome, why)) => Err(fault(operation, *outcome, why.as_ref())),
             _ => Err(fault(operation, Outcome::Unavailable, "not connected")),
         }
@@ -87,6 +108,16 @@ impl Link {
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 
+    /// What the server does for the requests that follow. If another connection carries them, the server finds
+    /// that it is not the one that is meant.
+    pub(crate) async fn admission(
+        &self,
+        operation: &'static str,
+    ) -> Result<Admission, BackendError> {
+        let (_, admission) = self.connection(operation).await?;
+        Ok(admission)
+    }
+
     /// The error of a request.
     pub(crate) fn failure(&self, operation: &'static str, error: &RedisError) -> BackendError {
         of_request(&self.config.address, operation, error)
@@ -98,42 +129,92 @@ impl Link {
         replies.pop().unwrap_or_else(|| Err(unreadable(step.name)))
     }
 
+    /// Runs a step by one command that may start leases, as [`run_leases`](Self::run_leases).
+    pub(crate) async fn run_lease(
+        &self,
+        step: &Step,
+        command: Cmd,
+    ) -> Result<(Reply, Acked), BackendError> {
+        let (mut replies, acked) = self.run_leases(step, [command]).await;
+        let reply = replies
+            .pop()
+            .unwrap_or_else(|| Err(unreadable(step.name)))?;
+        Ok((reply, acked))
+    }
+
     /// Runs a step by each of these commands, in one pipeline; returns one reply for each.
     pub(crate) async fn run_all(
         &self,
         step: &Step,
         commands: impl IntoIterator<Item = Cmd>,
     ) -> Vec<Result<Reply, BackendError>> {
-        let commands = pipeline(commands);
-        let mut connection = match self.connection(step.name).await {
+        self.run_then(step, commands, None).await.0
+    }
+
+    /// As [`run_all`](Self::run_all), for commands that may start leases. Also returns whether enough replicas have
+    /// them.
+    pub(crate) async fn run_leases(
+        &self,
+        step: &Step,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> (Vec<Result<Reply, BackendError>>, Acked) {
+        let wanted = self.config.acks;
+        let patience = self.config.response_timeout / 4;
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(wanted).arg(patience.as_millis());
+        let wait = (wanted > 0).then_some(wait);
+        let (replies, acked) = self.run_then(step, commands, wait).await;
+        let replicas = acked.and_then(|reply| Reply::from(reply.ok()?).as_u64());
+        let replicas = replicas.unwrap_or(0);
+        (replies, Acked { wanted, replicas })
+    }
+
+    /// Runs a step by each of these commands, and behind them another command, in one pipeline.
+    async fn run_then(
+        &self,
+        step: &Step,
+        commands: impl IntoIterator<Item = Cmd>,
+        last: Option<Cmd>,
+    ) -> (
+        Vec<Result<Reply, BackendError>>,
+        Option<Result<Value, RedisError>>,
+    ) {
+        let commands: Vec<Cmd> = commands.into_iter().collect();
+        let (mut connection, _) = match self.connection(step.name).await {
             Ok(connection) => connection,
-            Err(error) => return vec![Err(error); commands.len()],
+            Err(error) => return (vec![Err(error); commands.len()], None),
         };
-        let mut replies = self.send(&mut connection, &commands).await;
+        let all = commands.iter().cloned().chain(last.clone());
+        let mut replies = self.send(&mut connection, all).await;
+        let mut of_last = last.as_ref().and_then(|_| replies.pop());
         let unknown = |at: &usize| replies[*at].as_ref().is_err_and(is_no_script);
         let unknown: Vec<usize> = (0..replies.len()).filter(unknown).collect();
         if !unknown.is_empty() {
-            let by_digest: Vec<&Cmd> = commands.cmd_iter().collect();
-            let texts = pipeline(unknown.iter().map(|&at| step.with_text(by_digest[at])));
-            let again = self.send(&mut connection, &texts).await;
+            let texts = unknown.iter().map(|&at| step.with_text(&commands[at]));
+            let mut again = self.send(&mut connection, texts.chain(last.clone())).await;
+            of_last = last.and_then(|_| again.pop());
             for (at, reply) in unknown.into_iter().zip(again) {
                 replies[at] = reply;
             }
         }
         let failure = |error| self.failure(step.name, &error);
         let read = |reply: Result<Value, _>| reply.map(Reply::from).map_err(failure);
-        replies.into_iter().map(read).collect()
+        (replies.into_iter().map(read).collect(), of_last)
     }
 
     /// Sends commands; returns one reply for each.
     async fn send(
         &self,
         connection: &mut MultiplexedConnection,
-        commands: &Pipeline,
+        commands: impl IntoIterator<Item = Cmd>,
     ) -> Vec<Result<Value, RedisError>> {
-        let count = commands.len();
+        let mut pipeline = Pipeline::new();
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        let count = pipeline.len();
         let request = Request::new(self);
-        let replies = connection.send_packed_commands(commands, 0, count).await;
+        let replies = connection.send_packed_commands(&pipeline, 0, count).await;
         request.replied(&replies);
         let replies: Vec<_> = match replies {
             Ok(replies) => replies.into_iter().map(Value::extract_error).collect(),
@@ -146,14 +227,6 @@ impl Link {
         }
         replies
     }
-}
-
-fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> Pipeline {
-    let mut pipeline = Pipeline::new();
-    for command in commands {
-        pipeline.add_command(command);
-    }
-    pipeline
 }
 
 /// A request under way. If it is dropped without a reply, the connection is checked.

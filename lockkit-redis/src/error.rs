@@ -11,7 +11,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 pub(crate) const BACKEND: &str = "redis";
 
 /// The server refused the request before any effect, because of a temporary state.
-const PASSING: [&str; 11] = [
+const PASSING: [&str; 12] = [
     "LOADING",
     "READONLY",
     "OOM",
@@ -23,6 +23,7 @@ const PASSING: [&str; 11] = [
     "CLUSTERDOWN",
     "UNBLOCKED",
     "NOSCRIPT",
+    "LOCKKITPRIMARY",
 ];
 
 type Shared = Arc<dyn StdError + Send + Sync>;
@@ -36,8 +37,8 @@ pub(crate) fn fault(
     BackendError::new(BACKEND, operation, outcome, why.into())
 }
 
-/// The codes of a server that is not the primary.
-const DEMOTED: [&str; 2] = ["READONLY", "MASTERDOWN"];
+/// The codes of a server that is not the primary, or not the one that it was.
+const DEMOTED: [&str; 3] = ["READONLY", "MASTERDOWN", "LOCKKITPRIMARY"];
 
 /// Why a node of a cluster is refused.
 pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads keys over servers: \
@@ -82,7 +83,7 @@ pub(crate) fn is_cut_off(error: &RedisError) -> bool {
     error.is_connection_dropped() && !io_kind(error).is_some_and(|it| never_open.contains(&it))
 }
 
-/// Whether the connection leads to a server that is not the primary.
+/// Whether the connection is to be made anew: it leads to a server that is not the primary, or was not meanwhile.
 pub(crate) fn is_demoted(error: &RedisError) -> bool {
     DEMOTED.iter().any(|code| says(error, code))
 }

@@ -3,6 +3,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admin;
+mod admission;
 mod backend;
 mod config;
 mod connection;

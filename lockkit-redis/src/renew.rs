@@ -65,13 +65,15 @@ impl RedisStore {
         }
         let chunks = tickets.chunks(chunk);
         let commands = chunks.clone().map(|chunk| self.renewal_of(step, chunk));
-        let replies = self.link.run_all(step, commands).await;
+        let (replies, acked) = self.link.run_leases(step, commands).await;
         let mut results = Vec::with_capacity(tickets.len());
         for (chunk, reply) in chunks.zip(replies) {
             let renewed = reply.as_ref().map(Reply::as_list);
             results.extend(chunk.iter().enumerate().map(|(at, ticket)| {
                 match renewed.map_err(BackendError::clone)?.get(at) {
-                    Some(Reply::Int(1)) => Ok(Renewal::renewed(ticket.ttl)),
+                    Some(Reply::Int(1)) => acked
+                        .check(step.name)
+                        .map(|()| Renewal::renewed(ticket.ttl)),
                     Some(Reply::Int(0)) => Ok(Renewal::NotHeld),
                     _ => Err(unreadable("renew")),
                 }

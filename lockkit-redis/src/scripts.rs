@@ -126,5 +126,7 @@ const ADOPT: &str = concat!(
     include_str!("scripts/queue.lua"),
     include_str!("scripts/adopt.lua")
 );
+/// Asks a server for its quarantine.
+pub(crate) const ADMIT: &str = include_str!("scripts/admit.lua");
 /// Precedes a script of the caller.
 const GUARD: &str = include_str!("scripts/guard.lua");

@@ -33,6 +33,8 @@ const MAX_UNHEEDED: u32 = 16;
 pub(crate) struct Subscriptions {
     /// The channel of this store object.
     pub(crate) channel: String,
+    /// Whether a message is enough to hold. Else the ticket tries again, to learn whether replicas have its hold.
+    trusts_messages: bool,
     pub(crate) waiters: Arc<Waiters>,
     /// Locked before the waiters, where both are.
     channels: Mutex<Channels>,
@@ -60,9 +62,10 @@ struct LockChannel {
 }
 
 impl Subscriptions {
-    pub(crate) fn new(channel: String) -> Self {
+    pub(crate) fn new(channel: String, trusts_messages: bool) -> Self {
         Self {
             channel,
+            trusts_messages,
             waiters: Arc::default(),
             channels: Mutex::default(),
             wanted: Notify::new(),
@@ -106,9 +109,11 @@ impl Subscriptions {
         };
         if channel == self.channel {
             if let Some((holder, attempt, grant)) = read_grant(payload) {
-                self.waiters.with(holder, |entry| {
-                    entry.granted(Some(attempt), grant);
-                });
+                self.waiters
+                    .with(holder, |entry| match self.trusts_messages {
+                        true => entry.granted(Some(attempt), grant),
+                        false => entry.wake(),
+                    });
             }
             return;
         }

@@ -15,6 +15,7 @@ use lockkit_core::store::Backoff;
 use redis::RedisError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
+use crate::admission::{Admission, admit};
 use crate::config::{Address, Protocol};
 use crate::connection::{Link, State};
 use crate::handshake::Opened;
@@ -45,8 +46,15 @@ impl Link {
         let mut at_once = true;
         let mut config = self.config.clone();
         loop {
-            let (outcome, why) = match open(&config, &self.subscriptions).await {
-                Ok(opened) => {
+            let opened = match open(&config, &self.subscriptions).await {
+                Ok(mut opened) => {
+                    let admission = admit(&config, &mut opened).await;
+                    admission.map(|admission| (opened, admission))
+                }
+                Err(failure) => Err(failure),
+            };
+            let (outcome, why) = match opened {
+                Ok((opened, admission)) => {
                     if opened.second.is_none() {
                         // It is known: whatever fails from now on, HELLO is not the reason.
                         config.protocol = Protocol::Resp3;
@@ -56,7 +64,7 @@ impl Link {
                     }
                     let settled = Instant::now() + SETTLED;
                     let replied = self.replied.load(Ordering::Relaxed);
-                    let Err(Ended) = self.serve(opened, settled).await;
+                    let Err(Ended) = self.serve(opened, admission, settled).await;
                     let useful = self.replied.load(Ordering::Relaxed) != replied;
                     if useful || Instant::now() >= settled {
                         at_once = true;
@@ -79,13 +87,23 @@ impl Link {
     }
 
     /// Supervises a connection until it ends. Dropping its parts fails its requests.
-    async fn serve(&self, mut opened: Opened, settled: Instant) -> Result<Infallible, Ended> {
+    async fn serve(
+        &self,
+        mut opened: Opened,
+        admission: Admission,
+        settled: Instant,
+    ) -> Result<Infallible, Ended> {
         self.state
-            .send_replace(State::Up(opened.connection.clone()));
+            .send_replace(State::Up(opened.connection.clone(), admission));
         self.subscriptions.opened();
         let patience = self.config.response_timeout / 2;
         let mut check = interval(patience.max(Duration::from_millis(10)));
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // A former primary that was frozen must have been left before its successor grants.
+        let longest_idle = match self.config.quarantine_length() {
+            Some(length) => IDLE_CHECK.min(length / 2),
+            None => IDLE_CHECK,
+        };
         let mut seen = self.replied.load(Ordering::Relaxed);
         let mut idle = Duration::ZERO;
         // A notification that the previous server left.
@@ -119,7 +137,7 @@ impl Link {
                     let awaited = self.pending.load(Ordering::Relaxed) > 0 || waits;
                     // Replies on the first connection say nothing about the second.
                     let moves = moved && !(waits && opened.second.is_some());
-                    if moves || !(awaited || idle >= IDLE_CHECK) {
+                    if moves || !(awaited || idle >= longest_idle) {
                         continue;
                     }
                 }

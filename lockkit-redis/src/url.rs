@@ -1,10 +1,10 @@
 //! The options in a URL.
 
 use lockkit_core::url::{Host, InvalidUrl, StoreUrl};
-use lockkit_core::{Queueing, Waiting};
+use lockkit_core::{Capabilities, Queueing, Waiting};
 
 use crate::config::{
-    Address, PORT, Protocol, RedisStoreBuilder, SENTINEL_PORT, TWO_DAYS, TokenTtl,
+    Address, PORT, Protocol, Quarantine, RedisStoreBuilder, SENTINEL_PORT, TWO_DAYS, TokenTtl,
 };
 
 impl RedisStoreBuilder {
@@ -16,9 +16,11 @@ impl RedisStoreBuilder {
     /// | `queue=fifo` `barging` | the order of waiters | `fifo` |
     /// | `wake=push` `poll` | how waiters learn that the lock is free; `poll` sends no command of publish and subscribe, and its waiters have no order | `push` |
     /// | `poll=50ms..1s` | with `wake=poll`, the pauses between two attempts | as shown |
-    /// | `recheck=4s` | the longest time between two attempts of a waiter, with or without messages | as shown |
+    /// | `recheck=5s` | the longest time between two attempts of a waiter, with or without messages | as shown |
     /// | `protocol=auto` `resp2` `resp3` | the protocol; with `wake=poll` always RESP2 | `auto` |
     /// | `token_ttl=7d` `never` | how long an unused token is kept | `7d` |
+    /// | `quarantine=30s` `off` | how long a server grants nothing after it became the primary or was restarted; also the longest lease | `ttl` with `redis+sentinel:`, else `off` |
+    /// | `acks=1` | 0 to 9: a lease counts only when so many replicas have it | `0` |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
     /// | `response_timeout=4s` | the longest time without a reply: after half of it the connection is checked, after the other half replaced | as shown |
     /// | `sentinel_user=app` `sentinel_password=..` | `redis+sentinel:` the user and the password of the Sentinels; those before the hosts are the master's | none |
@@ -31,6 +33,7 @@ impl RedisStoreBuilder {
     pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
         let mut this = Self::new();
         this.take_behaviour(url)?;
+        this.take_failover(url)?;
         let unix = url.scheme() == "redis+unix";
         let sentinel = url.scheme().ends_with("+sentinel");
         let secure = if sentinel {
@@ -96,6 +99,34 @@ impl RedisStoreBuilder {
         };
         let this = self.sentinel(url.hosts().iter().map(sentinel), master);
         Ok(this.database(number.unwrap_or(0)))
+    }
+
+    /// What a lease is worth when a server fails.
+    fn take_failover(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
+        let options = &mut url.options;
+        match options.text("quarantine").as_deref() {
+            None => {}
+            Some("off") => self.quarantine = Quarantine::Off,
+            Some(text) => match lockkit_core::url::parse_duration(text) {
+                Ok(length) if length >= Capabilities::new().min_ttl => {
+                    self.quarantine = Quarantine::For(length);
+                }
+                _ => {
+                    let why = "write the longest lease, as `30s`, or `off`";
+                    return Err(InvalidUrl::bad_value("quarantine", text, why));
+                }
+            },
+        }
+        if let Some(replicas) = options.number("acks")? {
+            self.acks = match u8::try_from(replicas) {
+                Ok(replicas) if replicas < 10 => replicas,
+                _ => {
+                    let why = "write the number of replicas, 0 to 9";
+                    return Err(InvalidUrl::bad_value("acks", &replicas.to_string(), why));
+                }
+            };
+        }
+        Ok(())
     }
 
     fn take_behaviour(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {

@@ -103,7 +103,10 @@ async fn open(
         "file" => Arc::new(file(url)?),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => {
-            let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
+            let mut builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
+            if let Some(ttl) = ttl {
+                builder = builder.ttl(ttl);
+            }
             Arc::new(builder.connect().await?)
         }
         #[cfg(feature = "etcd")]

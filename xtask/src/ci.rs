@@ -5,15 +5,16 @@ use std::fs::{self, File};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::workspace::Workspace;
 use crate::{api, fetch, mutants, release, setup, steps, tidy};
 
-/// How a step ended that did not fail.
+/// How a step ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     Passed,
+    Failed,
     /// It could not run, and why. Shown again at the end.
     Skipped(String),
 }
@@ -27,6 +28,9 @@ struct Step {
 /// A step that mostly waits for the network, and the one behind which it begins. In its turn it finds that nearly
 /// all is done. Builds cannot begin early: beside the suite they delay renewals until leases end.
 const EARLY: (&str, &str) = ("fmt", "foreign");
+
+/// From this step on the others run also if one fails: a run of an hour should tell all that it can.
+const TELL_ALL_FROM: &str = "unit";
 
 const STEPS: &[Step] = &[
     Step {
@@ -156,7 +160,7 @@ pub(crate) fn run_tests(workspace: &Workspace) -> Result<()> {
 
 #[expect(clippy::disallowed_methods, reason = "it measures its own steps")]
 fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
-    let mut ended = Vec::new();
+    let (mut ended, mut failed, mut goes_on) = (Vec::new(), Vec::new(), false);
     for (i, step) in steps.iter().enumerate() {
         println!(
             "\n== {}/{} {}: {}",
@@ -169,20 +173,32 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
             begin(workspace, EARLY.1)?;
         }
         let start = Instant::now();
-        let done = (step.run)(workspace).with_context(|| {
-            format!(
-                "step `{0}` failed; repeat it alone with `cargo x ci {0}`",
-                step.name
-            )
-        })?;
+        goes_on |= step.name == TELL_ALL_FROM;
+        let done = match (step.run)(workspace) {
+            Err(error) if goes_on => {
+                println!("   {error:#}");
+                failed.push(step.name);
+                Done::Failed
+            }
+            done => done.with_context(|| repeat(&[step.name]))?,
+        };
         ended.push((step.name, start.elapsed(), done));
         println!("{}", line(&ended[i]));
     }
-    println!("\n== all steps ended well");
+    match failed.is_empty() {
+        true => println!("\n== all steps ended well"),
+        false => println!("\n== not all steps ended well"),
+    }
     for entry in &ended {
         println!("{}", line(entry));
     }
+    ensure!(failed.is_empty(), repeat(&failed));
     Ok(())
+}
+
+fn repeat(failed: &[&str]) -> String {
+    let names = failed.join(" ");
+    format!("failed: {names}; repeat with `cargo x ci {names}`")
 }
 
 /// Runs a step in a process of its own, after all others that want the processors. What it finds is found again when
@@ -206,6 +222,7 @@ fn line((name, took, done): &(&str, Duration, Done)) -> String {
     let took = took.as_secs_f64();
     match done {
         Done::Passed => format!("   {name:<12} passed   {took:>7.1} s"),
+        Done::Failed => format!("   {name:<12} FAILED   {took:>7.1} s"),
         Done::Skipped(reason) => format!("   {name:<12} SKIPPED  {took:>7.1} s  {reason}"),
     }
 }

@@ -147,6 +147,23 @@ impl RedisServer {
         command.query_async(&mut connection).await
     }
 
+    /// Says in each database that the server has lost nothing, so that clients with a quarantine need not wait for
+    /// its end. An operator would do it for one database.
+    ///
+    /// # Errors
+    /// - The server's, or that it cannot be reached.
+    pub async fn has_lost_nothing(&self) -> Outcome {
+        const SCRIPT: &str = "local info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
+            local run, id = string.match(info, 'run_id:(%x+)'), string.match(info, 'master_replid:(%x+)')
+            for database = 1, ARGV[1] do
+              redis.call('SELECT', database - 1)
+              redis.call('HSET', 'lockkit_primary', 'run', run, 'id', id, 'since', '0', 'longest', '0')
+            end";
+        let databases = self.ask(&["CONFIG", "GET", "databases"]).await?;
+        let words = ["EVAL", SCRIPT, "0", &databases[1]];
+        self.ask(&words).await.map(drop)
+    }
+
     /// How often `command` was carried out since the start.
     ///
     /// # Errors

@@ -45,6 +45,7 @@ impl SentinelGroup {
     pub async fn start(words: &[String], down_after: Duration) -> Outcome<Self> {
         let guard = std::env::current_exe()?;
         let master = RedisServer::start(&guard, words).await?;
+        master.has_lost_nothing().await?;
         let of_replica = [
             "--replicaof",
             &format!("127.0.0.1 {}", master.port()),
@@ -149,6 +150,31 @@ impl SentinelGroup {
         Ok(())
     }
 
+    /// Freezes the replica. What the master does from now on is lost if the replica is promoted: without its
+    /// connection, nothing of it waits there.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be done.
+    pub async fn freeze_replica(&self) -> Outcome {
+        self.replicates().await?;
+        let [master, replica] = &self.servers;
+        replica.process().stop()?;
+        master
+            .ask(&["CLIENT", "KILL", "TYPE", "replica"])
+            .await
+            .map(drop)
+    }
+
+    /// Kills the master, and lets the frozen replica run on, to be promoted.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be done.
+    pub fn fail_over(&self) -> Outcome {
+        let [master, replica] = &self.servers;
+        master.process().kill();
+        replica.process().resume()
+    }
+
     /// Waits until the replica has the link to its master.
     ///
     /// # Errors
@@ -195,6 +221,7 @@ impl Server for SentinelGroup {
         for server in &self.servers {
             Processes::ready(server).await?;
         }
+        self.servers[0].has_lost_nothing().await?;
         self.sentinels()
             .into_iter()
             .try_for_each(ServerProcess::restart)?;

@@ -8,6 +8,7 @@ mod data;
 mod network;
 mod opening;
 mod proxies;
+mod quarantine;
 mod sentinel;
 mod shared;
 mod stalls;
@@ -65,6 +66,17 @@ fn tests() -> TestSuite {
         .test(sentinel::unknown_name_is_refused_with_the_known_ones)
         .test(sentinel::no_answer_of_any_sentinel_is_unavailable)
         .test(sentinel::sentinels_with_a_password_get_theirs)
+        .test(quarantine::lost_grant_ends_before_another_begins)
+        .test(quarantine::without_quarantine_a_lost_grant_is_given_twice)
+        .test(quarantine::lost_release_that_is_repeated_lets_nobody_in)
+        .test(quarantine::connection_that_lived_through_two_failovers_is_left)
+        .test(quarantine::restarted_server_grants_after_the_longest_lease)
+        .test(quarantine::new_id_without_a_failover_costs_no_quarantine)
+        .test(quarantine::leases_are_no_longer_than_the_quarantine)
+        .test(quarantine::user_without_info_is_refused_with_a_way_out)
+        .test(quarantine::grant_that_no_replica_has_is_none)
+        .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
+        .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has)
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
 }

@@ -18,7 +18,9 @@ const WAYS: [&str; 3] = ["fifo", "resp2", "poll"];
 
 fn store(way: &str, ports: &[u16]) -> RedisStoreBuilder {
     let hosts = ports.iter().map(|&port| ("127.0.0.1", port));
-    crate::world::store(way, 0).sentinel(hosts, MASTER)
+    // How soon it is usable would hide behind a quarantine.
+    let store = crate::world::store(way, 0).quarantine(None);
+    store.sentinel(hosts, MASTER)
 }
 
 async fn client(way: &str, ports: &[u16]) -> Outcome<LockClient> {
@@ -34,7 +36,7 @@ async fn refusal(ports: &[u16], name: &str) -> Outcome<BackendError> {
 }
 
 /// When the server says that it is a master.
-async fn promoted(server: &RedisServer) -> Outcome<Instant> {
+pub(crate) async fn promoted(server: &RedisServer) -> Outcome<Instant> {
     until("the replica is promoted", async || {
         // The promotion may end this connection.
         let state = server.ask(&["INFO", "replication"]).await;
@@ -333,7 +335,7 @@ pub(crate) async fn sentinels_with_a_password_get_theirs() -> Outcome {
     Ok(())
 }
 
-fn source(error: &BackendError) -> String {
+pub(crate) fn source(error: &BackendError) -> String {
     let source = std::error::Error::source(error);
     source.map(ToString::to_string).unwrap_or_default()
 }

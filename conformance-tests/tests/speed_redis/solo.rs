@@ -113,10 +113,20 @@ impl Bare {
             acquire.key(key);
             release.key(key);
         }
-        for word in ["604800000", &me, "30000", "0", "9000", "1", "channel", "x"] {
+        for word in [
+            "604800000",
+            &me,
+            "",
+            "30000",
+            "0",
+            "15000",
+            "1",
+            "channel",
+            "x",
+        ] {
             acquire.arg(word);
         }
-        for word in ["604800000", &me, "channel", "0"] {
+        for word in ["604800000", &me, "", "channel", "0"] {
             release.arg(word);
         }
         let taken: (u8, u64) = acquire.invoke_async(&mut connection).await?;

@@ -1,18 +1,18 @@
 -- Takes the lock for a ticket, or gives it a place in the queue.
 --
 -- KEYS as in queue.lua
--- ARGV[1] ARGV[2] as in queue.lua
--- ARGV[3] ttl in ms
--- ARGV[4] when it enqueues: 0 never, 1 if the lock is held, 2 if it is held and others queue or share it
--- ARGV[5] its window in ms: how long its place lasts without a heartbeat
--- ARGV[6] the number of this attempt, which grows
--- ARGV[7] its channel; empty if it polls
--- ARGV[8] its mode and label
+-- ARGV[1] to ARGV[3] as in queue.lua
+-- ARGV[4] ttl in ms
+-- ARGV[5] when it enqueues: 0 never, 1 if the lock is held, 2 if it is held and others queue or share it
+-- ARGV[6] its window in ms: how long its place lasts without a heartbeat
+-- ARGV[7] the number of this attempt, which grows
+-- ARGV[8] its channel; empty if it polls
+-- ARGV[9] its mode and label
 -- returns {1, token}          it holds
 --         {0, ms or -1}       held by another, for at most this long
 --         {-1}                the ticket was released before
 --         {-2, type}          the key is not a lock
-local TTL, ENQUEUE, WINDOW, ATTEMPT, CHANNEL, WHO = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local TTL, ENQUEUE, WINDOW, ATTEMPT, CHANNEL, WHO = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 -- 1. A repeated attempt, or a grant whose message was lost: the lease starts again, the token stays.
 --    A late attempt never makes a lease shorter.

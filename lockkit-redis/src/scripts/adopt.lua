@@ -2,14 +2,14 @@
 --
 -- KEYS[1] to KEYS[5] as in queue.lua
 -- KEYS[6] a tombstone of the former ticket
--- ARGV[1] ARGV[2] as in queue.lua
--- ARGV[3] ttl in ms
--- ARGV[4] the former ticket
--- ARGV[5] the mode and the label of the ticket
+-- ARGV[1] to ARGV[3] as in queue.lua
+-- ARGV[4] ttl in ms
+-- ARGV[5] the former ticket
+-- ARGV[6] the mode and the label of the ticket
 -- returns {1, token}    it holds
 --         {0, ms or -1} the former ticket does not hold
 --         {-1}          the ticket was released before
-local TTL, FROM, WHO = ARGV[3], ARGV[4], ARGV[5]
+local TTL, FROM, WHO = ARGV[4], ARGV[5], ARGV[6]
 
 -- 1. A repeated adoption.
 local others = holders()

@@ -1,10 +1,10 @@
 -- Ends the hold of any ticket on a lock, and passes the lock on.
 --
 -- KEYS as in queue.lua
--- ARGV[1] ARGV[2] as in queue.lua
--- ARGV[3] the channel of the lock, which Redisson's waiters subscribe
+-- ARGV[1] to ARGV[3] as in queue.lua
+-- ARGV[4] the channel of the lock, which Redisson's waiters subscribe
 -- returns as inspect: what was there before; only the kind "lock" is ended
-local CHANNEL = ARGV[3]
+local CHANNEL = ARGV[4]
 
 -- 1. Only a lock is ended: not a string, and not a hash of an application.
 local found = kind()

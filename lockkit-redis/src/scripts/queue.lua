@@ -8,6 +8,8 @@
 -- KEYS[5] a tombstone  string  of the ticket in ARGV[2]
 -- ARGV[1] how long a token is kept, in ms; 0: without an expiry
 -- ARGV[2] the ticket; empty for break
+-- ARGV[3] the replication id of the primary that the client was admitted to; empty: any; "-": it is not admitted
+--         yet, and nothing may be granted
 --
 -- <who> is the mode and the label of a ticket. The modes are x: exclusive, r: reads, w: writes; a number is that
 -- of the permits.
@@ -17,8 +19,13 @@
 -- SHARES  the shares  sorted set  holder -> the end of its lease in ms
 -- The time to live of both is the latest end.
 local LOCK, TOKEN, QUEUE, WAITERS, TOMBSTONE = unpack(KEYS)
-local TOKEN_TTL, ME = tonumber(ARGV[1]), ARGV[2]
+local TOKEN_TTL, ME, ADMITTED = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local SHARES = 'lockkit_share' .. string.sub(QUEUE, #'lockkit_queue' + 1)
+
+-- The connection may have lived through two failovers. The whole name, for `master_replid2` is the former id.
+if #ADMITTED > 1 and not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. ADMITTED, 1, true) then
+  return redis.error_reply('LOCKKITPRIMARY the server has become the primary again, perhaps with lost writes')
+end
 
 -- The mode of a ticket.
 local function mode_of(who)
@@ -190,6 +197,7 @@ end
 -- Lets in the first waiters, as many as fit beside `others`, but not `asker` and none behind it. Returns
 -- how many hold now, and whether one of them is exclusive. Later steps let in those after the first 200.
 local function pass_on(others, exclusive, asker)
+  if ADMITTED == '-' then return others, exclusive end
   for _ = 1, 200 do
     local ticket, window, attempt, channel, who = head(asker)
     if not ticket or ticket == asker or not fits(who, others, exclusive) then break end

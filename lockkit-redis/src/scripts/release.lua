@@ -1,11 +1,11 @@
 -- Ends the hold of a ticket, or takes it out of the queue, and passes the lock on.
 --
 -- KEYS as in queue.lua
--- ARGV[1] ARGV[2] as in queue.lua
--- ARGV[3] the channel of the lock, which Redisson's waiters subscribe
--- ARGV[4] how long to refuse the ticket from now on, in ms; 0 if all its attempts had a reply
+-- ARGV[1] to ARGV[3] as in queue.lua
+-- ARGV[4] the channel of the lock, which Redisson's waiters subscribe
+-- ARGV[5] how long to refuse the ticket from now on, in ms; 0 if all its attempts had a reply
 -- returns 1 if the ticket held, else 0
-local CHANNEL, REFUSE = ARGV[3], ARGV[4]
+local CHANNEL, REFUSE = ARGV[4], ARGV[5]
 
 -- 1. Only the holder ends a hold.
 local held = type(redis.pcall('HGET', LOCK, ME)) == 'string'

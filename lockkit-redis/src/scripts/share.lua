@@ -1,10 +1,10 @@
 -- Takes the lock for a ticket that is not exclusive, or gives it a place in the queue.
 --
 -- KEYS as in queue.lua
--- ARGV[1] ARGV[2] as in queue.lua
--- ARGV[3] to ARGV[8] as in acquire.lua, but ARGV[4] is 0 or 1
+-- ARGV[1] to ARGV[3] as in queue.lua
+-- ARGV[4] to ARGV[9] as in acquire.lua, but ARGV[5] is 0 or 1
 -- returns as acquire
-local TTL, ENQUEUE, WINDOW, ATTEMPT, CHANNEL, WHO = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local TTL, ENQUEUE, WINDOW, ATTEMPT, CHANNEL, WHO = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 -- 1. The shares whose leases have ended are no holds, perhaps also that of this ticket.
 local others, exclusive = holders()

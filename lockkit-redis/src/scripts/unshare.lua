@@ -2,9 +2,9 @@
 --
 -- KEYS as in queue.lua
 -- ARGV as in release.lua, and
--- ARGV[5] the channel that waiters of Redisson's readers-writer locks subscribe
+-- ARGV[6] the channel that waiters of Redisson's readers-writer locks subscribe
 -- returns 1 if the ticket held, else 0
-local CHANNEL, REFUSE, RW_CHANNEL = ARGV[3], ARGV[4], ARGV[5]
+local CHANNEL, REFUSE, RW_CHANNEL = ARGV[4], ARGV[5], ARGV[6]
 
 -- 1. Only its own hold, and only one whose lease lasts.
 local others, exclusive = holders()

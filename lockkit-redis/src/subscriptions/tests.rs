@@ -14,7 +14,7 @@ fn ticket(n: u64) -> Ticket {
 }
 
 fn open() -> Subscriptions {
-    let subscriptions = Subscriptions::new("me".into());
+    let subscriptions = Subscriptions::new("me".into(), true);
     subscriptions.opened();
     subscriptions
 }

@@ -21,6 +21,9 @@ use crate::setup::Setup;
 /// No case of the suite makes a failover, and a busy machine must not.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The longest lease of stores without a quarantine.
+const QUARANTINE: Duration = Duration::from_secs(86_400);
+
 /// Opens a [`RedisStore`] at the master that Sentinels name: `redis-sentinel`.
 #[derive(Debug)]
 pub struct RedisSentinelSetup {
@@ -50,7 +53,7 @@ impl Setup for RedisSentinelSetup {
     }
 
     fn capabilities(&self) -> Capabilities {
-        RedisStore::builder().capabilities()
+        RedisStore::builder().quarantine(QUARANTINE).capabilities()
     }
 
     fn hooks(&self) -> &[Hook] {
@@ -94,6 +97,7 @@ impl SentinelNamespace {
     async fn open_by(&self, sentinels: Vec<u16>) -> Outcome<Arc<dyn DistributedLock>> {
         let hosts = sentinels.into_iter().map(|port| ("127.0.0.1", port));
         let builder = RedisStore::builder().sentinel(hosts, MASTER);
+        let builder = builder.quarantine(QUARANTINE);
         let builder = builder.user(&self.user).password(PASSWORD);
         Ok(Arc::new(builder.database(self.database).connect().await?))
     }
@@ -115,12 +119,13 @@ impl Namespace for SentinelNamespace {
     fn url(&self) -> Option<String> {
         let (user, hosts, database) = (&self.user, self.group.hosts(), self.database);
         Some(format!(
-            "redis+sentinel://{user}:{PASSWORD}@{hosts}/{MASTER}/{database}"
+            "redis+sentinel://{user}:{PASSWORD}@{hosts}/{MASTER}/{database}?quarantine=1d"
         ))
     }
 
     async fn wipe(&self) -> Outcome {
-        self.master().ask(&["FLUSHALL"]).await.map(drop)
+        self.master().ask(&["FLUSHALL"]).await?;
+        self.master().has_lost_nothing().await
     }
 
     fn server(&self) -> Option<&dyn Server> {

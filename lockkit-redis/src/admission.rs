@@ -1,0 +1,103 @@
+//! Quarantine: a server that became the primary lately grants nothing, until every lease has ended that it may not
+//! know of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::Outcome;
+use tokio::time::{Instant, timeout};
+
+use crate::config::RedisStoreBuilder;
+use crate::error::of_connecting;
+use crate::handshake::{Failure, Opened};
+use crate::reply::Reply;
+use crate::scripts::ADMIT;
+
+/// What `queue.lua` reads where nothing may be granted.
+const NOT_YET: &str = "-";
+
+/// What a server does for the requests of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Admission {
+    /// From then on it grants locks.
+    until: Instant,
+    /// Its replication id, by which the scripts recognise it; empty without a quarantine.
+    primary: Arc<str>,
+}
+
+impl Admission {
+    /// The replication id for a step that may grant.
+    ///
+    /// # Errors
+    /// - How much longer the server grants nothing.
+    pub(crate) fn primary(&self) -> Result<&str, Duration> {
+        match self.until.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => Err(left),
+            _ => Ok(&self.primary),
+        }
+    }
+
+    /// The same for a step that ends a hold, which then passes the lock to no waiter.
+    pub(crate) fn for_release(&self) -> &str {
+        self.primary().unwrap_or(NOT_YET)
+    }
+}
+
+/// Asks the server how long it grants nothing, and whether it can say what its replicas have.
+pub(crate) async fn admit(
+    config: &RedisStoreBuilder,
+    opened: &mut Opened,
+) -> Result<Admission, Failure> {
+    if config.acks > 0 {
+        let hint = ": this server cannot say what its replicas have; leave out `acks=`";
+        ask(config, opened, &["WAIT", "0", "1"], hint).await?;
+    }
+    let Some(quarantine) = config.quarantine_length() else {
+        return Ok(Admission {
+            until: Instant::now(),
+            primary: Arc::default(),
+        });
+    };
+    let milliseconds = quarantine.as_millis().to_string();
+    let words = ["EVAL", ADMIT, "1", "lockkit_primary", &milliseconds];
+    let hint = ": allow the user `INFO`, or write `quarantine=off`";
+    let reply = ask(config, opened, &words, hint).await?;
+    let read = || {
+        let [left, primary] = reply.as_list() else {
+            return None;
+        };
+        Some(Admission {
+            until: Instant::now() + left.as_millis()?,
+            primary: primary.as_str()?.into(),
+        })
+    };
+    read().ok_or_else(|| {
+        let why = format!(
+            "the reply about its quarantine cannot be read ({})",
+            config.address
+        );
+        (Outcome::Rejected, why)
+    })
+}
+
+async fn ask(
+    config: &RedisStoreBuilder,
+    opened: &mut Opened,
+    words: &[&str],
+    hint: &str,
+) -> Result<Reply, Failure> {
+    let (limit, address) = (config.connect_timeout, &config.address);
+    let Ok(reply) = timeout(limit, opened.ask(words)).await else {
+        let why = format!("no reply to `{}` within {limit:?} ({address})", words[0]);
+        return Err((Outcome::Unavailable, why));
+    };
+    reply.map_err(|error| {
+        let (outcome, text) = of_connecting(&error);
+        let hint = if outcome == Outcome::Rejected {
+            hint
+        } else {
+            ""
+        };
+        (outcome, format!("{text} ({address}){hint}"))
+    })
+}

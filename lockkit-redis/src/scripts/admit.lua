@@ -1,0 +1,35 @@
+-- Says how long this primary grants nothing yet. The writes that a failover or a restart lost may be those of any
+-- name, so that the server is held back, and not single locks.
+--
+-- KEYS[1] the primary, a hash without an expiry:
+--         run      the server's process
+--         id       its replication id
+--         since    when it became what it is, in ms
+--         longest  the longest quarantine that a client has asked for, in ms
+-- ARGV[1] the quarantine of the client in ms
+-- returns {ms left, replication id}
+local PRIMARY, QUARANTINE = KEYS[1], tonumber(ARGV[1])
+
+local info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
+local function field(name)
+  return string.match(info, '\n' .. name .. ':([^\r\n]*)')
+end
+local run, id, uptime = field('run_id'), field('master_replid'), tonumber(field('uptime_in_seconds'))
+-- A replica that was promoted keeps the id of its former primary.
+local promoted = string.find(field('master_replid2'), '[^0]')
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local known_run, known_id, since, longest =
+  unpack(redis.call('HMGET', PRIMARY, 'run', 'id', 'since', 'longest'))
+if not known_run then
+  -- Perhaps it lost its data when it started.
+  since = promoted and now or now - uptime * 1000
+elseif known_run ~= run or known_id ~= id and promoted then
+  since = now
+end
+-- A new id without a promotion: nobody replicated for a while, and nothing is lost.
+
+longest = math.max(tonumber(longest or '0'), QUARANTINE)
+redis.call('HSET', PRIMARY, 'run', run, 'id', id, 'since', string.format('%.0f', since), 'longest', longest)
+return {math.max(0, tonumber(since) + longest - now), id}
