@@ -108,4 +108,29 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "redis.call('HSET', LOCK, ME, token .. ' ' .. WHO)",
         "redis.call('DEL', LOCK, SHARES) pass_on(0, false) redis.call('HSET', LOCK, ME, token .. ' ' .. WHO)",
     ),
+    (
+        "redis::PassedOnInQuarantine",
+        "if ADMITTED == '-' then return others, exclusive end",
+        "",
+    ),
+    (
+        "redis::FormerIdAccepted",
+        "'master_replid:' .. ADMITTED",
+        "ADMITTED",
+    ),
+    (
+        "redis::FailoverUnnoticed",
+        "elseif known_run ~= run or known_id ~= id and promoted then",
+        "elseif false then",
+    ),
+    (
+        "redis::StartUnnoticed",
+        "since = promoted and now or now - uptime * 1000",
+        "since = 0",
+    ),
+    (
+        "redis::EveryNewIdIsAFailover",
+        "known_id ~= id and promoted",
+        "known_id ~= id",
+    ),
 ];

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::Outcome;
+use redis::Cmd;
 use tokio::time::{Instant, timeout};
 
 use crate::config::RedisStoreBuilder;
 use crate::error::of_connecting;
 use crate::handshake::{Failure, Opened};
 use crate::reply::Reply;
-use crate::scripts::ADMIT;
+use crate::scripts::STEPS;
 
 /// What `queue.lua` reads where nothing may be granted.
 const NOT_YET: &str = "-";
@@ -50,7 +51,8 @@ pub(crate) async fn admit(
 ) -> Result<Admission, Failure> {
     if config.acks > 0 {
         let hint = ": this server cannot say what its replicas have; leave out `acks=`";
-        ask(config, opened, &["WAIT", "0", "1"], hint).await?;
+        let wait = redis::cmd("WAIT").arg(0).arg(1).to_owned();
+        ask(config, opened, "WAIT", &wait, hint).await?;
     }
     let Some(quarantine) = config.quarantine_length() else {
         return Ok(Admission {
@@ -58,10 +60,11 @@ pub(crate) async fn admit(
             primary: Arc::default(),
         });
     };
-    let milliseconds = quarantine.as_millis().to_string();
-    let words = ["EVAL", ADMIT, "1", "lockkit_primary", &milliseconds];
+    let mut command = STEPS.admit.on(&["lockkit_primary"]);
+    command.arg(quarantine.as_millis());
+    let command = STEPS.admit.with_text(&command);
     let hint = ": allow the user `INFO`, or write `quarantine=off`";
-    let reply = ask(config, opened, &words, hint).await?;
+    let reply = ask(config, opened, "EVAL", &command, hint).await?;
     let read = || {
         let [left, primary] = reply.as_list() else {
             return None;
@@ -83,12 +86,13 @@ pub(crate) async fn admit(
 async fn ask(
     config: &RedisStoreBuilder,
     opened: &mut Opened,
-    words: &[&str],
+    name: &str,
+    command: &Cmd,
     hint: &str,
 ) -> Result<Reply, Failure> {
     let (limit, address) = (config.connect_timeout, &config.address);
-    let Ok(reply) = timeout(limit, opened.ask(words)).await else {
-        let why = format!("no reply to `{}` within {limit:?} ({address})", words[0]);
+    let Ok(reply) = timeout(limit, opened.run(command)).await else {
+        let why = format!("no reply to `{name}` within {limit:?} ({address})");
         return Err((Outcome::Unavailable, why));
     };
     reply.map_err(|error| {

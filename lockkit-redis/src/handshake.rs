@@ -54,8 +54,11 @@ impl Opened {
 
     /// Sends one command.
     pub(crate) async fn ask(&mut self, words: &[&str]) -> Result<Reply, RedisError> {
-        let command = redis::Cmd::new().arg(words).to_owned();
-        let reply = self.connection.send_packed_command(&command).await?;
+        self.run(redis::Cmd::new().arg(words)).await
+    }
+
+    pub(crate) async fn run(&mut self, command: &redis::Cmd) -> Result<Reply, RedisError> {
+        let reply = self.connection.send_packed_command(command).await?;
         reply.extract_error().map(Reply::from)
     }
 

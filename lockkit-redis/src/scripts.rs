@@ -68,6 +68,7 @@ pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
     break_lock: Step::new("break", BREAK),
     note: Step::new("note", NOTE),
     adopt: Step::new("adopt", ADOPT),
+    admit: Step::new("admit", include_str!("scripts/admit.lua")),
     commands: Step::guarded(include_str!("scripts/commands.lua")),
 });
 
@@ -85,6 +86,8 @@ pub(crate) struct Steps {
     pub(crate) break_lock: Step,
     pub(crate) note: Step,
     pub(crate) adopt: Step,
+    /// Asks a server for its quarantine.
+    pub(crate) admit: Step,
     pub(crate) commands: Step,
 }
 
@@ -126,7 +129,5 @@ const ADOPT: &str = concat!(
     include_str!("scripts/queue.lua"),
     include_str!("scripts/adopt.lua")
 );
-/// Asks a server for its quarantine.
-pub(crate) const ADMIT: &str = include_str!("scripts/admit.lua");
 /// Precedes a script of the caller.
 const GUARD: &str = include_str!("scripts/guard.lua");
