@@ -25,9 +25,9 @@ struct Step {
     run: fn(&Workspace) -> Result<Done>,
 }
 
-/// A step that mostly waits for the network, and the one behind which it begins. In its turn it finds that nearly
-/// all is done. Builds cannot begin early: beside the suite they delay renewals until leases end.
-const EARLY: (&str, &str) = ("fmt", "foreign");
+/// Steps that mostly wait for the network. They begin behind the first step; in their turn they find that nearly all
+/// is done. Builds cannot begin early: beside the suite they delay renewals until leases end.
+const EARLY: [&str; 2] = ["servers", "foreign"];
 
 /// From this step on the others run also if one fails: a run of an hour should tell all that it can.
 const TELL_ALL_FROM: &str = "unit";
@@ -35,8 +35,8 @@ const TELL_ALL_FROM: &str = "unit";
 const STEPS: &[Step] = &[
     Step {
         name: "setup",
-        what: "what the build and the tests need is installed",
-        run: setup::programs,
+        what: "what the build needs is installed",
+        run: setup::for_builds,
     },
     Step {
         name: "fmt",
@@ -65,18 +65,18 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "msrv",
-        what: "the oldest compilers that the crates declare",
+        what: "each crate alone, by the oldest compiler that it declares",
         run: release::msrv,
-    },
-    Step {
-        name: "crates",
-        what: "no warnings in each crate alone",
-        run: steps::crates,
     },
     Step {
         name: "docs",
         what: "the documentation builds without warnings",
         run: steps::docs,
+    },
+    Step {
+        name: "servers",
+        what: "what the tests start is installed",
+        run: setup::for_tests,
     },
     Step {
         name: "unit",
@@ -169,8 +169,10 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
             step.name,
             step.what
         );
-        if step.name == EARLY.0 && steps[i..].iter().any(|later| later.name == EARLY.1) {
-            begin(workspace, EARLY.1)?;
+        let early = steps[i + 1..].iter().map(|step| step.name);
+        let early: Vec<_> = early.filter(|name| EARLY.contains(name)).collect();
+        if i == 1 && !early.is_empty() {
+            begin(workspace, &early)?;
         }
         let start = Instant::now();
         goes_on |= step.name == TELL_ALL_FROM;
@@ -201,20 +203,23 @@ fn repeat(failed: &[&str]) -> String {
     format!("failed: {names}; repeat with `cargo x ci {names}`")
 }
 
-/// Runs a step in a process of its own, after all others that want the processors. What it finds is found again when
-/// its turn comes.
-fn begin(workspace: &Workspace, step: &str) -> Result<()> {
+/// Runs steps in a process of its own, after all others that want the processors. What they find is found again when
+/// their turn comes.
+fn begin(workspace: &Workspace, names: &[&str]) -> Result<()> {
     let target = workspace.root.join("target");
     fs::create_dir_all(&target)?;
     let log = target.join("early.log");
     let file = File::create(&log).with_context(|| log.display().to_string())?;
     let mut early = Command::new("nice");
     early.args(["-n", "19"]).arg(env::current_exe()?);
-    early.args(["ci", step]).stdin(Stdio::null());
+    early.arg("ci").args(names).stdin(Stdio::null());
     early.stdout(file.try_clone()?).stderr(file);
     let begun = early.spawn().context("`nice` cannot be started")?;
     let (id, log) = (begun.id(), log.display());
-    println!("   (process {id} already runs `{step}`, see {log})");
+    println!(
+        "   (process {id} already runs {}, see {log})",
+        names.join(" and ")
+    );
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::ci::Done;
 use crate::workspace::{Crate, Workspace};
@@ -39,30 +39,41 @@ pub(crate) fn deny(workspace: &Workspace) -> Result<Done> {
     Ok(Done::Passed)
 }
 
-/// Each library and the command, with all features, by the oldest compiler that they declare.
+/// Each published crate alone and without its development dependencies, where no other crate turns on a feature for
+/// it, by the oldest compiler that it declares and without warnings: without features and with all of them, the facade
+/// also with each one by itself, which is how it is used.
 pub(crate) fn msrv(workspace: &Workspace) -> Result<Done> {
-    let ours = |package: &Crate<'_>| package.is_published() && package.name().starts_with(FACADE);
-    let crates: Vec<_> = workspace.crates().filter(ours).collect();
+    let crates: Vec<_> = workspace.crates().filter(Crate::is_published).collect();
     let versions: BTreeSet<_> = crates.iter().filter_map(Crate::rust_version).collect();
-    for (i, version) in versions.iter().enumerate() {
+    for version in &versions {
         let toolchain = ["toolchain", "install", version, "--profile", "minimal"];
         xshell::cmd!(workspace.sh, "rustup {toolchain...}").run()?;
-        let check = workspace.cargo("check").env("RUSTUP_TOOLCHAIN", version);
-        let mut check = check.env("CARGO_TARGET_DIR", "target/msrv");
-        // Both are checked by the newer one with the features that need it.
-        let newest = i + 1 == versions.len();
-        for package in &crates {
-            let name = package.name();
-            if package.rust_version().as_ref() != Some(version) && !(newest && name == FACADE) {
-                continue;
-            }
-            check = check.args(["--package", name]);
-            let features = package
-                .features()
-                .filter(|feature| *feature != "default" && (newest || !SQL.contains(feature)));
-            check = check.args(features.map(|feature| format!("--features={name}/{feature}")));
+    }
+    let newest = versions.last().context("no crate declares a compiler")?;
+    for package in &crates {
+        let declared = package.rust_version();
+        let declared = declared.as_ref().unwrap_or(newest);
+        let none = ("--no-default-features".to_owned(), declared);
+        let all = ("--all-features".to_owned(), declared);
+        let mut choices = vec![none, all];
+        if package.name() == FACADE {
+            choices[1].1 = newest;
+            let features = package.features().filter(|feature| *feature != "default");
+            choices.extend(features.map(|feature| {
+                let needs = if SQL.contains(&feature) {
+                    newest
+                } else {
+                    declared
+                };
+                (format!("--features={feature}"), needs)
+            }));
         }
-        check.run()?;
+        for (features, version) in choices {
+            let check = workspace.cargo("check").args(["--package", package.name()]);
+            let check = check.arg(features).env("RUSTUP_TOOLCHAIN", version);
+            let check = check.env("CARGO_TARGET_DIR", "target/msrv");
+            check.env("RUSTFLAGS", "-D warnings").run()?;
+        }
     }
     Ok(Done::Passed)
 }

@@ -1,7 +1,7 @@
 //! Installs what the tests need on Debian and Ubuntu, and says elsewhere what is missing.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -19,8 +19,22 @@ struct Need {
     for_what: &'static str,
 }
 
-/// A store adds a line for its server.
-const NEEDS: &[Need] = &[
+/// What builds need.
+const OF_BUILDS: &[Need] = &[
+    Need {
+        program: "protoc",
+        package: "protobuf-compiler",
+        for_what: "building the client of etcd",
+    },
+    Need {
+        program: "/usr/include/google/protobuf/empty.proto",
+        package: "libprotobuf-dev",
+        for_what: "building the client of etcd",
+    },
+];
+
+/// What tests start. A store adds a line for its server.
+const OF_TESTS: &[Need] = &[
     Need {
         program: "flock",
         package: "util-linux",
@@ -97,16 +111,6 @@ const NEEDS: &[Need] = &[
         for_what: "locks shared with etcdctl",
     },
     Need {
-        program: "protoc",
-        package: "protobuf-compiler",
-        for_what: "building the client of etcd",
-    },
-    Need {
-        program: "/usr/include/google/protobuf/empty.proto",
-        package: "libprotobuf-dev",
-        for_what: "building the client of etcd",
-    },
-    Need {
         program: "javac",
         package: "default-jdk-headless",
         for_what: "locks shared with Java programs",
@@ -159,23 +163,35 @@ const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
 /// All of it: programs, and what is brought from elsewhere.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    programs(workspace)?;
+    for_builds(workspace)?;
+    for_tests(workspace)?;
     fetch::run(workspace)
 }
 
-/// What the build itself needs, and the programs of the system that the tests start.
-pub(crate) fn programs(workspace: &Workspace) -> Result<Done> {
+/// What the build itself needs.
+pub(crate) fn for_builds(workspace: &Workspace) -> Result<Done> {
     add_components(workspace)?;
-    install_programs(workspace)?;
+    install_programs(workspace, OF_BUILDS)?;
     Ok(Done::Passed)
 }
 
-fn install_programs(workspace: &Workspace) -> Result<()> {
-    let missing: Vec<_> = NEEDS
+/// The programs of the system that the tests start.
+pub(crate) fn for_tests(workspace: &Workspace) -> Result<Done> {
+    // One at a time. What another one has installed is found.
+    let target = workspace.root.join("target");
+    workspace.sh.create_dir(&target)?;
+    let turn = File::create(target.join("setup.lock"))?;
+    turn.lock()?;
+    install_programs(workspace, OF_TESTS)?;
+    Ok(Done::Passed)
+}
+
+fn install_programs(workspace: &Workspace, needs: &[Need]) -> Result<()> {
+    let missing: Vec<_> = needs
         .iter()
         .filter(|need| !is_there(need.program))
         .collect();
-    for need in NEEDS {
+    for need in needs {
         let found = if is_there(need.program) {
             "found"
         } else {

@@ -3,7 +3,7 @@
 //! All tests run from one build: every call names the whole workspace with all features and chooses
 //! among the finished programs. Choosing crates instead (`-p`) would give their dependencies another
 //! set of features and build them again, minutes for each set. That a crate names each feature of
-//! its dependencies that it needs is checked where building is cheap: `crates`, one by one.
+//! its dependencies that it needs is checked where building is cheap: `msrv`, one by one.
 
 use anyhow::{Result, ensure};
 use cargo_metadata::TargetKind;
@@ -12,8 +12,6 @@ use crate::ci::Done;
 use crate::workspace::{Crate, Workspace};
 
 const COMMAND: &str = "lockkit-cli";
-/// What most programs depend on.
-const FACADE: &str = "lockkit";
 
 /// Every case on every setup, and beside that table what only one kind of store can be asked.
 const SUITE: &[&str] = &[
@@ -57,28 +55,6 @@ pub(crate) fn clippy(workspace: &Workspace) -> Result<Done> {
         .args(["--workspace", "--all-targets", "--all-features"])
         .args(["--", "-D", "warnings"])
         .run()?;
-    Ok(Done::Passed)
-}
-
-/// Each published crate alone and without its development dependencies, where no other crate turns on a feature
-/// for it; the facade also with each of its features by itself, which is how it is used, and with all. The step
-/// `msrv` checks the features of the others.
-pub(crate) fn crates(workspace: &Workspace) -> Result<Done> {
-    for package in workspace.crates().filter(Crate::is_published) {
-        let mut choices = vec!["--no-default-features".to_owned()];
-        if package.name() == FACADE {
-            let each = package.features().filter(|feature| *feature != "default");
-            choices.extend(each.map(|feature| format!("--features={feature}")));
-            choices.push("--all-features".to_owned());
-        }
-        for features in choices {
-            workspace
-                .cargo("clippy")
-                .args(["--package", package.name(), &features])
-                .args(["--", "-D", "warnings"])
-                .run()?;
-        }
-    }
     Ok(Done::Passed)
 }
 

@@ -27,7 +27,11 @@ fn behind(group: &SentinelGroup, way: &str) -> RedisStoreBuilder {
 
 /// Its leases are not renewed, so that it believes in them until they end.
 async fn client(store: RedisStoreBuilder) -> Outcome<LockClient> {
-    let client = LockClient::builder(store.connect().await?).lease(Lease::fixed(TTL));
+    client_for(store, TTL).await
+}
+
+async fn client_for(store: RedisStoreBuilder, ttl: Duration) -> Outcome<LockClient> {
+    let client = LockClient::builder(store.ttl(ttl).connect().await?).lease(Lease::fixed(ttl));
     Ok(client.timeout(Duration::from_millis(400)).build()?)
 }
 
@@ -96,7 +100,11 @@ pub(crate) async fn lost_release_that_is_repeated_lets_nobody_in() -> Outcome {
     holder.attempt(&ticket).await?;
     let short = behind(&group, "fifo").recheck(Duration::from_millis(300));
     let long = behind(&group, "fifo").recheck(Duration::from_secs(5));
-    let (first, second) = (client(short).await?, client(long).await?);
+    // The second one's place outlasts the failover.
+    let (first, second) = (
+        client_for(short, TTL * 2).await?,
+        client_for(long, TTL * 2).await?,
+    );
     let master = &group.servers()[0];
     let queued = async |count: &str| {
         until("they wait", async || {
