@@ -87,8 +87,8 @@ pub(crate) async fn open_within(
     )
 )]
 #[cfg_attr(
-    not(feature = "zk"),
-    expect(unused_variables, reason = "only sessions need it")
+    not(any(feature = "redis", feature = "zk")),
+    expect(unused_variables, reason = "no other store needs the lease")
 )]
 async fn open(
     mut url: StoreUrl,

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{Processes, RedisServer, ServerCommand, ServerProcess, free_port};
+use super::{Certificates, Processes, RedisServer, ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::namespace::Server;
 use crate::storage::Storage;
@@ -33,6 +33,21 @@ pub struct SentinelGroup {
 struct Sentinel {
     process: ServerProcess,
     port: u16,
+    secure_port: Option<u16>,
+}
+
+/// The options for TLS beside plain connections, which the tests use themselves.
+fn secured(certificates: &Certificates, port: u16) -> Vec<[String; 2]> {
+    let path = |file| certificates.path(file).display().to_string();
+    let options = [
+        ("tls-port", port.to_string()),
+        ("tls-cert-file", path("server.crt")),
+        ("tls-key-file", path("server.key")),
+        ("tls-ca-cert-file", path("ca.crt")),
+        ("tls-auth-clients", "no".to_owned()),
+        ("tls-replication", "yes".to_owned()),
+    ];
+    options.map(|(name, value)| [name.to_owned(), value]).into()
 }
 
 impl SentinelGroup {
@@ -43,20 +58,41 @@ impl SentinelGroup {
     /// # Errors
     /// - [`Failure`] if they cannot be started.
     pub async fn start(words: &[String], down_after: Duration) -> Outcome<Self> {
+        Self::start_with(words, down_after, None).await
+    }
+
+    async fn start_with(
+        words: &[String],
+        down_after: Duration,
+        certificates: Option<&Certificates>,
+    ) -> Outcome<Self> {
         let guard = std::env::current_exe()?;
-        let master = RedisServer::start(&guard, words).await?;
+        let secure = || -> Outcome<_> {
+            let Some(certificates) = certificates else {
+                return Ok((None, Vec::new()));
+            };
+            let port = free_port()?;
+            let words = secured(certificates, port).into_iter();
+            let words = words.flat_map(|[name, value]| [format!("--{name}"), value]);
+            Ok((Some(port), words.collect()))
+        };
+        let (port, tls) = secure()?;
+        let master = RedisServer::start(&guard, words.iter().chain(&tls)).await?;
+        let port = port.unwrap_or(master.port());
         master.has_lost_nothing().await?;
         let of_replica = [
             "--replicaof",
-            &format!("127.0.0.1 {}", master.port()),
+            &format!("127.0.0.1 {port}"),
             "--repl-diskless-sync-delay",
             "0",
         ]
         .map(str::to_owned);
-        let replica = RedisServer::start(&guard, words.iter().chain(&of_replica)).await?;
+        let (_, tls) = secure()?;
+        let words = words.iter().chain(&of_replica).chain(&tls);
+        let replica = RedisServer::start(&guard, words).await?;
         let mut sentinels = Vec::new();
         for _ in 0..3 {
-            sentinels.push(Sentinel::start(&guard, master.port(), down_after)?);
+            sentinels.push(Sentinel::start(&guard, port, down_after, certificates)?);
         }
         let group = Self {
             servers: [master, replica],
@@ -73,6 +109,23 @@ impl SentinelGroup {
     pub async fn forgetful() -> Outcome<Self> {
         let words = ["--appendonly", "no"].map(str::to_owned);
         Self::start(&words, Duration::from_millis(500)).await
+    }
+
+    /// Starts the same with TLS, which clients, Sentinels and replicas use.
+    ///
+    /// # Errors
+    /// - [`Failure`] if they cannot be started.
+    pub async fn secure(certificates: &Certificates) -> Outcome<Self> {
+        let words = ["--appendonly", "no"].map(str::to_owned);
+        Self::start_with(&words, Duration::from_millis(500), Some(certificates)).await
+    }
+
+    /// Its address with TLS.
+    #[must_use]
+    pub fn secure_url(&self) -> String {
+        let ports = self.sentinels.iter().filter_map(|it| it.secure_port);
+        let hosts: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("rediss+sentinel://{}/{MASTER}", hosts.join(","))
     }
 
     /// The ports of the Sentinels.
@@ -190,9 +243,15 @@ impl SentinelGroup {
 }
 
 impl Sentinel {
-    fn start(guard: &Path, master: u16, down_after: Duration) -> Outcome<Self> {
+    fn start(
+        guard: &Path,
+        master: u16,
+        down_after: Duration,
+        certificates: Option<&Certificates>,
+    ) -> Outcome<Self> {
         let (port, data) = (free_port()?, Storage::Memory.directory()?);
-        let lines = [
+        let secure_port = certificates.map(|_| free_port()).transpose()?;
+        let mut lines = vec![
             format!("port {port}"),
             "bind 127.0.0.1".to_owned(),
             format!("sentinel monitor {MASTER} 127.0.0.1 {master} 2"),
@@ -202,11 +261,19 @@ impl Sentinel {
             ),
             format!("sentinel failover-timeout {MASTER} 3000\n"),
         ];
+        if let (Some(certificates), Some(port)) = (certificates, secure_port) {
+            let options = secured(certificates, port).into_iter();
+            lines.splice(0..0, options.map(|option| option.join(" ")));
+        }
         std::fs::write(data.path().join("sentinel.conf"), lines.join("\n"))?;
         let command = ServerCommand::new(guard, RedisServer::PROGRAM);
         let command = command.args(["sentinel.conf", "--sentinel"]).data(data);
         let process = command.start()?;
-        Ok(Self { process, port })
+        Ok(Self {
+            process,
+            port,
+            secure_port,
+        })
     }
 }
 

@@ -22,7 +22,7 @@ use conformance_tests::foreign::missing;
 use conformance_tests::servers::{Nutcracker, RedisServer};
 
 fn main() -> ExitCode {
-    TestSuite::main(4, tests)
+    TestSuite::main(8, tests)
 }
 
 fn tests() -> TestSuite {
@@ -66,6 +66,7 @@ fn tests() -> TestSuite {
         .test(sentinel::unknown_name_is_refused_with_the_known_ones)
         .test(sentinel::no_answer_of_any_sentinel_is_unavailable)
         .test(sentinel::sentinels_with_a_password_get_theirs)
+        .test(sentinel::failover_with_tls)
         .test(quarantine::lost_grant_ends_before_another_begins)
         .test(quarantine::without_quarantine_a_lost_grant_is_given_twice)
         .test(quarantine::lost_release_that_is_repeated_lets_nobody_in)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::{FakeSentinel, MASTER, RedisServer, SentinelGroup};
+use conformance_tests::servers::{Certificates, FakeSentinel, MASTER, RedisServer, SentinelGroup};
 use conformance_tests::task::{acquire, soon, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::{BackendError, LockClient, Outcome as Effect};
@@ -332,6 +332,29 @@ pub(crate) async fn sentinels_with_a_password_get_theirs() -> Outcome {
     let url = format!("{}?sentinel_password=open-sesame", group.url());
     let client = soon(lockkit::connect(url)).await??;
     client.lock(NAME)?.acquire().await?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn failover_with_tls() -> Outcome {
+    let certificates = Certificates::make()?;
+    let group = SentinelGroup::secure(&certificates).await?;
+    let stranger = lockkit::connect(format!("{}?outage=0s", group.secure_url())).await;
+    ensure(
+        stranger.is_err(),
+        "a certificate of nobody known was trusted",
+    )?;
+    let ca = certificates.path("ca.crt");
+    let url = format!("{}?quarantine=off&ca={}", group.secure_url(), ca.display());
+    let client = soon(lockkit::connect(url)).await??;
+    let [master, replica] = group.servers();
+    let guard = client.lock(NAME)?.acquire().await?;
+    holds(replica, NAME).await?;
+    master.process().kill();
+    promoted(replica).await?;
+    let other = within(SOON, client.lock("jobs/other")?.acquire()).await??;
+    guard.check()?;
+    guard.release().await?;
+    other.release().await?;
     Ok(())
 }
 
