@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use crate::ci::Done;
 use crate::workspace::{Crate, Workspace};
 
-/// Needs a newer compiler than the facade itself, and so does the facade with these features.
+/// Features that need a newer compiler than their crates declare.
 const SQL: [&str; 4] = ["mysql", "postgres", "sqlite", "sqlx"];
 const FACADE: &str = "lockkit";
 
@@ -53,20 +53,21 @@ pub(crate) fn msrv(workspace: &Workspace) -> Result<Done> {
     for package in &crates {
         let declared = package.rust_version();
         let declared = declared.as_ref().unwrap_or(newest);
-        let none = ("--no-default-features".to_owned(), declared);
-        let all = ("--all-features".to_owned(), declared);
-        let mut choices = vec![none, all];
+        let needs = |feature| {
+            if SQL.contains(&feature) {
+                newest
+            } else {
+                declared
+            }
+        };
+        let features = || package.features().filter(|feature| *feature != "default");
+        let of_all = features().map(needs).max().unwrap_or(declared);
+        let mut choices = vec![
+            ("--no-default-features".to_owned(), declared),
+            ("--all-features".to_owned(), of_all),
+        ];
         if package.name() == FACADE {
-            choices[1].1 = newest;
-            let features = package.features().filter(|feature| *feature != "default");
-            choices.extend(features.map(|feature| {
-                let needs = if SQL.contains(&feature) {
-                    newest
-                } else {
-                    declared
-                };
-                (format!("--features={feature}"), needs)
-            }));
+            choices.extend(features().map(|it| (format!("--features={it}"), needs(it))));
         }
         for (features, version) in choices {
             let check = workspace.cargo("check").args(["--package", package.name()]);
