@@ -179,7 +179,7 @@ impl SentinelGroup {
         for server in &self.servers {
             Processes::ready(server).await?;
         }
-        for Sentinel { process, port } in &self.sentinels {
+        for Sentinel { process, port, .. } in &self.sentinels {
             let probe = || async {
                 let quorum = ["SENTINEL", "CKQUORUM", MASTER];
                 let quorum = RedisServer::ask_at(*port, &quorum).await?.join(" ");
