@@ -131,6 +131,8 @@ pub(crate) async fn lost_release_that_is_repeated_lets_nobody_in() -> Outcome {
     })
     .await?;
     ensure(again == Some(Release::Released), format!("{again:?}"))?;
+    let held = group.servers()[1].ask(&["EXISTS", NAME]).await?;
+    ensure(held == ["0"], "the lock was passed on in the quarantine")?;
     let two = two.soon().await??;
     ensure(one.check().is_err(), "two hold the lock")?;
     ensure(two.token() > one.token(), "the token has not grown")?;
