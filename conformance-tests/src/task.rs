@@ -11,6 +11,17 @@ use crate::failure::{Failure, Outcome};
 /// The longest that a case waits for an event that must come.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a long test takes: the seconds in `LOCKKIT_SOAK`, or else `short`.
+///
+/// # Errors
+/// - [`Failure`] if the variable is no number.
+pub fn soak_length(short: Duration) -> Outcome<Duration> {
+    match std::env::var("LOCKKIT_SOAK") {
+        Ok(seconds) => Ok(Duration::from_secs(seconds.parse()?)),
+        Err(_) => Ok(short),
+    }
+}
+
 /// A task that ends with its handle.
 #[derive(Debug)]
 pub struct Task<T>(JoinHandle<T>);

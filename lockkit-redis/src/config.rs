@@ -13,6 +13,9 @@ pub(crate) const SENTINEL_PORT: u16 = 26379;
 pub(crate) const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
 /// So rare that 2 000 waiters for one lock cost the server less than a tenth of a processor.
 const RECHECK: Duration = Duration::from_secs(5);
+/// After a planned failover the former master serves on until the Sentinels demote it, usually for a second, and
+/// until clients that ask them leave it, at most about four.
+const FORMER_MASTER_SERVES: Duration = Duration::from_secs(5);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 /// Where the server listens.
@@ -67,7 +70,7 @@ pub enum TokenTtl {
     Never,
 }
 
-/// How long a server grants nothing after it became the primary.
+/// How long a lease may be that a server does not know of after it became the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quarantine {
     /// As long as a lease, where servers fail over.
@@ -253,8 +256,9 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How long a server grants nothing after it became the primary or was restarted, so that no lease is left that
-    /// it does not know of. It is also the longest lease. `None` switches it off.
+    /// The longest lease, and how long a server grants nothing after it became the primary or was restarted, so that
+    /// no lease is left that it does not know of; with Sentinels 5 s longer, for a former master that serves on.
+    /// `None` switches it off.
     ///
     /// The default with Sentinels is the lease of the client, else off.
     pub fn quarantine(mut self, length: impl Into<Option<Duration>>) -> Self {
@@ -287,12 +291,22 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How long the quarantine is, if there is one.
-    pub(crate) const fn quarantine_length(&self) -> Option<Duration> {
+    /// The longest lease, if there is a quarantine.
+    pub(crate) const fn longest_lease(&self) -> Option<Duration> {
         match (self.quarantine, &self.address) {
             (Quarantine::For(length), _) => Some(length),
             (Quarantine::OfTtl, Address::Sentinel { .. }) => Some(self.ttl),
             _ => None,
+        }
+    }
+
+    /// How long a server grants nothing, if there is a quarantine.
+    pub(crate) const fn quarantine_length(&self) -> Option<Duration> {
+        match (self.longest_lease(), &self.address) {
+            (Some(lease), Address::Sentinel { .. }) => {
+                Some(lease.saturating_add(FORMER_MASTER_SERVES))
+            }
+            (lease, _) => lease,
         }
     }
 
@@ -305,7 +319,7 @@ impl RedisStoreBuilder {
             _ => Queueing::Barging,
         };
         let rules = Capabilities::new();
-        let longest = match self.quarantine_length() {
+        let longest = match self.longest_lease() {
             Some(length) => length,
             None => rules.max_ttl,
         };

@@ -203,6 +203,19 @@ impl SentinelGroup {
         Ok(())
     }
 
+    /// The present master and its replica.
+    ///
+    /// # Errors
+    /// - [`Failure`] if there is no such pair.
+    pub async fn roles(&self) -> Outcome<[&RedisServer; 2]> {
+        let [one, other] = &self.servers;
+        match (is_master(one).await?, is_master(other).await?) {
+            (true, false) => Ok([one, other]),
+            (false, true) => Ok([other, one]),
+            _ => Err(Failure::new("there is not one master")),
+        }
+    }
+
     /// Freezes the replica. What the master does from now on is lost if the replica is promoted: without its
     /// connection, nothing of it waits there.
     ///
@@ -210,12 +223,10 @@ impl SentinelGroup {
     /// - [`Failure`] if it cannot be done.
     pub async fn freeze_replica(&self) -> Outcome {
         self.replicates().await?;
-        let [master, replica] = &self.servers;
+        let [master, replica] = self.roles().await?;
         replica.process().stop()?;
-        master
-            .ask(&["CLIENT", "KILL", "TYPE", "replica"])
-            .await
-            .map(drop)
+        let kill = ["CLIENT", "KILL", "TYPE", "replica"];
+        master.ask(&kill).await.map(drop)
     }
 
     /// Kills the master, and lets the frozen replica run on, to be promoted.
@@ -228,18 +239,60 @@ impl SentinelGroup {
         replica.process().resume()
     }
 
-    /// Waits until the replica has the link to its master.
+    /// Promotes the replica without the last writes, and waits until the former master is its replica.
     ///
     /// # Errors
-    /// - [`Failure`] if it has none.
-    pub async fn replicates(&self) -> Outcome {
-        let replica = &self.servers[1];
-        crate::task::until("the replica follows", async || {
-            let state = replica.ask(&["INFO", "replication"]).await?.concat();
-            Ok(state.contains("master_link_status:up"))
-        })
-        .await
+    /// - [`Failure`] if it cannot be done.
+    pub async fn lose_writes_and_fail_over(&self) -> Outcome {
+        let [master, replica] = self.roles().await?;
+        self.freeze_replica().await?;
+        sleep(Duration::from_millis(300)).await;
+        master.process().kill();
+        replica.process().resume()?;
+        let promoted = || async { ensure(is_master(replica).await?, "it is not promoted") };
+        replica.process().ready(promoted).await?;
+        master.process().restart()?;
+        Processes::ready(master).await?;
+        self.replicates().await
     }
+
+    /// Lets the Sentinels make a planned failover, and waits until the former master is the replica.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be done.
+    pub async fn fail_over_as_planned(&self) -> Outcome {
+        let [master, replica] = self.roles().await?;
+        // They refuse while they do not know the replica well enough.
+        let begun = || self.ask(0, &["SENTINEL", "FAILOVER", MASTER]);
+        self.sentinels[0]
+            .process
+            .ready(|| async { begun().await.map(drop) })
+            .await?;
+        let demoted = || async { ensure(!is_master(master).await?, "it is still a master") };
+        master.process().ready(demoted).await?;
+        let promoted = || async { ensure(is_master(replica).await?, "it is not promoted") };
+        replica.process().ready(promoted).await?;
+        self.replicates().await
+    }
+
+    /// Waits until one of the servers is the replica of the other.
+    ///
+    /// # Errors
+    /// - [`Failure`] if none is.
+    pub async fn replicates(&self) -> Outcome {
+        let follows = || async {
+            let [_, replica] = self.roles().await?;
+            let state = replica.ask(&["INFO", "replication"]).await?.concat();
+            let up = state.contains("master_link_status:up");
+            ensure(up, "the replica does not follow")
+        };
+        self.servers[0].process().ready(follows).await
+    }
+}
+
+async fn is_master(server: &RedisServer) -> Outcome<bool> {
+    let state = server.ask(&["INFO", "replication"]).await?.concat();
+    Ok(state.contains("role:master"))
 }
 
 impl Sentinel {

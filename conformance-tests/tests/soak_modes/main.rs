@@ -27,6 +27,7 @@ fn tests() -> TestSuite {
     let postgres = TestSuite::new("modes-on-postgres", postgres);
     redis
         .test(trial::holders_fit_on_redis)
+        .test(trial::holders_fit_behind_sentinels)
         .and(etcd.test(trial::holders_fit_on_etcd))
         .and(zk.test(trial::holders_fit_on_zk))
         .and(postgres.test(trial::holders_fit_on_postgres))

@@ -1,13 +1,16 @@
 //! What is done to the processes on each server, and what they may see.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use conformance_tests::checker::{check, everyone_served, no_loss_without_a_stop};
 use conformance_tests::history::{History, Op, Phase};
 use conformance_tests::servers::{
-    EtcdCluster, PostgresPrograms, PostgresServer, RedisServer, ZkCommand, ZkServer,
+    EtcdCluster, PostgresPrograms, PostgresServer, RedisServer, SentinelGroup, ZkCommand, ZkServer,
 };
+use conformance_tests::task::soak_length;
 use conformance_tests::{Outcome, Server, ensure};
 use tokio::time::{Instant, sleep};
 
@@ -19,6 +22,8 @@ pub(crate) const NAMES: [&str; 3] = ["modes/1", "modes/2", "modes/3"];
 pub(crate) const CLIENTS: usize = 5;
 /// Between two restarts of the server.
 const RESTART: Duration = Duration::from_secs(5);
+/// The longest that a failover takes, until the former master replicates.
+const FAILOVER: Duration = Duration::from_secs(15);
 /// At the end nothing is done to them, so that all can be served.
 const QUIET: Duration = Duration::from_secs(4);
 
@@ -45,17 +50,47 @@ pub(crate) async fn holders_fit_on_postgres() -> Outcome {
     holders_fit(&server, &url).await
 }
 
-/// How long it takes, from the environment.
-fn span() -> Outcome<Duration> {
-    let seconds = match std::env::var("LOCKKIT_SOAK") {
-        Ok(text) => text.parse()?,
-        Err(_) => 10,
+/// In place of a restart the replica is promoted, in turn as planned and without the last writes.
+pub(crate) async fn holders_fit_behind_sentinels() -> Outcome {
+    let failovers = Failovers {
+        group: SentinelGroup::forgetful().await?,
+        planned: AtomicBool::new(true),
     };
-    Ok(Duration::from_secs(seconds).max(QUIET * 2))
+    let url = format!("{}?quarantine={}s", failovers.group.url(), TTL.as_secs());
+    holders_fit_for(soak_length(FAILOVER * 3)?, &failovers, &url).await
+}
+
+#[derive(Debug)]
+struct Failovers {
+    group: SentinelGroup,
+    /// The next one.
+    planned: AtomicBool,
+}
+
+#[async_trait]
+impl Server for Failovers {
+    async fn restart(&self) -> Outcome {
+        match self.planned.fetch_not(Ordering::Relaxed) {
+            true => self.group.fail_over_as_planned().await,
+            false => self.group.lose_writes_and_fail_over().await,
+        }
+    }
+
+    fn freeze(&self) -> Outcome {
+        self.group.freeze()
+    }
+
+    fn thaw(&self) -> Outcome {
+        self.group.thaw()
+    }
 }
 
 async fn holders_fit(server: &dyn Server, url: &str) -> Outcome {
-    let span = span()?;
+    let span = soak_length(Duration::from_secs(10))?.max(QUIET * 2);
+    holders_fit_for(span, server, url).await
+}
+
+async fn holders_fit_for(span: Duration, server: &dyn Server, url: &str) -> Outcome {
     let mut crowd = Crowd::start(server, url, span).await?;
     let start = Instant::now();
     let mut restart = RESTART / 2;

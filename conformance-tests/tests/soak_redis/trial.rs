@@ -8,6 +8,7 @@ use conformance_tests::checker::{
 };
 use conformance_tests::history::{History, Op, Phase};
 use conformance_tests::servers::RedisServer;
+use conformance_tests::task::soak_length;
 use conformance_tests::{Failure, Outcome, ensure};
 use tokio::time::{Instant, sleep};
 
@@ -21,17 +22,8 @@ const CLIENTS: usize = 32;
 /// The most that are stopped at once, so that each lock is handed on between two stops.
 const STOPPED: usize = 4;
 
-/// How long it takes, from the environment.
-fn span() -> Outcome<Duration> {
-    let seconds = match std::env::var("LOCKKIT_SOAK") {
-        Ok(text) => text.parse()?,
-        Err(_) => 10,
-    };
-    Ok(Duration::from_secs(seconds).max(TTL * 4))
-}
-
 pub(crate) async fn stopped_holders_write_nothing_and_the_others_lose_nothing() -> Outcome {
-    let span = span()?;
+    let span = soak_length(Duration::from_secs(10))?.max(TTL * 4);
     let server = RedisServer::forgetful().await?;
     let mut crowd = Crowd::start(&server, CLIENTS).await?;
     let burners = Burners::start();

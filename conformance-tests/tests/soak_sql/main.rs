@@ -38,7 +38,7 @@ mod soak {
     use conformance_tests::servers::{
         MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
     };
-    use conformance_tests::task::{Task, spawn, within};
+    use conformance_tests::task::{Task, soak_length, spawn, within};
     use conformance_tests::{Failure, Outcome, ensure};
     use rustix::process::{Pid, Signal, kill_process};
     use tokio::io::{AsyncBufReadExt, BufReader};
@@ -50,7 +50,6 @@ mod soak {
     const PROCESSES: u32 = 8;
     /// Short where everything is tested.
     const SHORT: Duration = Duration::from_secs(6);
-    const LENGTH: &str = "LOCKKIT_SOAK";
 
     pub(crate) async fn eight_processes_on_postgres() -> Outcome {
         let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
@@ -133,10 +132,7 @@ mod soak {
     }
 
     async fn soak(url: &str) -> Outcome<Told> {
-        let length = match std::env::var(LENGTH) {
-            Ok(text) => Duration::from_secs(text.parse()?),
-            Err(_) => SHORT,
-        };
+        let length = soak_length(SHORT)?;
         let told = Arc::new(Mutex::new(Told::default()));
         let mut workers = Vec::new();
         let mut readers = Vec::new();
