@@ -10,6 +10,7 @@
 
 mod certificates;
 mod etcd;
+mod fake_sentinel;
 mod family;
 mod fresh;
 pub mod guardian;
@@ -27,6 +28,7 @@ mod zk;
 
 pub use certificates::Certificates;
 pub use etcd::{EtcdCluster, EtcdCommand};
+pub use fake_sentinel::FakeSentinel;
 pub use mysql::{MysqlPrograms, MysqlServer};
 pub use nutcracker::Nutcracker;
 pub use pgbouncer::PgBouncer;
@@ -35,5 +37,5 @@ pub use postgres::{PostgresPrograms, PostgresServer};
 pub use process::{ServerCommand, ServerProcess};
 pub use processes::Processes;
 pub use redis::RedisServer;
-pub use sentinel::{FakeSentinel, MASTER, SentinelGroup};
+pub use sentinel::{MASTER, SentinelGroup};
 pub use zk::{ZkCommand, ZkEnsemble, ZkServer};
