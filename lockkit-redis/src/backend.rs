@@ -152,7 +152,7 @@ impl RedisStoreBuilder {
         let supervised = Arc::clone(&link);
         let mut supervisor = JoinSet::new();
         supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
-        link.connection("connect").await?;
+        link.admission("connect").await?;
         Ok(RedisStore {
             link,
             _supervisor: Arc::new(supervisor),

@@ -293,11 +293,17 @@ impl RedisStoreBuilder {
 
     /// The longest lease, if there is a quarantine.
     pub(crate) const fn longest_lease(&self) -> Option<Duration> {
-        match (self.quarantine, &self.address) {
-            (Quarantine::For(length), _) => Some(length),
-            (Quarantine::OfTtl, Address::Sentinel { .. }) => Some(self.ttl),
-            _ => None,
-        }
+        let length = match (self.quarantine, &self.address) {
+            (Quarantine::For(length), _) => length,
+            (Quarantine::OfTtl, Address::Sentinel { .. }) => self.ttl,
+            _ => return None,
+        };
+        // There is no lease between two limits that cross.
+        let shortest = Capabilities::new().min_ttl;
+        Some(match length.as_nanos() < shortest.as_nanos() {
+            true => shortest,
+            false => length,
+        })
     }
 
     /// How long a server grants nothing, if there is a quarantine.

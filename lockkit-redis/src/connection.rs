@@ -85,16 +85,32 @@ impl Link {
         self.token_ttl.load(Ordering::Relaxed)
     }
 
-    /// Returns the connection and what the server does for it. Waits while one is being made; fails if the last
-    /// try failed.
-    pub(crate) async fn connection(
+    /// Returns the connection. Waits while one is being made; fails if the last try failed.
+    async fn connection(
         &self,
         operation: &'static str,
-    ) -> Result<(MultiplexedConnection, Admission), BackendError> {
+    ) -> Result<MultiplexedConnection, BackendError> {
+        self.up(operation, |connection, _| connection.clone()).await
+    }
+
+    /// What the server does for the requests that follow, as [`connection`](Self::connection). If another connection
+    /// carries them, the server finds that it is not the one that is meant.
+    pub(crate) async fn admission(
+        &self,
+        operation: &'static str,
+    ) -> Result<Admission, BackendError> {
+        self.up(operation, |_, admission| admission.clone()).await
+    }
+
+    async fn up<T>(
+        &self,
+        operation: &'static str,
+        part: impl FnOnce(&MultiplexedConnection, &Admission) -> T,
+    ) -> Result<T, BackendError> {
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting));
         match settled.await.as_deref() {
-            Ok(State::Up(connection, admission)) => Ok((connection.clone(), admission.clone())),
+            Ok(State::Up(connection, admission)) => Ok(part(connection, admission)),
             Ok(State::Down(outcome, why)) => Err(fault(operation, *outcome, why.as_ref())),
             _ => Err(fault(operation, Outcome::Unavailable, "not connected")),
         }
@@ -106,16 +122,6 @@ impl Link {
         config.waiting = Waiting::Poll;
         let opened = sentinel::open(&config, &self.subscriptions).await;
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
-    }
-
-    /// What the server does for the requests that follow. If another connection carries them, the server finds
-    /// that it is not the one that is meant.
-    pub(crate) async fn admission(
-        &self,
-        operation: &'static str,
-    ) -> Result<Admission, BackendError> {
-        let (_, admission) = self.connection(operation).await?;
-        Ok(admission)
     }
 
     /// The error of a request.
@@ -180,7 +186,7 @@ impl Link {
         Option<Result<Value, RedisError>>,
     ) {
         let commands: Vec<Cmd> = commands.into_iter().collect();
-        let (mut connection, _) = match self.connection(step.name).await {
+        let mut connection = match self.connection(step.name).await {
             Ok(connection) => connection,
             Err(error) => return (vec![Err(error); commands.len()], None),
         };

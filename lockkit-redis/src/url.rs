@@ -235,4 +235,11 @@ mod tests {
         assert_eq!(unix.address, Address::Unix("/run/redis.sock".into()));
         assert_eq!(unix.database, 2);
     }
+
+    #[test]
+    fn longest_lease_is_no_shorter_than_the_shortest() {
+        let tiny = Duration::from_nanos(1);
+        let all = RedisStoreBuilder::new().quarantine(tiny).capabilities();
+        assert_eq!(all.max_ttl, all.min_ttl);
+    }
 }

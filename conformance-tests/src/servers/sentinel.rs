@@ -100,8 +100,7 @@ impl SentinelGroup {
     /// # Errors
     /// - [`Failure`] if they cannot be started.
     pub async fn forgetful() -> Outcome<Self> {
-        let words = ["--appendonly", "no"].map(str::to_owned);
-        Self::start(&words, Duration::from_millis(500)).await
+        Self::forgetful_with(None).await
     }
 
     /// Starts the same with TLS, which clients, Sentinels and replicas use.
@@ -109,8 +108,12 @@ impl SentinelGroup {
     /// # Errors
     /// - [`Failure`] if they cannot be started.
     pub async fn secure(certificates: &Certificates) -> Outcome<Self> {
+        Self::forgetful_with(Some(certificates)).await
+    }
+
+    async fn forgetful_with(certificates: Option<&Certificates>) -> Outcome<Self> {
         let words = ["--appendonly", "no"].map(str::to_owned);
-        Self::start_with(&words, Duration::from_millis(500), Some(certificates)).await
+        Self::start_with(&words, Duration::from_millis(500), certificates).await
     }
 
     /// Its address with TLS.
