@@ -9,10 +9,12 @@ use lockkit_core::{BackendError, DistributedLock as _, FencingToken, LockName, O
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
 
-use crate::backend::{RedisStore, wrong_type};
+use crate::backend::{RedisStore, on_lock, wrong_type};
+use crate::connection::Link;
 use crate::error::fault;
 use crate::keys;
 use crate::reply::{Reply, unreadable};
+use crate::route::Route;
 use crate::scripts::{STEPS, Step};
 
 /// How many keys the server scans in one step.
@@ -29,8 +31,11 @@ impl RedisStore {
         name: &LockName,
     ) -> Result<Option<LockState>, BackendError> {
         let step = &STEPS.inspect;
-        let command = self.on_lock(step, name, "", "");
-        let reply = self.link.run(step, command).await?;
+        let look = async |route: Route| {
+            let command = on_lock(&route.link, step, name, "", "");
+            route.run(step, command).await
+        };
+        let reply = self.masters.on(step.name, name, look).await?;
         let (kind, state) = self.read(step, name, &reply)?;
         Ok(Some(match kind {
             "none" if !is_waited_for(&state) => return Ok(None),
@@ -48,10 +53,13 @@ impl RedisStore {
         name: &LockName,
     ) -> Result<Option<LockState>, BackendError> {
         let step = &STEPS.break_lock;
-        let admission = self.link.admission(step.name).await?;
-        let mut command = self.on_lock(step, name, "", admission.for_release());
-        command.arg(keys::channel(name));
-        let reply = self.link.run(step, command).await?;
+        let end = async |route: Route| {
+            let admission = route.link.admission(step.name).await?;
+            let mut command = on_lock(&route.link, step, name, "", admission.for_release());
+            command.arg(keys::channel(name));
+            route.run(step, command).await
+        };
+        let reply = self.masters.on(step.name, name, end).await?;
         let (kind, state) = self.read(step, name, &reply)?;
         match kind {
             "none" => Ok(None),
@@ -63,19 +71,25 @@ impl RedisStore {
     /// Lists the locks whose names begin with `prefix`, and leaves out what is not a lock.
     pub(crate) async fn list_prefix(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         let step = &STEPS.list;
-        let names: Vec<LockName> = self.names(prefix).await?.into_iter().collect();
+        let mut names = BTreeSet::new();
+        for server in self.masters.all(step.name).await? {
+            names.append(&mut names_on(&server.link, prefix).await?);
+        }
+        let names: Vec<&LockName> = names.iter().collect();
         let mut found = Vec::new();
         for page in names.chunks(PAGE) {
-            let commands = page.iter().map(|name| self.on_lock(step, name, "", ""));
-            let replies = self.link.run_all(step, commands).await;
-            for (name, reply) in page.iter().zip(replies) {
-                let reply = reply?;
-                let (kind, state) = self.read(step, name, &reply)?;
+            let command =
+                |link: &Link, places: &[usize]| on_lock(link, step, page[places[0]], "", "");
+            let replies = self.masters.on_all(step, page, 1, Duration::MAX, command);
+            for (places, reply) in replies.await {
+                let (reply, _) = reply?;
+                let (kind, state) = self.read(step, page[places[0]], &reply)?;
                 if kind == "lock" || kind == "none" && is_waited_for(&state) {
                     found.push(state);
                 }
             }
         }
+        found.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(found)
     }
 
@@ -105,26 +119,26 @@ impl RedisStore {
         }
         Ok((kind.as_str().unwrap_or_default(), state))
     }
+}
 
-    /// Scans the keys of locks and queues on a separate connection: a proxy that does not know `SCAN`
-    /// closes it, which must not fail other requests.
-    async fn names(&self, prefix: &str) -> Result<BTreeSet<LockName>, BackendError> {
-        let mut hung_up = false;
-        loop {
-            let mut own = self.link.another("list").await?;
-            if own.ping().await.is_err() {
-                let why = "the connection ended before the first request";
-                return Err(fault("list", Outcome::Unavailable, why));
+/// Scans the keys of locks and queues on a separate connection: a proxy that does not know `SCAN`
+/// closes it, which must not fail other requests.
+async fn names_on(link: &Link, prefix: &str) -> Result<BTreeSet<LockName>, BackendError> {
+    let mut hung_up = false;
+    loop {
+        let mut own = link.another("list").await?;
+        if own.ping().await.is_err() {
+            let why = "the connection ended before the first request";
+            return Err(fault("list", Outcome::Unavailable, why));
+        }
+        match scan(&mut own.connection, prefix).await {
+            Ok(names) => return names.ok_or_else(|| unreadable("list")),
+            Err(error) if !error.is_connection_dropped() => {
+                return Err(link.failure("list", &error));
             }
-            match scan(&mut own.connection, prefix).await {
-                Ok(names) => return names.ok_or_else(|| unreadable("list")),
-                Err(error) if !error.is_connection_dropped() => {
-                    return Err(self.link.failure("list", &error));
-                }
-                // Twice: the first time the server may have been restarted.
-                Err(_) if hung_up => return Err(fault("list", Outcome::Rejected, NO_SCAN)),
-                Err(_) => hung_up = true,
-            }
+            // Twice: the first time the server may have been restarted.
+            Err(_) if hung_up => return Err(fault("list", Outcome::Rejected, NO_SCAN)),
+            Err(_) => hung_up = true,
         }
     }
 }

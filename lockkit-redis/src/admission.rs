@@ -17,11 +17,14 @@ use crate::scripts::STEPS;
 /// What `queue.lua` reads where nothing may be granted.
 const NOT_YET: &str = "-";
 
+/// How soon to look again at a server to which a lock is moving.
+const SOON: Duration = Duration::from_secs(1);
+
 /// What a server does for the requests of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
-    /// From then on it grants locks.
-    until: Instant,
+    /// From then on it grants locks; never if `None`.
+    until: Option<Instant>,
     /// Its replication id, by which the scripts recognise it; empty without a quarantine.
     primary: Arc<str>,
 }
@@ -32,7 +35,10 @@ impl Admission {
     /// # Errors
     /// - How much longer the server grants nothing.
     pub(crate) fn primary(&self) -> Result<&str, Duration> {
-        match self.until.checked_duration_since(Instant::now()) {
+        let Some(until) = self.until else {
+            return Err(SOON);
+        };
+        match until.checked_duration_since(Instant::now()) {
             Some(left) if !left.is_zero() => Err(left),
             _ => Ok(&self.primary),
         }
@@ -44,9 +50,11 @@ impl Admission {
     }
 }
 
-/// Asks the server how long it grants nothing, and whether it can say what its replicas have.
+/// Asks the server how long it grants nothing, and whether it can say what its replicas have. `key` is where it keeps
+/// its quarantine.
 pub(crate) async fn admit(
     config: &RedisStoreBuilder,
+    key: Option<&str>,
     opened: &mut Opened,
 ) -> Result<Admission, Failure> {
     if config.acks > 0 {
@@ -56,11 +64,17 @@ pub(crate) async fn admit(
     }
     let Some(quarantine) = config.quarantine_length() else {
         return Ok(Admission {
-            until: Instant::now(),
+            until: Some(Instant::now()),
             primary: Arc::default(),
         });
     };
-    let mut command = STEPS.admit.on(&["lockkit_primary"]);
+    let Some(key) = key else {
+        return Ok(Admission {
+            until: None,
+            primary: Arc::default(),
+        });
+    };
+    let mut command = STEPS.admit.on(&[key]);
     command.arg(quarantine.as_millis());
     let command = STEPS.admit.with_text(&command);
     let hint = ": allow the user `INFO`, or write `quarantine=off`";
@@ -70,7 +84,7 @@ pub(crate) async fn admit(
             return None;
         };
         Some(Admission {
-            until: Instant::now() + left.as_millis()?,
+            until: Some(Instant::now() + left.as_millis()?),
             primary: primary.as_str()?.into(),
         })
     };

@@ -17,11 +17,14 @@ use redis::Cmd;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::config::RedisStoreBuilder;
+use crate::cluster::Cluster;
+use crate::config::{Address, RedisStoreBuilder};
 use crate::connection::Link;
 use crate::error::{BACKEND, fault};
 use crate::keys;
+use crate::masters::Masters;
 use crate::reply::{Reply, unreadable};
+use crate::route::Route;
 use crate::scripts::{STEPS, Step};
 use crate::subscriptions::Subscriptions;
 
@@ -44,8 +47,10 @@ use crate::subscriptions::Subscriptions;
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
-    pub(crate) link: Arc<Link>,
-    /// The task that keeps the connection. The last clone aborts it, which closes the connection.
+    pub(crate) config: Arc<RedisStoreBuilder>,
+    pub(crate) masters: Masters,
+    /// The task that keeps the connection, or in a cluster finds the masters. The last clone aborts it, which closes
+    /// the connections.
     _supervisor: Arc<JoinSet<()>>,
 }
 
@@ -69,37 +74,21 @@ impl RedisStore {
     /// Counts what is kept.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let subscriptions = &self.link.subscriptions;
+        let links = self.masters.links();
+        let channels = links.iter().map(|link| link.subscriptions.len());
         Counts {
-            tickets: subscriptions.waiters.len(),
-            channels: subscriptions.len(),
+            tickets: self.masters.waiters().len(),
+            channels: channels.sum(),
         }
     }
 
-    /// The command of a step that follows `queue.lua`, with the arguments that all of these have.
-    /// `primary` is empty for steps that grant nothing.
-    pub(crate) fn on_lock(&self, step: &Step, name: &LockName, ticket: &str, primary: &str) -> Cmd {
-        let mut command = step.on(&keys::of_step(name, ticket));
-        command.arg(self.link.token_ttl()).arg(ticket).arg(primary);
-        command
-    }
-
-    /// Runs a step that may make a hold.
-    async fn grant(
+    async fn acquire(
         &self,
-        step: &Step,
+        route: Route,
         ticket: &Ticket,
-        command: Cmd,
+        number: u64,
     ) -> Result<Attempt, BackendError> {
-        let (reply, acked) = self.link.run_lease(step, command).await?;
-        let attempt = attempt(step, ticket, &reply)?;
-        if matches!(attempt, Attempt::Granted(_)) {
-            acked.check(step.name)?;
-        }
-        Ok(attempt)
-    }
-
-    async fn acquire(&self, ticket: &Ticket, number: u64) -> Result<Attempt, BackendError> {
+        let link = &route.link;
         let rules = self.capabilities();
         let exclusive = ticket.mode == Mode::Exclusive;
         let enqueue = match (ticket.enqueue, rules.queueing) {
@@ -109,21 +98,20 @@ impl RedisStore {
             (true, _) => "1",
         };
         let channel = match rules.waiting {
-            Waiting::Push => &self.link.subscriptions.channel,
+            Waiting::Push => &link.subscriptions.channel,
             _ => "",
         };
-        let step = if exclusive {
-            &STEPS.acquire
-        } else {
-            &STEPS.share
+        let step = match exclusive {
+            true => &STEPS.acquire,
+            false => &STEPS.share,
         };
-        let admission = self.link.admission(step.name).await?;
+        let admission = link.admission(step.name).await?;
         let primary = match admission.primary() {
             Ok(primary) => primary,
             Err(left) => return Ok(Attempt::held_for(Some(left))),
         };
         let holder = ticket.holder.to_string();
-        let mut command = self.on_lock(step, &ticket.name, &holder, primary);
+        let mut command = on_lock(link, step, &ticket.name, &holder, primary);
         command
             .arg(ticket.ttl.as_millis())
             .arg(enqueue)
@@ -131,8 +119,97 @@ impl RedisStore {
             .arg(number)
             .arg(channel)
             .arg(who(ticket));
-        self.grant(step, ticket, command).await
+        let attempt = grant(&route, step, ticket, command).await?;
+        if matches!(attempt, Attempt::Held { .. })
+            && self.masters.waiters().is_watched(&ticket.name)
+        {
+            // It may wait here now, and before it waited elsewhere.
+            link.subscriptions.subscribe(&ticket.name);
+        }
+        Ok(attempt)
     }
+
+    async fn end(
+        &self,
+        route: Route,
+        ticket: &Ticket,
+        refuse: Duration,
+    ) -> Result<Release, BackendError> {
+        let (link, exclusive) = (&route.link, ticket.mode == Mode::Exclusive);
+        let step = match exclusive {
+            true => &STEPS.release,
+            false => &STEPS.unshare,
+        };
+        let admission = link.admission(step.name).await?;
+        let (holder, primary) = (ticket.holder.to_string(), admission.for_release());
+        let mut command = on_lock(link, step, &ticket.name, &holder, primary);
+        command
+            .arg(keys::channel(&ticket.name))
+            .arg(refuse.as_millis());
+        if !exclusive {
+            command.arg(keys::rw_channel(&ticket.name));
+        }
+        match route.run(step, command).await?.as_int() {
+            Some(1) => Ok(Release::Released),
+            Some(0) => Ok(Release::NotHeld),
+            _ => Err(unreadable("release")),
+        }
+    }
+
+    async fn take_over(
+        &self,
+        route: Route,
+        from: &str,
+        ticket: &Ticket,
+    ) -> Result<Attempt, BackendError> {
+        let (link, step) = (&route.link, &STEPS.adopt);
+        let [lock, token, queue, waiters, tombstone] =
+            keys::of_step(&ticket.name, &ticket.holder.to_string());
+        let [.., former] = keys::of_step(&ticket.name, from);
+        let admission = link.admission(step.name).await?;
+        let primary = admission.primary().map_err(|left| {
+            let why = format!("the server has become the primary and grants nothing for {left:?}");
+            fault(step.name, Outcome::Unavailable, why)
+        })?;
+        let mut command = step.on(&[lock, token, queue, waiters, tombstone, former]);
+        command
+            .arg(link.token_ttl())
+            .arg(ticket.holder.to_string())
+            .arg(primary)
+            .arg(ticket.ttl.as_millis())
+            .arg(from)
+            .arg(who(ticket));
+        grant(&route, step, ticket, command).await
+    }
+}
+
+/// The command of a step that follows `queue.lua`, with the arguments that all of these have.
+/// `primary` is empty for steps that grant nothing.
+pub(crate) fn on_lock(
+    link: &Link,
+    step: &Step,
+    name: &LockName,
+    ticket: &str,
+    primary: &str,
+) -> Cmd {
+    let mut command = step.on(&keys::of_step(name, ticket));
+    command.arg(link.token_ttl()).arg(ticket).arg(primary);
+    command
+}
+
+/// Runs a step that may make a hold.
+async fn grant(
+    route: &Route,
+    step: &Step,
+    ticket: &Ticket,
+    command: Cmd,
+) -> Result<Attempt, BackendError> {
+    let (reply, acked) = route.run_acked(step, command).await?;
+    let attempt = attempt(step, ticket, &reply)?;
+    if matches!(attempt, Attempt::Granted(_)) {
+        acked.check(step.name)?;
+    }
+    Ok(attempt)
 }
 
 impl RedisStoreBuilder {
@@ -146,15 +223,26 @@ impl RedisStoreBuilder {
     pub async fn connect(self) -> Result<RedisStore, BackendError> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
-        let channel = keys::client_channel(ClientId::random());
-        let subscriptions = Subscriptions::new(channel, self.acks == 0);
-        let link = Arc::new(Link::new(self, subscriptions));
-        let supervised = Arc::clone(&link);
-        let mut supervisor = JoinSet::new();
-        supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
-        link.admission("connect").await?;
+        let (config, mut supervisor) = (Arc::new(self.clone()), JoinSet::new());
+        let masters = if let Address::Cluster(_) = self.address {
+            let cluster = Arc::new(Cluster::new(self, runtime.clone()));
+            let supervised = Arc::clone(&cluster);
+            supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
+            cluster.masters("connect").await?;
+            Masters::Slots(cluster)
+        } else {
+            let channel = keys::client_channel(ClientId::random());
+            let subscriptions = Subscriptions::new(channel, self.acks == 0, Arc::default());
+            let key = Some(keys::PRIMARY.to_owned());
+            let link = Arc::new(Link::new(self, key, subscriptions, Arc::default()));
+            let supervised = Arc::clone(&link);
+            supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
+            link.admission("connect").await?;
+            Masters::One(link)
+        };
         Ok(RedisStore {
-            link,
+            config,
+            masters,
             _supervisor: Arc::new(supervisor),
         })
     }
@@ -219,14 +307,15 @@ impl DistributedLock for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.link.config.capabilities()
+        self.config.capabilities()
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let waiters = &self.link.subscriptions.waiters;
+        let waiters = self.masters.waiters();
         // Before the request is written, so that a message that comes at once is kept.
         let number = waiters.attempted(ticket);
-        let result = self.acquire(ticket, number).await;
+        let acquire = |route| self.acquire(route, ticket, number);
+        let result = self.masters.on("attempt", &ticket.name, acquire).await;
         waiters.answered(ticket, number, &result);
         result
     }
@@ -236,7 +325,8 @@ impl DistributedLock for RedisStore {
             let why = "this store was opened with `wake=poll`";
             return Err(fault("watch", Outcome::Rejected, why));
         }
-        Ok(self.link.subscriptions.watch(ticket))
+        let route = self.masters.of("watch", &ticket.name).await?;
+        Ok(route.link.subscriptions.watch(ticket))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
@@ -244,31 +334,13 @@ impl DistributedLock for RedisStore {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        let known = self.link.subscriptions.waiters.forget(ticket.holder);
+        let known = self.masters.waiters().forget(ticket.holder);
         // An unknown ticket was released before, and that release had no reply.
         let late = known.is_none_or(|known| known.unanswered);
         // An attempt that may still arrive is refused for as long as its hold would last.
         let refuse = if late { ticket.ttl } else { Duration::ZERO };
-        let exclusive = ticket.mode == Mode::Exclusive;
-        let step = if exclusive {
-            &STEPS.release
-        } else {
-            &STEPS.unshare
-        };
-        let admission = self.link.admission(step.name).await?;
-        let (holder, primary) = (ticket.holder.to_string(), admission.for_release());
-        let mut command = self.on_lock(step, &ticket.name, &holder, primary);
-        command
-            .arg(keys::channel(&ticket.name))
-            .arg(refuse.as_millis());
-        if !exclusive {
-            command.arg(keys::rw_channel(&ticket.name));
-        }
-        match self.link.run(step, command).await?.as_int() {
-            Some(1) => Ok(Release::Released),
-            Some(0) => Ok(Release::NotHeld),
-            _ => Err(unreadable("release")),
-        }
+        let end = |route| self.end(route, ticket, refuse);
+        self.masters.on("release", &ticket.name, end).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
@@ -284,34 +356,21 @@ impl DistributedLock for RedisStore {
     }
 
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
-        let step = &STEPS.note;
-        let mut command = self.on_lock(step, &ticket.name, &ticket.holder.to_string(), "");
-        command.arg(text);
-        let held = self.link.run(step, command).await?.as_int();
-        held.map(|held| held == 1)
-            .ok_or_else(|| unreadable(step.name))
+        let (step, holder) = (&STEPS.note, &ticket.holder.to_string());
+        let note = async |route: Route| {
+            let mut command = on_lock(&route.link, step, &ticket.name, holder, "");
+            command.arg(text);
+            route.run(step, command).await
+        };
+        let held = self.masters.on(step.name, &ticket.name, note).await?;
+        let held = held.as_int().map(|held| held == 1);
+        held.ok_or_else(|| unreadable(step.name))
     }
 
     async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let step = &STEPS.adopt;
-        let (from, name) = (from.to_string(), &ticket.name);
-        let [lock, token, queue, waiters, tombstone] =
-            keys::of_step(name, &ticket.holder.to_string());
-        let [.., former] = keys::of_step(name, &from);
-        let admission = self.link.admission(step.name).await?;
-        let primary = admission.primary().map_err(|left| {
-            let why = format!("the server has become the primary and grants nothing for {left:?}");
-            fault(step.name, Outcome::Unavailable, why)
-        })?;
-        let mut command = step.on(&[lock, token, queue, waiters, tombstone, former]);
-        command
-            .arg(self.link.token_ttl())
-            .arg(ticket.holder.to_string())
-            .arg(primary)
-            .arg(ticket.ttl.as_millis())
-            .arg(from)
-            .arg(who(ticket));
-        self.grant(step, ticket, command).await
+        let from = &from.to_string();
+        let adopt = |route| self.take_over(route, from, ticket);
+        self.masters.on("adopt", &ticket.name, adopt).await
     }
 
     fn resolve(&self, ticket: &Ticket) -> Ticket {

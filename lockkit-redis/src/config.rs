@@ -19,7 +19,7 @@ const FORMER_MASTER_SERVES: Duration = Duration::from_secs(5);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 /// Where the server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Address {
     Tcp {
         host: String,
@@ -31,6 +31,15 @@ pub(crate) enum Address {
         hosts: Vec<Self>,
         master: String,
     },
+    /// At the master of each slot, which these nodes of a cluster know.
+    Cluster(Vec<Self>),
+}
+
+impl Address {
+    pub(crate) fn tcp((host, port): (impl Into<String>, u16)) -> Self {
+        let host = host.into();
+        Self::Tcp { host, port }
+    }
 }
 
 impl fmt::Display for Address {
@@ -40,11 +49,16 @@ impl fmt::Display for Address {
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
             Self::Unix(path) => path.display().fmt(f),
             Self::Sentinel { hosts, master } => {
-                let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
-                write!(f, "the master `{master}` of {}", hosts.join(", "))
+                write!(f, "the master `{master}` of {}", list(hosts))
             }
+            Self::Cluster(hosts) => write!(f, "the cluster of {}", list(hosts)),
         }
     }
+}
+
+fn list(hosts: &[Address]) -> String {
+    let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+    hosts.join(", ")
 }
 
 /// Which protocol is spoken.
@@ -102,6 +116,8 @@ pub(crate) enum Quarantine {
 #[must_use = "nothing happens before `connect`"]
 pub struct RedisStoreBuilder {
     pub(crate) address: Address,
+    /// Whether the server is a node of a cluster.
+    pub(crate) clustered: bool,
     pub(crate) tls: Option<Tls>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
@@ -125,10 +141,8 @@ impl RedisStoreBuilder {
     pub(crate) fn new() -> Self {
         let defaults = Capabilities::new();
         Self {
-            address: Address::Tcp {
-                host: "127.0.0.1".into(),
-                port: PORT,
-            },
+            address: Address::tcp(("127.0.0.1", PORT)),
+            clustered: false,
             tls: None,
             user: None,
             password: None,
@@ -151,10 +165,7 @@ impl RedisStoreBuilder {
 
     /// A server on TCP; 127.0.0.1 and port 6379 if nothing is set.
     pub fn tcp(mut self, host: impl Into<String>, port: u16) -> Self {
-        self.address = Address::Tcp {
-            host: host.into(),
-            port,
-        };
+        self.address = Address::tcp((host, port));
         self
     }
 
@@ -171,14 +182,17 @@ impl RedisStoreBuilder {
         hosts: impl IntoIterator<Item = (impl Into<String>, u16)>,
         master: impl Into<String>,
     ) -> Self {
-        let address = |(host, port): (_, u16)| Address::Tcp {
-            host: Into::into(host),
-            port,
-        };
         self.address = Address::Sentinel {
-            hosts: hosts.into_iter().map(address).collect(),
+            hosts: hosts.into_iter().map(Address::tcp).collect(),
             master: master.into(),
         };
+        self
+    }
+
+    /// A Redis Cluster; `hosts` are some of its nodes, each with its port. They name all the others, by addresses
+    /// that this client must reach.
+    pub fn cluster(mut self, hosts: impl IntoIterator<Item = (impl Into<String>, u16)>) -> Self {
+        self.address = Address::Cluster(hosts.into_iter().map(Address::tcp).collect());
         self
     }
 
@@ -260,7 +274,7 @@ impl RedisStoreBuilder {
     /// no lease is left that it does not know of; with Sentinels 5 s longer, for a former master that serves on.
     /// `None` switches it off.
     ///
-    /// The default with Sentinels is the lease of the client, else off.
+    /// The default with Sentinels and in a cluster is the lease of the client, else off.
     pub fn quarantine(mut self, length: impl Into<Option<Duration>>) -> Self {
         self.quarantine = length.into().map_or(Quarantine::Off, Quarantine::For);
         self
@@ -291,11 +305,16 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Whether another server takes over when one fails.
+    pub(crate) const fn fails_over(&self) -> bool {
+        self.clustered || matches!(self.address, Address::Sentinel { .. } | Address::Cluster(_))
+    }
+
     /// The longest lease, if there is a quarantine.
     pub(crate) const fn longest_lease(&self) -> Option<Duration> {
         let length = match (self.quarantine, &self.address) {
             (Quarantine::For(length), _) => length,
-            (Quarantine::OfTtl, Address::Sentinel { .. }) => self.ttl,
+            (Quarantine::OfTtl, _) if self.fails_over() => self.ttl,
             _ => return None,
         };
         // There is no lease between two limits that cross.

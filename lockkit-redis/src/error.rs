@@ -1,12 +1,13 @@
 //! Maps errors of the server and of the connection to an outcome: whether the request had an effect.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 use lockkit_core::{BackendError, Outcome};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::config::{Address, RedisStoreBuilder};
 
 pub(crate) const BACKEND: &str = "redis";
 
@@ -40,19 +41,80 @@ pub(crate) fn fault(
 /// The codes of a server that is not the primary, or not the one that it was.
 const DEMOTED: [&str; 3] = ["READONLY", "MASTERDOWN", "LOCKKITPRIMARY"];
 
-/// Why a node of a cluster is refused.
-pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads keys over servers: \
-                                  locks need one server";
+/// The codes of a server of a cluster that does not have the lock.
+const ELSEWHERE: [&str; 2] = ["MOVED", "CLUSTERDOWN"];
 
-/// The error of a request that may have been written, on a connection to `address`.
+/// What to do about a node of a cluster.
+pub(crate) const CLUSTER: &str =
+    "the server is a node of a Redis Cluster: write `redis+cluster://host1,host2,host3`";
+
+/// Another node of a cluster has the lock. Nothing was done.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{code} {slot} {host}:{port}")]
+pub(crate) struct Redirect {
+    code: &'static str,
+    pub(crate) slot: u16,
+    /// Empty if it is the host that was asked.
+    host: String,
+    port: u16,
+}
+
+impl Redirect {
+    /// Of a failed step.
+    pub(crate) fn of(error: &BackendError) -> Option<&Self> {
+        StdError::source(error)?.downcast_ref()
+    }
+
+    /// Whether the lock is only on its way there.
+    pub(crate) fn is_ask(&self) -> bool {
+        self.code == "ASK"
+    }
+
+    /// The address of that node, as the one at `asked` names it.
+    pub(crate) fn address(&self, asked: &Address) -> Address {
+        node(&self.host, self.port, asked)
+    }
+
+    fn read(error: &RedisError) -> Option<Self> {
+        let (node, slot) = error.redirect_node()?;
+        let (host, port) = node.rsplit_once(':')?;
+        let code = ["ASK", "MOVED"]
+            .into_iter()
+            .find(|code| says(error, code))?;
+        let (host, port) = (host.to_owned(), port.parse().ok()?);
+        Some(Self {
+            code,
+            slot,
+            host,
+            port,
+        })
+    }
+}
+
+/// The address of a node, as the one at `asked` names it: without a host it means its own.
+pub(crate) fn node(host: &str, port: u16, asked: &Address) -> Address {
+    match asked {
+        Address::Tcp { host: own, .. } if host.is_empty() || host == "?" => {
+            Address::tcp((own, port))
+        }
+        _ => Address::tcp((host, port)),
+    }
+}
+
+/// The error of a request that may have been written.
 pub(crate) fn of_request(
-    address: impl fmt::Display,
+    config: &RedisStoreBuilder,
     operation: &'static str,
     error: &RedisError,
 ) -> BackendError {
+    if config.clustered
+        && let Some(redirect) = Redirect::read(error)
+    {
+        return BackendError::new(BACKEND, operation, Outcome::Unavailable, redirect);
+    }
     let mut why = text(error);
     if error.is_io_error() {
-        why = format!("{why} ({address})");
+        why = format!("{why} ({})", config.address);
     }
     fault(operation, outcome(error), why)
 }
@@ -86,6 +148,11 @@ pub(crate) fn is_cut_off(error: &RedisError) -> bool {
 /// Whether the connection is to be made anew: it leads to a server that is not the primary, or was not meanwhile.
 pub(crate) fn is_demoted(error: &RedisError) -> bool {
     DEMOTED.iter().any(|code| says(error, code))
+}
+
+/// Whether the server is not the one that has the lock, or has lost its cluster.
+pub(crate) fn is_elsewhere(error: &RedisError) -> bool {
+    ELSEWHERE.iter().any(|code| says(error, code))
 }
 
 pub(crate) fn is_no_script(error: &RedisError) -> bool {

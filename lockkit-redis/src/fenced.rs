@@ -9,6 +9,7 @@ use crate::backend::RedisStore;
 use crate::error::{BACKEND, fault};
 use crate::keys;
 use crate::reply::Reply;
+use crate::route::Route;
 use crate::scripts::{STEPS, Step};
 
 const FENCED: &str = "LOCKKITFENCED";
@@ -141,7 +142,7 @@ impl<'a> Fenced<'a> {
     ) -> Result<Reply, FencedError> {
         let mut command = self.guarded(&script.step, keys);
         command.arg(arguments);
-        self.run(&script.step, command).await
+        self.run(&script.step, &command).await
     }
 
     /// The command of a step that follows `guard.lua`.
@@ -154,10 +155,11 @@ impl<'a> Fenced<'a> {
         command
     }
 
-    async fn run(&self, step: &Step, command: Cmd) -> Result<Reply, FencedError> {
-        let link = &self.store.link;
-        let limit = link.config.response_timeout;
-        let reply = timeout(limit, link.run(step, command)).await;
+    async fn run(&self, step: &Step, command: &Cmd) -> Result<Reply, FencedError> {
+        let limit = self.store.config.response_timeout;
+        let work = async |route: Route| route.run(step, command.clone()).await;
+        let work = self.store.masters.on(step.name, &self.ticket.name, work);
+        let reply = timeout(limit, work).await;
         let reply = reply.map_err(|_| BackendError::timeout(BACKEND, step.name, limit))?;
         reply.map_err(of_script)
     }
@@ -178,7 +180,7 @@ impl<'a> Fenced<'a> {
         for command in commands {
             guarded.arg(command.words.len()).arg(&command.words);
         }
-        match self.run(step, guarded).await? {
+        match self.run(step, &guarded).await? {
             Reply::List(replies) => Ok(replies),
             other => Ok(vec![other]),
         }
@@ -194,6 +196,8 @@ fn of_script(error: BackendError) -> FencedError {
     }
     // A script cannot cause this text itself: it must not call `EVAL`.
     let never_ran = text.starts_with("NOPERM ") && text.contains("'eval");
+    // Neither does it get there if its keys are in several slots of a cluster.
+    let never_ran = never_ran || text.starts_with("CROSSSLOT ");
     if error.outcome() == Outcome::Rejected && !never_ran {
         return fault(error.operation(), Outcome::Indeterminate, text).into();
     }

@@ -120,7 +120,7 @@ pub(crate) async fn open(
 ) -> Result<Opened, Failure> {
     let (limit, address) = (config.connect_timeout, &config.address);
     match timeout(limit, negotiate(config, subscriptions)).await {
-        Ok(Ok(opened)) if opened.clustered => {
+        Ok(Ok(opened)) if opened.clustered && !config.clustered => {
             Err((Outcome::Rejected, format!("{CLUSTER} ({address})")))
         }
         Ok(opened) => opened.map_err(|error| failure(config, &error)),

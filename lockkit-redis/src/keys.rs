@@ -5,6 +5,8 @@
 
 use lockkit_core::LockName;
 
+use crate::slot;
+
 /// A name must not begin with these, because other keys of ours and of Redisson do.
 const RESERVED: [&str; 2] = ["lockkit_", "redisson_"];
 /// Precedes names that do.
@@ -20,6 +22,17 @@ pub(crate) fn of_step(name: &LockName, ticket: &str) -> [String; 5] {
     let waiters = own("lockkit_wait", &lock);
     let tombstone = own("lockkit_gone", &lock) + ":" + ticket;
     [lock, token, queue, waiters, tombstone]
+}
+
+/// The slot of a lock; `None` if not all of its keys share one, because the server reads the braces in its name in
+/// another way in each key.
+pub(crate) fn slot_of(name: &LockName) -> Option<u16> {
+    let [lock, others @ ..] = of_step(name, "");
+    let slot = slot::of(&lock);
+    others
+        .iter()
+        .all(|key| slot::of(key) == slot)
+        .then_some(slot)
 }
 
 /// The key of a lock.
@@ -97,6 +110,14 @@ pub(crate) fn scans(prefix: &str) -> Vec<Scan> {
 /// The channel of one store object, on which its waiters receive their grants.
 pub(crate) fn client_channel(id: impl std::fmt::Display) -> String {
     format!("lockkit_client:{id}")
+}
+
+/// Where a server keeps its quarantine.
+pub(crate) const PRIMARY: &str = "lockkit_primary";
+
+/// Where a master of a cluster keeps its quarantine, which serves this slot.
+pub(crate) fn primary_of(slot: u16) -> String {
+    format!("{PRIMARY}:{{{}}}", slot::tag(slot))
 }
 
 fn redisson(prefix: &str, lock: &str) -> String {
@@ -217,6 +238,17 @@ mod tests {
             for other in [&token, &queue, &waiters] {
                 assert_eq!(name_of_lock(other), None, "{other}");
             }
+        }
+    }
+
+    #[test]
+    fn keys_of_a_lock_share_a_slot_or_it_is_refused() {
+        let slot = |text: &str| slot_of(&name(text));
+        for name in ["x", "orders/42", "lock:{user:42}", "a{b}c", "lockkit_x"] {
+            assert!(slot(name).is_some(), "{name}");
+        }
+        for name in ["a}b{", "{}x", "a}b", "a{b"] {
+            assert_eq!(slot(name), None, "{name}");
         }
     }
 

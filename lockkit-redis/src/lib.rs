@@ -5,19 +5,24 @@
 mod admin;
 mod admission;
 mod backend;
+mod cluster;
 mod config;
 mod connection;
 mod error;
 mod fenced;
 mod handshake;
 mod keys;
+mod masters;
 mod renew;
 mod reply;
+mod route;
 mod scripts;
 mod sentinel;
+mod slot;
 mod stream;
 mod subscriptions;
 mod supervisor;
+mod survey;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;

@@ -5,6 +5,7 @@ use lockkit_core::{BackendError, Outcome};
 use redis::Cmd;
 
 use crate::backend::RedisStore;
+use crate::connection::Link;
 use crate::keys;
 use crate::reply::{Reply, unreadable};
 use crate::scripts::{STEPS, Step};
@@ -53,49 +54,56 @@ impl RedisStore {
         results
     }
 
-    /// Renews them in chunks, in one pipeline.
+    /// Renews them in chunks.
     async fn renew_by(
         &self,
         chunk: usize,
         step: &Step,
         tickets: &[&Ticket],
     ) -> Vec<Result<Renewal, BackendError>> {
-        if tickets.is_empty() {
+        let Some(shortest) = tickets.iter().map(|ticket| ticket.ttl).min() else {
             return Vec::new();
-        }
-        let chunks = tickets.chunks(chunk);
-        let commands = chunks.clone().map(|chunk| self.renewal_of(step, chunk));
-        let (replies, acked) = self.link.run_leases(step, commands).await;
-        let mut results = Vec::with_capacity(tickets.len());
-        for (chunk, reply) in chunks.zip(replies) {
-            let renewed = reply.as_ref().map(Reply::as_list);
-            results.extend(chunk.iter().enumerate().map(|(at, ticket)| {
-                match renewed.map_err(BackendError::clone)?.get(at) {
-                    Some(Reply::Int(1)) => acked
-                        .check(step.name)
-                        .map(|()| Renewal::renewed(ticket.ttl)),
-                    Some(Reply::Int(0)) => Ok(Renewal::NotHeld),
-                    _ => Err(unreadable("renew")),
-                }
-            }));
+        };
+        let names: Vec<_> = tickets.iter().map(|ticket| &ticket.name).collect();
+        let command = |link: &Link, chunk: &[usize]| renewal_of(link, step, tickets, chunk);
+        let replies = self
+            .masters
+            .on_all(step, &names, chunk, shortest / 8, command);
+        let mut results = vec![Err(unreadable(step.name)); tickets.len()];
+        for (chunk, reply) in replies.await {
+            for (place, at) in chunk.into_iter().enumerate() {
+                results[at] = match &reply {
+                    Err(error) => Err(error.clone()),
+                    Ok((reply, acked)) => match reply.as_list().get(place) {
+                        Some(Reply::Int(1)) => {
+                            let renewed = Renewal::renewed(tickets[at].ttl);
+                            acked.check(step.name).map(|()| renewed)
+                        }
+                        Some(Reply::Int(0)) => Ok(Renewal::NotHeld),
+                        _ => Err(unreadable(step.name)),
+                    },
+                };
+            }
         }
         results
     }
+}
 
-    fn renewal_of(&self, step: &Step, tickets: &[&Ticket]) -> Cmd {
-        let mut keys = Vec::new();
-        for ticket in tickets {
-            let lock = keys::lock(&ticket.name);
-            let token = keys::token(&lock);
-            let shares = (ticket.mode != Mode::Exclusive).then(|| keys::shares(&lock));
-            keys.extend([Some(lock), Some(token), shares].into_iter().flatten());
-        }
-        let mut command = step.on(&keys);
-        command.arg(self.link.token_ttl());
-        for ticket in tickets {
-            command.arg(ticket.holder.to_string());
-            command.arg(ticket.ttl.as_millis());
-        }
-        command
+/// The command that renews those at these places.
+fn renewal_of(link: &Link, step: &Step, tickets: &[&Ticket], places: &[usize]) -> Cmd {
+    let mut keys = Vec::new();
+    let tickets = || places.iter().map(|&at| tickets[at]);
+    for ticket in tickets() {
+        let lock = keys::lock(&ticket.name);
+        let token = keys::token(&lock);
+        let shares = (ticket.mode != Mode::Exclusive).then(|| keys::shares(&lock));
+        keys.extend([Some(lock), Some(token), shares].into_iter().flatten());
     }
+    let mut command = step.on(&keys);
+    command.arg(link.token_ttl());
+    for ticket in tickets() {
+        command.arg(ticket.holder.to_string());
+        command.arg(ticket.ttl.as_millis());
+    }
+    command
 }

@@ -13,6 +13,8 @@ use redis::{Arg, Cmd, Script};
 pub(crate) struct Step {
     /// The operation, for errors.
     pub(crate) name: &'static str,
+    /// Whether it may start a lease.
+    pub(crate) leases: bool,
     text: Cow<'static, str>,
     sha: String,
 }
@@ -22,6 +24,7 @@ impl Step {
         let text = text.into();
         Self {
             name,
+            leases: matches!(name, "attempt" | "renew" | "adopt"),
             sha: Script::new(&text).get_hash().to_owned(),
             text,
         }

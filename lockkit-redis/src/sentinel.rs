@@ -8,18 +8,17 @@ use lockkit_core::store::Backoff;
 use lockkit_core::{Outcome, Waiting};
 use redis::RedisError;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
 use crate::config::{Address, RedisStoreBuilder};
 use crate::error::of_connecting;
 use crate::handshake::{self, Failure, Opened};
 use crate::reply::Reply;
 use crate::subscriptions::Subscriptions;
+use crate::survey::{no_answer, survey};
 
 /// The longest pause before a connected client asks the next Sentinel.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long the first answer waits for a majority: a Sentinel that is cut off names a former master.
-const MAJORITY_WAIT: Duration = Duration::from_millis(200);
 
 /// Where a Sentinel sees the master.
 #[derive(Debug)]
@@ -97,27 +96,19 @@ async fn find(sentinels: Vec<Sentinel>, name: &str, limit: Duration) -> Result<M
     for mut sentinel in sentinels {
         asked.spawn(async move { sentinel.ask().await });
     }
-    let mut end = Instant::now() + limit;
-    let (mut masters, mut others, mut failures) = (Vec::new(), None, Vec::new());
-    while masters.len() < majority
-        && let Ok(Some(answer)) = timeout_at(end, asked.join_next()).await
-    {
+    let names_it = |answer: &Answer| matches!(answer, Answer::Master(_));
+    let (answers, failures) = survey(asked, majority, names_it, limit).await;
+    let (mut masters, mut others) = (Vec::new(), None);
+    for answer in answers {
         match answer {
-            Ok(Ok(Answer::Master(master))) => {
-                masters.push(master);
-                end = end.min(Instant::now() + MAJORITY_WAIT);
-            }
-            Ok(Ok(Answer::Others(names))) => {
-                others.get_or_insert_with(BTreeSet::new).extend(names);
-            }
-            Ok(Err(failure)) => failures.push(failure),
-            Err(_) => {}
+            Answer::Master(master) => masters.push(master),
+            Answer::Others(names) => others.get_or_insert_with(BTreeSet::new).extend(names),
         }
     }
     let newest = masters.into_iter().max_by_key(|master| master.epoch);
     newest.ok_or_else(|| match others {
         Some(others) => (Outcome::Rejected, unknown(name, &others)),
-        None => no_answer(failures, limit),
+        None => no_answer("no Sentinel names the master", failures, limit),
     })
 }
 
@@ -128,20 +119,6 @@ fn unknown(name: &str, others: &BTreeSet<String>) -> String {
         names => names.join(", "),
     };
     format!("no Sentinel knows the master `{name}`; they know {known}")
-}
-
-fn no_answer(failures: Vec<Failure>, limit: Duration) -> Failure {
-    let rejected = |(outcome, _): &Failure| *outcome == Outcome::Rejected;
-    let outcome = match failures.iter().all(rejected) && !failures.is_empty() {
-        true => Outcome::Rejected,
-        false => Outcome::Unavailable,
-    };
-    let whys: Vec<String> = failures.into_iter().map(|(_, why)| why).collect();
-    let why = match &*whys {
-        [] => format!("within {limit:?}"),
-        whys => whys.join("; "),
-    };
-    (outcome, format!("no Sentinel names the master: {why}"))
 }
 
 /// Returns when a Sentinel names a newer master. It asks one after the other, so that one that is cut
@@ -236,10 +213,7 @@ impl Sentinel {
         };
         let port = port.as_u64().and_then(|port| u16::try_from(port).ok());
         Ok(Answer::Master(Master {
-            address: Address::Tcp {
-                host: host.as_str().unwrap_or_default().to_owned(),
-                port: port.unwrap_or(0),
-            },
+            address: Address::tcp((host.as_str().unwrap_or_default(), port.unwrap_or(0))),
             epoch: field(&state, "config-epoch")
                 .and_then(Reply::as_int)
                 .unwrap_or(0),

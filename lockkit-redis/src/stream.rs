@@ -24,7 +24,9 @@ pub(crate) async fn open(config: &RedisStoreBuilder) -> io::Result<Stream> {
             }
             Ok(Box::pin(socket))
         }
-        Address::Sentinel { .. } => Err(io::Error::other("the Sentinels were not asked")),
+        Address::Sentinel { .. } | Address::Cluster(_) => Err(io::Error::other(
+            "the address of the server was not looked up",
+        )),
         #[cfg(unix)]
         Address::Unix(path) => Ok(Box::pin(tokio::net::UnixStream::connect(path).await?)),
         #[cfg(not(unix))]

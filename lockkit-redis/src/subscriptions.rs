@@ -28,13 +28,14 @@ const LINGER: Duration = Duration::from_secs(10);
 /// The largest number of messages on it in that time. A waiter that comes back finds a few of its own.
 const MAX_UNHEEDED: u32 = 16;
 
-/// The subscriptions of a store object, and the tickets that they wake.
+/// The subscriptions of a connection, and the tickets that they wake.
 #[derive(Debug)]
 pub(crate) struct Subscriptions {
-    /// The channel of this store object.
+    /// The channel of this store object, or in a cluster of this connection: messages reach all nodes there.
     pub(crate) channel: String,
     /// Whether a message is enough to hold. Else the ticket tries again, to learn whether replicas have its hold.
     trusts_messages: bool,
+    /// Those of the store, on all connections.
     pub(crate) waiters: Arc<Waiters>,
     /// Locked before the waiters, where both are.
     channels: Mutex<Channels>,
@@ -62,11 +63,11 @@ struct LockChannel {
 }
 
 impl Subscriptions {
-    pub(crate) fn new(channel: String, trusts_messages: bool) -> Self {
+    pub(crate) fn new(channel: String, trusts_messages: bool, waiters: Arc<Waiters>) -> Self {
         Self {
             channel,
             trusts_messages,
-            waiters: Arc::default(),
+            waiters,
             channels: Mutex::default(),
             wanted: Notify::new(),
             unheeded: Notify::new(),
@@ -84,22 +85,27 @@ impl Subscriptions {
 
     /// Opens the wake-ups of a ticket.
     pub(crate) fn watch(&self, ticket: &Ticket) -> Box<dyn Watch> {
+        self.subscribe(&ticket.name);
+        Box::new(self.waiters.watch(ticket))
+    }
+
+    /// Sees to it that the channel of a lock is subscribed here while somebody waits for it.
+    pub(crate) fn subscribe(&self, name: &LockName) {
         let mut channels = self.channels();
         let Channels { locks, wanted } = &mut *channels;
-        let lock = locks.entry(keys::channel(&ticket.name));
+        let lock = locks.entry(keys::channel(name));
         let lock = lock.or_insert_with_key(|channel| {
             // Once it is subscribed, the ticket tries again.
             wanted.push(channel.clone());
             self.wanted.notify_one();
             LockChannel {
-                name: ticket.name.clone(),
+                name: name.clone(),
                 idle_since: None,
                 unheeded: 0,
             }
         });
         lock.idle_since = None;
         lock.unheeded = 0;
-        Box::new(self.waiters.watch(ticket))
     }
 
     /// Takes in a message.

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use lockkit_core::Outcome;
-use lockkit_core::store::Backoff;
+use lockkit_core::store::{Backoff, lock};
 use redis::RedisError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::admission::{Admission, admit};
-use crate::config::{Address, Protocol};
+use crate::config::Protocol;
 use crate::connection::{Link, State};
 use crate::handshake::Opened;
 use crate::sentinel::open;
@@ -25,8 +25,8 @@ use crate::sentinel::open;
 const IDLE_CHECK: Duration = Duration::from_secs(15);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// With Sentinels, which name a new master at any moment.
-const LONGEST_SENTINEL_PAUSE: Duration = Duration::from_millis(250);
+/// Where another server can take over at any moment.
+const LONGEST_FAILOVER_PAUSE: Duration = Duration::from_millis(250);
 /// A connection that ends sooner and without a reply counts as failed. One to a demoted primary is kept
 /// for this long.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -37,9 +37,9 @@ struct Ended;
 impl Link {
     /// Makes connections, one after the other, until the store is dropped.
     pub(crate) async fn supervise(&self) {
-        let longest = match self.config.address {
-            Address::Sentinel { .. } => LONGEST_SENTINEL_PAUSE,
-            _ => LONGEST_PAUSE,
+        let longest = match self.config.fails_over() {
+            true => LONGEST_FAILOVER_PAUSE,
+            false => LONGEST_PAUSE,
         };
         let mut backoff = Backoff::new(SHORTEST_PAUSE, longest);
         // The first failure after a useful connection costs no pause.
@@ -48,7 +48,8 @@ impl Link {
         loop {
             let opened = match open(&config, &self.subscriptions).await {
                 Ok(mut opened) => {
-                    let admission = admit(&config, &mut opened).await;
+                    let key = lock(&self.primary_key).clone();
+                    let admission = admit(&config, key.as_deref(), &mut opened).await;
                     admission.map(|admission| (opened, admission))
                 }
                 Err(failure) => Err(failure),
@@ -81,6 +82,7 @@ impl Link {
                 Err(failure) => failure,
             };
             self.state.send_replace(State::Down(outcome, why.into()));
+            self.misplaced.notify_one();
             at_once = false;
             sleep(backoff.pause()).await;
         }

@@ -8,8 +8,8 @@ use crate::config::{
 };
 
 impl RedisStoreBuilder {
-    /// Reads `redis://`, `redis+sentinel://`, both with `rediss` for TLS, and `redis+unix://`. The client
-    /// options were taken before.
+    /// Reads `redis://`, `redis+sentinel://`, `redis+cluster://`, all with `rediss` for TLS, and `redis+unix://`.
+    /// The client options were taken before.
     ///
     /// | option | meaning | default |
     /// |---|---|---|
@@ -19,7 +19,7 @@ impl RedisStoreBuilder {
     /// | `recheck=5s` | the longest time between two attempts of a waiter, with or without messages | as shown |
     /// | `protocol=auto` `resp2` `resp3` | the protocol; with `wake=poll` always RESP2 | `auto` |
     /// | `token_ttl=7d` `never` | how long an unused token is kept | `7d` |
-    /// | `quarantine=30s` `off` | the longest lease, and how long a server grants nothing after it became the primary or was restarted; with `redis+sentinel:` 5 s longer | `ttl` with `redis+sentinel:`, else `off` |
+    /// | `quarantine=30s` `off` | the longest lease, and how long a server grants nothing after it became the primary or was restarted; with `redis+sentinel:` 5 s longer | `ttl` with `redis+sentinel:` and `redis+cluster:`, else `off` |
     /// | `acks=1` | 0 to 9: a lease counts only when so many replicas have it | `0` |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
     /// | `response_timeout=4s` | the longest time without a reply: after half of it the connection is checked, after the other half replaced | as shown |
@@ -36,10 +36,11 @@ impl RedisStoreBuilder {
         this.take_failover(url)?;
         let unix = url.scheme() == "redis+unix";
         let sentinel = url.scheme().ends_with("+sentinel");
-        let secure = if sentinel {
-            "rediss+sentinel"
-        } else {
-            "rediss"
+        let cluster = url.scheme().ends_with("+cluster");
+        let secure = match (sentinel, cluster) {
+            (true, _) => "rediss+sentinel",
+            (_, true) => "rediss+cluster",
+            _ => "rediss",
         };
         this.tls = url.tls(secure, cfg!(feature = "tls"))?;
         if sentinel {
@@ -65,6 +66,14 @@ impl RedisStoreBuilder {
         }
         if sentinel {
             return this.take_sentinels(url);
+        }
+        if cluster {
+            url.expect(
+                !url.hosts().is_empty() && url.path().trim_matches('/').is_empty(),
+                "has the hosts of some nodes and no number of a database: write \
+                 `redis+cluster://user:password@host1,host2,host3`",
+            )?;
+            return Ok(this.cluster(url.hosts().iter().map(|host| address(host, PORT))));
         }
         let expected = "has one host and perhaps the number of a database: write `redis://user:password@host:6379/0`";
         url.expect(url.hosts().len() == 1, expected)?;
@@ -93,11 +102,8 @@ impl RedisStoreBuilder {
             "has the hosts of Sentinels, the name of their master and perhaps the number of a database: write \
              `redis+sentinel://user:password@host1,host2,host3/mymaster/0`",
         )?;
-        let sentinel = |host: &Host| {
-            let port = host.port().unwrap_or(SENTINEL_PORT);
-            (host.name().to_owned(), port)
-        };
-        let this = self.sentinel(url.hosts().iter().map(sentinel), master);
+        let hosts = url.hosts().iter().map(|host| address(host, SENTINEL_PORT));
+        let this = self.sentinel(hosts, master);
         Ok(this.database(number.unwrap_or(0)))
     }
 
@@ -176,6 +182,10 @@ impl RedisStoreBuilder {
     }
 }
 
+fn address(host: &Host, port: u16) -> (String, u16) {
+    (host.name().to_owned(), host.port().unwrap_or(port))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -230,6 +240,13 @@ mod tests {
         assert!(!format!("{two:?}").contains("pass2"));
         let tls = read("rediss+sentinel://h/m?ca=/ca.pem").unwrap();
         assert_eq!((tls.tls, tls.database), (Some(Tls::new().ca("/ca.pem")), 0));
+
+        let cluster = read("redis+cluster://app:p%40ss@h1,h2:7001?acks=1").unwrap();
+        let address = "the cluster of h1:6379, h2:7001";
+        assert_eq!(cluster.address.to_string(), address);
+        assert_eq!((cluster.acks, cluster.user.as_deref()), (1, Some("app")));
+        assert_eq!(cluster.capabilities().max_ttl, cluster.ttl);
+        assert!(read("rediss+cluster://h?ca=/ca.pem").unwrap().tls.is_some());
 
         let unix = read("redis+unix:///run/redis.sock?db=2").unwrap();
         assert_eq!(unix.address, Address::Unix("/run/redis.sock".into()));

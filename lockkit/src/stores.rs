@@ -26,6 +26,7 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
     ("redis+sentinel", Some("redis")),
     ("rediss+sentinel", Some("redis")),
     ("redis+cluster", Some("redis")),
+    ("rediss+cluster", Some("redis")),
     ("redlock", Some("redis")),
     ("etcd", Some("etcd")),
     ("etcds", Some("etcd")),
@@ -39,7 +40,7 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
 const EMBEDDED: &[&str] = &["memory", "file", "sqlite"];
 
 /// The schemes that no feature serves yet.
-const NOT_YET: &[&str] = &["redis+cluster", "redlock"];
+const NOT_YET: &[&str] = &["redlock"];
 
 /// Opens the store, and retries for `wait` while its server cannot be reached.
 pub(crate) async fn open_within(
@@ -102,7 +103,8 @@ async fn open(
         #[cfg(unix)]
         "file" => Arc::new(file(url)?),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => {
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" => {
             let mut builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
             if let Some(ttl) = ttl {
                 builder = builder.ttl(ttl);

@@ -58,7 +58,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "postgress://h",
-        "(did you mean `postgres`?): the schemes are `memory`, `file`, `sqlite`, `redis`, `rediss`, `redis+unix`, `redis+sentinel`, `rediss+sentinel`, `etcd`, `etcds`, `zk`, `zks`, `postgres`, `mysql`",
+        "(did you mean `postgres`?): the schemes are `memory`, `file`, `sqlite`, `redis`, `rediss`, `redis+unix`, `redis+sentinel`, `rediss+sentinel`, `redis+cluster`, `rediss+cluster`, `etcd`, `etcds`, `zk`, `zks`, `postgres`, `mysql`",
     ),
     ("file:~/locks", "write the home directory itself for `~`"),
     ("flie:/x", "(did you mean `file`?)"),

@@ -9,6 +9,7 @@
 //! binary of this crate, or any other.
 
 mod certificates;
+mod cluster;
 mod etcd;
 mod fake_sentinel;
 mod family;
@@ -27,6 +28,7 @@ mod unprivileged;
 mod zk;
 
 pub use certificates::Certificates;
+pub use cluster::RedisCluster;
 pub use etcd::{EtcdCluster, EtcdCommand};
 pub use fake_sentinel::FakeSentinel;
 pub use mysql::{MysqlPrograms, MysqlServer};

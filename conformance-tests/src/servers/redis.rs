@@ -12,6 +12,15 @@ use tokio::net::TcpStream;
 use super::{Processes, ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome, ensure};
 
+/// What an operator would write who knows that a server has lost nothing.
+const HAS_LOST_NOTHING: &str = "
+    local info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
+    local run, id = string.match(info, 'run_id:(%x+)'), string.match(info, 'master_replid:(%x+)')
+    local function has_lost_nothing(key)
+      redis.call('HSET', key, 'run', run, 'id', id, 'since', '0', 'longest', '0')
+    end
+    ";
+
 /// A `redis-server` on a free port of the loopback address. It keeps every write, so that a restart
 /// loses nothing.
 #[derive(Debug)]
@@ -153,15 +162,20 @@ impl RedisServer {
     /// # Errors
     /// - The server's, or that it cannot be reached.
     pub async fn has_lost_nothing(&self) -> Outcome {
-        const SCRIPT: &str = "local info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
-            local run, id = string.match(info, 'run_id:(%x+)'), string.match(info, 'master_replid:(%x+)')
-            for database = 1, ARGV[1] do
+        const SCRIPT: &str = "for database = 1, ARGV[1] do
               redis.call('SELECT', database - 1)
-              redis.call('HSET', 'lockkit_primary', 'run', run, 'id', id, 'since', '0', 'longest', '0')
+              has_lost_nothing('lockkit_primary')
             end";
         let databases = self.ask(&["CONFIG", "GET", "databases"]).await?;
-        let words = ["EVAL", SCRIPT, "0", &databases[1]];
+        let script = [HAS_LOST_NOTHING, SCRIPT].concat();
+        let words = ["EVAL", &script, "0", &databases[1]];
         self.ask(&words).await.map(drop)
+    }
+
+    /// Says it where a master of a cluster keeps its quarantine.
+    pub(super) async fn has_lost_nothing_at(&self, key: &str) -> Outcome {
+        let script = [HAS_LOST_NOTHING, "has_lost_nothing(KEYS[1])"].concat();
+        self.ask(&["EVAL", &script, "1", key]).await.map(drop)
     }
 
     /// How often `command` was carried out since the start.

@@ -14,7 +14,7 @@ fn ticket(n: u64) -> Ticket {
 }
 
 fn open() -> Subscriptions {
-    let subscriptions = Subscriptions::new("me".into(), true);
+    let subscriptions = Subscriptions::new("me".into(), true, Arc::default());
     subscriptions.opened();
     subscriptions
 }

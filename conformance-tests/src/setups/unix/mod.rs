@@ -6,6 +6,7 @@ mod mysql;
 mod pool;
 mod postgres;
 mod redis;
+mod redis_cluster;
 mod redis_proxy;
 mod redis_sentinel;
 mod sql;
@@ -16,6 +17,7 @@ pub use file::FileSetup;
 pub use mysql::MysqlSetup;
 pub use postgres::PostgresSetup;
 pub use redis::RedisSetup;
+pub use redis_cluster::RedisClusterSetup;
 pub use redis_proxy::RedisProxySetup;
 pub use redis_sentinel::RedisSentinelSetup;
 pub use sql::{SqlServer, SqlSetup};
@@ -30,7 +32,7 @@ use crate::setups::InMode;
 
 /// Every setup of these stores.
 pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
-    let system: [Box<dyn Setup>; 26] = [
+    let system: [Box<dyn Setup>; 27] = [
         Box::new(FileSetup::new()),
         Box::new(RedisSetup::fair()),
         Box::new(RedisSetup::barging()),
@@ -39,6 +41,7 @@ pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
         Box::new(InMode::permit(RedisSetup::fair())),
         Box::new(RedisProxySetup::new()),
         Box::new(RedisSentinelSetup::new()),
+        Box::new(RedisClusterSetup::new()),
         Box::new(EtcdSetup::single()),
         Box::new(EtcdSetup::cluster()),
         Box::new(InMode::write(EtcdSetup::single())),

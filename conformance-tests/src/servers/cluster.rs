@@ -1,0 +1,238 @@
+//! A Redis Cluster: three masters with a replica each.
+
+use async_trait::async_trait;
+
+use super::{Processes, RedisServer, free_port};
+use crate::failure::{Failure, Outcome, ensure};
+use crate::namespace::Server;
+
+const MASTERS: usize = 3;
+
+/// The first slot of each master, and a text that in braces makes a key belong to it.
+const SLOTS: [(u16, &str); MASTERS] = [(0, "3560"), (5461, "18403"), (10_923, "18948")];
+const LAST_SLOT: u16 = 16_383;
+
+/// Three masters of a Redis Cluster, and a replica of each, which is promoted when its master has not replied for a
+/// second.
+#[derive(Debug)]
+pub struct RedisCluster {
+    /// The masters at the start, and then their replicas in the same order.
+    nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Starts them below this program itself, whose `main` calls
+    /// [`guardian::serve`](super::guardian::serve) first. `words` is further configuration.
+    ///
+    /// # Errors
+    /// - [`Failure`] if they cannot be started.
+    pub async fn start(words: &[String]) -> Outcome<Self> {
+        let guard = std::env::current_exe()?;
+        let (mut nodes, mut buses) = (Vec::new(), Vec::new());
+        for _ in 0..2 * MASTERS {
+            let bus = free_port()?;
+            let of_cluster = format!(
+                "--cluster-enabled yes --cluster-port {bus} --cluster-node-timeout 1000 \
+                 --cluster-replica-validity-factor 0 --repl-diskless-sync-delay 0"
+            );
+            let of_cluster = of_cluster.split(' ').map(str::to_owned);
+            let words = of_cluster.chain(words.iter().cloned());
+            nodes.push(RedisServer::start(&guard, words).await?);
+            buses.push(bus);
+        }
+        let cluster = Self { nodes };
+        cluster.join(&buses).await?;
+        cluster.has_lost_nothing().await?;
+        Ok(cluster)
+    }
+
+    /// Starts one that forgets everything when it ends.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be started.
+    pub async fn forgetful() -> Outcome<Self> {
+        Self::start(&["--appendonly", "no"].map(str::to_owned)).await
+    }
+
+    /// Makes a cluster of single nodes.
+    async fn join(&self, buses: &[u16]) -> Outcome {
+        let (first, [bus, ..]) = (&self.nodes[0], buses) else {
+            return Err(Failure::new("no node"));
+        };
+        let ends = SLOTS.iter().skip(1).map(|(first, _)| first - 1);
+        let ends = ends.chain([LAST_SLOT]);
+        for ((node, (slot, _)), end) in self.nodes.iter().zip(SLOTS).zip(ends) {
+            let (slot, end) = (slot.to_string(), end.to_string());
+            node.ask(&["CLUSTER", "ADDSLOTSRANGE", &slot, &end]).await?;
+        }
+        let (port, bus) = (first.port().to_string(), bus.to_string());
+        for (number, node) in self.nodes.iter().enumerate() {
+            let epoch = (number + 1).to_string();
+            node.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await?;
+            if number > 0 {
+                node.ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus])
+                    .await?;
+            }
+        }
+        for (master, replica) in self.nodes.iter().zip(&self.nodes[MASTERS..]) {
+            let id = id_of(master).await?;
+            let follow = || async { replica.ask(&["CLUSTER", "REPLICATE", &id]).await.map(drop) };
+            // It must know the master first.
+            replica.process().ready(follow).await?;
+        }
+        self.ready().await
+    }
+
+    /// Waits until every node is part of the whole cluster.
+    ///
+    /// # Errors
+    /// - [`Failure`] with the end of a log if that takes too long.
+    pub async fn ready(&self) -> Outcome {
+        for node in &self.nodes {
+            Processes::ready(node).await?;
+        }
+        for node in &self.nodes {
+            let probe = || async {
+                let info = node.ask(&["CLUSTER", "INFO"]).await?.concat();
+                let ok = info.contains("cluster_state:ok")
+                    && info.contains(&format!("cluster_known_nodes:{}", 2 * MASTERS));
+                ensure(ok, info)?;
+                let role = node.ask(&["INFO", "replication"]).await?.concat();
+                let connected =
+                    role.contains("master_link_status:up") || role.contains("connected_slaves:1");
+                ensure(connected, role)
+            };
+            node.process().ready(probe).await?;
+        }
+        Ok(())
+    }
+
+    /// The nodes: the masters at the start, and then their replicas in the same order.
+    #[must_use]
+    pub fn nodes(&self) -> &[RedisServer] {
+        &self.nodes
+    }
+
+    /// Its address as the store reads it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis+cluster://{}", self.hosts())
+    }
+
+    /// The hosts in its URL.
+    #[must_use]
+    pub fn hosts(&self) -> String {
+        let hosts = self
+            .nodes
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", node.port()));
+        hosts.collect::<Vec<_>>().join(",")
+    }
+
+    /// The number of the node that is the master of a key.
+    ///
+    /// # Errors
+    /// - [`Failure`] if there is none.
+    pub async fn master_of(&self, key: &str) -> Outcome<usize> {
+        self.master_at(self.slot_of(key).await?).await
+    }
+
+    /// The slot of a key.
+    ///
+    /// # Errors
+    /// - [`Failure`] if no node replies.
+    pub async fn slot_of(&self, key: &str) -> Outcome<u16> {
+        let mut failure = Failure::new("no node");
+        for node in &self.nodes {
+            match node.ask(&["CLUSTER", "KEYSLOT", key]).await {
+                Ok(slot) => return Ok(slot.concat().parse()?),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Whether a node says that it is the master of a slot. One that does not reply does not say so.
+    async fn serves(&self, node: usize, slot: u16) -> Outcome<bool> {
+        let Ok(lines) = self.nodes[node].ask(&["CLUSTER", "NODES"]).await else {
+            return Ok(false);
+        };
+        let lines = lines.concat();
+        let own = lines.lines().find(|line| line.contains("myself"));
+        let ranges = own.into_iter().flat_map(|line| line.split(' ').skip(8));
+        for range in ranges.filter(|range| !range.starts_with('[')) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            if (first.parse()?..=last.parse()?).contains(&slot) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Says on each master that it has lost nothing, so that clients with a quarantine need not wait for its end.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be done.
+    pub async fn has_lost_nothing(&self) -> Outcome {
+        for (slot, tag) in SLOTS {
+            let master = &self.nodes[self.master_at(slot).await?];
+            let key = format!("lockkit_primary:{{{tag}}}");
+            master.has_lost_nothing_at(&key).await?;
+        }
+        Ok(())
+    }
+
+    async fn master_at(&self, slot: u16) -> Outcome<usize> {
+        for node in 0..self.nodes.len() {
+            if self.serves(node, slot).await? {
+                return Ok(node);
+            }
+        }
+        Err(Failure::new(format!("no node serves the slot {slot}")))
+    }
+
+    /// Deletes everything.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be done.
+    pub async fn wipe(&self) -> Outcome {
+        for (slot, _) in SLOTS {
+            let master = self.master_at(slot).await?;
+            self.nodes[master].ask(&["FLUSHALL"]).await?;
+        }
+        self.has_lost_nothing().await
+    }
+
+    /// The id of a node.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it does not reply.
+    pub async fn id(&self, node: usize) -> Outcome<String> {
+        id_of(&self.nodes[node]).await
+    }
+}
+
+async fn id_of(node: &RedisServer) -> Outcome<String> {
+    Ok(node.ask(&["CLUSTER", "MYID"]).await?.concat())
+}
+
+#[async_trait]
+impl Server for RedisCluster {
+    async fn restart(&self) -> Outcome {
+        let processes = || self.nodes.iter().map(RedisServer::process);
+        processes().for_each(super::ServerProcess::kill);
+        processes().try_for_each(super::ServerProcess::restart)?;
+        self.ready().await?;
+        self.has_lost_nothing().await
+    }
+
+    fn freeze(&self) -> Outcome {
+        self.nodes.iter().try_for_each(|node| node.process().stop())
+    }
+
+    fn thaw(&self) -> Outcome {
+        self.nodes
+            .iter()
+            .try_for_each(|node| node.process().resume())
+    }
+}

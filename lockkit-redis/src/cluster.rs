@@ -1,0 +1,350 @@
+//! A Redis Cluster: which master serves which slot, and a connection to each master that is asked.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkit_core::store::waiters::Waiters;
+use lockkit_core::store::{Backoff, lock};
+use lockkit_core::{BackendError, ClientId, Outcome, Waiting};
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::config::{Address, RedisStoreBuilder};
+use crate::connection::{Link, State};
+use crate::error::{Redirect, fault, node, of_connecting};
+use crate::handshake::{self, Failure};
+use crate::keys;
+use crate::reply::Reply;
+use crate::route::Route;
+use crate::subscriptions::Subscriptions;
+use crate::survey::{no_answer, survey};
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How many nodes are asked for the map at once.
+const ASKED: usize = 3;
+
+/// The masters of a cluster.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    config: RedisStoreBuilder,
+    waiters: Arc<Waiters>,
+    runtime: Handle,
+    map: watch::Sender<MapState>,
+    /// Notified when the map may be wrong.
+    stale: Arc<Notify>,
+    nodes: Mutex<HashMap<Address, Node>>,
+}
+
+/// A node that was asked for a lock, and the task that keeps the connection.
+#[derive(Debug)]
+struct Node {
+    link: Arc<Link>,
+    _supervisor: JoinSet<()>,
+}
+
+#[derive(Debug)]
+enum MapState {
+    Unread,
+    Read(Map),
+    Failed(Outcome, Arc<str>),
+}
+
+/// Which master serves which slots, as one node sees it.
+#[derive(Debug)]
+struct Map {
+    /// Whether that node is part of the majority.
+    ok: bool,
+    /// Every failover has a larger one.
+    epoch: u64,
+    /// The first and the last slot of each range, in order.
+    ranges: Vec<(u16, u16, Address)>,
+}
+
+impl Map {
+    fn master_of(&self, slot: u16) -> Option<&Address> {
+        let next = self.ranges.partition_point(|(first, ..)| *first <= slot);
+        let (_, last, master) = self.ranges.get(next.checked_sub(1)?)?;
+        (slot <= *last).then_some(master)
+    }
+
+    fn lowest_slot_of(&self, master: &Address) -> Option<u16> {
+        let range = self.ranges.iter().find(|(.., other)| other == master);
+        range.map(|(first, ..)| *first)
+    }
+
+    fn masters(&self) -> HashSet<&Address> {
+        self.ranges.iter().map(|(.., master)| master).collect()
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(config: RedisStoreBuilder, runtime: Handle) -> Self {
+        Self {
+            config,
+            waiters: Arc::default(),
+            runtime,
+            map: watch::Sender::new(MapState::Unread),
+            stale: Arc::default(),
+            nodes: Mutex::default(),
+        }
+    }
+
+    pub(crate) const fn waiters(&self) -> &Arc<Waiters> {
+        &self.waiters
+    }
+
+    /// Returns something of the map. Waits while it is read for the first time; fails if it could never be read.
+    async fn in_map<T>(
+        &self,
+        operation: &'static str,
+        part: impl FnOnce(&Map) -> Option<T>,
+    ) -> Result<T, BackendError> {
+        let mut state = self.map.subscribe();
+        let known = state.wait_for(|state| !matches!(state, MapState::Unread));
+        match known.await.as_deref() {
+            Ok(MapState::Read(map)) => part(map).ok_or_else(|| {
+                let why = format!("no master serves its slot ({})", self.config.address);
+                fault(operation, Outcome::Unavailable, why)
+            }),
+            Ok(MapState::Failed(outcome, why)) => Err(fault(operation, *outcome, why.as_ref())),
+            _ => Err(fault(operation, Outcome::Unavailable, "not connected")),
+        }
+    }
+
+    /// Where the locks of a slot are.
+    pub(crate) async fn master_of(
+        &self,
+        operation: &'static str,
+        slot: u16,
+    ) -> Result<Route, BackendError> {
+        let found = |map: &Map| {
+            let master = map.master_of(slot)?;
+            Some((master.clone(), map.lowest_slot_of(master)))
+        };
+        let (master, lowest) = self.in_map(operation, found).await?;
+        Ok(Route::to(self.link_to(master, lowest)))
+    }
+
+    /// Every master.
+    pub(crate) async fn masters(
+        &self,
+        operation: &'static str,
+    ) -> Result<Vec<Route>, BackendError> {
+        let all = |map: &Map| {
+            let with_slot = |master: &Address| (master.clone(), map.lowest_slot_of(master));
+            Some(map.masters().into_iter().map(with_slot).collect())
+        };
+        let all: Vec<_> = self.in_map(operation, all).await?;
+        let route = |(master, lowest)| Route::to(self.link_to(master, lowest));
+        Ok(all.into_iter().map(route).collect())
+    }
+
+    /// Where a node has said that a lock is.
+    pub(crate) fn follow(&self, redirect: &Redirect, said: &Route) -> Route {
+        let address = redirect.address(&said.link.config.address);
+        match redirect.is_ask() {
+            // It may have no slot of its own yet.
+            true => Route::asking(self.link_to(address, None)),
+            false => Route::to(self.link_to(address, Some(redirect.slot))),
+        }
+    }
+
+    /// The nodes that were asked for a lock.
+    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
+        let nodes = lock(&self.nodes);
+        nodes.values().map(|node| Arc::clone(&node.link)).collect()
+    }
+
+    /// The connection to a node, which is made at its first use. `slot` is one that it serves.
+    fn link_to(&self, address: Address, slot: Option<u16>) -> Arc<Link> {
+        let mut nodes = lock(&self.nodes);
+        let node = nodes.entry(address).or_insert_with_key(|address| {
+            let channel = keys::client_channel(ClientId::random());
+            let waiters = Arc::clone(&self.waiters);
+            let subscriptions = Subscriptions::new(channel, self.config.acks == 0, waiters);
+            let (config, key) = (self.config_of(address), slot.map(keys::primary_of));
+            let link = Arc::new(Link::new(
+                config,
+                key,
+                subscriptions,
+                Arc::clone(&self.stale),
+            ));
+            let supervised = Arc::clone(&link);
+            let mut supervisor = JoinSet::new();
+            supervisor.spawn_on(async move { supervised.supervise().await }, &self.runtime);
+            let _supervisor = supervisor;
+            Node { link, _supervisor }
+        });
+        Arc::clone(&node.link)
+    }
+
+    fn config_of(&self, address: &Address) -> RedisStoreBuilder {
+        let mut config = self.config.clone();
+        config.address = address.clone();
+        config.clustered = true;
+        config
+    }
+
+    /// Keeps the map up to date, until the store is dropped.
+    pub(crate) async fn supervise(&self) {
+        let mut pauses = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+        loop {
+            match self.read_map().await {
+                Ok(map) => {
+                    self.adopt(map);
+                    pauses.reset();
+                    self.stale.notified().await;
+                }
+                Err((outcome, why)) => {
+                    self.map.send_if_modified(|state| {
+                        // A map that may be old is better than none.
+                        let unknown = !matches!(state, MapState::Read(_));
+                        if unknown {
+                            *state = MapState::Failed(outcome, why.into());
+                        }
+                        unknown
+                    });
+                }
+            }
+            sleep(pauses.pause()).await;
+        }
+    }
+
+    /// Leaves the nodes that are masters no more.
+    fn adopt(&self, map: Map) {
+        let mut nodes = lock(&self.nodes);
+        let is_gone = |address: &Address, _: &mut Node| map.lowest_slot_of(address).is_none();
+        let gone: Vec<_> = nodes.extract_if(is_gone).collect();
+        for (address, node) in &*nodes {
+            let key = map.lowest_slot_of(address).map(keys::primary_of);
+            let before = std::mem::replace(&mut *lock(&node.link.primary_key), key);
+            if before.is_none() {
+                // It was not asked for its quarantine yet.
+                node.link.demoted.notify_one();
+            }
+        }
+        drop(nodes);
+        drop(gone);
+        let before = self.map.send_replace(MapState::Read(map));
+        let now = self.map.borrow();
+        let (MapState::Read(before), MapState::Read(now)) = (&before, &*now) else {
+            return;
+        };
+        if before.ranges != now.ranges {
+            // The queues have other masters now.
+            self.waiters.wake_all();
+        }
+    }
+
+    /// Asks nodes that are known, a few at a time: first those with a connection, last those that the user has named.
+    async fn read_map(&self) -> Result<Map, Failure> {
+        let limit = self.config.connect_timeout;
+        let mut connected = HashMap::new();
+        for link in self.links() {
+            if let State::Up(connection, _) = &*link.state.borrow() {
+                connected.insert(link.config.address.clone(), connection.clone());
+            }
+        }
+        let mut candidates: Vec<Address> = connected.keys().cloned().collect();
+        if let MapState::Read(map) = &*self.map.borrow() {
+            candidates.extend(map.masters().into_iter().cloned());
+        }
+        if let Address::Cluster(hosts) = &self.config.address {
+            candidates.extend_from_slice(hosts);
+        }
+        let mut seen = HashSet::new();
+        candidates.retain(|address| seen.insert(address.clone()));
+        let mut failures = Vec::new();
+        for some in candidates.chunks(ASKED) {
+            let mut asked = JoinSet::new();
+            for address in some {
+                let connection = connected.remove(address);
+                asked.spawn(ask(self.config_of(address), connection));
+            }
+            let (maps, failed) = survey(asked, ASKED, |map: &Map| map.ok, limit).await;
+            failures.extend(failed);
+            // One that is cut off knows only what was.
+            if let Some(map) = maps.into_iter().max_by_key(|map| (map.ok, map.epoch)) {
+                return Ok(map);
+            }
+        }
+        Err(no_answer("no node names the masters", failures, limit))
+    }
+}
+
+/// Asks one node for the map, on its connection or on one that is made for it.
+async fn ask(
+    mut config: RedisStoreBuilder,
+    connection: Option<MultiplexedConnection>,
+) -> Result<Map, Failure> {
+    let (limit, address) = (config.connect_timeout, config.address.clone());
+    let opened;
+    let mut connection = match connection {
+        Some(connection) => connection,
+        None => {
+            // RESP2, and nothing but the question.
+            config.waiting = Waiting::Poll;
+            let none = Subscriptions::new(String::new(), false, Arc::default());
+            opened = handshake::open(&config, &Arc::new(none)).await?;
+            opened.connection.clone()
+        }
+    };
+    let mut question = redis::pipe();
+    question
+        .cmd("CLUSTER")
+        .arg("INFO")
+        .cmd("CLUSTER")
+        .arg("SLOTS");
+    let answer = timeout(limit, question.query_async(&mut connection)).await;
+    let answer =
+        answer.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
+    let (info, slots): (Value, Value) = answer.map_err(|error| refused(&error, &address))?;
+    read(&Reply::from(info), &Reply::from(slots), &address).ok_or_else(|| {
+        let why = format!("the reply to `CLUSTER SLOTS` cannot be read ({address})");
+        (Outcome::Rejected, why)
+    })
+}
+
+fn refused(error: &RedisError, address: &Address) -> Failure {
+    let (outcome, text) = of_connecting(error);
+    let hint = match error.code() {
+        Some("ERR") => ": is it a node of a cluster? If not, write `redis://`",
+        Some("NOPERM") => ": allow the user `CLUSTER INFO` and `CLUSTER SLOTS`",
+        _ => "",
+    };
+    (outcome, format!("{text} ({address}){hint}"))
+}
+
+fn read(info: &Reply, slots: &Reply, asked: &Address) -> Option<Map> {
+    let info = info.as_str()?;
+    let field = |name: &str| {
+        let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+        lines.find_map(|(key, value)| (key == name).then_some(value))
+    };
+    let range = |range: &Reply| {
+        let [first, last, master, ..] = range.as_list() else {
+            return None;
+        };
+        let [host, port, ..] = master.as_list() else {
+            return None;
+        };
+        let slot = |reply: &Reply| reply.as_u64().and_then(|it| u16::try_from(it).ok());
+        let host = host.as_str().unwrap_or_default();
+        let address = node(host, slot(port)?, asked);
+        Some((slot(first)?, slot(last)?, address))
+    };
+    let ranges: Option<Vec<_>> = slots.as_list().iter().map(range).collect();
+    let mut ranges = ranges?;
+    ranges.sort_by_key(|(first, ..)| *first);
+    Some(Map {
+        ok: field("cluster_state") == Some("ok"),
+        epoch: field("cluster_current_epoch")?.parse().ok()?,
+        ranges,
+    })
+}

@@ -1,0 +1,163 @@
+//! Where a step runs: the requests to one server, and what their replies say about it.
+
+use std::sync::Arc;
+
+use lockkit_core::{BackendError, Outcome};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use crate::connection::{Link, Request};
+use crate::error::{fault, is_demoted, is_elsewhere, is_no_script};
+use crate::reply::{Reply, unreadable};
+use crate::scripts::Step;
+
+/// A server that is asked for a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) link: Arc<Link>,
+    /// Whether the lock is on its way to this server, which then serves only those who know it.
+    asking: bool,
+}
+
+/// How many replicas have a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acked {
+    wanted: u8,
+    replicas: u64,
+}
+
+impl Acked {
+    /// Fails if these are too few for a lease to count. A failover may lose it.
+    pub(crate) fn check(self, operation: &'static str) -> Result<(), BackendError> {
+        let Self { wanted, replicas } = self;
+        if replicas >= wanted.into() {
+            return Ok(());
+        }
+        let why = format!("{replicas} replicas have it, `acks={wanted}` are wanted");
+        Err(fault(operation, Outcome::Indeterminate, why))
+    }
+}
+
+impl Route {
+    pub(crate) const fn to(link: Arc<Link>) -> Self {
+        Self {
+            link,
+            asking: false,
+        }
+    }
+
+    /// To a server that the lock is moving to.
+    pub(crate) const fn asking(link: Arc<Link>) -> Self {
+        Self { link, asking: true }
+    }
+
+    /// Runs a step.
+    pub(crate) async fn run(&self, step: &Step, command: Cmd) -> Result<Reply, BackendError> {
+        Ok(self.run_acked(step, command).await?.0)
+    }
+
+    /// Runs a step. If it may start a lease, also returns whether enough replicas have it.
+    pub(crate) async fn run_acked(
+        &self,
+        step: &Step,
+        command: Cmd,
+    ) -> Result<(Reply, Acked), BackendError> {
+        let (mut replies, acked) = self.run_all(step, [command]).await;
+        let reply = replies.pop();
+        Ok((reply.unwrap_or_else(|| Err(unreadable(step.name)))?, acked))
+    }
+
+    /// Runs a step by each of these commands, in one pipeline; returns one reply for each.
+    pub(crate) async fn run_all(
+        &self,
+        step: &Step,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> (Vec<Result<Reply, BackendError>>, Acked) {
+        let wanted = if step.leases {
+            self.link.config.acks
+        } else {
+            0
+        };
+        let patience = self.link.config.response_timeout / 4;
+        let wait = redis::cmd("WAIT")
+            .arg(wanted)
+            .arg(patience.as_millis())
+            .to_owned();
+        let wait = (wanted > 0).then_some(wait);
+        let (replies, acked) = self.run_then(step, commands, wait).await;
+        let replicas = acked.and_then(|reply| Reply::from(reply.ok()?).as_u64());
+        let replicas = replicas.unwrap_or(0);
+        (replies, Acked { wanted, replicas })
+    }
+
+    /// Runs a step by each of these commands, and behind them another command, in one pipeline.
+    async fn run_then(
+        &self,
+        step: &Step,
+        commands: impl IntoIterator<Item = Cmd>,
+        last: Option<Cmd>,
+    ) -> (
+        Vec<Result<Reply, BackendError>>,
+        Option<Result<Value, RedisError>>,
+    ) {
+        let commands: Vec<Cmd> = commands.into_iter().collect();
+        let mut connection = match self.link.connection(step.name).await {
+            Ok(connection) => connection,
+            Err(error) => return (vec![Err(error); commands.len()], None),
+        };
+        let all = commands.iter().cloned().chain(last.clone());
+        let mut replies = self.send(&mut connection, all).await;
+        let mut of_last = last.as_ref().and_then(|_| replies.pop());
+        let unknown = |at: &usize| replies[*at].as_ref().is_err_and(is_no_script);
+        let unknown: Vec<usize> = (0..replies.len()).filter(unknown).collect();
+        if !unknown.is_empty() {
+            let texts = unknown.iter().map(|&at| step.with_text(&commands[at]));
+            let mut again = self.send(&mut connection, texts.chain(last.clone())).await;
+            of_last = last.and_then(|_| again.pop());
+            for (at, reply) in unknown.into_iter().zip(again) {
+                replies[at] = reply;
+            }
+        }
+        let failure = |error| self.link.failure(step.name, &error);
+        let read = |reply: Result<Value, _>| reply.map(Reply::from).map_err(failure);
+        (replies.into_iter().map(read).collect(), of_last)
+    }
+
+    /// Sends commands; returns one reply for each.
+    async fn send(
+        &self,
+        connection: &mut MultiplexedConnection,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> Vec<Result<Value, RedisError>> {
+        let mut pipeline = Pipeline::new();
+        for command in commands {
+            if self.asking {
+                pipeline.cmd("ASKING");
+            }
+            pipeline.add_command(command);
+        }
+        let (count, each) = (pipeline.len(), if self.asking { 2 } else { 1 });
+        let request = Request::new(&self.link);
+        let replies = connection.send_packed_commands(&pipeline, 0, count).await;
+        request.replied(&replies);
+        let replies: Vec<_> = match replies {
+            Ok(replies) => {
+                let of_commands = replies.into_iter().skip(each - 1).step_by(each);
+                of_commands.map(Value::extract_error).collect()
+            }
+            Err(error) => vec![Err(error); count / each],
+        };
+        let any = |says: fn(&RedisError) -> bool| {
+            let mut replies = replies.iter();
+            replies.any(|reply| reply.as_ref().is_err_and(says))
+        };
+        // A demoted server may keep its connections open.
+        if any(is_demoted) {
+            self.link.demoted.notify_one();
+        }
+        if any(is_elsewhere) {
+            self.link.misplaced.notify_one();
+        }
+        replies
+    }
+}

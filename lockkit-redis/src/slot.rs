@@ -1,0 +1,62 @@
+//! The slots of a Redis Cluster: each key has one, and each slot has one master.
+
+/// How many there are.
+pub(crate) const COUNT: u16 = 16_384;
+
+/// A text that makes any key with it in braces belong to this slot.
+pub(crate) fn tag(slot: u16) -> String {
+    let numbers = (0_u32..).map(|number| number.to_string());
+    // Each slot has one among the first hundred thousand or so.
+    numbers
+        .into_iter()
+        .find(|tag| of(tag) == slot)
+        .unwrap_or_default()
+}
+
+/// The slot of a key: that of the text in its first braces, if there is one.
+pub(crate) fn of(key: &str) -> u16 {
+    let tag = || {
+        let (_, rest) = key.split_once('{')?;
+        let (tag, _) = rest.split_once('}')?;
+        (!tag.is_empty()).then_some(tag)
+    };
+    crc16(tag().unwrap_or(key).as_bytes()) % COUNT
+}
+
+/// CRC-16 as XMODEM has it.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| match crc & 0x8000 {
+            0 => crc << 1,
+            _ => crc << 1 ^ 0x1021,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of `CLUSTER KEYSLOT`.
+    #[test]
+    fn slots_are_the_servers() {
+        for (key, slot) in [
+            ("123456789", 12_739),
+            ("foo", 12_182),
+            ("{user1000}.following", 3_443),
+            ("foo{}{bar}", 8_363),
+            ("foo{{bar}}zap", 4_015),
+            ("foo{bar}{zap}", 5_061),
+            ("", 0),
+        ] {
+            assert_eq!(of(key), slot, "{key}");
+        }
+    }
+
+    #[test]
+    fn each_slot_has_a_tag() {
+        for slot in [0, 1, 5_461, 10_922, 16_383] {
+            assert_eq!(of(&format!("lockkit_primary:{{{}}}", tag(slot))), slot);
+        }
+    }
+}
