@@ -101,7 +101,13 @@ const CASES: &[(&str, &str)] = &[
         "redis://h1?sentinel_password=hunter2",
         "has no option `sentinel_password`",
     ),
-    ("redis+cluster://h1,h2", "belongs to the feature `redis`"),
+    #[cfg(not(feature = "redis"))]
+    ("redis+cluster://h1,h2", "needs the feature `redis`"),
+    #[cfg(feature = "redis")]
+    (
+        "redis+cluster://u:hunter2@h1,h2/3",
+        "has the hosts of some nodes and no number of a database",
+    ),
     (
         "redlock://h1,h2,h3",
         "which this version of lockkit does not have yet",

@@ -203,12 +203,90 @@ impl RedisCluster {
         self.has_lost_nothing().await
     }
 
-    /// The id of a node.
+    /// Begins to move a slot from one master to another. Its keys stay until they are moved.
     ///
     /// # Errors
-    /// - [`Failure`] if it does not reply.
-    pub async fn id(&self, node: usize) -> Outcome<String> {
-        id_of(&self.nodes[node]).await
+    /// - [`Failure`] if it cannot be done.
+    pub async fn begin_move(&self, slot: u16, [from, to]: [usize; 2]) -> Outcome {
+        let (slot, [source, target]) = (slot.to_string(), [&self.nodes[from], &self.nodes[to]]);
+        let (source_id, target_id) = (id_of(source).await?, id_of(target).await?);
+        let importing = ["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id];
+        target.ask(&importing).await?;
+        let migrating = ["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id];
+        source.ask(&migrating).await.map(drop)
+    }
+
+    /// Moves keys of such a slot.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be done.
+    pub async fn move_keys(&self, keys: &[&str], [from, to]: [usize; 2]) -> Outcome {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let port = self.nodes[to].port().to_string();
+        let words = ["MIGRATE", "127.0.0.1", &port, "", "0", "1000", "KEYS"];
+        self.nodes[from]
+            .ask(&[&words, keys].concat())
+            .await
+            .map(drop)
+    }
+
+    /// Moves the keys that are left, and ends the move.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be done.
+    pub async fn end_move(&self, slot: u16, [from, to]: [usize; 2]) -> Outcome {
+        let (number, id) = (slot.to_string(), id_of(&self.nodes[to]).await?);
+        loop {
+            let keys = ["CLUSTER", "GETKEYSINSLOT", &number, "100"];
+            let keys = self.nodes[from].ask(&keys).await?;
+            if keys.is_empty() {
+                break;
+            }
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            self.move_keys(&keys, [from, to]).await?;
+        }
+        for node in [to, from] {
+            let owned = ["CLUSTER", "SETSLOT", &number, "NODE", &id];
+            self.nodes[node].ask(&owned).await?;
+        }
+        Ok(())
+    }
+
+    /// Freezes the replica of a master. What the master does from now on is lost if the replica is promoted.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be done.
+    pub async fn freeze_replica(&self, master: usize) -> Outcome {
+        self.nodes[master + MASTERS].process().stop()?;
+        let kill = ["CLIENT", "KILL", "TYPE", "replica"];
+        self.nodes[master].ask(&kill).await.map(drop)
+    }
+
+    /// Kills the master, lets its frozen replica run on, and waits until that one is promoted.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it is not.
+    pub async fn fail_over(&self, master: usize) -> Outcome {
+        self.nodes[master].process().kill();
+        self.nodes[master + MASTERS].process().resume()?;
+        self.promoted(master + MASTERS).await
+    }
+
+    /// Waits until a node is a master and knows that the cluster is whole.
+    ///
+    /// # Errors
+    /// - [`Failure`] if that takes too long.
+    pub async fn promoted(&self, node: usize) -> Outcome {
+        let node = &self.nodes[node];
+        let probe = || async {
+            let role = node.ask(&["INFO", "replication"]).await?.concat();
+            ensure(role.contains("role:master"), "it is a replica")?;
+            let info = node.ask(&["CLUSTER", "INFO"]).await?.concat();
+            ensure(info.contains("cluster_state:ok"), info)
+        };
+        node.process().ready(probe).await
     }
 }
 

@@ -173,7 +173,10 @@ impl RedisServer {
     }
 
     /// Says it where a master of a cluster keeps its quarantine.
-    pub(super) async fn has_lost_nothing_at(&self, key: &str) -> Outcome {
+    ///
+    /// # Errors
+    /// - The server's, or that it cannot be reached.
+    pub async fn has_lost_nothing_at(&self, key: &str) -> Outcome {
         let script = [HAS_LOST_NOTHING, "has_lost_nothing(KEYS[1])"].concat();
         self.ask(&["EVAL", &script, "1", key]).await.map(drop)
     }

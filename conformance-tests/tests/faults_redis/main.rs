@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are for people")]
 
+mod cluster;
 mod connections;
 mod data;
 mod network;
@@ -67,6 +68,17 @@ fn tests() -> TestSuite {
         .test(sentinel::no_answer_of_any_sentinel_is_unavailable)
         .test(sentinel::sentinels_with_a_password_get_theirs)
         .test(sentinel::failover_with_tls)
+        .test(cluster::hold_and_waiters_survive_a_slow_move_of_their_slot)
+        .test(cluster::moves_of_slots_let_no_two_in)
+        .test(cluster::promoted_replica_keeps_holds_and_serves_waiters)
+        .test(cluster::planned_failover_is_followed)
+        .test(cluster::grant_that_a_promotion_lost_ends_before_another_begins)
+        .test(cluster::without_quarantine_a_promotion_gives_a_lock_twice)
+        .test(cluster::frozen_master_costs_the_others_nothing)
+        .test(cluster::one_living_seed_is_enough)
+        .test(cluster::wrong_kind_of_server_is_refused_with_the_right_scheme)
+        .test(cluster::names_whose_keys_fall_apart_are_refused)
+        .test(cluster::guarded_work_needs_keys_in_the_slot_of_the_lock)
         .test(quarantine::lost_grant_ends_before_another_begins)
         .test(quarantine::without_quarantine_a_lost_grant_is_given_twice)
         .test(quarantine::lost_release_that_is_repeated_lets_nobody_in)

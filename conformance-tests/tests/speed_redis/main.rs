@@ -32,6 +32,7 @@ fn tests() -> TestSuite {
     let suite = TestSuite::new("speed-of-redis", missing(RedisServer::PROGRAM))
         .test(solo::cycle_is_two_round_trips)
         .test(solo::cycle_behind_sentinels_is_two_round_trips)
+        .test(solo::cycle_in_a_cluster_is_two_round_trips)
         .test(solo::cycle_costs_little_more_than_its_scripts)
         .test(crowd::eight_through_the_proxy_hand_over_in_one_trip)
         .test(crowd::eight_and_sixty_four_keep_up_with_a_bare_list)

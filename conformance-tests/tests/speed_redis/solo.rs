@@ -176,3 +176,23 @@ pub(crate) async fn cycle_behind_sentinels_is_two_round_trips() -> Outcome {
     let store = RedisStore::builder().sentinel([("127.0.0.1", sentinel.port())], MASTER);
     cycles(&server, &proxy, LockClient::new(store.connect().await?)?).await
 }
+
+/// A client in a cluster asks for no map in a cycle, and knows the master.
+pub(crate) async fn cycle_in_a_cluster_is_two_round_trips() -> Outcome {
+    let words = ["--appendonly", "no", "--cluster-enabled", "yes"];
+    let server = RedisServer::start(&std::env::current_exe()?, words).await?;
+    let slots = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
+    server.ask(&slots).await?;
+    let proxy = slow_link(server.port()).await?;
+    let port = proxy.addr().port().to_string();
+    let announce = ["CONFIG", "SET", "cluster-announce-port", &port];
+    server.ask(&announce).await?;
+    let ready = || async {
+        let info = server.ask(&["CLUSTER", "INFO"]).await?.concat();
+        ensure(info.contains("cluster_state:ok"), info)
+    };
+    server.process().ready(ready).await?;
+    server.has_lost_nothing_at("lockkit_primary:{3560}").await?;
+    let store = RedisStore::builder().cluster([("127.0.0.1", proxy.addr().port())]);
+    cycles(&server, &proxy, LockClient::new(store.connect().await?)?).await
+}

@@ -1,0 +1,358 @@
+//! A Redis Cluster whose slots move and whose masters fail.
+
+use std::time::Duration;
+
+use conformance_tests::servers::{RedisCluster, RedisServer};
+use conformance_tests::task::{acquire, spawn, until, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::{Error, Guard, Lease, LockClient, Outcome as Effect};
+use lockkit_redis::{Fenced, FencedError, RedisStore, RedisStoreBuilder, Script};
+use tokio::time::{Instant, sleep};
+
+use crate::sentinel::source;
+use crate::world::{LONG, Section, client_of, store};
+
+/// The lease of the tests in which one must be renewed, and the quarantine.
+const TTL: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(5);
+const NAME: &str = "jobs/cluster";
+const WAYS: [&str; 3] = ["fifo", "resp2", "poll"];
+
+fn all(cluster: &RedisCluster, way: &str) -> RedisStoreBuilder {
+    let nodes = cluster.nodes().iter();
+    let hosts = nodes.map(|node| ("127.0.0.1", node.port()));
+    store(way, 0).cluster(hosts).quarantine(None)
+}
+
+async fn client(cluster: &RedisCluster, way: &str, ttl: Duration) -> Outcome<LockClient> {
+    client_of(all(cluster, way).connect().await?, ttl)
+}
+
+/// A name for each master, and the number of the node that has it.
+async fn names_of_all(cluster: &RedisCluster) -> Outcome<Vec<(usize, String)>> {
+    let mut names = Vec::<(usize, String)>::new();
+    for number in 0.. {
+        let name = format!("{NAME}/{number}");
+        let master = cluster.master_of(&name).await?;
+        if names.iter().all(|(other, _)| *other != master) {
+            names.push((master, name));
+        }
+        if names.len() == 3 {
+            break;
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Key by key, with pauses in which the lock and its token are apart, and in which both have left the rest.
+pub(crate) async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
+    for way in WAYS {
+        let cluster = RedisCluster::forgetful().await?;
+        let (holder, other) = (
+            client(&cluster, way, TTL).await?,
+            client(&cluster, way, TTL).await?,
+        );
+        let guard = holder.lock(NAME)?.acquire().await?;
+        let mut waiter = acquire(&other.lock(NAME)?);
+        waiter.waits_for(Duration::from_millis(300)).await?;
+        let (slot, from) = (cluster.slot_of(NAME).await?, cluster.master_of(NAME).await?);
+        let way_of_it = [from, (from + 1) % 3];
+        cluster.begin_move(slot, way_of_it).await?;
+        cluster.move_keys(&[NAME], way_of_it).await?;
+        sleep(TTL / 3).await;
+        let token_key = format!("redisson_lock_token:{{{NAME}}}");
+        cluster.move_keys(&[&token_key], way_of_it).await?;
+        // Longer than the lease: it is renewed where it is.
+        sleep(TTL * 2).await;
+        guard.check()?;
+        waiter.waits_for(Duration::from_millis(10)).await?;
+        cluster.end_move(slot, way_of_it).await?;
+        let moved = Instant::now();
+        let token = guard.token();
+        guard.release().await?;
+        let next = within(SOON, waiter.soon()).await???;
+        println!("{way}: served {:?} after the move", moved.elapsed());
+        ensure(next.token() > token, "the token has not grown")?;
+        let there = cluster.nodes()[way_of_it[1]].ask(&["EXISTS", NAME]).await?;
+        ensure(there == ["1"], "the hold is not at the new master")?;
+        next.release().await?;
+    }
+    Ok(())
+}
+
+/// Many requests are under way while a slot moves to and fro.
+pub(crate) async fn moves_of_slots_let_no_two_in() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let slot = cluster.slot_of(NAME).await?;
+    let (section, mut users) = (Section::default(), Vec::new());
+    for way in WAYS {
+        for _ in 0..4 {
+            let lock = client(&cluster, way, LONG).await?.lock(NAME)?;
+            users.push(spawn(section.clone().take_turns(lock, 25)));
+        }
+    }
+    let mut from = cluster.master_of(NAME).await?;
+    for _ in 0..6 {
+        let way_of_it = [from, (from + 1) % 3];
+        cluster.begin_move(slot, way_of_it).await?;
+        sleep(Duration::from_millis(100)).await;
+        cluster.end_move(slot, way_of_it).await?;
+        from = way_of_it[1];
+        sleep(Duration::from_millis(300)).await;
+    }
+    for user in users {
+        user.soon().await??;
+    }
+    Ok(())
+}
+
+pub(crate) async fn promoted_replica_keeps_holds_and_serves_waiters() -> Outcome {
+    for way in WAYS {
+        let cluster = RedisCluster::forgetful().await?;
+        let (holder, other) = (
+            client(&cluster, way, LONG).await?,
+            client(&cluster, way, LONG).await?,
+        );
+        let guard = holder.lock(NAME)?.acquire().await?;
+        let mut waiter = acquire(&other.lock(NAME)?);
+        waiter.waits_for(Duration::from_millis(300)).await?;
+        let master = cluster.master_of(NAME).await?;
+        let replica = &cluster.nodes()[master + 3];
+        until("the replica has the hold", async || {
+            let keys = replica.ask(&["DBSIZE"]).await?;
+            Ok(keys[0].parse::<u32>()? >= 2)
+        })
+        .await?;
+        cluster.nodes()[master].process().kill();
+        cluster.promoted(master + 3).await?;
+        let promoted = Instant::now();
+        let near = holder.lock(format!("{{{NAME}}}/near"))?;
+        within(SOON, near.acquire()).await??.release().await?;
+        let took = promoted.elapsed();
+        println!("{way}: usable {took:?} after the promotion");
+        ensure(
+            took < Duration::from_millis(1500),
+            format!("{way}: {took:?}"),
+        )?;
+        guard.check()?;
+        waiter.waits_for(Duration::from_millis(10)).await?;
+        let token = guard.token();
+        guard.release().await?;
+        let next = within(SOON, waiter.soon()).await???;
+        ensure(next.token() > token, "the token has not grown")?;
+        next.release().await?;
+    }
+    Ok(())
+}
+
+/// The former master keeps its connections.
+pub(crate) async fn planned_failover_is_followed() -> Outcome {
+    for way in WAYS {
+        let cluster = RedisCluster::forgetful().await?;
+        let client = client(&cluster, way, LONG).await?;
+        let guard = client.lock(NAME)?.acquire().await?;
+        let replica = cluster.master_of(NAME).await? + 3;
+        cluster.nodes()[replica]
+            .ask(&["CLUSTER", "FAILOVER"])
+            .await?;
+        cluster.promoted(replica).await?;
+        guard.check()?;
+        guard.release().await?;
+        let guard = within(SOON, client.lock(NAME)?.acquire()).await??;
+        let there = cluster.nodes()[replica].ask(&["EXISTS", NAME]).await?;
+        ensure(there == ["1"], "the hold is not at the new master")?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// Tries until it gets the lock.
+async fn granted(client: &LockClient) -> Outcome<Guard> {
+    let lock = client.lock(NAME)?;
+    let mut guard = None;
+    until("the lock is granted", async || {
+        guard = lock.try_acquire().await.ok().flatten();
+        Ok(guard.is_some())
+    })
+    .await?;
+    guard.ok_or_else(|| Failure::new("no guard"))
+}
+
+/// The replica is promoted without the first client's hold, which is not renewed. Returns both holds, and how long after
+/// the promotion the second one began.
+async fn lose_a_grant(
+    cluster: &RedisCluster,
+    ttl: Duration,
+    store: impl Fn() -> RedisStoreBuilder,
+) -> Outcome<(Guard, Guard, Duration)> {
+    let client = async || {
+        let client = LockClient::builder(store().ttl(ttl).connect().await?);
+        let client = client.lease(Lease::fixed(ttl));
+        Ok::<_, Failure>(client.timeout(Duration::from_millis(400)).build()?)
+    };
+    let (first, second) = (client().await?, client().await?);
+    let master = cluster.master_of(NAME).await?;
+    cluster.freeze_replica(master).await?;
+    let lost = first.lock(NAME)?.acquire().await?;
+    cluster.fail_over(master).await?;
+    let promoted = Instant::now();
+    let next = granted(&second).await?;
+    Ok((lost, next, promoted.elapsed()))
+}
+
+pub(crate) async fn grant_that_a_promotion_lost_ends_before_another_begins() -> Outcome {
+    for way in WAYS {
+        let cluster = RedisCluster::forgetful().await?;
+        let (lost, next, after) =
+            lose_a_grant(&cluster, TTL, || all(&cluster, way).quarantine(TTL)).await?;
+        println!("{way}: granted {after:?} after the promotion");
+        ensure(lost.check().is_err(), format!("{way}: two hold the lock"))?;
+        ensure(next.token() > lost.token(), "the token has not grown")?;
+        ensure(
+            after < TTL + Duration::from_millis(1500),
+            format!("{way}: {after:?}"),
+        )?;
+        next.release().await?;
+    }
+    Ok(())
+}
+
+/// It shows that the test above loses the grant.
+pub(crate) async fn without_quarantine_a_promotion_gives_a_lock_twice() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let (lost, next, _) = lose_a_grant(&cluster, LONG, || all(&cluster, "fifo")).await?;
+    lost.check()?;
+    next.check()?;
+    ensure(next.token() > lost.token(), "the token has not grown")
+}
+
+/// Its replica is frozen, too, so that nobody takes over.
+pub(crate) async fn frozen_master_costs_the_others_nothing() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let client = client(&cluster, "fifo", TTL).await?;
+    let names = names_of_all(&cluster).await?;
+    let mut guards = Vec::new();
+    for (master, name) in &names {
+        for number in 0..20 {
+            let lock = client.lock(format!("{{{name}}}/{number}"))?;
+            guards.push((*master, lock.acquire().await?));
+        }
+    }
+    let frozen = names[0].0;
+    for node in [frozen + 3, frozen] {
+        cluster.nodes()[node].process().stop()?;
+    }
+    let (began, mut slowest) = (Instant::now(), Duration::ZERO);
+    // For as long as the other masters serve: they notice that slots are missing.
+    while began.elapsed() < Duration::from_millis(900) {
+        for (_, name) in &names[1..] {
+            let start = Instant::now();
+            client
+                .lock(name.as_str())?
+                .acquire()
+                .await?
+                .release()
+                .await?;
+            slowest = slowest.max(start.elapsed());
+        }
+    }
+    println!("slowest cycle on the other masters: {slowest:?}");
+    ensure(slowest < Duration::from_millis(100), format!("{slowest:?}"))?;
+    for node in [frozen, frozen + 3] {
+        cluster.nodes()[node].process().resume()?;
+    }
+    cluster.ready().await?;
+    for (_, guard) in guards {
+        guard.check()?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn one_living_seed_is_enough() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let dead = conformance_tests::servers::free_port()?;
+    let alive = cluster.nodes()[4].port();
+    let seeds = |ports: &[u16]| {
+        let hosts: Vec<_> = ports.iter().map(|&port| ("127.0.0.1", port)).collect();
+        store("fifo", 0).cluster(hosts).connect()
+    };
+    let store = seeds(&[dead, dead, dead, alive]).await?;
+    let client = client_of(store, Duration::from_secs(2))?;
+    for (_, name) in names_of_all(&cluster).await? {
+        let guard = client.lock(name)?.acquire_timeout(SOON * 8).await?;
+        guard.release().await?;
+    }
+    let error = seeds(&[dead]).await.err();
+    let error = error.ok_or_else(|| Failure::new("it was opened"))?;
+    ensure(error.outcome() == Effect::Unavailable, error.to_string())?;
+    let told = source(&error);
+    ensure(told.contains(&format!("127.0.0.1:{dead}")), told)
+}
+
+pub(crate) async fn wrong_kind_of_server_is_refused_with_the_right_scheme() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let one = RedisServer::forgetful().await?;
+    let node = cluster.nodes()[0].port();
+    for (opened, scheme) in [
+        (store("fifo", node).connect().await, "`redis+cluster://"),
+        (
+            RedisStore::builder()
+                .cluster([("127.0.0.1", one.port())])
+                .connect()
+                .await,
+            "`redis://`",
+        ),
+    ] {
+        let error = opened.err().ok_or_else(|| Failure::new("it was opened"))?;
+        ensure(error.outcome() == Effect::Rejected, error.to_string())?;
+        let told = source(&error);
+        ensure(told.contains(scheme), told)?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn names_whose_keys_fall_apart_are_refused() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let client = client(&cluster, "fifo", LONG).await?;
+    for name in ["a}b{", "{}x", "a}b", "a{b", "{", "}"] {
+        let refused = client.lock(name)?.acquire().await.err();
+        let Some(Error::Backend(error)) = refused else {
+            return Err(Failure::new(format!("{name}: {refused:?}")));
+        };
+        ensure(error.outcome() == Effect::Rejected, error.to_string())?;
+        let told = source(&error);
+        ensure(told.contains("`{tag}`"), told)?;
+    }
+    for name in ["{a}", "{a}b", "a{b}c", "lock:{user:42}"] {
+        client.lock(name)?.acquire().await?.release().await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn guarded_work_needs_keys_in_the_slot_of_the_lock() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let client = client(&cluster, "fifo", LONG).await?;
+    let guard = client.lock("lock:{cart:7}")?.acquire().await?;
+    let fenced = Fenced::by(&client, &guard).ok_or_else(|| Failure::new("no store"))?;
+    let script = Script::new("redis.call('SET', KEYS[1], ARGV[1]) return 1");
+    fenced
+        .script(&script, &["{cart:7}:state"], &[b"paid"])
+        .await?;
+    let elsewhere = fenced
+        .script(&script, &["{cart:8}:state"], &[b"paid"])
+        .await;
+    let Err(FencedError::Backend(error)) = elsewhere else {
+        return Err(Failure::new(format!("{elsewhere:?}")));
+    };
+    // It was not begun.
+    ensure(error.outcome() == Effect::Rejected, error.to_string())?;
+    let master = cluster.master_of("{cart:7}").await?;
+    let state = cluster.nodes()[master]
+        .ask(&["GET", "{cart:7}:state"])
+        .await?;
+    ensure(state == ["paid"], format!("{state:?}"))?;
+    guard.release().await?;
+    Ok(())
+}
