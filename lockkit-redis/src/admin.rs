@@ -56,7 +56,9 @@ impl RedisStore {
         let end = async |route: Route| {
             let admission = route.link.admission(step.name).await?;
             let mut command = on_lock(&route.link, step, name, "", admission.for_release());
-            command.arg(keys::channel(name));
+            command
+                .arg(keys::channel(name))
+                .arg(u8::from(route.link.config.clustered));
             route.run(step, command).await
         };
         let reply = self.masters.on(step.name, name, end).await?;

@@ -145,7 +145,8 @@ impl RedisStore {
         let mut command = on_lock(link, step, &ticket.name, &holder, primary);
         command
             .arg(keys::channel(&ticket.name))
-            .arg(refuse.as_millis());
+            .arg(refuse.as_millis())
+            .arg(u8::from(link.config.clustered));
         if !exclusive {
             command.arg(keys::rw_channel(&ticket.name));
         }

@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use super::{HOW, Peer, directory, is_built_from, java, missing};
 use crate::failure::Outcome;
-use crate::servers::{EtcdCluster, RedisServer};
+use crate::servers::{EtcdCluster, RedisCluster, RedisServer};
 
 /// A program with a foreign client.
 struct Program {
@@ -166,7 +166,20 @@ impl Redisson {
     /// # Errors
     /// - [`Failure`](crate::Failure) if it does not start.
     pub async fn start(server: &RedisServer, watchdog: Duration) -> Outcome<Peer> {
-        let arguments = [server.url(), watchdog.as_millis().to_string()];
+        Self::start_at(server.url(), watchdog).await
+    }
+
+    /// Starts the same in a cluster.
+    ///
+    /// # Errors
+    /// - [`Failure`](crate::Failure) if it does not start.
+    pub async fn start_in(cluster: &RedisCluster, watchdog: Duration) -> Outcome<Peer> {
+        let urls: Vec<String> = cluster.nodes().iter().map(RedisServer::url).collect();
+        Self::start_at(urls.join(","), watchdog).await
+    }
+
+    async fn start_at(addresses: String, watchdog: Duration) -> Outcome<Peer> {
+        let arguments = [addresses, watchdog.as_millis().to_string()];
         Peer::start(REDISSON.java().args(arguments)).await
     }
 }

@@ -1,5 +1,6 @@
 //! The real Redisson and this library, on the same names of the same server.
 
+mod cluster;
 mod exclusion;
 mod kinds;
 mod operators;
@@ -41,4 +42,5 @@ fn tests() -> TestSuite {
     .test(kinds::read_write_lock_counts_as_held_and_is_not_changed)
     .test(kinds::our_shared_holds_exclude_all_kinds_of_redisson)
     .test(kinds::all_kinds_of_redisson_exclude_our_shared_holds)
+    .test(cluster::both_exclude_each_other_and_are_served)
 }

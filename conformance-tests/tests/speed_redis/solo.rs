@@ -126,7 +126,7 @@ impl Bare {
         ] {
             acquire.arg(word);
         }
-        for word in ["604800000", &me, "", "channel", "0"] {
+        for word in ["604800000", &me, "", "channel", "0", "0"] {
             release.arg(word);
         }
         let taken: (u8, u64) = acquire.invoke_async(&mut connection).await?;

@@ -182,6 +182,13 @@ local function head(asker)
   end
 end
 
+-- Tells those who wait without a place in the queue, as Redisson's waiters, that the lock is free. In a cluster they may
+-- listen on the server of its slot alone; servers before Redis 7 do not know that, and refuse it.
+local function announce(channel, message, clustered)
+  redis.pcall('PUBLISH', channel, message)
+  if clustered == '1' then redis.pcall('SPUBLISH', channel, message) end
+end
+
 -- Makes a waiter a holder for its window, and notifies it. If the waiter is dead, this costs the others one
 -- window and not a whole lease. The message has the number of the waiter's last attempt, so that the waiter
 -- recognises a late message about a grant that has ended.

@@ -4,8 +4,9 @@
 -- ARGV[1] to ARGV[3] as in queue.lua
 -- ARGV[4] the channel of the lock, which Redisson's waiters subscribe
 -- ARGV[5] how long to refuse the ticket from now on, in ms; 0 if all its attempts had a reply
+-- ARGV[6] 1 in a cluster
 -- returns 1 if the ticket held, else 0
-local CHANNEL, REFUSE = ARGV[4], ARGV[5]
+local CHANNEL, REFUSE, CLUSTERED = ARGV[4], ARGV[5], ARGV[6]
 
 -- 1. Only the holder ends a hold.
 local held = type(redis.pcall('HGET', LOCK, ME)) == 'string'
@@ -25,5 +26,5 @@ if not held then
   return 0
 end
 local ok, others = pcall(pass_on, 0, false)
-if not (ok and others > 0) then redis.pcall('PUBLISH', CHANNEL, '0') end
+if not (ok and others > 0) then announce(CHANNEL, '0', CLUSTERED) end
 return 1

@@ -2,9 +2,9 @@
 --
 -- KEYS as in queue.lua
 -- ARGV as in release.lua, and
--- ARGV[6] the channel that waiters of Redisson's readers-writer locks subscribe
+-- ARGV[7] the channel that waiters of Redisson's readers-writer locks subscribe
 -- returns 1 if the ticket held, else 0
-local CHANNEL, REFUSE, RW_CHANNEL = ARGV[4], ARGV[5], ARGV[6]
+local CHANNEL, REFUSE, CLUSTERED, RW_CHANNEL = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
 -- 1. Only its own hold, and only one whose lease lasts.
 local others, exclusive = holders()
@@ -23,7 +23,7 @@ if REFUSE ~= '0' then call('SET', TOMBSTONE, '', 'PX', REFUSE) end
 if not held then leave(ME) end
 pcall(pass_on, others, exclusive)
 if held and redis.call('EXISTS', LOCK) == 0 then
-  redis.pcall('PUBLISH', CHANNEL, '0')
-  redis.pcall('PUBLISH', RW_CHANNEL, '1')
+  announce(CHANNEL, '0', CLUSTERED)
+  announce(RW_CHANNEL, '1', CLUSTERED)
 end
 return held and 1 or 0

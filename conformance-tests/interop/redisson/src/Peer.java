@@ -17,7 +17,8 @@ import org.redisson.config.Config;
 /**
  * Redisson behind lines of text.
  *
- * <p>Arguments: the server's address and the watchdog's lease in milliseconds. A command is a line
+ * <p>Arguments: the server's address, or those of a cluster with commas in between, and the watchdog's lease in
+ * milliseconds. A command is a line
  * {@code THREAD VERB KIND NAME [NUMBERS]}; its answer is a line that begins with the same word. Each
  * thread has its own queue of commands, and is an owner of locks of its own. The kinds are
  * {@code plain}, {@code fenced}, {@code read} and {@code write}. The end of the input ends it.
@@ -33,13 +34,18 @@ public final class Peer {
   public static void main(String[] arguments) throws Exception {
     Config config = new Config();
     config.setThreads(2).setNettyThreads(2).setLockWatchdogTimeout(Long.parseLong(arguments[1]));
-    config
-        .useSingleServer()
-        .setAddress(arguments[0])
-        .setConnectionMinimumIdleSize(1)
-        .setConnectionPoolSize(8)
-        .setSubscriptionConnectionMinimumIdleSize(1)
-        .setSubscriptionConnectionPoolSize(4);
+    String[] addresses = arguments[0].split(",");
+    if (addresses.length > 1) {
+      config.useClusterServers().addNodeAddress(addresses);
+    } else {
+      config
+          .useSingleServer()
+          .setAddress(addresses[0])
+          .setConnectionMinimumIdleSize(1)
+          .setConnectionPoolSize(8)
+          .setSubscriptionConnectionMinimumIdleSize(1)
+          .setSubscriptionConnectionPoolSize(4);
+    }
     new Peer(Redisson.create(config)).serve();
     // Threads of the client, and commands that wait for ever, must not keep the process.
     Runtime.getRuntime().halt(0);
