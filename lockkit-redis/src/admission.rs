@@ -110,6 +110,10 @@ async fn ask(
         return Err((Outcome::Unavailable, why));
     };
     reply.map_err(|error| {
+        if config.clustered && error.redirect_node().is_some() {
+            let why = format!("the lowest slot of this master is moving ({address})");
+            return (Outcome::Unavailable, why);
+        }
         let (outcome, text) = of_connecting(&error);
         let hint = if outcome == Outcome::Rejected {
             hint

@@ -13,14 +13,16 @@ pub(crate) fn tag(slot: u16) -> String {
         .unwrap_or_default()
 }
 
-/// The slot of a key: that of the text in its first braces, if there is one.
+/// The slot of a key.
 pub(crate) fn of(key: &str) -> u16 {
-    let tag = || {
-        let (_, rest) = key.split_once('{')?;
-        let (tag, _) = rest.split_once('}')?;
-        (!tag.is_empty()).then_some(tag)
-    };
-    crc16(tag().unwrap_or(key).as_bytes()) % COUNT
+    crc16(tag_of(key).unwrap_or(key).as_bytes()) % COUNT
+}
+
+/// The text in the first braces of a key, which alone decides then.
+pub(crate) fn tag_of(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    let (tag, _) = rest.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
 }
 
 /// CRC-16 as XMODEM has it.

@@ -25,6 +25,7 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// | `mysql://user:password@host:3306/database` | a table of MySQL or MariaDB (feature `mysql`); its own TLS options with feature `tls` |
 /// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss://` with TLS (feature `tls`), `redis+unix:///path` on a socket |
 /// | `redis+sentinel://user:password@host1,host2,host3/mymaster/0` | the present master of this name, found through its Sentinels (feature `redis`); `rediss+sentinel://` with TLS (feature `tls`) |
+/// | `redis+cluster://user:password@host1,host2,host3` | a Redis Cluster, found through some of its nodes (feature `redis`); `rediss+cluster://` with TLS (feature `tls`) |
 /// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks://` with TLS (feature `tls`) |
 /// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path is the prefix of the locks' keys; `etcds://` with TLS (feature `tls`) |
 ///

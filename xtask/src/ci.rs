@@ -2,10 +2,10 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::Workspace;
 use crate::{api, fetch, mutants, release, setup, steps, tidy};
@@ -25,9 +25,30 @@ struct Step {
     run: fn(&Workspace) -> Result<Done>,
 }
 
-/// Steps that mostly wait for the network. They begin behind the first step; in their turn they find that nearly all
-/// is done. Builds cannot begin early: beside the suite they delay renewals until leases end.
-const EARLY: [&str; 2] = ["servers", "foreign"];
+/// Steps that begin before their turn, in a process of their own. What they have done is found when their turn comes.
+struct Early {
+    /// The step that they begin with.
+    with: &'static str,
+    names: &'static [&'static str],
+    /// How they are started, so that they delay nothing.
+    gently: &'static [&'static str],
+}
+
+const EARLY: [Early; 2] = [
+    // They mostly wait for the network.
+    Early {
+        with: "fmt",
+        names: &["servers", "foreign"],
+        gently: &["nice", "-n", "19"],
+    },
+    // They only build. The suite waits a lot, and they get what it leaves: every other task interrupts them at once.
+    // With `nice` they would delay renewals until leases end.
+    Early {
+        with: "conformance",
+        names: &["clippy", "msrv", "deny", "docs", "api"],
+        gently: &["chrt", "--idle", "0"],
+    },
+];
 
 /// From this step on the others run also if one fails: a run of an hour should tell all that it can.
 const TELL_ALL_FROM: &str = "unit";
@@ -49,29 +70,9 @@ const STEPS: &[Step] = &[
         run: tidy::run,
     },
     Step {
-        name: "deny",
-        what: "licences and sources of the dependencies, by deny.toml",
-        run: release::deny,
-    },
-    Step {
         name: "package",
         what: "each crate packs, with licences and a readme",
         run: release::package,
-    },
-    Step {
-        name: "clippy",
-        what: "no warnings in the workspace",
-        run: steps::clippy,
-    },
-    Step {
-        name: "msrv",
-        what: "each crate alone, by the oldest compiler that it declares",
-        run: release::msrv,
-    },
-    Step {
-        name: "docs",
-        what: "the documentation builds without warnings",
-        run: steps::docs,
     },
     Step {
         name: "servers",
@@ -99,6 +100,31 @@ const STEPS: &[Step] = &[
         run: steps::conformance,
     },
     Step {
+        name: "clippy",
+        what: "no warnings in the workspace",
+        run: steps::clippy,
+    },
+    Step {
+        name: "msrv",
+        what: "each crate alone, by the oldest compiler that it declares",
+        run: release::msrv,
+    },
+    Step {
+        name: "deny",
+        what: "licences and sources of the dependencies, by deny.toml",
+        run: release::deny,
+    },
+    Step {
+        name: "docs",
+        what: "the documentation builds without warnings",
+        run: steps::docs,
+    },
+    Step {
+        name: "api",
+        what: "the public API is the one listed in api/",
+        run: |workspace| api::run(workspace, false),
+    },
+    Step {
         name: "speed",
         what: "what an operation costs, alone on the machine",
         run: steps::speed,
@@ -112,11 +138,6 @@ const STEPS: &[Step] = &[
         name: "cli",
         what: "the command, as real processes",
         run: steps::cli,
-    },
-    Step {
-        name: "api",
-        what: "the public API is the one listed in api/",
-        run: |workspace| api::run(workspace, false),
     },
 ];
 
@@ -161,6 +182,7 @@ pub(crate) fn run_tests(workspace: &Workspace) -> Result<()> {
 #[expect(clippy::disallowed_methods, reason = "it measures its own steps")]
 fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
     let (mut ended, mut failed, mut goes_on) = (Vec::new(), Vec::new(), false);
+    let mut begun = Vec::new();
     for (i, step) in steps.iter().enumerate() {
         println!(
             "\n== {}/{} {}: {}",
@@ -169,10 +191,24 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
             step.name,
             step.what
         );
-        let early = steps[i + 1..].iter().map(|step| step.name);
-        let early: Vec<_> = early.filter(|name| EARLY.contains(name)).collect();
-        if i == 1 && !early.is_empty() {
-            begin(workspace, &early)?;
+        let later: Vec<_> = steps[i + 1..].iter().map(|step| step.name).collect();
+        for early in EARLY.iter().filter(|early| early.with == step.name) {
+            let names = early.names.iter().copied();
+            let names: Vec<_> = names.filter(|name| later.contains(name)).collect();
+            if !names.is_empty()
+                && let Some(process) = begin(workspace, early, &names)?
+            {
+                begun.push((names, process));
+            }
+        }
+        // Nothing goes on that could disturb those behind them.
+        for (names, process) in &mut begun {
+            if !names
+                .iter()
+                .any(|name| later.contains(name) || *name == step.name)
+            {
+                process.wait()?;
+            }
         }
         let start = Instant::now();
         goes_on |= step.name == TELL_ALL_FROM;
@@ -203,24 +239,31 @@ fn repeat(failed: &[&str]) -> String {
     format!("failed: {names}; repeat with `cargo x ci {names}`")
 }
 
-/// Runs steps in a process of its own, after all others that want the processors. What they find is found again when
-/// their turn comes.
-fn begin(workspace: &Workspace, names: &[&str]) -> Result<()> {
+/// Runs steps in a process of its own, if the system has the program for that.
+fn begin(workspace: &Workspace, early: &Early, names: &[&str]) -> Result<Option<Child>> {
     let target = workspace.root.join("target");
     fs::create_dir_all(&target)?;
-    let log = target.join("early.log");
+    let log = target.join(format!("beside-{}.log", early.with));
     let file = File::create(&log).with_context(|| log.display().to_string())?;
-    let mut early = Command::new("nice");
-    early.args(["-n", "19"]).arg(env::current_exe()?);
-    early.arg("ci").args(names).stdin(Stdio::null());
-    early.stdout(file.try_clone()?).stderr(file);
-    let begun = early.spawn().context("`nice` cannot be started")?;
-    let (id, log) = (begun.id(), log.display());
-    println!(
-        "   (process {id} already runs {}, see {log})",
-        names.join(" and ")
-    );
-    Ok(())
+    let [program, arguments @ ..] = early.gently else {
+        bail!("no program to start them with");
+    };
+    let mut process = Command::new(program);
+    process.args(arguments).arg(env::current_exe()?);
+    process.arg("ci").args(names).stdin(Stdio::null());
+    process.stdout(file.try_clone()?).stderr(file);
+    let names = names.join(" and ");
+    match process.spawn() {
+        Ok(process) => {
+            let (id, log) = (process.id(), log.display());
+            println!("   (process {id} already runs {names}, see {log})");
+            Ok(Some(process))
+        }
+        Err(error) => {
+            println!("   ({names} wait for their turn: {program}: {error})");
+            Ok(None)
+        }
+    }
 }
 
 fn line((name, took, done): &(&str, Duration, Done)) -> String {

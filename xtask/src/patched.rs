@@ -1,11 +1,12 @@
 //! A copy of the workspace, to which patches can be applied.
 //!
 //! The copy lies in `target/mutants/src` and has a target directory of its own: cargo knows a crate by its
-//! path within the workspace, and would take those of the copy for those of the workspace. Only files
-//! that changed since the last time are written: the rest of the copy is not built again.
+//! path within the workspace, and would take those of the copy for those of the workspace. That directory begins with
+//! what is already built of other crates. Only files that changed since the last time are written: the rest of the
+//! copy is not built again.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -42,9 +43,30 @@ pub(crate) fn copy(workspace: &Workspace, patches: Option<&Path>) -> Result<Path
         }
     }
     remove(&fresh)?;
+    if !target(workspace).exists() {
+        begin_with_what_is_built(&root.join("target/debug"), &target(workspace).join("debug"))?;
+    }
     // The foreign programs of the tests lie there.
     link(&root.join("target"), &copy.join("target"))?;
     Ok(copy)
+}
+
+/// Copies what is built, without the programs. The files of the workspace's own crates are older than their sources in
+/// the copy, so that cargo builds these again.
+fn begin_with_what_is_built(from: &Path, to: &Path) -> Result<()> {
+    for part in ["build", "deps", ".fingerprint"] {
+        for name in files_in(&from.join(part))? {
+            if part == "deps" && name.extension().is_none() {
+                continue;
+            }
+            let (from, to) = (from.join(part).join(&name), to.join(part).join(&name));
+            fs::create_dir_all(to.parent().unwrap_or(&to))?;
+            fs::copy(&from, &to).with_context(|| from.display().to_string())?;
+            let modified = fs::metadata(&from)?.modified()?;
+            File::open(&to)?.set_modified(modified)?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that all patches apply to the workspace, and changes nothing.

@@ -236,8 +236,8 @@ pub(crate) async fn frozen_master_costs_the_others_nothing() -> Outcome {
     let client = client(&cluster, "fifo", TTL).await?;
     let names = names_of_all(&cluster).await?;
     let mut guards = Vec::new();
-    for (master, name) in &names {
-        for number in 0..20 {
+    for number in 0..1000 {
+        for (master, name) in &names {
             let lock = client.lock(format!("{{{name}}}/{number}"))?;
             guards.push((*master, lock.acquire().await?));
         }

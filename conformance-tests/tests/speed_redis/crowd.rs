@@ -7,7 +7,7 @@ use conformance_tests::{Outcome, ensure};
 use lockkit_core::Lock;
 
 use crate::bare::{List, Pop};
-use crate::solo::{Bare, client_at, each};
+use crate::solo::{Bare, client_at, client_in_cluster, each, node_behind_a_slow_link};
 use conformance_tests::contention::{Contender, SPAN, compare, contend};
 
 /// One lock in `count` clients that have used it, each behind a slow way of its own.
@@ -26,14 +26,32 @@ async fn far_away(server: &RedisServer, count: usize) -> Outcome<(Vec<Lock>, Vec
 pub(crate) async fn eight_through_the_proxy_hand_over_in_one_trip() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let (ours, links) = far_away(&server, 8).await?;
+    let ports = links.iter().map(|link| link.addr().port()).collect();
+    hand_over_in_one_trip(&server, ours, ports).await
+}
+
+/// All eight take the way that the node announces.
+pub(crate) async fn eight_in_a_cluster_hand_over_in_one_trip() -> Outcome {
+    let (node, link) = node_behind_a_slow_link().await?;
+    let port = link.addr().port();
+    let mut ours = Vec::new();
+    for _ in 0..8 {
+        let lock = client_in_cluster(port).await?.lock("crowd")?;
+        lock.acquire().await?.release().await?;
+        ours.push(lock);
+    }
+    hand_over_in_one_trip(&node, ours, vec![port; 8]).await
+}
+
+async fn hand_over_in_one_trip(server: &RedisServer, ours: Vec<Lock>, ports: Vec<u16>) -> Outcome {
     let mut bare = Vec::new();
-    for link in &links {
-        bare.push(Pop::connect(link.addr().port()).await?);
+    for port in ports {
+        bare.push(Pop::connect(port).await?);
     }
     let before = server.calls("evalsha").await?;
     let ours = contend(ours, SPAN).await?;
     let scripts = each(server.calls("evalsha").await? - before, ours.total());
-    Pop::ready(&server).await?;
+    Pop::ready(server).await?;
     let bare = contend(bare, SPAN).await?;
     let (rate, least, fair) = (ours.per_second(), bare.per_second(), ours.fairness());
     println!(

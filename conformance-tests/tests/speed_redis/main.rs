@@ -35,6 +35,7 @@ fn tests() -> TestSuite {
         .test(solo::cycle_in_a_cluster_is_two_round_trips)
         .test(solo::cycle_costs_little_more_than_its_scripts)
         .test(crowd::eight_through_the_proxy_hand_over_in_one_trip)
+        .test(crowd::eight_in_a_cluster_hand_over_in_one_trip)
         .test(crowd::eight_and_sixty_four_keep_up_with_a_bare_list)
         .test(peers::eight_hand_over_faster_than_with_rslock)
         .test(crowd::tasks_of_one_distant_client_hand_over_as_fast_as_clients)

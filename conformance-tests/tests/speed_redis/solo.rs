@@ -179,20 +179,34 @@ pub(crate) async fn cycle_behind_sentinels_is_two_round_trips() -> Outcome {
 
 /// A client in a cluster asks for no map in a cycle, and knows the master.
 pub(crate) async fn cycle_in_a_cluster_is_two_round_trips() -> Outcome {
+    let (node, link) = node_behind_a_slow_link().await?;
+    let client = client_in_cluster(link.addr().port()).await?;
+    cycles(&node, &link, client).await
+}
+
+/// A cluster of one node, which announces the address of the link.
+pub(crate) async fn node_behind_a_slow_link() -> Outcome<(RedisServer, Proxy)> {
     let words = ["--appendonly", "no", "--cluster-enabled", "yes"];
-    let server = RedisServer::start(&std::env::current_exe()?, words).await?;
-    let slots = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
-    server.ask(&slots).await?;
-    let proxy = slow_link(server.port()).await?;
-    let port = proxy.addr().port().to_string();
-    let announce = ["CONFIG", "SET", "cluster-announce-port", &port];
-    server.ask(&announce).await?;
+    let node = RedisServer::start(&std::env::current_exe()?, words).await?;
+    let link = slow_link(node.port()).await?;
+    let port = link.addr().port().to_string();
+    for command in [
+        ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"],
+        ["CONFIG", "SET", "cluster-announce-port", &port],
+    ] {
+        node.ask(&command).await?;
+    }
     let ready = || async {
-        let info = server.ask(&["CLUSTER", "INFO"]).await?.concat();
+        let info = node.ask(&["CLUSTER", "INFO"]).await?.concat();
         ensure(info.contains("cluster_state:ok"), info)
     };
-    server.process().ready(ready).await?;
-    server.has_lost_nothing_at("lockkit_primary:{3560}").await?;
-    let store = RedisStore::builder().cluster([("127.0.0.1", proxy.addr().port())]);
-    cycles(&server, &proxy, LockClient::new(store.connect().await?)?).await
+    node.process().ready(ready).await?;
+    // Where its quarantine is: in the slot 0.
+    node.has_lost_nothing_at("lockkit_primary:{3560}").await?;
+    Ok((node, link))
+}
+
+pub(crate) async fn client_in_cluster(port: u16) -> Outcome<LockClient> {
+    let store = RedisStore::builder().cluster([("127.0.0.1", port)]);
+    Ok(LockClient::new(store.connect().await?)?)
 }
