@@ -104,7 +104,7 @@ impl Masters {
         names: &[&LockName],
         size: usize,
         patience: Duration,
-        command: impl Fn(&Link, &[usize]) -> Cmd,
+        command: impl Fn(&Link, &[usize]) -> Cmd + Send + Sync,
     ) -> Vec<(Vec<usize>, Result<(Reply, Acked), BackendError>)> {
         let patience = match self {
             // The client has a limit of its own.

@@ -72,6 +72,20 @@ impl Certificates {
     pub fn path(&self, file: &str) -> PathBuf {
         self.directory.path().join(file)
     }
+
+    /// The options with which Redis serves TLS at a port, beside plain connections, which the tests use themselves.
+    pub(super) fn of_redis(&self, port: u16) -> Vec<[String; 2]> {
+        let path = |file| self.path(file).display().to_string();
+        let options = [
+            ("tls-port", port.to_string()),
+            ("tls-cert-file", path("server.crt")),
+            ("tls-key-file", path("server.key")),
+            ("tls-ca-cert-file", path("ca.crt")),
+            ("tls-auth-clients", "no".to_owned()),
+            ("tls-replication", "yes".to_owned()),
+        ];
+        options.map(|(name, value)| [name.to_owned(), value]).into()
+    }
 }
 
 fn openssl(directory: &Path, words: &str) -> Outcome {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{Processes, RedisServer, free_port};
+use super::{Certificates, Processes, RedisServer, free_port};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::namespace::Server;
 
@@ -18,6 +18,7 @@ const LAST_SLOT: u16 = 16_383;
 pub struct RedisCluster {
     /// The masters at the start, and then their replicas in the same order.
     nodes: Vec<RedisServer>,
+    secure_ports: Vec<u16>,
 }
 
 impl RedisCluster {
@@ -27,8 +28,21 @@ impl RedisCluster {
     /// # Errors
     /// - [`Failure`] if they cannot be started.
     pub async fn start(words: &[String]) -> Outcome<Self> {
+        Self::start_with(words, None).await
+    }
+
+    /// Starts one that forgets everything when it ends, with TLS, which clients and nodes use.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be started.
+    pub async fn secure(certificates: &Certificates) -> Outcome<Self> {
+        let words = ["--appendonly", "no", "--tls-cluster", "yes"];
+        Self::start_with(&words.map(str::to_owned), Some(certificates)).await
+    }
+
+    async fn start_with(words: &[String], certificates: Option<&Certificates>) -> Outcome<Self> {
         let guard = std::env::current_exe()?;
-        let (mut nodes, mut buses) = (Vec::new(), Vec::new());
+        let (mut nodes, mut buses, mut secure_ports) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..2 * MASTERS {
             let bus = free_port()?;
             let of_cluster = format!(
@@ -36,11 +50,20 @@ impl RedisCluster {
                  --cluster-replica-validity-factor 0 --repl-diskless-sync-delay 0"
             );
             let of_cluster = of_cluster.split(' ').map(str::to_owned);
-            let words = of_cluster.chain(words.iter().cloned());
+            let mut words: Vec<String> = of_cluster.chain(words.iter().cloned()).collect();
+            if let Some(certificates) = certificates {
+                let port = free_port()?;
+                let options = certificates.of_redis(port).into_iter();
+                words.extend(options.flat_map(|[name, value]| [format!("--{name}"), value]));
+                secure_ports.push(port);
+            }
             nodes.push(RedisServer::start(&guard, words).await?);
             buses.push(bus);
         }
-        let cluster = Self { nodes };
+        let cluster = Self {
+            nodes,
+            secure_ports,
+        };
         cluster.join(&buses).await?;
         cluster.has_lost_nothing().await?;
         Ok(cluster)
@@ -65,7 +88,9 @@ impl RedisCluster {
             let (slot, end) = (slot.to_string(), end.to_string());
             node.ask(&["CLUSTER", "ADDSLOTSRANGE", &slot, &end]).await?;
         }
-        let (port, bus) = (first.port().to_string(), bus.to_string());
+        // The nodes know each other by the port of the connections that they make.
+        let port = self.secure_ports.first().copied().unwrap_or(first.port());
+        let (port, bus) = (port.to_string(), bus.to_string());
         for (number, node) in self.nodes.iter().enumerate() {
             let epoch = (number + 1).to_string();
             node.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await?;
@@ -117,6 +142,16 @@ impl RedisCluster {
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis+cluster://{}", self.hosts())
+    }
+
+    /// Its address with TLS.
+    #[must_use]
+    pub fn secure_url(&self) -> String {
+        let hosts = self
+            .secure_ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"));
+        format!("rediss+cluster://{}", hosts.collect::<Vec<_>>().join(","))
     }
 
     /// The hosts in its URL.

@@ -29,20 +29,6 @@ struct Sentinel {
     secure_port: Option<u16>,
 }
 
-/// The options for TLS beside plain connections, which the tests use themselves.
-fn secured(certificates: &Certificates, port: u16) -> Vec<[String; 2]> {
-    let path = |file| certificates.path(file).display().to_string();
-    let options = [
-        ("tls-port", port.to_string()),
-        ("tls-cert-file", path("server.crt")),
-        ("tls-key-file", path("server.key")),
-        ("tls-ca-cert-file", path("ca.crt")),
-        ("tls-auth-clients", "no".to_owned()),
-        ("tls-replication", "yes".to_owned()),
-    ];
-    options.map(|(name, value)| [name.to_owned(), value]).into()
-}
-
 impl SentinelGroup {
     /// Starts them below this program itself, whose `main` calls
     /// [`guardian::serve`](super::guardian::serve) first. `words` is further configuration of the servers; the
@@ -65,7 +51,7 @@ impl SentinelGroup {
                 return Ok((None, Vec::new()));
             };
             let port = free_port()?;
-            let words = secured(certificates, port).into_iter();
+            let words = certificates.of_redis(port).into_iter();
             let words = words.flat_map(|[name, value]| [format!("--{name}"), value]);
             Ok((Some(port), words.collect()))
         };
@@ -311,7 +297,7 @@ impl Sentinel {
             format!("sentinel failover-timeout {MASTER} 3000\n"),
         ];
         if let (Some(certificates), Some(port)) = (certificates, secure_port) {
-            let options = secured(certificates, port).into_iter();
+            let options = certificates.of_redis(port).into_iter();
             lines.splice(0..0, options.map(|option| option.join(" ")));
         }
         std::fs::write(data.path().join("sentinel.conf"), lines.join("\n"))?;

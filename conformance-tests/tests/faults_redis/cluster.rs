@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::{RedisCluster, RedisServer};
+use conformance_tests::servers::{Certificates, RedisCluster, RedisServer};
 use conformance_tests::task::{acquire, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::{Error, Guard, Lease, LockClient, Outcome as Effect};
@@ -185,27 +185,27 @@ async fn granted(client: &LockClient) -> Outcome<Guard> {
 async fn lose_a_grant(
     cluster: &RedisCluster,
     ttl: Duration,
-    store: impl Fn() -> RedisStoreBuilder,
+    store: RedisStoreBuilder,
 ) -> Outcome<(Guard, Guard, Duration)> {
-    let client = async || {
-        let client = LockClient::builder(store().ttl(ttl).connect().await?);
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let client = LockClient::builder(store.clone().ttl(ttl).connect().await?);
         let client = client.lease(Lease::fixed(ttl));
-        Ok::<_, Failure>(client.timeout(Duration::from_millis(400)).build()?)
-    };
-    let (first, second) = (client().await?, client().await?);
+        clients.push(client.timeout(Duration::from_millis(400)).build()?);
+    }
     let master = cluster.master_of(NAME).await?;
     cluster.freeze_replica(master).await?;
-    let lost = first.lock(NAME)?.acquire().await?;
+    let lost = clients[0].lock(NAME)?.acquire().await?;
     cluster.fail_over(master).await?;
     let promoted = Instant::now();
-    let next = granted(&second).await?;
+    let next = granted(&clients[1]).await?;
     Ok((lost, next, promoted.elapsed()))
 }
 
 pub(crate) async fn grant_that_a_promotion_lost_ends_before_another_begins() -> Outcome {
     for way in WAYS {
         let cluster = RedisCluster::forgetful().await?;
-        let (lost, next, after) = lose_a_grant(&cluster, TTL, || all(&cluster, way)).await?;
+        let (lost, next, after) = lose_a_grant(&cluster, TTL, all(&cluster, way)).await?;
         println!("{way}: granted {after:?} after the promotion");
         ensure(lost.check().is_err(), format!("{way}: two hold the lock"))?;
         ensure(next.token() > lost.token(), "the token has not grown")?;
@@ -222,7 +222,7 @@ pub(crate) async fn grant_that_a_promotion_lost_ends_before_another_begins() -> 
 pub(crate) async fn without_quarantine_a_promotion_gives_a_lock_twice() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
     let (lost, next, _) =
-        lose_a_grant(&cluster, LONG, || all(&cluster, "fifo").quarantine(None)).await?;
+        lose_a_grant(&cluster, LONG, all(&cluster, "fifo").quarantine(None)).await?;
     lost.check()?;
     next.check()?;
     ensure(next.token() > lost.token(), "the token has not grown")
@@ -355,6 +355,32 @@ pub(crate) async fn guarded_work_needs_keys_in_the_slot_of_the_lock() -> Outcome
         .ask(&["GET", "{cart:7}:state"])
         .await?;
     ensure(state == ["paid"], format!("{state:?}"))?;
+    guard.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn masters_are_found_and_followed_with_tls() -> Outcome {
+    let certificates = Certificates::make()?;
+    let cluster = RedisCluster::secure(&certificates).await?;
+    let stranger = lockkit::connect(format!("{}?outage=0s", cluster.secure_url())).await;
+    ensure(
+        stranger.is_err(),
+        "a certificate of nobody known was trusted",
+    )?;
+    let ca = certificates.path("ca.crt");
+    let url = format!(
+        "{}?quarantine=off&ca={}",
+        cluster.secure_url(),
+        ca.display()
+    );
+    let client = within(SOON, lockkit::connect(url)).await??;
+    for (_, name) in names_of_all(&cluster).await? {
+        client.lock(name)?.acquire().await?.release().await?;
+    }
+    let master = cluster.master_of(NAME).await?;
+    cluster.nodes()[master].process().kill();
+    cluster.promoted(master + 3).await?;
+    let guard = within(SOON, client.lock(NAME)?.acquire()).await??;
     guard.release().await?;
     Ok(())
 }

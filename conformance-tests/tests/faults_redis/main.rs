@@ -27,7 +27,8 @@ fn main() -> ExitCode {
 }
 
 fn tests() -> TestSuite {
-    TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM))
+    let suite = TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM));
+    in_a_cluster(suite)
         .test(data::flushall_is_a_loss_and_tokens_still_grow)
         .test(data::restart_without_data_is_a_loss_and_tokens_still_grow)
         .test(data::restart_with_data_keeps_holds_and_queue)
@@ -68,17 +69,6 @@ fn tests() -> TestSuite {
         .test(sentinel::no_answer_of_any_sentinel_is_unavailable)
         .test(sentinel::sentinels_with_a_password_get_theirs)
         .test(sentinel::failover_with_tls)
-        .test(cluster::hold_and_waiters_survive_a_slow_move_of_their_slot)
-        .test(cluster::moves_of_slots_let_no_two_in)
-        .test(cluster::promoted_replica_keeps_holds_and_serves_waiters)
-        .test(cluster::planned_failover_is_followed)
-        .test(cluster::grant_that_a_promotion_lost_ends_before_another_begins)
-        .test(cluster::without_quarantine_a_promotion_gives_a_lock_twice)
-        .test(cluster::frozen_master_costs_the_others_nothing)
-        .test(cluster::one_living_seed_is_enough)
-        .test(cluster::wrong_kind_of_server_is_refused_with_the_right_scheme)
-        .test(cluster::names_whose_keys_fall_apart_are_refused)
-        .test(cluster::guarded_work_needs_keys_in_the_slot_of_the_lock)
         .test(quarantine::lost_grant_ends_before_another_begins)
         .test(quarantine::without_quarantine_a_lost_grant_is_given_twice)
         .test(quarantine::lost_release_that_is_repeated_lets_nobody_in)
@@ -92,4 +82,20 @@ fn tests() -> TestSuite {
         .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has)
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
+}
+
+fn in_a_cluster(suite: TestSuite) -> TestSuite {
+    suite
+        .test(cluster::hold_and_waiters_survive_a_slow_move_of_their_slot)
+        .test(cluster::moves_of_slots_let_no_two_in)
+        .test(cluster::promoted_replica_keeps_holds_and_serves_waiters)
+        .test(cluster::planned_failover_is_followed)
+        .test(cluster::grant_that_a_promotion_lost_ends_before_another_begins)
+        .test(cluster::without_quarantine_a_promotion_gives_a_lock_twice)
+        .test(cluster::frozen_master_costs_the_others_nothing)
+        .test(cluster::masters_are_found_and_followed_with_tls)
+        .test(cluster::one_living_seed_is_enough)
+        .test(cluster::wrong_kind_of_server_is_refused_with_the_right_scheme)
+        .test(cluster::names_whose_keys_fall_apart_are_refused)
+        .test(cluster::guarded_work_needs_keys_in_the_slot_of_the_lock)
 }
