@@ -201,3 +201,29 @@ async fn shutdown_waits_for_requests_in_flight() {
         }
     }
 }
+
+/// The lock comes to a waiter on another thread, at the moment at which its caller leaves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn drain_waits_for_a_hold_whose_waiter_leaves() {
+    let store = MemoryStore::new();
+    let client = || LockClient::builder(store.connect()).build().unwrap();
+    let (holder, waiter) = (client(), client());
+    let (held, waited) = (holder.lock("a").unwrap(), waiter.lock("a").unwrap());
+    for round in 0..20_000_u64 {
+        let guard = held.acquire().await.unwrap();
+        let waiting = waited.clone();
+        let mut waiting = tokio::spawn(async move { waiting.acquire().await });
+        tokio::task::yield_now().await;
+        drop(guard);
+        for _ in 0..round % 100 * 40 {
+            std::hint::spin_loop();
+        }
+        waiting.abort();
+        if let Ok(Ok(guard)) = (&mut waiting).await {
+            drop(guard);
+        }
+        waiter.drain().await;
+        holder.drain().await;
+        assert!(store.is_empty(), "round {round}: {:?}", store.counts());
+    }
+}

@@ -236,8 +236,9 @@ impl Queued {
         let shared = &self.shared;
         let context = &shared.context;
         let since = context.since(&grant, sent)?;
-        // Ends when the hold has begun, or its release is pending.
-        let _unfinished = context.attempts.begin();
+        // Ends when the hold has begun, or its release is pending. A waiter that leaves at this moment has left its
+        // hold to us, which `drain` waits for.
+        let _unfinished = (context.attempts.begin(), context.pending.begin());
         self.fail_if_closing();
         let mut taken = false;
         while !taken && let Some(waiter) = shared.queues.pop(&self.key) {
