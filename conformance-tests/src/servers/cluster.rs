@@ -1,6 +1,9 @@
 //! A Redis Cluster: three masters with a replica each.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
+use tokio::time::sleep;
 
 use super::{Certificates, Processes, RedisServer, free_port};
 use crate::failure::{Failure, Outcome, ensure};
@@ -294,7 +297,7 @@ impl RedisCluster {
     /// # Errors
     /// - [`Failure`] if it cannot be done.
     pub async fn freeze_replica(&self, master: usize) -> Outcome {
-        self.nodes[master + MASTERS].process().stop()?;
+        self.nodes[partner(master)].process().stop()?;
         let kill = ["CLIENT", "KILL", "TYPE", "replica"];
         self.nodes[master].ask(&kill).await.map(drop)
     }
@@ -305,8 +308,31 @@ impl RedisCluster {
     /// - [`Failure`] if it is not.
     pub async fn fail_over(&self, master: usize) -> Outcome {
         self.nodes[master].process().kill();
-        self.nodes[master + MASTERS].process().resume()?;
-        self.promoted(master + MASTERS).await
+        self.nodes[partner(master)].process().resume()?;
+        self.promoted(partner(master)).await
+    }
+
+    /// Promotes the replica of a master without the last writes, and waits until the former master is its replica.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be done.
+    pub async fn lose_writes_and_fail_over(&self, master: usize) -> Outcome {
+        self.freeze_replica(master).await?;
+        sleep(Duration::from_millis(300)).await;
+        self.fail_over(master).await?;
+        self.nodes[master].process().restart()?;
+        self.ready().await
+    }
+
+    /// Lets a master and its replica change places, without a loss.
+    ///
+    /// # Errors
+    /// - [`Failure`] if it cannot be done.
+    pub async fn fail_over_as_planned(&self, master: usize) -> Outcome {
+        let replica = partner(master);
+        self.nodes[replica].ask(&["CLUSTER", "FAILOVER"]).await?;
+        self.promoted(replica).await?;
+        self.ready().await
     }
 
     /// Waits until a node is a master and knows that the cluster is whole.
@@ -323,6 +349,11 @@ impl RedisCluster {
         };
         node.process().ready(probe).await
     }
+}
+
+/// The replica of a master, or the master of a replica.
+const fn partner(node: usize) -> usize {
+    (node + MASTERS) % (2 * MASTERS)
 }
 
 async fn id_of(node: &RedisServer) -> Outcome<String> {

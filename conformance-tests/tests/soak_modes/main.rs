@@ -28,6 +28,7 @@ fn tests() -> TestSuite {
     redis
         .test(trial::holders_fit_on_redis)
         .test(trial::holders_fit_behind_sentinels)
+        .test(trial::holders_fit_in_a_cluster)
         .and(etcd.test(trial::holders_fit_on_etcd))
         .and(zk.test(trial::holders_fit_on_zk))
         .and(postgres.test(trial::holders_fit_on_postgres))

@@ -1,14 +1,15 @@
 //! What is done to the processes on each server, and what they may see.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::checker::{check, everyone_served, no_loss_without_a_stop};
 use conformance_tests::history::{History, Op, Phase};
 use conformance_tests::servers::{
-    EtcdCluster, PostgresPrograms, PostgresServer, RedisServer, SentinelGroup, ZkCommand, ZkServer,
+    EtcdCluster, PostgresPrograms, PostgresServer, RedisCluster, RedisServer, SentinelGroup,
+    ZkCommand, ZkServer,
 };
 use conformance_tests::task::soak_length;
 use conformance_tests::{Outcome, Server, ensure};
@@ -48,6 +49,61 @@ pub(crate) async fn holders_fit_on_postgres() -> Outcome {
     let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
     let url = format!("{}?poll=5ms..100ms", server.url("postgres"));
     holders_fit(&server, &url).await
+}
+
+/// In place of a restart the master of a lock changes: in turn it changes places with its replica, is replaced without
+/// its last writes, and gives the lock away.
+pub(crate) async fn holders_fit_in_a_cluster() -> Outcome {
+    let changes = Changes {
+        cluster: RedisCluster::forgetful().await?,
+        number: AtomicUsize::new(0),
+    };
+    let url = format!("{}?quarantine={}s", changes.cluster.url(), TTL.as_secs());
+    holders_fit_for(soak_length(FAILOVER * 3)?, &changes, &url).await
+}
+
+#[derive(Debug)]
+struct Changes {
+    cluster: RedisCluster,
+    /// How many there were.
+    number: AtomicUsize,
+}
+
+#[async_trait]
+impl Server for Changes {
+    async fn restart(&self) -> Outcome {
+        let (number, cluster) = (self.number.fetch_add(1, Ordering::Relaxed), &self.cluster);
+        let name = NAMES[fastrand::usize(..NAMES.len())];
+        let master = cluster.master_of(name).await?;
+        match number % 3 {
+            0 => cluster.fail_over_as_planned(master).await,
+            1 => cluster.lose_writes_and_fail_over(master).await,
+            _ => {
+                let slot = cluster.slot_of(name).await?;
+                // The master of some other slot, if not of its own.
+                let mut others = (0..).map(|number| format!("{number}"));
+                let target = loop {
+                    let other = cluster
+                        .master_of(&others.next().unwrap_or_default())
+                        .await?;
+                    if other != master {
+                        break other;
+                    }
+                };
+                cluster.begin_move(slot, [master, target]).await?;
+                sleep(TTL / 2).await;
+                cluster.end_move(slot, [master, target]).await
+            }
+        }
+    }
+
+    fn freeze(&self) -> Outcome {
+        self.cluster.freeze()
+    }
+
+    fn thaw(&self) -> Outcome {
+        self.cluster.thaw()
+    }
 }
 
 /// In place of a restart the replica is promoted, in turn as planned and without the last writes.
