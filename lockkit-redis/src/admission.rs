@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::Outcome;
+use lockkit_core::clock::{BootClock, Clock as _};
 use redis::Cmd;
 use tokio::time::{Instant, timeout};
 
@@ -24,6 +25,10 @@ pub(crate) struct Admission {
     until: Instant,
     /// Its replication id, by which the scripts recognise it; empty without a quarantine.
     primary: Arc<str>,
+    /// Its process; empty without a quarantine.
+    pub(crate) run: Arc<str>,
+    /// By how much its clock is ahead of the boot clock of this machine, in microseconds, at least.
+    pub(crate) ahead: i64,
 }
 
 impl Admission {
@@ -38,10 +43,20 @@ impl Admission {
         }
     }
 
+    /// Whether both were made for one connection.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.primary, &other.primary)
+    }
+
     /// The same for a step that ends a hold, which then passes the lock to no waiter.
     pub(crate) fn for_release(&self) -> &str {
         self.primary().unwrap_or(NOT_YET)
     }
+}
+
+/// The boot clock of this machine in microseconds.
+pub(crate) fn boot_micros() -> i64 {
+    i64::try_from(BootClock::default().now().as_nanos() / 1000).unwrap_or(i64::MAX)
 }
 
 /// Asks the server how long it grants nothing, and whether it can say what its replicas have.
@@ -58,20 +73,24 @@ pub(crate) async fn admit(
         return Ok(Admission {
             until: Instant::now(),
             primary: Arc::default(),
+            run: Arc::default(),
+            ahead: 0,
         });
     };
     let mut command = STEPS.admit.on(&["lockkit_primary"]);
-    command.arg(quarantine.as_millis());
+    command.arg(quarantine.as_millis()).arg(&*config.members);
     let command = STEPS.admit.with_text(&command);
     let hint = ": allow the user `INFO`, or write `quarantine=off`";
     let reply = ask(config, opened, "EVAL", &command, hint).await?;
     let read = || {
-        let [left, primary] = reply.as_list() else {
+        let [left, primary, run, clock] = reply.as_list() else {
             return None;
         };
         Some(Admission {
             until: Instant::now() + left.as_millis()?,
             primary: primary.as_str()?.into(),
+            run: run.as_str()?.into(),
+            ahead: clock.as_int()? - boot_micros(),
         })
     };
     read().ok_or_else(|| {
@@ -97,7 +116,7 @@ async fn ask(
     };
     reply.map_err(|error| {
         let (outcome, text) = of_connecting(&error);
-        let hint = if outcome == Outcome::Rejected {
+        let hint = if outcome == Outcome::Rejected && !text.starts_with("LOCKKITMEMBERS") {
             hint
         } else {
             ""

@@ -133,6 +133,34 @@ impl RedisStore {
             .arg(who(ticket));
         self.grant(step, ticket, command).await
     }
+
+    /// Ends the hold of a ticket, and refuses its attempts from now on for so long.
+    pub(crate) async fn end(
+        &self,
+        ticket: &Ticket,
+        refuse: Duration,
+    ) -> Result<Release, BackendError> {
+        let exclusive = ticket.mode == Mode::Exclusive;
+        let step = if exclusive {
+            &STEPS.release
+        } else {
+            &STEPS.unshare
+        };
+        let admission = self.link.admission(step.name).await?;
+        let (holder, primary) = (ticket.holder.to_string(), admission.for_release());
+        let mut command = self.on_lock(step, &ticket.name, &holder, primary);
+        command
+            .arg(keys::channel(&ticket.name))
+            .arg(refuse.as_millis());
+        if !exclusive {
+            command.arg(keys::rw_channel(&ticket.name));
+        }
+        match self.link.run(step, command).await?.as_int() {
+            Some(1) => Ok(Release::Released),
+            Some(0) => Ok(Release::NotHeld),
+            _ => Err(unreadable("release")),
+        }
+    }
 }
 
 impl RedisStoreBuilder {
@@ -144,6 +172,13 @@ impl RedisStoreBuilder {
     /// # Cancel safety
     /// Cancel safe: nothing stays behind.
     pub async fn connect(self) -> Result<RedisStore, BackendError> {
+        let store = self.open()?;
+        store.link.admission("connect").await?;
+        Ok(store)
+    }
+
+    /// Begins to connect.
+    pub(crate) fn open(self) -> Result<RedisStore, BackendError> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
         let channel = keys::client_channel(ClientId::random());
@@ -152,7 +187,6 @@ impl RedisStoreBuilder {
         let supervised = Arc::clone(&link);
         let mut supervisor = JoinSet::new();
         supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
-        link.admission("connect").await?;
         Ok(RedisStore {
             link,
             _supervisor: Arc::new(supervisor),
@@ -161,7 +195,7 @@ impl RedisStoreBuilder {
 }
 
 /// The mode and the label of a ticket, as the scripts read them.
-fn who(ticket: &Ticket) -> String {
+pub(crate) fn who(ticket: &Ticket) -> String {
     let mode = match ticket.mode {
         Mode::Exclusive => "x".into(),
         Mode::Read => "r".into(),
@@ -249,26 +283,7 @@ impl DistributedLock for RedisStore {
         let late = known.is_none_or(|known| known.unanswered);
         // An attempt that may still arrive is refused for as long as its hold would last.
         let refuse = if late { ticket.ttl } else { Duration::ZERO };
-        let exclusive = ticket.mode == Mode::Exclusive;
-        let step = if exclusive {
-            &STEPS.release
-        } else {
-            &STEPS.unshare
-        };
-        let admission = self.link.admission(step.name).await?;
-        let (holder, primary) = (ticket.holder.to_string(), admission.for_release());
-        let mut command = self.on_lock(step, &ticket.name, &holder, primary);
-        command
-            .arg(keys::channel(&ticket.name))
-            .arg(refuse.as_millis());
-        if !exclusive {
-            command.arg(keys::rw_channel(&ticket.name));
-        }
-        match self.link.run(step, command).await?.as_int() {
-            Some(1) => Ok(Release::Released),
-            Some(0) => Ok(Release::NotHeld),
-            _ => Err(unreadable("release")),
-        }
+        self.end(ticket, refuse).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {

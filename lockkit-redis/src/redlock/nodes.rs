@@ -1,0 +1,378 @@
+//! The nodes of a store, and what is asked of all of them at once.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use lockkit_core::contract::{Release, Renewal, Ticket};
+use lockkit_core::{BackendError, Capabilities, Outcome};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::quorum::{BACKEND, Count, Verdict, Vote, Votes, failure, majority, silent};
+use super::tickets::{Sent, Tickets};
+use crate::admission::{Admission, boot_micros};
+use crate::backend::{RedisStore, who, wrong_type};
+use crate::connection::State;
+use crate::reply::{Reply, unreadable};
+use crate::scripts::STEPS;
+
+/// How long opening waits for the other nodes, once it has a majority: their lists may differ from ours.
+const OTHERS: Duration = Duration::from_millis(200);
+const TWINS: &str = "two names in the list lead to one server, which would count twice";
+
+/// What is asked of a node that is to make a ticket its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Plainly,
+    /// Also accept a token for a ticket that holds.
+    Raise,
+    /// The ticket has a majority, but not this node.
+    Repair,
+}
+
+pub(crate) struct Nodes {
+    pub(crate) all: Vec<RedisStore>,
+    pub(crate) rules: Capabilities,
+    /// The longest that nodes are waited for.
+    pub(crate) patience: Duration,
+    pub(crate) tickets: Tickets,
+    /// By how much the largest clock or token of any node is ahead of the boot clock, in microseconds.
+    ahead: AtomicI64,
+    runtime: Handle,
+}
+
+impl Nodes {
+    /// Waits for a majority, and a little for the others.
+    pub(crate) async fn open(
+        all: Vec<RedisStore>,
+        rules: Capabilities,
+        patience: Duration,
+        runtime: Handle,
+    ) -> Result<Self, BackendError> {
+        let needed = majority(all.len());
+        let admissions = all.iter().map(|node| node.link.admission("connect"));
+        let mut opening: FuturesUnordered<_> = admissions.collect();
+        let (mut open, mut errors) = (Vec::<Admission>::new(), Vec::new());
+        while open.len() + opening.len() >= needed {
+            let limit = match open.len() >= needed {
+                true => OTHERS,
+                false => Duration::MAX,
+            };
+            match timeout(limit, opening.next()).await {
+                Ok(Some(Ok(admission))) => open.push(admission),
+                Ok(Some(Err(error))) if error.outcome() == Outcome::Rejected => return Err(error),
+                Ok(Some(Err(error))) => errors.push(error),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        drop(opening);
+        if open.len() < needed {
+            return Err(failure("connect", all.len(), errors));
+        }
+        let twin = |(at, one): (usize, &Admission)| open[..at].iter().any(|it| it.run == one.run);
+        if open.iter().enumerate().any(twin) {
+            return Err(twins("connect"));
+        }
+        let ahead = open.iter().map(|admission| admission.ahead).max();
+        Ok(Self {
+            all,
+            rules,
+            patience,
+            tickets: Tickets::default(),
+            ahead: AtomicI64::new(ahead.unwrap_or(0)),
+            runtime,
+        })
+    }
+
+    /// The connection of a node, if there is one.
+    pub(crate) fn connection(&self, at: usize) -> Option<Admission> {
+        match &*self.all[at].link.state.borrow() {
+            State::Up(_, admission) => Some(admission.clone()),
+            _ => None,
+        }
+    }
+
+    /// A token that is larger than all that this store has seen.
+    fn propose(&self) -> i64 {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        ahead.saturating_add(boot_micros()).saturating_add(1)
+    }
+
+    /// A clock or a token of a node. The reply has taken some time, so that the clock is ahead by more.
+    fn seen(&self, clock: &Reply) {
+        if let Some(clock) = clock.as_int() {
+            let ahead = clock.saturating_sub(boot_micros());
+            self.ahead.fetch_max(ahead, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks one node to make the ticket its holder and to accept a token for it.
+    async fn ask(&self, at: usize, asked: &Ticket, token: i64, how: How) -> Vote {
+        let vote = self.accept(at, asked, token, how).await;
+        vote.unwrap_or_else(Vote::Failed)
+    }
+
+    async fn accept(
+        &self,
+        at: usize,
+        asked: &Ticket,
+        token: i64,
+        how: How,
+    ) -> Result<Vote, BackendError> {
+        let (node, step) = (&self.all[at], &STEPS.accept);
+        let admission = node.link.admission(step.name).await?;
+        let mut before = (0..at).filter_map(|other| self.connection(other));
+        if before.any(|other| other.run == admission.run) {
+            return Err(twins(step.name));
+        }
+        // In quarantine it neither grants nor repairs.
+        let Ok(primary) = admission.primary() else {
+            return Ok(Vote::Busy);
+        };
+        let mut command = node.on_lock(step, &asked.name, &asked.holder.to_string(), primary);
+        command
+            .arg(asked.ttl.as_millis())
+            .arg(token)
+            .arg(u8::from(how == How::Raise))
+            .arg(who(asked));
+        let on = (how != How::Repair).then(|| admission.clone());
+        if !self.tickets.sent(asked.holder, at, on) {
+            // It was released meanwhile.
+            return Ok(Vote::Busy);
+        }
+        let reply = node.link.run(step, command).await;
+        let unknown = |error: &BackendError| error.outcome() == Outcome::Indeterminate;
+        if !reply.as_ref().is_err_and(unknown) {
+            self.tickets.answered(asked.holder, at);
+        }
+        let reply = reply?;
+        if let [_, _, last, clock] = reply.as_list() {
+            self.seen(last);
+            self.seen(clock);
+        }
+        match reply.as_list() {
+            [Reply::Int(1), token, ..] => Ok(Vote::Own(token.as_token())),
+            [Reply::Int(0), ..] => Ok(Vote::Busy),
+            [Reply::Int(-1)] => Err(refused(step.name, "the ticket was released before")),
+            [Reply::Int(-2), kind] => {
+                let kind = kind.as_str().unwrap_or("unknown");
+                Err(wrong_type(step, &asked.name, kind))
+            }
+            _ => Err(unreadable(step.name)),
+        }
+    }
+
+    /// Attempts a ticket at all nodes.
+    pub(crate) async fn attempt(self: &Arc<Self>, asked: &Ticket, how: How) -> (Votes, Verdict) {
+        let token = self.propose();
+        let ask = |at| {
+            let (nodes, asked) = (Arc::clone(self), asked.clone());
+            async move { (at, nodes.ask(at, &asked, token, how).await) }
+        };
+        let mut votes = Votes::new(self.all.len());
+        let patience = self.patience.min(asked.ttl / 10);
+        let enough = |(at, vote)| {
+            votes.set(at, vote);
+            votes.verdict().is_some()
+        };
+        self.gather((0..self.all.len()).map(ask), patience, enough).await;
+        let verdict = votes.verdict().unwrap_or_else(|| votes.end());
+        (votes, verdict)
+    }
+
+    /// Ends what a ticket without a majority may have at nodes. Returns whether there may be something.
+    pub(crate) async fn withdraw(
+        self: &Arc<Self>,
+        ticket: &Ticket,
+        asked: &Ticket,
+        votes: &Votes,
+    ) -> bool {
+        let sent = self.tickets.of(ticket);
+        let holds = |at: usize| matches!(votes.of(at), Some(Vote::Own(_)));
+        let may_hold = |at: &usize| match votes.of(*at) {
+            Some(Vote::Own(_)) | None => true,
+            Some(Vote::Failed(error)) => error.outcome() == Outcome::Indeterminate,
+            Some(Vote::Busy) => self.is_late(&sent, *at),
+        };
+        let left: Vec<usize> = (0..self.all.len()).filter(may_hold).collect();
+        if left.is_empty() {
+            return false;
+        }
+        // Before the first await: the nodes must not know the ticket again by this name.
+        self.tickets.withdrawn(ticket);
+        let mut awaited = left.iter().filter(|at| holds(**at)).count();
+        let patience = match awaited {
+            0 => Duration::ZERO,
+            _ => self.patience,
+        };
+        let releases = left.into_iter().map(|at| self.release(at, asked, &sent));
+        let enough = |(at, _)| {
+            awaited -= usize::from(holds(at));
+            awaited == 0
+        };
+        self.gather(releases, patience, enough).await;
+        true
+    }
+
+    /// Releases a ticket at one node.
+    pub(crate) fn release(
+        &self,
+        at: usize,
+        asked: &Ticket,
+        sent: &[Sent],
+    ) -> impl Future<Output = (usize, Result<bool, BackendError>)> + Send + use<> {
+        let refuse = match self.is_late(sent, at) {
+            true => asked.ttl,
+            false => Duration::ZERO,
+        };
+        let (node, asked) = (self.all[at].clone(), asked.clone());
+        async move {
+            let released = node.end(&asked, refuse).await;
+            (at, released.map(|it| it == Release::Released))
+        }
+    }
+
+    /// Whether an attempt at a node may arrive after a request that is sent now.
+    fn is_late(&self, sent: &[Sent], at: usize) -> bool {
+        let connection = self.connection(at);
+        sent.get(at).is_some_and(|it| it.is_late(connection.as_ref()))
+    }
+
+    /// Renews tickets at all nodes.
+    pub(crate) async fn renew(
+        self: &Arc<Self>,
+        tickets: &[Ticket],
+    ) -> Vec<Result<Renewal, BackendError>> {
+        let asked: Arc<[Ticket]> = tickets.iter().map(|it| self.tickets.held(it)).collect();
+        let (tell, told) = oneshot::channel();
+        // Slow nodes are repaired, too, when this has returned.
+        self.runtime
+            .spawn(Arc::clone(self).keep(Arc::clone(&asked), tell));
+        told.await.unwrap_or_else(|_| {
+            let ended = silent("renew");
+            vec![Err(ended); asked.len()]
+        })
+    }
+
+    async fn keep(
+        self: Arc<Self>,
+        asked: Arc<[Ticket]>,
+        tell: oneshot::Sender<Vec<Result<Renewal, BackendError>>>,
+    ) {
+        let renew = |(at, node): (usize, &RedisStore)| {
+            let (node, asked) = (node.clone(), Arc::clone(&asked));
+            async move { (at, node.renew_all(&asked).await) }
+        };
+        let renewals = self.all.iter().enumerate().map(renew);
+        let mut counts = vec![Count::new("renew", self.all.len()); asked.len()];
+        let (mut lacking, mut tell) = (Vec::new(), Some(tell));
+        let results = |counts: &[Count]| {
+            let result = |(count, ticket): (&Count, &Ticket)| match count.clone().end()? {
+                true => Ok(Renewal::renewed(ticket.ttl)),
+                false => Ok(Renewal::NotHeld),
+            };
+            counts.iter().zip(&*asked).map(result).collect()
+        };
+        let shortest = asked.iter().map(|ticket| ticket.ttl).min();
+        let patience = self.patience.min(shortest.unwrap_or_default() / 8);
+        let take = |(at, replies): (usize, Vec<_>)| {
+            for (which, reply) in replies.into_iter().enumerate() {
+                let renewed: Result<_, BackendError> = reply;
+                let renewed = renewed.map(|it| it != Renewal::NotHeld);
+                if matches!(renewed, Ok(false)) {
+                    lacking.push((at, which));
+                }
+                counts[which].add(renewed);
+            }
+            if counts.iter().all(|count| count.decided().is_some())
+                && let Some(tell) = tell.take()
+            {
+                let _ = tell.send(results(&counts));
+            }
+            false
+        };
+        self.gather(renewals, patience, take).await;
+        if let Some(tell) = tell.take() {
+            let _ = tell.send(results(&counts));
+        }
+        // Only beside a majority: a renewal makes no hold.
+        lacking.retain(|(_, which)| counts[*which].decided() == Some(true));
+        let token = self.propose();
+        let repair = |(at, which): (usize, usize)| {
+            let (nodes, asked) = (Arc::clone(&self), Arc::clone(&asked));
+            async move { nodes.ask(at, &asked[which], token, How::Repair).await }
+        };
+        let repairs = lacking.into_iter().map(repair);
+        self.gather(repairs, self.patience, |_| false).await;
+    }
+
+    /// Asks all nodes that reply in time. Returns their answers, and how many nodes have none.
+    ///
+    /// # Errors
+    /// - Why no majority has answered.
+    pub(crate) async fn survey<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        requests: impl Iterator<Item = impl Future<Output = Result<T, BackendError>> + Send + 'static>,
+    ) -> Result<(Vec<T>, usize), BackendError> {
+        let (mut answers, mut errors) = (Vec::new(), Vec::new());
+        let take = |reply| {
+            match reply {
+                Ok(answer) => answers.push(answer),
+                Err(error) => errors.push(error),
+            }
+            false
+        };
+        self.gather(requests, self.patience, take).await;
+        let nodes = self.all.len();
+        if answers.len() >= majority(nodes) {
+            let missing = nodes - answers.len();
+            return Ok((answers, missing));
+        }
+        errors.resize_with(nodes - answers.len(), || silent(operation));
+        Err(failure(operation, nodes, errors))
+    }
+
+    /// Writes requests to nodes at once, and takes their replies until there are enough or the patience ends. Requests
+    /// without a reply go on by themselves.
+    pub(crate) async fn gather<F>(
+        &self,
+        requests: impl Iterator<Item = F>,
+        patience: Duration,
+        mut enough: impl FnMut(F::Output) -> bool,
+    ) where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let mut open: FuturesUnordered<F> = requests.collect();
+        let mut end = pin!(sleep(patience));
+        loop {
+            tokio::select! {
+                biased;
+                reply = open.next() => {
+                    if reply.is_none_or(&mut enough) {
+                        break;
+                    }
+                }
+                () = &mut end => break,
+            }
+        }
+        if !open.is_empty() {
+            let rest = async move { while open.next().await.is_some() {} };
+            // Detached: each ends with its connection at the latest.
+            drop(self.runtime.spawn(rest));
+        }
+    }
+}
+
+fn refused(operation: &'static str, why: &str) -> BackendError {
+    BackendError::new(BACKEND, operation, Outcome::Rejected, why)
+}
+
+fn twins(operation: &'static str) -> BackendError {
+    refused(operation, TWINS)
+}
