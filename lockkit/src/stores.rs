@@ -27,6 +27,7 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
     ("rediss+sentinel", Some("redis")),
     ("redis+cluster", Some("redis")),
     ("redlock", Some("redis")),
+    ("redlocks", Some("redis")),
     ("etcd", Some("etcd")),
     ("etcds", Some("etcd")),
     ("zk", Some("zk")),
@@ -39,7 +40,7 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
 const EMBEDDED: &[&str] = &["memory", "file", "sqlite"];
 
 /// The schemes that no feature serves yet.
-const NOT_YET: &[&str] = &["redis+cluster", "redlock"];
+const NOT_YET: &[&str] = &["redis+cluster"];
 
 /// Opens the store, and retries for `wait` while its server cannot be reached.
 pub(crate) async fn open_within(
@@ -104,6 +105,14 @@ async fn open(
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => {
             let mut builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
+            if let Some(ttl) = ttl {
+                builder = builder.ttl(ttl);
+            }
+            Arc::new(builder.connect().await?)
+        }
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => {
+            let mut builder = lockkit_redis::RedlockStoreBuilder::from_url(url)?;
             if let Some(ttl) = ttl {
                 builder = builder.ttl(ttl);
             }

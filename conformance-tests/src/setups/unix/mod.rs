@@ -8,6 +8,7 @@ mod postgres;
 mod redis;
 mod redis_proxy;
 mod redis_sentinel;
+mod redlock;
 mod sql;
 mod zk;
 
@@ -18,6 +19,7 @@ pub use postgres::PostgresSetup;
 pub use redis::RedisSetup;
 pub use redis_proxy::RedisProxySetup;
 pub use redis_sentinel::RedisSentinelSetup;
+pub use redlock::RedlockSetup;
 pub use sql::{SqlServer, SqlSetup};
 pub use zk::ZkSetup;
 
@@ -30,7 +32,7 @@ use crate::setups::InMode;
 
 /// Every setup of these stores.
 pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
-    let system: [Box<dyn Setup>; 26] = [
+    let system: [Box<dyn Setup>; 27] = [
         Box::new(FileSetup::new()),
         Box::new(RedisSetup::fair()),
         Box::new(RedisSetup::barging()),
@@ -39,6 +41,7 @@ pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
         Box::new(InMode::permit(RedisSetup::fair())),
         Box::new(RedisProxySetup::new()),
         Box::new(RedisSentinelSetup::new()),
+        Box::new(RedlockSetup::new()),
         Box::new(EtcdSetup::single()),
         Box::new(EtcdSetup::cluster()),
         Box::new(InMode::write(EtcdSetup::single())),
