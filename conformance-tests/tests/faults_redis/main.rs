@@ -9,6 +9,7 @@ mod network;
 mod opening;
 mod proxies;
 mod quarantine;
+mod redlock;
 mod sentinel;
 mod shared;
 mod stalls;
@@ -78,6 +79,19 @@ fn tests() -> TestSuite {
         .test(quarantine::grant_that_no_replica_has_is_none)
         .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
         .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has)
+        .test(redlock::two_nodes_killed_frozen_or_slow_are_not_noticed)
+        .test(redlock::three_dead_nodes_are_an_outage_until_they_are_back)
+        .test(redlock::nodes_restarted_without_data_grant_nothing_while_a_lease_lasts)
+        .test(redlock::node_that_lost_a_hold_is_repaired_after_its_quarantine)
+        .test(redlock::locks_of_other_programs_count_node_by_node)
+        .test(redlock::lists_that_share_no_majority_are_refused)
+        .test(redlock::server_that_is_there_twice_counts_once)
+        .test(redlock::eight_clients_take_turns)
+        .test(redlock::token_is_larger_than_the_last_one_of_any_node)
+        .test(redlock::node_accepts_only_larger_tokens)
+        .test(redlock::late_withdrawal_does_not_end_the_later_hold)
+        .test(redlock::try_leaves_nothing_at_a_slow_node)
+        .test(redlock::killed_connections_of_nodes_lose_nothing)
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
 }
