@@ -43,11 +43,6 @@ impl Admission {
         }
     }
 
-    /// Whether both were made for one connection.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.primary, &other.primary)
-    }
-
     /// The same for a step that ends a hold, which then passes the lock to no waiter.
     pub(crate) fn for_release(&self) -> &str {
         self.primary().unwrap_or(NOT_YET)

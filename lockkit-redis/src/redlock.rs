@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 
 use crate::backend::RedisStore;
 use crate::config::{Address, Quarantine, RedisStoreBuilder};
-use nodes::{How, Nodes};
+use nodes::Nodes;
 use quorum::{BACKEND, Count, Verdict};
 
 const NO_QUARANTINE: &str = "there is no Redlock without a quarantine: a server that was restarted would grant what it \
@@ -171,15 +171,15 @@ fn rejected(why: impl Into<String>) -> BackendError {
 impl RedlockStore {
     async fn attempted(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let nodes = &self.0;
-        let asked = nodes.tickets.attempted(ticket, nodes.all.len());
-        let (mut votes, mut verdict) = nodes.attempt(&asked, How::Plainly).await;
+        let (asked, sent) = nodes.tickets.attempted(ticket, nodes.all.len());
+        let (mut votes, mut verdict) = nodes.attempt(&asked, &sent, false).await;
         if verdict == Verdict::Raise {
-            (votes, verdict) = nodes.attempt(&asked, How::Raise).await;
+            (votes, verdict) = nodes.attempt(&asked, &sent, true).await;
         }
         if let Verdict::Granted(token) = verdict {
             return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
-        let withdrew = nodes.withdraw(ticket, &asked, &votes).await;
+        let withdrew = nodes.withdraw(ticket, &asked, &sent, &votes).await;
         match verdict {
             Verdict::Failed => Err(votes.error(withdrew)),
             _ => Ok(Attempt::held()),
@@ -269,9 +269,8 @@ impl DistributedLock for RedlockStore {
         let nodes = &self.0;
         let (lists, silent) = nodes.survey("list", nodes.all.iter().map(ask)).await?;
         let states = states::by_name(lists.into_iter().flatten());
-        let merge = |(name, states): (_, Vec<_>)| {
-            states::merge(&name, &states, nodes.all.len(), silent)
-        };
+        let merge =
+            |(name, states): (_, Vec<_>)| states::merge(&name, &states, nodes.all.len(), silent);
         Ok(states.into_iter().filter_map(merge).collect())
     }
 

@@ -91,6 +91,7 @@ fn tests() -> TestSuite {
         .test(redlock::node_accepts_only_larger_tokens)
         .test(redlock::late_withdrawal_does_not_end_the_later_hold)
         .test(redlock::try_leaves_nothing_at_a_slow_node)
+        .test(redlock::flushed_scripts_of_nodes_leave_no_hold)
         .test(redlock::killed_connections_of_nodes_lose_nothing)
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)

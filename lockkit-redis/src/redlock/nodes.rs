@@ -25,16 +25,6 @@ use crate::scripts::STEPS;
 const OTHERS: Duration = Duration::from_millis(200);
 const TWINS: &str = "two names in the list lead to one server, which would count twice";
 
-/// What is asked of a node that is to make a ticket its holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    Plainly,
-    /// Also accept a token for a ticket that holds.
-    Raise,
-    /// The ticket has a majority, but not this node.
-    Repair,
-}
-
 pub(crate) struct Nodes {
     pub(crate) all: Vec<RedisStore>,
     pub(crate) rules: Capabilities,
@@ -89,12 +79,14 @@ impl Nodes {
         })
     }
 
-    /// The connection of a node, if there is one.
-    pub(crate) fn connection(&self, at: usize) -> Option<Admission> {
-        match &*self.all[at].link.state.borrow() {
-            State::Up(_, admission) => Some(admission.clone()),
-            _ => None,
-        }
+    /// Whether a node before this one is the same server.
+    fn is_twin(&self, at: usize, admission: &Admission) -> bool {
+        self.all[..at]
+            .iter()
+            .any(|node| match &*node.link.state.borrow() {
+                State::Up(_, other) => other.run == admission.run,
+                _ => false,
+            })
     }
 
     /// A token that is larger than all that this store has seen.
@@ -112,8 +104,15 @@ impl Nodes {
     }
 
     /// Asks one node to make the ticket its holder and to accept a token for it.
-    async fn ask(&self, at: usize, asked: &Ticket, token: i64, how: How) -> Vote {
-        let vote = self.accept(at, asked, token, how).await;
+    async fn ask(
+        &self,
+        at: usize,
+        asked: &Ticket,
+        sent: &Arc<Sent>,
+        token: i64,
+        raise: bool,
+    ) -> Vote {
+        let vote = self.accept(at, asked, sent, token, raise).await;
         vote.unwrap_or_else(Vote::Failed)
     }
 
@@ -121,13 +120,13 @@ impl Nodes {
         &self,
         at: usize,
         asked: &Ticket,
+        sent: &Arc<Sent>,
         token: i64,
-        how: How,
+        raise: bool,
     ) -> Result<Vote, BackendError> {
         let (node, step) = (&self.all[at], &STEPS.accept);
         let admission = node.link.admission(step.name).await?;
-        let mut before = (0..at).filter_map(|other| self.connection(other));
-        if before.any(|other| other.run == admission.run) {
+        if self.is_twin(at, &admission) {
             return Err(twins(step.name));
         }
         // In quarantine it neither grants nor repairs.
@@ -138,17 +137,15 @@ impl Nodes {
         command
             .arg(asked.ttl.as_millis())
             .arg(token)
-            .arg(u8::from(how == How::Raise))
+            .arg(u8::from(raise))
             .arg(who(asked));
-        let on = (how != How::Repair).then(|| admission.clone());
-        if !self.tickets.sent(asked.holder, at, on) {
-            // It was released meanwhile.
+        let Some(sending) = sent.begin(at) else {
             return Ok(Vote::Busy);
-        }
+        };
         let reply = node.link.run(step, command).await;
         let unknown = |error: &BackendError| error.outcome() == Outcome::Indeterminate;
         if !reply.as_ref().is_err_and(unknown) {
-            self.tickets.answered(asked.holder, at);
+            sending.answered();
         }
         let reply = reply?;
         if let [_, _, last, clock] = reply.as_list() {
@@ -167,12 +164,17 @@ impl Nodes {
         }
     }
 
-    /// Attempts a ticket at all nodes.
-    pub(crate) async fn attempt(self: &Arc<Self>, asked: &Ticket, how: How) -> (Votes, Verdict) {
+    /// Attempts a ticket at all nodes. With `raise` they accept a token also if the ticket holds there.
+    pub(crate) async fn attempt(
+        self: &Arc<Self>,
+        asked: &Ticket,
+        sent: &Arc<Sent>,
+        raise: bool,
+    ) -> (Votes, Verdict) {
         let token = self.propose();
         let ask = |at| {
-            let (nodes, asked) = (Arc::clone(self), asked.clone());
-            async move { (at, nodes.ask(at, &asked, token, how).await) }
+            let (nodes, asked, sent) = (Arc::clone(self), asked.clone(), Arc::clone(sent));
+            async move { (at, nodes.ask(at, &asked, &sent, token, raise).await) }
         };
         let mut votes = Votes::new(self.all.len());
         let patience = self.patience.min(asked.ttl / 10);
@@ -180,37 +182,33 @@ impl Nodes {
             votes.set(at, vote);
             votes.verdict().is_some()
         };
-        self.gather((0..self.all.len()).map(ask), patience, enough).await;
+        let requests = (0..self.all.len()).map(ask);
+        self.gather(requests, patience, enough).await;
         let verdict = votes.verdict().unwrap_or_else(|| votes.end());
         (votes, verdict)
     }
 
     /// Ends what a ticket without a majority may have at nodes. Returns whether there may be something.
     pub(crate) async fn withdraw(
-        self: &Arc<Self>,
+        &self,
         ticket: &Ticket,
         asked: &Ticket,
+        sent: &Arc<Sent>,
         votes: &Votes,
     ) -> bool {
-        let sent = self.tickets.of(ticket);
         let holds = |at: usize| matches!(votes.of(at), Some(Vote::Own(_)));
-        let may_hold = |at: &usize| match votes.of(*at) {
-            Some(Vote::Own(_)) | None => true,
-            Some(Vote::Failed(error)) => error.outcome() == Outcome::Indeterminate,
-            Some(Vote::Busy) => self.is_late(&sent, *at),
-        };
+        let may_hold = |at: &usize| holds(*at) || sent.may_arrive(*at);
         let left: Vec<usize> = (0..self.all.len()).filter(may_hold).collect();
         if left.is_empty() {
             return false;
         }
-        // Before the first await: the nodes must not know the ticket again by this name.
-        self.tickets.withdrawn(ticket);
+        self.tickets.withdrawn(ticket, self.all.len());
         let mut awaited = left.iter().filter(|at| holds(**at)).count();
         let patience = match awaited {
             0 => Duration::ZERO,
             _ => self.patience,
         };
-        let releases = left.into_iter().map(|at| self.release(at, asked, &sent));
+        let releases = left.into_iter().map(|at| self.release(at, asked, sent));
         let enough = |(at, _)| {
             awaited -= usize::from(holds(at));
             awaited == 0
@@ -219,28 +217,24 @@ impl Nodes {
         true
     }
 
-    /// Releases a ticket at one node.
+    /// Releases a ticket at one node, once its attempts there have their replies. One that has none is refused for as
+    /// long as its hold would last.
     pub(crate) fn release(
         &self,
         at: usize,
         asked: &Ticket,
-        sent: &[Sent],
+        sent: &Arc<Sent>,
     ) -> impl Future<Output = (usize, Result<bool, BackendError>)> + Send + use<> {
-        let refuse = match self.is_late(sent, at) {
-            true => asked.ttl,
-            false => Duration::ZERO,
-        };
-        let (node, asked) = (self.all[at].clone(), asked.clone());
+        let (node, patience) = (self.all[at].clone(), self.patience);
+        let (asked, sent) = (asked.clone(), Arc::clone(sent));
         async move {
+            let refuse = match sent.may_arrive_after(at, patience).await {
+                true => asked.ttl,
+                false => Duration::ZERO,
+            };
             let released = node.end(&asked, refuse).await;
             (at, released.map(|it| it == Release::Released))
         }
-    }
-
-    /// Whether an attempt at a node may arrive after a request that is sent now.
-    fn is_late(&self, sent: &[Sent], at: usize) -> bool {
-        let connection = self.connection(at);
-        sent.get(at).is_some_and(|it| it.is_late(connection.as_ref()))
     }
 
     /// Renews tickets at all nodes.
@@ -248,20 +242,20 @@ impl Nodes {
         self: &Arc<Self>,
         tickets: &[Ticket],
     ) -> Vec<Result<Renewal, BackendError>> {
-        let asked: Arc<[Ticket]> = tickets.iter().map(|it| self.tickets.held(it)).collect();
+        let held = tickets.iter().map(|it| self.tickets.held(it));
+        let (asked, sent): (Vec<_>, Vec<_>) = held.unzip();
         let (tell, told) = oneshot::channel();
         // Slow nodes are repaired, too, when this has returned.
-        self.runtime
-            .spawn(Arc::clone(self).keep(Arc::clone(&asked), tell));
-        told.await.unwrap_or_else(|_| {
-            let ended = silent("renew");
-            vec![Err(ended); asked.len()]
-        })
+        let kept = Arc::clone(self).keep(asked.into(), sent, tell);
+        drop(self.runtime.spawn(kept));
+        let ended = |_| vec![Err(silent("renew")); tickets.len()];
+        told.await.unwrap_or_else(ended)
     }
 
     async fn keep(
         self: Arc<Self>,
         asked: Arc<[Ticket]>,
+        sent: Vec<Option<Arc<Sent>>>,
         tell: oneshot::Sender<Vec<Result<Renewal, BackendError>>>,
     ) {
         let renew = |(at, node): (usize, &RedisStore)| {
@@ -304,10 +298,11 @@ impl Nodes {
         lacking.retain(|(_, which)| counts[*which].decided() == Some(true));
         let token = self.propose();
         let repair = |(at, which): (usize, usize)| {
-            let (nodes, asked) = (Arc::clone(&self), Arc::clone(&asked));
-            async move { nodes.ask(at, &asked[which], token, How::Repair).await }
+            let sent = Arc::clone(sent[which].as_ref()?);
+            let (nodes, asked) = (Arc::clone(&self), asked[which].clone());
+            Some(async move { nodes.ask(at, &asked, &sent, token, false).await })
         };
-        let repairs = lacking.into_iter().map(repair);
+        let repairs = lacking.into_iter().filter_map(repair);
         self.gather(repairs, self.patience, |_| false).await;
     }
 

@@ -59,5 +59,7 @@ fn one(id: String, at: &[Holder]) -> Holder {
     if let Some(holder) = &mut holder {
         holder.id.clone_from(&id);
     }
-    holder.unwrap_or_else(|| Holder::new(id)).with_remaining(left)
+    holder
+        .unwrap_or_else(|| Holder::new(id))
+        .with_remaining(left)
 }

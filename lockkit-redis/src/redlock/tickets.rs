@@ -1,15 +1,14 @@
 //! What a store keeps of each ticket, from its first attempt to its release.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::store::lock;
 use lockkit_core::{BackendError, HolderId, Outcome};
-use tokio::time::Instant;
-
-use crate::admission::Admission;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 /// The number of a holder is below this. Above it is the number of times that its ticket gave nodes up: a request
 /// about an earlier one, however late, does not touch a later one.
@@ -31,30 +30,100 @@ struct State {
     left: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
     generation: u64,
-    sent: Vec<Sent>,
+    sent: Arc<Sent>,
     /// Whether the client will release it.
     known: bool,
     /// When the client gives its release up.
     ends: Option<Instant>,
 }
 
-/// The attempts of a ticket at a node, in its present generation.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sent {
-    unanswered: u32,
-    connection: Option<Admission>,
-    /// Whether one may arrive after a release.
-    late: bool,
+/// The attempts of a ticket at each node, until it leaves them.
+#[derive(Debug)]
+pub(crate) struct Sent(watch::Sender<Attempts>);
+
+#[derive(Debug)]
+struct Attempts {
+    /// Whether no further one may be written.
+    ended: bool,
+    nodes: Vec<AtNode>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct AtNode {
+    /// Attempts that may still have a reply.
+    out: u32,
+    /// Whether one has none, and may arrive at any time.
+    lost: bool,
+}
+
+/// An attempt that may be written. Dropped without a reply, it may arrive at any time.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    sent: Arc<Sent>,
+    node: usize,
+    answered: bool,
+}
+
+impl Sending {
+    /// The node has replied, or has nothing of it.
+    pub(crate) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.sent.0.send_modify(|attempts| {
+            let node = &mut attempts.nodes[self.node];
+            node.out -= 1;
+            node.lost |= !self.answered;
+        });
+    }
 }
 
 impl Sent {
-    /// Whether an attempt may arrive after a request on this connection. On its own connection, none does.
-    pub(crate) fn is_late(&self, connection: Option<&Admission>) -> bool {
-        let same = |sent: &Admission| connection.is_some_and(|it| sent.is_same(it));
-        self.late || self.unanswered > 0 && !self.connection.as_ref().is_some_and(same)
+    fn new(nodes: usize) -> Arc<Self> {
+        Self::with(vec![AtNode::default(); nodes])
+    }
+
+    fn with(nodes: Vec<AtNode>) -> Arc<Self> {
+        let ended = false;
+        Arc::new(Self(watch::Sender::new(Attempts { ended, nodes })))
+    }
+
+    /// An attempt is to be written; `None` if the ticket leaves the nodes.
+    pub(crate) fn begin(self: &Arc<Self>, node: usize) -> Option<Sending> {
+        let mut begun = false;
+        self.0.send_modify(|attempts| {
+            begun = !attempts.ended;
+            attempts.nodes[node].out += u32::from(begun);
+        });
+        begun.then(|| Sending {
+            sent: Arc::clone(self),
+            node,
+            answered: false,
+        })
+    }
+
+    /// Whether an attempt may not have arrived yet.
+    pub(crate) fn may_arrive(&self, node: usize) -> bool {
+        let node = self.0.borrow().nodes[node];
+        node.out > 0 || node.lost
+    }
+
+    /// The same, after the replies that are out have had this time to come.
+    pub(crate) async fn may_arrive_after(&self, node: usize, patience: Duration) -> bool {
+        let mut attempts = self.0.subscribe();
+        let all = attempts.wait_for(|attempts| attempts.nodes[node].out == 0);
+        let _ = timeout(patience, all).await;
+        self.may_arrive(node)
+    }
+
+    fn end(&self) {
+        self.0.send_modify(|attempts| attempts.ended = true);
     }
 }
 
@@ -69,8 +138,8 @@ impl Entry {
 }
 
 impl Tickets {
-    /// The ticket as the nodes know it, which is to be attempted.
-    pub(crate) fn attempted(&self, ticket: &Ticket, nodes: usize) -> Ticket {
+    /// A ticket that is to be attempted, as the nodes know it.
+    pub(crate) fn attempted(&self, ticket: &Ticket, nodes: usize) -> (Ticket, Arc<Sent>) {
         let mut state = lock(&self.0);
         if state.tickets.len() > 2 * state.left + 64 {
             let now = Instant::now();
@@ -78,56 +147,30 @@ impl Tickets {
             state.tickets.retain(lasts);
             state.left = state.tickets.len();
         }
-        let entry = state.tickets.entry(ticket.holder).or_default();
-        entry.sent.resize(nodes, Sent::default());
-        entry.as_asked(ticket)
-    }
-
-    /// The same for one that holds.
-    pub(crate) fn held(&self, ticket: &Ticket) -> Ticket {
-        let state = lock(&self.0);
-        let entry = state.tickets.get(&ticket.holder);
-        entry.map_or_else(|| ticket.clone(), |entry| entry.as_asked(ticket))
-    }
-
-    /// An attempt of a ticket as nodes know it is about to be written; without a connection it is not known in which
-    /// order with a release. Returns whether it may be.
-    pub(crate) fn sent(&self, asked: HolderId, node: usize, on: Option<Admission>) -> bool {
-        self.with(asked, node, |sent| {
-            sent.late = sent.is_late(on.as_ref());
-            sent.unanswered += 1;
-            sent.connection = on;
-        })
-    }
-
-    /// The node has replied.
-    pub(crate) fn answered(&self, asked: HolderId, node: usize) {
-        self.with(asked, node, |sent| {
-            sent.unanswered = sent.unanswered.saturating_sub(1);
+        let entry = state.tickets.entry(ticket.holder);
+        let entry = entry.or_insert_with(|| Entry {
+            generation: 0,
+            sent: Sent::new(nodes),
+            known: false,
+            ends: None,
         });
+        (entry.as_asked(ticket), Arc::clone(&entry.sent))
     }
 
-    fn with(&self, asked: HolderId, node: usize, change: impl FnOnce(&mut Sent)) -> bool {
-        let mut state = lock(&self.0);
-        let entry = state.tickets.get_mut(&original(asked));
-        let generation = asked.number() / GENERATIONS;
-        let entry = entry.filter(|entry| entry.generation == generation);
-        let sent = entry.and_then(|entry| entry.sent.get_mut(node));
-        sent.map(change).is_some()
+    /// A ticket that holds, as the nodes know it; without its attempts if it is not known here.
+    pub(crate) fn held(&self, ticket: &Ticket) -> (Ticket, Option<Arc<Sent>>) {
+        match lock(&self.0).tickets.get(&ticket.holder) {
+            Some(entry) => (entry.as_asked(ticket), Some(Arc::clone(&entry.sent))),
+            None => (ticket.clone(), None),
+        }
     }
 
-    /// What was sent for a ticket, which is to leave the nodes.
-    pub(crate) fn of(&self, ticket: &Ticket) -> Vec<Sent> {
-        let state = lock(&self.0);
-        let entry = state.tickets.get(&ticket.holder);
-        entry.map_or_else(Vec::new, |entry| entry.sent.clone())
-    }
-
-    /// From now on the nodes know the ticket as another one.
-    pub(crate) fn withdrawn(&self, ticket: &Ticket) {
+    /// The ticket leaves the nodes, which from now on know it as another one.
+    pub(crate) fn withdrawn(&self, ticket: &Ticket, nodes: usize) {
         if let Some(entry) = lock(&self.0).tickets.get_mut(&ticket.holder) {
+            entry.sent.end();
+            entry.sent = Sent::new(nodes);
             entry.generation += 1;
-            entry.sent.fill(Sent::default());
         }
     }
 
@@ -147,20 +190,18 @@ impl Tickets {
         }
     }
 
-    /// The ticket is to be released, which the client repeats for a while: the ticket as the nodes know it, and what
-    /// was sent for it.
-    pub(crate) fn released(&self, ticket: &Ticket, nodes: usize) -> (Ticket, Vec<Sent>) {
+    /// The ticket is to be released, which the client repeats for a while: the ticket as the nodes know it, and its
+    /// attempts. Those of an unknown one may arrive at any time.
+    pub(crate) fn released(&self, ticket: &Ticket, nodes: usize) -> (Ticket, Arc<Sent>) {
         let mut state = lock(&self.0);
         let Some(entry) = state.tickets.get_mut(&ticket.holder) else {
-            let late = Sent {
-                late: true,
-                ..Sent::default()
-            };
-            return (ticket.clone(), vec![late; nodes]);
+            let lost = AtNode { out: 0, lost: true };
+            return (ticket.clone(), Sent::with(vec![lost; nodes]));
         };
         let repeats = ticket.ttl * 2 + Duration::from_secs(10);
-        entry.ends.get_or_insert(Instant::now() + repeats);
-        (entry.as_asked(ticket), entry.sent.clone())
+        entry.ends.get_or_insert_with(|| Instant::now() + repeats);
+        entry.sent.end();
+        (entry.as_asked(ticket), Arc::clone(&entry.sent))
     }
 
     /// The ticket is released.

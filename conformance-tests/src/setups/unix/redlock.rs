@@ -39,10 +39,7 @@ impl RedlockSetup {
     }
 }
 
-fn builder(
-    hosts: impl Iterator<Item = (&'static str, u16)>,
-    database: u32,
-) -> RedlockStoreBuilder {
+fn builder(hosts: impl Iterator<Item = (&'static str, u16)>, database: u32) -> RedlockStoreBuilder {
     let node = RedisStore::builder().database(database);
     RedlockStore::builder(hosts).options(node.quarantine(QUARANTINE))
 }

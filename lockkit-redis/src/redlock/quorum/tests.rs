@@ -98,7 +98,11 @@ fn silent_nodes_fail_in_the_end() {
     ] {
         let mut votes = votes(replies);
         assert_eq!(votes.end(), expected, "{replies}");
-        assert_eq!(votes.error(false).outcome(), Outcome::Indeterminate, "{replies}");
+        assert_eq!(
+            votes.error(false).outcome(),
+            Outcome::Indeterminate,
+            "{replies}"
+        );
     }
 }
 

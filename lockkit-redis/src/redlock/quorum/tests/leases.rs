@@ -191,9 +191,8 @@ impl State {
                     };
                 });
             }
-            let out = |asked: &Option<Asked>| {
-                asked.is_some_and(|it| it.nodes[at] == Request::OnItsWay)
-            };
+            let out =
+                |asked: &Option<Asked>| asked.is_some_and(|it| it.nodes[at] == Request::OnItsWay);
             for which in [0, 1].into_iter().filter(|it| out(&self.renewals[*it])) {
                 with(&|state| state.renewed(rule, which, at));
             }

@@ -57,7 +57,8 @@ impl State {
             let having = (0..TICKETS).filter(|ticket| self.granted(*ticket, token));
             having.count() > 1
         });
-        let falls = (0..TICKETS).any(|ticket| self.tokens(ticket).any(|it| it < self.begun[ticket]));
+        let falls =
+            (0..TICKETS).any(|ticket| self.tokens(ticket).any(|it| it < self.begun[ticket]));
         twice || falls
     }
 
