@@ -6,7 +6,11 @@ use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{RedisServer, RedlockServers};
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{BackendError, Error, Guard, Lease, Lock, LockClient, Outcome as Effect};
+use lockkit_core::contract::{Attempt, DistributedLock as _, Renewal, Ticket};
+use lockkit_core::{
+    BackendError, ClientId, Error, Guard, HolderId, Lease, Lock, LockClient, LockName,
+    Outcome as Effect,
+};
 use lockkit_redis::{RedisStore, RedlockStore, RedlockStoreBuilder};
 use tokio::time::{Instant, sleep};
 
@@ -67,6 +71,14 @@ pub(crate) async fn two_nodes_killed_frozen_or_slow_are_not_noticed() -> Outcome
         let client = client(hosts, Lease::renewed(TTL)).await?;
         let held = client.lock(NAME)?.acquire().await?;
         client.lock("jobs/turn")?.acquire().await?.release().await?;
+        until("the turn is over", async || {
+            let mut left = 0;
+            for node in servers.nodes() {
+                left += node.ask(&["KEYS", "jobs/turn"]).await?.len();
+            }
+            Ok(left == 0)
+        })
+        .await?;
         // The first and one in the middle.
         for at in [0, 2] {
             match how {
@@ -287,22 +299,49 @@ pub(crate) async fn eight_clients_take_turns() -> Outcome {
 }
 
 /// As after clients that saw a clock that is ahead.
-pub(crate) async fn token_is_larger_than_the_last_one_of_any_node() -> Outcome {
-    let servers = RedlockServers::forgetful().await?;
-    let lock = renewed(&servers, LONG).await?.lock(NAME)?;
-    let first = take(&lock).await?;
-    let ahead = first + 2_000_000;
-    for (count, last) in [(3, ahead), (1, ahead + 2_000_000), (5, ahead + 4_000_000)] {
-        for node in &servers.nodes()[..count] {
-            let key = format!("redisson_lock_token:{{{NAME}}}");
-            node.ask(&["SET", &key, &last.to_string()]).await?;
+pub(crate) async fn token_is_larger_than_the_last_ones_of_a_majority() -> Outcome {
+    let servers = nodes(3).await?;
+    let client = renewed(&servers, LONG).await?;
+    let mut last = take(&client.lock(NAME)?).await?;
+    for turn in 0..12 {
+        let name = format!("jobs/{turn}");
+        last += 2_000_000;
+        for (at, node) in servers.nodes().iter().enumerate() {
+            if at != turn % 3 {
+                let key = format!("redisson_lock_token:{{{name}}}");
+                node.ask(&["SET", &key, &last.to_string()]).await?;
+            }
         }
+        let lock = client.lock(name)?;
         let (token, next) = (take(&lock).await?, take(&lock).await?);
-        // One node alone says nothing: a majority has accepted less.
-        ensure(count < 3 || token > last, format!("{token} after {last}"))?;
+        ensure(token > last, format!("{token} after {last}"))?;
         ensure(next > token, format!("{next} after {token}"))?;
+        last = next;
     }
     Ok(())
+}
+
+pub(crate) async fn renewal_without_a_majority_makes_no_hold() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let store = store(servers.hosts().collect(), TTL).connect().await?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new(NAME)?, holder, TTL);
+    let granted = store.attempt(&ticket).await?;
+    ensure(
+        matches!(granted, Attempt::Granted(_)),
+        format!("{granted:?}"),
+    )?;
+    until("all have it", async || {
+        Ok(having(servers.nodes()).await? == 5)
+    })
+    .await?;
+    for node in &servers.nodes()[..3] {
+        node.ask(&["DEL", NAME]).await?;
+    }
+    let renewed = store.renew(&[ticket]).await.remove(0)?;
+    ensure(renewed == Renewal::NotHeld, format!("{renewed:?}"))?;
+    sleep(Duration::from_millis(300)).await;
+    ensure(having(servers.nodes()).await? == 2, "it was repaired")
 }
 
 async fn take(lock: &Lock) -> Outcome<u64> {
@@ -341,6 +380,10 @@ pub(crate) async fn node_accepts_only_larger_tokens() -> Outcome {
     take(&lock).await?;
     log_scripts(node).await?;
     let last = take(&lock).await?;
+    until("it is free", async || {
+        Ok(having(servers.nodes()).await? == 0)
+    })
+    .await?;
     let step = last_script(node, 7).await?;
     let step = step.ok_or_else(|| Failure::new("no attempt is seen"))?;
     let attempt = async |number: u64, token: u64, raise: &str| {

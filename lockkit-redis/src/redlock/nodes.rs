@@ -197,7 +197,7 @@ impl Nodes {
         votes: &Votes,
     ) -> bool {
         let holds = |at: usize| matches!(votes.of(at), Some(Vote::Own(_)));
-        let may_hold = |at: &usize| holds(*at) || sent.may_arrive(*at);
+        let may_hold = |at: &usize| holds(*at) || sent.is_out(*at) || sent.is_lost(*at);
         let left: Vec<usize> = (0..self.all.len()).filter(may_hold).collect();
         if left.is_empty() {
             return false;
@@ -217,8 +217,7 @@ impl Nodes {
         true
     }
 
-    /// Releases a ticket at one node, once its attempts there have their replies. One that has none is refused for as
-    /// long as its hold would last.
+    /// Releases a ticket at one node. An attempt without a reply is refused for as long as its hold would last.
     pub(crate) fn release(
         &self,
         at: usize,
@@ -227,14 +226,19 @@ impl Nodes {
     ) -> impl Future<Output = (usize, Result<bool, BackendError>)> + Send + use<> {
         let (node, patience) = (self.all[at].clone(), self.patience);
         let (asked, sent) = (asked.clone(), Arc::clone(sent));
-        async move {
-            let refuse = match sent.may_arrive_after(at, patience).await {
-                true => asked.ttl,
-                false => Duration::ZERO,
-            };
-            let released = node.end(&asked, refuse).await;
-            (at, released.map(|it| it == Release::Released))
-        }
+        let release = async move {
+            let refuse = |lost| if lost { asked.ttl } else { Duration::ZERO };
+            let first = node.end(&asked, refuse(sent.is_lost(at))).await?;
+            // Replies come in order. The server may have had to ask for the script of the attempt again.
+            if !sent.is_out(at) {
+                return Ok(first == Release::Released);
+            }
+            sent.replied(at, patience).await;
+            let lost = sent.is_out(at) || sent.is_lost(at);
+            let second = node.end(&asked, refuse(lost)).await?;
+            Ok([first, second].contains(&Release::Released))
+        };
+        async move { (at, release.await) }
     }
 
     /// Renews tickets at all nodes.

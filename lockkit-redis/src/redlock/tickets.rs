@@ -108,18 +108,21 @@ impl Sent {
         })
     }
 
-    /// Whether an attempt may not have arrived yet.
-    pub(crate) fn may_arrive(&self, node: usize) -> bool {
-        let node = self.0.borrow().nodes[node];
-        node.out > 0 || node.lost
+    /// Whether an attempt has no reply yet.
+    pub(crate) fn is_out(&self, node: usize) -> bool {
+        self.0.borrow().nodes[node].out > 0
     }
 
-    /// The same, after the replies that are out have had this time to come.
-    pub(crate) async fn may_arrive_after(&self, node: usize, patience: Duration) -> bool {
+    /// Whether an attempt has none for ever, so that it may arrive at any time.
+    pub(crate) fn is_lost(&self, node: usize) -> bool {
+        self.0.borrow().nodes[node].lost
+    }
+
+    /// Waits for the replies that are out, but no longer than this.
+    pub(crate) async fn replied(&self, node: usize, patience: Duration) {
         let mut attempts = self.0.subscribe();
         let all = attempts.wait_for(|attempts| attempts.nodes[node].out == 0);
         let _ = timeout(patience, all).await;
-        self.may_arrive(node)
     }
 
     fn end(&self) {
