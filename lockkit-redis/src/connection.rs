@@ -31,6 +31,8 @@ pub(crate) struct Link {
     pub(crate) pending: AtomicU64,
     /// Requests that had a reply.
     pub(crate) replied: AtomicU64,
+    /// How often the server did not know a script, whose request was then written again behind later ones.
+    pub(crate) rewritten: AtomicU64,
     /// In milliseconds; zero for no expiry.
     pub(crate) token_ttl: AtomicU64,
 }
@@ -76,6 +78,7 @@ impl Link {
             demoted: Notify::new(),
             pending: AtomicU64::new(0),
             replied: AtomicU64::new(0),
+            rewritten: AtomicU64::new(0),
             token_ttl: AtomicU64::new(token_ttl),
         }
     }
@@ -196,6 +199,7 @@ impl Link {
         let unknown = |at: &usize| replies[*at].as_ref().is_err_and(is_no_script);
         let unknown: Vec<usize> = (0..replies.len()).filter(unknown).collect();
         if !unknown.is_empty() {
+            self.rewritten.fetch_add(1, Ordering::Relaxed);
             let texts = unknown.iter().map(|&at| step.with_text(&commands[at]));
             let mut again = self.send(&mut connection, texts.chain(last.clone())).await;
             of_last = last.and_then(|_| again.pop());

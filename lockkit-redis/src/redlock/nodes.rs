@@ -139,7 +139,7 @@ impl Nodes {
             .arg(token)
             .arg(u8::from(raise))
             .arg(who(asked));
-        let Some(sending) = sent.begin(at) else {
+        let Some(sending) = sent.begin(at, &node.link) else {
             return Ok(Vote::Busy);
         };
         let reply = node.link.run(step, command).await;
@@ -228,13 +228,17 @@ impl Nodes {
         let (asked, sent) = (asked.clone(), Arc::clone(sent));
         let release = async move {
             let refuse = |lost| if lost { asked.ttl } else { Duration::ZERO };
-            let first = node.end(&asked, refuse(sent.is_lost(at))).await?;
-            // Replies come in order. The server may have had to ask for the script of the attempt again.
-            if !sent.is_out(at) {
+            let (was_out, was_lost) = (sent.is_out(at), sent.is_lost(at));
+            let first = node.end(&asked, refuse(was_lost)).await?;
+            if was_out {
+                sent.replied(at, patience).await;
+            }
+            let lost = sent.is_out(at) || sent.is_lost(at);
+            // The server does requests in order, unless the connection has ended or a script was unknown.
+            let in_order = lost == was_lost && !sent.was_rewritten(at, &node.link);
+            if !was_out || in_order {
                 return Ok(first == Release::Released);
             }
-            sent.replied(at, patience).await;
-            let lost = sent.is_out(at) || sent.is_lost(at);
             let second = node.end(&asked, refuse(lost)).await?;
             Ok([first, second].contains(&Release::Released))
         };

@@ -1,6 +1,7 @@
 //! What a store keeps of each ticket, from its first attempt to its release.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use lockkit_core::store::lock;
 use lockkit_core::{BackendError, HolderId, Outcome};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
+
+use crate::connection::Link;
 
 /// The number of a holder is below this. Above it is the number of times that its ticket gave nodes up: a request
 /// about an earlier one, however late, does not touch a later one.
@@ -57,6 +60,8 @@ struct AtNode {
     out: u32,
     /// Whether one has none, and may arrive at any time.
     lost: bool,
+    /// What the connection had rewritten before the first of them.
+    rewritten: Option<u64>,
 }
 
 /// An attempt that may be written. Dropped without a reply, it may arrive at any time.
@@ -95,11 +100,13 @@ impl Sent {
     }
 
     /// An attempt is to be written; `None` if the ticket leaves the nodes.
-    pub(crate) fn begin(self: &Arc<Self>, node: usize) -> Option<Sending> {
+    pub(crate) fn begin(self: &Arc<Self>, node: usize, link: &Link) -> Option<Sending> {
+        let rewritten = link.rewritten.load(Ordering::Relaxed);
         let mut begun = false;
         self.0.send_modify(|attempts| {
             begun = !attempts.ended;
             attempts.nodes[node].out += u32::from(begun);
+            attempts.nodes[node].rewritten.get_or_insert(rewritten);
         });
         begun.then(|| Sending {
             sent: Arc::clone(self),
@@ -116,6 +123,12 @@ impl Sent {
     /// Whether an attempt has none for ever, so that it may arrive at any time.
     pub(crate) fn is_lost(&self, node: usize) -> bool {
         self.0.borrow().nodes[node].lost
+    }
+
+    /// Whether the connection has rewritten a request since the first attempt, perhaps that one.
+    pub(crate) fn was_rewritten(&self, node: usize, link: &Link) -> bool {
+        let before = self.0.borrow().nodes[node].rewritten;
+        before != Some(link.rewritten.load(Ordering::Relaxed))
     }
 
     /// Waits for the replies that are out, but no longer than this.
@@ -198,7 +211,10 @@ impl Tickets {
     pub(crate) fn released(&self, ticket: &Ticket, nodes: usize) -> (Ticket, Arc<Sent>) {
         let mut state = lock(&self.0);
         let Some(entry) = state.tickets.get_mut(&ticket.holder) else {
-            let lost = AtNode { out: 0, lost: true };
+            let lost = AtNode {
+                lost: true,
+                ..AtNode::default()
+            };
             return (ticket.clone(), Sent::with(vec![lost; nodes]));
         };
         let repeats = ticket.ttl * 2 + Duration::from_secs(10);
