@@ -55,13 +55,32 @@ async fn proxies(servers: &RedlockServers) -> Outcome<(Vec<Proxy>, Hosts)> {
     Ok((proxies, hosts))
 }
 
-/// Which of the servers have a hold.
+/// How many of the servers have a hold.
 async fn having(nodes: &[RedisServer]) -> Outcome<usize> {
+    having_at(nodes, NAME).await
+}
+
+async fn having_at(nodes: &[RedisServer], name: &str) -> Outcome<usize> {
     let mut count = 0;
     for node in nodes {
-        count += usize::from(node.ask(&["HLEN", NAME]).await? == ["1"]);
+        count += usize::from(node.ask(&["HLEN", name]).await? == ["1"]);
     }
     Ok(count)
+}
+
+/// Takes the lock at all servers, and returns when none has it any more.
+async fn take_everywhere(lock: &Lock, nodes: &[RedisServer]) -> Outcome<u64> {
+    let guard = lock.acquire().await?;
+    let token = guard.token().get();
+    let name = lock.name().as_str();
+    let all = async || Ok(having_at(nodes, name).await? == nodes.len());
+    until("all have it", all).await?;
+    guard.release().await?;
+    until("none has it", async || {
+        Ok(having_at(nodes, name).await? == 0)
+    })
+    .await?;
+    Ok(token)
 }
 
 pub(crate) async fn two_nodes_killed_frozen_or_slow_are_not_noticed() -> Outcome {
@@ -70,15 +89,7 @@ pub(crate) async fn two_nodes_killed_frozen_or_slow_are_not_noticed() -> Outcome
         let (proxies, hosts) = proxies(&servers).await?;
         let client = client(hosts, Lease::renewed(TTL)).await?;
         let held = client.lock(NAME)?.acquire().await?;
-        client.lock("jobs/turn")?.acquire().await?.release().await?;
-        until("the turn is over", async || {
-            let mut left = 0;
-            for node in servers.nodes() {
-                left += node.ask(&["KEYS", "jobs/turn"]).await?.len();
-            }
-            Ok(left == 0)
-        })
-        .await?;
+        take_everywhere(&client.lock("jobs/turn")?, servers.nodes()).await?;
         // The first and one in the middle.
         for at in [0, 2] {
             match how {
@@ -379,11 +390,7 @@ pub(crate) async fn node_accepts_only_larger_tokens() -> Outcome {
     let lock = renewed(&servers, LONG).await?.lock(NAME)?;
     take(&lock).await?;
     log_scripts(node).await?;
-    let last = take(&lock).await?;
-    until("it is free", async || {
-        Ok(having(servers.nodes()).await? == 0)
-    })
-    .await?;
+    let last = take_everywhere(&lock, servers.nodes()).await?;
     let step = last_script(node, 7).await?;
     let step = step.ok_or_else(|| Failure::new("no attempt is seen"))?;
     let attempt = async |number: u64, token: u64, raise: &str| {
