@@ -75,7 +75,10 @@ pub(crate) async fn admit(
     let mut command = STEPS.admit.on(&["lockkit_primary"]);
     command.arg(quarantine.as_millis()).arg(&*config.members);
     let command = STEPS.admit.with_text(&command);
-    let hint = ": allow the user `INFO`, or write `quarantine=off`";
+    let hint = match config.members.is_empty() {
+        true => ": allow the user `INFO`, or write `quarantine=off`",
+        false => ": allow the user `INFO`",
+    };
     let reply = ask(config, opened, "EVAL", &command, hint).await?;
     let read = || {
         let [left, primary, run, clock] = reply.as_list() else {

@@ -23,7 +23,7 @@ const TTL: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(5);
 const NAME: &str = "jobs/redlock";
 /// How late a slow node is.
-const LATE: Duration = Duration::from_millis(200);
+const LATE: Duration = Duration::from_millis(400);
 
 type Hosts = Vec<(&'static str, u16)>;
 

@@ -63,3 +63,49 @@ fn one(id: String, at: &[Holder]) -> Holder {
         .unwrap_or_else(|| Holder::new(id))
         .with_remaining(left)
 }
+
+#[cfg(test)]
+mod tests {
+    use lockkit_core::{ClientId, FencingToken, HolderId};
+
+    use super::*;
+
+    /// Each state is a holder's number and its token, or free.
+    fn merged(states: &[Option<(u64, u64)>], silent: usize) -> Option<(Vec<u64>, Option<u64>)> {
+        let (name, client) = (LockName::new("a").unwrap(), ClientId::random());
+        let state = |held: &Option<(u64, u64)>| {
+            let state = LockState::new(name.clone());
+            held.map(|(number, token)| {
+                let holder = Holder::new(HolderId::new(client, number).to_string());
+                state.with_holder(holder.with_token(FencingToken::new(token)))
+            })
+        };
+        let states: Vec<LockState> = states.iter().filter_map(state).collect();
+        let merged = merge(&name, &states, 5, silent)?;
+        let number = |id: &str| id.parse::<HolderId>().unwrap().number();
+        let holders = merged.holder_ids().map(number).collect();
+        Some((holders, merged.token.map(FencingToken::get)))
+    }
+
+    #[test]
+    fn holder_is_one_that_may_have_a_majority() {
+        let (a, b) = (Some((1, 7)), Some((2, 9)));
+        for (states, silent, expected) in [
+            (vec![None; 5], 0, None),
+            (vec![a, a, None, None, None], 0, None),
+            (vec![a, a, a, None, None], 0, Some((vec![1], Some(7)))),
+            (vec![a, a, a, b, b], 0, Some((vec![1], Some(7)))),
+            (vec![a, a, None], 2, Some((vec![1], Some(7)))),
+            (vec![a, b, None, None], 1, None),
+        ] {
+            assert_eq!(merged(&states, silent), expected, "{states:?}, {silent}");
+        }
+    }
+
+    #[test]
+    fn token_is_that_of_most_nodes_and_a_ticket_has_one_name() {
+        let again = 1 << 40;
+        let states = [Some((1, 7)), Some((1, 8)), Some((1 + again, 7)), None, None];
+        assert_eq!(merged(&states, 0), Some((vec![1], Some(7))));
+    }
+}

@@ -45,3 +45,56 @@ impl RedlockStoreBuilder {
         Ok(this)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<RedlockStoreBuilder, InvalidUrl> {
+        let mut url: StoreUrl = text.parse()?;
+        RedlockStoreBuilder::from_url(&mut url)
+    }
+
+    #[test]
+    fn reads_every_part_of_a_url() {
+        let all = read(
+            "redlock://app:p%40ss@h1,h2:7001,h3/4?poll=1ms..2ms&quarantine=10s&response_timeout=1s",
+        );
+        let all = all.unwrap();
+        let hosts: Vec<String> = all.hosts.iter().map(ToString::to_string).collect();
+        assert_eq!(hosts, ["h1:6379", "h2:7001", "h3:6379"]);
+        assert_eq!(all.node.password.as_deref(), Some("p@ss"));
+        assert!(!format!("{all:?}").contains("p@ss"));
+        assert_eq!(all.node.database, 4);
+        let rules = all.capabilities();
+        assert_eq!(rules.max_ttl, Duration::from_secs(10));
+        assert_eq!(rules.poll.max, Duration::from_millis(2));
+
+        let plain = read("redlock://h1,h2,h3").unwrap().capabilities();
+        assert_eq!(plain.max_ttl, Duration::from_secs(30));
+        assert_eq!(plain.poll.min, Duration::from_millis(5));
+        let longer = read("redlock://h1,h2,h3").unwrap();
+        let longer = longer.ttl(Duration::from_secs(60)).capabilities();
+        assert_eq!(longer.max_ttl, Duration::from_secs(60));
+        let tls = read("redlocks://h1,h2,h3?ca=/ca.pem").unwrap();
+        assert!(tls.node.tls.is_some());
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_do() {
+        for text in [
+            "redlock://h1",
+            "redlock://h1,h2",
+            "redlock://h1,h2,h3,h4",
+            "redlock://h1,h2,h3/x",
+            "redlock://h1,h2,h3?quarantine=off",
+            "redlock://h1,h2,h3?queue=fifo",
+            "redlock://h1,h2,h3?acks=1",
+            "redlock://h1,h2,h3?ca=/ca.pem",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}
