@@ -77,6 +77,9 @@ impl State {
                 continue;
             }
             let mut push = |node: Node, forgot: bool| {
+                if node == self.nodes[at] {
+                    return;
+                }
                 let mut state = self.clone();
                 state.nodes[at] = node;
                 state.nodes.sort_unstable();
