@@ -79,14 +79,18 @@ impl Nodes {
         })
     }
 
-    /// Whether a node before this one is the same server.
-    fn is_twin(&self, at: usize, admission: &Admission) -> bool {
-        self.all[..at]
-            .iter()
-            .any(|node| match &*node.link.state.borrow() {
-                State::Up(_, other) => other.run == admission.run,
-                _ => false,
-            })
+    /// Fails if a node before this one is the same server.
+    fn check_twin(&self, operation: &'static str, at: usize) -> Result<(), BackendError> {
+        let run = |node: &RedisStore| match &*node.link.state.borrow() {
+            State::Up(_, admission) => Some(Arc::clone(&admission.run)),
+            _ => None,
+        };
+        let own = run(&self.all[at]);
+        let is_twin = own.is_some() && self.all[..at].iter().any(|node| run(node) == own);
+        if is_twin {
+            return Err(twins(operation));
+        }
+        Ok(())
     }
 
     /// A token that is larger than all that this store has seen.
@@ -126,9 +130,7 @@ impl Nodes {
     ) -> Result<Vote, BackendError> {
         let (node, step) = (&self.all[at], &STEPS.accept);
         let admission = node.link.admission(step.name).await?;
-        if self.is_twin(at, &admission) {
-            return Err(twins(step.name));
-        }
+        self.check_twin(step.name, at)?;
         // In quarantine it neither grants nor repairs.
         let Ok(primary) = admission.primary() else {
             return Ok(Vote::Busy);
@@ -268,7 +270,14 @@ impl Nodes {
     ) {
         let renew = |(at, node): (usize, &RedisStore)| {
             let (node, asked) = (node.clone(), Arc::clone(&asked));
-            async move { (at, node.renew_all(&asked).await) }
+            let alone = self.check_twin("renew", at);
+            async move {
+                let results = match alone {
+                    Ok(()) => node.renew_all(&asked).await,
+                    Err(twin) => vec![Err(twin); asked.len()],
+                };
+                (at, results)
+            }
         };
         let renewals = self.all.iter().enumerate().map(renew);
         let mut counts = vec![Count::new("renew", self.all.len()); asked.len()];
