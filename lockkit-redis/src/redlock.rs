@@ -131,7 +131,7 @@ impl RedlockStoreBuilder {
 
     fn check(&self) -> Result<(), String> {
         let count = self.hosts.len();
-        if count < 3 || count % 2 == 0 {
+        if count < 3 || count.is_multiple_of(2) {
             let why = "give three or another odd number: a majority decides";
             return Err(format!("{count} servers: {why}"));
         }

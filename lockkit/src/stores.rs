@@ -111,13 +111,7 @@ async fn open(
             Arc::new(builder.connect().await?)
         }
         #[cfg(feature = "redis")]
-        "redlock" | "redlocks" => {
-            let mut builder = lockkit_redis::RedlockStoreBuilder::from_url(url)?;
-            if let Some(ttl) = ttl {
-                builder = builder.ttl(ttl);
-            }
-            Arc::new(builder.connect().await?)
-        }
+        "redlock" | "redlocks" => Arc::new(redlock(url, ttl)?.connect().await?),
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => {
             let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
@@ -157,6 +151,18 @@ async fn open(
             Arc::new(builder.connect().await?)
         }
         other => return Err(absent(other).into()),
+    })
+}
+
+#[cfg(feature = "redis")]
+fn redlock(
+    url: &mut StoreUrl,
+    ttl: Option<Duration>,
+) -> Result<lockkit_redis::RedlockStoreBuilder> {
+    let builder = lockkit_redis::RedlockStoreBuilder::from_url(url)?;
+    Ok(match ttl {
+        Some(ttl) => builder.ttl(ttl),
+        None => builder,
     })
 }
 

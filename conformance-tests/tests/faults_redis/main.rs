@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 }
 
 fn tests() -> TestSuite {
-    TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM))
+    let suite = TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM))
         .test(data::flushall_is_a_loss_and_tokens_still_grow)
         .test(data::restart_without_data_is_a_loss_and_tokens_still_grow)
         .test(data::restart_with_data_keeps_holds_and_queue)
@@ -78,22 +78,8 @@ fn tests() -> TestSuite {
         .test(quarantine::user_without_info_is_refused_with_a_way_out)
         .test(quarantine::grant_that_no_replica_has_is_none)
         .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
-        .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has)
-        .test(redlock::two_nodes_killed_frozen_or_slow_are_not_noticed)
-        .test(redlock::three_dead_nodes_are_an_outage_until_they_are_back)
-        .test(redlock::nodes_restarted_without_data_grant_nothing_while_a_lease_lasts)
-        .test(redlock::node_that_lost_a_hold_is_repaired_after_its_quarantine)
-        .test(redlock::locks_of_other_programs_count_node_by_node)
-        .test(redlock::lists_that_share_no_majority_are_refused)
-        .test(redlock::server_that_is_there_twice_counts_once)
-        .test(redlock::eight_clients_take_turns)
-        .test(redlock::token_is_larger_than_the_last_ones_of_a_majority)
-        .test(redlock::renewal_without_a_majority_makes_no_hold)
-        .test(redlock::node_accepts_only_larger_tokens)
-        .test(redlock::late_withdrawal_does_not_end_the_later_hold)
-        .test(redlock::try_leaves_nothing_at_a_slow_node)
-        .test(redlock::flushed_scripts_of_nodes_leave_no_hold)
-        .test(redlock::killed_connections_of_nodes_lose_nothing)
+        .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has);
+    redlock::add(suite)
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
 }

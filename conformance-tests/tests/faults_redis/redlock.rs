@@ -5,7 +5,7 @@ use std::time::Duration;
 use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{RedisServer, RedlockServers};
 use conformance_tests::task::{acquire, until, within};
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::contract::{Attempt, DistributedLock as _, Renewal, Ticket};
 use lockkit_core::{
     BackendError, ClientId, Error, Guard, HolderId, Lease, Lock, LockClient, LockName,
@@ -24,6 +24,25 @@ const SOON: Duration = Duration::from_secs(5);
 const NAME: &str = "jobs/redlock";
 /// How late a slow node is.
 const LATE: Duration = Duration::from_millis(400);
+
+pub(crate) fn add(suite: TestSuite) -> TestSuite {
+    suite
+        .test(two_nodes_killed_frozen_or_slow_are_not_noticed)
+        .test(three_dead_nodes_are_an_outage_until_they_are_back)
+        .test(nodes_restarted_without_data_grant_nothing_while_a_lease_lasts)
+        .test(node_that_lost_a_hold_is_repaired_after_its_quarantine)
+        .test(locks_of_other_programs_count_node_by_node)
+        .test(lists_that_share_no_majority_are_refused)
+        .test(server_that_is_there_twice_counts_once)
+        .test(eight_clients_take_turns)
+        .test(token_is_larger_than_the_last_ones_of_a_majority)
+        .test(renewal_without_a_majority_makes_no_hold)
+        .test(node_accepts_only_larger_tokens)
+        .test(late_withdrawal_does_not_end_the_later_hold)
+        .test(try_leaves_nothing_at_a_slow_node)
+        .test(flushed_scripts_of_nodes_leave_no_hold)
+        .test(killed_connections_of_nodes_lose_nothing)
+}
 
 type Hosts = Vec<(&'static str, u16)>;
 
@@ -83,7 +102,7 @@ async fn take_everywhere(lock: &Lock, nodes: &[RedisServer]) -> Outcome<u64> {
     Ok(token)
 }
 
-pub(crate) async fn two_nodes_killed_frozen_or_slow_are_not_noticed() -> Outcome {
+async fn two_nodes_killed_frozen_or_slow_are_not_noticed() -> Outcome {
     for how in ["killed", "frozen", "slow"] {
         let servers = RedlockServers::forgetful().await?;
         let (proxies, hosts) = proxies(&servers).await?;
@@ -122,7 +141,7 @@ pub(crate) async fn two_nodes_killed_frozen_or_slow_are_not_noticed() -> Outcome
     Ok(())
 }
 
-pub(crate) async fn three_dead_nodes_are_an_outage_until_they_are_back() -> Outcome {
+async fn three_dead_nodes_are_an_outage_until_they_are_back() -> Outcome {
     let servers = RedlockServers::forgetful().await?;
     let client = renewed(&servers, TTL).await?;
     client.lock(NAME)?.acquire().await?.release().await?;
@@ -147,7 +166,7 @@ pub(crate) async fn three_dead_nodes_are_an_outage_until_they_are_back() -> Outc
     Ok(())
 }
 
-pub(crate) async fn nodes_restarted_without_data_grant_nothing_while_a_lease_lasts() -> Outcome {
+async fn nodes_restarted_without_data_grant_nothing_while_a_lease_lasts() -> Outcome {
     let servers = nodes(3).await?;
     let hosts = || servers.hosts().collect::<Hosts>();
     let holder = client(hosts(), Lease::fixed(TTL)).await?;
@@ -172,7 +191,7 @@ pub(crate) async fn nodes_restarted_without_data_grant_nothing_while_a_lease_las
     Ok(())
 }
 
-pub(crate) async fn node_that_lost_a_hold_is_repaired_after_its_quarantine() -> Outcome {
+async fn node_that_lost_a_hold_is_repaired_after_its_quarantine() -> Outcome {
     let servers = nodes(3).await?;
     let [first, second, _] = servers.nodes() else {
         return Err(Failure::new("three nodes"));
@@ -204,7 +223,7 @@ pub(crate) async fn node_that_lost_a_hold_is_repaired_after_its_quarantine() -> 
     Ok(())
 }
 
-pub(crate) async fn locks_of_other_programs_count_node_by_node() -> Outcome {
+async fn locks_of_other_programs_count_node_by_node() -> Outcome {
     let servers = RedlockServers::forgetful().await?;
     let client = renewed(&servers, LONG).await?;
     let lock = client.lock(NAME)?;
@@ -246,7 +265,7 @@ async fn refusal(hosts: Hosts) -> Outcome<BackendError> {
     Ok(error)
 }
 
-pub(crate) async fn lists_that_share_no_majority_are_refused() -> Outcome {
+async fn lists_that_share_no_majority_are_refused() -> Outcome {
     let servers = RedlockServers::forgetful().await?;
     let all: Hosts = servers.hosts().collect();
     for (hosts, why) in [
@@ -277,7 +296,7 @@ pub(crate) async fn lists_that_share_no_majority_are_refused() -> Outcome {
 }
 
 /// A node that is there only later may be one that is there already.
-pub(crate) async fn server_that_is_there_twice_counts_once() -> Outcome {
+async fn server_that_is_there_twice_counts_once() -> Outcome {
     let servers = nodes(2).await?;
     let way = Proxy::start(([127, 0, 0, 1], servers.nodes()[0].port()).into()).await?;
     way.refuse(true);
@@ -300,7 +319,7 @@ pub(crate) async fn server_that_is_there_twice_counts_once() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn eight_clients_take_turns() -> Outcome {
+async fn eight_clients_take_turns() -> Outcome {
     let servers = RedlockServers::forgetful().await?;
     let mut locks = Vec::new();
     for _ in 0..8 {
@@ -310,7 +329,7 @@ pub(crate) async fn eight_clients_take_turns() -> Outcome {
 }
 
 /// As after clients that saw a clock that is ahead.
-pub(crate) async fn token_is_larger_than_the_last_ones_of_a_majority() -> Outcome {
+async fn token_is_larger_than_the_last_ones_of_a_majority() -> Outcome {
     let servers = nodes(3).await?;
     let client = renewed(&servers, LONG).await?;
     let mut last = take(&client.lock(NAME)?).await?;
@@ -332,7 +351,7 @@ pub(crate) async fn token_is_larger_than_the_last_ones_of_a_majority() -> Outcom
     Ok(())
 }
 
-pub(crate) async fn renewal_without_a_majority_makes_no_hold() -> Outcome {
+async fn renewal_without_a_majority_makes_no_hold() -> Outcome {
     let servers = RedlockServers::forgetful().await?;
     let store = store(servers.hosts().collect(), TTL).connect().await?;
     let holder = HolderId::new(ClientId::random(), 1);
@@ -384,7 +403,7 @@ async fn run(server: &RedisServer, words: &[String]) -> Outcome<Vec<String>> {
 }
 
 /// The step of a node itself, sent as a client has sent it before.
-pub(crate) async fn node_accepts_only_larger_tokens() -> Outcome {
+async fn node_accepts_only_larger_tokens() -> Outcome {
     let servers = nodes(3).await?;
     let node = &servers.nodes()[0];
     let lock = renewed(&servers, LONG).await?.lock(NAME)?;
@@ -434,7 +453,7 @@ pub(crate) async fn node_accepts_only_larger_tokens() -> Outcome {
 
 /// A waiter gives nodes up that are no majority. A copy of that request that arrives late does not touch what the
 /// waiter gets later.
-pub(crate) async fn late_withdrawal_does_not_end_the_later_hold() -> Outcome {
+async fn late_withdrawal_does_not_end_the_later_hold() -> Outcome {
     let servers = RedlockServers::forgetful().await?;
     let lock = renewed(&servers, LONG).await?.lock(NAME)?;
     take(&lock).await?;
@@ -465,7 +484,7 @@ pub(crate) async fn late_withdrawal_does_not_end_the_later_hold() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn try_leaves_nothing_at_a_slow_node() -> Outcome {
+async fn try_leaves_nothing_at_a_slow_node() -> Outcome {
     let servers = RedlockServers::forgetful().await?;
     let (proxies, hosts) = proxies(&servers).await?;
     let lock = client(hosts, Lease::renewed(LONG)).await?.lock(NAME)?;
@@ -485,7 +504,7 @@ pub(crate) async fn try_leaves_nothing_at_a_slow_node() -> Outcome {
 }
 
 /// A node that knows no script needs a second request, and another one of the same ticket must not pass it.
-pub(crate) async fn flushed_scripts_of_nodes_leave_no_hold() -> Outcome {
+async fn flushed_scripts_of_nodes_leave_no_hold() -> Outcome {
     let servers = RedlockServers::forgetful().await?;
     let client = renewed(&servers, LONG).await?;
     for turn in 0..40 {
@@ -506,7 +525,7 @@ pub(crate) async fn flushed_scripts_of_nodes_leave_no_hold() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn killed_connections_of_nodes_lose_nothing() -> Outcome {
+async fn killed_connections_of_nodes_lose_nothing() -> Outcome {
     let servers = RedlockServers::forgetful().await?;
     let (holder, other) = (renewed(&servers, TTL).await?, renewed(&servers, TTL).await?);
     let guard = holder.lock(NAME)?.acquire().await?;
