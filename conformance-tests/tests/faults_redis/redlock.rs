@@ -407,7 +407,7 @@ async fn node_accepts_only_larger_tokens() -> Outcome {
     let servers = nodes(3).await?;
     let node = &servers.nodes()[0];
     let lock = renewed(&servers, LONG).await?.lock(NAME)?;
-    take(&lock).await?;
+    take_everywhere(&lock, servers.nodes()).await?;
     log_scripts(node).await?;
     let last = take_everywhere(&lock, servers.nodes()).await?;
     let step = last_script(node, 7).await?;
