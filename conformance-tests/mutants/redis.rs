@@ -133,4 +133,25 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "known_id ~= id and promoted",
         "known_id ~= id",
     ),
+    (
+        "redlock::EqualTokenAccepted",
+        "if token <= last then return '0' end",
+        "if token < last then return '0' end",
+    ),
+    (
+        "redlock::TokenRaisedOnRepeat",
+        "if RAISE == '1' then",
+        "if true then",
+    ),
+    (
+        "redlock::RaisedBelowLast",
+        "    local raised = accept()",
+        "    last = tonumber(token)
+    local raised = accept()",
+    ),
+    (
+        "redlock::OtherListAccepted",
+        "if members and members ~= MEMBERS then",
+        "if false then",
+    ),
 ];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::Outcome;
+use lockkit_core::clock::{BootClock, Clock as _};
 use redis::Cmd;
 use tokio::time::{Instant, timeout};
 
@@ -27,9 +28,23 @@ pub(crate) struct Admission {
     until: Option<Instant>,
     /// Its replication id, by which the scripts recognise it; empty without a quarantine.
     primary: Arc<str>,
+    /// Its process; empty without a quarantine.
+    pub(crate) run: Arc<str>,
+    /// By how much its clock is ahead of the boot clock of this machine, in microseconds, at least.
+    pub(crate) ahead: i64,
 }
 
 impl Admission {
+    /// Of a server without a quarantine, or of one that never grants.
+    fn until(moment: Option<Instant>) -> Self {
+        Self {
+            until: moment,
+            primary: Arc::default(),
+            run: Arc::default(),
+            ahead: 0,
+        }
+    }
+
     /// The replication id for a step that may grant.
     ///
     /// # Errors
@@ -50,6 +65,11 @@ impl Admission {
     }
 }
 
+/// The boot clock of this machine in microseconds.
+pub(crate) fn boot_micros() -> i64 {
+    i64::try_from(BootClock::default().now().as_nanos() / 1000).unwrap_or(i64::MAX)
+}
+
 /// Asks the server how long it grants nothing, and whether it can say what its replicas have. `key` is where it keeps
 /// its quarantine.
 pub(crate) async fn admit(
@@ -63,29 +83,28 @@ pub(crate) async fn admit(
         ask(config, opened, "WAIT", &wait, hint).await?;
     }
     let Some(quarantine) = config.quarantine_length() else {
-        return Ok(Admission {
-            until: Some(Instant::now()),
-            primary: Arc::default(),
-        });
+        return Ok(Admission::until(Some(Instant::now())));
     };
     let Some(key) = key else {
-        return Ok(Admission {
-            until: None,
-            primary: Arc::default(),
-        });
+        return Ok(Admission::until(None));
     };
     let mut command = STEPS.admit.on(&[key]);
-    command.arg(quarantine.as_millis());
+    command.arg(quarantine.as_millis()).arg(&*config.members);
     let command = STEPS.admit.with_text(&command);
-    let hint = ": allow the user `INFO`, or write `quarantine=off`";
+    let hint = match config.members.is_empty() {
+        true => ": allow the user `INFO`, or write `quarantine=off`",
+        false => ": allow the user `INFO`",
+    };
     let reply = ask(config, opened, "EVAL", &command, hint).await?;
     let read = || {
-        let [left, primary] = reply.as_list() else {
+        let [left, primary, run, clock] = reply.as_list() else {
             return None;
         };
         Some(Admission {
             until: Some(Instant::now() + left.as_millis()?),
             primary: primary.as_str()?.into(),
+            run: run.as_str()?.into(),
+            ahead: clock.as_int()? - boot_micros(),
         })
     };
     read().ok_or_else(|| {
@@ -115,7 +134,7 @@ async fn ask(
             return (Outcome::Unavailable, why);
         }
         let (outcome, text) = of_connecting(&error);
-        let hint = if outcome == Outcome::Rejected {
+        let hint = if outcome == Outcome::Rejected && !text.starts_with("LOCKKITMEMBERS") {
             hint
         } else {
             ""

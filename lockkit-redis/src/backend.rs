@@ -129,7 +129,8 @@ impl RedisStore {
         Ok(attempt)
     }
 
-    async fn end(
+    /// Ends the hold of a ticket, and refuses its attempts from now on for so long.
+    pub(crate) async fn end(
         &self,
         route: Route,
         ticket: &Ticket,
@@ -222,6 +223,13 @@ impl RedisStoreBuilder {
     /// # Cancel safety
     /// Cancel safe: nothing stays behind.
     pub async fn connect(self) -> Result<RedisStore, BackendError> {
+        let store = self.open()?;
+        store.masters.ready("connect").await?;
+        Ok(store)
+    }
+
+    /// Begins to connect.
+    pub(crate) fn open(self) -> Result<RedisStore, BackendError> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
         let (config, mut supervisor) = (Arc::new(self.clone()), JoinSet::new());
@@ -229,7 +237,6 @@ impl RedisStoreBuilder {
             let cluster = Arc::new(Cluster::new(self, runtime.clone()));
             let supervised = Arc::clone(&cluster);
             supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
-            cluster.masters("connect").await?;
             Masters::Slots(cluster)
         } else {
             let channel = keys::client_channel(ClientId::random());
@@ -238,7 +245,6 @@ impl RedisStoreBuilder {
             let link = Arc::new(Link::new(self, key, subscriptions, Arc::default()));
             let supervised = Arc::clone(&link);
             supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
-            link.admission("connect").await?;
             Masters::One(link)
         };
         Ok(RedisStore {
@@ -250,7 +256,7 @@ impl RedisStoreBuilder {
 }
 
 /// The mode and the label of a ticket, as the scripts read them.
-fn who(ticket: &Ticket) -> String {
+pub(crate) fn who(ticket: &Ticket) -> String {
     let mode = match ticket.mode {
         Mode::Exclusive => "x".into(),
         Mode::Read => "r".into(),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::url::Tls;
@@ -133,6 +134,8 @@ pub struct RedisStoreBuilder {
     pub(crate) quarantine: Quarantine,
     pub(crate) ttl: Duration,
     pub(crate) acks: u8,
+    /// The nodes of the Redlock of which the server is one; empty if it is alone.
+    pub(crate) members: Arc<str>,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
 }
@@ -158,6 +161,7 @@ impl RedisStoreBuilder {
             quarantine: Quarantine::OfTtl,
             ttl: Lease::default().ttl(),
             acks: 0,
+            members: Arc::default(),
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(4),
         }

@@ -50,6 +50,14 @@ impl Masters {
         }
     }
 
+    /// Waits until there is a connection, or in a cluster the map.
+    pub(crate) async fn ready(&self, operation: &'static str) -> Result<(), BackendError> {
+        match self {
+            Self::One(link) => link.admission(operation).await.map(drop),
+            Self::Slots(cluster) => cluster.masters(operation).await.map(drop),
+        }
+    }
+
     /// Every server.
     pub(crate) async fn all(&self, operation: &'static str) -> Result<Vec<Route>, BackendError> {
         match self {

@@ -1,6 +1,7 @@
 //! Where a step runs: the requests to one server, and what their replies say about it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lockkit_core::{BackendError, Outcome};
 use redis::aio::MultiplexedConnection;
@@ -111,6 +112,7 @@ impl Route {
         let unknown = |at: &usize| replies[*at].as_ref().is_err_and(is_no_script);
         let unknown: Vec<usize> = (0..replies.len()).filter(unknown).collect();
         if !unknown.is_empty() {
+            self.link.rewritten.fetch_add(1, Ordering::Relaxed);
             let texts = unknown.iter().map(|&at| step.with_text(&commands[at]));
             let mut again = self.send(&mut connection, texts.chain(last.clone())).await;
             of_last = last.and_then(|_| again.pop());

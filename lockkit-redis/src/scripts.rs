@@ -63,6 +63,7 @@ pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
     acquire: Step::new("attempt", ACQUIRE),
     release: Step::new("release", RELEASE),
     renew: Step::new("renew", include_str!("scripts/renew.lua")),
+    accept: Step::new("attempt", ACCEPT),
     share: Step::new("attempt", SHARE),
     unshare: Step::new("release", UNSHARE),
     renew_shares: Step::new("renew", include_str!("scripts/renew_shares.lua")),
@@ -79,6 +80,8 @@ pub(crate) struct Steps {
     pub(crate) acquire: Step,
     pub(crate) release: Step,
     pub(crate) renew: Step,
+    /// As `acquire`, on one node of several.
+    pub(crate) accept: Step,
     /// As `acquire`, `release` and `renew`, for tickets that are not exclusive.
     pub(crate) share: Step,
     pub(crate) unshare: Step,
@@ -98,6 +101,11 @@ const ACQUIRE: &str = concat!(
     include_str!("scripts/queue.lua"),
     include_str!("scripts/kind.lua"),
     include_str!("scripts/acquire.lua")
+);
+const ACCEPT: &str = concat!(
+    include_str!("scripts/queue.lua"),
+    include_str!("scripts/kind.lua"),
+    include_str!("scripts/accept.lua")
 );
 const RELEASE: &str = concat!(
     include_str!("scripts/queue.lua"),

@@ -109,8 +109,22 @@ impl RedisStoreBuilder {
 
     /// What a lease is worth when a server fails.
     fn take_failover(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
+        self.take_quarantine(url)?;
         let options = &mut url.options;
-        match options.text("quarantine").as_deref() {
+        if let Some(replicas) = options.number("acks")? {
+            self.acks = match u8::try_from(replicas) {
+                Ok(replicas) if replicas < 10 => replicas,
+                _ => {
+                    let why = "write the number of replicas, 0 to 9";
+                    return Err(InvalidUrl::bad_value("acks", &replicas.to_string(), why));
+                }
+            };
+        }
+        Ok(())
+    }
+
+    pub(crate) fn take_quarantine(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
+        match url.options.text("quarantine").as_deref() {
             None => {}
             Some("off") => self.quarantine = Quarantine::Off,
             Some(text) => match lockkit_core::url::parse_duration(text) {
@@ -122,15 +136,6 @@ impl RedisStoreBuilder {
                     return Err(InvalidUrl::bad_value("quarantine", text, why));
                 }
             },
-        }
-        if let Some(replicas) = options.number("acks")? {
-            self.acks = match u8::try_from(replicas) {
-                Ok(replicas) if replicas < 10 => replicas,
-                _ => {
-                    let why = "write the number of replicas, 0 to 9";
-                    return Err(InvalidUrl::bad_value("acks", &replicas.to_string(), why));
-                }
-            };
         }
         Ok(())
     }
@@ -151,7 +156,6 @@ impl RedisStoreBuilder {
             self.queueing = Queueing::Barging;
         }
         self.queueing = queue.unwrap_or(self.queueing);
-        self.poll = options.poll("poll")?.unwrap_or(self.poll);
         self.protocol = options
             .choice(
                 "protocol",
@@ -162,6 +166,12 @@ impl RedisStoreBuilder {
                 ],
             )?
             .unwrap_or(self.protocol);
+        self.take_times(url)
+    }
+
+    pub(crate) fn take_times(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
+        let options = &mut url.options;
+        self.poll = options.poll("poll")?.unwrap_or(self.poll);
         options.durations([
             ("recheck", &mut self.recheck),
             ("connect_timeout", &mut self.connect_timeout),

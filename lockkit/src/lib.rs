@@ -30,10 +30,11 @@
 //! | `redis://host/`, `rediss://host/`, `redis+unix:///path` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
 //! | `redis+sentinel://host1,host2/mymaster`, `rediss+sentinel://host/mymaster` | `redis` | a fleet with Redis or Valkey servers that Sentinels watch |
 //! | `redis+cluster://host1,host2`, `rediss+cluster://host` | `redis` | a fleet with a Redis Cluster |
+//! | `redlock://host1,host2,host3/`, `redlocks://host1,host2,host3/` | `redis` | a fleet with several Redis or Valkey servers that know nothing of each other |
 //! | `etcd://host:2379/`, `etcds://host:2379/` | `etcd` | a fleet with an etcd cluster; works together with `etcdctl lock` and Go's `concurrency` |
 //! | `zk://host1,host2,host3/`, `zks://host/` | `zk` | a fleet with a ZooKeeper ensemble; works together with Curator, go-zookeeper and kazoo |
 //!
-//! `rediss`, `rediss+sentinel`, `rediss+cluster`, `etcds`, `zks` and the TLS options of the SQL stores need the feature `tls`.
+//! `rediss`, `rediss+sentinel`, `rediss+cluster`, `redlocks`, `etcds`, `zks` and the TLS options of the SQL stores need the feature `tls`.
 //!
 //! What only one kind of store can do, such as work that is executed only while a hold lasts, is in
 //! `lockkit::etcd`, `lockkit::redis`, `lockkit::sql` and `lockkit::zk`.

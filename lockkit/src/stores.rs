@@ -28,6 +28,7 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
     ("redis+cluster", Some("redis")),
     ("rediss+cluster", Some("redis")),
     ("redlock", Some("redis")),
+    ("redlocks", Some("redis")),
     ("etcd", Some("etcd")),
     ("etcds", Some("etcd")),
     ("zk", Some("zk")),
@@ -38,9 +39,6 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
 
 /// Stores without a server: they open at once or not at all.
 const EMBEDDED: &[&str] = &["memory", "file", "sqlite"];
-
-/// The schemes that no feature serves yet.
-const NOT_YET: &[&str] = &["redlock"];
 
 /// Opens the store, and retries for `wait` while its server cannot be reached.
 pub(crate) async fn open_within(
@@ -111,6 +109,8 @@ async fn open(
             }
             Arc::new(builder.connect().await?)
         }
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => Arc::new(redlock(url, ttl)?.connect().await?),
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => {
             let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
@@ -153,13 +153,21 @@ async fn open(
     })
 }
 
+#[cfg(feature = "redis")]
+fn redlock(
+    url: &mut StoreUrl,
+    ttl: Option<Duration>,
+) -> Result<lockkit_redis::RedlockStoreBuilder> {
+    let builder = lockkit_redis::RedlockStoreBuilder::from_url(url)?;
+    Ok(match ttl {
+        Some(ttl) => builder.ttl(ttl),
+        None => builder,
+    })
+}
+
 /// Why no arm above serves a scheme.
 fn absent(scheme: &str) -> InvalidUrl {
     match SCHEMES.iter().find(|(known, _)| *known == scheme) {
-        Some((_, Some(feature))) if NOT_YET.contains(&scheme) => InvalidUrl::NotYet {
-            scheme: scheme.to_owned(),
-            feature,
-        },
         Some((_, Some(feature))) => InvalidUrl::FeatureOff {
             scheme: scheme.to_owned(),
             feature,
@@ -170,7 +178,7 @@ fn absent(scheme: &str) -> InvalidUrl {
         },
         None => {
             let known = SCHEMES.iter().map(|(scheme, _)| *scheme);
-            let known: Vec<&str> = known.filter(|known| !NOT_YET.contains(known)).collect();
+            let known: Vec<&str> = known.collect();
             InvalidUrl::unknown_scheme(scheme, &known)
         }
     }

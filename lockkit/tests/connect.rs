@@ -58,7 +58,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "postgress://h",
-        "(did you mean `postgres`?): the schemes are `memory`, `file`, `sqlite`, `redis`, `rediss`, `redis+unix`, `redis+sentinel`, `rediss+sentinel`, `redis+cluster`, `rediss+cluster`, `etcd`, `etcds`, `zk`, `zks`, `postgres`, `mysql`",
+        "(did you mean `postgres`?): the schemes are `memory`, `file`, `sqlite`, `redis`, `rediss`, `redis+unix`, `redis+sentinel`, `rediss+sentinel`, `redis+cluster`, `rediss+cluster`, `redlock`, `redlocks`, `etcd`, `etcds`, `zk`, `zks`, `postgres`, `mysql`",
     ),
     ("file:~/locks", "write the home directory itself for `~`"),
     ("flie:/x", "(did you mean `file`?)"),
@@ -108,10 +108,24 @@ const CASES: &[(&str, &str)] = &[
         "redis+cluster://u:hunter2@h1,h2/3",
         "has the hosts of some nodes and no number of a database",
     ),
+    #[cfg(feature = "redis")]
     (
-        "redlock://h1,h2,h3",
-        "which this version of lockkit does not have yet",
+        "redlock://hunter2:hunter2@h1,h2,h3,h4",
+        "has three or another odd number of hosts and perhaps the number of a database: write `redlock://user:password@host1,host2,host3/0`",
     ),
+    #[cfg(feature = "redis")]
+    ("redlock://h1", "has three or another odd number of hosts"),
+    #[cfg(feature = "redis")]
+    ("redlock://h1,h2,h3/x", "perhaps the number of a database"),
+    #[cfg(feature = "redis")]
+    (
+        "redlock://h1,h2,h3?quarantine=off",
+        "there is no Redlock without a quarantine",
+    ),
+    #[cfg(feature = "redis")]
+    ("redlock://h1,h2,h3?wake=push", "has no option `wake`"),
+    #[cfg(feature = "redis")]
+    ("redlock://h1,h2,h3?acks=1", "has no option `acks`"),
     #[cfg(not(feature = "etcd"))]
     ("etcds://h", "needs the feature `etcd`"),
     #[cfg(not(feature = "zk"))]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::servers::{Certificates, RedisCluster, RedisServer};
 use conformance_tests::task::{acquire, spawn, until, within};
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::{Error, Guard, Lease, LockClient, Outcome as Effect};
 use lockkit_redis::{Fenced, FencedError, RedisStore, RedisStoreBuilder, Script};
 use tokio::time::{Instant, sleep};
@@ -17,6 +17,22 @@ const TTL: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(5);
 const NAME: &str = "jobs/cluster";
 const WAYS: [&str; 3] = ["fifo", "resp2", "poll"];
+
+pub(crate) fn add(suite: TestSuite) -> TestSuite {
+    suite
+        .test(hold_and_waiters_survive_a_slow_move_of_their_slot)
+        .test(moves_of_slots_let_no_two_in)
+        .test(promoted_replica_keeps_holds_and_serves_waiters)
+        .test(planned_failover_is_followed)
+        .test(grant_that_a_promotion_lost_ends_before_another_begins)
+        .test(without_quarantine_a_promotion_gives_a_lock_twice)
+        .test(frozen_master_costs_the_others_nothing)
+        .test(masters_are_found_and_followed_with_tls)
+        .test(one_living_seed_is_enough)
+        .test(wrong_kind_of_server_is_refused_with_the_right_scheme)
+        .test(names_whose_keys_fall_apart_are_refused)
+        .test(guarded_work_needs_keys_in_the_slot_of_the_lock)
+}
 
 fn all(cluster: &RedisCluster, way: &str) -> RedisStoreBuilder {
     let nodes = cluster.nodes().iter();
@@ -47,7 +63,7 @@ async fn names_of_all(cluster: &RedisCluster) -> Outcome<Vec<(usize, String)>> {
 }
 
 /// Key by key, with pauses in which the lock and its token are apart, and in which both have left the rest.
-pub(crate) async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
+async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
     for way in WAYS {
         let cluster = RedisCluster::forgetful().await?;
         let (holder, other) = (
@@ -83,7 +99,7 @@ pub(crate) async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outc
 }
 
 /// Many requests are under way while a slot moves to and fro.
-pub(crate) async fn moves_of_slots_let_no_two_in() -> Outcome {
+async fn moves_of_slots_let_no_two_in() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
     let slot = cluster.slot_of(NAME).await?;
     let (section, mut users) = (Section::default(), Vec::new());
@@ -108,7 +124,7 @@ pub(crate) async fn moves_of_slots_let_no_two_in() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn promoted_replica_keeps_holds_and_serves_waiters() -> Outcome {
+async fn promoted_replica_keeps_holds_and_serves_waiters() -> Outcome {
     for way in WAYS {
         let cluster = RedisCluster::forgetful().await?;
         let holder = client(&cluster, way, LONG).await?;
@@ -148,7 +164,7 @@ pub(crate) async fn promoted_replica_keeps_holds_and_serves_waiters() -> Outcome
 }
 
 /// The former master keeps its connections.
-pub(crate) async fn planned_failover_is_followed() -> Outcome {
+async fn planned_failover_is_followed() -> Outcome {
     for way in WAYS {
         let cluster = RedisCluster::forgetful().await?;
         let client = client(&cluster, way, LONG).await?;
@@ -202,7 +218,7 @@ async fn lose_a_grant(
     Ok((lost, next, promoted.elapsed()))
 }
 
-pub(crate) async fn grant_that_a_promotion_lost_ends_before_another_begins() -> Outcome {
+async fn grant_that_a_promotion_lost_ends_before_another_begins() -> Outcome {
     for way in WAYS {
         let cluster = RedisCluster::forgetful().await?;
         let (lost, next, after) = lose_a_grant(&cluster, TTL, all(&cluster, way)).await?;
@@ -219,7 +235,7 @@ pub(crate) async fn grant_that_a_promotion_lost_ends_before_another_begins() -> 
 }
 
 /// It shows that the test above loses the grant.
-pub(crate) async fn without_quarantine_a_promotion_gives_a_lock_twice() -> Outcome {
+async fn without_quarantine_a_promotion_gives_a_lock_twice() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
     let (lost, next, _) =
         lose_a_grant(&cluster, LONG, all(&cluster, "fifo").quarantine(None)).await?;
@@ -229,7 +245,7 @@ pub(crate) async fn without_quarantine_a_promotion_gives_a_lock_twice() -> Outco
 }
 
 /// Its replica is frozen, too, so that nobody takes over.
-pub(crate) async fn frozen_master_costs_the_others_nothing() -> Outcome {
+async fn frozen_master_costs_the_others_nothing() -> Outcome {
     let words = "--appendonly no --cluster-require-full-coverage no";
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
     let cluster = RedisCluster::start(&words).await?;
@@ -272,7 +288,7 @@ pub(crate) async fn frozen_master_costs_the_others_nothing() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn one_living_seed_is_enough() -> Outcome {
+async fn one_living_seed_is_enough() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
     let dead = conformance_tests::servers::free_port()?;
     let alive = cluster.nodes()[4].port();
@@ -293,7 +309,7 @@ pub(crate) async fn one_living_seed_is_enough() -> Outcome {
     ensure(told.contains(&format!("127.0.0.1:{dead}")), told)
 }
 
-pub(crate) async fn wrong_kind_of_server_is_refused_with_the_right_scheme() -> Outcome {
+async fn wrong_kind_of_server_is_refused_with_the_right_scheme() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
     let one = RedisServer::forgetful().await?;
     let node = cluster.nodes()[0].port();
@@ -315,7 +331,7 @@ pub(crate) async fn wrong_kind_of_server_is_refused_with_the_right_scheme() -> O
     Ok(())
 }
 
-pub(crate) async fn names_whose_keys_fall_apart_are_refused() -> Outcome {
+async fn names_whose_keys_fall_apart_are_refused() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
     let client = client(&cluster, "fifo", LONG).await?;
     for name in ["a}b{", "{}x", "a}b", "a{b", "{", "}"] {
@@ -333,7 +349,7 @@ pub(crate) async fn names_whose_keys_fall_apart_are_refused() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn guarded_work_needs_keys_in_the_slot_of_the_lock() -> Outcome {
+async fn guarded_work_needs_keys_in_the_slot_of_the_lock() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
     let client = client(&cluster, "fifo", LONG).await?;
     let guard = client.lock("lock:{cart:7}")?.acquire().await?;
@@ -359,7 +375,7 @@ pub(crate) async fn guarded_work_needs_keys_in_the_slot_of_the_lock() -> Outcome
     Ok(())
 }
 
-pub(crate) async fn masters_are_found_and_followed_with_tls() -> Outcome {
+async fn masters_are_found_and_followed_with_tls() -> Outcome {
     let certificates = Certificates::make()?;
     let cluster = RedisCluster::secure(&certificates).await?;
     let stranger = lockkit::connect(format!("{}?outage=0s", cluster.secure_url())).await;

@@ -10,6 +10,7 @@ mod network;
 mod opening;
 mod proxies;
 mod quarantine;
+mod redlock;
 mod sentinel;
 mod shared;
 mod stalls;
@@ -27,8 +28,7 @@ fn main() -> ExitCode {
 }
 
 fn tests() -> TestSuite {
-    let suite = TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM));
-    in_a_cluster(suite)
+    let suite = TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM))
         .test(data::flushall_is_a_loss_and_tokens_still_grow)
         .test(data::restart_without_data_is_a_loss_and_tokens_still_grow)
         .test(data::restart_with_data_keeps_holds_and_queue)
@@ -79,23 +79,8 @@ fn tests() -> TestSuite {
         .test(quarantine::user_without_info_is_refused_with_a_way_out)
         .test(quarantine::grant_that_no_replica_has_is_none)
         .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
-        .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has)
+        .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has);
+    redlock::add(cluster::add(suite))
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
-}
-
-fn in_a_cluster(suite: TestSuite) -> TestSuite {
-    suite
-        .test(cluster::hold_and_waiters_survive_a_slow_move_of_their_slot)
-        .test(cluster::moves_of_slots_let_no_two_in)
-        .test(cluster::promoted_replica_keeps_holds_and_serves_waiters)
-        .test(cluster::planned_failover_is_followed)
-        .test(cluster::grant_that_a_promotion_lost_ends_before_another_begins)
-        .test(cluster::without_quarantine_a_promotion_gives_a_lock_twice)
-        .test(cluster::frozen_master_costs_the_others_nothing)
-        .test(cluster::masters_are_found_and_followed_with_tls)
-        .test(cluster::one_living_seed_is_enough)
-        .test(cluster::wrong_kind_of_server_is_refused_with_the_right_scheme)
-        .test(cluster::names_whose_keys_fall_apart_are_refused)
-        .test(cluster::guarded_work_needs_keys_in_the_slot_of_the_lock)
 }

@@ -39,7 +39,11 @@ async fn client_for(store: RedisStoreBuilder, ttl: Duration) -> Outcome<LockClie
 
 /// Tries until it gets the lock.
 async fn granted(client: &LockClient) -> Outcome<Guard> {
-    let lock = client.lock(NAME)?;
+    granted_at(client, NAME).await
+}
+
+pub(crate) async fn granted_at(client: &LockClient, name: &str) -> Outcome<Guard> {
+    let lock = client.lock(name)?;
     let mut guard = None;
     let tries = until("the lock is granted", async || {
         guard = lock.try_acquire().await.ok().flatten();

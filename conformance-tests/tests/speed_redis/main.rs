@@ -12,6 +12,7 @@ mod crowd;
 mod holds;
 mod modes;
 mod peers;
+mod redlock;
 mod solo;
 mod waiting;
 
@@ -33,6 +34,8 @@ fn tests() -> TestSuite {
         .test(solo::cycle_is_two_round_trips)
         .test(solo::cycle_behind_sentinels_is_two_round_trips)
         .test(solo::cycle_in_a_cluster_is_two_round_trips)
+        .test(redlock::cycle_of_five_nodes_is_two_round_trips)
+        .test(redlock::eight_clients_of_five_nodes_hand_over)
         .test(solo::cycle_costs_little_more_than_its_scripts)
         .test(crowd::eight_through_the_proxy_hand_over_in_one_trip)
         .test(crowd::eight_in_a_cluster_hand_over_in_one_trip)

@@ -29,16 +29,6 @@ pub enum InvalidUrl {
         /// The Cargo feature that brings the store.
         feature: &'static str,
     },
-    /// The store is planned, and not part of this version.
-    #[error(
-        "the scheme `{scheme}` belongs to the feature `{feature}`, which this version of lockkit does not have yet: use a later version that has it, or `file:` on one machine"
-    )]
-    NotYet {
-        /// The scheme.
-        scheme: String,
-        /// The Cargo feature that will bring the store.
-        feature: &'static str,
-    },
     /// The store does not run on this operating system.
     #[error("the scheme `{scheme}` does not work on this operating system")]
     UnsupportedHere {

@@ -6,9 +6,21 @@
 --         id       its replication id
 --         since    when it became what it is, in ms
 --         longest  the longest quarantine that a client has asked for, in ms
+--         members  the nodes of which it is one, if it is a node of a Redlock
 -- ARGV[1] the quarantine of the client in ms
--- returns {ms left, replication id}
-local PRIMARY, QUARANTINE = KEYS[1], tonumber(ARGV[1])
+-- ARGV[2] the nodes of the client's Redlock; empty: it has one server
+-- returns {ms left, replication id, process, clock us}, or the error LOCKKITMEMBERS
+local PRIMARY, QUARANTINE, MEMBERS = KEYS[1], tonumber(ARGV[1]), ARGV[2]
+
+-- Majorities of two different lists need not share a node.
+if MEMBERS ~= '' then
+  local members = redis.call('HGET', PRIMARY, 'members')
+  if members and members ~= MEMBERS then
+    return redis.error_reply('LOCKKITMEMBERS other clients have the nodes ' .. members .. ', this one ' .. MEMBERS ..
+      ': give all the same list; to change it, stop all clients and then delete the field members of lockkit_primary')
+  end
+  redis.call('HSET', PRIMARY, 'members', MEMBERS)
+end
 
 local info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
 local function field(name)
@@ -32,4 +44,4 @@ end
 
 longest = math.max(tonumber(longest or '0'), QUARANTINE)
 redis.call('HSET', PRIMARY, 'run', run, 'id', id, 'since', string.format('%.0f', since), 'longest', longest)
-return {math.max(0, tonumber(since) + longest - now), id}
+return {math.max(0, tonumber(since) + longest - now), id, run, time[1] .. string.format('%06d', time[2])}

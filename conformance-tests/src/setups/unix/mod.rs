@@ -9,6 +9,7 @@ mod redis;
 mod redis_cluster;
 mod redis_proxy;
 mod redis_sentinel;
+mod redlock;
 mod sql;
 mod zk;
 
@@ -20,6 +21,7 @@ pub use redis::RedisSetup;
 pub use redis_cluster::RedisClusterSetup;
 pub use redis_proxy::RedisProxySetup;
 pub use redis_sentinel::RedisSentinelSetup;
+pub use redlock::RedlockSetup;
 pub use sql::{SqlServer, SqlSetup};
 pub use zk::ZkSetup;
 
@@ -32,7 +34,7 @@ use crate::setups::InMode;
 
 /// Every setup of these stores.
 pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
-    let system: [Box<dyn Setup>; 27] = [
+    let system: [Box<dyn Setup>; 28] = [
         Box::new(FileSetup::new()),
         Box::new(RedisSetup::fair()),
         Box::new(RedisSetup::barging()),
@@ -42,6 +44,7 @@ pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
         Box::new(RedisProxySetup::new()),
         Box::new(RedisSentinelSetup::new()),
         Box::new(RedisClusterSetup::new()),
+        Box::new(RedlockSetup::new()),
         Box::new(EtcdSetup::single()),
         Box::new(EtcdSetup::cluster()),
         Box::new(InMode::write(EtcdSetup::single())),

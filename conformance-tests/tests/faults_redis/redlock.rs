@@ -1,0 +1,550 @@
+//! Several servers of which some are dead, frozen, slow, restarted without data, or in the wrong list.
+
+use std::time::Duration;
+
+use conformance_tests::proxy::Proxy;
+use conformance_tests::servers::{RedisServer, RedlockServers};
+use conformance_tests::task::{acquire, until, within};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
+use lockkit_core::contract::{Attempt, DistributedLock as _, Renewal, Ticket};
+use lockkit_core::{
+    BackendError, ClientId, Error, Guard, HolderId, Lease, Lock, LockClient, LockName,
+    Outcome as Effect,
+};
+use lockkit_redis::{RedisStore, RedlockStore, RedlockStoreBuilder};
+use tokio::time::{Instant, sleep};
+
+use crate::quarantine::granted_at;
+use crate::sentinel::source;
+use crate::world::{LONG, Section};
+
+/// The lease and the quarantine.
+const TTL: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(5);
+const NAME: &str = "jobs/redlock";
+/// How late a slow node is.
+const LATE: Duration = Duration::from_millis(400);
+
+pub(crate) fn add(suite: TestSuite) -> TestSuite {
+    suite
+        .test(two_nodes_killed_frozen_or_slow_are_not_noticed)
+        .test(three_dead_nodes_are_an_outage_until_they_are_back)
+        .test(nodes_restarted_without_data_grant_nothing_while_a_lease_lasts)
+        .test(node_that_lost_a_hold_is_repaired_after_its_quarantine)
+        .test(locks_of_other_programs_count_node_by_node)
+        .test(lists_that_share_no_majority_are_refused)
+        .test(server_that_is_there_twice_counts_once)
+        .test(eight_clients_take_turns)
+        .test(token_is_larger_than_the_last_ones_of_a_majority)
+        .test(renewal_without_a_majority_makes_no_hold)
+        .test(node_accepts_only_larger_tokens)
+        .test(late_withdrawal_does_not_end_the_later_hold)
+        .test(try_leaves_nothing_at_a_slow_node)
+        .test(flushed_scripts_of_nodes_leave_no_hold)
+        .test(killed_connections_of_nodes_lose_nothing)
+}
+
+type Hosts = Vec<(&'static str, u16)>;
+
+fn store(hosts: Hosts, ttl: Duration) -> RedlockStoreBuilder {
+    RedlockStore::builder(hosts).options(RedisStore::builder().ttl(ttl))
+}
+
+async fn client(hosts: Hosts, lease: Lease) -> Outcome<LockClient> {
+    let store = store(hosts, lease.ttl()).connect().await?;
+    Ok(LockClient::builder(store).lease(lease).build()?)
+}
+
+async fn renewed(servers: &RedlockServers, ttl: Duration) -> Outcome<LockClient> {
+    client(servers.hosts().collect(), Lease::renewed(ttl)).await
+}
+
+async fn nodes(count: usize) -> Outcome<RedlockServers> {
+    RedlockServers::start(count, &["--appendonly", "no"]).await
+}
+
+/// Proxies in front of the servers.
+async fn proxies(servers: &RedlockServers) -> Outcome<(Vec<Proxy>, Hosts)> {
+    let mut proxies = Vec::new();
+    for node in servers.nodes() {
+        proxies.push(Proxy::start(([127, 0, 0, 1], node.port()).into()).await?);
+    }
+    let hosts = proxies.iter().map(|it| ("127.0.0.1", it.addr().port()));
+    let hosts = hosts.collect();
+    Ok((proxies, hosts))
+}
+
+/// How many of the servers have a hold.
+async fn having(nodes: &[RedisServer]) -> Outcome<usize> {
+    having_at(nodes, NAME).await
+}
+
+async fn having_at(nodes: &[RedisServer], name: &str) -> Outcome<usize> {
+    let mut count = 0;
+    for node in nodes {
+        count += usize::from(node.ask(&["HLEN", name]).await? == ["1"]);
+    }
+    Ok(count)
+}
+
+/// Takes the lock at all servers, and returns when none has it any more.
+async fn take_everywhere(lock: &Lock, nodes: &[RedisServer]) -> Outcome<u64> {
+    let guard = lock.acquire().await?;
+    let token = guard.token().get();
+    let name = lock.name().as_str();
+    let all = async || Ok(having_at(nodes, name).await? == nodes.len());
+    until("all have it", all).await?;
+    guard.release().await?;
+    until("none has it", async || {
+        Ok(having_at(nodes, name).await? == 0)
+    })
+    .await?;
+    Ok(token)
+}
+
+async fn two_nodes_killed_frozen_or_slow_are_not_noticed() -> Outcome {
+    for how in ["killed", "frozen", "slow"] {
+        let servers = RedlockServers::forgetful().await?;
+        let (proxies, hosts) = proxies(&servers).await?;
+        let client = client(hosts, Lease::renewed(TTL)).await?;
+        let held = client.lock(NAME)?.acquire().await?;
+        take_everywhere(&client.lock("jobs/turn")?, servers.nodes()).await?;
+        // The first and one in the middle.
+        for at in [0, 2] {
+            match how {
+                "killed" => servers.nodes()[at].process().kill(),
+                "frozen" => servers.nodes()[at].process().stop()?,
+                _ => proxies[at].delay_both(LATE / 2),
+            }
+        }
+        let (mut worst, began, mut last) = (Duration::ZERO, Instant::now(), held.token());
+        let mut turns = 0;
+        while began.elapsed() < TTL * 2 {
+            // The same name again, and a fresh one.
+            for name in ["jobs/turn".to_owned(), format!("jobs/{turns}")] {
+                let start = Instant::now();
+                let guard = client.lock(name)?.acquire().await?;
+                let token = guard.token();
+                guard.release().await?;
+                worst = worst.max(start.elapsed());
+                ensure(token > last, format!("{how}: the token has not grown"))?;
+                last = token;
+            }
+            turns += 1;
+            sleep(Duration::from_millis(10)).await;
+        }
+        println!("{how}: the longest of {} cycles took {worst:?}", turns * 2);
+        ensure(worst < LATE * 3 / 4, format!("{how}: {worst:?}"))?;
+        held.check()?;
+        held.release().await?;
+    }
+    Ok(())
+}
+
+async fn three_dead_nodes_are_an_outage_until_they_are_back() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let client = renewed(&servers, TTL).await?;
+    client.lock(NAME)?.acquire().await?.release().await?;
+    let dead = &servers.nodes()[..3];
+    dead.iter().for_each(|node| node.process().kill());
+    let refused = client.lock(NAME)?.try_acquire().await;
+    let Err(Error::Backend(error)) = refused else {
+        return Err(Failure::new(format!("{refused:?}")));
+    };
+    ensure(error.outcome() != Effect::Rejected, error.to_string())?;
+    let told = source(&error);
+    ensure(told.contains("of 5 nodes fail"), told)?;
+    // What it had at the other two is given back.
+    until("nothing is left", async || {
+        Ok(having(&servers.nodes()[3..]).await? == 0)
+    })
+    .await?;
+    let waiter = acquire(&client.lock(NAME)?);
+    dead.iter().try_for_each(|node| node.process().restart())?;
+    // They have lost their data.
+    within(TTL + SOON, waiter.soon()).await???.release().await?;
+    Ok(())
+}
+
+async fn nodes_restarted_without_data_grant_nothing_while_a_lease_lasts() -> Outcome {
+    let servers = nodes(3).await?;
+    let hosts = || servers.hosts().collect::<Hosts>();
+    let holder = client(hosts(), Lease::fixed(TTL)).await?;
+    let other = client(hosts(), Lease::fixed(TTL)).await?;
+    let lost = holder.lock(NAME)?.acquire().await?;
+    for node in &servers.nodes()[..2] {
+        node.process().kill();
+        node.process().restart()?;
+    }
+    let restarted = Instant::now();
+    let next = granted_at(&other, NAME).await?;
+    let took = restarted.elapsed();
+    println!("granted {took:?} after the restart of two nodes");
+    ensure(lost.check().is_err(), "two hold the lock")?;
+    ensure(next.token() > lost.token(), "the token has not grown")?;
+    // The server counts seconds since its start.
+    ensure(
+        took < TTL + Duration::from_millis(2500),
+        format!("{took:?}"),
+    )?;
+    next.release().await?;
+    Ok(())
+}
+
+async fn node_that_lost_a_hold_is_repaired_after_its_quarantine() -> Outcome {
+    let servers = nodes(3).await?;
+    let [first, second, _] = servers.nodes() else {
+        return Err(Failure::new("three nodes"));
+    };
+    let client = renewed(&servers, TTL).await?;
+    let guard = client.lock(NAME)?.acquire().await?;
+    first.process().kill();
+    first.process().restart()?;
+    let restarted = Instant::now();
+    let holder = guard.holder().to_string();
+    until("it is repaired", async || {
+        let held = first.ask(&["HEXISTS", NAME, &holder]).await;
+        Ok(held.is_ok_and(|held| held == ["1"]))
+    })
+    .await?;
+    let took = restarted.elapsed();
+    println!("repaired {took:?} after the restart");
+    ensure(took >= TTL, format!("{took:?}"))?;
+    // A renewal, and the seconds that the server counts.
+    ensure(took < TTL * 2 + Duration::from_secs(1), format!("{took:?}"))?;
+    let state = client.lock(NAME)?.inspect().await?;
+    let token = state.and_then(|state| state.token);
+    ensure(token == Some(guard.token()), format!("{token:?}"))?;
+    // It counts at once.
+    second.process().kill();
+    sleep(TTL * 2).await;
+    guard.check()?;
+    guard.release().await?;
+    Ok(())
+}
+
+async fn locks_of_other_programs_count_node_by_node() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let client = renewed(&servers, LONG).await?;
+    let lock = client.lock(NAME)?;
+    let (taken, free) = servers.nodes().split_at(3);
+    let string: &[&str] = &["SET", NAME, "of-another", "PX", "60000", "NX"];
+    let redisson = "6fa3d3a6-2b0c-4a53-9b0e-3a4d5c6b7a89:1";
+    let hash: &[&str] = &["HSET", NAME, redisson, "1"];
+    for words in [string, hash] {
+        for node in taken {
+            node.ask(words).await?;
+            node.ask(&["PEXPIRE", NAME, "60000"]).await?;
+        }
+        ensure(lock.try_acquire().await?.is_none(), "two hold the lock")?;
+        until("the try has left nothing", async || {
+            Ok(having(free).await? == 0)
+        })
+        .await?;
+        let holders = lock.inspect().await?.map(|state| state.holders.len());
+        ensure(holders == Some(1), format!("{holders:?} holders"))?;
+        let waiter = acquire(&lock);
+        taken[0].ask(&["DEL", NAME]).await?;
+        let guard = within(SOON, waiter.soon()).await???;
+        ensure(having(free).await? == 2, "not all free nodes are taken")?;
+        guard.release().await?;
+        let left = taken[1].ask(&["EXISTS", NAME]).await?;
+        ensure(left == ["1"], "the lock of another program has gone")?;
+        for node in taken {
+            node.ask(&["DEL", NAME]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Why a store cannot be opened.
+async fn refusal(hosts: Hosts) -> Outcome<BackendError> {
+    let error = store(hosts, TTL).connect().await.err();
+    let error = error.ok_or_else(|| Failure::new("it was opened"))?;
+    ensure(error.outcome() == Effect::Rejected, source(&error))?;
+    Ok(error)
+}
+
+async fn lists_that_share_no_majority_are_refused() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let all: Hosts = servers.hosts().collect();
+    for (hosts, why) in [
+        (all[..1].to_vec(), "1 servers: give three"),
+        (all[..4].to_vec(), "4 servers: give three"),
+        (vec![all[0], all[1], all[0]], "in the list twice"),
+    ] {
+        let told = source(&refusal(hosts).await?);
+        ensure(told.contains(why), told)?;
+    }
+    let way = Proxy::start(([127, 0, 0, 1], all[0].1).into()).await?;
+    let twin = ("127.0.0.1", way.addr().port());
+    let told = source(&refusal(vec![all[0], twin, all[1]]).await?);
+    ensure(told.contains("lead to one server"), told)?;
+    for node in servers.nodes() {
+        node.ask(&["HDEL", "lockkit_primary", "members"]).await?;
+    }
+    client(all.clone(), Lease::renewed(TTL)).await?;
+    for hosts in [all[..3].to_vec(), [&all[..4], &[twin]].concat()] {
+        let told = source(&refusal(hosts).await?);
+        let port = all[4].1.to_string();
+        ensure(told.contains("give all the same list"), told.clone())?;
+        ensure(told.contains(&port), told)?;
+    }
+    // In another order it is the same.
+    client(all.into_iter().rev().collect(), Lease::renewed(TTL)).await?;
+    Ok(())
+}
+
+/// A node that is there only later may be one that is there already.
+async fn server_that_is_there_twice_counts_once() -> Outcome {
+    let servers = nodes(2).await?;
+    let way = Proxy::start(([127, 0, 0, 1], servers.nodes()[0].port()).into()).await?;
+    way.refuse(true);
+    let mut hosts: Hosts = servers.hosts().collect();
+    hosts.push(("127.0.0.1", way.addr().port()));
+    let client = client(hosts, Lease::renewed(TTL)).await?;
+    let lock = client.lock(NAME)?;
+    lock.acquire().await?.release().await?;
+    way.refuse(false);
+    until("the third is there", async || {
+        Ok(way.counts().round_trips > 2)
+    })
+    .await?;
+    servers.nodes()[1].process().kill();
+    for _ in 0..5 {
+        let refused = lock.try_acquire().await;
+        ensure(refused.is_err(), "one server has made a majority")?;
+        sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+async fn eight_clients_take_turns() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let mut locks = Vec::new();
+    for _ in 0..8 {
+        locks.push(renewed(&servers, LONG).await?.lock(NAME)?);
+    }
+    Section::default().share(&locks, 10).await
+}
+
+/// As after clients that saw a clock that is ahead.
+async fn token_is_larger_than_the_last_ones_of_a_majority() -> Outcome {
+    let servers = nodes(3).await?;
+    let client = renewed(&servers, LONG).await?;
+    let mut last = take(&client.lock(NAME)?).await?;
+    for turn in 0..12 {
+        let name = format!("jobs/{turn}");
+        last += 2_000_000;
+        for (at, node) in servers.nodes().iter().enumerate() {
+            if at != turn % 3 {
+                let key = format!("redisson_lock_token:{{{name}}}");
+                node.ask(&["SET", &key, &last.to_string()]).await?;
+            }
+        }
+        let lock = client.lock(name)?;
+        let (token, next) = (take(&lock).await?, take(&lock).await?);
+        ensure(token > last, format!("{token} after {last}"))?;
+        ensure(next > token, format!("{next} after {token}"))?;
+        last = next;
+    }
+    Ok(())
+}
+
+async fn renewal_without_a_majority_makes_no_hold() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let store = store(servers.hosts().collect(), TTL).connect().await?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new(NAME)?, holder, TTL);
+    let granted = store.attempt(&ticket).await?;
+    ensure(
+        matches!(granted, Attempt::Granted(_)),
+        format!("{granted:?}"),
+    )?;
+    until("all have it", async || {
+        Ok(having(servers.nodes()).await? == 5)
+    })
+    .await?;
+    for node in &servers.nodes()[..3] {
+        node.ask(&["DEL", NAME]).await?;
+    }
+    let renewed = store.renew(&[ticket]).await.remove(0)?;
+    ensure(renewed == Renewal::NotHeld, format!("{renewed:?}"))?;
+    sleep(Duration::from_millis(300)).await;
+    ensure(having(servers.nodes()).await? == 2, "it was repaired")
+}
+
+async fn take(lock: &Lock) -> Outcome<u64> {
+    let guard: Guard = lock.acquire().await?;
+    let token = guard.token().get();
+    guard.release().await?;
+    Ok(token)
+}
+
+/// The words of the last script that a server has run with so many arguments.
+async fn last_script(server: &RedisServer, arguments: usize) -> Outcome<Option<Vec<String>>> {
+    let words = server.ask(&["SLOWLOG", "GET", "64"]).await?;
+    let count = 3 + 5 + arguments;
+    let scripts = words.windows(count + 1);
+    let fits = |it: &&[String]| it[0] == "EVALSHA" && it[2] == "5" && it[count].contains(':');
+    let found = scripts.filter(fits).map(|it| it[..count].to_vec());
+    Ok(found.into_iter().next())
+}
+
+async fn log_scripts(server: &RedisServer) -> Outcome {
+    let all = ["CONFIG", "SET", "slowlog-log-slower-than", "0"];
+    server.ask(&all).await?;
+    Ok(())
+}
+
+async fn run(server: &RedisServer, words: &[String]) -> Outcome<Vec<String>> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    server.ask(&words).await
+}
+
+/// The step of a node itself, sent as a client has sent it before.
+async fn node_accepts_only_larger_tokens() -> Outcome {
+    let servers = nodes(3).await?;
+    let node = &servers.nodes()[0];
+    let lock = renewed(&servers, LONG).await?.lock(NAME)?;
+    take_everywhere(&lock, servers.nodes()).await?;
+    log_scripts(node).await?;
+    let last = take_everywhere(&lock, servers.nodes()).await?;
+    let step = last_script(node, 7).await?;
+    let step = step.ok_or_else(|| Failure::new("no attempt is seen"))?;
+    let attempt = async |number: u64, token: u64, raise: &str| {
+        let mut words = step.clone();
+        let holder = format!("6fa3d3a6-2b0c-4a53-9b0e-3a4d5c6b7a89:{number}");
+        words[7] = format!("lockkit_gone:{{{NAME}}}:{holder}");
+        words[9] = holder;
+        words[12] = token.to_string();
+        words[13] = raise.to_owned();
+        let reply = run(node, &words).await?;
+        let told = reply[..3.min(reply.len())].join(" ");
+        Ok::<_, Failure>(told)
+    };
+    let far = last + 60_000_000;
+    for (number, token, raise, expected) in [
+        (1, last, "0", format!("1 0 {last}")),
+        (1, last + 1, "0", format!("1 0 {last}")),
+        (1, last, "1", format!("1 0 {last}")),
+        (1, far, "1", format!("1 {far} {far}")),
+        (1, far, "1", format!("1 {far} {far}")),
+        (1, far + 5, "0", format!("1 {far} {far}")),
+        (2, far + 5, "1", "0 ".to_owned()),
+    ] {
+        let told = attempt(number, token, raise).await?;
+        let what = format!("{number} {token} {raise}: {told}");
+        ensure(told.starts_with(&expected), what)?;
+    }
+    node.ask(&["DEL", NAME]).await?;
+    for (number, token, raise, expected) in [
+        (2, far, "0", format!("1 0 {far}")),
+        (2, far, "1", format!("1 0 {far}")),
+        (2, far - 1, "1", format!("1 0 {far}")),
+        (2, far + 1, "1", format!("1 {0} {0}", far + 1)),
+    ] {
+        let told = attempt(number, token, raise).await?;
+        let what = format!("{number} {token} {raise}: {told}");
+        ensure(told == expected, what)?;
+    }
+    Ok(())
+}
+
+/// A waiter gives nodes up that are no majority. A copy of that request that arrives late does not touch what the
+/// waiter gets later.
+async fn late_withdrawal_does_not_end_the_later_hold() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    // Renewals give it to nodes that were busy.
+    let lock = renewed(&servers, TTL).await?.lock(NAME)?;
+    take_everywhere(&lock, servers.nodes()).await?;
+    let (taken, free) = servers.nodes().split_at(3);
+    for node in taken {
+        node.ask(&["SET", NAME, "of-another", "PX", "60000"])
+            .await?;
+    }
+    log_scripts(&free[0]).await?;
+    let waiter = acquire(&lock);
+    let mut late = None;
+    until("it has withdrawn", async || {
+        late = last_script(&free[0], 5).await?;
+        Ok(late.is_some())
+    })
+    .await?;
+    for node in taken {
+        node.ask(&["DEL", NAME]).await?;
+    }
+    let guard = within(SOON, waiter.soon()).await???;
+    until("all have it", async || {
+        Ok(having(servers.nodes()).await? == 5)
+    })
+    .await?;
+    run(&free[0], &late.unwrap_or_default()).await?;
+    ensure(having(free).await? == 2, "the hold was ended at a node")?;
+    guard.release().await?;
+    Ok(())
+}
+
+async fn try_leaves_nothing_at_a_slow_node() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let (proxies, hosts) = proxies(&servers).await?;
+    let lock = client(hosts, Lease::renewed(LONG)).await?.lock(NAME)?;
+    take_everywhere(&lock, servers.nodes()).await?;
+    let (taken, free) = servers.nodes().split_at(3);
+    for node in taken {
+        node.ask(&["SET", NAME, "of-another", "PX", "60000"])
+            .await?;
+    }
+    proxies[4].delay_both(LATE / 2);
+    let start = Instant::now();
+    ensure(lock.try_acquire().await?.is_none(), "two hold the lock")?;
+    let took = start.elapsed();
+    ensure(took < LATE * 3 / 4, format!("{took:?}"))?;
+    sleep(LATE * 2).await;
+    ensure(having(free).await? == 0, "the try has left something")
+}
+
+/// A node that knows no script needs a second request, and another one of the same ticket must not pass it.
+async fn flushed_scripts_of_nodes_leave_no_hold() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let client = renewed(&servers, LONG).await?;
+    for turn in 0..40 {
+        for node in servers.nodes() {
+            node.ask(&["SCRIPT", "FLUSH"]).await?;
+        }
+        take(&client.lock(format!("jobs/{turn}"))?).await?;
+    }
+    for node in servers.nodes() {
+        within(
+            SOON,
+            until("nothing is left", async || {
+                Ok(node.ask(&["KEYS", "jobs/*"]).await?.is_empty())
+            }),
+        )
+        .await??;
+    }
+    Ok(())
+}
+
+async fn killed_connections_of_nodes_lose_nothing() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let (holder, other) = (renewed(&servers, TTL).await?, renewed(&servers, TTL).await?);
+    let guard = holder.lock(NAME)?.acquire().await?;
+    let mut waiter = acquire(&other.lock(NAME)?);
+    for _ in 0..3 {
+        for node in servers.nodes() {
+            node.ask(&["CLIENT", "KILL", "TYPE", "normal"]).await?;
+        }
+        waiter.waits_for(Duration::from_secs(1)).await?;
+    }
+    guard.check()?;
+    let token = guard.token();
+    guard.release().await?;
+    let next = within(SOON, waiter.soon()).await???;
+    ensure(next.token() > token, "the token has not grown")?;
+    next.release().await?;
+    until("nothing is left", async || {
+        Ok(having(servers.nodes()).await? == 0)
+    })
+    .await
+}
