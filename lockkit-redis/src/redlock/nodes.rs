@@ -199,7 +199,11 @@ impl Nodes {
         votes: &Votes,
     ) -> bool {
         let holds = |at: usize| matches!(votes.of(at), Some(Vote::Own(_)));
-        let may_hold = |at: &usize| holds(*at) || sent.is_out(*at) || sent.is_lost(*at);
+        // A reply may have come since the votes were counted.
+        let may_hold = |at: &usize| match votes.of(*at) {
+            Some(Vote::Own(_)) | None => true,
+            Some(_) => sent.is_out(*at) || sent.is_lost(*at),
+        };
         let left: Vec<usize> = (0..self.all.len()).filter(may_hold).collect();
         if left.is_empty() {
             return false;
