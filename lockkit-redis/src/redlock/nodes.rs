@@ -194,8 +194,7 @@ impl Nodes {
     pub(crate) async fn withdraw(
         &self,
         ticket: &Ticket,
-        asked: &Ticket,
-        sent: &Arc<Sent>,
+        (asked, sent, attempt): &(Ticket, Arc<Sent>, u64),
         votes: &Votes,
     ) -> bool {
         let holds = |at: usize| matches!(votes.of(at), Some(Vote::Own(_)));
@@ -208,7 +207,9 @@ impl Nodes {
         if left.is_empty() {
             return false;
         }
-        self.tickets.withdrawn(ticket, self.all.len());
+        if !self.tickets.withdrawn(ticket, *attempt, self.all.len()) {
+            return true;
+        }
         let mut awaited = left.iter().filter(|at| holds(**at)).count();
         let patience = match awaited {
             0 => Duration::ZERO,
