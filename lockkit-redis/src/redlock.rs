@@ -21,6 +21,7 @@ use tokio::runtime::Handle;
 use crate::config::{Address, Quarantine, RedisStoreBuilder};
 use nodes::{Node, Nodes};
 use quorum::{BACKEND, Count, Verdict};
+use tickets::Sent;
 
 const NO_QUARANTINE: &str = "there is no Redlock without a quarantine: a server that was restarted would grant what it \
                              does not know to be held";
@@ -167,17 +168,20 @@ fn rejected(why: impl Into<String>) -> BackendError {
 }
 
 impl RedlockStore {
-    async fn attempted(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let nodes = &self.0;
-        let (asked, sent) = nodes.tickets.attempted(ticket, nodes.all.len());
-        let (mut votes, mut verdict) = nodes.attempt(&asked, &sent, false).await;
+    async fn attempted(
+        &self,
+        ticket: &Ticket,
+        attempt: &(Ticket, Arc<Sent>, u64),
+    ) -> Result<Attempt, BackendError> {
+        let (nodes, (asked, sent, _)) = (&self.0, attempt);
+        let (mut votes, mut verdict) = nodes.attempt(asked, sent, false).await;
         if verdict == Verdict::Raise {
-            (votes, verdict) = nodes.attempt(&asked, &sent, true).await;
+            (votes, verdict) = nodes.attempt(asked, sent, true).await;
         }
         if let Verdict::Granted(token) = verdict {
             return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
-        let withdrew = nodes.withdraw(ticket, &asked, &sent, &votes).await;
+        let withdrew = nodes.withdraw(ticket, attempt, &votes).await;
         match verdict {
             Verdict::Failed => Err(votes.error(withdrew)),
             _ => Ok(Attempt::held()),
@@ -204,8 +208,10 @@ impl DistributedLock for RedlockStore {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let result = self.attempted(ticket).await;
-        self.0.tickets.resulted(ticket, &result);
+        let nodes = &self.0;
+        let attempt = nodes.tickets.attempted(ticket, nodes.all.len());
+        let result = self.attempted(ticket, &attempt).await;
+        nodes.tickets.resulted(ticket, attempt.2, &result);
         result
     }
 

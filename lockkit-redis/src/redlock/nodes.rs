@@ -216,17 +216,22 @@ impl Nodes {
     pub(crate) async fn withdraw(
         &self,
         ticket: &Ticket,
-        asked: &Ticket,
-        sent: &Arc<Sent>,
+        (asked, sent, attempt): &(Ticket, Arc<Sent>, u64),
         votes: &Votes,
     ) -> bool {
         let holds = |at: usize| matches!(votes.of(at), Some(Vote::Own(_)));
-        let may_hold = |at: &usize| holds(*at) || sent.is_out(*at) || sent.is_lost(*at);
+        // A reply may have come since the votes were counted.
+        let may_hold = |at: &usize| match votes.of(*at) {
+            Some(Vote::Own(_)) | None => true,
+            Some(_) => sent.is_out(*at) || sent.is_lost(*at),
+        };
         let left: Vec<usize> = (0..self.all.len()).filter(may_hold).collect();
         if left.is_empty() {
             return false;
         }
-        self.tickets.withdrawn(ticket, self.all.len());
+        if !self.tickets.withdrawn(ticket, *attempt, self.all.len()) {
+            return true;
+        }
         let mut awaited = left.iter().filter(|at| holds(**at)).count();
         let patience = match awaited {
             0 => Duration::ZERO,

@@ -36,6 +36,8 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     generation: u64,
+    /// How many attempts have begun. What an earlier one finds out late does not count any more.
+    attempts: u64,
     sent: Arc<Sent>,
     /// Whether the client will release it.
     known: bool,
@@ -154,8 +156,8 @@ impl Entry {
 }
 
 impl Tickets {
-    /// A ticket that is to be attempted, as the nodes know it.
-    pub(crate) fn attempted(&self, ticket: &Ticket, nodes: usize) -> (Ticket, Arc<Sent>) {
+    /// A ticket that is to be attempted, as the nodes know it, and the number of the attempt.
+    pub(crate) fn attempted(&self, ticket: &Ticket, nodes: usize) -> (Ticket, Arc<Sent>, u64) {
         let mut state = lock(&self.0);
         if state.tickets.len() > 2 * state.left + 64 {
             let now = Instant::now();
@@ -166,11 +168,14 @@ impl Tickets {
         let entry = state.tickets.entry(ticket.holder);
         let entry = entry.or_insert_with(|| Entry {
             generation: 0,
+            attempts: 0,
             sent: Sent::new(nodes),
             known: false,
             ends: None,
         });
-        (entry.as_asked(ticket), Arc::clone(&entry.sent))
+        entry.attempts += 1;
+        let sent = Arc::clone(&entry.sent);
+        (entry.as_asked(ticket), sent, entry.attempts)
     }
 
     /// A ticket that holds, as the nodes know it; without its attempts if it is not known here.
@@ -181,19 +186,30 @@ impl Tickets {
         }
     }
 
-    /// The ticket leaves the nodes, which from now on know it as another one.
-    pub(crate) fn withdrawn(&self, ticket: &Ticket, nodes: usize) {
-        if let Some(entry) = lock(&self.0).tickets.get_mut(&ticket.holder) {
-            entry.sent.end();
-            entry.sent = Sent::new(nodes);
-            entry.generation += 1;
-        }
+    /// The ticket leaves the nodes, which from now on know it as another one. Not if a later attempt has begun, which
+    /// may have been granted the lock.
+    pub(crate) fn withdrawn(&self, ticket: &Ticket, attempt: u64, nodes: usize) -> bool {
+        let mut state = lock(&self.0);
+        let entry = state.tickets.get_mut(&ticket.holder);
+        let Some(entry) = entry.filter(|entry| entry.attempts == attempt) else {
+            return false;
+        };
+        entry.sent.end();
+        entry.sent = Sent::new(nodes);
+        entry.generation += 1;
+        true
     }
 
     /// An attempt has this result. Forgets a ticket that the client will not release.
-    pub(crate) fn resulted(&self, ticket: &Ticket, result: &Result<Attempt, BackendError>) {
+    pub(crate) fn resulted(
+        &self,
+        ticket: &Ticket,
+        attempt: u64,
+        result: &Result<Attempt, BackendError>,
+    ) {
         let mut state = lock(&self.0);
-        let Some(entry) = state.tickets.get_mut(&ticket.holder) else {
+        let entry = state.tickets.get_mut(&ticket.holder);
+        let Some(entry) = entry.filter(|entry| entry.attempts == attempt) else {
             return;
         };
         entry.known |= match result {
