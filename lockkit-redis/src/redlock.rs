@@ -1,5 +1,6 @@
 //! Redlock with a fence: a lock in several independent servers, which a majority of them grants.
 
+mod node;
 mod nodes;
 mod quorum;
 mod states;
@@ -19,7 +20,8 @@ use lockkit_core::{BackendError, Capabilities, LockName, Modes, Outcome, PollRan
 use tokio::runtime::Handle;
 
 use crate::config::{Address, Quarantine, RedisStoreBuilder};
-use nodes::{Node, Nodes};
+use node::Node;
+use nodes::Nodes;
 use quorum::{BACKEND, Count, Verdict};
 use tickets::Sent;
 

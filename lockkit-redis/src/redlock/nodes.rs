@@ -13,33 +13,18 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
+use super::node::Node;
 use super::quorum::{BACKEND, Count, Verdict, Vote, Votes, failure, majority, silent};
 use super::tickets::{Sent, Tickets};
 use crate::admission::{Admission, boot_micros};
-use crate::backend::{RedisStore, on_lock, who, wrong_type};
+use crate::backend::{on_lock, who, wrong_type};
 use crate::connection::State;
 use crate::reply::{Reply, unreadable};
-use crate::route::Route;
 use crate::scripts::STEPS;
 
 /// How long opening waits for the other nodes, once it has a majority: their lists may differ from ours.
 const OTHERS: Duration = Duration::from_millis(200);
 const TWINS: &str = "two names in the list lead to one server, which would count twice";
-
-/// One of the servers.
-#[derive(Clone)]
-pub(crate) struct Node {
-    pub(crate) store: RedisStore,
-    route: Route,
-}
-
-impl Node {
-    /// A store that has one server.
-    pub(crate) fn of(store: RedisStore) -> Option<Self> {
-        let route = Route::to(store.masters.links().pop()?);
-        Some(Self { store, route })
-    }
-}
 
 pub(crate) struct Nodes {
     pub(crate) all: Vec<Node>,
