@@ -470,7 +470,7 @@ async fn late_withdrawal_does_not_end_the_later_hold() -> Outcome {
     let waiter = acquire(&lock);
     let mut late = None;
     until("it has withdrawn", async || {
-        late = last_script(&free[0], 5).await?;
+        late = last_script(&free[0], 6).await?;
         Ok(late.is_some())
     })
     .await?;
