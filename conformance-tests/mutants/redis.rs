@@ -125,7 +125,7 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::StartUnnoticed",
-        "since = promoted and now or now - uptime * 1000",
+        "since = promoted and now or now - math.max(0, uptime - 1) * 1000",
         "since = 0",
     ),
     (

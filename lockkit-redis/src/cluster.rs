@@ -260,7 +260,7 @@ impl Cluster {
         }
         let mut seen = HashSet::new();
         candidates.retain(|address| seen.insert(address.clone()));
-        let mut failures = Vec::new();
+        let (mut best, mut failures) = (None, Vec::new());
         for some in candidates.chunks(ASKED) {
             let mut asked = JoinSet::new();
             for address in some {
@@ -270,11 +270,13 @@ impl Cluster {
             let (maps, failed) = survey(asked, ASKED, |map: &Map| map.ok, limit).await;
             failures.extend(failed);
             // One that is cut off knows only what was.
-            if let Some(map) = maps.into_iter().max_by_key(|map| (map.ok, map.epoch)) {
-                return Ok(map);
+            let known = maps.into_iter().chain(best);
+            best = known.max_by_key(|map| (map.ok, map.epoch));
+            if best.as_ref().is_some_and(|map| map.ok) {
+                break;
             }
         }
-        Err(no_answer("no node names the masters", failures, limit))
+        best.ok_or_else(|| no_answer("no node names the masters", failures, limit))
     }
 }
 

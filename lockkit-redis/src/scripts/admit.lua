@@ -35,8 +35,8 @@ local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local known_run, known_id, since, longest =
   unpack(redis.call('HMGET', PRIMARY, 'run', 'id', 'since', 'longest'))
 if not known_run then
-  -- Perhaps it lost its data when it started.
-  since = promoted and now or now - uptime * 1000
+  -- Perhaps it lost its data when it started. Whole seconds are counted, so that the first may be a moment.
+  since = promoted and now or now - math.max(0, uptime - 1) * 1000
 elseif known_run ~= run or known_id ~= id and promoted then
   since = now
 end
