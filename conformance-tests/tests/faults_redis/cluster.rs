@@ -10,7 +10,7 @@ use lockkit_redis::{Fenced, FencedError, RedisStore, RedisStoreBuilder, Script};
 use tokio::time::{Instant, sleep};
 
 use crate::sentinel::source;
-use crate::world::{LONG, Section, client_of, store};
+use crate::world::{LONG, Section, client_of, longest_of_most, store};
 
 /// The lease of the tests in which one must be renewed, and the quarantine.
 const TTL: Duration = Duration::from_secs(3);
@@ -262,18 +262,19 @@ async fn frozen_master_costs_the_others_nothing() -> Outcome {
     for node in [frozen + 3, frozen] {
         cluster.nodes()[node].process().stop()?;
     }
-    let (began, mut slowest) = (Instant::now(), Duration::ZERO);
+    let (began, mut cycles) = (Instant::now(), Vec::new());
     while began.elapsed() < TTL * 2 {
         for (_, name) in &names[1..] {
             let start = Instant::now();
             let guard = client.lock(name.as_str())?.acquire().await?;
             guard.release().await?;
-            slowest = slowest.max(start.elapsed());
+            cycles.push(start.elapsed());
         }
         sleep(Duration::from_millis(10)).await;
     }
-    println!("slowest cycle on the other masters: {slowest:?}");
-    ensure(slowest < Duration::from_millis(500), format!("{slowest:?}"))?;
+    let longest = longest_of_most(cycles);
+    println!("nine of ten cycles on the other masters took {longest:?} or less");
+    ensure(longest < Duration::from_millis(100), format!("{longest:?}"))?;
     for (master, guard) in guards {
         let lost = guard.check().is_err();
         ensure(lost == (master == frozen), format!("{master}: {lost}"))?;

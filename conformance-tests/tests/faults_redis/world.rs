@@ -107,3 +107,9 @@ impl Section {
         Ok(())
     }
 }
+
+/// What nine of ten have taken at most.
+pub(crate) fn longest_of_most(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() * 9 / 10).copied().unwrap_or_default()
+}
