@@ -75,6 +75,11 @@ const STEPS: &[Step] = &[
         run: release::package,
     },
     Step {
+        name: "build",
+        what: "the tests are built, while servers are installed",
+        run: steps::build,
+    },
+    Step {
         name: "servers",
         what: "what the tests start is installed",
         run: setup::for_tests,

@@ -71,6 +71,13 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<Done> {
     Ok(Done::Passed)
 }
 
+pub(crate) fn build(workspace: &Workspace) -> Result<Done> {
+    test(workspace)
+        .args(["--lib", "--bins", "--tests", "--no-run"])
+        .run()?;
+    Ok(Done::Passed)
+}
+
 pub(crate) fn unit(workspace: &Workspace) -> Result<Done> {
     let tests = tests_of(workspace, |package| package.name() != COMMAND);
     let others = tests
