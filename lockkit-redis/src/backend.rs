@@ -10,8 +10,7 @@ use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, LockState, Mode, Release, Renewal, Ticket, Watch,
 };
 use lockkit_core::{
-    BackendError, Capabilities, ClientId, HolderId, LockName, Outcome, Queueing, Waiting,
-    queue_window,
+    BackendError, Capabilities, HolderId, LockName, Outcome, Queueing, Waiting, queue_window,
 };
 use redis::Cmd;
 use tokio::runtime::Handle;
@@ -26,7 +25,6 @@ use crate::masters::Masters;
 use crate::reply::{Reply, unreadable};
 use crate::route::Route;
 use crate::scripts::{STEPS, Step};
-use crate::subscriptions::Subscriptions;
 
 /// Keeps locks in a Redis or Valkey server.
 ///
@@ -232,20 +230,17 @@ impl RedisStoreBuilder {
     pub(crate) fn open(self) -> Result<RedisStore, BackendError> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
-        let (config, mut supervisor) = (Arc::new(self.clone()), JoinSet::new());
-        let masters = if let Address::Cluster(_) = self.address {
+        let config = Arc::new(self.clone());
+        let (masters, supervisor) = if let Address::Cluster(_) = self.address {
             let cluster = Arc::new(Cluster::new(self, runtime.clone()));
-            let supervised = Arc::clone(&cluster);
+            let (supervised, mut supervisor) = (Arc::clone(&cluster), JoinSet::new());
             supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
-            Masters::Slots(cluster)
+            (Masters::Slots(cluster), supervisor)
         } else {
-            let channel = keys::client_channel(ClientId::random());
-            let subscriptions = Subscriptions::new(channel, self.acks == 0, Arc::default());
             let key = Some(keys::PRIMARY.to_owned());
-            let link = Arc::new(Link::new(self, key, subscriptions, Arc::default()));
-            let supervised = Arc::clone(&link);
-            supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
-            Masters::One(link)
+            let (link, supervisor) =
+                Link::start(self, key, Arc::default(), Arc::default(), &runtime);
+            (Masters::One(link), supervisor)
         };
         Ok(RedisStore {
             config,

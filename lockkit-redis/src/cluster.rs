@@ -2,11 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use lockkit_core::store::waiters::Waiters;
 use lockkit_core::store::{Backoff, lock};
-use lockkit_core::{BackendError, ClientId, Outcome, Waiting};
+use lockkit_core::{BackendError, Outcome, Waiting};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tokio::runtime::Handle;
@@ -22,10 +21,9 @@ use crate::keys;
 use crate::reply::Reply;
 use crate::route::Route;
 use crate::subscriptions::Subscriptions;
+use crate::supervisor::{LONGEST_PAUSE, SHORTEST_PAUSE};
 use crate::survey::{no_answer, survey};
 
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How many nodes are asked for the map at once.
 const ASKED: usize = 3;
 
@@ -165,20 +163,13 @@ impl Cluster {
     fn link_to(&self, address: Address, slot: Option<u16>) -> Arc<Link> {
         let mut nodes = lock(&self.nodes);
         let node = nodes.entry(address).or_insert_with_key(|address| {
-            let channel = keys::client_channel(ClientId::random());
-            let waiters = Arc::clone(&self.waiters);
-            let subscriptions = Subscriptions::new(channel, self.config.acks == 0, waiters);
-            let (config, key) = (self.config_of(address), slot.map(keys::primary_of));
-            let link = Arc::new(Link::new(
-                config,
-                key,
-                subscriptions,
+            let (link, _supervisor) = Link::start(
+                self.config_of(address),
+                slot.map(keys::primary_of),
+                Arc::clone(&self.waiters),
                 Arc::clone(&self.stale),
-            ));
-            let supervised = Arc::clone(&link);
-            let mut supervisor = JoinSet::new();
-            supervisor.spawn_on(async move { supervised.supervise().await }, &self.runtime);
-            let _supervisor = supervisor;
+                &self.runtime,
+            );
             Node { link, _supervisor }
         });
         Arc::clone(&node.link)

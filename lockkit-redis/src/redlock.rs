@@ -19,6 +19,7 @@ use lockkit_core::contract::{
 use lockkit_core::{BackendError, Capabilities, LockName, Modes, Outcome, PollRange, Waiting};
 use tokio::runtime::Handle;
 
+use crate::backend::RedisStore;
 use crate::config::{Address, Quarantine, RedisStoreBuilder};
 use node::Node;
 use nodes::Nodes;
@@ -191,6 +192,26 @@ impl RedlockStore {
     }
 }
 
+impl RedlockStore {
+    /// What all nodes tell of a lock.
+    async fn merged<F>(
+        &self,
+        operation: &'static str,
+        name: &LockName,
+        ask: impl Fn(RedisStore, LockName) -> F + Send + Sync,
+    ) -> Result<Option<LockState>, BackendError>
+    where
+        F: Future<Output = Result<Option<LockState>, BackendError>> + Send + 'static,
+    {
+        let nodes = &self.0;
+        let asked = nodes.all.iter();
+        let asked = asked.map(|node| ask(node.store.clone(), name.clone()));
+        let (states, silent) = nodes.survey(operation, asked).await?;
+        let states: Vec<_> = states.into_iter().flatten().collect();
+        Ok(states::merge(name, &states, nodes.all.len(), silent))
+    }
+}
+
 impl fmt::Debug for RedlockStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedlockStore")
@@ -246,25 +267,13 @@ impl DistributedLock for RedlockStore {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let ask = |node: &Node| {
-            let (node, name) = (node.store.clone(), name.clone());
-            async move { node.inspect_name(&name).await }
-        };
-        let nodes = &self.0;
-        let (states, silent) = nodes.survey("inspect", nodes.all.iter().map(ask)).await?;
-        let states: Vec<_> = states.into_iter().flatten().collect();
-        Ok(states::merge(name, &states, nodes.all.len(), silent))
+        let ask = async |node: RedisStore, name| node.inspect_name(&name).await;
+        self.merged("inspect", name, ask).await
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let ask = |node: &Node| {
-            let (node, name) = (node.store.clone(), name.clone());
-            async move { node.break_name(&name).await }
-        };
-        let nodes = &self.0;
-        let (states, silent) = nodes.survey("break", nodes.all.iter().map(ask)).await?;
-        let states: Vec<_> = states.into_iter().flatten().collect();
-        Ok(states::merge(name, &states, nodes.all.len(), silent))
+        let ask = async |node: RedisStore, name| node.break_name(&name).await;
+        self.merged("break", name, ask).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {

@@ -80,11 +80,12 @@ impl Route {
             0
         };
         let patience = self.link.config.response_timeout / 4;
-        let wait = redis::cmd("WAIT")
-            .arg(wanted)
-            .arg(patience.as_millis())
-            .to_owned();
-        let wait = (wanted > 0).then_some(wait);
+        let wait = || {
+            let mut wait = redis::cmd("WAIT");
+            wait.arg(wanted).arg(patience.as_millis());
+            wait
+        };
+        let wait = (wanted > 0).then(wait);
         let (replies, acked) = self.run_then(step, commands, wait).await;
         let replicas = acked.and_then(|reply| Reply::from(reply.ok()?).as_u64());
         let replicas = replicas.unwrap_or(0);

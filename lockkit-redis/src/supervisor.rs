@@ -6,25 +6,32 @@
 //! and lets every waiter try again.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use lockkit_core::Outcome;
+use lockkit_core::store::waiters::Waiters;
 use lockkit_core::store::{Backoff, lock};
+use lockkit_core::{ClientId, Outcome};
 use redis::RedisError;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::admission::{Admission, admit};
-use crate::config::Protocol;
+use crate::config::{Protocol, RedisStoreBuilder};
 use crate::connection::{Link, State};
 use crate::handshake::Opened;
+use crate::keys;
 use crate::sentinel::open;
+use crate::subscriptions::Subscriptions;
 
 /// How often a connection without requests is checked.
 const IDLE_CHECK: Duration = Duration::from_secs(15);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Where another server can take over at any moment.
 const LONGEST_FAILOVER_PAUSE: Duration = Duration::from_millis(250);
 /// A connection that ends sooner and without a reply counts as failed. One to a demoted primary is kept
@@ -35,8 +42,24 @@ const SETTLED: Duration = Duration::from_secs(1);
 struct Ended;
 
 impl Link {
+    /// Begins to connect. The connection ends with the task that is returned.
+    pub(crate) fn start(
+        config: RedisStoreBuilder,
+        primary_key: Option<String>,
+        waiters: Arc<Waiters>,
+        misplaced: Arc<Notify>,
+        runtime: &Handle,
+    ) -> (Arc<Self>, JoinSet<()>) {
+        let channel = keys::client_channel(ClientId::random());
+        let subscriptions = Subscriptions::new(channel, config.acks == 0, waiters);
+        let link = Arc::new(Self::new(config, primary_key, subscriptions, misplaced));
+        let (supervised, mut supervisor) = (Arc::clone(&link), JoinSet::new());
+        supervisor.spawn_on(async move { supervised.supervise().await }, runtime);
+        (link, supervisor)
+    }
+
     /// Makes connections, one after the other, until the store is dropped.
-    pub(crate) async fn supervise(&self) {
+    async fn supervise(&self) {
         let longest = match self.config.fails_over() {
             true => LONGEST_FAILOVER_PAUSE,
             false => LONGEST_PAUSE,

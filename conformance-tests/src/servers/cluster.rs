@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::sleep;
 
+use super::port::local_hosts;
 use super::{Certificates, Processes, RedisServer, free_port};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::namespace::Server;
@@ -150,21 +151,14 @@ impl RedisCluster {
     /// Its address with TLS.
     #[must_use]
     pub fn secure_url(&self) -> String {
-        let hosts = self
-            .secure_ports
-            .iter()
-            .map(|port| format!("127.0.0.1:{port}"));
-        format!("rediss+cluster://{}", hosts.collect::<Vec<_>>().join(","))
+        let hosts = local_hosts(self.secure_ports.iter().copied());
+        format!("rediss+cluster://{hosts}")
     }
 
     /// The hosts in its URL.
     #[must_use]
     pub fn hosts(&self) -> String {
-        let hosts = self
-            .nodes
-            .iter()
-            .map(|node| format!("127.0.0.1:{}", node.port()));
-        hosts.collect::<Vec<_>>().join(",")
+        local_hosts(self.nodes.iter().map(RedisServer::port))
     }
 
     /// The number of the node that is the master of a key.

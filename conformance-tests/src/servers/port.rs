@@ -33,6 +33,12 @@ pub fn free_port() -> io::Result<u16> {
     Err(last)
 }
 
+/// The hosts in a URL of servers with these ports.
+pub(super) fn local_hosts(ports: impl IntoIterator<Item = u16>) -> String {
+    let hosts = ports.into_iter().map(|port| format!("127.0.0.1:{port}"));
+    hosts.collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

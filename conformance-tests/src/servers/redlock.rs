@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 
+use super::port::local_hosts;
 use super::{Processes, RedisServer, ServerProcess};
 use crate::failure::Outcome;
 
@@ -50,8 +51,7 @@ impl RedlockServers {
     /// The hosts in their URL.
     #[must_use]
     pub fn authority(&self) -> String {
-        let hosts = self.hosts().map(|(host, port)| format!("{host}:{port}"));
-        hosts.collect::<Vec<_>>().join(",")
+        local_hosts(self.nodes().iter().map(RedisServer::port))
     }
 }
 

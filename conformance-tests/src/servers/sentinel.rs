@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::sleep;
 
+use super::port::local_hosts;
 use super::{Certificates, Processes, RedisServer, ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::namespace::Server;
@@ -105,9 +106,8 @@ impl SentinelGroup {
     /// Its address with TLS.
     #[must_use]
     pub fn secure_url(&self) -> String {
-        let ports = self.sentinels.iter().filter_map(|it| it.secure_port);
-        let hosts: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
-        format!("rediss+sentinel://{}/{MASTER}", hosts.join(","))
+        let hosts = local_hosts(self.sentinels.iter().filter_map(|it| it.secure_port));
+        format!("rediss+sentinel://{hosts}/{MASTER}")
     }
 
     /// The ports of the Sentinels.
@@ -125,9 +125,7 @@ impl SentinelGroup {
     /// The hosts in its URL.
     #[must_use]
     pub fn hosts(&self) -> String {
-        let hosts = self.ports().into_iter();
-        let hosts: Vec<String> = hosts.map(|port| format!("127.0.0.1:{port}")).collect();
-        hosts.join(",")
+        local_hosts(self.ports())
     }
 
     /// The server that is the master at the start, and the one that is its replica.

@@ -5,11 +5,12 @@ use std::time::Duration;
 use conformance_tests::servers::{Certificates, RedisCluster, RedisServer};
 use conformance_tests::task::{acquire, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
-use lockkit_core::{Error, Guard, Lease, LockClient, Outcome as Effect};
+use lockkit_core::{Error, Guard, LockClient, Outcome as Effect};
 use lockkit_redis::{Fenced, FencedError, RedisStore, RedisStoreBuilder, Script};
 use tokio::time::{Instant, sleep};
 
-use crate::sentinel::source;
+use crate::quarantine::{client_for, granted_at};
+use crate::sentinel::{refuses_strangers, source};
 use crate::world::{LONG, Section, client_of, longest_of_most, store};
 
 /// The lease of the tests in which one must be renewed, and the quarantine.
@@ -184,18 +185,6 @@ async fn planned_failover_is_followed() -> Outcome {
     Ok(())
 }
 
-/// Tries until it gets the lock.
-async fn granted(client: &LockClient) -> Outcome<Guard> {
-    let lock = client.lock(NAME)?;
-    let mut guard = None;
-    until("the lock is granted", async || {
-        guard = lock.try_acquire().await.ok().flatten();
-        Ok(guard.is_some())
-    })
-    .await?;
-    guard.ok_or_else(|| Failure::new("no guard"))
-}
-
 /// The replica is promoted without the first client's hold, which is not renewed. Returns both holds, and how long after
 /// the promotion the second one began.
 async fn lose_a_grant(
@@ -205,16 +194,14 @@ async fn lose_a_grant(
 ) -> Outcome<(Guard, Guard, Duration)> {
     let mut clients = Vec::new();
     for _ in 0..2 {
-        let client = LockClient::builder(store.clone().ttl(ttl).connect().await?);
-        let client = client.lease(Lease::fixed(ttl));
-        clients.push(client.timeout(Duration::from_millis(400)).build()?);
+        clients.push(client_for(store.clone(), ttl).await?);
     }
     let master = cluster.master_of(NAME).await?;
     cluster.freeze_replica(master).await?;
     let lost = clients[0].lock(NAME)?.acquire().await?;
     cluster.fail_over(master).await?;
     let promoted = Instant::now();
-    let next = granted(&clients[1]).await?;
+    let next = granted_at(&clients[1], NAME).await?;
     Ok((lost, next, promoted.elapsed()))
 }
 
@@ -379,11 +366,7 @@ async fn guarded_work_needs_keys_in_the_slot_of_the_lock() -> Outcome {
 async fn masters_are_found_and_followed_with_tls() -> Outcome {
     let certificates = Certificates::make()?;
     let cluster = RedisCluster::secure(&certificates).await?;
-    let stranger = lockkit::connect(format!("{}?outage=0s", cluster.secure_url())).await;
-    ensure(
-        stranger.is_err(),
-        "a certificate of nobody known was trusted",
-    )?;
+    refuses_strangers(&cluster.secure_url()).await?;
     let ca = certificates.path("ca.crt");
     let url = format!(
         "{}?quarantine=off&ca={}",

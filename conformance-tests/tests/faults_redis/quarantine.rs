@@ -32,7 +32,7 @@ async fn client(store: RedisStoreBuilder) -> Outcome<LockClient> {
     client_for(store, TTL).await
 }
 
-async fn client_for(store: RedisStoreBuilder, ttl: Duration) -> Outcome<LockClient> {
+pub(crate) async fn client_for(store: RedisStoreBuilder, ttl: Duration) -> Outcome<LockClient> {
     let client = LockClient::builder(store.ttl(ttl).connect().await?).lease(Lease::fixed(ttl));
     Ok(client.timeout(Duration::from_millis(400)).build()?)
 }

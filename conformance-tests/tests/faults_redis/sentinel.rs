@@ -338,11 +338,7 @@ pub(crate) async fn sentinels_with_a_password_get_theirs() -> Outcome {
 pub(crate) async fn failover_with_tls() -> Outcome {
     let certificates = Certificates::make()?;
     let group = SentinelGroup::secure(&certificates).await?;
-    let stranger = lockkit::connect(format!("{}?outage=0s", group.secure_url())).await;
-    ensure(
-        stranger.is_err(),
-        "a certificate of nobody known was trusted",
-    )?;
+    refuses_strangers(&group.secure_url()).await?;
     let ca = certificates.path("ca.crt");
     let url = format!("{}?quarantine=off&ca={}", group.secure_url(), ca.display());
     let client = soon(lockkit::connect(url)).await??;
@@ -356,6 +352,15 @@ pub(crate) async fn failover_with_tls() -> Outcome {
     guard.release().await?;
     other.release().await?;
     Ok(())
+}
+
+/// A server is not trusted without the certificate that vouches for it.
+pub(crate) async fn refuses_strangers(url: &str) -> Outcome {
+    let stranger = lockkit::connect(format!("{url}?outage=0s")).await;
+    ensure(
+        stranger.is_err(),
+        "a certificate of nobody known was trusted",
+    )
 }
 
 pub(crate) fn source(error: &BackendError) -> String {

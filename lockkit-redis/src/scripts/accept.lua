@@ -27,11 +27,7 @@ end
 local function accept()
   local token = assert(tonumber(PROPOSED))
   if token <= last then return '0' end
-  if TOKEN_TTL == 0 or stored and redis.call('PTTL', TOKEN) == -1 then
-    redis.call('SET', TOKEN, PROPOSED)
-  else
-    redis.call('SET', TOKEN, PROPOSED, 'PX', TOKEN_TTL)
-  end
+  write_token(PROPOSED, stored)
   last = token
   return PROPOSED
 end
@@ -64,10 +60,5 @@ end
 
 -- 6. Free. The token is written before the hold: if it must not be written, no hold may stay behind.
 local token = accept()
-redis.call('HSET', LOCK, ME, token .. ' ' .. WHO)
-local ends = redis.pcall('PEXPIRE', LOCK, TTL)
-if type(ends) == 'table' then
-  redis.call('DEL', LOCK)
-  error(ends['err'])
-end
+hold(ME, TTL, token, WHO)
 return reply(1, token)

@@ -47,6 +47,16 @@ local function now()
   return clock
 end
 
+-- Writes the token that is given now; `known` if there was one before.
+local function write_token(text, known)
+  -- A token without an expiry was made so on purpose, perhaps by another program; it keeps none.
+  if TOKEN_TTL == 0 or known and redis.call('PTTL', TOKEN) == -1 then
+    redis.call('SET', TOKEN, text)
+  else
+    redis.call('SET', TOKEN, text, 'PX', TOKEN_TTL)
+  end
+end
+
 -- Makes the next token. It is written before the hold: if it must not be written, no hold may stay behind.
 local function next_token()
   local stored = redis.call('GET', TOKEN)
@@ -59,18 +69,12 @@ local function next_token()
     assert(token < 9007199254740992, 'lockkit: the token key holds too large a number')
   end
   local text = string.format('%.0f', token)
-  -- A token without an expiry was made so on purpose, perhaps by another program; it keeps none.
-  if TOKEN_TTL == 0 or last and redis.call('PTTL', TOKEN) == -1 then
-    redis.call('SET', TOKEN, text)
-  else
-    redis.call('SET', TOKEN, text, 'PX', TOKEN_TTL)
-  end
+  write_token(text, last)
   return text
 end
 
--- Makes `ticket` the only holder for `ttl` ms and returns its token.
-local function take(ticket, ttl, who)
-  local token = next_token()
+-- Makes `ticket` the only holder for `ttl` ms with a token.
+local function hold(ticket, ttl, token, who)
   redis.call('HSET', LOCK, ticket, token .. ' ' .. who)
   local ends = redis.pcall('PEXPIRE', LOCK, ttl)
   if type(ends) == 'table' then
@@ -78,6 +82,12 @@ local function take(ticket, ttl, who)
     redis.call('DEL', LOCK)
     error(ends['err'])
   end
+end
+
+-- Makes `ticket` the only holder for `ttl` ms and returns its token.
+local function take(ticket, ttl, who)
+  local token = next_token()
+  hold(ticket, ttl, token, who)
   return token
 end
 
