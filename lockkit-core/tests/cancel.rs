@@ -100,6 +100,29 @@ async fn waiting_acquire_dropped_after_any_poll_leaves_nothing() {
     }
 }
 
+/// One of several tasks gives up, at any moment of the first one's attempt. The others wait on, and that is no
+/// unfinished work.
+#[tokio::test(start_paused = true)]
+async fn drain_does_not_wait_for_those_who_wait_on() {
+    for polls in 0..12 {
+        let (store, client) = setup();
+        let other = LockClient::builder(store.connect()).build().unwrap();
+        let held = other.lock("a").unwrap().acquire().await.unwrap();
+        let lock = lock(&client);
+        let mut first = pin!(lock.acquire());
+        assert!(poll_times(&mut first, polls).await.is_none());
+        assert!(poll_times(lock.acquire(), 2).await.is_none());
+        assert!(poll_times(&mut first, 20).await.is_none());
+        let drained = timeout(100 * MS, client.drain()).await;
+        assert!(drained.is_ok(), "after {polls} polls");
+        held.release().await.unwrap();
+        assert!(
+            timeout(100 * MS, first).await.is_ok(),
+            "after {polls} polls"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn release_dropped_after_any_poll_still_releases() {
     for polls in 0..8 {

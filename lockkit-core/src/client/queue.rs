@@ -160,7 +160,10 @@ impl Queues {
 
     /// The caller that attempted for the queue must wait after all, before those who came later.
     pub(crate) fn first_waits(&self, key: &Key, waiter: Waiter) {
-        self.with(key, |queue| queue.waiters.push_front(waiter));
+        self.with(key, |queue| {
+            queue.waiters.push_front(waiter);
+            queue.leaving = None;
+        });
     }
 
     /// The caller that attempted for the queue has gone; without other waiters the withdrawal of its
@@ -176,9 +179,8 @@ impl Queues {
     /// Takes a waiter out that was cancelled or whose deadline passed.
     pub(crate) fn leave(&self, key: &Key, id: u64) {
         self.with(key, |queue| {
-            let before = queue.waiters.len();
             queue.waiters.retain(|waiter| waiter.id != id);
-            if queue.waiters.len() < before && queue.waiters.is_empty() {
+            if queue.waiters.is_empty() {
                 queue.leaving = Some(self.pending.begin());
                 queue.wake.notify_one();
             }
@@ -233,7 +235,7 @@ impl Queues {
                     None => queue.waiters.push_back(waiter),
                 }
             }
-            if queue.waiters.is_empty() && !failed.is_empty() {
+            if queue.waiters.is_empty() {
                 queue.leaving.get_or_insert_with(|| self.pending.begin());
             }
         });
@@ -295,5 +297,34 @@ impl Entry {
 
     fn is_idle(&self) -> bool {
         self.holds == 0 && self.queues.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_kept_of_names_that_are_not_used_any_more() {
+        let queues = Queues::new(Pending::default());
+        let key = Key {
+            name: LockName::new("a").unwrap(),
+            mode: Mode::Exclusive,
+            ttl: Duration::from_secs(1),
+            lane: 0,
+        };
+        let enter = || queues.enter(&key, true, || unreachable!("it attempts by itself"));
+        assert!(enter());
+        queues.hold_began(&key.name);
+        assert!(queues.close_if_idle(&key).is_ok());
+        assert_eq!(lock(&queues.entries).len(), 1);
+        queues.hold_ended(&key.name);
+        assert!(lock(&queues.entries).is_empty());
+        assert!(enter());
+        assert!(queues.close_if_idle(&key).is_ok());
+        assert!(lock(&queues.entries).is_empty());
+        assert!(enter());
+        queues.abandon(&key);
+        assert!(lock(&queues.entries).is_empty());
     }
 }

@@ -11,6 +11,7 @@ use crate::client::outstanding::Outstanding;
 use crate::contract::Ticket;
 use crate::contract::error::{BackendError, Outcome};
 use crate::time::clock::Moment;
+use crate::time::lease::window;
 
 /// At most this many requests are in flight at once.
 pub(crate) const IN_FLIGHT: usize = 256;
@@ -34,10 +35,11 @@ pub(crate) fn release_after(
     outstanding: Outstanding,
 ) {
     // When the lease of the ticket must have ended, if it has one of its own. One request may still be
-    // on its way when this begins, and one per cent is for the clocks.
+    // on its way when this begins, and the clocks may differ as they may within a lease.
+    let lease = ticket.ttl + (ticket.ttl - window(ticket.ttl));
     let ends = context
         .lease_ends_hold()
-        .then(|| context.clock.now() + ticket.ttl + ticket.ttl / 100 + context.timeout);
+        .then(|| context.clock.now() + lease + context.timeout);
     let task = {
         let context = Arc::clone(context);
         async move {
