@@ -1,8 +1,11 @@
 //! Redlock with a fence: a lock in several independent servers, which a majority of them grants.
 
+mod attempt;
 mod node;
 mod nodes;
 mod quorum;
+mod renewal;
+mod sent;
 mod states;
 mod tickets;
 mod url;
@@ -24,7 +27,7 @@ use crate::config::{Address, Quarantine, RedisStoreBuilder};
 use node::Node;
 use nodes::Nodes;
 use quorum::{BACKEND, Count, Verdict};
-use tickets::Sent;
+use tickets::Asked;
 
 const NO_QUARANTINE: &str = "there is no Redlock without a quarantine: a server that was restarted would grant what it \
                              does not know to be held";
@@ -174,25 +177,28 @@ impl RedlockStore {
     async fn attempted(
         &self,
         ticket: &Ticket,
-        attempt: &(Ticket, Arc<Sent>, u64),
+        asked: &Asked,
+        number: u64,
     ) -> Result<Attempt, BackendError> {
-        let (nodes, (asked, sent, _)) = (&self.0, attempt);
-        let (mut votes, mut verdict) = nodes.attempt(asked, sent, false).await;
+        let nodes = &self.0;
+        let (mut votes, mut verdict) = nodes.attempt(asked, false).await;
         if verdict == Verdict::Raise {
-            (votes, verdict) = nodes.attempt(asked, sent, true).await;
+            (votes, verdict) = nodes.attempt(asked, true).await;
         }
         if let Verdict::Granted(token) = verdict {
             return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
-        let withdrew = nodes.withdraw(ticket, attempt, &votes).await;
+        let left = nodes.left(asked, &votes);
+        let something_left = !left.is_empty();
+        if something_left && nodes.tickets.withdrawn(ticket, number) {
+            nodes.withdraw(asked, &votes, left).await;
+        }
         match verdict {
-            Verdict::Failed => Err(votes.error(withdrew)),
+            Verdict::Failed => Err(votes.error(something_left)),
             _ => Ok(Attempt::held()),
         }
     }
-}
 
-impl RedlockStore {
     /// What all nodes tell of a lock.
     async fn merged<F>(
         &self,
@@ -206,7 +212,7 @@ impl RedlockStore {
         let nodes = &self.0;
         let asked = nodes.all.iter();
         let asked = asked.map(|node| ask(node.store.clone(), name.clone()));
-        let (states, silent) = nodes.survey(operation, asked).await?;
+        let (states, silent) = nodes.answers(operation, asked).await?;
         let states: Vec<_> = states.into_iter().flatten().collect();
         Ok(states::merge(name, &states, nodes.all.len(), silent))
     }
@@ -232,9 +238,9 @@ impl DistributedLock for RedlockStore {
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let nodes = &self.0;
-        let attempt = nodes.tickets.attempted(ticket, nodes.all.len());
-        let result = self.attempted(ticket, &attempt).await;
-        nodes.tickets.resulted(ticket, attempt.2, &result);
+        let (asked, number) = nodes.tickets.attempted(ticket);
+        let result = self.attempted(ticket, &asked, number).await;
+        nodes.tickets.resulted(ticket, number, &result);
         result
     }
 
@@ -249,10 +255,9 @@ impl DistributedLock for RedlockStore {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let nodes = &self.0;
-        let all = 0..nodes.all.len();
-        let (asked, sent) = nodes.tickets.released(ticket, all.len());
-        let mut count = Count::new("release", all.len());
-        let releases = all.map(|at| nodes.release(at, &asked, &sent));
+        let asked = nodes.tickets.released(ticket);
+        let mut count = Count::new("release", nodes.all.len());
+        let releases = (0..nodes.all.len()).map(|at| nodes.release(at, &asked));
         let enough = |(_, released)| {
             count.add(released);
             count.decided().is_some()
@@ -282,7 +287,7 @@ impl DistributedLock for RedlockStore {
             async move { node.list_prefix(&prefix).await }
         };
         let nodes = &self.0;
-        let (lists, silent) = nodes.survey("list", nodes.all.iter().map(ask)).await?;
+        let (lists, silent) = nodes.answers("list", nodes.all.iter().map(ask)).await?;
         let states = states::by_name(lists.into_iter().flatten());
         let merge =
             |(name, states): (_, Vec<_>)| states::merge(&name, &states, nodes.all.len(), silent);

@@ -159,6 +159,11 @@ impl Count {
     }
 }
 
+/// A node must not be asked, or refuses.
+pub(crate) fn refused(operation: &'static str, why: &str) -> BackendError {
+    BackendError::new(BACKEND, operation, Outcome::Rejected, why)
+}
+
 pub(crate) fn silent(operation: &'static str) -> BackendError {
     BackendError::new(
         BACKEND,

@@ -1,0 +1,144 @@
+//! What is asked of nodes for one ticket: to accept it, and to release it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::contract::Release;
+use lockkit_core::{BackendError, Outcome};
+
+use super::nodes::Nodes;
+use super::quorum::{Verdict, Vote, Votes, refused};
+use super::tickets::Asked;
+use crate::backend::{on_lock, who, wrong_type};
+use crate::reply::{Reply, unreadable};
+use crate::scripts::STEPS;
+
+impl Nodes {
+    /// Attempts a ticket at all nodes. With `raise` they accept a token also if the ticket holds there.
+    pub(crate) async fn attempt(self: &Arc<Self>, asked: &Asked, raise: bool) -> (Votes, Verdict) {
+        let token = self.propose();
+        let ask = |at| {
+            let (nodes, asked) = (Arc::clone(self), asked.clone());
+            async move { (at, nodes.ask(at, &asked, token, raise).await) }
+        };
+        let mut votes = Votes::new(self.all.len());
+        let patience = self.patience.min(asked.ticket.ttl / 10);
+        let enough = |(at, vote)| {
+            votes.set(at, vote);
+            votes.verdict().is_some()
+        };
+        self.gather((0..self.all.len()).map(ask), patience, enough)
+            .await;
+        let verdict = votes.verdict().unwrap_or_else(|| votes.end());
+        (votes, verdict)
+    }
+
+    /// Asks one node to make the ticket its holder and to accept a token for it.
+    pub(crate) async fn ask(&self, at: usize, asked: &Asked, token: i64, raise: bool) -> Vote {
+        let vote = self.accept(at, asked, token, raise).await;
+        vote.unwrap_or_else(Vote::Failed)
+    }
+
+    async fn accept(
+        &self,
+        at: usize,
+        asked: &Asked,
+        token: i64,
+        raise: bool,
+    ) -> Result<Vote, BackendError> {
+        let (node, step) = (&self.all[at], &STEPS.accept);
+        let admission = node.route.link.admission(step.name).await?;
+        self.check_twin(step.name, at)?;
+        // In quarantine it neither grants nor repairs.
+        let Ok(primary) = admission.primary() else {
+            return Ok(Vote::Busy);
+        };
+        let (ticket, link) = (&asked.ticket, &node.route.link);
+        let holder = ticket.holder.to_string();
+        let mut command = on_lock(link, step, &ticket.name, &holder, primary);
+        command
+            .arg(ticket.ttl.as_millis())
+            .arg(token)
+            .arg(u8::from(raise))
+            .arg(who(ticket));
+        let Some(sending) = asked.sent.begin(at, link) else {
+            return Ok(Vote::Busy);
+        };
+        let reply = node.route.run(step, command).await;
+        let unknown = |error: &BackendError| error.outcome() == Outcome::Indeterminate;
+        if !reply.as_ref().is_err_and(unknown) {
+            sending.answered();
+        }
+        let reply = reply?;
+        if let [_, _, last, clock] = reply.as_list() {
+            self.seen(last);
+            self.seen(clock);
+        }
+        match reply.as_list() {
+            [Reply::Int(1), token, ..] => Ok(Vote::Own(token.as_token())),
+            [Reply::Int(0), ..] => Ok(Vote::Busy),
+            [Reply::Int(-1)] => Err(refused(step.name, "the ticket was released before")),
+            [Reply::Int(-2), kind] => {
+                let kind = kind.as_str().unwrap_or("unknown");
+                Err(wrong_type(step, &ticket.name, kind))
+            }
+            _ => Err(unreadable(step.name)),
+        }
+    }
+
+    /// The nodes at which a ticket without a majority may have something.
+    pub(crate) fn left(&self, asked: &Asked, votes: &Votes) -> Vec<usize> {
+        // A reply may have come since the votes were counted.
+        let may_hold = |at: &usize| match votes.of(*at) {
+            Some(Vote::Own(_)) | None => true,
+            Some(_) => asked.sent.is_out(*at) || asked.sent.is_lost(*at),
+        };
+        (0..self.all.len()).filter(may_hold).collect()
+    }
+
+    /// Releases a ticket at these nodes, and waits for those at which it holds.
+    pub(crate) async fn withdraw(&self, asked: &Asked, votes: &Votes, left: Vec<usize>) {
+        let holds = |at: usize| matches!(votes.of(at), Some(Vote::Own(_)));
+        let mut awaited = left.iter().filter(|at| holds(**at)).count();
+        let patience = match awaited {
+            0 => Duration::ZERO,
+            _ => self.patience,
+        };
+        let releases = left.into_iter().map(|at| self.release(at, asked));
+        let enough = |(at, _)| {
+            awaited -= usize::from(holds(at));
+            awaited == 0
+        };
+        self.gather(releases, patience, enough).await;
+    }
+
+    /// Releases a ticket at one node. An attempt without a reply is refused for as long as its hold would last.
+    pub(crate) fn release(
+        &self,
+        at: usize,
+        asked: &Asked,
+    ) -> impl Future<Output = (usize, Result<bool, BackendError>)> + Send + use<> {
+        let (node, patience) = (self.all[at].clone(), self.patience);
+        let Asked { ticket, sent } = asked.clone();
+        let release = async move {
+            let end = |lost| {
+                let refuse = if lost { ticket.ttl } else { Duration::ZERO };
+                node.store.end(node.route.clone(), &ticket, refuse)
+            };
+            let (was_out, was_lost) = (sent.is_out(at), sent.is_lost(at));
+            let first = end(was_lost).await?;
+            if was_out {
+                sent.replied(at, patience).await;
+            }
+            let lost = sent.is_out(at) || sent.is_lost(at);
+            // The server does requests in order, unless the connection has ended or a script was unknown.
+            let in_order = lost == was_lost && !sent.was_rewritten(at, &node.route.link);
+            if !was_out || in_order {
+                return Ok(first == Release::Released);
+            }
+            let second = end(lost).await?;
+            Ok([first, second].contains(&Release::Released))
+        };
+        async move { (at, release.await) }
+    }
+}
