@@ -59,7 +59,7 @@ impl Opened {
 
     pub(crate) async fn run(&mut self, command: &redis::Cmd) -> Result<Reply, RedisError> {
         let reply = self.connection.send_packed_command(command).await?;
-        reply.extract_error().map(Reply::from)
+        reply.extract_error().map(Reply::of)
     }
 
     async fn subscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
@@ -201,41 +201,53 @@ fn info(config: &RedisStoreBuilder, protocol: ProtocolVersion) -> RedisConnectio
     }
 }
 
-async fn speak(
+/// Makes a connection that is logged in. The server's messages are given to `pushed`, with RESP3.
+pub(crate) async fn log_in(
     config: &RedisStoreBuilder,
-    subscriptions: &Arc<Subscriptions>,
     protocol: ProtocolVersion,
-) -> Result<Opened, RedisError> {
+    pushed: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> Result<(MultiplexedConnection, JoinSet<()>), RedisError> {
     let stream = stream::open(config).await?;
-    let resp3 = protocol == ProtocolVersion::RESP3;
     // No time limits of the library: the client and the supervisor have theirs.
     let mut options = AsyncConnectionConfig::new()
         .set_response_timeout(None)
         .set_connection_timeout(None)
         .set_pipeline_buffer_size(1024);
-    if resp3 {
-        let subscriptions = Arc::clone(subscriptions);
-        options = options.set_push_sender(move |push: PushInfo| {
-            deliver(&subscriptions, Msg::from_push_info(push));
+    if protocol == ProtocolVersion::RESP3 {
+        options = options.set_push_sender(move |push| {
+            pushed(push);
             Ok::<(), std::convert::Infallible>(())
         });
     }
     let info = info(config, protocol);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&info, stream, options).await?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(driver);
+    Ok((connection, tasks))
+}
+
+async fn speak(
+    config: &RedisStoreBuilder,
+    subscriptions: &Arc<Subscriptions>,
+    protocol: ProtocolVersion,
+) -> Result<Opened, RedisError> {
+    let receiver = Arc::clone(subscriptions);
+    let pushed = move |push| deliver(&receiver, Msg::from_push_info(push));
+    let (connection, tasks) = log_in(config, protocol, pushed).await?;
     let mut opened = Opened {
         connection,
         second: None,
         volatile: false,
         clustered: false,
-        tasks: JoinSet::new(),
+        tasks,
     };
-    opened.tasks.spawn(driver);
     if config.waiting == Waiting::Poll {
         return Ok(opened);
     }
-    if !resp3 {
+    if protocol == ProtocolVersion::RESP2 {
         let stream = stream::open(config).await?;
+        let info = info(config, protocol);
         let (second, mut messages) = PubSub::new(&info, stream).await?.split();
         let subscriptions = Arc::clone(subscriptions);
         opened.tasks.spawn(async move {
@@ -253,7 +265,7 @@ async fn speak(
     Ok(opened)
 }
 
-fn deliver(subscriptions: &Subscriptions, message: Option<Msg>) {
+pub(crate) fn deliver(subscriptions: &Subscriptions, message: Option<Msg>) {
     if let Some(message) = message {
         subscriptions.message(
             message.get_channel_name().as_bytes(),

@@ -19,6 +19,7 @@ mod reply;
 mod route;
 mod scripts;
 mod sentinel;
+mod shards;
 mod slot;
 mod stream;
 mod subscriptions;

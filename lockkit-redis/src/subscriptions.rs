@@ -9,7 +9,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub(crate) struct Subscriptions {
     pub(crate) wanted: Notify,
     /// Notified when a channel is to be unsubscribed because of its messages.
     pub(crate) unheeded: Notify,
+    /// Notified when the channels of locks are others than before.
+    pub(crate) changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +73,7 @@ impl Subscriptions {
             channels: Mutex::default(),
             wanted: Notify::new(),
             unheeded: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -98,6 +101,7 @@ impl Subscriptions {
             // Once it is subscribed, the ticket tries again.
             wanted.push(channel.clone());
             self.wanted.notify_one();
+            self.changed.notify_one();
             LockChannel {
                 name: name.clone(),
                 idle_since: None,
@@ -134,6 +138,11 @@ impl Subscriptions {
             }
         }
         self.waiters.wake(&lock.name);
+    }
+
+    /// Returns the channels of locks.
+    pub(crate) fn of_locks(&self) -> HashSet<String> {
+        self.channels().locks.keys().cloned().collect()
     }
 
     /// Returns the channels of locks that a new connection is to subscribe.
@@ -174,7 +183,11 @@ impl Subscriptions {
         };
         let mut channels = self.channels();
         let idle = channels.locks.extract_if(idle);
-        idle.map(|(channel, _)| channel).collect()
+        let idle: Vec<_> = idle.map(|(channel, _)| channel).collect();
+        if !idle.is_empty() {
+            self.changed.notify_one();
+        }
+        idle
     }
 }
 

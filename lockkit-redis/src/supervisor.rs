@@ -26,6 +26,7 @@ use crate::connection::{Link, State};
 use crate::handshake::Opened;
 use crate::keys;
 use crate::sentinel::open;
+use crate::shards;
 use crate::subscriptions::Subscriptions;
 
 /// How often a connection without requests is checked.
@@ -88,7 +89,10 @@ impl Link {
                     }
                     let settled = Instant::now() + SETTLED;
                     let replied = self.replied.load(Ordering::Relaxed);
-                    let Err(Ended) = self.serve(opened, admission, settled).await;
+                    tokio::select! {
+                        Err(Ended) = self.serve(opened, admission, settled) => {}
+                        never = shards::listen(self), if self.config.clustered => match never {},
+                    }
                     let useful = self.replied.load(Ordering::Relaxed) != replied;
                     if useful || Instant::now() >= settled {
                         at_once = true;

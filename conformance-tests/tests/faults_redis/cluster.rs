@@ -35,7 +35,7 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(guarded_work_needs_keys_in_the_slot_of_the_lock)
 }
 
-fn all(cluster: &RedisCluster, way: &str) -> RedisStoreBuilder {
+pub(crate) fn all(cluster: &RedisCluster, way: &str) -> RedisStoreBuilder {
     let nodes = cluster.nodes().iter();
     let hosts = nodes.map(|node| ("127.0.0.1", node.port()));
     store(way, 0).cluster(hosts)

@@ -12,6 +12,7 @@ mod proxies;
 mod quarantine;
 mod redlock;
 mod sentinel;
+mod shards;
 mod shared;
 mod stalls;
 mod waiters;
@@ -80,7 +81,7 @@ fn tests() -> TestSuite {
         .test(quarantine::grant_that_no_replica_has_is_none)
         .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
         .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has);
-    redlock::add(cluster::add(suite))
+    redlock::add(shards::add(cluster::add(suite)))
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
 }

@@ -10,9 +10,6 @@ use lockkit_redis::RedisStore;
 
 use crate::world::{LONG, SOON, client};
 
-/// How soon our waiter looks by itself: Redisson's message does not reach it.
-const RECHECK: Duration = Duration::from_millis(500);
-
 pub(crate) async fn both_exclude_each_other_and_are_served() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
     let mut redisson = Redisson::start_in(&cluster, LONG).await?;
@@ -23,7 +20,8 @@ pub(crate) async fn both_exclude_each_other_and_are_served() -> Outcome {
     let store = RedisStore::builder()
         .cluster(hosts)
         .ttl(LONG)
-        .recheck(RECHECK);
+        // Our waiter does not look by itself.
+        .recheck(LONG);
     let client = client(store, LONG).await?;
     // On all masters.
     for number in 0..6 {
@@ -39,18 +37,19 @@ pub(crate) async fn both_exclude_each_other_and_are_served() -> Outcome {
             .send(&format!("a lock {kind} {name} -1 -1"))
             .await?;
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        until("Redisson listens", async || {
+        let listens = async || {
             let listeners = master.ask(&["PUBSUB", "SHARDNUMSUB", &channel]).await?;
             Ok(listeners[1] == "1")
-        })
-        .await?;
+        };
+        until("Redisson listens", listens).await?;
         guard.release().await?;
         let answer = within(SOON, redisson.answer("a")).await??;
         ensure(answer.starts_with("got"), answer)?;
 
         ensure(lock.try_acquire().await?.is_none(), "both hold the lock")?;
         let mut waiter = acquire(&lock);
-        waiter.waits_for(RECHECK).await?;
+        until("we listen", listens).await?;
+        waiter.waits_for(Duration::from_millis(50)).await?;
         let unlock = format!("a unlock {kind} {name}");
         redisson.expect(&unlock, "done").await?;
         within(SOON, waiter.soon()).await???.release().await?;
