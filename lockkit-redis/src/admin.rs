@@ -200,7 +200,7 @@ async fn scan(
             command.arg("SCAN").arg(&cursor).arg("MATCH").arg(&pattern);
             command.arg("COUNT").arg(PAGE).arg("TYPE").arg(kind);
             let reply = connection.send_packed_command(&command).await?;
-            let reply = Reply::from(reply.extract_error()?);
+            let reply = Reply::of(reply.extract_error()?);
             let [next, keys] = reply.as_list() else {
                 return Ok(None);
             };

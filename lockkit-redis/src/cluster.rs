@@ -298,7 +298,7 @@ async fn ask(
     let answer =
         answer.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
     let (info, slots): (Value, Value) = answer.map_err(|error| refused(&error, &address))?;
-    read(&Reply::from(info), &Reply::from(slots), &address).ok_or_else(|| {
+    read(&Reply::of(info), &Reply::of(slots), &address).ok_or_else(|| {
         let why = format!("the reply to `CLUSTER SLOTS` cannot be read ({address})");
         (Outcome::Rejected, why)
     })

@@ -67,23 +67,8 @@ impl Reply {
             _ => &[],
         }
     }
-}
 
-impl fmt::Debug for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nil => f.write_str("nil"),
-            Self::Int(number) => number.fmt(f),
-            Self::Double(number) => number.fmt(f),
-            Self::Bool(truth) => truth.fmt(f),
-            Self::Bytes(bytes) => String::from_utf8_lossy(bytes).fmt(f),
-            Self::List(list) => list.fmt(f),
-        }
-    }
-}
-
-impl From<Value> for Reply {
-    fn from(value: Value) -> Self {
+    pub(crate) fn of(value: Value) -> Self {
         match value {
             Value::Int(number) => Self::Int(number),
             Value::Double(number) => Self::Double(number),
@@ -95,15 +80,28 @@ impl From<Value> for Reply {
             Value::Okay => Self::Bytes(b"OK".to_vec()),
             Value::BigNumber(digits) => Self::Bytes(digits),
             Value::Array(list) | Value::Set(list) => {
-                Self::List(list.into_iter().map(Self::from).collect())
+                Self::List(list.into_iter().map(Self::of).collect())
             }
             Value::Map(pairs) => {
                 let flat = pairs.into_iter().flat_map(|(key, value)| [key, value]);
-                Self::List(flat.map(Self::from).collect())
+                Self::List(flat.map(Self::of).collect())
             }
-            Value::Attribute { data, .. } => Self::from(*data),
+            Value::Attribute { data, .. } => Self::of(*data),
             Value::ServerError(error) => Self::Bytes(error.code().as_bytes().to_vec()),
             _ => Self::Nil,
+        }
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nil => f.write_str("nil"),
+            Self::Int(number) => number.fmt(f),
+            Self::Double(number) => number.fmt(f),
+            Self::Bool(truth) => truth.fmt(f),
+            Self::Bytes(bytes) => String::from_utf8_lossy(bytes).fmt(f),
+            Self::List(list) => list.fmt(f),
         }
     }
 }

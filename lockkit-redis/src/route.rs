@@ -87,7 +87,7 @@ impl Route {
         };
         let wait = (wanted > 0).then(wait);
         let (replies, acked) = self.run_then(step, commands, wait).await;
-        let replicas = acked.and_then(|reply| Reply::from(reply.ok()?).as_u64());
+        let replicas = acked.and_then(|reply| Reply::of(reply.ok()?).as_u64());
         let replicas = replicas.unwrap_or(0);
         (replies, Acked { wanted, replicas })
     }
@@ -122,7 +122,7 @@ impl Route {
             }
         }
         let failure = |error| self.link.failure(step.name, &error);
-        let read = |reply: Result<Value, _>| reply.map(Reply::from).map_err(failure);
+        let read = |reply: Result<Value, _>| reply.map(Reply::of).map_err(failure);
         (replies.into_iter().map(read).collect(), of_last)
     }
 

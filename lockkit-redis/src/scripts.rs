@@ -58,20 +58,30 @@ impl Step {
     }
 }
 
+/// The text of a step: `queue.lua`, and these files behind it.
+macro_rules! queue_and {
+    ($($file:literal),+) => {
+        concat!(
+            include_str!("scripts/queue.lua"),
+            $(include_str!(concat!("scripts/", $file, ".lua"))),+
+        )
+    };
+}
+
 /// All steps of the store.
 pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
-    acquire: Step::new("attempt", ACQUIRE),
-    release: Step::new("release", RELEASE),
+    acquire: Step::new("attempt", queue_and!("kind", "acquire")),
+    release: Step::new("release", queue_and!("release")),
     renew: Step::new("renew", include_str!("scripts/renew.lua")),
-    accept: Step::new("attempt", ACCEPT),
-    share: Step::new("attempt", SHARE),
-    unshare: Step::new("release", UNSHARE),
+    accept: Step::new("attempt", queue_and!("kind", "accept")),
+    share: Step::new("attempt", queue_and!("kind", "share")),
+    unshare: Step::new("release", queue_and!("unshare")),
     renew_shares: Step::new("renew", include_str!("scripts/renew_shares.lua")),
-    inspect: Step::new("inspect", INSPECT),
-    list: Step::new("list", INSPECT),
-    break_lock: Step::new("break", BREAK),
-    note: Step::new("note", NOTE),
-    adopt: Step::new("adopt", ADOPT),
+    inspect: Step::new("inspect", queue_and!("kind", "describe", "inspect")),
+    list: Step::new("list", queue_and!("kind", "describe", "inspect")),
+    break_lock: Step::new("break", queue_and!("kind", "describe", "break")),
+    note: Step::new("note", queue_and!("note")),
+    adopt: Step::new("adopt", queue_and!("adopt")),
     admit: Step::new("admit", include_str!("scripts/admit.lua")),
     commands: Step::guarded(include_str!("scripts/commands.lua")),
 });
@@ -97,48 +107,5 @@ pub(crate) struct Steps {
     pub(crate) commands: Step,
 }
 
-const ACQUIRE: &str = concat!(
-    include_str!("scripts/queue.lua"),
-    include_str!("scripts/kind.lua"),
-    include_str!("scripts/acquire.lua")
-);
-const ACCEPT: &str = concat!(
-    include_str!("scripts/queue.lua"),
-    include_str!("scripts/kind.lua"),
-    include_str!("scripts/accept.lua")
-);
-const RELEASE: &str = concat!(
-    include_str!("scripts/queue.lua"),
-    include_str!("scripts/release.lua")
-);
-const SHARE: &str = concat!(
-    include_str!("scripts/queue.lua"),
-    include_str!("scripts/kind.lua"),
-    include_str!("scripts/share.lua")
-);
-const UNSHARE: &str = concat!(
-    include_str!("scripts/queue.lua"),
-    include_str!("scripts/unshare.lua")
-);
-const INSPECT: &str = concat!(
-    include_str!("scripts/queue.lua"),
-    include_str!("scripts/kind.lua"),
-    include_str!("scripts/describe.lua"),
-    include_str!("scripts/inspect.lua")
-);
-const BREAK: &str = concat!(
-    include_str!("scripts/queue.lua"),
-    include_str!("scripts/kind.lua"),
-    include_str!("scripts/describe.lua"),
-    include_str!("scripts/break.lua")
-);
-const NOTE: &str = concat!(
-    include_str!("scripts/queue.lua"),
-    include_str!("scripts/note.lua")
-);
-const ADOPT: &str = concat!(
-    include_str!("scripts/queue.lua"),
-    include_str!("scripts/adopt.lua")
-);
 /// Precedes a script of the caller.
 const GUARD: &str = include_str!("scripts/guard.lua");

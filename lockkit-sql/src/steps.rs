@@ -70,12 +70,18 @@ struct Row {
     note: Option<Vec<u8>>,
 }
 
+/// In `list.sql`, from a column of a hold's own row back to the same column of the row of its name.
+const FROM_OWN_TO_NAME: usize = 5;
+
 impl Row {
     fn read(row: &impl Columns) -> Option<Self> {
         let holder = row.text(1)?;
         let shared = row.text(6).filter(|_| holder == SHARED);
-        // The columns of its own row follow those of the row of the name.
-        let own = |column| if shared.is_some() { column } else { column - 5 };
+        // A hold that shares has a row of its own, whose columns follow.
+        let own = |column| match shared {
+            Some(_) => column,
+            None => column - FROM_OWN_TO_NAME,
+        };
         Some(Self {
             name: row.bytes(0)?,
             token: row.number(own(7))?,

@@ -292,7 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn every_test_step_is_a_step_of_the_full_run() {
-        assert!(TESTS.iter().all(|test| names().contains(&test.name)));
+    fn every_named_step_is_a_step_of_the_full_run() {
+        let tests = TESTS.iter().map(|test| test.name);
+        let early = EARLY
+            .iter()
+            .flat_map(|it| it.names.iter().copied().chain([it.with]));
+        for name in tests.chain(early).chain([TELL_ALL_FROM]) {
+            assert!(names().contains(&name), "{name}");
+        }
     }
 }

@@ -34,7 +34,7 @@ struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Task {
-    /// Install what is missing, then check and test everything; stop at the first failure
+    /// Install what is missing, then check and test everything; a check that fails ends it, a test at its end
     Ci {
         /// Run only these steps, in the order of the full run
         #[arg(value_parser = clap::builder::PossibleValuesParser::new(ci::names()))]

@@ -78,6 +78,7 @@ pub(crate) async fn ping(port: u16) -> Outcome<Duration> {
 }
 
 const QUEUE: &str = include_str!("../../../lockkit-redis/src/scripts/queue.lua");
+const KIND: &str = include_str!("../../../lockkit-redis/src/scripts/kind.lua");
 const ACQUIRE: &str = include_str!("../../../lockkit-redis/src/scripts/acquire.lua");
 const RELEASE: &str = include_str!("../../../lockkit-redis/src/scripts/release.lua");
 
@@ -91,7 +92,7 @@ pub(crate) struct Bare {
 impl Bare {
     pub(crate) async fn connect(server: &RedisServer) -> Outcome<Self> {
         Ok(Self {
-            acquire: Script::new(&[QUEUE, ACQUIRE].concat()),
+            acquire: Script::new(&[QUEUE, KIND, ACQUIRE].concat()),
             release: Script::new(&[QUEUE, RELEASE].concat()),
             connection: server.connect().await?,
         })

@@ -186,25 +186,6 @@ impl Options {
         })
     }
 
-    /// Takes `cert` and `key`: the files of a client's certificate and of its key, both or neither.
-    ///
-    /// # Errors
-    /// - [`InvalidUrl::BadValue`] if one is there without the other.
-    pub fn identity(&mut self) -> Result<Option<(String, String)>, InvalidUrl> {
-        match (self.text("cert"), self.text("key")) {
-            (Some(cert), Some(key)) => Ok(Some((cert, key))),
-            (None, None) => Ok(None),
-            (Some(cert), None) => {
-                let why = "give the file of its key as well, as `key=/path.pem`";
-                Err(InvalidUrl::bad_value("cert", &cert, why))
-            }
-            (None, Some(key)) => {
-                let why = "give the file of its certificate as well, as `cert=/path.pem`";
-                Err(InvalidUrl::bad_value("key", &key, why))
-            }
-        }
-    }
-
     /// Takes an option and reads it with `read`, whose error says what to write.
     fn parsed<T>(
         &mut self,

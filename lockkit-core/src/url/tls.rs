@@ -74,8 +74,18 @@ impl StoreUrl {
             });
         }
         let ca = self.options.text("ca").map(PathBuf::from);
-        let identity = self.options.identity()?;
-        let identity = identity.map(|(cert, key)| (cert.into(), key.into()));
+        let identity = match (self.options.text("cert"), self.options.text("key")) {
+            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+            (None, None) => None,
+            (Some(cert), None) => {
+                let why = "give the file of its key as well, as `key=/path.pem`";
+                return Err(InvalidUrl::bad_value("cert", &cert, why));
+            }
+            (None, Some(key)) => {
+                let why = "give the file of its certificate as well, as `cert=/path.pem`";
+                return Err(InvalidUrl::bad_value("key", &key, why));
+            }
+        };
         Ok(Some(Tls { ca, identity }))
     }
 

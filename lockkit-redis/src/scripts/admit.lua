@@ -17,7 +17,7 @@ if MEMBERS ~= '' then
   local members = redis.call('HGET', PRIMARY, 'members')
   if members and members ~= MEMBERS then
     return redis.error_reply('LOCKKITMEMBERS other clients have the nodes ' .. members .. ', this one ' .. MEMBERS ..
-      ': give all the same list; to change it, stop all clients and then delete the field members of lockkit_primary')
+      ': give all the same list; to change it, stop all clients and then delete the field members of ' .. PRIMARY)
   end
   redis.call('HSET', PRIMARY, 'members', MEMBERS)
 end

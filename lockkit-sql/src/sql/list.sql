@@ -1,5 +1,5 @@
 -- Lists holds: for each the row of its name, and its own if it has one. Waits for no lock.
--- condition: on the name.
+-- condition: on the name. `Row::read` in steps.rs counts these columns.
 SELECT l.name, l.holder, l.token, l.expires_at - {now}, {now},
     l.label, h.holder, h.token, h.expires_at - {now}, h.room, h.label, h.note
 FROM {table} AS l

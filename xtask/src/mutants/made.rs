@@ -66,6 +66,8 @@ pub(crate) fn run(workspace: &Workspace, file: &str) -> Result<()> {
             "--cargo-arg=--lib".into(),
             format!("--cargo-arg=--test={PROGRAM}"),
         ])
+        // The tests take three seconds; one that waits for ever is noticed.
+        .arg("--minimum-test-timeout=12")
         .args(["--", "--", "--skip", SKIPPED])
         .env("CARGO_TARGET_DIR", patched::target(workspace))
         .env("LOCKKIT_SCHEDULES", SCHEDULES);
