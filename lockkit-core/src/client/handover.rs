@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use crate::client::guard::Guard;
-use crate::client::handle::LockClient;
+use crate::client::lock_client::LockClient;
 use crate::client::owner::Entry;
 use crate::client::queue::Key;
 use crate::client::shared::Held;
