@@ -1,5 +1,6 @@
 //! A Redis Cluster: three masters with a replica each.
 
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,7 +33,15 @@ impl RedisCluster {
     /// # Errors
     /// - [`Failure`] if they cannot be started.
     pub async fn start(words: &[String]) -> Outcome<Self> {
-        Self::start_with(words, None).await
+        Self::start_program(RedisServer::PROGRAM.as_ref(), words).await
+    }
+
+    /// Starts them with a program that is not the system's `redis-server` but understands its options.
+    ///
+    /// # Errors
+    /// - [`Failure`] if they cannot be started.
+    pub async fn start_program(program: &Path, words: &[String]) -> Outcome<Self> {
+        Self::start_with(program, words, None).await
     }
 
     /// Starts one that forgets everything when it ends, with TLS, which clients and nodes use.
@@ -41,18 +50,20 @@ impl RedisCluster {
     /// - [`Failure`] if it cannot be started.
     pub async fn secure(certificates: &Certificates) -> Outcome<Self> {
         let words = ["--appendonly", "no", "--tls-cluster", "yes"];
-        Self::start_with(&words.map(str::to_owned), Some(certificates)).await
+        let program = RedisServer::PROGRAM.as_ref();
+        Self::start_with(program, &words.map(str::to_owned), Some(certificates)).await
     }
 
-    async fn start_with(words: &[String], certificates: Option<&Certificates>) -> Outcome<Self> {
+    async fn start_with(
+        program: &Path,
+        words: &[String],
+        certificates: Option<&Certificates>,
+    ) -> Outcome<Self> {
         let guard = std::env::current_exe()?;
         let (mut nodes, mut buses, mut secure_ports) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..2 * MASTERS {
-            let bus = free_port()?;
-            let of_cluster = format!(
-                "--cluster-enabled yes --cluster-port {bus} --cluster-node-timeout 1000 \
-                 --cluster-replica-validity-factor 0 --repl-diskless-sync-delay 0"
-            );
+            let of_cluster = "--cluster-enabled yes --cluster-node-timeout 1000 \
+                              --cluster-replica-validity-factor 0 --repl-diskless-sync-delay 0";
             let of_cluster = of_cluster.split(' ').map(str::to_owned);
             let mut words: Vec<String> = of_cluster.chain(words.iter().cloned()).collect();
             if let Some(certificates) = certificates {
@@ -61,7 +72,8 @@ impl RedisCluster {
                 words.extend(options.flat_map(|[name, value]| [format!("--{name}"), value]));
                 secure_ports.push(port);
             }
-            nodes.push(RedisServer::start(&guard, words).await?);
+            let (node, bus) = start_node(&guard, program, &words).await?;
+            nodes.push(node);
             buses.push(bus);
         }
         let cluster = Self {
@@ -89,8 +101,11 @@ impl RedisCluster {
         let ends = SLOTS.iter().skip(1).map(|(first, _)| first - 1);
         let ends = ends.chain([LAST_SLOT]);
         for ((node, (slot, _)), end) in self.nodes.iter().zip(SLOTS).zip(ends) {
-            let (slot, end) = (slot.to_string(), end.to_string());
-            node.ask(&["CLUSTER", "ADDSLOTSRANGE", &slot, &end]).await?;
+            // Before Redis 7 there is no command for a range.
+            let slots: Vec<String> = (slot..=end).map(|slot| slot.to_string()).collect();
+            let slots = slots.iter().map(String::as_str);
+            let command: Vec<&str> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect();
+            node.ask(&command).await?;
         }
         // The nodes know each other by the port of the connections that they make.
         let port = self.secure_ports.first().copied().unwrap_or(first.port());
@@ -348,6 +363,28 @@ impl RedisCluster {
 /// The replica of a master, or the master of a replica.
 const fn partner(node: usize) -> usize {
     (node + MASTERS) % (2 * MASTERS)
+}
+
+/// Starts a node; also returns the port of its bus.
+async fn start_node(guard: &Path, program: &Path, words: &[String]) -> Outcome<(RedisServer, u16)> {
+    if program == RedisServer::PROGRAM {
+        let bus = free_port()?;
+        let own = ["--cluster-port".to_owned(), bus.to_string()];
+        let node = RedisServer::start(guard, own.iter().chain(words)).await?;
+        return Ok((node, bus));
+    }
+    // Before Redis 7 it cannot be chosen, so that another program may have it.
+    let mut failure = Failure::new("no node");
+    for _ in 0..5 {
+        match RedisServer::start_program(guard, program, words).await {
+            Ok(node) => {
+                let bus = node.port() + 10_000;
+                return Ok((node, bus));
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
 
 async fn id_of(node: &RedisServer) -> Outcome<String> {

@@ -66,11 +66,16 @@ pub(super) fn all() -> impl Iterator<Item = Box<dyn Setup>> {
     ];
     // Other versions of the servers.
     let redis = Version::redis().into_iter().map(RedisSetup::version);
+    // The oldest, which has no sharded channels, and the other make of it.
+    let clusters = Version::redis()
+        .into_iter()
+        .filter(|it| ["redis6", "valkey9"].contains(&it.name()));
     let zk = Version::zookeeper().into_iter().map(ZkSetup::version);
     let etcd = Version::etcd().into_iter().map(EtcdSetup::version);
     system
         .into_iter()
         .chain(redis.map(boxed))
+        .chain(clusters.map(RedisClusterSetup::version).map(boxed))
         .chain(zk.map(boxed))
         .chain(etcd.map(boxed))
 }

@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 
-use super::pool::ServerPool;
+use super::pool::{ServerPool, tests_the_client};
 use super::redis::{PASSWORD, configuration, keys_of, lose_pushes, rights, set_user};
 use crate::failure::Outcome;
-use crate::foreign::missing;
+use crate::foreign::{Version, missing};
 use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::{RedisCluster, RedisServer};
 use crate::setup::Setup;
@@ -23,6 +23,9 @@ const ODD_BRACES: [&str; 2] = [
 /// Opens a [`RedisStore`] in a cluster of three masters: `redis-cluster`.
 #[derive(Debug)]
 pub struct RedisClusterSetup {
+    name: String,
+    /// The servers, where they are not the system's.
+    version: Option<Version>,
     pool: ServerPool<RedisCluster>,
 }
 
@@ -32,7 +35,19 @@ impl RedisClusterSetup {
     #[must_use]
     pub fn new() -> Self {
         Self {
+            name: "redis-cluster".to_owned(),
+            version: None,
             pool: ServerPool::new(),
+        }
+    }
+
+    /// The same on another version of the server: `redis6-cluster`.
+    #[must_use]
+    pub fn version(version: Version) -> Self {
+        Self {
+            name: format!("{}-cluster", version.name()),
+            version: Some(version),
+            ..Self::new()
         }
     }
 }
@@ -45,7 +60,7 @@ fn builder() -> RedisStoreBuilder {
 #[async_trait]
 impl Setup for RedisClusterSetup {
     fn name(&self) -> &str {
-        "redis-cluster"
+        &self.name
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -64,12 +79,20 @@ impl Setup for RedisClusterSetup {
     }
 
     fn missing(&self) -> Option<String> {
-        missing(RedisServer::PROGRAM)
+        let system = || missing(RedisServer::PROGRAM);
+        self.version
+            .map_or_else(system, |version| version.missing())
     }
 
     fn skips(&self, case: &str) -> Option<String> {
         let refused = "names whose braces are not around one text are refused in a cluster";
-        ODD_BRACES.contains(&case).then(|| refused.to_owned())
+        let odd = ODD_BRACES.contains(&case).then(|| refused.to_owned());
+        let of_version = || tests_the_client(case, "redis-cluster");
+        odd.or_else(|| self.version.and_then(|_| of_version()))
+    }
+
+    fn is_one_of_all(&self) -> bool {
+        self.version.is_none()
     }
 
     /// A cluster has one database. The names of the cases differ.
@@ -77,7 +100,10 @@ impl Setup for RedisClusterSetup {
         let user = format!("site-{}", self.pool.number());
         // Users are not replicated, and a restart keeps those of the configuration.
         let words = configuration(&user, rights());
-        let cluster = self.pool.server(alone, RedisCluster::start(&words)).await?;
+        let system = || RedisServer::PROGRAM.into();
+        let program = self.version.map_or_else(system, |version| version.path());
+        let started = RedisCluster::start_program(&program, &words);
+        let cluster = self.pool.server(alone, started).await?;
         for node in cluster.nodes() {
             set_user(node, &user, &rights()).await?;
         }
