@@ -123,3 +123,18 @@ async fn without_an_owner_two_tasks_exclude_each_other() {
     let (first, second) = tokio::join!(lock.try_acquire(), lock.try_acquire());
     assert!(first.unwrap().is_some() && second.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn hold_is_detached_only_by_its_last_guard() {
+    let client = LockClient::new(MemoryStore::new()).unwrap();
+    let first = client.lock("a").unwrap().acquire().await.unwrap();
+    let second = first.reenter().unwrap();
+    let refused = second.detach().await;
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+    first.check().unwrap();
+    let text = first.detach().await.unwrap();
+    client.adopt(&text).await.unwrap().check().unwrap();
+}

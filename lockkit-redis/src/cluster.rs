@@ -58,8 +58,9 @@ enum MapState {
 struct Map {
     /// Whether that node is part of the majority.
     ok: bool,
-    /// Every failover has a larger one.
-    epoch: u64,
+    /// The larger it is, the later is what the node knows: first the epoch of the cluster, which grows with each change of a
+    /// master, then that of the node, which is the largest at the master that has come last.
+    epoch: (u64, u64),
     /// The first and the last slot of each range, in order.
     ranges: Vec<(u16, u16, Address)>,
 }
@@ -320,6 +321,7 @@ fn read(info: &Reply, slots: &Reply, asked: &Address) -> Option<Map> {
         let mut lines = info.lines().filter_map(|line| line.split_once(':'));
         lines.find_map(|(key, value)| (key == name).then_some(value))
     };
+    let number = |name: &str| field(name)?.parse().ok();
     let range = |range: &Reply| {
         let [first, last, master, ..] = range.as_list() else {
             return None;
@@ -337,7 +339,10 @@ fn read(info: &Reply, slots: &Reply, asked: &Address) -> Option<Map> {
     ranges.sort_by_key(|(first, ..)| *first);
     Some(Map {
         ok: field("cluster_state") == Some("ok"),
-        epoch: field("cluster_current_epoch")?.parse().ok()?,
+        epoch: (
+            number("cluster_current_epoch")?,
+            number("cluster_my_epoch")?,
+        ),
         ranges,
     })
 }

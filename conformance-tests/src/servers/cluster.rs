@@ -361,7 +361,9 @@ impl RedisCluster {
 }
 
 /// The replica of a master, or the master of a replica.
-const fn partner(node: usize) -> usize {
+/// The replica of a master, and the other way round, by their places among the nodes.
+#[must_use]
+pub const fn partner(node: usize) -> usize {
     (node + MASTERS) % (2 * MASTERS)
 }
 

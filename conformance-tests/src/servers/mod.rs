@@ -29,7 +29,7 @@ mod unprivileged;
 mod zk;
 
 pub use certificates::Certificates;
-pub use cluster::RedisCluster;
+pub use cluster::{RedisCluster, partner};
 pub use etcd::{EtcdCluster, EtcdCommand};
 pub use fake_sentinel::FakeSentinel;
 pub use mysql::{MysqlPrograms, MysqlServer};

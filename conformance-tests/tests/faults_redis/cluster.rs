@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::{Certificates, RedisCluster, RedisServer};
-use conformance_tests::task::{acquire, spawn, until, within};
+use conformance_tests::servers::{Certificates, RedisCluster, RedisServer, partner};
+use conformance_tests::task::{acquire, soak_length, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::{Error, Guard, LockClient, Outcome as Effect};
 use lockkit_redis::{Fenced, FencedError, RedisStore, RedisStoreBuilder, Script};
@@ -24,6 +24,7 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(hold_and_waiters_survive_a_slow_move_of_their_slot)
         .test(moves_of_slots_let_no_two_in)
         .test(promoted_replica_keeps_holds_and_serves_waiters)
+        .test(cluster_is_usable_soon_after_each_promotion)
         .test(planned_failover_is_followed)
         .test(grant_that_a_promotion_lost_ends_before_another_begins)
         .test(without_quarantine_a_promotion_gives_a_lock_twice)
@@ -162,6 +163,30 @@ async fn promoted_replica_keeps_holds_and_serves_waiters() -> Outcome {
         next.release().await?;
     }
     Ok(())
+}
+
+async fn cluster_is_usable_soon_after_each_promotion() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let lock = client(&cluster, "fifo", LONG).await?.lock(NAME)?;
+    // Twenty in a minute.
+    let failovers = soak_length(Duration::from_secs(12))?.as_secs() / 3;
+    let mut times = Vec::new();
+    for _ in 0..failovers {
+        lock.acquire().await?.release().await?;
+        let master = cluster.master_of(NAME).await?;
+        cluster.nodes()[master].process().kill();
+        cluster.promoted(partner(master)).await?;
+        let promoted = Instant::now();
+        within(SOON, lock.acquire()).await??.release().await?;
+        times.push(promoted.elapsed());
+        cluster.nodes()[master].process().restart()?;
+        cluster.ready().await?;
+    }
+    times.sort_unstable();
+    let worst = times.last().copied().unwrap_or_default();
+    let median = times[times.len() / 2];
+    println!("usable after a promotion: median {median:?}, worst {worst:?} of {failovers}");
+    ensure(worst <= Duration::from_millis(1500), format!("{worst:?}"))
 }
 
 /// The former master keeps its connections.

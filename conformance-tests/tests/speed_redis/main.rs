@@ -45,6 +45,7 @@ fn tests() -> TestSuite {
         .test(crowd::tasks_of_one_client_hand_over_as_fast_as_clients)
         .test(crowd::many_locks_of_one_client_share_its_connection)
         .test(holds::twenty_thousand_holds_are_kept_with_little_work)
+        .test(holds::ten_thousand_holds_in_a_cluster_are_kept_with_little_work)
         .test(waiting::two_thousand_waiters_cost_the_server_little)
         .test(modes::modes_cost_little_more_than_the_exclusive_scripts);
     mode_speed::add::<Redis>(suite)
