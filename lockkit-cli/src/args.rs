@@ -87,8 +87,8 @@ pub(crate) enum Action {
 
 const RUN_HELP: &str = "\
 CMD leads its own process group and gets LOCKKIT_NAME, LOCKKIT_TOKEN and LOCKKIT_MODE (exclusive, shared or \
-permit) in its environment. The token grows with every grant: send it with every write, and let the receiver \
-refuse smaller ones. \
+permit) in its environment, and LOCKKIT_HELD with the names and tokens of all locks that it runs under, as \
+JSON. The token grows with every grant: send it with every write, and let the receiver refuse smaller ones. \
 If LOCKKIT_URL contains a password, CMD gets an empty LOCKKIT_URL; --keep-url passes the URL on.
 
 `lockkit run` passes signals on to the group of CMD. Those that end programs go to all descendants of \

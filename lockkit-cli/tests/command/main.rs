@@ -13,6 +13,7 @@ mod exit_codes;
 mod loss;
 mod messages;
 mod names;
+mod nested;
 mod operator;
 mod signals;
 mod stage;
