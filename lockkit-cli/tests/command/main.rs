@@ -16,6 +16,8 @@ mod names;
 mod nested;
 mod operator;
 mod signals;
+#[cfg(feature = "postgres")]
+mod silent;
 mod stage;
 #[cfg(target_os = "linux")]
 mod terminal;

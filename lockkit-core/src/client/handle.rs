@@ -29,6 +29,7 @@ use crate::contract::name::LockName;
 use crate::contract::{DistributedLock, LockState, Mode};
 use crate::time::clock::{BootClock, Clock};
 use crate::time::lease::Lease;
+use crate::url::ClientOptions;
 
 /// What is longer is cut to this, so that no sum of times overflows: thirty years.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -257,8 +258,8 @@ impl LockClientBuilder {
             program: None,
             max_hold: None,
             clock: Arc::new(BootClock),
-            timeout: Duration::from_secs(2),
-            outage: Duration::from_secs(30),
+            timeout: ClientOptions::DEFAULT_TIMEOUT,
+            outage: ClientOptions::DEFAULT_OUTAGE,
             runtime: None,
             seed: None,
         }
