@@ -19,7 +19,7 @@ use crate::client::outstanding::Pending;
 use crate::client::owner::Owner;
 use crate::client::reaper::IN_FLIGHT as RELEASES_IN_FLIGHT;
 use crate::client::renewal::{self, PARTS_IN_FLIGHT, stop};
-use crate::client::runtime::Runtime;
+use crate::client::runtime::{Runtime, has_time};
 use crate::client::rw_lock::RwLock;
 use crate::client::shared::Shared;
 use crate::contract::capability::Capabilities;
@@ -372,12 +372,6 @@ impl LockClientBuilder {
         drop(context.runtime.spawn(renewals));
         Ok(LockClient { shared })
     }
-}
-
-/// Whether timers work in a runtime. Tokio gives no other way to ask.
-fn has_time(runtime: &Handle) -> bool {
-    let _entered = runtime.enter();
-    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
 
 /// The default lease, or the nearest that the store can do.
