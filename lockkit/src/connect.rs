@@ -18,18 +18,17 @@ use crate::stores::{self, Limits};
 /// | `memory:` | in this process, and private to this client and its clones: two calls open two stores |
 /// | `file:/var/lib/lockkit`, `file:locks` | a directory of this machine, absolute or inside the working directory |
 /// | `sqlite:/var/lib/locks.db`, `sqlite:locks.db` | a file of SQLite, absolute or inside the working directory (feature `sqlite`) |
-/// | `postgres://user:password@host:5432/database` | a table of PostgreSQL (feature `postgres`); its own TLS options with feature `tls` |
-/// | `mysql://user:password@host:3306/database` | a table of MySQL or MariaDB (feature `mysql`); its own TLS options with feature `tls` |
-/// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss://` with TLS (feature `tls`), `redis+unix:///path` on a socket |
+/// | `postgres://user:password@host:5432/database`, also `postgresql://` | a table of PostgreSQL (feature `postgres`); its own TLS options with feature `tls` |
+/// | `mysql://user:password@host:3306/database`, also `mariadb://` | a table of MySQL or MariaDB (feature `mysql`); its own TLS options with feature `tls` |
+/// | `redis://user:password@host:6379/0`, also `valkey://` | a Redis or Valkey server (feature `redis`); `rediss://` or `valkeys://` with TLS (feature `tls`), `redis+unix:///path` or `unix:///path` on a socket |
 /// | `redis+sentinel://user:password@host1,host2,host3/mymaster/0` | the present master of this name, found through its Sentinels (feature `redis`); `rediss+sentinel://` with TLS (feature `tls`) |
 /// | `redis+cluster://user:password@host1,host2,host3` | a Redis Cluster, found through some of its nodes (feature `redis`); `rediss+cluster://` with TLS (feature `tls`) |
 /// | `redlock://user:password@host1,host2,host3/0` | a majority of several Redis or Valkey servers (feature `redis`); `redlocks://` with TLS (feature `tls`) |
 /// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks://` with TLS (feature `tls`) |
 /// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path is the prefix of the locks' keys; `etcds://` with TLS (feature `tls`) |
 ///
-/// `postgresql://`, `mariadb://`, `valkey://`, `valkeys://` and `unix://` are other names of these, and the SQL
-/// stores know the options of libpq and of MySQL's clients (`sslrootcert`, `ssl-mode`, `options` and more), so
-/// that a URL works as a hosting provider prints it.
+/// The SQL stores know the options of libpq and of MySQL's clients (`sslrootcert`, `ssl-mode`, `options` and
+/// more), so that a URL works as a hosting provider prints it.
 ///
 /// | option | meaning | default |
 /// |---|---|---|
