@@ -96,7 +96,8 @@ CMD (on Linux). The group gets the terminal.
 
 When CMD ends, the processes left in its group get SIGTERM, then SIGKILL after --kill-after; then the \
 lock is released. With --leave they continue without the lock. A daemon with its own group or session \
-continues without the lock, unless a signal ended CMD.
+continues without the lock, unless a signal ended CMD, or CMD exits with 128 and the number of SIGHUP, SIGINT, \
+SIGQUIT or SIGTERM.
 
 When the lock is lost, CMD and all its descendants get SIGTERM, then SIGKILL, and the exit code is 76. \
 This begins --kill-after, at most a third of the lease, before the lease ends, so that nothing runs \
