@@ -87,8 +87,8 @@ pub(crate) enum Action {
 
 const RUN_HELP: &str = "\
 CMD leads its own process group and gets LOCKKIT_NAME, LOCKKIT_TOKEN and LOCKKIT_MODE (exclusive, shared or \
-permit) in its environment. The token grows with every grant: send it with every write, and let the receiver \
-refuse smaller ones. \
+permit) in its environment, and LOCKKIT_HELD with the names and tokens of all locks that it runs under, as \
+JSON. The token grows with every grant: send it with every write, and let the receiver refuse smaller ones. \
 If LOCKKIT_URL contains a password, CMD gets an empty LOCKKIT_URL; --keep-url passes the URL on.
 
 `lockkit run` passes signals on to the group of CMD. Those that end programs go to all descendants of \
@@ -96,7 +96,8 @@ CMD (on Linux). The group gets the terminal.
 
 When CMD ends, the processes left in its group get SIGTERM, then SIGKILL after --kill-after; then the \
 lock is released. With --leave they continue without the lock. A daemon with its own group or session \
-continues without the lock, unless a signal ended CMD.
+continues without the lock, unless a signal ended CMD, or CMD exits with 128 and the number of SIGHUP, SIGINT, \
+SIGQUIT or SIGTERM.
 
 When the lock is lost, CMD and all its descendants get SIGTERM, then SIGKILL, and the exit code is 76. \
 This begins --kill-after, at most a third of the lease, before the lease ends, so that nothing runs \

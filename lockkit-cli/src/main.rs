@@ -14,6 +14,7 @@ mod foreground;
 mod generate;
 mod ipc;
 mod maintenance;
+mod nested;
 mod output;
 mod plan;
 mod render;

@@ -18,6 +18,7 @@ use crate::child::Child;
 use crate::clock::now;
 use crate::exit::{Code, Failure};
 use crate::ipc::FILES;
+use crate::nested;
 use crate::output::say;
 use crate::plan::Plan;
 use crate::render::{plain, rounded, sentence};
@@ -27,9 +28,6 @@ use crate::supervise::{Ran, supervise};
 
 /// A shorter wait for the lock is not reported.
 const SHORT_WAIT: Duration = Duration::from_millis(300);
-
-/// The variable that tells CMD whether others hold the lock with it.
-const MODE: &str = "LOCKKIT_MODE";
 
 /// A store that takes longer to open is reported: it is slow, or cannot be reached.
 const SLOW_STORE: Duration = Duration::from_secs(1);
@@ -194,10 +192,13 @@ impl Run<'_> {
         let Some(first) = guard.guards().iter().find(is_first) else {
             return Err(Failure::internal());
         };
+        let own = guard.guards().iter();
+        let own = own.map(|guard| (guard.name().clone(), guard.token()));
         let mut environment = vec![
             ("LOCKKIT_NAME", args.name.as_str().to_owned()),
             ("LOCKKIT_TOKEN", first.token().to_string()),
-            (MODE, word(first.ticket().mode).to_owned()),
+            ("LOCKKIT_MODE", word(first.ticket().mode).to_owned()),
+            (nested::HELD, nested::held_with(own)),
         ];
         // Empty and not removed: a `lockkit` in the program must not use the lock files of this host.
         if !args.keep_url && std::env::var("LOCKKIT_URL").is_ok_and(|url| has_password(&url)) {
@@ -224,9 +225,7 @@ impl Run<'_> {
 
     /// Waits for the locks.
     async fn acquire(&self, locks: &[Lock]) -> Result<MultiGuard, Failure> {
-        for lock in locks {
-            refuse_nested(lock).await?;
-        }
+        nested::refuse(locks).await?;
         let all = MultiLock::new(locks.iter().cloned())?;
         let mut attempt = pin!(self.attempt(&all));
         let outcome = tokio::select! {
@@ -304,26 +303,6 @@ const fn word(mode: Mode) -> &'static str {
         Mode::Permit { .. } => "permit",
         _ => "exclusive",
     }
-}
-
-/// Refuses to wait for a lock that is held by the `lockkit run` that runs this one.
-async fn refuse_nested(lock: &Lock) -> Result<(), Failure> {
-    let inherited = |name| std::env::var(name).unwrap_or_default();
-    let shares = ["shared", "permit"].contains(&&*inherited(MODE));
-    if inherited("LOCKKIT_NAME") != lock.name().as_str() || lock.mode().fits(1, !shares) {
-        return Ok(());
-    }
-    // The same token means the same store. If the store fails, the acquire reports it.
-    let state = lock.inspect().await.ok().flatten();
-    let holds = state.filter(|state| !state.holders.is_empty());
-    let token = holds.and_then(|state| state.token);
-    if token.is_none_or(|token| token.to_string() != inherited("LOCKKIT_TOKEN")) {
-        return Ok(());
-    }
-    let name = plain(lock.name());
-    Err(Failure::usage(format!(
-        "`{name}` is held by the `lockkit run` that runs this one, which would wait for itself; use another name"
-    )))
 }
 
 /// Releases, and returns whether the lock was held until then. Prints a loss that was not `reported`.

@@ -110,6 +110,13 @@ fn spawn(
     Ok(Pid::from_child(&child))
 }
 
+/// Whether a signal ended the program: it may have handled the signal, and exits as shells do then, with 128
+/// and the number of the signal.
+fn by_signal(end: ExitStatus) -> bool {
+    let numbers = ENDS.map(|signal| Some(128 + signal.as_raw()));
+    end.signal().is_some() || numbers.contains(&end.code())
+}
+
 #[derive(Debug)]
 struct Shim {
     link: Link,
@@ -174,7 +181,7 @@ impl Shim {
             return false;
         }
         let gives_up = self.kill_at.is_some_and(|at| at + DEATH <= now()) && !self.abandoned;
-        self.ending |= end.signal().is_some();
+        self.ending |= by_signal(end);
         if self.ending && TELLS_DESCENDANTS {
             has_children && !gives_up
         } else {

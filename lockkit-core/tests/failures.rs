@@ -176,6 +176,32 @@ async fn try_whose_grant_had_no_reply_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn releases_of_an_outage_end_with_their_leases_or_with_the_outage() {
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    for (sessions, at_most) in [(false, 20), (true, 100)] {
+        let (store, faults, builder) = faulty(sessions);
+        let client = builder.build().unwrap();
+        let before = tasks();
+        faults.black_hole();
+        for n in 0..100 {
+            // It takes two seconds, a lease thirty.
+            let failed = client.lock(n.to_string()).unwrap().try_acquire().await;
+            assert!(matches!(failed, Err(Error::Backend(_))), "{failed:?}");
+        }
+        let releases = tasks() - before;
+        assert!(releases <= at_most, "{releases} with sessions: {sessions}");
+        faults.heal();
+        client.drain().await;
+        assert!(store.is_empty(), "{:?}", store.counts());
+        drop(client);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn refused_release_is_given_up_with_its_lease() {
     let (_, faults, builder) = faulty(false);
     let client = builder.lease(Lease::renewed(3 * S)).build().unwrap();

@@ -3,12 +3,12 @@
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 
 use lockkit_core::layers::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{Error, Guard, Lock, LockClient, Outcome};
+use lockkit_core::{Error, Guard, Lease, Lock, LockClient, LossReason, Outcome};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
@@ -132,6 +132,45 @@ fn caller_that_resumes_after_a_pause_has_the_lock() {
     let guard = elsewhere.block_on(async { timeout(SOON, first).await.unwrap().unwrap() });
     elsewhere.block_on(guard.release()).unwrap();
     assert!(stage.store.is_empty());
+}
+
+/// Without timers of its own, a caller learns of the loss from the client's runtime.
+#[test]
+fn loss_is_noticed_without_timers() {
+    let stage = Stage::new();
+    let lock = stage.lock().with_lease(Lease::renewed(300 * MS)).unwrap();
+    let guard = stage.home.block_on(lock.acquire()).unwrap();
+    stage.faults.black_hole();
+    let (tell, told) = mpsc::channel();
+    let (bare, outside) = (guard.lost(), guard.lost());
+    let tell_bare = tell.clone();
+    std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        tell_bare.send(runtime.block_on(bare)).unwrap();
+    });
+    std::thread::spawn(move || tell.send(block_on(outside)).unwrap());
+    for _ in 0..2 {
+        assert_eq!(told.recv_timeout(SOON), Ok(LossReason::Expired));
+    }
+}
+
+/// Polls outside a runtime.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Woken(mpsc::Sender<()>);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+    let (wake, woken) = mpsc::channel();
+    let waker = Arc::new(Woken(wake)).into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        woken.recv().unwrap();
+    }
 }
 
 #[test]

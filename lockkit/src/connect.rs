@@ -9,10 +9,7 @@ use lockkit_core::url::{ClientOptions, InvalidUrl, StoreUrl};
 use lockkit_core::{Lease, LockClient, Result};
 use tokio::runtime::Handle;
 
-use crate::stores;
-
-/// The same as the default of the client.
-const OUTAGE: Duration = Duration::from_secs(30);
+use crate::stores::{self, Limits};
 
 /// Opens the store that a URL names and makes a client for it.
 ///
@@ -21,18 +18,17 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// | `memory:` | in this process, and private to this client and its clones: two calls open two stores |
 /// | `file:/var/lib/lockkit`, `file:locks` | a directory of this machine, absolute or inside the working directory |
 /// | `sqlite:/var/lib/locks.db`, `sqlite:locks.db` | a file of SQLite, absolute or inside the working directory (feature `sqlite`) |
-/// | `postgres://user:password@host:5432/database` | a table of PostgreSQL (feature `postgres`); its own TLS options with feature `tls` |
-/// | `mysql://user:password@host:3306/database` | a table of MySQL or MariaDB (feature `mysql`); its own TLS options with feature `tls` |
-/// | `redis://user:password@host:6379/0` | a Redis or Valkey server (feature `redis`); `rediss://` with TLS (feature `tls`), `redis+unix:///path` on a socket |
+/// | `postgres://user:password@host:5432/database`, also `postgresql://` | a table of PostgreSQL (feature `postgres`); its own TLS options with feature `tls` |
+/// | `mysql://user:password@host:3306/database`, also `mariadb://` | a table of MySQL or MariaDB (feature `mysql`); its own TLS options with feature `tls` |
+/// | `redis://user:password@host:6379/0`, also `valkey://` | a Redis or Valkey server (feature `redis`); `rediss://` or `valkeys://` with TLS (feature `tls`), `redis+unix:///path` or `unix:///path` on a socket |
 /// | `redis+sentinel://user:password@host1,host2,host3/mymaster/0` | the present master of this name, found through its Sentinels (feature `redis`); `rediss+sentinel://` with TLS (feature `tls`) |
 /// | `redis+cluster://user:password@host1,host2,host3` | a Redis Cluster, found through some of its nodes (feature `redis`); `rediss+cluster://` with TLS (feature `tls`) |
 /// | `redlock://user:password@host1,host2,host3/0` | a majority of several Redis or Valkey servers (feature `redis`); `redlocks://` with TLS (feature `tls`) |
 /// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks://` with TLS (feature `tls`) |
 /// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path is the prefix of the locks' keys; `etcds://` with TLS (feature `tls`) |
 ///
-/// `postgresql://`, `mariadb://`, `valkey://`, `valkeys://` and `unix://` are other names of these, and the SQL
-/// stores know the options of libpq and of MySQL's clients (`sslrootcert`, `ssl-mode`, `options` and more), so
-/// that a URL works as a hosting provider prints it.
+/// The SQL stores know the options of libpq and of MySQL's clients (`sslrootcert`, `ssl-mode`, `options` and
+/// more), so that a URL works as a hosting provider prints it.
 ///
 /// | option | meaning | default |
 /// |---|---|---|
@@ -170,8 +166,9 @@ impl Connect {
     }
 
     /// How long [`connect`](Self::connect) retries while the server cannot be reached; the time of
-    /// `outage` if not set, and zero for one attempt. An attempt takes at most the store's
-    /// `connect_timeout`.
+    /// `outage` if not set, and zero for one attempt. A server that accepts the connection and falls silent
+    /// ends an attempt after 5 seconds, or the store's `connect_timeout` if that is longer, and the
+    /// `timeout` of a request. The first attempt may take so long even if `wait` is shorter.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -202,8 +199,15 @@ impl Connect {
         let lease = self.lease.or(options.ttl.map(Lease::renewed));
         let ttl = lease.map(Lease::ttl);
         let outage = self.outage.or(options.outage);
-        let wait = self.wait.or(outage).unwrap_or(OUTAGE);
-        let mut store = stores::open_within(&url, self.clock.as_ref(), ttl, wait).await?;
+        let timeout = self.timeout.or(options.timeout);
+        let limits = Limits {
+            wait: self
+                .wait
+                .or(outage)
+                .unwrap_or(ClientOptions::DEFAULT_OUTAGE),
+            timeout: timeout.unwrap_or(ClientOptions::DEFAULT_TIMEOUT),
+        };
+        let mut store = stores::open_within(&url, self.clock.as_ref(), ttl, limits).await?;
         let prefix = self.prefix.or(options.prefix);
         if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) {
             store = Arc::new(Prefixed::new(store, prefix)?);
@@ -222,7 +226,7 @@ impl Connect {
         if let Some(limit) = self.max_hold.or(options.max_hold) {
             client = client.max_hold(limit);
         }
-        if let Some(timeout) = self.timeout.or(options.timeout) {
+        if let Some(timeout) = timeout {
             client = client.timeout(timeout);
         }
         if let Some(outage) = outage {

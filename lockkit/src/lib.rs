@@ -25,9 +25,9 @@
 //! | `memory:` | none | tests; one process; private to the client that opened it |
 //! | `file:/var/lib/lockkit` | none | the processes of one machine (Unix); works together with `flock(1)` |
 //! | `sqlite:locks.db` | `sqlite` | the processes of one machine, where SQL tools should see the locks |
-//! | `postgres://host/database` | `postgres` | a fleet with PostgreSQL; transactions of its own tables can depend on a hold |
-//! | `mysql://host/database` | `mysql` | a fleet with MySQL or MariaDB; the same |
-//! | `redis://host/`, `rediss://host/`, `redis+unix:///path` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
+//! | `postgres://host/database`, `postgresql://host/database` | `postgres` | a fleet with PostgreSQL; transactions of its own tables can depend on a hold |
+//! | `mysql://host/database`, `mariadb://host/database` | `mysql` | a fleet with MySQL or MariaDB; the same |
+//! | `redis://host/`, `rediss://host/`, `redis+unix:///path`; `valkey://host/`, `valkeys://host/`, `unix:///path` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
 //! | `redis+sentinel://host1,host2/mymaster`, `rediss+sentinel://host/mymaster` | `redis` | a fleet with Redis or Valkey servers that Sentinels watch |
 //! | `redis+cluster://host1,host2`, `rediss+cluster://host` | `redis` | a fleet with a Redis Cluster |
 //! | `redlock://host1,host2,host3/`, `redlocks://host1,host2,host3/` | `redis` | a fleet with several Redis or Valkey servers that know nothing of each other |

@@ -78,7 +78,18 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Done> {
     Ok(Done::Passed)
 }
 
+/// None of the stores may be absent.
 pub(crate) fn unit(workspace: &Workspace) -> Result<Done> {
+    requiring_all(unit_tests(workspace)).run()?;
+    Ok(Done::Passed)
+}
+
+pub(crate) fn unit_on_what_is_present(workspace: &Workspace) -> Result<Done> {
+    unit_tests(workspace).run()?;
+    Ok(Done::Passed)
+}
+
+fn unit_tests(workspace: &Workspace) -> xshell::Cmd<'_> {
     let tests = tests_of(workspace, |package| package.name() != COMMAND);
     let others = tests
         .iter()
@@ -86,8 +97,6 @@ pub(crate) fn unit(workspace: &Workspace) -> Result<Done> {
     test(workspace)
         .args(["--lib", "--bins"])
         .args(others.flat_map(|name| ["--test", name]))
-        .run()?;
-    Ok(Done::Passed)
 }
 
 pub(crate) fn doctest(workspace: &Workspace) -> Result<Done> {
@@ -105,10 +114,8 @@ pub(crate) fn speed(workspace: &Workspace) -> Result<Done> {
 
 /// None of the stores may be absent.
 fn all_of(workspace: &Workspace, programs: &[&str]) -> Result<Done> {
-    test(workspace)
-        .args(programs.iter().flat_map(|name| ["--test", name]))
-        .env("LOCKKIT_REQUIRE", "all")
-        .run()?;
+    let tests = programs.iter().flat_map(|name| ["--test", name]);
+    requiring_all(test(workspace).args(tests)).run()?;
     Ok(Done::Passed)
 }
 
@@ -119,13 +126,22 @@ pub(crate) fn suite_on_what_is_present(workspace: &Workspace) -> Result<Done> {
     Ok(Done::Passed)
 }
 
+/// None of the stores may be absent.
 pub(crate) fn cli(workspace: &Workspace) -> Result<Done> {
+    requiring_all(cli_tests(workspace)?).run()?;
+    Ok(Done::Passed)
+}
+
+pub(crate) fn cli_on_what_is_present(workspace: &Workspace) -> Result<Done> {
+    cli_tests(workspace)?.run()?;
+    Ok(Done::Passed)
+}
+
+fn cli_tests(workspace: &Workspace) -> Result<xshell::Cmd<'_>> {
     let tests = tests_of(workspace, |package| package.name() == COMMAND);
     ensure!(!tests.is_empty(), "{COMMAND} has no tests");
-    test(workspace)
-        .args(tests.iter().flat_map(|name| ["--test", name]))
-        .run()?;
-    Ok(Done::Passed)
+    let programs = tests.iter().flat_map(|name| ["--test", name]);
+    Ok(test(workspace).args(programs))
 }
 
 /// Measures nothing: each table is written from the figures that its own measurement has left.
@@ -143,6 +159,11 @@ fn test(workspace: &Workspace) -> xshell::Cmd<'_> {
     workspace
         .cargo("test")
         .args(["--workspace", "--all-features", "--no-fail-fast"])
+}
+
+/// Turns a server that is absent into a failure.
+fn requiring_all(tests: xshell::Cmd<'_>) -> xshell::Cmd<'_> {
+    tests.env("LOCKKIT_REQUIRE", "all")
 }
 
 fn tests_of(workspace: &Workspace, which: impl Fn(&Crate<'_>) -> bool) -> Vec<&str> {

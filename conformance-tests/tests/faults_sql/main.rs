@@ -5,6 +5,7 @@ mod clock;
 mod guarded;
 mod leases;
 mod limits;
+mod opening;
 mod pooler;
 mod pools;
 mod quiet;
@@ -76,6 +77,8 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(limits::release_waits_for_no_locked_row::<D>)
         .test(limits::short_time_limits_of_the_server_cost_no_hold::<D>)
         .test(limits::leaves_a_server_that_takes_no_writes::<D>)
+        .test(opening::opening_ends_if_the_server_falls_silent::<D>)
+        .test(opening::opening_tries_again_after_a_silence::<D>)
         .test(pools::locks_need_no_connection_of_the_pool::<D>)
         .test(pools::refused_table_leaves_the_pool_unchanged::<D>)
         .test(tables::missing_database_is_named::<D>)

@@ -236,28 +236,6 @@ fn the_program_does_not_find_the_password_of_the_url() {
 }
 
 #[test]
-fn a_run_inside_a_run_of_the_same_name_is_64() {
-    let stage = Stage::new();
-    let lockkit = env!("CARGO_BIN_EXE_lockkit");
-    let inside = |name: &str| {
-        stage.call(&[
-            "run", "job", "--", lockkit, "run", name, "--", "echo", "ran",
-        ])
-    };
-    let output = inside("job");
-    assert_eq!(output.status.code(), Some(64), "{output:?}");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("wait for itself"), "{said}");
-    assert_eq!(inside("other").stdout, b"ran\n");
-    // Another store may have the same name.
-    let url = format!("file:{}/another", stage.dir().display());
-    let output = stage.call(&[
-        "run", "job", "--", lockkit, "--url", &url, "run", "job", "--", "echo", "ran",
-    ]);
-    assert_eq!(output.stdout, b"ran\n");
-}
-
-#[test]
 fn the_program_finds_the_name_and_the_token() {
     let stage = Stage::new();
     let script = r#"printf '%s|%s' "$LOCKKIT_NAME" "$LOCKKIT_TOKEN""#;

@@ -13,8 +13,11 @@ mod exit_codes;
 mod loss;
 mod messages;
 mod names;
+mod nested;
 mod operator;
 mod signals;
+#[cfg(feature = "postgres")]
+mod silent;
 mod stage;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -156,6 +156,23 @@ fn watch_prints_a_line_for_each_change_and_ends_on_a_signal() {
 }
 
 #[test]
+fn watch_polls_without_an_interval_too() {
+    let stage = Stage::used();
+    let mut command = stage.lockkit();
+    command.args(["watch", "--interval", "0s"]);
+    let mut watch = Running::start(command);
+    let mut holder = stage.run(&[], "job", HOLD);
+    holder.line();
+    let line = watch.line();
+    assert!(line.contains("  held "), "{line}");
+    holder.signal(Signal::TERM);
+    let line = watch.line();
+    assert!(line.contains("  free "), "{line}");
+    watch.signal(Signal::INT);
+    assert_eq!(watch.code(), Some(0));
+}
+
+#[test]
 fn watch_ends_quietly_when_its_output_is_closed() {
     let stage = Stage::new();
     let mut holder = stage.run(&[], "job", HOLD);

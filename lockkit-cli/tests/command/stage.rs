@@ -69,7 +69,7 @@ impl Stage {
         command
             .env_remove("LOCKKIT_URL")
             .env_remove("LOCKKIT_URL_FILE")
-            .env_remove("LOCKKIT_NAME")
+            .env_remove("LOCKKIT_HELD")
             .env("XDG_STATE_HOME", self.dir())
             .stdin(Stdio::null());
         if let Some(url) = &self.url {

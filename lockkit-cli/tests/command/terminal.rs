@@ -183,6 +183,23 @@ fn ctrl_c_ends_a_program_that_has_left_the_group() {
 }
 
 #[test]
+fn ctrl_c_that_the_program_handles_ends_what_has_left_the_group() {
+    let stage = Stage::new();
+    let mut console = Console::new(&stage);
+    // A shell exits with 128 and the number of the signal.
+    console.enter(
+        r#"$L run job -- sh -c 'trap "exit 130" INT; setsid -w sh -c "echo re""ady-\$\$.; exec sleep 600" & wait'; echo c"o"de $?"#,
+    );
+    console.shows("ready-");
+    let pid = console.until(".");
+    console.press(CTRL_C);
+    console.shows("code 130");
+    let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+    assert!(!runs(pid));
+    assert!(stage.is_free("job"));
+}
+
+#[test]
 fn a_program_under_timeout_reads_the_terminal() {
     let stage = Stage::new();
     let mut console = Console::new(&stage);

@@ -177,6 +177,16 @@ pub(crate) fn shared_runs_share_and_exclude_others() {
         assert_eq!(outer.line(), code, "{options}");
         assert_eq!(outer.code(), Some(0));
     }
+    let run = format!("{} run", env!("CARGO_BIN_EXE_lockkit"));
+    // Two outer readers leave no room for one of two permits.
+    let third = format!("{run} --shared job -- {run} --permits 2 job -- true; echo $?");
+    assert_eq!(shared(&third).line(), "64");
+    // Another reader has a later token than the outer one.
+    let later = format!(
+        "export OUTER=\"$LOCKKIT_HELD\"; {run} --shared job -- \
+         sh -c 'LOCKKIT_HELD=\"$OUTER\" {run} job -- true'; echo $?"
+    );
+    assert_eq!(shared(&later).line(), "64");
 }
 
 pub(crate) fn permits_limit_how_many_run() {

@@ -99,7 +99,8 @@ impl Guard {
     ///
     /// It is ready no later than the first moment at which the store may grant the lock to another,
     /// also while the store does not answer or the client's runtime stands still. After a suspend of the
-    /// machine it takes up to a second.
+    /// machine it takes up to a second. Polled outside a Tokio runtime, or on one without timers, it relies
+    /// on the client's runtime, which must not stand still then.
     ///
     /// # Cancel safety
     /// Cancel safe. The future borrows nothing and may outlive the guard; once the lock is released it

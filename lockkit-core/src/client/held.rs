@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::client::hold::{
@@ -105,8 +104,8 @@ impl Held {
 
     /// Waits for the loss; for ever if the hold is released, and then without keeping the client.
     ///
-    /// It reads the clock itself, on the runtime of the task that waits: that of the client may stand
-    /// still.
+    /// It reads the clock itself, on the runtime of the task that waits if that one has timers: the client's
+    /// may stand still.
     pub(crate) async fn lost(self) -> LossReason {
         loop {
             let notified = self.hold.ended.notified();
@@ -118,11 +117,12 @@ impl Held {
                 Phase::Lost(reason) => return reason,
                 Phase::Released => break,
             }
-            if Handle::try_current().is_ok() {
+            if self.shared.context.runtime.has_time_here() {
                 let sleep = left.clamp(Duration::from_millis(1), LONGEST_SLEEP);
                 // The next round tells which of the two came first.
                 let _ = timeout(sleep, notified).await;
             } else {
+                // Until the renewal task, on the client's runtime, notices the loss.
                 notified.await;
             }
         }

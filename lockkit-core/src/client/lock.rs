@@ -165,6 +165,11 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cost
+    /// As [`acquire`](Self::acquire). A call that gives up while the store does not answer leaves a task, which
+    /// repeats the release of its ticket until the store answers or the lease has ended. Where a session
+    /// ends holds, only the answer ends these tasks: there are as many as such calls in an outage.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard> {
         let began = Instant::now();
         self.acquire_by(began, began.checked_add(limit)).await
@@ -236,7 +241,7 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     ///
     /// # Cost
-    /// One round trip.
+    /// One round trip. While the store does not answer, as [`acquire_timeout`](Self::acquire_timeout).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.enter().await?;
         let claim = match self.reenter()? {

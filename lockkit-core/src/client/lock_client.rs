@@ -19,7 +19,7 @@ use crate::client::outstanding::Pending;
 use crate::client::owner::Owner;
 use crate::client::reaper::IN_FLIGHT as RELEASES_IN_FLIGHT;
 use crate::client::renewal::{self, PARTS_IN_FLIGHT, stop};
-use crate::client::runtime::Runtime;
+use crate::client::runtime::{Runtime, has_time};
 use crate::client::rw_lock::RwLock;
 use crate::client::shared::Shared;
 use crate::contract::capability::Capabilities;
@@ -29,6 +29,7 @@ use crate::contract::name::LockName;
 use crate::contract::{DistributedLock, LockState, Mode};
 use crate::time::clock::{BootClock, Clock};
 use crate::time::lease::Lease;
+use crate::url::ClientOptions;
 
 /// What is longer is cut to this, so that no sum of times overflows: thirty years.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -257,8 +258,8 @@ impl LockClientBuilder {
             program: None,
             max_hold: None,
             clock: Arc::new(BootClock),
-            timeout: Duration::from_secs(2),
-            outage: Duration::from_secs(30),
+            timeout: ClientOptions::DEFAULT_TIMEOUT,
+            outage: ClientOptions::DEFAULT_OUTAGE,
             runtime: None,
             seed: None,
         }
@@ -371,12 +372,6 @@ impl LockClientBuilder {
         drop(context.runtime.spawn(renewals));
         Ok(LockClient { shared })
     }
-}
-
-/// Whether timers work in a runtime. Tokio gives no other way to ask.
-fn has_time(runtime: &Handle) -> bool {
-    let _entered = runtime.enter();
-    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
 
 /// The default lease, or the nearest that the store can do.

@@ -52,7 +52,8 @@ pub(crate) fn release_after(
             release(&context, &ticket, ends).await;
         }
     };
-    // Detached: it ends when the store answers, or the lease has ended.
+    // Detached: it ends when the store answers, or the lease has ended. Without a lease of their own there
+    // are as many of these tasks as tickets were given up in an outage.
     drop(context.runtime.spawn(task));
 }
 

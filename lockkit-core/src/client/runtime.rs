@@ -1,9 +1,17 @@
 //! The only place that starts tasks.
 
+use std::time::Duration;
+
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::contract::error::{Error, Result};
+
+/// Whether timers work in a runtime. Tokio gives no other way to ask.
+pub(crate) fn has_time(runtime: &Handle) -> bool {
+    let _entered = runtime.enter();
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
+}
 
 /// The runtime that a client was made in; its tasks run there, wherever it is used.
 #[derive(Clone, Debug)]
@@ -17,6 +25,11 @@ impl Runtime {
     /// Whether the caller runs in it as well.
     pub(crate) fn is_current(&self) -> bool {
         Handle::try_current().is_ok_and(|current| current.id() == self.0.id())
+    }
+
+    /// Whether the caller has timers. This runtime has.
+    pub(crate) fn has_time_here(&self) -> bool {
+        self.is_current() || Handle::try_current().is_ok_and(|current| has_time(&current))
     }
 
     /// Carries out a request: in place where the caller runs here, else as a task, which goes on

@@ -94,6 +94,13 @@ impl Backoff {
     }
 }
 
+/// The pauses of a client while its store fails: from 20 ms to 1 s.
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new(FIRST_RETRY, LONGEST_RETRY)
+    }
+}
+
 /// A random number in `-1.0..=1.0`.
 pub(crate) fn jitter(random: &mut Rng) -> f64 {
     random.f64().mul_add(2.0, -1.0)

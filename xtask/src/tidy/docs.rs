@@ -41,7 +41,21 @@ const SCHEMES: &str = "lockkit/src/stores.rs";
 /// The tables in which users look for a store.
 const TABLES: &[&str] = &["lockkit/src/lib.rs", "lockkit/src/connect.rs"];
 
-/// Every scheme that can be used stands in each table.
+/// Other names of schemes stand in this list.
+const ALIASES: &str = "lockkit-core/src/url/parse.rs";
+
+/// The other names of schemes that a URL may have.
+fn aliases(sources: &[File]) -> Vec<&str> {
+    let file = sources.iter().find(|file| file.path == ALIASES);
+    let list = file.and_then(|file| file.text.split("const ALIASES: ").nth(1));
+    let lines = list.and_then(|list| list.split("];").next()).unwrap_or("");
+    lines
+        .lines()
+        .filter_map(|line| quoted(line).next())
+        .collect()
+}
+
+/// Every scheme that can be used stands in each table, by each of its names.
 fn check_schemes(sources: &[File]) -> Vec<Finding> {
     let file = |path: &str| sources.iter().find(|file| file.path == path);
     let text = file(SCHEMES).map_or("", |file| &file.text);
@@ -57,10 +71,14 @@ fn check_schemes(sources: &[File]) -> Vec<Finding> {
     if schemes.is_empty() {
         found.push(Finding::fault(SCHEMES, 1, "its schemes are not found"));
     }
+    let aliases = aliases(sources);
+    if aliases.is_empty() {
+        found.push(Finding::fault(ALIASES, 1, "its other names are not found"));
+    }
     for table in TABLES.iter().filter_map(|path| file(path)) {
         let rows = table.text.lines().filter(|line| line.contains("| `"));
         let rows: Vec<_> = rows.collect();
-        for scheme in &schemes {
+        for scheme in schemes.iter().chain(&aliases) {
             let named = format!("`{scheme}:");
             if !rows.iter().any(|row| row.contains(&named)) {
                 let what = format!("no table names the scheme `{scheme}`");
@@ -203,17 +221,28 @@ mod tests {
         };
         let list = "const SCHEMES: &[(&str, Option<&str>)] = &[\n(\"zk\", Some(\"x\")),\n];\n";
         let sources = |table: &str| {
-            let full = "/// | `zk://host` | a store |\n";
+            let full = "/// | `zk://host`, `zoo://host` | a store |\n";
             [
                 file(SCHEMES, list),
+                file(
+                    ALIASES,
+                    "const ALIASES: [(&str, &str); 1] = [\n(\"zoo\", \"zk\"),\n];\n",
+                ),
                 file(TABLES[0], full),
                 file(TABLES[1], table),
             ]
         };
-        assert_eq!(check_schemes(&sources("/// | `x`, `zk://h` | it |\n")), []);
+        let table = "/// | `x`, `zk://h`, `zoo://h` | it |\n";
+        assert_eq!(check_schemes(&sources(table)), []);
         let expected = Finding::fault(TABLES[1], 1, "no table names the scheme `zk`");
-        assert_eq!(check_schemes(&sources("`zk://h` is a URL\n")), [expected]);
-        assert_eq!(check_schemes(&[]).len(), 1);
+        let table = "/// | `zoo://h` | it |\n`zk://h` is a URL\n";
+        assert_eq!(check_schemes(&sources(table)), [expected]);
+        let expected = Finding::fault(TABLES[1], 1, "no table names the scheme `zoo`");
+        assert_eq!(
+            check_schemes(&sources("/// | `zk://h` | it |\n")),
+            [expected]
+        );
+        assert_eq!(check_schemes(&[]).len(), 2);
     }
 
     #[test]

@@ -1,0 +1,55 @@
+//! A `lockkit run` inside another one, which must not wait for it.
+
+use lockkit::contract::Mode;
+use lockkit::{FencingToken, Lock, LockName};
+use serde_json::{Value, json};
+
+use crate::exit::Failure;
+use crate::render::plain;
+
+/// The variable that lists the locks that CMD runs under, those of outer runs included.
+pub(crate) const HELD: &str = "LOCKKIT_HELD";
+
+/// The value of [`HELD`] for a program that also runs under `own` locks. JSON, because a name can have any
+/// character.
+pub(crate) fn held_with(own: impl Iterator<Item = (LockName, FencingToken)>) -> String {
+    let mut held = outer();
+    held.extend(own.map(|(name, token)| json!({ "name": name.as_str(), "token": token.get() })));
+    Value::Array(held).to_string()
+}
+
+/// The locks of the runs that run this one.
+fn outer() -> Vec<Value> {
+    let held = std::env::var(HELD).unwrap_or_default();
+    serde_json::from_str(&held).unwrap_or_default()
+}
+
+/// Refuses to wait for a lock that a `lockkit run` holds which runs this one.
+pub(crate) async fn refuse(locks: &[Lock]) -> Result<(), Failure> {
+    let outer = outer();
+    for lock in locks {
+        let same_name = outer.iter().filter(|it| it["name"] == lock.name().as_str());
+        let tokens: Vec<_> = same_name.filter_map(|it| it["token"].as_u64()).collect();
+        if !tokens.is_empty() && waits_for(lock, &tokens).await {
+            let name = plain(lock.name());
+            return Err(Failure::usage(format!(
+                "`{name}` is held by a `lockkit run` that runs this one, which would wait for itself; use another name"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the lock is not to be had before the holds with these tokens end. The same name and token mean
+/// the same store.
+async fn waits_for(lock: &Lock, tokens: &[u64]) -> bool {
+    // If the store fails, the acquire reports it.
+    let state = lock.inspect().await.ok().flatten();
+    let holders = state.map_or_else(Vec::new, |state| state.holders);
+    let is_outer = |token: FencingToken| tokens.contains(&token.get());
+    let outer = holders.iter().filter(|it| it.token.is_some_and(is_outer));
+    let modes: Vec<_> = outer.map(|holder| holder.mode).collect();
+    let excludes = modes.iter().any(|mode| mode.is_none_or(Mode::is_exclusive));
+    let count = u32::try_from(modes.len()).unwrap_or(u32::MAX);
+    count > 0 && !lock.mode().fits(count, excludes)
+}
