@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use super::{HOW, Peer, directory, is_built_from, java, missing};
 use crate::failure::Outcome;
-use crate::servers::{EtcdCluster, RedisCluster, RedisServer};
+use crate::servers::{EtcdCluster, RedisCluster, RedisServer, RedlockServers};
 
 /// A program with a foreign client.
 struct Program {
@@ -176,6 +176,15 @@ impl Redisson {
     pub async fn start_in(cluster: &RedisCluster, watchdog: Duration) -> Outcome<Peer> {
         let urls: Vec<String> = cluster.nodes().iter().map(RedisServer::url).collect();
         Self::start_at(urls.join(","), watchdog).await
+    }
+
+    /// Starts one of several servers that know nothing of each other.
+    ///
+    /// # Errors
+    /// - [`Failure`](crate::Failure) if it does not start.
+    pub async fn start_with_all(servers: &RedlockServers, watchdog: Duration) -> Outcome<Peer> {
+        let urls: Vec<String> = servers.nodes().iter().map(RedisServer::url).collect();
+        Self::start_at(urls.join("+"), watchdog).await
     }
 
     async fn start_at(addresses: String, watchdog: Duration) -> Outcome<Peer> {

@@ -4,6 +4,7 @@ mod cluster;
 mod exclusion;
 mod kinds;
 mod operators;
+mod redlock;
 mod tokens;
 mod waking;
 mod world;
@@ -43,4 +44,5 @@ fn tests() -> TestSuite {
     .test(kinds::our_shared_holds_exclude_all_kinds_of_redisson)
     .test(kinds::all_kinds_of_redisson_exclude_our_shared_holds)
     .test(cluster::both_exclude_each_other_and_are_served)
+    .test(redlock::both_exclude_each_other_on_a_majority)
 }

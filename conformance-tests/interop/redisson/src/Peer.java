@@ -1,12 +1,15 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RBucket;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
@@ -17,24 +20,35 @@ import org.redisson.config.Config;
 /**
  * Redisson behind lines of text.
  *
- * <p>Arguments: the server's address, or those of a cluster with commas in between, and the watchdog's lease in
- * milliseconds. A command is a line
+ * <p>Arguments: the server's address, or those of a cluster with commas in between, or those of servers that know
+ * nothing of each other with pluses in between, and the watchdog's lease in milliseconds. A command is a line
  * {@code THREAD VERB KIND NAME [NUMBERS]}; its answer is a line that begins with the same word. Each
  * thread has its own queue of commands, and is an owner of locks of its own. The kinds are
- * {@code plain}, {@code fenced}, {@code read} and {@code write}. The end of the input ends it.
+ * {@code plain}, {@code fenced}, {@code read}, {@code write} and {@code red}, a lock in all servers. The end of the input ends it.
  */
 public final class Peer {
   private final RedissonClient client;
+  private final List<RedissonClient> clients;
   private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
 
-  private Peer(RedissonClient client) {
-    this.client = client;
+  private Peer(List<RedissonClient> clients) {
+    this.client = clients.get(0);
+    this.clients = clients;
   }
 
   public static void main(String[] arguments) throws Exception {
+    List<RedissonClient> clients = new ArrayList<>();
+    for (String addresses : arguments[0].split("\\+")) {
+      clients.add(connect(addresses.split(","), Long.parseLong(arguments[1])));
+    }
+    new Peer(clients).serve();
+    // Threads of the client, and commands that wait for ever, must not keep the process.
+    Runtime.getRuntime().halt(0);
+  }
+
+  private static RedissonClient connect(String[] addresses, long watchdog) {
     Config config = new Config();
-    config.setThreads(2).setNettyThreads(2).setLockWatchdogTimeout(Long.parseLong(arguments[1]));
-    String[] addresses = arguments[0].split(",");
+    config.setThreads(2).setNettyThreads(2).setLockWatchdogTimeout(watchdog);
     if (addresses.length > 1) {
       config.useClusterServers().addNodeAddress(addresses);
     } else {
@@ -46,9 +60,7 @@ public final class Peer {
           .setSubscriptionConnectionMinimumIdleSize(1)
           .setSubscriptionConnectionPoolSize(4);
     }
-    new Peer(Redisson.create(config)).serve();
-    // Threads of the client, and commands that wait for ever, must not keep the process.
-    Runtime.getRuntime().halt(0);
+    return Redisson.create(config);
   }
 
   private void serve() throws Exception {
@@ -110,6 +122,9 @@ public final class Peer {
         return client.getReadWriteLock(name).readLock();
       case "write":
         return client.getReadWriteLock(name).writeLock();
+      case "red":
+        return new RedissonRedLock(
+            clients.stream().map(node -> node.getLock(name)).toArray(RLock[]::new));
       default:
         throw new IllegalArgumentException("no kind is called " + kind);
     }
