@@ -12,6 +12,7 @@ use etcd_client::{
 };
 use lockkit_core::Outcome;
 use lockkit_core::store::lock;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tonic::transport::Endpoint;
@@ -29,6 +30,8 @@ pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Dura
 #[derive(Debug)]
 pub(crate) struct Link {
     config: EtcdStoreBuilder,
+    /// Where the connections live, whoever asks first.
+    runtime: Handle,
     state: Mutex<State>,
     /// Grows whenever a connection is given up. Its streams must be opened again.
     epoch: watch::Sender<u64>,
@@ -60,7 +63,7 @@ impl std::fmt::Debug for Opened {
 }
 
 impl Link {
-    pub(crate) fn new(mut config: EtcdStoreBuilder) -> Self {
+    pub(crate) fn new(mut config: EtcdStoreBuilder, runtime: Handle) -> Self {
         if config.endpoints.is_empty() {
             config = config.endpoint("127.0.0.1", PORT);
         }
@@ -70,6 +73,7 @@ impl Link {
         };
         Self {
             config,
+            runtime,
             state: Mutex::new(state),
             epoch: watch::Sender::new(0),
         }
@@ -224,9 +228,12 @@ impl Link {
             .keep_alive_while_idle(true);
         #[cfg(feature = "tls")]
         let endpoint = with_tls(endpoint, &self.config)?;
-        let channel = endpoint.connect_lazy();
         let options = Some(options(&self.config));
-        let client = Box::pin(Client::from_channel(Channel::Tonic(channel), options)).await?;
+        let opening = self.runtime.spawn(async move {
+            let channel = Channel::Tonic(endpoint.connect_lazy());
+            Client::from_channel(channel, options).await
+        });
+        let client = opening.await.map_err(std::io::Error::other)??;
         let mut state = lock(&self.state);
         let opened = Opened {
             client: Arc::new(client),

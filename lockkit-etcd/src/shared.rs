@@ -55,10 +55,10 @@ impl Shared {
             layout: Layout::new(root, config.names),
             capabilities: config.capabilities(),
             clock: Arc::clone(&config.clock),
-            runtime,
             sessions: Mutex::default(),
             creating: tokio::sync::Mutex::default(),
-            link: Link::new(config),
+            link: Link::new(config, runtime.clone()),
+            runtime,
         }
     }
 

@@ -28,6 +28,8 @@ const TWINS: u32 = 20;
 /// One session, from its begin to its end.
 pub(crate) struct Session {
     pub(crate) client: Client,
+    /// The servers, for messages.
+    place: String,
     clock: Arc<dyn Clock>,
     /// How long a hold lasts after the last acknowledged heartbeat was written.
     pub(crate) lease: Duration,
@@ -50,6 +52,7 @@ impl Session {
         let bad = |_| (Outcome::Rejected, "the chroot is no path".to_owned());
         Ok(Arc::new(Self {
             client: client.chroot(chroot).map_err(bad)?,
+            place: config.hosts.join(","),
             clock: Arc::clone(&config.clock),
             lease,
             // The leader created the session after this moment.
@@ -156,7 +159,10 @@ impl Session {
                 }
             }
         };
-        let silent = || fault(operation, Outcome::Unavailable, "there is no connection");
+        let silent = || {
+            let why = format!("there is no connection ({})", self.place);
+            fault(operation, Outcome::Unavailable, why)
+        };
         timeout(PATIENCE, waiting).await.map_err(|_| silent())?
     }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::free_port;
-use conformance_tests::task::spawn;
+use conformance_tests::task::{spawn, until};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::{Error, Lease, LockClient, Outcome as Effect};
 use lockkit_zk::{Access, Auth, ZkStore};
@@ -127,4 +128,21 @@ pub(crate) async fn unreachable_ensemble_is_named_with_the_reason() -> Outcome {
         ensure(took < most, format!("{port}: {took:?}"))?;
     }
     Ok(())
+}
+
+/// Also after the connection was lost.
+pub(crate) async fn lost_ensemble_is_named() -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = Proxy::start(([127, 0, 0, 1], plot.port).into()).await?;
+    let port = proxy.addr().port();
+    let client = client(plot.builder_at(port)).await?;
+    client.lock("jobs")?.acquire().await?.release().await?;
+    proxy.refuse(true);
+    proxy.reset();
+    until("the message names the server", async || {
+        let answer = client.lock("jobs")?.try_acquire().await;
+        let text = answer.err().map(|error| error.to_string());
+        Ok(text.is_some_and(|text| text.contains(&format!("127.0.0.1:{port}"))))
+    })
+    .await
 }

@@ -56,6 +56,7 @@ fn tests() -> TestSuite {
         .test(access::session_that_is_not_granted_is_an_error)
         .test(access::lease_set_in_code_reaches_the_session)
         .test(access::unreachable_ensemble_is_named_with_the_reason)
+        .test(access::lost_ensemble_is_named)
         .test(ensemble::killed_leader_makes_no_second_holder)
         .test(ensemble::client_leaves_a_frozen_member)
         .test(ensemble::cut_off_follower_keeps_no_hold_alive);
