@@ -40,7 +40,7 @@ pub struct Options {
     pub poll: PollRange,
     /// The most connections for acquires and releases.
     pub connections: usize,
-    /// The longest that connecting may take.
+    /// The longest that connecting may take, and each request that opens the store.
     pub connect_timeout: Duration,
     /// Whether holds end with the session of their client.
     pub pin: bool,

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::config::Options;
 use crate::driver::{self, Connecting, Driver, FileId, Reply, Source, prepared, send};
-use crate::error::{Phase, Problem, fault_of};
+use crate::error::{Phase, Problem, at, fault_of};
 use crate::template::{Template, Values};
 
 /// A connection that was idle for longer is closed: servers and networks may have forgotten it.
@@ -100,6 +100,27 @@ impl<D: Driver> Pool<D> {
             .await
     }
 
+    /// Sends a message that opens the store or its session: no client limits the time until the reply.
+    pub(crate) async fn ask_to_open(&self, text: &str) -> Result<Vec<Reply<D>>, BackendError> {
+        // First: connecting has a limit of its own.
+        self.take("open", &self.steps).await?.put_back();
+        let limit = self.connect_timeout;
+        let asked = timeout(limit, self.ask("open", text)).await;
+        asked.unwrap_or_else(|_| Err(self.silent(limit)))
+    }
+
+    /// The error of a request that opens the store or its session.
+    pub(crate) fn silent(&self, limit: Duration) -> BackendError {
+        let text = format!(
+            "no reply within {limit:?}: the server is silent, or another session has locked the table"
+        );
+        let (problem, outcome) = (Problem::Connection, Outcome::Indeterminate);
+        at(
+            &self.address(),
+            D::ERRORS.fault("open", problem, outcome, text),
+        )
+    }
+
     /// Sends a message that begins and ends a transaction. After an error its connection is closed, which
     /// rolls the transaction back.
     pub(crate) async fn transact(
@@ -172,6 +193,11 @@ impl<D: Driver> Pool<D> {
     /// How to connect now.
     pub(crate) fn options(&self) -> Connecting<D> {
         (self.change)(self.source.options())
+    }
+
+    /// Where it connects to now, for messages.
+    pub(crate) fn address(&self) -> String {
+        self.source.read(D::address)
     }
 
     /// The number of idle connections.

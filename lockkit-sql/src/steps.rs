@@ -31,14 +31,14 @@ pub(crate) async fn check_table<D: Driver>(
 ) -> Result<(), BackendError> {
     let mut found = columns_of(pool, columns).await?;
     if found.is_empty() && options.schema == Schema::Create {
-        pool.ask("open", create).await?;
+        pool.ask_to_open(create).await?;
         found = columns_of(pool, columns).await?;
     }
     if let Some(text) = misfit(&options.table, expected, &found) {
         return Err(D::ERRORS.rejected("open", Problem::Schema, text));
     }
     // The second table is there if the first is: it is created before that.
-    pool.ask("open", &probe.text(&Values::new())).await?;
+    pool.ask_to_open(&probe.text(&Values::new())).await?;
     Ok(())
 }
 
@@ -48,7 +48,7 @@ async fn columns_of<D: Driver>(
     columns: &Template,
 ) -> Result<Vec<(String, String)>, BackendError> {
     let columns = columns.text(&Values::new());
-    let replies = pool.ask("open", &columns).await?;
+    let replies = pool.ask_to_open(&columns).await?;
     let columns = rows(&replies).map(|row| Some((row.text(0)?, row.text(1)?)));
     let columns: Option<_> = columns.collect();
     columns.ok_or_else(|| D::ERRORS.unreadable("open"))

@@ -5,6 +5,7 @@ mod clock;
 mod guarded;
 mod leases;
 mod limits;
+mod opening;
 mod pooler;
 mod pools;
 mod quiet;
@@ -36,6 +37,7 @@ fn tests() -> TestSuite {
         .test(sessions::wake_ups_come_back_after_a_silent_cut)
         .test(sessions::cut_off_pin_is_lost_before_another_is_granted)
         .test(limits::looks_for_the_primary_once_a_second)
+        .test(opening::table_locked_by_a_migration_of_postgres_ends_the_opening)
         .test(tables::roles_that_share_a_database_share_a_table)
         .test(tables::table_with_a_long_name_has_wake_ups)
         .and(poolers);
@@ -45,6 +47,7 @@ fn tests() -> TestSuite {
         .and(secure::trials::<secure::SecureMaria>("tls-of-mariadb"));
     let maria = of_a_database::<Maria>("faults-of-mariadb", "clock-of-mariadb")
         .test(sessions::server_without_autocommit_keeps_no_row_locked)
+        .test(opening::table_locked_by_a_migration_of_mariadb_ends_the_opening)
         .test(sessions::pin_lasts_behind_a_proxy_that_answers_pings)
         .test(pools::changed_password_is_used)
         .test(tables::server_other_than_mysql_is_refused);
@@ -76,6 +79,7 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(limits::release_waits_for_no_locked_row::<D>)
         .test(limits::short_time_limits_of_the_server_cost_no_hold::<D>)
         .test(limits::leaves_a_server_that_takes_no_writes::<D>)
+        .test(opening::server_that_falls_silent_ends_the_opening::<D>)
         .test(pools::locks_need_no_connection_of_the_pool::<D>)
         .test(pools::refused_table_leaves_the_pool_unchanged::<D>)
         .test(tables::missing_database_is_named::<D>)

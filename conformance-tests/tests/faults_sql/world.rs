@@ -57,6 +57,7 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     ) -> <<Self::Driver as sqlx::Database>::Connection as sqlx::Connection>::Options;
     fn builder(&self) -> SqlStoreBuilder<Self::Dialect>;
     fn url(&self, query: &str) -> String;
+    fn port(&self) -> u16;
 
     /// Ends every session of `app`.
     async fn kill_sessions(&self) -> Outcome;
@@ -155,6 +156,10 @@ impl Database for Postgres {
 
     fn url(&self, query: &str) -> String {
         format!("{}?{query}", self.0.url("app"))
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port()
     }
 
     async fn kill_sessions(&self) -> Outcome {
@@ -269,6 +274,10 @@ impl Database for Maria {
 
     fn url(&self, query: &str) -> String {
         format!("mysql://app:secret@127.0.0.1:{}/app?{query}", self.0.port())
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port()
     }
 
     async fn kill_sessions(&self) -> Outcome {

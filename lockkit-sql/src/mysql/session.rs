@@ -14,6 +14,9 @@ use crate::error::Problem;
 use crate::session::{Connect, Session};
 use crate::template::Values;
 
+/// The longest time until the server has begun a session.
+const OPENING: Duration = Duration::from_secs(2);
+
 /// How often the client proves its session, so that it learns of its end.
 const PROVE_EVERY: Duration = Duration::from_millis(400);
 
@@ -34,15 +37,15 @@ impl Connect for Mysql {
         let mut connection = self.pool.connect("open").await?;
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
         let begin = text(&self.queries.session.text(&values));
-        let begun = timeout(SILENCE, send::<MySql>(&mut connection, "open", begin)).await;
-        let begun = begun.map_err(|_| BackendError::timeout(ERRORS.backend, "open", SILENCE))??;
+        let begun = timeout(OPENING, send::<MySql>(&mut connection, "open", begin)).await;
+        let begun = begun.map_err(|_| self.pool.silent(OPENING))??;
         let row = rows(&begun).last();
         let numbers = row.map(|row| [0, 1, 2].map(|column| row.number(column)));
         let Some([Some(key), Some(1), Some(id)]) = numbers else {
             return Err(ERRORS.unreadable("open"));
         };
         let seen = format!("SELECT IS_USED_LOCK('lockkit_{key}') = {id};");
-        let seen = self.pool.ask("open", &seen).await?;
+        let seen = self.pool.ask_to_open(&seen).await?;
         if rows(&seen).any(|row| row.truth(0)) {
             return Ok(((connection, key), key));
         }

@@ -1,10 +1,10 @@
 //! The driver of PostgreSQL, and the error codes of the server and of its poolers.
 
 use lockkit_core::Outcome;
-use sqlx::postgres::{PgConnection, PgQueryResult};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgQueryResult};
 use sqlx::{Execute, Executor as _};
 
-use crate::driver::{Driver, Yields};
+use crate::driver::{Driver, Yields, host_and_port};
 use crate::error::{Errors, Problem};
 use crate::template::Syntax;
 
@@ -29,6 +29,12 @@ pub(super) static SYNTAX: Syntax = Syntax {
 impl Driver for sqlx::Postgres {
     const ERRORS: Errors = ERRORS;
     const SYNTAX: &'static Syntax = &SYNTAX;
+
+    fn address(options: &PgConnectOptions) -> String {
+        let socket = options.get_socket().map(|path| path.to_string_lossy());
+        let host = socket.as_deref().unwrap_or_else(|| options.get_host());
+        host_and_port(host, options.get_port())
+    }
 
     fn send<'c>(
         connection: &'c mut PgConnection,

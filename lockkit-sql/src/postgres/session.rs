@@ -43,7 +43,7 @@ impl Connect for Postgres {
         match timeout(OPENING, self.try_open(&mut asked)).await {
             Ok(opened) => opened,
             Err(_) if asked => Err(pooled()),
-            Err(_) => Err(BackendError::timeout(ERRORS.backend, "open", OPENING)),
+            Err(_) => Err(self.pool.silent(OPENING)),
         }
     }
 
@@ -95,7 +95,7 @@ impl Postgres {
         let notify = self.queries.notify.text(&notify);
         if self.session.pins {
             // From another connection: only a session of its own gets it.
-            self.pool.ask("open", &notify).await?;
+            self.pool.ask_to_open(&notify).await?;
         } else {
             ask(&mut listener, notify).await.map_err(refused)?;
         }
@@ -123,7 +123,7 @@ impl Postgres {
         };
         let is_free = Values::new().number("session", key);
         let is_free = self.queries.is_free.text(&is_free);
-        let replies = self.pool.ask("open", &is_free).await?;
+        let replies = self.pool.ask_to_open(&is_free).await?;
         let row = rows(&replies).next();
         match row.map(|row| row.truth(0)) {
             Some(false) => Ok(key),
