@@ -28,8 +28,11 @@ const IDLE: Duration = Duration::from_secs(300);
 /// another server by then.
 const OLDEST: Duration = Duration::from_secs(30 * 60);
 
-/// How long no connection is made after a server refused writes: its host name may soon lead to another.
+/// The time between two connections after a server refused writes: its host name may soon lead to another.
 const AVOID: Duration = Duration::from_secs(1);
+
+/// Operations that begin with a read, which a server that refuses writes executes too.
+const READS: [&str; 3] = ["open", "inspect", "break"];
 
 /// A conflict of transactions is retried this often.
 const CONFLICTS: u32 = 5;
@@ -43,7 +46,7 @@ pub struct Pool<D: Driver> {
     /// Whether connections prepare the steps of holds.
     prepares: AtomicBool,
     idle: Mutex<VecDeque<Open<D>>>,
-    /// When a server refused writes.
+    /// When a server refused writes, or a connection was made after that and before a write succeeded.
     refused: Mutex<Option<Instant>>,
     steps: Semaphore,
     /// Renewals do not queue behind other requests for a connection.
@@ -177,6 +180,9 @@ impl<D: Driver> Pool<D> {
             let connection = &mut pooled.open.connection;
             let error = match send(connection, operation, message()).await {
                 Ok(replies) => {
+                    if !READS.contains(&operation) {
+                        *lock(&self.refused) = None;
+                    }
                     pooled.put_back();
                     return Ok(replies);
                 }
@@ -205,15 +211,29 @@ impl<D: Driver> Pool<D> {
         lock(&self.idle).len()
     }
 
-    /// Refuses to connect for a moment after a server refused writes.
+    /// After a server refused writes, allows one connection in a second to all callers together.
     pub(crate) fn may_connect(&self, operation: &'static str) -> Result<(), BackendError> {
-        let refused = *lock(&self.refused);
-        if refused.is_none_or(|refused| refused.elapsed() >= AVOID) {
-            return Ok(());
+        let mut refused = lock(&self.refused);
+        match &mut *refused {
+            None => return Ok(()),
+            Some(last) if last.elapsed() >= AVOID => {
+                *last = Instant::now();
+                return Ok(());
+            }
+            Some(_) => {}
         }
-        let text = "the server refused writes less than a second ago";
+        let text = "the server refused writes, and the primary is looked for once a second";
         let (problem, outcome) = (Problem::ReadOnly, Outcome::Unavailable);
         Err(D::ERRORS.fault(operation, problem, outcome, text))
+    }
+
+    /// The same for a session, which needs a connection of the pool beside its own: both count as one.
+    pub(crate) async fn may_open_session(&self) -> Result<(), BackendError> {
+        if self.idle() > 0 {
+            return self.may_connect("open");
+        }
+        self.take("open", &self.steps).await?.put_back();
+        Ok(())
     }
 
     async fn take<'p>(
@@ -246,6 +266,7 @@ impl<D: Driver> Pool<D> {
     }
 
     async fn open(&self, operation: &'static str) -> Result<Open<D>, BackendError> {
+        self.may_connect(operation)?;
         let connection = self.connect(operation).await?;
         let now = Instant::now();
         Ok(Open {
@@ -256,12 +277,11 @@ impl<D: Driver> Pool<D> {
         })
     }
 
-    /// Makes a connection that is not one of the pool's.
+    /// Makes a connection that is not one of the pool's, without asking whether it may.
     pub(crate) async fn connect(
         &self,
         operation: &'static str,
     ) -> Result<D::Connection, BackendError> {
-        self.may_connect(operation)?;
         let options = self.options();
         match timeout(self.connect_timeout, D::connect(&options)).await {
             Ok(Ok(connection)) => Ok(connection),

@@ -34,6 +34,7 @@ impl Connect for Mysql {
 
     /// Opens a session, and asks on another connection whether the server itself has it.
     async fn open_session(&self) -> Result<(Self::Connection, i64), BackendError> {
+        self.pool.may_open_session().await?;
         let mut connection = self.pool.connect("open").await?;
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
         let begin = text(&self.queries.session.text(&values));

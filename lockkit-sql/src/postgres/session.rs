@@ -82,7 +82,10 @@ impl Postgres {
     /// `asked`: whether it has asked for a notification. A pooler in transaction mode would accept the
     /// order to listen and forget it.
     async fn try_open(&self, asked: &mut bool) -> Result<(PgListener, i64), BackendError> {
-        self.pool.may_connect("open")?;
+        match self.session.pins {
+            true => self.pool.may_open_session().await?,
+            false => self.pool.may_connect("open")?,
+        }
         let mut listener = connect(self.pool.options()).await.map_err(refused)?;
         let key = match self.session.pins {
             true => self.begin_session(&mut listener).await?,
