@@ -174,7 +174,10 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
                 false => shares::attempt(&*dialect, &ticket).await,
             };
             match dialect.active_session() {
-                Some(session) => session.attempt(&ticket, acquire).await,
+                Some(session) => {
+                    let address = || dialect.pool().address();
+                    session.attempt(&ticket, address, acquire).await
+                }
                 None => acquire(0).await,
             }
         };

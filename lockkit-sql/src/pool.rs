@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::config::Options;
 use crate::driver::{self, Connecting, Driver, FileId, Reply, Source, prepared, send};
-use crate::error::{Phase, Problem, at, fault_of};
+use crate::error::{Phase, Problem, SqlFault, at, fault_of};
 use crate::template::{Template, Values};
 
 /// A connection that was idle for longer is closed: servers and networks may have forgotten it.
@@ -55,6 +55,8 @@ pub struct Pool<D: Driver> {
 
 struct Open<D: Driver> {
     connection: D::Connection,
+    /// Where it leads, for messages.
+    address: String,
     /// The file that it has open.
     file: Option<FileId>,
     /// It is not used after this.
@@ -186,6 +188,7 @@ impl<D: Driver> Pool<D> {
                     pooled.put_back();
                     return Ok(replies);
                 }
+                Err(error) if is_about_server(&error) => at(&pooled.open.address, error),
                 Err(error) => error,
             };
             pooled.failed(&error, transaction);
@@ -224,7 +227,8 @@ impl<D: Driver> Pool<D> {
         }
         let text = "the server refused writes, and the primary is looked for once a second";
         let (problem, outcome) = (Problem::ReadOnly, Outcome::Unavailable);
-        Err(D::ERRORS.fault(operation, problem, outcome, text))
+        let error = D::ERRORS.fault(operation, problem, outcome, text);
+        Err(at(&self.address(), error))
     }
 
     /// The same for a session, which needs a connection of the pool beside its own: both count as one.
@@ -267,10 +271,12 @@ impl<D: Driver> Pool<D> {
 
     async fn open(&self, operation: &'static str) -> Result<Open<D>, BackendError> {
         self.may_connect(operation)?;
+        let address = self.address();
         let connection = self.connect(operation).await?;
         let now = Instant::now();
         Ok(Open {
             connection,
+            address,
             file: D::file(&self.source),
             ends: now + OLDEST.mul_f64(0.75 + fastrand::f64() / 4.0),
             used: now,
@@ -283,15 +289,16 @@ impl<D: Driver> Pool<D> {
         operation: &'static str,
     ) -> Result<D::Connection, BackendError> {
         let options = self.options();
-        match timeout(self.connect_timeout, D::connect(&options)).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(D::ERRORS.of(operation, Phase::Connecting, &error)),
+        let error = match timeout(self.connect_timeout, D::connect(&options)).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(error)) => D::ERRORS.of(operation, Phase::Connecting, &error),
             Err(_) => {
                 let text = format!("no connection within {:?}", self.connect_timeout);
                 let (problem, outcome) = (Problem::Connection, Outcome::Unavailable);
-                Err(D::ERRORS.fault(operation, problem, outcome, text))
+                D::ERRORS.fault(operation, problem, outcome, text)
             }
-        }
+        };
+        Err(at(&D::address(&options), error))
     }
 }
 
@@ -326,6 +333,12 @@ impl<D: Driver> Pooled<'_, D> {
             lock(&pool.idle).clear();
         }
     }
+}
+
+/// Whether an operator looks for its cause at the server or on the way there.
+fn is_about_server(error: &BackendError) -> bool {
+    let problem = fault_of(error).map(SqlFault::problem);
+    matches!(problem, Some(Problem::Connection | Problem::ReadOnly))
 }
 
 impl<D: Driver> fmt::Debug for Pool<D> {

@@ -103,6 +103,8 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     const NO_TABLES: &'static str;
     /// What the documents say that a user needs, and a user without more.
     const RIGHTS: &'static str;
+    /// A URL that leads to a socket which is not there.
+    const NO_SOCKET: &'static str;
 }
 
 pub(crate) struct Postgres(PostgresServer);
@@ -218,6 +220,7 @@ impl Database for Postgres {
     const RIGHTS: &'static str = "create role poor login; grant usage on schema app to poor; \
          alter role poor set search_path = app; \
          grant select, insert, update, delete on app.lockkit_locks, app.lockkit_locks_holds to poor";
+    const NO_SOCKET: &'static str = "postgres://app:secret@/postgres?host=/no/such";
 }
 
 pub(crate) struct Maria(MysqlServer);
@@ -351,6 +354,7 @@ impl Database for Maria {
     const RIGHTS: &'static str = "create user poor@'127.0.0.1' identified by 'secret'; \
          grant select, insert, update, delete on app.lockkit_locks to poor@'127.0.0.1'; \
          grant select, insert, update, delete on app.lockkit_locks_holds to poor@'127.0.0.1'";
+    const NO_SOCKET: &'static str = "mysql://app:secret@localhost/app?socket=/no/such";
 }
 
 pub(crate) fn builder<D: Database>(server: &D, way: &str) -> SqlStoreBuilder<D::Dialect> {

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::Mysql;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows, send, text};
-use crate::error::Problem;
+use crate::error::{Problem, at};
 use crate::session::{Connect, Session};
 use crate::template::Values;
 
@@ -39,7 +39,8 @@ impl Connect for Mysql {
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
         let begin = text(&self.queries.session.text(&values));
         let begun = timeout(OPENING, send::<MySql>(&mut connection, "open", begin)).await;
-        let begun = begun.map_err(|_| self.pool.silent(OPENING))??;
+        let begun = begun.map_err(|_| self.pool.silent(OPENING))?;
+        let begun = begun.map_err(|error| at(&self.pool.address(), error))?;
         let row = rows(&begun).last();
         let numbers = row.map(|row| [0, 1, 2].map(|column| row.number(column)));
         let Some([Some(key), Some(1), Some(id)]) = numbers else {
@@ -52,7 +53,8 @@ impl Connect for Mysql {
         }
         let text = "`pin=true` needs a connection that keeps its session on the server, and a proxy in \
                     between does not: connect to the server itself";
-        Err(ERRORS.rejected("open", Problem::Refused, text))
+        let error = ERRORS.rejected("open", Problem::Refused, text);
+        Err(at(&self.pool.address(), error))
     }
 
     async fn ended(&self, (connection, key): &mut Self::Connection) {

@@ -75,6 +75,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn shows_host_or_socket_with_port() {
+        let address = |host: &str| {
+            let options = PgConnectOptions::new_without_pgpass().host(host).port(7);
+            sqlx::Postgres::address(&options)
+        };
+        assert_eq!(address("db"), "db:7");
+        assert_eq!(address("::1"), "[::1]:7");
+        assert_eq!(address("/run/postgresql"), "/run/postgresql:7");
+    }
+
+    #[test]
     fn classifies_error_codes() {
         for (code, problem, outcome) in [
             ("25006", Problem::ReadOnly, Outcome::Unavailable),
