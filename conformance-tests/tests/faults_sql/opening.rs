@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::proxy::{Dropped, Proxy};
-use conformance_tests::task::{soon, spawn, within};
+use conformance_tests::task::{soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit::Error;
 use lockkit_core::Outcome as Told;
@@ -68,12 +68,13 @@ async fn locked_table_ends_the_opening<D: Database>(lock: &str) -> Outcome {
         let (server, lock) = (Arc::clone(&server), lock.to_owned());
         async move { server.run(&lock).await }
     });
-    // Until the other session has the lock.
-    let said = loop {
-        if let Some(said) = failure(&url).await? {
-            break said;
-        }
-    };
+    let mut said = String::new();
+    // The other session gets the lock soon.
+    until("the opening has failed", async || {
+        said = failure(&url).await?.unwrap_or_default();
+        Ok(!said.is_empty())
+    })
+    .await?;
     ensure(said.contains(&address) && said.contains("locked"), &said)?;
     ensure(!said.contains("secret"), &said)?;
     // With a wait it is tried again until the lock ends.

@@ -5,7 +5,7 @@ use std::path::Path;
 #[cfg(unix)]
 use lockkit_core::file::network_fs;
 use lockkit_core::{BackendError, Capabilities};
-use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 use super::driver::ERRORS;
 use super::queries::{Queries, ddl};
@@ -35,8 +35,10 @@ pub(super) async fn open(
         refuse_network_fs(source.options().get_filename())?;
     }
     let change: fn(SqliteConnectOptions) -> SqliteConnectOptions = match options.schema {
-        Schema::Create => |file| file,
+        // The journal mode stays with the file, which may be that of another program.
         Schema::Check => |file| file.create_if_missing(false),
+        Schema::Create if options.wal => |file| file.journal_mode(SqliteJournalMode::Wal),
+        Schema::Create => |file| file,
     };
     let pool = Pool::new(source, change, options, true);
     let table = &options.table;
