@@ -43,6 +43,8 @@ pub struct Pool<D: Driver> {
     /// What the store changes in its options.
     change: fn(Connecting<D>) -> Connecting<D>,
     connect_timeout: Duration,
+    /// The longest use of a connection.
+    oldest: Duration,
     /// Whether connections prepare the steps of holds.
     prepares: AtomicBool,
     idle: Mutex<VecDeque<Open<D>>>,
@@ -83,6 +85,7 @@ impl<D: Driver> Pool<D> {
             source,
             change,
             connect_timeout: options.connect_timeout,
+            oldest: OLDEST,
             prepares: AtomicBool::new(prepares),
             idle: Mutex::default(),
             refused: Mutex::default(),
@@ -278,7 +281,7 @@ impl<D: Driver> Pool<D> {
             connection,
             address,
             file: D::file(&self.source),
-            ends: now + OLDEST.mul_f64(0.75 + fastrand::f64() / 4.0),
+            ends: now + self.oldest.mul_f64(0.75 + fastrand::f64() / 4.0),
             used: now,
         })
     }
@@ -344,5 +347,41 @@ fn is_about_server(error: &BackendError) -> bool {
 impl<D: Driver> fmt::Debug for Pool<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use sqlx::sqlite::SqliteConnectOptions;
+
+    use super::*;
+
+    fn pool(file: &std::path::Path) -> Pool<sqlx::Sqlite> {
+        let file = SqliteConnectOptions::new()
+            .filename(file)
+            .create_if_missing(true);
+        Pool::new(file.into(), |file| file, &Options::default(), false)
+    }
+
+    #[tokio::test]
+    async fn connection_older_than_the_largest_age_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        // Seen by its own connection alone.
+        let own = "CREATE TEMP TABLE own (n INTEGER)";
+        let look = "SELECT n FROM own";
+        let mut pool = pool(&dir.path().join("a.db"));
+        let before = Instant::now();
+        let ends = pool.open("open").await.unwrap().ends - before;
+        assert!(OLDEST.mul_f64(0.75) <= ends, "{ends:?}");
+        assert!(ends <= OLDEST + before.elapsed(), "{ends:?}");
+        pool.ask("open", own).await.unwrap();
+        pool.ask("open", look).await.unwrap();
+
+        pool.oldest = Duration::ZERO;
+        lock(&pool.idle).clear();
+        pool.ask("open", own).await.unwrap();
+        assert_eq!(pool.idle(), 1);
+        let error = pool.ask("open", look).await.unwrap_err();
+        assert_eq!(fault_of(&error).unwrap().problem(), Problem::Schema);
     }
 }
