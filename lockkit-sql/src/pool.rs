@@ -13,6 +13,7 @@ use std::time::Duration;
 use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Outcome};
 use sqlx::Execute;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
@@ -47,6 +48,8 @@ pub struct Pool<D: Driver> {
     oldest: Duration,
     /// Whether connections prepare the steps of holds.
     prepares: AtomicBool,
+    /// In which the store was opened. A connection lasts no longer than the runtime in which it was made.
+    runtime: Handle,
     idle: Mutex<VecDeque<Open<D>>>,
     /// When a server refused writes, or a connection was made after that and before a write succeeded.
     refused: Mutex<Option<Instant>>,
@@ -87,6 +90,7 @@ impl<D: Driver> Pool<D> {
             connect_timeout: options.connect_timeout,
             oldest: OLDEST,
             prepares: AtomicBool::new(prepares),
+            runtime: Handle::current(),
             idle: Mutex::default(),
             refused: Mutex::default(),
             steps: Semaphore::new(if D::ALONE {
@@ -210,6 +214,11 @@ impl<D: Driver> Pool<D> {
     /// Where it connects to now, for messages.
     pub(crate) fn address(&self) -> String {
         self.source.read(D::address)
+    }
+
+    /// For requests of callers that may run in another one.
+    pub(crate) const fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// The number of idle connections.

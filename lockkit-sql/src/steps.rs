@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::iter::once;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Holder, LockState, Mode, Renewal, Ticket};
-use lockkit_core::{BackendError, FencingToken, HolderId, LockName};
+use lockkit_core::{BackendError, FencingToken, HolderId, LockName, Outcome};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::config::{Options, Schema};
 use crate::dialect::Steps;
 use crate::driver::{Columns, Driver, changed, rows};
-use crate::error::Problem;
+use crate::error::{Errors, Problem};
 use crate::pool::Pool;
 use crate::table::{Which, misfit};
 use crate::template::{Template, Values, micros};
@@ -147,6 +150,43 @@ pub(crate) fn token(number: i64) -> Option<FencingToken> {
 /// that double from a millisecond. Longer than any of our statements, or a table scan, keeps a row locked.
 pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
     once(Duration::ZERO).chain((0..6).map(|pause| Duration::from_millis(1 << pause)))
+}
+
+/// Carries out a request as a task of a runtime.
+///
+/// # Cancel safety
+/// Dropped, it cancels the request, which closes the connection of a request without a reply.
+pub(crate) async fn run_on<T: Send + 'static>(
+    runtime: &Handle,
+    errors: Errors,
+    operation: &'static str,
+    request: impl Future<Output = Result<T, BackendError>> + Send + 'static,
+) -> Result<T, BackendError> {
+    let mut task = JoinSet::new();
+    task.spawn_on(request, runtime);
+    match task.join_next().await {
+        Some(Ok(result)) => result,
+        // It panicked, or the runtime has stopped.
+        _ => {
+            let text = "the request ended without a reply";
+            let (problem, outcome) = (Problem::Refused, Outcome::Indeterminate);
+            Err(errors.fault(operation, problem, outcome, text))
+        }
+    }
+}
+
+/// Inserts the row of a name, for a transaction of the application that locks it. On a connection of the
+/// store: others would wait for the end of a transaction that has inserted the row. And in the runtime of
+/// the store: that of the application may end before the connection.
+pub(crate) async fn make_row<S: Steps>(
+    store: &Arc<S>,
+    make_row: &Template,
+    name: &LockName,
+) -> Result<(), BackendError> {
+    let text = make_row.text(&Values::new().name(name));
+    let this = Arc::clone(store);
+    let make = async move { this.pool().ask("lock", &text).await.map(drop) };
+    run_on(store.pool().runtime(), S::Driver::ERRORS, "lock", make).await
 }
 
 /// Lists locks that are held.

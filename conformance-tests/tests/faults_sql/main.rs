@@ -83,6 +83,7 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(addresses::errors_of_connections_name_the_server::<D>)
         .test(opening::server_that_falls_silent_ends_the_opening::<D>)
         .test(pools::locks_need_no_connection_of_the_pool::<D>)
+        .test(pools::lock_of_a_transaction_leaves_no_connection_of_its_runtime::<D>)
         .test(pools::refused_table_leaves_the_pool_unchanged::<D>)
         .test(tables::missing_database_is_named::<D>)
         .test(shared::holders_without_their_rows_lose_and_no_writer_passes_them::<D>)
