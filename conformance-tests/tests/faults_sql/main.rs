@@ -42,6 +42,11 @@ fn tests() -> TestSuite {
         .test(tables::roles_that_share_a_database_share_a_table)
         .test(tables::table_with_a_long_name_has_wake_ups)
         .and(poolers);
+    #[cfg(feature = "mutants")]
+    let suite = suite.and(
+        TestSuite::new("faults-of-sqlite", None)
+            .test(steps::step_in_a_file_returns_its_true_outcome),
+    );
     #[cfg(feature = "secure")]
     let suite = suite
         .and(secure::trials::<secure::SecurePostgres>("tls-of-postgres"))
