@@ -101,14 +101,9 @@ impl<D: Dialect> SqlStore<D> {
     /// - [`BackendError`] if the database failed.
     pub async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
         let dialect = Arc::clone(self.dialect());
+        let runtime = dialect.pool().runtime().clone();
         let purge = async move { steps::purge(&*dialect, unused_for).await };
-        steps::run_on(
-            self.dialect().pool().runtime(),
-            errors::<D>(),
-            "purge",
-            purge,
-        )
-        .await
+        steps::run_on(&runtime, errors::<D>(), "purge", purge).await
     }
 
     pub(crate) fn dialect(&self) -> &Arc<D> {

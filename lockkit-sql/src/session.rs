@@ -124,7 +124,7 @@ impl Session {
     }
 
     /// The key of the session. Waits while it is being opened.
-    async fn key(&self, address: impl Fn() -> String) -> Result<i64, BackendError> {
+    async fn key(&self, address: impl Fn() -> String + Send + Sync) -> Result<i64, BackendError> {
         let mut state = self.state.subscribe();
         let is_known = |state: &State| !matches!(state, State::Opening);
         let known = timeout(OPENING, state.wait_for(is_known)).await;
@@ -143,7 +143,7 @@ impl Session {
     pub(crate) async fn attempt<F>(
         &self,
         ticket: &Ticket,
-        address: impl Fn() -> String,
+        address: impl Fn() -> String + Send + Sync,
         acquire: impl FnOnce(i64) -> F,
     ) -> Result<Attempt, BackendError>
     where

@@ -152,25 +152,27 @@ pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
     once(Duration::ZERO).chain((0..6).map(|pause| Duration::from_millis(1 << pause)))
 }
 
-/// Carries out a request as a task of a runtime.
+/// Starts a request as a task of a runtime.
 ///
 /// # Cancel safety
 /// Dropped, it cancels the request, which closes the connection of a request without a reply.
-pub(crate) async fn run_on<T: Send + 'static>(
+pub(crate) fn run_on<T: Send + 'static>(
     runtime: &Handle,
     errors: Errors,
     operation: &'static str,
     request: impl Future<Output = Result<T, BackendError>> + Send + 'static,
-) -> Result<T, BackendError> {
+) -> impl Future<Output = Result<T, BackendError>> + Send {
     let mut task = JoinSet::new();
     task.spawn_on(request, runtime);
-    match task.join_next().await {
-        Some(Ok(result)) => result,
-        // It panicked, or the runtime has stopped.
-        _ => {
-            let text = "the request ended without a reply";
-            let (problem, outcome) = (Problem::Refused, Outcome::Indeterminate);
-            Err(errors.fault(operation, problem, outcome, text))
+    async move {
+        match task.join_next().await {
+            Some(Ok(result)) => result,
+            // It panicked, or the runtime has stopped.
+            _ => {
+                let text = "the request ended without a reply";
+                let (problem, outcome) = (Problem::Refused, Outcome::Indeterminate);
+                Err(errors.fault(operation, problem, outcome, text))
+            }
         }
     }
 }
