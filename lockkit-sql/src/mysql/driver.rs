@@ -94,6 +94,9 @@ mod tests {
     fn classifies_error_codes() {
         for (code, problem, outcome) in [
             ("1290", Problem::ReadOnly, Outcome::Unavailable),
+            ("1792", Problem::ReadOnly, Outcome::Unavailable),
+            ("1836", Problem::ReadOnly, Outcome::Unavailable),
+            ("3100", Problem::ReadOnly, Outcome::Unavailable),
             ("1045", Problem::Permission, Outcome::Rejected),
             ("1146", Problem::Schema, Outcome::Rejected),
             ("1205", Problem::Busy, Outcome::Unavailable),
