@@ -46,7 +46,8 @@ pub struct Options {
     pub pin: bool,
     /// Whether connections prepare statements.
     pub prepare: bool,
-    /// Whether a file gets a write-ahead log, unless its table is only checked. SQLite only.
+    /// Whether a file gets a write-ahead log, unless its table is only checked.
+    #[cfg(feature = "sqlite")]
     pub(crate) wal: bool,
     /// Whether a file may be on a network file system. SQLite only.
     pub allow_network_fs: bool,
@@ -80,6 +81,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(2),
             pin: false,
             prepare: true,
+            #[cfg(feature = "sqlite")]
             wal: false,
             allow_network_fs: false,
         }
