@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{BackendError, Capabilities, HolderId, LockName, Outcome};
-use tokio::task::JoinSet;
+use lockkit_core::{BackendError, Capabilities, HolderId, LockName};
+use tokio::runtime::Handle;
 
 use crate::config::Options;
 use crate::dialect::{Counts, Dialect, Steps};
@@ -100,8 +100,10 @@ impl<D: Dialect> SqlStore<D> {
     /// # Errors
     /// - [`BackendError`] if the database failed.
     pub async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
-        let purge = |dialect: Arc<D>| async move { steps::purge(&*dialect, unused_for).await };
-        self.run("purge", purge).await
+        let dialect = Arc::clone(self.dialect());
+        let runtime = dialect.pool().runtime().clone();
+        let purge = async move { steps::purge(&*dialect, unused_for).await };
+        steps::run_on(&runtime, errors::<D>(), "purge", purge).await
     }
 
     pub(crate) fn dialect(&self) -> &Arc<D> {
@@ -121,17 +123,8 @@ impl<D: Dialect> SqlStore<D> {
         T: Send + 'static,
         F: Future<Output = Result<T, BackendError>> + Send + 'static,
     {
-        let mut task = JoinSet::new();
-        task.spawn(request(Arc::clone(self.dialect())));
-        match task.join_next().await {
-            Some(Ok(result)) => result,
-            // It panicked, or the runtime has stopped.
-            _ => {
-                let text = "the request ended without a reply";
-                let (problem, outcome) = (Problem::Refused, Outcome::Indeterminate);
-                Err(errors::<D>().fault(operation, problem, outcome, text))
-            }
-        }
+        let request = request(Arc::clone(self.dialect()));
+        steps::run_on(&Handle::current(), errors::<D>(), operation, request).await
     }
 }
 
@@ -174,7 +167,10 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
                 false => shares::attempt(&*dialect, &ticket).await,
             };
             match dialect.active_session() {
-                Some(session) => session.attempt(&ticket, acquire).await,
+                Some(session) => {
+                    let address = || dialect.pool().address();
+                    session.attempt(&ticket, address, acquire).await
+                }
                 None => acquire(0).await,
             }
         };

@@ -86,7 +86,7 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
-    /// The longest that connecting may take.
+    /// The longest that connecting may take, and then each request that opens the store.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.options.connect_timeout = timeout;
         self

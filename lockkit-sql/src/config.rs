@@ -40,12 +40,15 @@ pub struct Options {
     pub poll: PollRange,
     /// The most connections for acquires and releases.
     pub connections: usize,
-    /// The longest that connecting may take.
+    /// The longest that connecting may take, and each request that opens the store.
     pub connect_timeout: Duration,
     /// Whether holds end with the session of their client.
     pub pin: bool,
     /// Whether connections prepare statements.
     pub prepare: bool,
+    /// Whether a file gets a write-ahead log, unless its table is only checked.
+    #[cfg(feature = "sqlite")]
+    pub(crate) wal: bool,
     /// Whether a file may be on a network file system. SQLite only.
     pub allow_network_fs: bool,
 }
@@ -78,6 +81,8 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(2),
             pin: false,
             prepare: true,
+            #[cfg(feature = "sqlite")]
+            wal: false,
             allow_network_fs: false,
         }
     }

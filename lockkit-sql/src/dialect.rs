@@ -79,7 +79,7 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// In a transaction of the application: locks the row of a free lock until the transaction ends.
     /// Returns `false` if the lock is held.
     async fn lock_row(
-        &self,
+        self: &Arc<Self>,
         name: &LockName,
         transaction: &mut <Self::Driver as Database>::Connection,
     ) -> Result<bool, BackendError>;

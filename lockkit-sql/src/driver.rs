@@ -93,6 +93,10 @@ pub trait Driver: Database<Row: Columns, Arguments: Bind + IntoArguments<Self>> 
         Self::Connection::connect_with(options)
     }
 
+    /// Where the server or the file is, for messages. INV-14.
+    #[must_use]
+    fn address(options: &Connecting<Self>) -> String;
+
     /// The file that a connection made now would use.
     #[must_use]
     fn file(_source: &Source<Self>) -> Option<FileId> {
@@ -173,6 +177,14 @@ where
             Value::Holder(holder) => self.add(holder.to_string()),
             Value::Sql(text) => self.add(text.clone()),
         }
+    }
+}
+
+/// A host, or the directory of a server's socket, with the port.
+pub(crate) fn host_and_port(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
     }
 }
 

@@ -89,6 +89,17 @@ pub(crate) fn unclear(error: BackendError) -> BackendError {
     BackendError::new(backend, operation, Outcome::Indeterminate, fault)
 }
 
+/// The error with the address of its server.
+pub(crate) fn at(address: &str, error: BackendError) -> BackendError {
+    let Some(fault) = fault_of(&error).cloned() else {
+        return error;
+    };
+    let text = format!("{address}: {}", fault.text);
+    let (backend, operation) = (error.backend(), error.operation());
+    let fault = SqlFault { text, ..fault };
+    BackendError::new(backend, operation, error.outcome(), fault)
+}
+
 /// When an error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {

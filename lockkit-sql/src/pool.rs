@@ -13,12 +13,13 @@ use std::time::Duration;
 use lockkit_core::store::lock;
 use lockkit_core::{BackendError, Outcome};
 use sqlx::Execute;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use crate::config::Options;
 use crate::driver::{self, Connecting, Driver, FileId, Reply, Source, prepared, send};
-use crate::error::{Phase, Problem, fault_of};
+use crate::error::{Phase, Problem, SqlFault, at, fault_of};
 use crate::template::{Template, Values};
 
 /// A connection that was idle for longer is closed: servers and networks may have forgotten it.
@@ -28,8 +29,11 @@ const IDLE: Duration = Duration::from_secs(300);
 /// another server by then.
 const OLDEST: Duration = Duration::from_secs(30 * 60);
 
-/// How long no connection is made after a server refused writes: its host name may soon lead to another.
+/// The time between two connections after a server refused writes: its host name may soon lead to another.
 const AVOID: Duration = Duration::from_secs(1);
+
+/// Operations that begin with a read, which a server that refuses writes executes too.
+const READS: [&str; 3] = ["open", "inspect", "break"];
 
 /// A conflict of transactions is retried this often.
 const CONFLICTS: u32 = 5;
@@ -40,10 +44,14 @@ pub struct Pool<D: Driver> {
     /// What the store changes in its options.
     change: fn(Connecting<D>) -> Connecting<D>,
     connect_timeout: Duration,
+    /// The longest use of a connection.
+    oldest: Duration,
     /// Whether connections prepare the steps of holds.
     prepares: AtomicBool,
+    /// In which the store was opened. A connection lasts no longer than the runtime in which it was made.
+    runtime: Handle,
     idle: Mutex<VecDeque<Open<D>>>,
-    /// When a server refused writes.
+    /// When a server refused writes, or a connection was made after that and before a write succeeded.
     refused: Mutex<Option<Instant>>,
     steps: Semaphore,
     /// Renewals do not queue behind other requests for a connection.
@@ -52,6 +60,8 @@ pub struct Pool<D: Driver> {
 
 struct Open<D: Driver> {
     connection: D::Connection,
+    /// Where it leads, for messages.
+    address: String,
     /// The file that it has open.
     file: Option<FileId>,
     /// It is not used after this.
@@ -78,7 +88,9 @@ impl<D: Driver> Pool<D> {
             source,
             change,
             connect_timeout: options.connect_timeout,
+            oldest: OLDEST,
             prepares: AtomicBool::new(prepares),
+            runtime: Handle::current(),
             idle: Mutex::default(),
             refused: Mutex::default(),
             steps: Semaphore::new(if D::ALONE {
@@ -98,6 +110,27 @@ impl<D: Driver> Pool<D> {
     ) -> Result<Vec<Reply<D>>, BackendError> {
         self.send(operation, &self.steps, false, || driver::text(text))
             .await
+    }
+
+    /// Sends a message that opens the store or its session: no client limits the time until the reply.
+    pub(crate) async fn ask_to_open(&self, text: &str) -> Result<Vec<Reply<D>>, BackendError> {
+        // First: connecting has a limit of its own.
+        self.take("open", &self.steps).await?.put_back();
+        let limit = self.connect_timeout;
+        let asked = timeout(limit, self.ask("open", text)).await;
+        asked.unwrap_or_else(|_| Err(self.silent(limit)))
+    }
+
+    /// The error of a request that opens the store or its session.
+    pub(crate) fn silent(&self, limit: Duration) -> BackendError {
+        let text = format!(
+            "no reply within {limit:?}: the server is silent, or another session has locked the table"
+        );
+        let (problem, outcome) = (Problem::Connection, Outcome::Indeterminate);
+        at(
+            &self.address(),
+            D::ERRORS.fault("open", problem, outcome, text),
+        )
     }
 
     /// Sends a message that begins and ends a transaction. After an error its connection is closed, which
@@ -156,9 +189,13 @@ impl<D: Driver> Pool<D> {
             let connection = &mut pooled.open.connection;
             let error = match send(connection, operation, message()).await {
                 Ok(replies) => {
+                    if !READS.contains(&operation) {
+                        *lock(&self.refused) = None;
+                    }
                     pooled.put_back();
                     return Ok(replies);
                 }
+                Err(error) if is_about_server(&error) => at(&pooled.open.address, error),
                 Err(error) => error,
             };
             pooled.failed(&error, transaction);
@@ -174,20 +211,45 @@ impl<D: Driver> Pool<D> {
         (self.change)(self.source.options())
     }
 
+    /// Where it connects to now, for messages.
+    pub(crate) fn address(&self) -> String {
+        self.source.read(D::address)
+    }
+
+    /// For requests of callers that may run in another one.
+    pub(crate) const fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
     /// The number of idle connections.
     pub(crate) fn idle(&self) -> usize {
         lock(&self.idle).len()
     }
 
-    /// Refuses to connect for a moment after a server refused writes.
+    /// After a server refused writes, allows one connection in a second to all callers together.
     pub(crate) fn may_connect(&self, operation: &'static str) -> Result<(), BackendError> {
-        let refused = *lock(&self.refused);
-        if refused.is_none_or(|refused| refused.elapsed() >= AVOID) {
-            return Ok(());
+        let mut refused = lock(&self.refused);
+        match &mut *refused {
+            None => return Ok(()),
+            Some(last) if last.elapsed() >= AVOID => {
+                *last = Instant::now();
+                return Ok(());
+            }
+            Some(_) => {}
         }
-        let text = "the server refused writes less than a second ago";
+        let text = "the server refused writes, and the primary is looked for once a second";
         let (problem, outcome) = (Problem::ReadOnly, Outcome::Unavailable);
-        Err(D::ERRORS.fault(operation, problem, outcome, text))
+        let error = D::ERRORS.fault(operation, problem, outcome, text);
+        Err(at(&self.address(), error))
+    }
+
+    /// The same for a session, which needs a connection of the pool beside its own: both count as one.
+    pub(crate) async fn may_open_session(&self) -> Result<(), BackendError> {
+        if self.idle() > 0 {
+            return self.may_connect("open");
+        }
+        self.take("open", &self.steps).await?.put_back();
+        Ok(())
     }
 
     async fn take<'p>(
@@ -220,32 +282,35 @@ impl<D: Driver> Pool<D> {
     }
 
     async fn open(&self, operation: &'static str) -> Result<Open<D>, BackendError> {
+        self.may_connect(operation)?;
+        let address = self.address();
         let connection = self.connect(operation).await?;
         let now = Instant::now();
         Ok(Open {
             connection,
+            address,
             file: D::file(&self.source),
-            ends: now + OLDEST.mul_f64(0.75 + fastrand::f64() / 4.0),
+            ends: now + self.oldest.mul_f64(0.75 + fastrand::f64() / 4.0),
             used: now,
         })
     }
 
-    /// Makes a connection that is not one of the pool's.
+    /// Makes a connection that is not one of the pool's, without asking whether it may.
     pub(crate) async fn connect(
         &self,
         operation: &'static str,
     ) -> Result<D::Connection, BackendError> {
-        self.may_connect(operation)?;
         let options = self.options();
-        match timeout(self.connect_timeout, D::connect(&options)).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(D::ERRORS.of(operation, Phase::Connecting, &error)),
+        let error = match timeout(self.connect_timeout, D::connect(&options)).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(error)) => D::ERRORS.of(operation, Phase::Connecting, &error),
             Err(_) => {
                 let text = format!("no connection within {:?}", self.connect_timeout);
                 let (problem, outcome) = (Problem::Connection, Outcome::Unavailable);
-                Err(D::ERRORS.fault(operation, problem, outcome, text))
+                D::ERRORS.fault(operation, problem, outcome, text)
             }
-        }
+        };
+        Err(at(&D::address(&options), error))
     }
 }
 
@@ -282,8 +347,50 @@ impl<D: Driver> Pooled<'_, D> {
     }
 }
 
+/// Whether an operator looks for its cause at the server or on the way there.
+fn is_about_server(error: &BackendError) -> bool {
+    let problem = fault_of(error).map(SqlFault::problem);
+    matches!(problem, Some(Problem::Connection | Problem::ReadOnly))
+}
+
 impl<D: Driver> fmt::Debug for Pool<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use sqlx::sqlite::SqliteConnectOptions;
+
+    use super::*;
+
+    fn pool(file: &std::path::Path) -> Pool<sqlx::Sqlite> {
+        let file = SqliteConnectOptions::new()
+            .filename(file)
+            .create_if_missing(true);
+        Pool::new(file.into(), |file| file, &Options::default(), false)
+    }
+
+    #[tokio::test]
+    async fn connection_older_than_the_largest_age_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        // Seen by its own connection alone.
+        let own = "CREATE TEMP TABLE own (n INTEGER)";
+        let look = "SELECT n FROM own";
+        let mut pool = pool(&dir.path().join("a.db"));
+        let before = Instant::now();
+        let ends = pool.open("open").await.unwrap().ends - before;
+        assert!(OLDEST.mul_f64(0.75) <= ends, "{ends:?}");
+        assert!(ends <= OLDEST + before.elapsed(), "{ends:?}");
+        pool.ask("open", own).await.unwrap();
+        pool.ask("open", look).await.unwrap();
+
+        pool.oldest = Duration::ZERO;
+        lock(&pool.idle).clear();
+        pool.ask("open", own).await.unwrap();
+        assert_eq!(pool.idle(), 1);
+        let error = pool.ask("open", look).await.unwrap_err();
+        assert_eq!(fault_of(&error).unwrap().problem(), Problem::Schema);
     }
 }

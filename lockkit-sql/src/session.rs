@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::error::{Errors, Problem};
+use crate::error::{Errors, Problem, at};
 
 /// How long an attempt waits for a session.
 const OPENING: Duration = Duration::from_secs(2);
@@ -124,7 +124,7 @@ impl Session {
     }
 
     /// The key of the session. Waits while it is being opened.
-    async fn key(&self) -> Result<i64, BackendError> {
+    async fn key(&self, address: impl Fn() -> String + Send + Sync) -> Result<i64, BackendError> {
         let mut state = self.state.subscribe();
         let is_known = |state: &State| !matches!(state, State::Opening);
         let known = timeout(OPENING, state.wait_for(is_known)).await;
@@ -133,16 +133,17 @@ impl Session {
             Ok(Ok(State::Failed(error))) => Err(error),
             _ => {
                 let text = "the session of this client cannot be opened";
-                Err(self.error(Outcome::Unavailable, text))
+                Err(at(&address(), self.error(Outcome::Unavailable, text)))
             }
         }
     }
 
     /// Makes an attempt, whose hold ends with the session if holds do: then it gets the key of the session,
-    /// else 0.
+    /// else 0. `address`: that of the server, for messages.
     pub(crate) async fn attempt<F>(
         &self,
         ticket: &Ticket,
+        address: impl Fn() -> String + Send + Sync,
         acquire: impl FnOnce(i64) -> F,
     ) -> Result<Attempt, BackendError>
     where
@@ -151,7 +152,11 @@ impl Session {
         if !self.pins && !ticket.enqueue {
             return acquire(0).await;
         }
-        let key = if self.pins { self.key().await? } else { 0 };
+        let key = if self.pins {
+            self.key(&address).await?
+        } else {
+            0
+        };
         let number = self.waiters.attempted(ticket);
         let mut result = acquire(key).await;
         if key != 0 && matches!(result, Ok(Attempt::Granted(_))) {
@@ -160,7 +165,7 @@ impl Session {
             self.waiters.with(ticket.holder, |entry| entry.data = key);
             if !matches!(*self.state.borrow(), State::Open(open) if open == key) {
                 let text = "the session of this client has ended";
-                result = Err(self.error(Outcome::Indeterminate, text));
+                result = Err(at(&address(), self.error(Outcome::Indeterminate, text)));
             }
         }
         self.waiters.answered(ticket, number, &result);
@@ -247,9 +252,12 @@ mod tests {
             Ok(Attempt::Granted(Grant::new(token, Duration::from_secs(30))))
         };
         let (first, late, second) = (ticket(1), ticket(2), ticket(3));
-        session.attempt(&first, |_| granted()).await.unwrap();
+        session
+            .attempt(&first, String::new, |_| granted())
+            .await
+            .unwrap();
         let mut lost = session.waiters.watch(&first);
-        let late = session.attempt(&late, async |_| {
+        let late = session.attempt(&late, String::new, async |_| {
             fake.1.notify_one();
             let ended = Wake::Lost(LossReason::SessionEnded);
             while lost.changed().await.unwrap() != ended {}
@@ -258,7 +266,7 @@ mod tests {
         let error = late.await.unwrap_err();
         assert_eq!(error.outcome(), Outcome::Indeterminate);
 
-        let again = session.attempt(&second, |key| {
+        let again = session.attempt(&second, String::new, |key| {
             assert_eq!(key, 2);
             granted()
         });

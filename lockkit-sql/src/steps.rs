@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::iter::once;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Holder, LockState, Mode, Renewal, Ticket};
-use lockkit_core::{BackendError, FencingToken, HolderId, LockName};
+use lockkit_core::{BackendError, FencingToken, HolderId, LockName, Outcome};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::config::{Options, Schema};
 use crate::dialect::Steps;
 use crate::driver::{Columns, Driver, changed, rows};
-use crate::error::Problem;
+use crate::error::{Errors, Problem};
 use crate::pool::Pool;
 use crate::table::{Which, misfit};
 use crate::template::{Template, Values, micros};
@@ -31,14 +34,14 @@ pub(crate) async fn check_table<D: Driver>(
 ) -> Result<(), BackendError> {
     let mut found = columns_of(pool, columns).await?;
     if found.is_empty() && options.schema == Schema::Create {
-        pool.ask("open", create).await?;
+        pool.ask_to_open(create).await?;
         found = columns_of(pool, columns).await?;
     }
     if let Some(text) = misfit(&options.table, expected, &found) {
         return Err(D::ERRORS.rejected("open", Problem::Schema, text));
     }
     // The second table is there if the first is: it is created before that.
-    pool.ask("open", &probe.text(&Values::new())).await?;
+    pool.ask_to_open(&probe.text(&Values::new())).await?;
     Ok(())
 }
 
@@ -48,7 +51,7 @@ async fn columns_of<D: Driver>(
     columns: &Template,
 ) -> Result<Vec<(String, String)>, BackendError> {
     let columns = columns.text(&Values::new());
-    let replies = pool.ask("open", &columns).await?;
+    let replies = pool.ask_to_open(&columns).await?;
     let columns = rows(&replies).map(|row| Some((row.text(0)?, row.text(1)?)));
     let columns: Option<_> = columns.collect();
     columns.ok_or_else(|| D::ERRORS.unreadable("open"))
@@ -153,6 +156,45 @@ pub(crate) fn token(number: i64) -> Option<FencingToken> {
 /// that double from a millisecond. Longer than any of our statements, or a table scan, keeps a row locked.
 pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
     once(Duration::ZERO).chain((0..6).map(|pause| Duration::from_millis(1 << pause)))
+}
+
+/// Starts a request as a task of a runtime.
+///
+/// # Cancel safety
+/// Dropped, it cancels the request, which closes the connection of a request without a reply.
+pub(crate) fn run_on<T: Send + 'static>(
+    runtime: &Handle,
+    errors: Errors,
+    operation: &'static str,
+    request: impl Future<Output = Result<T, BackendError>> + Send + 'static,
+) -> impl Future<Output = Result<T, BackendError>> + Send {
+    let mut task = JoinSet::new();
+    task.spawn_on(request, runtime);
+    async move {
+        match task.join_next().await {
+            Some(Ok(result)) => result,
+            // It panicked, or the runtime has stopped.
+            _ => {
+                let text = "the request ended without a reply";
+                let (problem, outcome) = (Problem::Refused, Outcome::Indeterminate);
+                Err(errors.fault(operation, problem, outcome, text))
+            }
+        }
+    }
+}
+
+/// Inserts the row of a name, for a transaction of the application that locks it. On a connection of the
+/// store: others would wait for the end of a transaction that has inserted the row. And in the runtime of
+/// the store: that of the application may end before the connection.
+pub(crate) async fn make_row<S: Steps>(
+    store: &Arc<S>,
+    make_row: &Template,
+    name: &LockName,
+) -> Result<(), BackendError> {
+    let text = make_row.text(&Values::new().name(name));
+    let this = Arc::clone(store);
+    let make = async move { this.pool().ask("lock", &text).await.map(drop) };
+    run_on(store.pool().runtime(), S::Driver::ERRORS, "lock", make).await
 }
 
 /// Lists locks that are held.

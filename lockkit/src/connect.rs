@@ -9,7 +9,7 @@ use lockkit_core::url::{ClientOptions, InvalidUrl, StoreUrl};
 use lockkit_core::{Lease, LockClient, Result};
 use tokio::runtime::Handle;
 
-use crate::stores::{self, Limits};
+use crate::stores;
 
 /// Opens the store that a URL names and makes a client for it.
 ///
@@ -166,9 +166,8 @@ impl Connect {
     }
 
     /// How long [`connect`](Self::connect) retries while the server cannot be reached; the time of
-    /// `outage` if not set, and zero for one attempt. A server that accepts the connection and falls silent
-    /// ends an attempt after 5 seconds, or the store's `connect_timeout` if that is longer, and the
-    /// `timeout` of a request. The first attempt may take so long even if `wait` is shorter.
+    /// `outage` if not set, and zero for one attempt. Each step of an attempt takes at most the store's
+    /// `connect_timeout`.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -199,15 +198,9 @@ impl Connect {
         let lease = self.lease.or(options.ttl.map(Lease::renewed));
         let ttl = lease.map(Lease::ttl);
         let outage = self.outage.or(options.outage);
-        let timeout = self.timeout.or(options.timeout);
-        let limits = Limits {
-            wait: self
-                .wait
-                .or(outage)
-                .unwrap_or(ClientOptions::DEFAULT_OUTAGE),
-            timeout: timeout.unwrap_or(ClientOptions::DEFAULT_TIMEOUT),
-        };
-        let mut store = stores::open_within(&url, self.clock.as_ref(), ttl, limits).await?;
+        let wait = self.wait.or(outage);
+        let wait = wait.unwrap_or(ClientOptions::DEFAULT_OUTAGE);
+        let mut store = stores::open_within(&url, self.clock.as_ref(), ttl, wait).await?;
         let prefix = self.prefix.or(options.prefix);
         if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) {
             store = Arc::new(Prefixed::new(store, prefix)?);
@@ -226,7 +219,7 @@ impl Connect {
         if let Some(limit) = self.max_hold.or(options.max_hold) {
             client = client.max_hold(limit);
         }
-        if let Some(timeout) = timeout {
+        if let Some(timeout) = self.timeout.or(options.timeout) {
             client = client.timeout(timeout);
         }
         if let Some(outage) = outage {

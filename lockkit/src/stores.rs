@@ -8,11 +8,10 @@ use lockkit_core::clock::Clock;
 use lockkit_core::file::FileStore;
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::store::Backoff;
-use lockkit_core::url::{InvalidUrl, StoreUrl, parse_duration};
-use lockkit_core::{BackendError, DistributedLock, Error, Outcome, Result};
+use lockkit_core::url::{InvalidUrl, StoreUrl};
+use lockkit_core::{DistributedLock, Error, Outcome, Result};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use lockkit_sql::SqlStoreBuilder;
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Every scheme of the grammar and the Cargo feature that brings its store; `None` for those that
@@ -41,27 +40,15 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
 /// Stores without a server: they open at once or not at all.
 const EMBEDDED: &[&str] = &["memory", "file", "sqlite"];
 
-/// A store may take so long to connect, whatever its own limit. The longest default is that of ZooKeeper.
-const CONNECT: Duration = Duration::from_secs(5);
-
-/// How long opening may take.
-pub(crate) struct Limits {
-    /// How long it is retried.
-    pub(crate) wait: Duration,
-    /// The longest that one request may take.
-    pub(crate) timeout: Duration,
-}
-
-/// Opens the store, and retries for the time of `wait` while its server cannot be reached.
+/// Opens the store, and retries for `wait` while its server cannot be reached.
 pub(crate) async fn open_within(
     url: &StoreUrl,
     clock: Option<&Arc<dyn Clock>>,
     ttl: Option<Duration>,
-    limits: Limits,
+    wait: Duration,
 ) -> Result<Arc<dyn DistributedLock>> {
     let began = Instant::now();
-    let attempt = || Box::pin(open_once(url, clock, ttl, limits.timeout));
-    let mut failed = match attempt().await {
+    let mut failed = match Box::pin(open(url.clone(), clock, ttl)).await {
         Err(Error::Backend(error)) if !EMBEDDED.contains(&url.scheme()) => error,
         ended => return ended,
     };
@@ -69,60 +56,16 @@ pub(crate) async fn open_within(
         let mut backoff = Backoff::default();
         while failed.outcome() != Outcome::Rejected {
             sleep(backoff.pause()).await;
-            match attempt().await {
+            match Box::pin(open(url.clone(), clock, ttl)).await {
                 Err(Error::Backend(error)) => failed = error,
                 ended => return Some(ended),
             }
         }
         None
     };
-    // The first attempt has its own limit, the others end with the wait too.
-    let ended = timeout(limits.wait.saturating_sub(began.elapsed()), again).await;
+    // The first attempt ended by itself, the others end with the wait.
+    let ended = timeout(wait.saturating_sub(began.elapsed()), again).await;
     ended.ok().flatten().unwrap_or(Err(failed.into()))
-}
-
-/// Opens the store. An attempt ends even if the server falls silent at any point of it.
-async fn open_once(
-    url: &StoreUrl,
-    clock: Option<&Arc<dyn Clock>>,
-    ttl: Option<Duration>,
-    answer: Duration,
-) -> Result<Arc<dyn DistributedLock>> {
-    let opening = open(url.clone(), clock, ttl);
-    if EMBEDDED.contains(&url.scheme()) {
-        return opening.await;
-    }
-    if Handle::try_current().is_err() {
-        return Err(Error::NoRuntime);
-    }
-    let limit = connect_timeout(url).max(CONNECT).saturating_add(answer);
-    match timeout(limit, opening).await {
-        Ok(opened) => opened,
-        Err(_) => Err(silent(url, limit).into()),
-    }
-}
-
-/// The `connect_timeout` of a URL, which is a number of seconds in those of libpq.
-fn connect_timeout(url: &StoreUrl) -> Duration {
-    let text = url.options.clone().text("connect_timeout");
-    let text = text.unwrap_or_default();
-    let seconds = text.parse().map(Duration::from_secs);
-    // A store refuses what is neither.
-    seconds.unwrap_or_else(|_| parse_duration(&text).unwrap_or_default())
-}
-
-/// The failure of an attempt to which no answer came. It may have created a table.
-fn silent(url: &StoreUrl, limit: Duration) -> BackendError {
-    let scheme = SCHEMES.iter().find(|(known, _)| *known == url.scheme());
-    let backend = scheme.and_then(|(_, feature)| *feature).unwrap_or("lock");
-    let hosts: Vec<_> = url.hosts().iter().map(ToString::to_string).collect();
-    let place = match (hosts.is_empty(), url.scheme()) {
-        (false, _) => format!(" ({})", hosts.join(",")),
-        (true, "redis+unix") => format!(" ({})", url.path()),
-        (true, _) => String::new(),
-    };
-    let why = format!("no answer within {limit:?}{place}");
-    BackendError::new(backend, "connect", Outcome::Indeterminate, why)
 }
 
 /// Opens the store of a URL whose client options were taken. Reports unknown options before it opens
@@ -272,43 +215,4 @@ fn file(url: &mut StoreUrl) -> Result<FileStore> {
         builder = builder.poll(poll);
     }
     Ok(builder.build()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connect_timeout_is_read_as_a_duration_or_in_seconds() {
-        for (url, seconds) in [
-            ("postgres://h/?connect_timeout=10", 10),
-            ("etcd://h/?connect_timeout=7s", 7),
-            ("redis://h/?connect_timeout=soon", 0),
-            ("redis://h/", 0),
-        ] {
-            let limit = connect_timeout(&url.parse().unwrap());
-            assert_eq!(limit, Duration::from_secs(seconds), "{url}");
-        }
-    }
-
-    #[test]
-    fn silence_is_told_with_its_place_and_no_secret() {
-        for (url, expected) in [
-            (
-                "postgres://me:hunter2@h1:5432,h2/d?sslpassword=hunter2",
-                "connect of the postgres store failed: no answer within 7s (h1:5432,h2)",
-            ),
-            (
-                "redis+unix:///run/redis.sock",
-                "connect of the redis store failed: no answer within 7s (/run/redis.sock)",
-            ),
-            (
-                "mysql:///d?socket=/run/my.sock",
-                "connect of the mysql store failed: no answer within 7s",
-            ),
-        ] {
-            let error = silent(&url.parse().unwrap(), Duration::from_secs(7));
-            assert_eq!(Error::from(error).to_string(), expected, "{url}");
-        }
-    }
 }

@@ -153,7 +153,7 @@ pub(crate) async fn leaves_a_server_that_takes_no_writes<D: Database>() -> Outco
     only_rows_left(&server).await
 }
 
-/// The store connects to a server that takes no writes at most once a second.
+/// The store connects to a server that takes no writes at most once a second, whatever the number of callers.
 pub(crate) async fn looks_for_the_primary_once_a_second() -> Outcome {
     let server = Postgres::start().await?;
     client(&server, "lease", TTL).await?;
@@ -167,12 +167,28 @@ pub(crate) async fn looks_for_the_primary_once_a_second() -> Outcome {
         HolderId::new(ClientId::random(), 1),
         TTL,
     );
+    let refused = async |store: &PostgresStore, ticket: &Ticket| {
+        let told = store.attempt(ticket).await.err().map(|it| it.outcome());
+        ensure(told == Some(Told::Unavailable), format!("{told:?}"))
+    };
+    // The store knows it from now on.
+    refused(&store, &ticket).await?;
     let before = way.counts().connections;
     let end = Instant::now() + Duration::from_secs(3);
-    while Instant::now() < end {
-        let told = store.attempt(&ticket).await.err().map(|it| it.outcome());
-        ensure(told == Some(Told::Unavailable), format!("{told:?}"))?;
-        sleep(Duration::from_millis(20)).await;
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let (store, ticket) = (store.clone(), ticket.clone());
+            spawn(async move {
+                while Instant::now() < end {
+                    refused(&store, &ticket).await?;
+                    sleep(Duration::from_millis(20)).await;
+                }
+                Outcome::Ok(())
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.soon().await??;
     }
     let dialled = way.counts().connections - before;
     ensure((2..=4).contains(&dialled), format!("{dialled} connections"))

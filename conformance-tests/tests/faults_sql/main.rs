@@ -1,6 +1,7 @@
 //! What happens to a database server, to its sessions and to its clock, while clients hold and wait:
 //! the suite's cases know faults that every store can meet, these are the ones of databases.
 
+mod addresses;
 mod clock;
 mod guarded;
 mod leases;
@@ -37,15 +38,22 @@ fn tests() -> TestSuite {
         .test(sessions::wake_ups_come_back_after_a_silent_cut)
         .test(sessions::cut_off_pin_is_lost_before_another_is_granted)
         .test(limits::looks_for_the_primary_once_a_second)
+        .test(opening::table_locked_by_a_migration_of_postgres_ends_the_opening)
         .test(tables::roles_that_share_a_database_share_a_table)
         .test(tables::table_with_a_long_name_has_wake_ups)
         .and(poolers);
+    #[cfg(feature = "mutants")]
+    let suite = suite.and(
+        TestSuite::new("faults-of-sqlite", None)
+            .test(steps::step_in_a_file_returns_its_true_outcome),
+    );
     #[cfg(feature = "secure")]
     let suite = suite
         .and(secure::trials::<secure::SecurePostgres>("tls-of-postgres"))
         .and(secure::trials::<secure::SecureMaria>("tls-of-mariadb"));
     let maria = of_a_database::<Maria>("faults-of-mariadb", "clock-of-mariadb")
         .test(sessions::server_without_autocommit_keeps_no_row_locked)
+        .test(opening::table_locked_by_a_migration_of_mariadb_ends_the_opening)
         .test(sessions::pin_lasts_behind_a_proxy_that_answers_pings)
         .test(pools::changed_password_is_used)
         .test(tables::server_other_than_mysql_is_refused);
@@ -77,9 +85,10 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(limits::release_waits_for_no_locked_row::<D>)
         .test(limits::short_time_limits_of_the_server_cost_no_hold::<D>)
         .test(limits::leaves_a_server_that_takes_no_writes::<D>)
-        .test(opening::opening_ends_if_the_server_falls_silent::<D>)
-        .test(opening::opening_tries_again_after_a_silence::<D>)
+        .test(addresses::errors_of_connections_name_the_server::<D>)
+        .test(opening::server_that_falls_silent_ends_the_opening::<D>)
         .test(pools::locks_need_no_connection_of_the_pool::<D>)
+        .test(pools::lock_of_a_transaction_leaves_no_connection_of_its_runtime::<D>)
         .test(pools::refused_table_leaves_the_pool_unchanged::<D>)
         .test(tables::missing_database_is_named::<D>)
         .test(shared::holders_without_their_rows_lose_and_no_writer_passes_them::<D>)

@@ -1,61 +1,95 @@
-//! Opening a store through the URL, as a program does, while its server falls silent.
+//! Opening a store whose server accepts the connection and then sends no reply.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::task::within;
+use conformance_tests::proxy::{Dropped, Proxy};
+use conformance_tests::task::{soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit::Error;
-use lockkit::url::StoreUrl;
-use lockkit_core::Outcome as Effect;
-use lockkit_proxy::{Dropped, Proxy};
+use lockkit_core::Outcome as Told;
 
-use crate::world::Database;
+use crate::tables::told;
+use crate::world::{Database, Maria, Postgres, SOON, WAYS, builder};
 
-/// The table that the first request after the login asks for.
-const TABLE: &[u8] = b"lockkit_locks";
+/// Shorter than the default, and long enough for a busy machine.
+const LIMIT: &str = "connect_timeout=1s";
 
-/// A proxy to the server, and the URL that leads through it.
-async fn through_a_proxy<D: Database>(server: &D) -> Outcome<(Proxy, String)> {
-    let url = server.url("timeout=200ms");
-    let port = url.parse::<StoreUrl>()?.hosts()[0].port();
-    let port = port.ok_or_else(|| Failure::new("the URL has no port"))?;
-    let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
-    let there = format!(":{}/", proxy.addr().port());
-    let url = url.replace(&format!(":{port}/"), &there);
-    Ok((proxy, url))
+/// Opens the store once. Returns the text of the error, which is one that a repetition may avoid.
+async fn failure(url: &str) -> Outcome<Option<String>> {
+    let once = lockkit::builder(url).wait(Duration::ZERO).connect();
+    match within(SOON, once).await? {
+        Ok(_) => Ok(None),
+        Err(Error::Backend(error)) if error.outcome() != Told::Rejected => Ok(Some(told(&error))),
+        Err(other) => Err(Failure::new(format!("{other:?}"))),
+    }
 }
 
-fn fall_silent(proxy: &Proxy) {
-    let asks = |bytes: &[u8]| bytes.windows(TABLE.len()).any(|part| part == TABLE);
-    proxy.drop_reply(Dropped::Silence, asks);
-}
-
-pub(crate) async fn opening_ends_if_the_server_falls_silent<D: Database>() -> Outcome {
+/// The reply to one request gets lost, whichever it is.
+pub(crate) async fn server_that_falls_silent_ends_the_opening<D: Database>() -> Outcome {
     let server = D::start().await?;
-    let (proxy, url) = through_a_proxy(&server).await?;
-    fall_silent(&proxy);
-    let once = lockkit::builder(&url).wait(Duration::ZERO).connect();
-    let opened = within(Duration::from_secs(10), once).await?;
-    let Err(Error::Backend(error)) = opened else {
-        return Err(Failure::new(format!("{opened:?}")));
-    };
-    ensure(
-        error.outcome() == Effect::Indeterminate,
-        format!("{error:?}"),
-    )?;
-    let text = Error::from(error).to_string();
-    let expected = format!("no answer within 5.2s ({})", proxy.addr());
-    ensure(text.ends_with(&expected), text)?;
-    ensure(proxy.counts().dropped_replies > 0, "it did not fall silent")
-}
-
-pub(crate) async fn opening_tries_again_after_a_silence<D: Database>() -> Outcome {
-    let server = D::start().await?;
-    let (proxy, url) = through_a_proxy(&server).await?;
-    fall_silent(&proxy);
-    let client = within(Duration::from_secs(15), lockkit::connect(&url)).await??;
-    ensure(proxy.counts().dropped_replies > 0, "it did not fall silent")?;
-    client.lock("jobs")?.acquire().await?.release().await?;
+    builder(&server, "lease").connect().await?;
+    let port = server.port();
+    let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
+    let address = proxy.addr().to_string();
+    for way in WAYS {
+        let url = server.url(&format!("{LIMIT}&pin={}", way == "pin"));
+        let url = url.replace(&format!("127.0.0.1:{port}"), &address);
+        let lose = |mut passed: u32| {
+            proxy.drop_reply(Dropped::Silence, move |request| {
+                let wanted = request.windows(8).any(|word| word == b"lockkit_");
+                passed = passed.saturating_sub(u32::from(wanted));
+                wanted && passed == 0
+            });
+        };
+        let mut failed = 0;
+        loop {
+            lose(failed + 1);
+            let Some(said) = failure(&url).await? else {
+                break;
+            };
+            failed += 1;
+            ensure(said.contains(&address) && !said.contains("secret"), &said)?;
+        }
+        ensure(failed >= 2, format!("{failed} requests failed with {way}"))?;
+        // With a wait it is tried again.
+        lose(1);
+        soon(lockkit::connect(&url)).await??;
+        proxy.heal();
+    }
     Ok(())
+}
+
+async fn locked_table_ends_the_opening<D: Database>(lock: &str) -> Outcome {
+    let server = Arc::new(D::start().await?);
+    builder(&*server, "lease").connect().await?;
+    let (url, address) = (server.url(LIMIT), format!("127.0.0.1:{}", server.port()));
+    let locked = spawn({
+        let (server, lock) = (Arc::clone(&server), lock.to_owned());
+        async move { server.run(&lock).await }
+    });
+    let mut said = String::new();
+    // The other session gets the lock soon.
+    until("the opening has failed", async || {
+        said = failure(&url).await?.unwrap_or_default();
+        Ok(!said.is_empty())
+    })
+    .await?;
+    ensure(said.contains(&address) && said.contains("locked"), &said)?;
+    ensure(!said.contains("secret"), &said)?;
+    // With a wait it is tried again until the lock ends.
+    soon(lockkit::connect(&url)).await??;
+    locked.soon().await?
+}
+
+pub(crate) async fn table_locked_by_a_migration_of_postgres_ends_the_opening() -> Outcome {
+    let lock = "begin; lock table app.lockkit_locks, app.lockkit_locks_holds in access exclusive mode; \
+                select pg_sleep(4); commit";
+    locked_table_ends_the_opening::<Postgres>(lock).await
+}
+
+pub(crate) async fn table_locked_by_a_migration_of_mariadb_ends_the_opening() -> Outcome {
+    let lock = "lock tables app.lockkit_locks write, app.lockkit_locks_holds write; \
+                select sleep(4); unlock tables";
+    locked_table_ends_the_opening::<Maria>(lock).await
 }

@@ -1,9 +1,13 @@
 //! The application's pool: the store takes the address from it, and no connection.
 
-use conformance_tests::task::{soon, within};
+use std::sync::Arc;
+
+use conformance_tests::task::{soon, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{Lease, LockClient};
+use lockkit_core::contract::Ticket;
+use lockkit_core::{ClientId, DistributedLock as _, HolderId, Lease, LockClient, LockName};
 use lockkit_sql::{SqlStore, TxLock};
+use tokio::runtime::Builder;
 
 use crate::world::{Database, LONG, Maria, SOON, client, only_rows_left};
 
@@ -28,6 +32,41 @@ pub(crate) async fn locks_need_no_connection_of_the_pool<D: Database>() -> Outco
         transaction.commit().await?;
     }
     only_rows_left(&server).await
+}
+
+/// A transaction in another runtime that ends: the store keeps no connection that was made there.
+pub(crate) async fn lock_of_a_transaction_leaves_no_connection_of_its_runtime<D: Database>()
+-> Outcome {
+    let server = Arc::new(D::start().await?);
+    let mine = client(&*server, "lease", LONG).await?;
+    let store: Option<&SqlStore<D::Dialect>> = mine.store();
+    let store = store.ok_or_else(|| Failure::new("another store"))?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new("other")?, holder, LONG);
+    // Then the store has no connection, and the next request makes one.
+    server.kill_sessions().await?;
+    until("the lost connections are closed", async || {
+        drop(store.purge(LONG).await);
+        Ok(store.counts().idle == 0)
+    })
+    .await?;
+    let elsewhere = tokio::task::spawn_blocking({
+        let (server, mine) = (Arc::clone(&server), mine.clone());
+        move || -> Outcome {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let pool = server.pool(1).await?;
+                let mut transaction = pool.begin().await?;
+                TxLock::<D::Dialect>::take(&mine, "jobs", &mut transaction).await?;
+                Ok(transaction.commit().await?)
+            })
+        }
+    });
+    soon(elsewhere).await???;
+    ensure(store.counts().idle > 0, "the store made no connection")?;
+    store.attempt(&ticket).await?;
+    store.release(&ticket).await?;
+    only_rows_left(&*server).await
 }
 
 /// A user who may not make the table: the store cannot be opened, and the pool is as it was.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use conformance_tests::task::spawn;
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::contract::{Attempt, DistributedLock, Ticket};
-use lockkit_core::{BackendError, ClientId, HolderId, LockName, Outcome as Told};
-use lockkit_sql::{SqlFailure, SqlFaults};
+use lockkit_core::contract::{Attempt, DistributedLock, LockState, Mode, Ticket};
+use lockkit_core::{BackendError, ClientId, HolderId, LockName, Outcome as Told, PollRange};
+use lockkit_sql::{SqlFailure, SqlFaults, SqlStoreBuilder, Sqlite};
+use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::world::{Database, TTL, WAYS, builder, only_rows_left};
+use crate::world::{Database, LONG, TTL, WAYS, builder, only_rows_left};
 
 const FAILURES: [SqlFailure; 4] = [
     SqlFailure::Refused,
@@ -22,36 +23,221 @@ const FAILURES: [SqlFailure; 4] = [
 /// More than the requests of any step without contention.
 const REQUESTS: u32 = 4;
 
+/// The steps whose trials run at once.
+const TOGETHER: usize = 5;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Attempt,
     /// Of a lock that was released before.
     AttemptAgain,
+    /// Behind a reader: it keeps later ones out.
+    AttemptBehindReader,
     Renew,
     Release,
     Break,
+    Note,
+    /// Of readers, as all that follow.
+    Share,
+    RenewShared,
+    Unshare,
+    BreakShared,
+    Adopt,
+    AdoptShared,
 }
 
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 13] = [
     Step::Attempt,
     Step::AttemptAgain,
+    Step::AttemptBehindReader,
     Step::Renew,
     Step::Release,
     Step::Break,
+    Step::Note,
+    Step::Share,
+    Step::RenewShared,
+    Step::Unshare,
+    Step::BreakShared,
+    Step::Adopt,
+    Step::AdoptShared,
 ];
+
+impl Step {
+    /// The mode of its ticket.
+    const fn mode(self) -> Mode {
+        match self {
+            Self::Share
+            | Self::RenewShared
+            | Self::Unshare
+            | Self::BreakShared
+            | Self::AdoptShared => Mode::Read,
+            _ => Mode::Exclusive,
+        }
+    }
+
+    /// The mode of another ticket that holds before.
+    const fn other(self) -> Option<Mode> {
+        match self {
+            Self::AttemptBehindReader | Self::AdoptShared => Some(Mode::Read),
+            Self::Adopt => Some(Mode::Exclusive),
+            _ => None,
+        }
+    }
+
+    /// Whether it may make its ticket a holder, which is not one before.
+    const fn grants(self) -> bool {
+        match self {
+            Self::Attempt
+            | Self::AttemptAgain
+            | Self::AttemptBehindReader
+            | Self::Share
+            | Self::Adopt
+            | Self::AdoptShared => true,
+            Self::Renew
+            | Self::Release
+            | Self::Break
+            | Self::Note
+            | Self::RenewShared
+            | Self::Unshare
+            | Self::BreakShared => false,
+        }
+    }
+
+    /// Pinned holds are exclusive and stay with their tickets.
+    fn is_offered(self, way: &str) -> bool {
+        let shares = self.mode() == Mode::Read || self.other().is_some();
+        way != "pin" || !shares
+    }
+}
 
 type Store = Arc<dyn DistributedLock>;
 
-/// Runs a step, and returns its failure.
-async fn carry_out(step: Step, store: &Store, ticket: &Ticket) -> Result<(), BackendError> {
-    match step {
-        Step::Attempt | Step::AttemptAgain => store.attempt(ticket).await.map(drop),
-        Step::Renew => {
-            let answers = store.renew(std::slice::from_ref(ticket)).await;
-            answers.into_iter().try_for_each(|answer| answer.map(drop))
+/// The store whose requests fail, and one whose do not.
+struct Stores {
+    faulty: Store,
+    sound: Store,
+    _file: Option<TempDir>,
+}
+
+/// One step of which one request fails.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    way: &'static str,
+    step: Step,
+    failure: SqlFailure,
+    passed: u32,
+}
+
+impl Trial {
+    fn ticket(self, number: u64, mode: Mode) -> Outcome<Ticket> {
+        let holder = HolderId::new(ClientId::random(), number);
+        let name = format!("{} {self:?}", self.way);
+        let name = LockName::new(name)?;
+        // A writer keeps readers out for a third of its lease.
+        let ttl = match self.step {
+            Step::AttemptBehindReader => LONG,
+            _ => TTL,
+        };
+        Ok(Ticket::new(name, holder, ttl).with_mode(mode))
+    }
+
+    /// Carries out the step, and returns its failure.
+    async fn carry_out(
+        self,
+        store: &Store,
+        ticket: &Ticket,
+        other: Option<&Ticket>,
+    ) -> Result<(), BackendError> {
+        match (self.step, other) {
+            (Step::Adopt | Step::AdoptShared, Some(from)) => {
+                store.adopt(from.holder, ticket).await.map(drop)
+            }
+            (step, _) if step.grants() => store.attempt(ticket).await.map(drop),
+            (Step::Renew | Step::RenewShared, _) => {
+                let replies = store.renew(std::slice::from_ref(ticket)).await;
+                replies.into_iter().try_for_each(|reply| reply.map(drop))
+            }
+            (Step::Note, _) => store.note(ticket, "a note").await.map(drop),
+            (Step::Break | Step::BreakShared, _) => store.break_lock(&ticket.name).await.map(drop),
+            _ => store.release(ticket).await.map(drop),
         }
-        Step::Release => store.release(ticket).await.map(drop),
-        Step::Break => store.break_lock(&ticket.name).await.map(drop),
+    }
+
+    /// Returns whether a request failed.
+    async fn run(self, stores: Stores, faults: SqlFaults) -> Outcome<bool> {
+        let (store, sound) = (&stores.faulty, &stores.sound);
+        let mine = self.ticket(1, self.step.mode())?;
+        if self.step == Step::AttemptAgain {
+            let before = self.ticket(2, Mode::Exclusive)?;
+            store.attempt(&before).await?;
+            store.release(&before).await?;
+        }
+        let other = match self.step.other() {
+            Some(mode) => Some(self.ticket(3, mode)?),
+            None => None,
+        };
+        if let Some(held) = other.as_ref().or((!self.step.grants()).then_some(&mine)) {
+            let held = store.attempt(held).await?;
+            ensure(matches!(held, Attempt::Granted(_)), format!("{held:?}"))?;
+        }
+        faults.fail_after(self.passed, self.failure);
+        let told = self.carry_out(store, &mine, other.as_ref()).await;
+        let failed = !faults.take();
+        if let Err(error) = &told {
+            // On a busy machine a pin may not answer in time either, which is indeterminate as well.
+            if error.outcome() != Told::Indeterminate {
+                ensure(failed, format!("{self:?}: {error:?}"))?;
+                self.had_no_effect(sound, &mine, other.as_ref(), error)
+                    .await?;
+            }
+        }
+        // As a client does, which leaves it out where nothing can be there.
+        let rejected = told.is_err_and(|error| error.outcome() == Told::Rejected);
+        if self.step.grants() && !rejected {
+            release(store, &mine).await?;
+        }
+        if self.step == Step::AttemptBehindReader {
+            // Before an entry that keeps readers out ends by itself.
+            self.expect_free(sound, Mode::Read).await?;
+        }
+        if let Some(other) = &other {
+            release(store, other).await?;
+        }
+        self.expect_free(sound, Mode::Exclusive).await?;
+        Ok(failed)
+    }
+
+    async fn had_no_effect(
+        self,
+        sound: &Store,
+        mine: &Ticket,
+        other: Option<&Ticket>,
+        error: &BackendError,
+    ) -> Outcome {
+        let state = sound.inspect(&mine.name).await?;
+        let holders = state.iter().flat_map(|state: &LockState| &state.holders);
+        let expected = other.or((!self.step.grants()).then_some(mine));
+        let expected = expected.map(|ticket| (ticket.holder.to_string(), None));
+        let found: Vec<_> = holders.map(|it| (it.id.clone(), it.note.clone())).collect();
+        ensure(
+            found.iter().eq(&expected),
+            format!("{self:?}: {error:?} had an effect: {found:?}"),
+        )
+    }
+
+    /// Another client gets the lock, at once or when a lease of [`TTL`] has ended.
+    async fn expect_free(self, sound: &Store, mode: Mode) -> Outcome {
+        let (next, asked) = (self.ticket(4, mode)?, Instant::now());
+        while matches!(sound.attempt(&next).await?, Attempt::Held { .. }) {
+            if asked.elapsed() > TTL * 2 {
+                return Err(Failure::new(format!(
+                    "{self:?}: no client gets it any more"
+                )));
+            }
+            sleep(TTL / 20).await;
+        }
+        sound.release(&next).await?;
+        Ok(())
     }
 }
 
@@ -67,73 +253,20 @@ async fn release(store: &Store, ticket: &Ticket) -> Outcome {
     Ok(())
 }
 
-/// One step of which one request fails.
-#[derive(Clone, Copy, Debug)]
-struct Trial {
+/// Makes each request of each step fail in each way. `least`: how many trials that are; the others order the
+/// failure of a request that their step does not send.
+async fn all_steps<F>(
     way: &'static str,
-    step: Step,
-    failure: SqlFailure,
-    passed: u32,
-}
-
-impl Trial {
-    async fn run<D: Database>(self, server: Arc<D>) -> Outcome {
-        let faults = SqlFaults::default();
-        let store = builder(&*server, self.way).faults(faults.clone()).connect();
-        let store: Store = Arc::new(store.await?);
-        let other: Store = Arc::new(builder(&*server, self.way).connect().await?);
-        let name = LockName::new(format!("{self:?}"))?;
-        let ticket = |n| Ticket::new(name.clone(), HolderId::new(ClientId::random(), n), TTL);
-        let mine = ticket(1);
-        if self.step == Step::AttemptAgain {
-            let before = ticket(2);
-            store.attempt(&before).await?;
-            store.release(&before).await?;
-        } else if self.step != Step::Attempt {
-            store.attempt(&mine).await?;
-        }
-        faults.fail_after(self.passed, self.failure);
-        let answer = carry_out(self.step, &store, &mine).await;
-        let step_failed = !faults.take();
-        let attempted = matches!(self.step, Step::Attempt | Step::AttemptAgain);
-        if let Err(error) = &answer {
-            // On a busy machine a pin may not answer in time either, which is indeterminate as well.
-            if error.outcome() != Told::Indeterminate {
-                ensure(step_failed, format!("{self:?}: {error:?}"))?;
-                let held = other.inspect(&name).await?.is_some();
-                ensure(
-                    held != attempted,
-                    format!("{self:?}: {error:?} had an effect"),
-                )?;
-            }
-        }
-        // As a client does, which leaves it out where nothing can be there.
-        let rejected = answer.is_err_and(|error| error.outcome() == Told::Rejected);
-        if attempted && !rejected {
-            release(&store, &mine).await?;
-        }
-        let (next, asked) = (ticket(3), Instant::now());
-        while matches!(other.attempt(&next).await?, Attempt::Held { .. }) {
-            if asked.elapsed() > TTL * 2 {
-                return Err(Failure::new(format!(
-                    "{self:?}: no client gets it any more"
-                )));
-            }
-            sleep(TTL / 20).await;
-        }
-        other.release(&next).await?;
-        Ok(())
-    }
-}
-
-pub(crate) async fn step_returns_its_true_outcome_whichever_request_fails<D: Database>() -> Outcome
+    least: usize,
+    open: impl Fn(SqlFaults) -> F + Clone + Send + 'static,
+) -> Outcome
+where
+    F: Future<Output = Outcome<Stores>> + Send,
 {
-    let server = Arc::new(D::start().await?);
-    // The table is made by one of them.
-    builder(&*server, "lease").connect().await?;
-    for way in WAYS {
+    let mut failed = 0;
+    for steps in STEPS.chunks(TOGETHER) {
         let mut trials = Vec::new();
-        for step in STEPS {
+        for &step in steps.iter().filter(|step| step.is_offered(way)) {
             for failure in FAILURES {
                 for passed in 0..REQUESTS {
                     let trial = Trial {
@@ -142,13 +275,55 @@ pub(crate) async fn step_returns_its_true_outcome_whichever_request_fails<D: Dat
                         failure,
                         passed,
                     };
-                    trials.push(spawn(trial.run(Arc::clone(&server))));
+                    let open = open.clone();
+                    trials.push(spawn(async move {
+                        let faults = SqlFaults::default();
+                        trial.run(open(faults.clone()).await?, faults).await
+                    }));
                 }
             }
         }
         for trial in trials {
-            trial.soon().await??;
+            failed += usize::from(trial.soon().await??);
         }
     }
+    ensure(failed >= least, format!("{failed} requests failed ({way})"))
+}
+
+pub(crate) async fn step_returns_its_true_outcome_whichever_request_fails<D: Database>() -> Outcome
+{
+    let server = Arc::new(D::start().await?);
+    // The table is made by one of them.
+    builder(&*server, "lease").connect().await?;
+    for (way, least) in WAYS.into_iter().zip([64, 28]) {
+        let server = Arc::clone(&server);
+        all_steps(way, least, move |faults| {
+            let server = Arc::clone(&server);
+            async move {
+                let open = || builder(&*server, way).poll(PollRange::new(LONG, LONG));
+                Ok(Stores {
+                    faulty: Arc::new(open().faults(faults).connect().await?),
+                    sound: Arc::new(open().connect().await?),
+                    _file: None,
+                })
+            }
+        })
+        .await?;
+    }
     only_rows_left(&*server).await
+}
+
+/// The same in a file, of its own for each trial.
+pub(crate) async fn step_in_a_file_returns_its_true_outcome() -> Outcome {
+    let open = |faults| async {
+        let dir = tempfile::tempdir()?;
+        let file = dir.path().join("locks.db").display().to_string();
+        let open = || SqlStoreBuilder::<Sqlite>::file(&file).poll(PollRange::new(LONG, LONG));
+        Ok(Stores {
+            faulty: Arc::new(open().faults(faults).connect().await?),
+            sound: Arc::new(open().connect().await?),
+            _file: Some(dir),
+        })
+    };
+    all_steps("lease", 68, open).await
 }

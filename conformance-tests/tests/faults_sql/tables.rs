@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::world::{Database, LONG, Postgres, SOON, client, only_rows_left};
 
 /// The text of an error with its causes.
-fn told(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn told(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();
     texts.join(": ")

@@ -57,6 +57,7 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     ) -> <<Self::Driver as sqlx::Database>::Connection as sqlx::Connection>::Options;
     fn builder(&self) -> SqlStoreBuilder<Self::Dialect>;
     fn url(&self, query: &str) -> String;
+    fn port(&self) -> u16;
 
     /// Ends every session of `app`.
     async fn kill_sessions(&self) -> Outcome;
@@ -102,6 +103,8 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     const NO_TABLES: &'static str;
     /// What the documents say that a user needs, and a user without more.
     const RIGHTS: &'static str;
+    /// A URL that leads to a socket which is not there.
+    const NO_SOCKET: &'static str;
 }
 
 pub(crate) struct Postgres(PostgresServer);
@@ -155,6 +158,10 @@ impl Database for Postgres {
 
     fn url(&self, query: &str) -> String {
         format!("{}?{query}", self.0.url("app"))
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port()
     }
 
     async fn kill_sessions(&self) -> Outcome {
@@ -213,6 +220,7 @@ impl Database for Postgres {
     const RIGHTS: &'static str = "create role poor login; grant usage on schema app to poor; \
          alter role poor set search_path = app; \
          grant select, insert, update, delete on app.lockkit_locks, app.lockkit_locks_holds to poor";
+    const NO_SOCKET: &'static str = "postgres://app:secret@/postgres?host=/no/such";
 }
 
 pub(crate) struct Maria(MysqlServer);
@@ -269,6 +277,10 @@ impl Database for Maria {
 
     fn url(&self, query: &str) -> String {
         format!("mysql://app:secret@127.0.0.1:{}/app?{query}", self.0.port())
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port()
     }
 
     async fn kill_sessions(&self) -> Outcome {
@@ -342,6 +354,7 @@ impl Database for Maria {
     const RIGHTS: &'static str = "create user poor@'127.0.0.1' identified by 'secret'; \
          grant select, insert, update, delete on app.lockkit_locks to poor@'127.0.0.1'; \
          grant select, insert, update, delete on app.lockkit_locks_holds to poor@'127.0.0.1'";
+    const NO_SOCKET: &'static str = "mysql://app:secret@localhost/app?socket=/no/such";
 }
 
 pub(crate) fn builder<D: Database>(server: &D, way: &str) -> SqlStoreBuilder<D::Dialect> {

@@ -258,7 +258,7 @@ impl LockClientBuilder {
             program: None,
             max_hold: None,
             clock: Arc::new(BootClock),
-            timeout: ClientOptions::DEFAULT_TIMEOUT,
+            timeout: Duration::from_secs(2),
             outage: ClientOptions::DEFAULT_OUTAGE,
             runtime: None,
             seed: None,

@@ -24,8 +24,6 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// The value of `timeout` if it is not given.
-    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
     /// The value of `outage` if it is not given.
     pub const DEFAULT_OUTAGE: Duration = Duration::from_secs(30);
 

@@ -6,7 +6,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use super::Mysql;
 use crate::builder::SqlStoreBuilder;
 use crate::config::Options;
-use crate::driver::Source;
+use crate::driver::{Driver as _, Source};
 use crate::url::{self, TlsMode, authorities};
 
 impl From<MySqlConnectOptions> for Source<sqlx::MySql> {
@@ -29,7 +29,7 @@ impl SqlStoreBuilder<Mysql> {
     /// | `pin=true` | a session of the client proves that it is alive | `false` |
     /// | `prepare=true` | connections prepare statements; write `false` behind a proxy that cannot | as shown |
     /// | `connections=8` | the most connections for acquires and releases | as shown |
-    /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
+    /// | `connect_timeout=2s` | the longest that connecting may take, and each request that opens the store | as shown |
     /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS (feature `tls`); the first three trust any server, `verify-ca` any with a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
     /// | `ca=/path.pem` | certificates to trust, beside those of public authorities, which the driver contains | none |
     /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key | none |
@@ -88,9 +88,8 @@ impl SqlStoreBuilder<Mysql> {
 
 /// The server's address, without user and password. INV-14.
 fn shown(server: &MySqlConnectOptions) -> String {
-    let socket = server.get_socket().map(|path| path.display().to_string());
-    let place = socket.unwrap_or_else(|| format!("{}:{}", server.get_host(), server.get_port()));
+    let address = sqlx::MySql::address(server);
     let database = server.get_database().unwrap_or_default();
     let mode = server.get_ssl_mode();
-    format!("{place}/{database} {mode:?}")
+    format!("{address}/{database} {mode:?}")
 }

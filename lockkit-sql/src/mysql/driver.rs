@@ -4,7 +4,7 @@ use lockkit_core::Outcome;
 use sqlx::mysql::{MySqlConnectOptions, MySqlQueryResult};
 use sqlx::{Connection as _, Execute, Executor as _, MySqlConnection};
 
-use crate::driver::{Driver, Yields};
+use crate::driver::{Driver, Yields, host_and_port};
 use crate::error::{Errors, Problem};
 use crate::template::Syntax;
 
@@ -39,6 +39,12 @@ impl Driver for sqlx::MySql {
         let mut connection = MySqlConnection::connect_with(options).await?;
         sqlx::raw_sql(SETTINGS).execute(&mut connection).await?;
         Ok(connection)
+    }
+
+    fn address(options: &MySqlConnectOptions) -> String {
+        let tcp = || host_and_port(options.get_host(), options.get_port());
+        let socket = options.get_socket();
+        socket.map_or_else(tcp, |path| path.display().to_string())
     }
 
     fn send<'c>(
@@ -88,6 +94,9 @@ mod tests {
     fn classifies_error_codes() {
         for (code, problem, outcome) in [
             ("1290", Problem::ReadOnly, Outcome::Unavailable),
+            ("1792", Problem::ReadOnly, Outcome::Unavailable),
+            ("1836", Problem::ReadOnly, Outcome::Unavailable),
+            ("3100", Problem::ReadOnly, Outcome::Unavailable),
             ("1045", Problem::Permission, Outcome::Rejected),
             ("1146", Problem::Schema, Outcome::Rejected),
             ("1205", Problem::Busy, Outcome::Unavailable),

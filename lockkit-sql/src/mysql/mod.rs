@@ -225,15 +225,13 @@ impl Steps for Mysql {
     }
 
     async fn lock_row(
-        &self,
+        self: &Arc<Self>,
         name: &LockName,
         transaction: &mut MySqlConnection,
     ) -> Result<bool, BackendError> {
         let values = Values::new().name(name);
-        // On a connection of the store: others would wait for the end of a transaction that has inserted
-        // the row. And before the lock, which would lock the gap where there is no row.
-        let make = self.queries.make_row.text(&values);
-        self.pool.ask("lock", &make).await?;
+        // Before the lock, which would lock the gap where there is no row.
+        steps::make_row(self, &self.queries.make_row, name).await?;
         let lock = text(&self.queries.txlock.text(&values));
         let replies = send::<sqlx::MySql>(transaction, "lock", lock).await?;
         Ok(changed(&replies).is_some())

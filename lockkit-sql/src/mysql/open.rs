@@ -34,7 +34,7 @@ pub(super) async fn find(
     options: &Options,
     rules: Capabilities,
 ) -> Result<Queries, BackendError> {
-    let maria = is_maria(&pool.ask("open", SERVER).await?)?;
+    let maria = is_maria(&pool.ask_to_open(SERVER).await?)?;
     let table = &options.table;
     let queries = Queries::new(table, maria, rules);
     let (columns, probe) = (&queries.columns, &queries.common.shares.probe);

@@ -10,9 +10,12 @@ use tokio::time::{sleep, timeout};
 use super::Mysql;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows, send, text};
-use crate::error::Problem;
+use crate::error::{Problem, at};
 use crate::session::{Connect, Session};
 use crate::template::Values;
+
+/// The longest time until the server has begun a session.
+const OPENING: Duration = Duration::from_secs(2);
 
 /// How often the client proves its session, so that it learns of its end.
 const PROVE_EVERY: Duration = Duration::from_millis(400);
@@ -31,24 +34,27 @@ impl Connect for Mysql {
 
     /// Opens a session, and asks on another connection whether the server itself has it.
     async fn open_session(&self) -> Result<(Self::Connection, i64), BackendError> {
+        self.pool.may_open_session().await?;
         let mut connection = self.pool.connect("open").await?;
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
         let begin = text(&self.queries.session.text(&values));
-        let begun = timeout(SILENCE, send::<MySql>(&mut connection, "open", begin)).await;
-        let begun = begun.map_err(|_| BackendError::timeout(ERRORS.backend, "open", SILENCE))??;
+        let begun = timeout(OPENING, send::<MySql>(&mut connection, "open", begin)).await;
+        let begun = begun.map_err(|_| self.pool.silent(OPENING))?;
+        let begun = begun.map_err(|error| at(&self.pool.address(), error))?;
         let row = rows(&begun).last();
         let numbers = row.map(|row| [0, 1, 2].map(|column| row.number(column)));
         let Some([Some(key), Some(1), Some(id)]) = numbers else {
             return Err(ERRORS.unreadable("open"));
         };
         let seen = format!("SELECT IS_USED_LOCK('lockkit_{key}') = {id};");
-        let seen = self.pool.ask("open", &seen).await?;
+        let seen = self.pool.ask_to_open(&seen).await?;
         if rows(&seen).any(|row| row.truth(0)) {
             return Ok(((connection, key), key));
         }
         let text = "`pin=true` needs a connection that keeps its session on the server, and a proxy in \
                     between does not: connect to the server itself";
-        Err(ERRORS.rejected("open", Problem::Refused, text))
+        let error = ERRORS.rejected("open", Problem::Refused, text);
+        Err(at(&self.pool.address(), error))
     }
 
     async fn ended(&self, (connection, key): &mut Self::Connection) {

@@ -6,7 +6,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use super::Postgres;
 use crate::builder::SqlStoreBuilder;
 use crate::config::{Options, Wake};
-use crate::driver::Source;
+use crate::driver::{Driver as _, Source};
 use crate::url::{self, TlsMode, authorities};
 
 impl From<PgConnectOptions> for Source<sqlx::Postgres> {
@@ -31,7 +31,7 @@ impl SqlStoreBuilder<Postgres> {
     /// | `pin=true` | a session of the client proves that it is alive, so that a crash frees its locks at once; not behind a pooler in transaction mode | `false` |
     /// | `prepare=true` | connections prepare statements; not with `wake=poll` | as shown |
     /// | `connections=8` | the most connections for acquires and releases | as shown |
-    /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
+    /// | `connect_timeout=2s` | the longest that connecting may take, and each request that opens the store | as shown |
     /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS as in libpq (feature `tls`); the first three trust any server, `verify-ca` any with a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
     /// | `ca=/path.pem` | certificates to trust, beside those of public authorities, which the driver contains | none |
     /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key | none |
@@ -60,13 +60,12 @@ impl SqlStoreBuilder<Postgres> {
 
 /// The server's address, without user and password. INV-14.
 fn shown(server: &PgConnectOptions) -> String {
-    let socket = server.get_socket().map(|path| path.display().to_string());
-    let host = socket.as_deref().unwrap_or_else(|| server.get_host());
+    let address = sqlx::Postgres::address(server);
     // Without one in the URL it is the user's name.
     let named = |database: &&str| *database != server.get_username();
     let database = server.get_database().filter(named).unwrap_or_default();
-    let (port, mode) = (server.get_port(), server.get_ssl_mode());
-    format!("{host}:{port}/{database} {mode:?}")
+    let mode = server.get_ssl_mode();
+    format!("{address}/{database} {mode:?}")
 }
 
 /// The server and its certificates.

@@ -1,10 +1,10 @@
 //! The driver of PostgreSQL, and the error codes of the server and of its poolers.
 
 use lockkit_core::Outcome;
-use sqlx::postgres::{PgConnection, PgQueryResult};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgQueryResult};
 use sqlx::{Execute, Executor as _};
 
-use crate::driver::{Driver, Yields};
+use crate::driver::{Driver, Yields, host_and_port};
 use crate::error::{Errors, Problem};
 use crate::template::Syntax;
 
@@ -29,6 +29,12 @@ pub(super) static SYNTAX: Syntax = Syntax {
 impl Driver for sqlx::Postgres {
     const ERRORS: Errors = ERRORS;
     const SYNTAX: &'static Syntax = &SYNTAX;
+
+    fn address(options: &PgConnectOptions) -> String {
+        let socket = options.get_socket().map(|path| path.to_string_lossy());
+        let host = socket.as_deref().unwrap_or_else(|| options.get_host());
+        host_and_port(host, options.get_port())
+    }
 
     fn send<'c>(
         connection: &'c mut PgConnection,
@@ -67,6 +73,17 @@ fn classify(code: &str, _message: &str) -> (Problem, Outcome) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shows_host_or_socket_with_port() {
+        let address = |host: &str| {
+            let options = PgConnectOptions::new_without_pgpass().host(host).port(7);
+            sqlx::Postgres::address(&options)
+        };
+        assert_eq!(address("db"), "db:7");
+        assert_eq!(address("::1"), "[::1]:7");
+        assert_eq!(address("/run/postgresql"), "/run/postgresql:7");
+    }
 
     #[test]
     fn classifies_error_codes() {

@@ -163,7 +163,7 @@ impl Steps for Postgres {
     }
 
     async fn lock_row(
-        &self,
+        self: &Arc<Self>,
         name: &LockName,
         transaction: &mut PgConnection,
     ) -> Result<bool, BackendError> {
@@ -178,10 +178,7 @@ impl Steps for Postgres {
             if locked || exists {
                 return Ok(locked);
             }
-            // On a connection of the store: others would wait for the end of a transaction that has
-            // inserted the row.
-            let make = self.queries.make_row.text(&values);
-            self.pool.ask("lock", &make).await?;
+            steps::make_row(self, &self.queries.make_row, name).await?;
         }
         Ok(false)
     }

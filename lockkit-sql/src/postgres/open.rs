@@ -93,7 +93,7 @@ async fn schemas(
     queries: &Queries,
 ) -> Result<Vec<InSchema>, BackendError> {
     let schemas = queries.schemas.text(&Values::new());
-    let replies = pool.ask("open", &schemas).await?;
+    let replies = pool.ask_to_open(&schemas).await?;
     let found = rows(&replies).map(|row| {
         Some(InSchema {
             schema: row.text(0)?,

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::Postgres;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows};
-use crate::error::{Phase, Problem};
+use crate::error::{Phase, Problem, at};
 use crate::session::{Connect, Session};
 use crate::steps::name_of;
 use crate::template::Values;
@@ -42,8 +42,8 @@ impl Connect for Postgres {
         let mut asked = false;
         match timeout(OPENING, self.try_open(&mut asked)).await {
             Ok(opened) => opened,
-            Err(_) if asked => Err(pooled()),
-            Err(_) => Err(BackendError::timeout(ERRORS.backend, "open", OPENING)),
+            Err(_) if asked => Err(self.pooled()),
+            Err(_) => Err(self.pool.silent(OPENING)),
         }
     }
 
@@ -82,32 +82,46 @@ impl Postgres {
     /// `asked`: whether it has asked for a notification. A pooler in transaction mode would accept the
     /// order to listen and forget it.
     async fn try_open(&self, asked: &mut bool) -> Result<(PgListener, i64), BackendError> {
-        self.pool.may_connect("open")?;
-        let mut listener = connect(self.pool.options()).await.map_err(refused)?;
+        match self.session.pins {
+            true => self.pool.may_open_session().await?,
+            false => self.pool.may_connect("open")?,
+        }
+        let mut listener = connect(self.pool.options())
+            .await
+            .map_err(|error| self.refused(&error))?;
         let key = match self.session.pins {
             true => self.begin_session(&mut listener).await?,
             false => 0,
         };
         let listening = listener.listen(&self.queries.channel).await;
-        listening.map_err(refused)?;
+        listening.map_err(|error| self.refused(&error))?;
         let payload = fastrand::i64(1..);
         let notify = Values::new().number("payload", payload);
         let notify = self.queries.notify.text(&notify);
         if self.session.pins {
             // From another connection: only a session of its own gets it.
-            self.pool.ask("open", &notify).await?;
+            self.pool.ask_to_open(&notify).await?;
         } else {
-            ask(&mut listener, notify).await.map_err(refused)?;
+            ask(&mut listener, notify)
+                .await
+                .map_err(|error| self.refused(&error))?;
         }
         *asked = self.session.pins;
         let payload = format!("probe {payload}");
         loop {
-            match listener.try_recv().await.map_err(refused)? {
+            match listener
+                .try_recv()
+                .await
+                .map_err(|error| self.refused(&error))?
+            {
                 Some(notification) if notification.payload() == payload => {
                     return Ok((listener, key));
                 }
                 Some(_) => {}
-                None => return Err(refused(sqlx::Error::Io(ErrorKind::UnexpectedEof.into()))),
+                None => {
+                    let ended = sqlx::Error::Io(ErrorKind::UnexpectedEof.into());
+                    return Err(self.refused(&ended));
+                }
             }
         }
     }
@@ -116,32 +130,34 @@ impl Postgres {
     async fn begin_session(&self, listener: &mut PgListener) -> Result<i64, BackendError> {
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
         let begun = ask(listener, self.queries.session.text(&values)).await;
-        let begun = begun.map_err(refused)?;
+        let begun = begun.map_err(|error| self.refused(&error))?;
         let said = begun.last().map(|row| (row.number(0), row.truth(1)));
         let Some((Some(key), true)) = said else {
             return Err(ERRORS.unreadable("open"));
         };
         let is_free = Values::new().number("session", key);
         let is_free = self.queries.is_free.text(&is_free);
-        let replies = self.pool.ask("open", &is_free).await?;
+        let replies = self.pool.ask_to_open(&is_free).await?;
         let row = rows(&replies).next();
         match row.map(|row| row.truth(0)) {
             Some(false) => Ok(key),
-            Some(true) => Err(pooled()),
+            Some(true) => Err(self.pooled()),
             None => Err(ERRORS.unreadable("open")),
         }
     }
-}
 
-fn refused(error: sqlx::Error) -> BackendError {
-    ERRORS.of("open", Phase::Connecting, &error)
-}
+    fn refused(&self, error: &sqlx::Error) -> BackendError {
+        let error = ERRORS.of("open", Phase::Connecting, error);
+        at(&self.pool.address(), error)
+    }
 
-/// Other connections share the session of the server.
-fn pooled() -> BackendError {
-    let text = "the connection has no session of its own: `pin=true` does not work behind a pooler in \
-                transaction mode";
-    ERRORS.rejected("open", Problem::Refused, text)
+    /// Other connections share the session of the server.
+    fn pooled(&self) -> BackendError {
+        let text = "the connection has no session of its own: `pin=true` does not work behind a pooler in \
+                    transaction mode";
+        let error = ERRORS.rejected("open", Problem::Refused, text);
+        at(&self.pool.address(), error)
+    }
 }
 
 async fn ask(listener: &mut PgListener, text: String) -> Result<Vec<PgRow>, sqlx::Error> {

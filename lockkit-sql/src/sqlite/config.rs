@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::PollRange;
 use lockkit_core::url::{InvalidUrl, StoreUrl};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
 
 use super::Sqlite;
 use crate::builder::SqlStoreBuilder;
@@ -22,12 +22,11 @@ impl From<SqliteConnectOptions> for Source<sqlx::Sqlite> {
     }
 }
 
-/// Opens `path` with a write-ahead log, so that readers wait for no writer.
+/// Opens `path`.
 pub(super) fn file(path: &str) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Normal)
         .busy_timeout(BUSY)
         .optimize_on_close(false, None)
@@ -44,7 +43,7 @@ impl SqlStoreBuilder<Sqlite> {
     /// | option | meaning | default |
     /// |---|---|---|
     /// | `table=app_locks` | the table | `lockkit_locks` |
-    /// | `schema=create` `check` | whether a missing file or table is created | `create` |
+    /// | `schema=create` `check` | whether a missing file or table is created; with `check` the file also keeps its journal mode | `create` |
     /// | `poll=5ms..200ms` | the pauses between two polls of a waiter | as shown |
     /// | `allow_network_fs=true` | allows a file on a network file system | `false` |
     /// | `sync=normal` `full` | whether a grant waits for the disk; with `normal` a power cut can undo the last grants | `normal` |
@@ -78,9 +77,10 @@ impl SqlStoreBuilder<Sqlite> {
     }
 }
 
-/// A poll costs microseconds.
+/// A poll costs microseconds. With a write-ahead log readers wait for no writer.
 fn defaults() -> Options {
     Options {
+        wal: true,
         poll: PollRange::new(Duration::from_millis(5), Duration::from_millis(200)),
         ..Options::default()
     }

@@ -52,6 +52,10 @@ impl Driver for sqlx::Sqlite {
         SqliteConnection::connect_with(options).await
     }
 
+    fn address(options: &SqliteConnectOptions) -> String {
+        options.get_filename().display().to_string()
+    }
+
     fn file(source: &Source<Self>) -> Option<FileId> {
         source.read(|options| file_id(options.get_filename()))
     }

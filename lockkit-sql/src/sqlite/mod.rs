@@ -113,7 +113,7 @@ impl Steps for Sqlite {
     }
 
     async fn lock_row(
-        &self,
+        self: &Arc<Self>,
         name: &LockName,
         transaction: &mut SqliteConnection,
     ) -> Result<bool, BackendError> {

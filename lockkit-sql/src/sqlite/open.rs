@@ -5,7 +5,7 @@ use std::path::Path;
 #[cfg(unix)]
 use lockkit_core::file::network_fs;
 use lockkit_core::{BackendError, Capabilities};
-use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 use super::driver::ERRORS;
 use super::queries::{Queries, ddl};
@@ -31,12 +31,24 @@ pub(super) async fn open(
     options: &Options,
     rules: Capabilities,
 ) -> Result<(Pool<sqlx::Sqlite>, Queries), BackendError> {
+    open_on(network_fs, source, options, rules).await
+}
+
+/// The same. `network_fs` returns the kind of network file system that a directory is on.
+async fn open_on(
+    network_fs: impl Fn(&Path) -> Option<&'static str>,
+    source: Source<sqlx::Sqlite>,
+    options: &Options,
+    rules: Capabilities,
+) -> Result<(Pool<sqlx::Sqlite>, Queries), BackendError> {
     if !options.allow_network_fs {
-        refuse_network_fs(source.options().get_filename())?;
+        refuse_network_fs(network_fs, source.options().get_filename())?;
     }
     let change: fn(SqliteConnectOptions) -> SqliteConnectOptions = match options.schema {
-        Schema::Create => |file| file,
+        // The journal mode stays with the file, which may be that of another program.
         Schema::Check => |file| file.create_if_missing(false),
+        Schema::Create if options.wal => |file| file.journal_mode(SqliteJournalMode::Wal),
+        Schema::Create => |file| file,
     };
     let pool = Pool::new(source, change, options, true);
     let table = &options.table;
@@ -47,7 +59,10 @@ pub(super) async fn open(
 }
 
 /// Refuses a file system that several machines share: SQLite's log is shared memory of one of them.
-fn refuse_network_fs(path: &Path) -> Result<(), BackendError> {
+fn refuse_network_fs(
+    network_fs: impl Fn(&Path) -> Option<&'static str>,
+    path: &Path,
+) -> Result<(), BackendError> {
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let Some(kind) = network_fs(parent.unwrap_or(Path::new("."))) else {
         return Ok(());
@@ -64,4 +79,35 @@ fn refuse_network_fs(path: &Path) -> Result<(), BackendError> {
 #[cfg(not(unix))]
 const fn network_fs(_: &Path) -> Option<&'static str> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkit_core::Outcome;
+
+    use super::*;
+    use crate::error::fault_of;
+    use crate::sqlite::config::file;
+
+    #[tokio::test]
+    async fn refuses_a_network_file_system_unless_it_is_allowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("locks.db");
+        let mut options = Options::default();
+        let open = async |options: &Options| {
+            let asked = |asked: &Path| (asked == dir.path()).then_some("NFS");
+            let source = file(path.to_str().unwrap()).into();
+            open_on(asked, source, options, options.capabilities()).await
+        };
+        let error = open(&options).await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Rejected);
+        let said = fault_of(&error).unwrap().to_string();
+        assert!(said.contains("(NFS)"), "{said}");
+        assert!(said.contains("`allow_network_fs=true`"), "{said}");
+        assert!(!path.exists(), "it was created");
+
+        options.allow_network_fs = true;
+        open(&options).await.unwrap();
+        assert!(path.exists());
+    }
 }

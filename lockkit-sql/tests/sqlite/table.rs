@@ -5,6 +5,8 @@ use std::time::Duration;
 use lockkit_core::contract::DistributedLock as _;
 use lockkit_core::url::StoreUrl;
 use lockkit_sql::{Problem, Schema, ddl};
+use sqlx::Connection as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
 use crate::database::{Database, problem, ticket};
 
@@ -17,6 +19,38 @@ async fn check_creates_no_file() {
     let missing = database.builder().schema(Schema::Check).connect().await;
     assert_eq!(problem(&missing.unwrap_err()), Problem::Connection);
     assert!(!std::path::Path::new(&database.file()).exists());
+}
+
+/// A file of another program, with its table and with that of the locks, is only read.
+#[tokio::test]
+async fn check_keeps_the_journal_mode() {
+    let database = Database::new();
+    let mode = async || {
+        let plain = SqliteConnectOptions::new().filename(database.file());
+        let mut file = SqliteConnection::connect_with(&plain.create_if_missing(true))
+            .await
+            .unwrap();
+        let mode = sqlx::query_scalar("PRAGMA journal_mode");
+        let mode: String = mode.fetch_one(&mut file).await.unwrap();
+        (mode, file)
+    };
+    let (_, mut file) = mode().await;
+    let shop = sqlx::raw_sql("CREATE TABLE stock (n INTEGER NOT NULL)");
+    shop.execute(&mut file).await.unwrap();
+    let missing = database.builder().schema(Schema::Check).connect().await;
+    assert_eq!(problem(&missing.unwrap_err()), Problem::Schema);
+    assert_eq!(mode().await.0, "delete");
+
+    let definition = ddl(&"sqlite:x.db".parse().unwrap()).unwrap();
+    let locks = sqlx::raw_sql(sqlx::AssertSqlSafe(definition));
+    locks.execute(&mut file).await.unwrap();
+    let look = database.builder().schema(Schema::Check);
+    let look = look.connect().await.unwrap();
+    assert!(look.list("").await.unwrap().is_empty());
+    assert_eq!(mode().await.0, "delete");
+
+    drop((look, database.store().await));
+    assert_eq!(mode().await.0, "wal");
 }
 
 #[tokio::test]

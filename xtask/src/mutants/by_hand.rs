@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Tests that need something else which only the copy has: requests that fail on purpose.
-const OF_THE_COPY: [(&str, &str); 5] = [
+const OF_THE_COPY: [(&str, &str); 6] = [
     (
         "faults_etcd",
         "faults-of-etcd::failed_request_does_not_block_others",
@@ -48,6 +48,10 @@ const OF_THE_COPY: [(&str, &str); 5] = [
     (
         "faults_sql",
         "faults-of-postgres::step_returns_its_true_outcome_whichever_request_fails",
+    ),
+    (
+        "faults_sql",
+        "faults-of-sqlite::step_in_a_file_returns_its_true_outcome",
     ),
 ];
 
