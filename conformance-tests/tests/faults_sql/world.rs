@@ -61,8 +61,8 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
 
     /// Ends every session of `app`.
     async fn kill_sessions(&self) -> Outcome;
-    /// Ends only those that pin a row: a session that tries the lock is in a transaction too, and may have it
-    /// a moment later.
+    /// Ends only those that pin a row: a client that waits has a session too, and may get the lock a moment
+    /// later.
     async fn kill_pins(&self) -> Outcome;
     /// How many sessions `app` has.
     async fn sessions(&self) -> Outcome<u64>;
@@ -170,7 +170,9 @@ impl Database for Postgres {
     }
 
     async fn kill_pins(&self) -> Outcome {
-        let sql = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'";
+        let sql = "select pg_terminate_backend(s.pid) from pg_locks as s join app.lockkit_locks as l \
+                   on l.session = (s.classid::bigint << 32 | s.objid::bigint) \
+                   where s.locktype = 'advisory' and l.holder is not null";
         self.run(sql).await
     }
 
