@@ -355,3 +355,16 @@ async fn longer_max_hold_prolongs_no_lease() {
     assert_eq!(guard.lost().await, LossReason::Expired);
     assert!(began.elapsed() <= 3 * S, "{:?}", began.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn note_is_shown_and_finds_that_the_hold_has_ended() {
+    let (_, client) = setup();
+    let lock = client.lock("a").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    guard.note("at 40 %").await.unwrap();
+    let state = lock.inspect().await.unwrap().unwrap();
+    assert_eq!(state.holders[0].note.as_deref(), Some("at 40 %"));
+    lock.break_lock().await.unwrap();
+    let late = guard.note("at 50 %").await;
+    assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
+}

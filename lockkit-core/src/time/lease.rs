@@ -140,6 +140,20 @@ mod tests {
     }
 
     #[test]
+    fn waiters_look_several_times_within_a_lease() {
+        let holds = Capabilities::new().with_recheck(ms(15_000));
+        let sessions = holds.with_ttl_of(TtlOf::PerSession);
+        for (can, lease, expected) in [
+            (holds, 6_000, 2_000),
+            (holds, 60_000, 15_000),
+            (sessions, 6_000, 3_000),
+            (sessions, 60_000, 15_000),
+        ] {
+            assert_eq!(recheck(&can, ms(lease)), ms(expected), "{lease}");
+        }
+    }
+
+    #[test]
     fn a_pushed_grant_is_renewed_late_but_in_time() {
         let since = Moment::from_nanos(0);
         // A window of nine seconds, granted at once: a third of it is later than one second.
