@@ -87,7 +87,8 @@ async fn waiter_is_woken_after_a_slot_has_moved() -> Outcome {
     cluster.begin_move(slot, [master, to]).await?;
     cluster.end_move(slot, [master, to]).await?;
     for (name, waiter) in names.into_iter().zip(waiters) {
-        is_heard(&cluster, name).await?;
+        // Before the waiter looks by itself, after a third of its lease.
+        within(SOON, is_heard(&cluster, name)).await??;
         release(&cluster, name).await?;
         within(SOON, waiter.soon()).await???.release().await?;
     }
