@@ -30,7 +30,7 @@ pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Dura
 #[derive(Debug)]
 pub(crate) struct Link {
     config: EtcdStoreBuilder,
-    /// Where the connections live, whoever asks first.
+    /// That of all connections, also of one that a caller on another runtime needs first.
     runtime: Handle,
     state: Mutex<State>,
     /// Grows whenever a connection is given up. Its streams must be opened again.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use lockkit_core::{BackendError, Outcome, Waiting};
 use redis::RedisError;
@@ -14,6 +15,9 @@ use crate::error::{fault, of_request};
 use crate::handshake::Opened;
 use crate::sentinel;
 use crate::subscriptions::Subscriptions;
+
+/// How often a connection without requests is checked.
+pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(15);
 
 /// The connection to a server.
 #[derive(Debug)]

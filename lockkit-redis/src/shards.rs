@@ -18,11 +18,9 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::config::Protocol;
-use crate::connection::Link;
+use crate::connection::{IDLE_CHECK, Link};
 use crate::handshake::{deliver, log_in};
 
-/// How often a connection without requests is checked.
-const IDLE_CHECK: Duration = Duration::from_secs(15);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 

@@ -22,15 +22,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, tim
 
 use crate::admission::{Admission, admit};
 use crate::config::{Protocol, RedisStoreBuilder};
-use crate::connection::{Link, State};
+use crate::connection::{IDLE_CHECK, Link, State};
 use crate::handshake::Opened;
 use crate::keys;
 use crate::sentinel::open;
 use crate::shards;
 use crate::subscriptions::Subscriptions;
 
-/// How often a connection without requests is checked.
-const IDLE_CHECK: Duration = Duration::from_secs(15);
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Where another server can take over at any moment.

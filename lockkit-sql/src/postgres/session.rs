@@ -82,19 +82,18 @@ impl Postgres {
     /// `asked`: whether it has asked for a notification. A pooler in transaction mode would accept the
     /// order to listen and forget it.
     async fn try_open(&self, asked: &mut bool) -> Result<(PgListener, i64), BackendError> {
+        let refused = |error: sqlx::Error| self.refused(&error);
         match self.session.pins {
             true => self.pool.may_open_session().await?,
             false => self.pool.may_connect("open")?,
         }
-        let mut listener = connect(self.pool.options())
-            .await
-            .map_err(|error| self.refused(&error))?;
+        let mut listener = connect(self.pool.options()).await.map_err(refused)?;
         let key = match self.session.pins {
             true => self.begin_session(&mut listener).await?,
             false => 0,
         };
         let listening = listener.listen(&self.queries.channel).await;
-        listening.map_err(|error| self.refused(&error))?;
+        listening.map_err(refused)?;
         let payload = fastrand::i64(1..);
         let notify = Values::new().number("payload", payload);
         let notify = self.queries.notify.text(&notify);
@@ -102,26 +101,17 @@ impl Postgres {
             // From another connection: only a session of its own gets it.
             self.pool.ask_to_open(&notify).await?;
         } else {
-            ask(&mut listener, notify)
-                .await
-                .map_err(|error| self.refused(&error))?;
+            ask(&mut listener, notify).await.map_err(refused)?;
         }
         *asked = self.session.pins;
         let payload = format!("probe {payload}");
         loop {
-            match listener
-                .try_recv()
-                .await
-                .map_err(|error| self.refused(&error))?
-            {
+            match listener.try_recv().await.map_err(refused)? {
                 Some(notification) if notification.payload() == payload => {
                     return Ok((listener, key));
                 }
                 Some(_) => {}
-                None => {
-                    let ended = sqlx::Error::Io(ErrorKind::UnexpectedEof.into());
-                    return Err(self.refused(&ended));
-                }
+                None => return Err(refused(sqlx::Error::Io(ErrorKind::UnexpectedEof.into()))),
             }
         }
     }

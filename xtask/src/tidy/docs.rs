@@ -44,10 +44,10 @@ const TABLES: &[&str] = &["lockkit/src/lib.rs", "lockkit/src/connect.rs"];
 /// Other names of schemes stand in this list.
 const ALIASES: &str = "lockkit-core/src/url/parse.rs";
 
-/// The other names of schemes that a URL may have.
-fn aliases(sources: &[File]) -> Vec<&str> {
-    let file = sources.iter().find(|file| file.path == ALIASES);
-    let list = file.and_then(|file| file.text.split("const ALIASES: ").nth(1));
+/// The first text in each line of a list.
+fn listed<'a>(sources: &'a [File], path: &str, list: &str) -> Vec<&'a str> {
+    let file = sources.iter().find(|file| file.path == path);
+    let list = file.and_then(|file| file.text.split(&format!("const {list}: ")).nth(1));
     let lines = list.and_then(|list| list.split("];").next()).unwrap_or("");
     lines
         .lines()
@@ -58,20 +58,12 @@ fn aliases(sources: &[File]) -> Vec<&str> {
 /// Every scheme that can be used stands in each table, by each of its names.
 fn check_schemes(sources: &[File]) -> Vec<Finding> {
     let file = |path: &str| sources.iter().find(|file| file.path == path);
-    let text = file(SCHEMES).map_or("", |file| &file.text);
-    let list = |name: &str| {
-        let start = text.split(&format!("const {name}: ")).nth(1);
-        start.and_then(|rest| rest.split("];").next()).unwrap_or("")
-    };
-    let schemes = list("SCHEMES")
-        .lines()
-        .filter_map(|line| quoted(line).next());
-    let schemes: Vec<_> = schemes.collect();
+    let schemes = listed(sources, SCHEMES, "SCHEMES");
     let mut found = Vec::new();
     if schemes.is_empty() {
         found.push(Finding::fault(SCHEMES, 1, "its schemes are not found"));
     }
-    let aliases = aliases(sources);
+    let aliases = listed(sources, ALIASES, "ALIASES");
     if aliases.is_empty() {
         found.push(Finding::fault(ALIASES, 1, "its other names are not found"));
     }
