@@ -55,6 +55,7 @@ impl Proxy {
             .ok_or_else(|| io::Error::other("the loopback address has no port"))?;
         let listener = listen(addr)?;
         let (faults, seen) = watch::channel(Faults {
+            server,
             delay: [Duration::ZERO; 2],
             flow: [Flow::Pass; 2],
             refuse: false,
@@ -69,7 +70,7 @@ impl Proxy {
             drop_reply: Mutex::new(None),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, addr, server, seen, Arc::clone(&shared)));
+        tasks.spawn(accept(listener, addr, seen, Arc::clone(&shared)));
         // One turn of the runtime, so that the caller's first connection finds the loop running.
         tokio::task::yield_now().await;
         Ok(Self {
@@ -113,6 +114,11 @@ impl Proxy {
     /// Refuses new connections from now on, as a port without a listener does, or accepts them again.
     pub fn refuse(&self, refuse: bool) {
         self.faults.send_modify(|faults| faults.refuse = refuse);
+    }
+
+    /// Leads new connections to another server, as a name does that has moved. Open ones stay where they are.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.faults.send_modify(|faults| faults.server = server);
     }
 
     /// Lets the next request that `wanted` recognises reach the server, and drops its reply.
@@ -179,7 +185,6 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 async fn accept(
     first: TcpListener,
     addr: SocketAddr,
-    server: SocketAddr,
     mut faults: watch::Receiver<Faults>,
     shared: Arc<Shared>,
 ) {
@@ -195,7 +200,8 @@ async fn accept(
         tokio::select! {
             accepted = next(listener.as_ref()) => {
                 let Ok((client, _)) = accepted else { continue };
-                if faults.borrow().refuse {
+                let Faults { server, refuse, .. } = *faults.borrow();
+                if refuse {
                     // It came before this loop saw the refusal.
                     connection::reset_on_drop(&client);
                     continue;

@@ -1,5 +1,6 @@
 //! What a proxy and its connections share: the faults, and the counts of what went through.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub type RequestFilter = Box<dyn FnMut(&[u8]) -> bool + Send>;
 /// The state of the faults; connections watch it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
+    /// Where new connections go.
+    pub(crate) server: SocketAddr,
     pub(crate) delay: [Duration; 2],
     pub(crate) flow: [Flow; 2],
     pub(crate) refuse: bool,

@@ -89,7 +89,10 @@ pub(crate) async fn admit(
         return Ok(Admission::until(None));
     };
     let mut command = STEPS.admit.on(&[key]);
-    command.arg(quarantine.as_millis()).arg(&*config.members);
+    command
+        .arg(quarantine.as_millis())
+        .arg(&*config.members)
+        .arg(opened.epoch);
     let command = STEPS.admit.with_text(&command);
     let hint = match config.members.is_empty() {
         true => ": allow the user `INFO`, or write `quarantine=off`",

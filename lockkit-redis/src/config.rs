@@ -14,8 +14,8 @@ pub(crate) const SENTINEL_PORT: u16 = 26379;
 pub(crate) const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
 /// So rare that 2 000 waiters for one lock cost the server less than a tenth of a processor.
 const RECHECK: Duration = Duration::from_secs(5);
-/// After a planned failover the former master serves on until the Sentinels demote it, usually for a second, and
-/// until clients that ask them leave it, at most about four.
+/// After a planned failover the former master serves on until the Sentinels demote it, about ten seconds later. Clients
+/// leave it when a Sentinel names the new one, within about four.
 const FORMER_MASTER_SERVES: Duration = Duration::from_secs(5);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 

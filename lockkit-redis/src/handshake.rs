@@ -26,6 +26,8 @@ pub(crate) struct Opened {
     pub(crate) second: Option<PubSubSink>,
     /// Whether the server evicts keys with an expiry first.
     pub(crate) volatile: bool,
+    /// Of the failover that made it the master; zero without Sentinels.
+    pub(crate) epoch: i64,
     clustered: bool,
     /// The tasks that read the connections; aborted when this is dropped.
     tasks: JoinSet<()>,
@@ -239,6 +241,7 @@ async fn speak(
         connection,
         second: None,
         volatile: false,
+        epoch: 0,
         clustered: false,
         tasks,
     };

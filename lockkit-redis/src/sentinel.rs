@@ -56,7 +56,8 @@ pub(crate) async fn open(
     let mut opened = handshake::open(&config, subscriptions).await?;
     let role = timeout(config.connect_timeout, opened.ask(&["ROLE"])).await;
     expect_master(role.ok(), &config.address)?;
-    opened.end_with(moved(watched, found));
+    opened.epoch = found.epoch;
+    opened.end_with(failed_over(watched, found.epoch));
     Ok(opened)
 }
 
@@ -121,16 +122,15 @@ fn unknown(name: &str, others: &BTreeSet<String>) -> String {
     format!("no Sentinel knows the master `{name}`; they know {known}")
 }
 
-/// Returns when a Sentinel names a newer master. It asks one after the other, so that one that is cut
-/// off does not hide a failover.
-async fn moved(mut sentinels: Vec<Sentinel>, master: Master) {
+/// Returns when a Sentinel names a master with a later epoch. It may be the same one, after another that was in
+/// between. One is asked after the other, so that one that is cut off does not hide a failover.
+async fn failed_over(mut sentinels: Vec<Sentinel>, epoch: i64) {
     let mut pauses = Backoff::new(PAUSE, PAUSE);
     loop {
         for sentinel in &mut sentinels {
             sleep(pauses.pause()).await;
             if let Ok(Answer::Master(seen)) = sentinel.ask().await
-                && seen.epoch > master.epoch
-                && seen.address != master.address
+                && seen.epoch > epoch
             {
                 return;
             }

@@ -74,6 +74,7 @@ fn tests() -> TestSuite {
         .test(quarantine::without_quarantine_a_lost_grant_is_given_twice)
         .test(quarantine::lost_release_that_is_repeated_lets_nobody_in)
         .test(quarantine::connection_that_lived_through_two_failovers_is_left)
+        .test(quarantine::each_failover_begins_a_quarantine_on_a_master_that_was_not_demoted)
         .test(quarantine::restarted_server_grants_after_the_longest_lease)
         .test(quarantine::new_id_without_a_failover_costs_no_quarantine)
         .test(quarantine::leases_are_no_longer_than_the_quarantine)

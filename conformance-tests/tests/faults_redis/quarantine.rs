@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::{MASTER, RedisServer, SentinelGroup};
+use conformance_tests::servers::{FakeSentinel, MASTER, RedisServer, SentinelGroup};
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{DistributedLock as _, Release, Ticket};
@@ -167,6 +167,45 @@ pub(crate) async fn connection_that_lived_through_two_failovers_is_left() -> Out
             server.calls("role").await? == calls,
             "it asks for more than it needs",
         )?;
+    }
+    Ok(())
+}
+
+/// Sentinels made another server the master and then this one again, before they had demoted it: nobody but they
+/// knows that others may have had the lock meanwhile.
+pub(crate) async fn each_failover_begins_a_quarantine_on_a_master_that_was_not_demoted() -> Outcome
+{
+    let (first, second) = (
+        RedisServer::forgetful().await?,
+        RedisServer::forgetful().await?,
+    );
+    first.has_lost_nothing().await?;
+    let at = |server: &RedisServer| ([127, 0, 0, 1], server.port()).into();
+    let sentinel = FakeSentinel::naming(at(&first), 1, Duration::ZERO).await?;
+    let ttl = Duration::from_secs(1);
+    let hosts = [("127.0.0.1", sentinel.port())];
+    let store = store("fifo", 0).sentinel(hosts, MASTER);
+    let client = client_for(store, ttl).await?;
+    granted(&client).await?.release().await?;
+    let lock = client.lock(NAME)?;
+    for misses in [false, true] {
+        if !misses {
+            sentinel.name(at(&second), 2);
+            until("the client is at the second", async || {
+                Ok(second.calls("role").await? == 1)
+            })
+            .await?;
+        }
+        sentinel.name(at(&first), if misses { 5 } else { 3 });
+        let named = Instant::now();
+        until("the client sees it", async || {
+            Ok(lock.try_acquire().await?.is_none())
+        })
+        .await?;
+        granted(&client).await?.release().await?;
+        let took = named.elapsed();
+        println!("granted {took:?} after it was the master again");
+        ensure(took >= ttl + FORMER_MASTER_SERVES, format!("{took:?}"))?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use lockkit_core::contract::Ticket;
 use lockkit_core::{BackendError, ClientId, HolderId, LockClient, LockName};
 
 use crate::tables::told;
-use crate::world::{Database, LONG, WAYS};
+use crate::world::{Database, LONG, WAYS, address, through};
 
 /// Fails unless the error names the server once.
 fn names(error: &BackendError, address: &str) -> Outcome {
@@ -46,15 +46,16 @@ async fn attempts_name(client: &LockClient, address: &str) -> Outcome {
 /// The server knows no such user, ends connections, takes no writes, cannot be reached, and is silent.
 pub(crate) async fn errors_of_connections_name_the_server<D: Database>() -> Outcome {
     let server = D::start().await?;
-    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+    let proxy = Proxy::start(address(&server)).await?;
     let address = proxy.addr().to_string();
-    let at = |query: &str| {
-        let port = format!("127.0.0.1:{}", server.port());
-        server.url(query).replace(&port, &address)
-    };
-    opening_names(&at("").replace("//app", "//nobody"), &address).await?;
+    opening_names(
+        &through(&server, &proxy, "").replace("//app", "//nobody"),
+        &address,
+    )
+    .await?;
     for way in WAYS {
-        let url = at(&format!("connect_timeout=300ms&pin={}", way == "pin"));
+        let query = format!("connect_timeout=300ms&pin={}", way == "pin");
+        let url = through(&server, &proxy, &query);
         let client = soon(lockkit::connect(&url)).await??;
         let lock = client.lock("jobs")?;
         soon(lock.acquire()).await??.release().await?;

@@ -15,7 +15,8 @@ use lockkit_sql::{PostgresStore, Problem, SqlFault};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{
-    Database, LONG, Postgres, SOON, Section, TTL, WAYS, builder, client, locks, only_rows_left,
+    Database, LONG, Postgres, SOON, Section, TTL, WAYS, address, builder, client, locks,
+    only_rows_left, through,
 };
 
 /// Another session locks a row for this time.
@@ -151,6 +152,33 @@ pub(crate) async fn leaves_a_server_that_takes_no_writes<D: Database>() -> Outco
         }
     }
     only_rows_left(&server).await
+}
+
+/// The primary is demoted and lives on, and its name leads to another server some time later. Nothing but the server's
+/// refusals makes the store leave it.
+pub(crate) async fn follows_a_name_to_the_new_primary<D: Database>() -> Outcome {
+    let (old, new) = (D::start().await?, D::start().await?);
+    let [forbid, allow] = D::READ_ONLY[0];
+    let name = Proxy::start(address(&old)).await?;
+    for way in WAYS {
+        // It makes the table, as a replica has it.
+        let there = client(&new, way, LONG).await?;
+        let url = through(&old, &name, &format!("pin={}", way == "pin"));
+        let lock = soon(lockkit::connect(&url)).await??.lock("jobs")?;
+        soon(lock.acquire()).await??.release().await?;
+        old.run(forbid).await?;
+        old.kill_sessions().await?;
+        let mut waiter = acquire(&lock);
+        waiter.waits_for(Duration::from_millis(1500)).await?;
+        name.lead_to(address(&new));
+        let guard = within(SOON, waiter.soon()).await???;
+        let tried = there.lock("jobs")?.try_acquire().await?;
+        ensure(tried.is_none(), "it is held elsewhere")?;
+        guard.release().await?;
+        old.run(allow).await?;
+        name.lead_to(address(&old));
+    }
+    only_rows_left(&new).await
 }
 
 /// The store connects to a server that takes no writes at most once a second, whatever the number of callers.

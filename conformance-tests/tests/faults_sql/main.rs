@@ -85,6 +85,7 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(limits::release_waits_for_no_locked_row::<D>)
         .test(limits::short_time_limits_of_the_server_cost_no_hold::<D>)
         .test(limits::leaves_a_server_that_takes_no_writes::<D>)
+        .test(limits::follows_a_name_to_the_new_primary::<D>)
         .test(addresses::errors_of_connections_name_the_server::<D>)
         .test(opening::server_that_falls_silent_ends_the_opening::<D>)
         .test(pools::locks_need_no_connection_of_the_pool::<D>)

@@ -10,7 +10,7 @@ use lockkit::Error;
 use lockkit_core::Outcome as Told;
 
 use crate::tables::told;
-use crate::world::{Database, Maria, Postgres, SOON, WAYS, builder};
+use crate::world::{Database, Maria, Postgres, SOON, WAYS, address, builder, through};
 
 /// Shorter than the default, and long enough for a busy machine.
 const LIMIT: &str = "connect_timeout=1s";
@@ -29,12 +29,10 @@ async fn failure(url: &str) -> Outcome<Option<String>> {
 pub(crate) async fn server_that_falls_silent_ends_the_opening<D: Database>() -> Outcome {
     let server = D::start().await?;
     builder(&server, "lease").connect().await?;
-    let port = server.port();
-    let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
+    let proxy = Proxy::start(address(&server)).await?;
     let address = proxy.addr().to_string();
     for way in WAYS {
-        let url = server.url(&format!("{LIMIT}&pin={}", way == "pin"));
-        let url = url.replace(&format!("127.0.0.1:{port}"), &address);
+        let url = through(&server, &proxy, &format!("{LIMIT}&pin={}", way == "pin"));
         let lose = |mut passed: u32| {
             proxy.drop_reply(Dropped::Silence, move |request| {
                 let wanted = request.windows(8).any(|word| word == b"lockkit_");

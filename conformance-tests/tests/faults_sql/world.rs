@@ -1,11 +1,13 @@
 //! One server with an application's user, and clients of each kind on it.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{
     MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, ServerProcess,
 };
@@ -390,6 +392,16 @@ pub(crate) async fn locks<D: Database>(
         );
     }
     Ok(locks)
+}
+
+pub(crate) fn address<D: Database>(server: &D) -> SocketAddr {
+    ([127, 0, 0, 1], server.port()).into()
+}
+
+/// The URL of the server through a proxy.
+pub(crate) fn through<D: Database>(server: &D, proxy: &Proxy, query: &str) -> String {
+    let (direct, proxy) = (address(server).to_string(), proxy.addr().to_string());
+    server.url(query).replace(&direct, &proxy)
 }
 
 /// No row is held any more.

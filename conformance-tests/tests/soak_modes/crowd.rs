@@ -89,8 +89,8 @@ impl<'a> Crowd<'a> {
         self.start_one().await
     }
 
-    /// Stops one that runs, for longer than a lease lasts or not.
-    pub(crate) fn stop(&mut self, long: bool) -> Outcome {
+    /// Stops one that runs, for longer than a lease lasts or, twice as often, not.
+    pub(crate) fn stop(&mut self) -> Outcome {
         let number = fastrand::usize(..self.takers.len());
         let process = pid(&self.takers[number])?;
         let stopped = |(stopped, _): &(u32, Instant)| *stopped == process;
@@ -99,7 +99,7 @@ impl<'a> Crowd<'a> {
         }
         self.note(process, Op::Fault);
         self.takers[number].stop()?;
-        let (factor, done) = match long {
+        let (factor, done) = match self.done.long_stops * 2 <= self.done.short_stops {
             true => (1.1, &mut self.done.long_stops),
             false => (0.1, &mut self.done.short_stops),
         };

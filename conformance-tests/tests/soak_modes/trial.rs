@@ -21,10 +21,12 @@ use crate::crowd::Crowd;
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 pub(crate) const NAMES: [&str; 3] = ["modes/1", "modes/2", "modes/3"];
 pub(crate) const CLIENTS: usize = 5;
-/// Between two restarts of the server.
+/// From one restart of the server to the next.
 const RESTART: Duration = Duration::from_secs(5);
 /// The longest that a failover takes, until the former master replicates.
 const FAILOVER: Duration = Duration::from_secs(15);
+/// After so long without a reply Sentinels replace a master; much sooner they replace one that is only busy.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// At the end nothing is done to them, so that all can be served.
 const QUIET: Duration = Duration::from_secs(4);
 
@@ -59,7 +61,7 @@ pub(crate) async fn holders_fit_in_a_cluster() -> Outcome {
         number: AtomicUsize::new(0),
     };
     let url = format!("{}?quarantine={}s", changes.cluster.url(), TTL.as_secs());
-    holders_fit_for(soak_length(FAILOVER * 3)?, &changes, &url).await
+    holders_fit_for(soak_length(FAILOVER * 3)?, TTL, &changes, &url).await
 }
 
 #[derive(Debug)]
@@ -108,12 +110,15 @@ impl Server for Changes {
 
 /// In place of a restart the replica is promoted, in turn as planned and without the last writes.
 pub(crate) async fn holders_fit_behind_sentinels() -> Outcome {
+    let words = ["--appendonly", "no"].map(str::to_owned);
     let failovers = Failovers {
-        group: SentinelGroup::forgetful().await?,
+        group: SentinelGroup::start(&words, PATIENCE).await?,
         planned: AtomicBool::new(true),
     };
     let url = format!("{}?quarantine={}s", failovers.group.url(), TTL.as_secs());
-    holders_fit_for(soak_length(FAILOVER * 3)?, &failovers, &url).await
+    // With Sentinels it is longer than it is written.
+    let quarantine = TTL + Duration::from_secs(5);
+    holders_fit_for(soak_length(FAILOVER * 3)?, quarantine, &failovers, &url).await
 }
 
 #[derive(Debug)]
@@ -126,10 +131,18 @@ struct Failovers {
 #[async_trait]
 impl Server for Failovers {
     async fn restart(&self) -> Outcome {
-        match self.planned.fetch_not(Ordering::Relaxed) {
-            true => self.group.fail_over_as_planned().await,
-            false => self.group.lose_writes_and_fail_over().await,
+        if !self.planned.fetch_not(Ordering::Relaxed) {
+            return self.group.lose_writes_and_fail_over().await;
         }
+        // Leases as short as these need a former master that grants nothing without its replica.
+        let [master, _] = self.group.roles().await?;
+        let refuse = async |count| {
+            let words = ["CONFIG", "SET", "min-replicas-to-write", count];
+            master.ask(&words).await.map(drop)
+        };
+        refuse("1").await?;
+        self.group.fail_over_as_planned().await?;
+        refuse("0").await
     }
 
     fn freeze(&self) -> Outcome {
@@ -143,26 +156,32 @@ impl Server for Failovers {
 
 async fn holders_fit(server: &dyn Server, url: &str) -> Outcome {
     let span = soak_length(Duration::from_secs(10))?.max(QUIET * 2);
-    holders_fit_for(span, server, url).await
+    holders_fit_for(span, Duration::ZERO, server, url).await
 }
 
-async fn holders_fit_for(span: Duration, server: &dyn Server, url: &str) -> Outcome {
+/// After a restart the server grants nothing for `quarantine`.
+async fn holders_fit_for(
+    span: Duration,
+    quarantine: Duration,
+    server: &dyn Server,
+    url: &str,
+) -> Outcome {
     let mut crowd = Crowd::start(server, url, span).await?;
     let start = Instant::now();
     let mut restart = RESTART / 2;
-    for number in 0_u32.. {
+    for number in 0.. {
         if start.elapsed() > span - QUIET {
             break;
         }
         if start.elapsed() > restart {
-            restart += RESTART;
             crowd.restart().await?;
+            restart = start.elapsed() + RESTART;
             // A failover can take until the end.
             continue;
         }
         match number % 4 {
             0 => crowd.kill().await?,
-            kind => crowd.stop(kind == 2)?,
+            _ => crowd.stop()?,
         }
         sleep(Duration::from_millis(fastrand::u64(100..500))).await;
         crowd.resume(false)?;
@@ -174,7 +193,8 @@ async fn holders_fit_for(span: Duration, server: &dyn Server, url: &str) -> Outc
     println!("{span:?}: {holds:?} by the number that may hold together; {done:?}; {losses} losses");
     check(&history)?;
     no_loss_without_a_stop(&history)?;
-    everyone_served(&history, TTL + Duration::from_secs(1))?;
+    // A waiter that was killed keeps its place for a lease at most, and what it is granted at the end of that for another.
+    everyone_served(&history, quarantine + TTL * 2 + Duration::from_secs(1))?;
     ensure(holds.len() == 4, "a mode was never held")?;
     ensure(
         holds.values().all(|holds| *holds > 2),

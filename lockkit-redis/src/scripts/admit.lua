@@ -6,11 +6,13 @@
 --         id       its replication id
 --         since    when it became what it is, in ms
 --         longest  the longest quarantine that a client has asked for, in ms
+--         epoch    of the failover by which Sentinels made it the primary
 --         members  the nodes of which it is one, if it is a node of a Redlock
 -- ARGV[1] the quarantine of the client in ms
 -- ARGV[2] the nodes of the client's Redlock; empty: it has one server
+-- ARGV[3] the epoch that Sentinels gave the client; 0: there are none
 -- returns {ms left, replication id, process, clock us}, or the error LOCKKITMEMBERS
-local PRIMARY, QUARANTINE, MEMBERS = KEYS[1], tonumber(ARGV[1]), ARGV[2]
+local PRIMARY, QUARANTINE, MEMBERS, EPOCH = KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 -- Majorities of two different lists need not share a node.
 if MEMBERS ~= '' then
@@ -32,16 +34,19 @@ local promoted = string.find(field('master_replid2'), '[^0]')
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local known_run, known_id, since, longest =
-  unpack(redis.call('HMGET', PRIMARY, 'run', 'id', 'since', 'longest'))
+local known_run, known_id, since, longest, epoch =
+  unpack(redis.call('HMGET', PRIMARY, 'run', 'id', 'since', 'longest', 'epoch'))
+epoch = tonumber(epoch or EPOCH)
 if not known_run then
   -- Perhaps it lost its data when it started. Whole seconds are counted, so that the first may be a moment.
   since = promoted and now or now - math.max(0, uptime - 1) * 1000
-elseif known_run ~= run or known_id ~= id and promoted then
+elseif known_run ~= run or known_id ~= id and promoted or EPOCH > epoch then
+  -- With a later epoch it is the primary again, which it never ceased to be for itself: another one was in between.
   since = now
 end
 -- A new id without a promotion: nobody replicated for a while, and nothing is lost.
 
 longest = math.max(tonumber(longest or '0'), QUARANTINE)
-redis.call('HSET', PRIMARY, 'run', run, 'id', id, 'since', string.format('%.0f', since), 'longest', longest)
+redis.call('HSET', PRIMARY, 'run', run, 'id', id, 'since', string.format('%.0f', since), 'longest', longest,
+  'epoch', math.max(epoch, EPOCH))
 return {math.max(0, tonumber(since) + longest - now), id, run, time[1] .. string.format('%06d', time[2])}
