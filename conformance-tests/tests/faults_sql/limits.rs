@@ -158,7 +158,6 @@ pub(crate) async fn leaves_a_server_that_takes_no_writes<D: Database>() -> Outco
 /// refusals makes the store leave it.
 pub(crate) async fn follows_a_name_to_the_new_primary<D: Database>() -> Outcome {
     let (old, new) = (D::start().await?, D::start().await?);
-    let [forbid, allow] = D::READ_ONLY[0];
     let name = Proxy::start(address(&old)).await?;
     for way in WAYS {
         // It makes the table, as a replica has it.
@@ -166,8 +165,9 @@ pub(crate) async fn follows_a_name_to_the_new_primary<D: Database>() -> Outcome 
         let url = through(&old, &name, &format!("pin={}", way == "pin"));
         let lock = soon(lockkit::connect(&url)).await??.lock("jobs")?;
         soon(lock.acquire()).await??.release().await?;
-        old.run(forbid).await?;
-        old.kill_sessions().await?;
+        for statement in D::DEMOTED[0] {
+            old.run(statement).await?;
+        }
         let mut waiter = acquire(&lock);
         waiter.waits_for(Duration::from_millis(1500)).await?;
         name.lead_to(address(&new));
@@ -175,7 +175,9 @@ pub(crate) async fn follows_a_name_to_the_new_primary<D: Database>() -> Outcome 
         let tried = there.lock("jobs")?.try_acquire().await?;
         ensure(tried.is_none(), "it is held elsewhere")?;
         guard.release().await?;
-        old.run(allow).await?;
+        for statement in D::DEMOTED[1] {
+            old.run(statement).await?;
+        }
         name.lead_to(address(&old));
     }
     only_rows_left(&new).await

@@ -101,6 +101,8 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     const STRICT: &'static str;
     /// The same, each with what ends it again.
     const READ_ONLY: &'static [[&'static str; 2]];
+    /// Statements that let the server take no writes, also from sessions that there are; and those that end it.
+    const DEMOTED: [&'static [&'static str]; 2];
     /// Takes the right from `app` to make a table.
     const NO_TABLES: &'static str;
     /// What the documents say that a user needs, and a user without more.
@@ -219,6 +221,16 @@ impl Database for Postgres {
         "alter role app set default_transaction_read_only = on",
         "alter role app set default_transaction_read_only = off",
     ]];
+    const DEMOTED: [&'static [&'static str]; 2] = [
+        &[
+            "alter system set default_transaction_read_only = on",
+            "select pg_reload_conf()",
+        ],
+        &[
+            "alter system reset default_transaction_read_only",
+            "select pg_reload_conf()",
+        ],
+    ];
     const NO_TABLES: &'static str = "alter schema app owner to postgres; \
          grant usage on schema app to app";
     const RIGHTS: &'static str = "create role poor login; grant usage on schema app to poor; \
@@ -353,6 +365,10 @@ impl Database for Maria {
             "set global init_connect = 'set session transaction read only'",
             "set global init_connect = ''",
         ],
+    ];
+    const DEMOTED: [&'static [&'static str]; 2] = [
+        &["set global read_only = on"],
+        &["set global read_only = off"],
     ];
     const NO_TABLES: &'static str = "revoke create on app.* from app@'127.0.0.1'";
     const RIGHTS: &'static str = "create user poor@'127.0.0.1' identified by 'secret'; \
