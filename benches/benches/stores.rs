@@ -19,7 +19,7 @@ use conformance_tests::Storage;
 use conformance_tests::foreign::{Turns, missing};
 use conformance_tests::servers::{
     EtcdCluster, EtcdCommand, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
-    RedisServer, ZkCommand, ZkServer, guardian,
+    RedisServer, RedlockServers, ZkCommand, ZkServer, guardian,
 };
 use lockkit_bench::report::LOCK_OF;
 use lockkit_bench::{Bench, Peer, Program};
@@ -59,10 +59,14 @@ fn with_peers(mut bench: Bench, stores: &[String], left_out: &mut LeftOut) -> Be
     };
     let facts = |version: String| vec![(LOCK_OF.to_owned(), version)];
     for peer in Peer::ALL {
-        if let Some(url) = on(peer.scheme()) {
-            let (label, version) = (peer.label(), peer.version());
+        for url in peer.schemes().iter().filter_map(|scheme| on(scheme)) {
+            let (library, version) = (peer.label(), peer.version());
+            let label = match url.split_once(':') {
+                Some(("redlock", _)) => format!("{library} on redlock"),
+                _ => library.to_owned(),
+            };
             let program = Program::peer(peer).unwrap();
-            bench = bench.peer(label, url, program, facts(format!("{label} {version}")));
+            bench = bench.peer(label, url, program, facts(format!("{library} {version}")));
         }
     }
     for turns in Turns::all() {
@@ -94,10 +98,13 @@ async fn measure() {
     ];
     let mut left_out = LeftOut::default();
     // The servers run until the end of this function.
-    let (mut redis, mut postgres, mut mysql, mut etcd, mut zk) = (None, None, None, None, None);
+    let (mut redis, mut redlock, mut postgres, mut mysql, mut etcd, mut zk) =
+        (None, None, None, None, None, None);
     if left_out.here("redis", missing(RedisServer::PROGRAM)) {
         let server = redis.insert(RedisServer::forgetful().await.unwrap());
         stores.push(server.url());
+        let nodes = redlock.insert(RedlockServers::forgetful().await.unwrap());
+        stores.push(format!("redlock://{}", nodes.authority()));
     }
     let programs = PostgresPrograms::system().storage(Storage::Disk);
     if left_out.here("postgres", programs.missing()) {

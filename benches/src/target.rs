@@ -99,7 +99,8 @@ impl Target {
         let bare = bare::open(&place.url).await?;
         let facts = bare.facts().await?;
         let far = match delay {
-            Some(delay) if !shown.hosts().is_empty() => {
+            // A node of a Redlock knows the addresses of all, and takes those of proxies for another Redlock.
+            Some(delay) if !shown.hosts().is_empty() && !shown.scheme().starts_with("redlock") => {
                 Some(Arc::new(Far::open(&place.url, delay).await?))
             }
             _ => None,

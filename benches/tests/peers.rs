@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use conformance_tests::foreign::{Turns, missing};
 use conformance_tests::servers::{
-    EtcdCluster, PostgresPrograms, PostgresServer, RedisServer, ZkCommand, ZkServer,
+    EtcdCluster, PostgresPrograms, PostgresServer, RedisServer, RedlockServers, ZkCommand, ZkServer,
 };
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_bench::report::{Figure, LOCK_OF, Topic};
@@ -28,14 +28,17 @@ fn tests() -> TestSuite {
     let suite = |missing| TestSuite::new("bench-peers", missing);
     suite(redis())
         .test(rslock)
+        .test(rslock_on_a_majority)
         .and(suite(postgres).test(sqlx))
         .and(suite(etcd()).test(etcd_client))
         .and(suite(ZkServer::missing()).test(zookeeper_client))
         .and(foreign(redis(), "redis-py").test(redis_py))
         .and(foreign(redis(), "Redisson").test(redisson))
+        .and(foreign(redis(), "Redisson RedLock").test(redisson_redlock))
         .and(foreign(redis(), "Redisson readers").test(redisson_readers))
         .and(foreign(redis(), "Redisson permits").test(redisson_permits))
         .and(foreign(redis(), "redsync").test(redsync))
+        .and(foreign(redis(), "redsync on redlock").test(redsync_on_a_majority))
         .and(foreign(etcd(), "Go concurrency.Mutex").test(go_mutex))
         .and(foreign(ZkServer::missing(), "kazoo").test(kazoo))
         .and(foreign(ZkServer::missing(), "Curator").test(curator))
@@ -61,6 +64,23 @@ fn failure(error: lockkit_bench::Failure) -> Failure {
 async fn rslock() -> Outcome {
     let server = RedisServer::forgetful().await?;
     beside_ours(&server.url(), Whose::Crate(Peer::Rslock)).await
+}
+
+async fn rslock_on_a_majority() -> Outcome {
+    on_redlock(Whose::Crate(Peer::Rslock)).await
+}
+
+async fn redisson_redlock() -> Outcome {
+    on_redlock(Whose::Program(turns("Redisson RedLock")?)).await
+}
+
+async fn redsync_on_a_majority() -> Outcome {
+    on_redlock(Whose::Program(turns("redsync on redlock")?)).await
+}
+
+async fn on_redlock(whose: Whose) -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    beside_ours(&format!("redlock://{}", servers.authority()), whose).await
 }
 
 async fn sqlx() -> Outcome {

@@ -31,7 +31,9 @@ pub use client::{
     Owner, RwLock,
 };
 pub use contract::DistributedLock;
-pub use contract::capability::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};
+pub use contract::capability::{
+    Capabilities, EndsBy, Failover, Modes, PollRange, Queueing, TtlOf, Waiting,
+};
 pub use contract::error::{BackendError, Error, LossReason, Outcome, Result};
 pub use contract::holder::{ClientId, HolderId, InvalidHolderId};
 pub use contract::name::{InvalidName, LockName};

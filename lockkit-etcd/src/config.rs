@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
 use lockkit_core::url::Tls;
-use lockkit_core::{Capabilities, EndsBy, Modes, Queueing, TtlOf, Waiting};
+use lockkit_core::{Capabilities, EndsBy, Failover, Modes, Queueing, TtlOf, Waiting};
 
 use crate::keys::Names;
 
@@ -142,6 +142,7 @@ impl EtcdStoreBuilder {
             .with_ttl_step(Duration::from_secs(1))
             .with_ttl_of(TtlOf::PerSession)
             .with_ends_by(EndsBy::Session)
+            .with_failover(Failover::Majority)
             .with_queueing(Queueing::Fifo)
             .with_waiting(Waiting::Push)
             .with_tells_loss(true)

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use std::time::Duration;
 
-use lockkit_core::contract::{Holder, LockState, Mode};
+use lockkit_core::contract::{Holder, LockState};
+use lockkit_core::store::tag;
 use lockkit_core::{BackendError, DistributedLock as _, FencingToken, LockName, Outcome, Queueing};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
@@ -162,14 +163,7 @@ fn holder_of(reply: &[Reply], now: &Reply) -> Option<Holder> {
         // Redisson's: the number of its reentries.
         return Some(holder);
     };
-    let mode = match mode {
-        "x" => Mode::Exclusive,
-        "r" => Mode::Read,
-        "w" => Mode::Write,
-        of => Mode::Permit {
-            of: of.parse().ok()?,
-        },
-    };
+    let mode = tag::read_mode(mode)?;
     // A token is the server's clock at its grant.
     let since = now.as_u64().zip(token.map(FencingToken::get));
     let held_for = since.map(|(now, since)| Duration::from_micros(now.saturating_sub(since)));

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, LockState, Mode, Release, Renewal, Ticket, Watch,
 };
+use lockkit_core::store::tag;
 use lockkit_core::{
     BackendError, Capabilities, HolderId, LockName, Outcome, Queueing, Waiting, queue_window,
 };
@@ -252,12 +253,7 @@ impl RedisStoreBuilder {
 
 /// The mode and the label of a ticket, as the scripts read them.
 pub(crate) fn who(ticket: &Ticket) -> String {
-    let mode = match ticket.mode {
-        Mode::Exclusive => "x".into(),
-        Mode::Read => "r".into(),
-        Mode::Permit { of } => of.to_string(),
-        _ => "w".into(),
-    };
+    let mode = tag::write_mode(ticket.mode);
     match &ticket.label {
         Some(label) => format!("{mode} {label}"),
         None => mode,

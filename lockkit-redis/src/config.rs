@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::url::Tls;
-use lockkit_core::{Capabilities, Lease, Modes, PollRange, Queueing, Waiting};
+use lockkit_core::{Capabilities, Failover, Lease, Modes, PollRange, Queueing, Waiting};
 
 pub(crate) const PORT: u16 = 6379;
 pub(crate) const SENTINEL_PORT: u16 = 26379;
@@ -348,12 +348,14 @@ impl RedisStoreBuilder {
             _ => Queueing::Barging,
         };
         let rules = Capabilities::new();
-        let longest = match self.longest_lease() {
-            Some(length) => length,
-            None => rules.max_ttl,
+        let (longest, failover) = match self.longest_lease() {
+            Some(length) => (length, Failover::Guarded),
+            None if self.fails_over() => (rules.max_ttl, Failover::Fenced),
+            None => (rules.max_ttl, Failover::Alone),
         };
         rules
             .with_ttl_range(rules.min_ttl, longest)
+            .with_failover(failover)
             .with_queueing(queueing)
             .with_waiting(self.waiting)
             .with_poll(self.poll)

@@ -19,7 +19,9 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{BackendError, Capabilities, LockName, Modes, Outcome, PollRange, Waiting};
+use lockkit_core::{
+    BackendError, Capabilities, Failover, LockName, Modes, Outcome, PollRange, Waiting,
+};
 use tokio::runtime::Handle;
 
 use crate::backend::RedisStore;
@@ -106,6 +108,7 @@ impl RedlockStoreBuilder {
     pub fn capabilities(&self) -> Capabilities {
         let rules = self.of_node(&self.node.address).capabilities();
         rules
+            .with_failover(Failover::Majority)
             .with_modes(Modes::EXCLUSIVE)
             .with_notes(false)
             .with_adopts(false)

@@ -200,6 +200,7 @@ fn address(host: &Host, port: u16) -> (String, u16) {
 mod tests {
     use std::time::Duration;
 
+    use lockkit_core::Failover;
     use lockkit_core::url::Tls;
 
     use super::*;
@@ -248,6 +249,10 @@ mod tests {
         assert_eq!((two.database, two.queueing), (4, Queueing::Barging));
         assert_eq!(two.sentinel_password.as_deref(), Some("pass2"));
         assert!(!format!("{two:?}").contains("pass2"));
+        assert_eq!(two.capabilities().failover, Failover::Guarded);
+        let off = read("redis+cluster://h?quarantine=off").unwrap();
+        assert_eq!(off.capabilities().failover, Failover::Fenced);
+        assert_eq!(poll.capabilities().failover, Failover::Alone);
         let tls = read("rediss+sentinel://h/m?ca=/ca.pem").unwrap();
         assert_eq!((tls.tls, tls.database), (Some(Tls::new().ca("/ca.pem")), 0));
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
 use lockkit_core::url::Tls;
-use lockkit_core::{Capabilities, EndsBy, Modes, Queueing, TtlOf, Waiting};
+use lockkit_core::{Capabilities, EndsBy, Failover, Modes, Queueing, TtlOf, Waiting};
 
 pub(crate) const PORT: u16 = 2181;
 const ROOT: &str = "/locks";
@@ -211,6 +211,7 @@ impl ZkStoreBuilder {
             .with_ttl_range(self.session, self.session)
             .with_ttl_of(TtlOf::PerSession)
             .with_ends_by(EndsBy::Session)
+            .with_failover(Failover::Majority)
             .with_queueing(Queueing::Fifo)
             .with_waiting(Waiting::Push)
             .with_recheck(self.recheck)

@@ -58,10 +58,10 @@ pub use connect::{Connect, builder, connect};
 pub use lockkit_core::file;
 #[doc(inline)]
 pub use lockkit_core::{
-    BackendError, Capabilities, ClientId, DistributedLock, Election, EndsBy, Error, FencingToken,
-    Guard, HolderId, InvalidHolderId, InvalidName, InvalidToken, Leader, Leaders, Lease, Lock,
-    LockClient, LockClientBuilder, LockName, LossReason, Modes, MultiGuard, MultiLock, Outcome,
-    Owner, PollRange, Queueing, Result, RwLock, TtlOf, Waiting,
+    BackendError, Capabilities, ClientId, DistributedLock, Election, EndsBy, Error, Failover,
+    FencingToken, Guard, HolderId, InvalidHolderId, InvalidName, InvalidToken, Leader, Leaders,
+    Lease, Lock, LockClient, LockClientBuilder, LockName, LossReason, Modes, MultiGuard, MultiLock,
+    Outcome, Owner, PollRange, Queueing, Result, RwLock, TtlOf, Waiting,
 };
 #[doc(inline)]
 pub use lockkit_core::{clock, contract, layers, memory, url};

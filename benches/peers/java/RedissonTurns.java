@@ -2,6 +2,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RedissonClient;
@@ -10,7 +11,8 @@ import org.redisson.config.Config;
 /**
  * The lock of Redisson, with its watchdog; with the argument {@code read} its readers-writer lock, with
  * a number its semaphore of so many permits, which end by themselves if their program does not return
- * them. The contenders of a process share a client.
+ * them; with a {@code redlock://} address its RedLock on all servers there. The contenders of a process
+ * share a client.
  */
 public final class RedissonTurns {
   /** Thirty seconds, as the watchdog of its locks has. */
@@ -22,10 +24,19 @@ public final class RedissonTurns {
   }
 
   private static List<Turns.Lock> locks(String mode, String url, String name, int count) {
-    Config config = new Config();
-    config.useSingleServer().setAddress(url);
-    RedissonClient client = Redisson.create(config);
     List<Turns.Lock> locks = new ArrayList<>();
+    if (url.startsWith("redlock://")) {
+      List<RedissonClient> clients = new ArrayList<>();
+      for (String host : url.substring("redlock://".length()).split("/")[0].split(",")) {
+        clients.add(client("redis://" + host));
+      }
+      for (int number = 0; number < count; number++) {
+        RLock[] nodes = clients.stream().map(client -> client.getLock(name)).toArray(RLock[]::new);
+        locks.add(lock(new RedissonRedLock(nodes)));
+      }
+      return locks;
+    }
+    RedissonClient client = client(url);
     for (int number = 0; number < count; number++) {
       // The owner of a lock is the thread.
       if (mode.isEmpty()) {
@@ -39,6 +50,12 @@ public final class RedissonTurns {
       }
     }
     return locks;
+  }
+
+  private static RedissonClient client(String url) {
+    Config config = new Config();
+    config.useSingleServer().setAddress(url);
+    return Redisson.create(config);
   }
 
   private static Turns.Lock lock(RLock lock) {

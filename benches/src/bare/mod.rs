@@ -5,6 +5,8 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
+#[cfg(feature = "redis")]
+mod majority;
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -117,6 +119,8 @@ pub(crate) async fn open(url: &str) -> Outcome<Arc<dyn Bare>> {
         "file" => Arc::new(file::Files::open(&url)?),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => Arc::new(redis::Redis::open(&url).await?),
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => Arc::new(majority::Majority::open(&url).await?),
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => Arc::new(etcd::Cluster::open(&url).await?),
         #[cfg(feature = "zk")]

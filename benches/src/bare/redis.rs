@@ -4,7 +4,7 @@ use std::any::Any;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit::url::StoreUrl;
+use lockkit::url::{Host, StoreUrl};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
@@ -28,6 +28,7 @@ const PASS: &str = "local next = redis.call('LPOP', KEYS[2])
 /// As many commands as the lock store sends in one request.
 const CHUNK: usize = 500;
 
+#[derive(Clone)]
 pub(super) struct Redis {
     client: Client,
     connection: MultiplexedConnection,
@@ -41,12 +42,16 @@ impl std::fmt::Debug for Redis {
 
 impl Redis {
     pub(super) async fn open(url: &StoreUrl) -> Outcome<Self> {
-        let host = url.hosts().first();
+        Self::at(url, url.hosts().first()).await
+    }
+
+    /// Opens one of the servers that the URL names.
+    pub(super) async fn at(url: &StoreUrl, host: Option<&Host>) -> Outcome<Self> {
         let name = host.map_or("127.0.0.1", |host| host.name()).to_owned();
         let port = host.and_then(|host| host.port()).unwrap_or(6379);
         let address = match url.scheme() {
             "redis+unix" => ConnectionAddr::Unix(url.path().into()),
-            "redis" => ConnectionAddr::Tcp(name, port),
+            "redis" | "redlock" => ConnectionAddr::Tcp(name, port),
             _ => return Err(Failure::new("the bare operations are not sent over TLS")),
         };
         let mut settings = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
@@ -66,6 +71,18 @@ impl Redis {
         let client = Client::open(info)?;
         let connection = client.get_multiplexed_async_connection().await?;
         Ok(Self { client, connection })
+    }
+
+    pub(super) async fn try_take(&self, name: &str, ttl: Duration) -> Outcome<bool> {
+        let mut connection = self.connection.clone();
+        let taken: Option<String> = set(name, ttl).query_async(&mut connection).await?;
+        Ok(taken.is_some())
+    }
+
+    pub(super) async fn delete(&self, name: &str) -> Outcome {
+        let mut connection = self.connection.clone();
+        let mut del = redis::cmd("DEL");
+        Ok(del.arg(name).exec_async(&mut connection).await?)
     }
 
     async fn information(&self, section: &str) -> Outcome<String> {
@@ -135,9 +152,7 @@ impl Bare for Redis {
 
     async fn cycle(&self, name: &str) -> Outcome {
         self.take(name, Duration::from_secs(30)).await?;
-        let mut connection = self.connection.clone();
-        let mut del = redis::cmd("DEL");
-        Ok(del.arg(name).exec_async(&mut connection).await?)
+        self.delete(name).await
     }
 
     async fn contender(&self, name: &str, number: usize) -> Outcome<Box<dyn Contender>> {
@@ -168,25 +183,17 @@ impl Bare for Redis {
     }
 
     async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {
-        let mut connection = self.connection.clone();
-        let taken: Option<String> = set(name, ttl).query_async(&mut connection).await?;
-        match taken {
-            Some(_) => Ok(Box::new(())),
-            None => Err(Failure::new(format!("another program uses the key {name}"))),
+        match self.try_take(name, ttl).await? {
+            true => Ok(Box::new(())),
+            false => Err(Failure::new(format!("another program uses the key {name}"))),
         }
     }
 
     async fn wait_for(&self, name: &str) -> Outcome {
-        let mut connection = self.connection.clone();
-        loop {
-            let taken: Option<String> = set(name, Duration::from_secs(1))
-                .query_async(&mut connection)
-                .await?;
-            if taken.is_some() {
-                return Ok(());
-            }
+        while !self.try_take(name, Duration::from_secs(1)).await? {
             sleep(Duration::from_millis(1)).await;
         }
+        Ok(())
     }
 
     async fn take_all(

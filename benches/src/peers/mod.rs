@@ -15,7 +15,7 @@ use crate::failure::{Failure, Outcome};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Peer {
-    /// `rslock`: Redlock, here on one server.
+    /// `rslock`: Redlock, also on one server.
     Rslock,
     /// The advisory lock of `sqlx` for PostgreSQL.
     Sqlx,
@@ -49,14 +49,14 @@ impl Peer {
         self.library().name
     }
 
-    /// The scheme of the stores that it works on.
+    /// The schemes of the stores that it works on.
     #[must_use]
-    pub const fn scheme(self) -> &'static str {
+    pub const fn schemes(self) -> &'static [&'static str] {
         match self {
-            Self::Rslock => "redis",
-            Self::Sqlx => "postgres",
-            Self::EtcdClient => "etcd",
-            Self::ZookeeperClient => "zk",
+            Self::Rslock => &["redis", "redlock"],
+            Self::Sqlx => &["postgres"],
+            Self::EtcdClient => &["etcd"],
+            Self::ZookeeperClient => &["zk"],
         }
     }
 

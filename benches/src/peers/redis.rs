@@ -20,11 +20,11 @@ pub(super) struct Turn {
 
 impl Turn {
     pub(super) fn new(url: &StoreUrl, name: &str) -> Outcome<Self> {
-        let host = url.hosts().first();
-        let host = host.ok_or_else(|| Failure::new("no server is named"))?;
-        let server = format!("redis://{}:{}", host.name(), host.port().unwrap_or(6379));
+        let servers = url.hosts().iter();
+        let servers =
+            servers.map(|host| format!("redis://{}:{}", host.name(), host.port().unwrap_or(6379)));
         Ok(Self {
-            manager: LockManager::new(vec![server]),
+            manager: LockManager::new(servers.collect()),
             name: name.to_owned(),
         })
     }

@@ -77,19 +77,22 @@ impl Turns {
             CURATOR_JAVA,
             Curator::missing(),
         );
+        let redsync = Self::go(
+            ("redsync", "redis", "redsync"),
+            module("github.com/go-redsync/redsync"),
+        );
         vec![
             Self::python(
                 ("redis-py", "redis", "redis_py.py"),
                 REDIS_PY,
                 RedisPy::missing(),
             ),
+            redisson.on_majority("Redisson RedLock", "RedissonRedLock"),
             redisson.readers("Redisson readers", "RReadWriteLock"),
             redisson.permits("Redisson permits", "RPermitExpirableSemaphore"),
             redisson,
-            Self::go(
-                ("redsync", "redis", "redsync"),
-                module("github.com/go-redsync/redsync"),
-            ),
+            redsync.on_majority("redsync on redlock", "Mutex"),
+            redsync,
             Self::go(
                 ("Go concurrency.Mutex", "etcd", "etcd_mutex"),
                 module("go.etcd.io/etcd/client"),
@@ -144,6 +147,16 @@ impl Turns {
             words,
             mode: Mode::Exclusive,
             environment: Vec::new(),
+        }
+    }
+
+    /// The same program on several servers, of which a majority decides.
+    fn on_majority(&self, label: &'static str, of: &str) -> Self {
+        Self {
+            label,
+            scheme: "redlock",
+            version: format!("{of} of {}", self.version),
+            ..self.clone()
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{Error, LockClient, LossReason};
+use lockkit_core::{Error, Failover, LockClient, LossReason};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
@@ -51,6 +51,8 @@ pub(crate) async fn killed_leader_keeps_order() -> Outcome {
     let leader = cluster.leader().await?;
     let mut asker = cluster.client().await?;
     let holder = client_from(cluster.ports(), TTL).await?;
+    let promised = holder.backend().capabilities().failover;
+    ensure(promised == Failover::Majority, format!("{promised:?}"))?;
     let guard = holder.lock("jobs")?.acquire().await?;
     let first = guard.token().get();
     let turns: Turns = Arc::default();

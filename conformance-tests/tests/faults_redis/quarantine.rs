@@ -6,7 +6,9 @@ use conformance_tests::servers::{FakeSentinel, MASTER, RedisServer, SentinelGrou
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{DistributedLock as _, Release, Ticket};
-use lockkit_core::{Error, Guard, HolderId, Lease, LockClient, LockName, Outcome as Effect};
+use lockkit_core::{
+    Error, Failover, Guard, HolderId, Lease, LockClient, LockName, Outcome as Effect,
+};
 use lockkit_redis::RedisStoreBuilder;
 use tokio::time::{Instant, sleep};
 
@@ -72,6 +74,8 @@ pub(crate) async fn lost_grant_ends_before_another_begins() -> Outcome {
     for way in WAYS {
         let group = SentinelGroup::forgetful().await?;
         let stores = [(); 2].map(|()| behind(&group, way));
+        let promised = stores[0].capabilities().failover;
+        ensure(promised == Failover::Guarded, format!("{promised:?}"))?;
         let (lost, next, after) = lose_a_grant(&group, stores).await?;
         println!("{way}: granted {after:?} after the promotion");
         ensure(lost.check().is_err(), format!("{way}: two hold the lock"))?;
@@ -88,6 +92,8 @@ pub(crate) async fn lost_grant_ends_before_another_begins() -> Outcome {
 pub(crate) async fn without_quarantine_a_lost_grant_is_given_twice() -> Outcome {
     let group = SentinelGroup::forgetful().await?;
     let stores = [(); 2].map(|()| behind(&group, "fifo").quarantine(None));
+    let promised = stores[0].capabilities().failover;
+    ensure(promised == Failover::Fenced, format!("{promised:?}"))?;
     let (lost, next, _) = lose_a_grant(&group, stores).await?;
     lost.check()?;
     next.check()?;

@@ -8,7 +8,7 @@ use conformance_tests::task::{acquire, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::contract::{Attempt, DistributedLock as _, Renewal, Ticket};
 use lockkit_core::{
-    BackendError, ClientId, Error, Guard, HolderId, Lease, Lock, LockClient, LockName,
+    BackendError, ClientId, Error, Failover, Guard, HolderId, Lease, Lock, LockClient, LockName,
     Outcome as Effect,
 };
 use lockkit_redis::{RedisStore, RedlockStore, RedlockStoreBuilder};
@@ -174,6 +174,8 @@ async fn nodes_restarted_without_data_grant_nothing_while_a_lease_lasts() -> Out
     let hosts = || servers.hosts().collect::<Hosts>();
     let holder = client(hosts(), Lease::fixed(TTL)).await?;
     let other = client(hosts(), Lease::fixed(TTL)).await?;
+    let promised = holder.backend().capabilities().failover;
+    ensure(promised == Failover::Majority, format!("{promised:?}"))?;
     let lost = holder.lock(NAME)?.acquire().await?;
     for node in &servers.nodes()[..2] {
         node.process().kill();

@@ -11,7 +11,7 @@ use conformance_tests::servers::{Processes, ZkCommand, ZkEnsemble};
 use conformance_tests::taker::Worker;
 use conformance_tests::task::{acquire, spawn, within};
 use conformance_tests::{Failure, Outcome, Server, ensure};
-use lockkit_core::LockClient;
+use lockkit_core::{Failover, LockClient};
 use lockkit_zk::ZkStore;
 use tokio::time::{Instant, sleep};
 
@@ -41,6 +41,8 @@ pub(crate) async fn killed_leader_makes_no_second_holder() -> Outcome {
     let ensemble = ZkEnsemble::start(&ZkCommand::system()).await?;
     let recorder = Recorder::new();
     let holder = of_all(&ensemble).await?;
+    let promised = holder.backend().capabilities().failover;
+    ensure(promised == Failover::Majority, format!("{promised:?}"))?;
     let first = Worker::new(holder.lock("jobs")?, recorder.clone());
     let hold = recorder.next_hold();
     let guard = first

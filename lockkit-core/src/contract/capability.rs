@@ -41,6 +41,8 @@ pub struct Capabilities {
     pub tells_loss: bool,
     /// What frees the lock of a holder that crashed.
     pub ends_by: EndsBy,
+    /// What can be lost when a server fails and another one takes over.
+    pub failover: Failover,
     /// The modes that tickets may have.
     pub modes: Modes,
     /// Whether a hold can have a [note](crate::DistributedLock::note).
@@ -68,6 +70,7 @@ impl Capabilities {
             recheck: Duration::from_secs(3),
             tells_loss: false,
             ends_by: EndsBy::Lease,
+            failover: Failover::Alone,
             modes: Modes::EXCLUSIVE,
             notes: false,
             adopts: false,
@@ -135,6 +138,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_ends_by(mut self, ends_by: EndsBy) -> Self {
         self.ends_by = ends_by;
+        self
+    }
+
+    /// Sets what can be lost in a failover.
+    #[must_use]
+    pub const fn with_failover(mut self, failover: Failover) -> Self {
+        self.failover = failover;
         self
     }
 
@@ -206,6 +216,34 @@ pub enum EndsBy {
     Session,
     /// The operating system sees the process end; a process that is merely frozen keeps the lock.
     Process,
+}
+
+/// What can be lost when a server fails and another one takes over. A later one promises more, so that `>=` compares.
+///
+/// # Examples
+/// ```
+/// use lockkit_core::memory::MemoryStore;
+/// use lockkit_core::{Failover, LockClient};
+///
+/// let client = LockClient::new(MemoryStore::new())?;
+/// let capabilities = client.backend().capabilities();
+/// // A program that needs more does not start.
+/// assert!(capabilities.failover < Failover::Guarded);
+/// # Ok::<(), lockkit_core::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Failover {
+    /// The store counts on one server, or leaves it to the servers what they replicate. What is lost is lost: another
+    /// client may hold the lock at once.
+    Alone,
+    /// Two clients may hold the lock for as long as a lease lasts. Tokens grow, so that checked ones protect the data.
+    Fenced,
+    /// No two clients hold the lock: a server that takes over grants nothing until all leases have ended that it may not
+    /// know of. The store's page says what a server needs that is cut off and lives on.
+    Guarded,
+    /// A majority of the servers decides, and has every hold.
+    Majority,
 }
 
 /// The shortest and the longest pause of a waiter that polls; pauses grow from one to the other.

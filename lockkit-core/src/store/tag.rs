@@ -1,8 +1,42 @@
 //! The text by which stores name a holder that have one text for each hold: `{id} {label}`, and a note on
-//! the lines after it.
+//! the lines after it; and the letter of a mode.
 
 use crate::contract::holder::HolderId;
-use crate::contract::{Holder, Ticket};
+use crate::contract::{Holder, Mode, Ticket};
+
+/// Writes a mode: `x`, `w`, `r`, or the number of permits.
+///
+/// # Examples
+/// ```
+/// use lockkit_core::contract::Mode;
+/// use lockkit_core::store::tag;
+///
+/// assert_eq!(tag::write_mode(Mode::Read), "r");
+/// assert_eq!(tag::read_mode("r"), Some(Mode::Read));
+/// assert_eq!(tag::read_mode("0"), None);
+/// ```
+#[must_use]
+pub fn write_mode(mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => "x".to_owned(),
+        Mode::Write => "w".to_owned(),
+        Mode::Read => "r".to_owned(),
+        Mode::Permit { of } => of.to_string(),
+    }
+}
+
+/// Reads a mode; `None` if it is none.
+#[must_use]
+pub fn read_mode(text: &str) -> Option<Mode> {
+    Some(match text {
+        "x" => Mode::Exclusive,
+        "w" => Mode::Write,
+        "r" => Mode::Read,
+        of => Mode::Permit {
+            of: of.parse().ok()?,
+        },
+    })
+}
 
 /// Writes the text of a ticket, with a note or without one.
 #[must_use]

@@ -1,12 +1,14 @@
 // The mutex of redsync as a peer of the bench, with its own pauses between two looks. The contenders of a
-// process share a pool of connections.
+// process share a pool of connections to each server.
 package main
 
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/go-redsync/redsync/v4"
+	pool "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
@@ -34,12 +36,17 @@ func (l lock) Release() error {
 }
 
 func locks(place, name string, count int) ([]turns.Lock, error) {
-	options, err := redis.ParseURL(place)
-	if err != nil {
-		return nil, err
+	pools := []pool.Pool{}
+	_, hosts, _ := strings.Cut(place, "://")
+	for host := range strings.SplitSeq(hosts, ",") {
+		options, err := redis.ParseURL("redis://" + host)
+		if err != nil {
+			return nil, err
+		}
+		pools = append(pools, goredis.NewPool(redis.NewClient(options)))
 	}
 	all := []turns.Lock{}
-	sync := redsync.New(goredis.NewPool(redis.NewClient(options)))
+	sync := redsync.New(pools...)
 	for range count {
 		all = append(all, lock{sync.NewMutex(name)})
 	}
