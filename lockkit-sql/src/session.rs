@@ -21,8 +21,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::{Errors, Problem, at};
 
-/// How long an attempt waits for a session.
-const OPENING: Duration = Duration::from_secs(2);
+/// The longest time until a session has begun.
+pub(crate) const OPENING: Duration = Duration::from_secs(2);
+/// A session is given up whose server returns no reply for this long.
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
 use lockkit_core::url::Tls;
-use lockkit_core::{Capabilities, EndsBy, Failover, Modes, Queueing, TtlOf, Waiting};
+use lockkit_core::{Capabilities, EndsBy, Failover, Lease, Modes, Queueing, TtlOf, Waiting};
 
 pub(crate) const PORT: u16 = 2181;
 const ROOT: &str = "/locks";
@@ -99,7 +99,7 @@ impl ZkStoreBuilder {
             root: ROOT.to_owned(),
             names: Names::Encoded,
             dialect: Dialect::Curator,
-            session: Duration::from_secs(30),
+            session: Lease::default().ttl(),
             recheck: Duration::from_secs(15),
             token_base: 0,
             connect_timeout: Duration::from_secs(5),

@@ -11,17 +11,11 @@ use super::Mysql;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows, send, text};
 use crate::error::{Problem, at};
-use crate::session::{Connect, Session};
+use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::template::Values;
-
-/// The longest time until the server has begun a session.
-const OPENING: Duration = Duration::from_secs(2);
 
 /// How often the client proves its session, so that it learns of its end.
 const PROVE_EVERY: Duration = Duration::from_millis(400);
-
-/// A session that returns no reply for this long is given up.
-const SILENCE: Duration = Duration::from_secs(10);
 
 #[async_trait]
 impl Connect for Mysql {

@@ -17,16 +17,12 @@ use super::Postgres;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows};
 use crate::error::{Phase, Problem, at};
-use crate::session::{Connect, Session};
+use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::steps::name_of;
 use crate::template::Values;
 
-/// The longest time to connect and to get the first notification.
-const OPENING: Duration = Duration::from_secs(2);
 /// After this time without a notification, the client asks the server for a reply.
 const QUIET: Duration = Duration::from_secs(10);
-/// The longest time until that reply.
-const SILENCE: Duration = Duration::from_secs(10);
 /// The prefix of a notification that a hold was broken.
 const BROKEN: &str = "broken ";
 
