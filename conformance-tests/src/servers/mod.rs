@@ -25,6 +25,7 @@ mod processes;
 mod redis;
 mod redlock;
 mod sentinel;
+mod server_clock;
 mod unprivileged;
 mod zk;
 
@@ -42,4 +43,5 @@ pub use processes::Processes;
 pub use redis::RedisServer;
 pub use redlock::RedlockServers;
 pub use sentinel::{MASTER, SentinelGroup};
+pub use server_clock::ServerClock;
 pub use zk::{ZkCommand, ZkEnsemble, ZkServer};

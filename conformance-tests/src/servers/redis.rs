@@ -1,6 +1,6 @@
 //! A Redis server, and commands to it that do not use the store under test.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use ::redis::aio::MultiplexedConnection;
@@ -53,10 +53,23 @@ impl RedisServer {
         program: &Path,
         words: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Outcome<Self> {
+        Self::start_command(guard, &[program.into()], words).await
+    }
+
+    /// Starts the program at the end of `command`.
+    pub(super) async fn start_command(
+        guard: &Path,
+        command: &[OsString],
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Outcome<Self> {
+        let [first, rest @ ..] = command else {
+            return Err(Failure::new("no program"));
+        };
         let port = free_port()?;
         let plain =
             format!("--port {port} --bind 127.0.0.1 --save  --appendonly yes --appendfsync always");
-        let process = ServerCommand::new(guard, program)
+        let process = ServerCommand::new(guard, first)
+            .args(rest)
             .args(plain.split(' '))
             .args(words.into_iter().map(|word| word.as_ref().to_owned()))
             .start()?;

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::port::local_hosts;
-use super::{Processes, RedisServer, ServerProcess};
+use super::{Processes, RedisServer, ServerClock, ServerProcess};
 use crate::failure::Outcome;
 
 /// The nodes of a Redlock. They are never in quarantine when they are started or restarted as a whole.
@@ -23,6 +23,24 @@ impl RedlockServers {
         let mut nodes = Vec::new();
         for _ in 0..count {
             nodes.push(RedisServer::start(&guard, words).await?);
+        }
+        let servers = Self { nodes };
+        servers.ready().await?;
+        Ok(servers)
+    }
+
+    /// Starts one with each of these clocks.
+    ///
+    /// # Errors
+    /// - [`Failure`](crate::Failure) if they cannot be started.
+    pub async fn with_clocks(clocks: &[ServerClock]) -> Outcome<Self> {
+        let guard = std::env::current_exe()?;
+        let mut nodes = Vec::new();
+        for clock in clocks {
+            let mut command = clock.words()?;
+            command.push(RedisServer::PROGRAM.into());
+            let words = ["--appendonly", "no"];
+            nodes.push(RedisServer::start_command(&guard, &command, words).await?);
         }
         let servers = Self { nodes };
         servers.ready().await?;

@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are for people")]
 
+mod clocks;
 mod cluster;
 mod connections;
 mod data;
@@ -85,4 +86,5 @@ fn tests() -> TestSuite {
     redlock::add(shards::add(cluster::add(suite)))
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
+        .and(clocks::tests())
 }

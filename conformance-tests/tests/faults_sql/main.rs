@@ -24,6 +24,7 @@ mod world;
 use std::process::ExitCode;
 
 use conformance_tests::TestSuite;
+use conformance_tests::servers::ServerClock;
 use world::{Maria, Postgres};
 
 fn main() -> ExitCode {
@@ -62,7 +63,7 @@ fn tests() -> TestSuite {
 
 /// What every database server is put through.
 fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) -> TestSuite {
-    let on_a_clock = clock::missing().or_else(D::missing);
+    let on_a_clock = ServerClock::missing().or_else(D::missing);
     let clocks = TestSuite::new(clock, on_a_clock)
         .test(clock::tokens_grow_when_the_clock_goes_back::<D>)
         .test(clock::clock_that_jumps_ahead_fences_the_holder::<D>);
