@@ -30,6 +30,7 @@ pub(super) fn check(root: &Path, documents: &[File], sources: &[File]) -> Vec<Fi
         return found;
     };
     found.extend(check_schemes(sources));
+    found.extend(check_names(map, sources));
     found.extend(check_cases(map, |case| {
         sources.iter().any(|file| holds_case(file, case))
     }));
@@ -95,6 +96,36 @@ fn check_paths(document: &File, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
             if !exists(path) {
                 let what = format!("`{path}` does not exist");
                 found.push(Finding::fault(&document.path, i + 1, what));
+            }
+        }
+    }
+    found
+}
+
+/// What is said to be in a source file is there: "`A`, `B` in `file`".
+fn check_names(map: &File, sources: &[File]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (i, line) in map.text.lines().enumerate() {
+        for (at, place) in line.match_indices(" in `") {
+            let path = line[at + place.len()..].split('`').next();
+            let Some(file) = sources.iter().find(|file| path == Some(&*file.path)) else {
+                continue;
+            };
+            let mut before = &line[..at];
+            while let Some((rest, name)) =
+                before.strip_suffix('`').and_then(|it| it.rsplit_once('`'))
+            {
+                if is_path(name) {
+                    break;
+                }
+                if !file.text.contains(name.rsplit("::").next().unwrap_or(name)) {
+                    let what = format!("`{name}` is not in `{}`", file.path);
+                    found.push(Finding::fault(&map.path, i + 1, what));
+                }
+                let list = rest
+                    .strip_suffix(", ")
+                    .or_else(|| rest.strip_suffix(" and "));
+                before = list.unwrap_or_default();
             }
         }
     }
@@ -193,6 +224,21 @@ mod tests {
             Finding::fault(MAP, 2, "`GONE.md` does not exist"),
         ];
         assert_eq!(check_paths(&document(text), there), expected);
+    }
+
+    #[test]
+    fn names_that_are_not_where_they_are_said_to_be_are_found() {
+        let file = File {
+            path: "core/src/hold.rs".to_owned(),
+            text: "const PAUSE: u8 = 1; impl Hold { fn end() {} }".to_owned(),
+        };
+        let text = "`GONE` in `src/a.rs`, `PAUSE`, `Hold::end` and `LOST` in `core/src/hold.rs`, `X` in `y.rs`\n";
+        let expected = [Finding::fault(
+            MAP,
+            1,
+            "`LOST` is not in `core/src/hold.rs`",
+        )];
+        assert_eq!(check_names(&document(text), &[file]), expected);
     }
 
     #[test]
