@@ -1,5 +1,7 @@
 //! Several Redis servers that know nothing of each other.
 
+use std::path::Path;
+
 use async_trait::async_trait;
 
 use super::port::local_hosts;
@@ -29,16 +31,16 @@ impl RedlockServers {
         Ok(servers)
     }
 
-    /// Starts one with each of these clocks.
+    /// Starts one with each of these clocks. With `redis-server`, whose allocator looks at the clock, none can be set.
     ///
     /// # Errors
     /// - [`Failure`](crate::Failure) if they cannot be started.
-    pub async fn with_clocks(clocks: &[ServerClock]) -> Outcome<Self> {
+    pub async fn with_clocks(program: &Path, clocks: &[ServerClock]) -> Outcome<Self> {
         let guard = std::env::current_exe()?;
         let mut nodes = Vec::new();
         for clock in clocks {
             let mut command = clock.words()?;
-            command.push(RedisServer::PROGRAM.into());
+            command.push(program.into());
             let words = ["--appendonly", "no"];
             nodes.push(RedisServer::start_command(&guard, &command, words).await?);
         }

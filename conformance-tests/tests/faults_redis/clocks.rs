@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use conformance_tests::checker::check;
+use conformance_tests::foreign::Version;
 use conformance_tests::history::Recorder;
 use conformance_tests::servers::{RedisServer, RedlockServers, ServerClock};
 use conformance_tests::taker::Worker;
 use conformance_tests::task::{soak_length, spawn};
-use conformance_tests::{Outcome, TestSuite, ensure};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::{Lease, LockClient};
 use lockkit_redis::{RedisStore, RedlockStore};
 use tokio::time::{Instant, sleep};
@@ -18,10 +19,23 @@ const CLIENTS: usize = 4;
 /// How long each node is frozen.
 const FROZEN: Duration = Duration::from_millis(300);
 
+/// The program of the nodes.
+fn valkey() -> Outcome<Version> {
+    let mut versions = Version::redis().into_iter();
+    let found = versions.find(|version| version.name() == "valkey9");
+    found.ok_or_else(|| Failure::new("no version is called valkey9"))
+}
+
 pub(crate) fn tests() -> TestSuite {
-    let missing = conformance_tests::foreign::missing(RedisServer::PROGRAM);
-    TestSuite::new("clocks-of-nodes", missing.or_else(ServerClock::missing))
+    let absent = valkey().map_or_else(|error| Some(error.to_string()), |it| it.missing());
+    TestSuite::new("clocks-of-nodes", ServerClock::missing())
+        .needing(absent)
         .test(holds_are_ordered_whichever_clocks_the_majority_has)
+}
+
+/// The whole seconds of its clock.
+async fn clock(node: &RedisServer) -> Outcome<i64> {
+    Ok(node.ask(&["TIME"]).await?[0].parse()?)
 }
 
 /// One node after the other is frozen, so that each majority has other clocks.
@@ -30,7 +44,12 @@ async fn holds_are_ordered_whichever_clocks_the_majority_has() -> Outcome {
     for offset in ["-2", "+2", "+0", "-1", "+1"] {
         clocks.push(ServerClock::new(offset)?);
     }
-    let servers = RedlockServers::with_clocks(&clocks).await?;
+    let servers = RedlockServers::with_clocks(&valkey()?.path(), &clocks).await?;
+    let [behind, ahead] = [
+        clock(&servers.nodes()[0]).await?,
+        clock(&servers.nodes()[1]).await?,
+    ];
+    ensure(ahead - behind >= 3, format!("{behind} s and {ahead} s"))?;
     let span = soak_length(Duration::from_secs(6))?;
     let (recorder, mut workers) = (Recorder::new(), Vec::new());
     for _ in 0..CLIENTS {

@@ -223,13 +223,11 @@ pub enum EndsBy {
 /// # Examples
 /// ```
 /// use lockkit_core::memory::MemoryStore;
-/// use lockkit_core::{Failover, LockClient};
+/// use lockkit_core::{DistributedLock as _, Failover};
 ///
-/// let client = LockClient::new(MemoryStore::new())?;
-/// let capabilities = client.backend().capabilities();
+/// let store = MemoryStore::new();
 /// // A program that needs more does not start.
-/// assert!(capabilities.failover < Failover::Guarded);
-/// # Ok::<(), lockkit_core::Error>(())
+/// assert!(store.capabilities().failover < Failover::Guarded);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
