@@ -53,8 +53,8 @@ impl RedisClusterSetup {
 }
 
 /// Without a quarantine: a case that restarts all nodes would wait for its end.
-fn builder() -> RedisStoreBuilder {
-    RedisStore::builder().quarantine(None)
+fn builder(hosts: impl IntoIterator<Item = (&'static str, u16)>) -> RedisStoreBuilder {
+    RedisStore::builder().quarantine(None).cluster(hosts)
 }
 
 #[async_trait]
@@ -64,7 +64,7 @@ impl Setup for RedisClusterSetup {
     }
 
     fn capabilities(&self) -> Capabilities {
-        builder().capabilities()
+        builder([]).capabilities()
     }
 
     fn hooks(&self) -> &[Hook] {
@@ -122,7 +122,7 @@ impl Namespace for ClusterNamespace {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
         let nodes = self.cluster.nodes().iter();
         let hosts = nodes.map(|node| ("127.0.0.1", node.port()));
-        let builder = builder().cluster(hosts);
+        let builder = builder(hosts);
         let builder = builder.user(&self.user).password(PASSWORD);
         Ok(Arc::new(builder.connect().await?))
     }
