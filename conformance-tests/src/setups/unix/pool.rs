@@ -56,10 +56,9 @@ pub(super) fn pauses() -> PollRange {
 
 /// The modules of cases that another version or make of a server could fail: its scripts, transactions,
 /// leases, events, errors and connections. The others test the client, on any server.
-const TEST_THE_SERVER: [&str; 16] = [
+const TEST_THE_SERVER: [&str; 15] = [
     "exclusion",
     "queue",
-    "lease",
     "extend",
     "sharing",
     "permits",
