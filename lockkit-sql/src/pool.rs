@@ -226,6 +226,11 @@ impl<D: Driver> Pool<D> {
         lock(&self.idle).len()
     }
 
+    /// Closes the idle connections, where they are likely to be lost or lead to another server than new ones.
+    pub(crate) fn close_idle(&self) {
+        lock(&self.idle).clear();
+    }
+
     /// After a server refused writes, allows one connection in a second to all callers together.
     pub(crate) fn may_connect(&self, operation: &'static str) -> Result<(), BackendError> {
         let mut refused = lock(&self.refused);
@@ -327,7 +332,7 @@ impl<D: Driver> Pooled<'_, D> {
         let replied = fault.is_some_and(|fault| fault.code().is_some());
         if fault.is_some_and(|fault| fault.problem() == Problem::ReadOnly) {
             drop(self);
-            lock(&pool.idle).clear();
+            pool.close_idle();
             // The host name may lead to the primary by now.
             if error.outcome() == Outcome::Unavailable {
                 *lock(&pool.refused) = Some(Instant::now());
@@ -342,7 +347,7 @@ impl<D: Driver> Pooled<'_, D> {
         } else {
             drop(self);
             // The connection was lost, or ended by the server: the idle ones are likely to be lost too.
-            lock(&pool.idle).clear();
+            pool.close_idle();
         }
     }
 }

@@ -6,6 +6,7 @@
 //! the client needs to learn of the end. So the order is: the session ends, its client declares its holds
 //! lost, another client gets the lock.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub struct Session {
     pub(crate) pins: bool,
     state: watch::Sender<State>,
     task: Mutex<Option<AbortHandle>>,
+    /// Whether one was open before.
+    had_one: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -121,6 +124,7 @@ impl Session {
             errors,
             pins,
             state: watch::Sender::new(State::Opening),
+            had_one: AtomicBool::new(false),
             task: Mutex::default(),
         }
     }
@@ -189,8 +193,20 @@ impl Session {
         }
     }
 
+    /// The error when another connection finds that its server does not have this session. `shared` says what
+    /// is between, if there has been no session yet. Later, the name of the server leads to another one.
+    pub(crate) fn elsewhere(&self, shared: &str) -> BackendError {
+        if !self.had_one.load(Ordering::Relaxed) {
+            return self.errors.rejected("open", Problem::Refused, shared);
+        }
+        let text = "the connections of the client lead to different servers";
+        self.errors
+            .fault("open", Problem::Connection, Outcome::Unavailable, text)
+    }
+
     /// Wake-ups may have been missed until now, so that all tickets try again.
     fn opened(&self, key: i64) {
+        self.had_one.store(true, Ordering::Relaxed);
         self.state.send_replace(State::Open(key));
         self.waiters.wake_all();
     }

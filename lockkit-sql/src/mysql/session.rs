@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::Mysql;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows, send, text};
-use crate::error::{Problem, at};
+use crate::error::at;
 use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::template::Values;
 
@@ -47,8 +47,8 @@ impl Connect for Mysql {
         }
         let text = "`pin=true` needs a connection that keeps its session on the server, and a proxy in \
                     between does not: connect to the server itself";
-        let error = ERRORS.rejected("open", Problem::Refused, text);
-        Err(at(&self.pool.address(), error))
+        self.pool.close_idle();
+        Err(at(&self.pool.address(), self.session.elsewhere(text)))
     }
 
     async fn ended(&self, (connection, key): &mut Self::Connection) {

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::Postgres;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows};
-use crate::error::{Phase, Problem, at};
+use crate::error::{Phase, at};
 use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::steps::name_of;
 use crate::template::Values;
@@ -141,8 +141,8 @@ impl Postgres {
     fn pooled(&self) -> BackendError {
         let text = "the connection has no session of its own: `pin=true` does not work behind a pooler in \
                     transaction mode";
-        let error = ERRORS.rejected("open", Problem::Refused, text);
-        at(&self.pool.address(), error)
+        self.pool.close_idle();
+        at(&self.pool.address(), self.session.elsewhere(text))
     }
 }
 
