@@ -120,7 +120,7 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::FailoverUnnoticed",
-        "elseif known_run ~= run or known_id ~= id and promoted then",
+        "elseif known_run ~= run or known_id ~= id and promoted or EPOCH > epoch then",
         "elseif false then",
     ),
     (
