@@ -4,13 +4,13 @@ use std::any::Any;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::try_join_all;
 use lockkit::url::StoreUrl;
 use tokio::time::sleep;
 
 use super::redis::Redis;
-use super::{Bare, Contender, Fact, Words};
-use crate::failure::{Failure, Outcome};
+use super::{Bare, Contender, Fact, Words, holding, poll};
+use crate::failure::Outcome;
 use crate::turns::Taken;
 
 /// Longer than any turn.
@@ -39,8 +39,8 @@ impl Majority {
     }
 
     async fn delete(&self, name: &str) -> Outcome {
-        try_join_all(self.0.iter().map(|node| node.delete(name))).await?;
-        Ok(())
+        let deleted = try_join_all(self.0.iter().map(|node| node.delete(name)));
+        deleted.await.map(drop)
     }
 }
 
@@ -72,27 +72,21 @@ impl Bare for Majority {
     }
 
     async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {
-        match self.try_take(name, ttl).await? {
-            true => Ok(Box::new(())),
-            false => Err(Failure::new(format!("another program uses the key {name}"))),
-        }
+        holding(self.try_take(name, ttl).await?, name)
     }
 
     async fn wait_for(&self, name: &str) -> Outcome {
-        while !self.try_take(name, Duration::from_secs(1)).await? {
-            sleep(Duration::from_millis(1)).await;
-        }
-        Ok(())
+        poll(|| self.try_take(name, Duration::from_secs(1))).await
     }
 
     async fn keep_all(&self, names: &[String], ttl: Duration) -> Outcome {
-        let kept = join_all(self.0.iter().map(|node| node.keep_all(names, ttl))).await;
-        kept.into_iter().collect()
+        let kept = try_join_all(self.0.iter().map(|node| node.keep_all(names, ttl)));
+        kept.await.map(drop)
     }
 
     async fn sweep(&self, prefix: &str) -> Outcome {
-        let swept = join_all(self.0.iter().map(|node| node.sweep(prefix))).await;
-        swept.into_iter().collect()
+        let swept = try_join_all(self.0.iter().map(|node| node.sweep(prefix)));
+        swept.await.map(drop)
     }
 }
 

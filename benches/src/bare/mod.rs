@@ -90,6 +90,26 @@ pub(crate) trait Bare: Debug + Send + Sync {
     async fn sweep(&self, prefix: &str) -> Outcome;
 }
 
+/// What a store returns that has tried to take `name`.
+#[cfg(feature = "redis")]
+fn holding(taken: bool, name: &str) -> Outcome<Box<dyn Any + Send + Sync>> {
+    match taken {
+        true => Ok(Box::new(())),
+        false => Err(Failure::new(format!("another program uses the key {name}"))),
+    }
+}
+
+/// Tries every millisecond until it has the lock.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+async fn poll<F: Future<Output = Outcome<bool>> + Send>(
+    try_take: impl Fn() -> F + Send + Sync,
+) -> Outcome {
+    while !try_take().await? {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
 /// One of several contenders.
 #[async_trait]
 pub(crate) trait Contender: Send {

@@ -11,9 +11,8 @@ use redis::{
     PushInfo, PushKind, RedisConnectionInfo, Script,
 };
 use tokio::sync::mpsc;
-use tokio::time::sleep;
 
-use super::{Bare, Contender, Fact, UNKNOWN, Words};
+use super::{Bare, Contender, Fact, UNKNOWN, Words, holding, poll};
 use crate::built_in;
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
@@ -183,17 +182,11 @@ impl Bare for Redis {
     }
 
     async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {
-        match self.try_take(name, ttl).await? {
-            true => Ok(Box::new(())),
-            false => Err(Failure::new(format!("another program uses the key {name}"))),
-        }
+        holding(self.try_take(name, ttl).await?, name)
     }
 
     async fn wait_for(&self, name: &str) -> Outcome {
-        while !self.try_take(name, Duration::from_secs(1)).await? {
-            sleep(Duration::from_millis(1)).await;
-        }
-        Ok(())
+        poll(|| self.try_take(name, Duration::from_secs(1))).await
     }
 
     async fn take_all(

@@ -7,9 +7,8 @@ use async_trait::async_trait;
 use lockkit::url::StoreUrl;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{QueryBuilder, Row, Sqlite, SqlitePool};
-use tokio::time::sleep;
 
-use super::{Bare, Contender, Fact, Words};
+use super::{Bare, Contender, Fact, Words, poll};
 use crate::built_in;
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
@@ -122,10 +121,7 @@ impl Bare for File {
     }
 
     async fn wait_for(&self, name: &str) -> Outcome {
-        while !self.tried(name, Duration::from_secs(1)).await? {
-            sleep(Duration::from_millis(1)).await;
-        }
-        Ok(())
+        poll(|| self.tried(name, Duration::from_secs(1))).await
     }
 
     async fn take_all(
@@ -182,9 +178,7 @@ struct Turn {
 #[async_trait]
 impl Contender for Turn {
     async fn turn(&mut self, taken: &mut Taken) -> Outcome {
-        while !self.file.tried(&self.name, Duration::from_secs(30)).await? {
-            sleep(Duration::from_millis(1)).await;
-        }
+        poll(|| self.file.tried(&self.name, Duration::from_secs(30))).await?;
         taken.now();
         self.file.freed(&self.name).await
     }

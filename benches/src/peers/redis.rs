@@ -21,10 +21,14 @@ pub(super) struct Turn {
 impl Turn {
     pub(super) fn new(url: &StoreUrl, name: &str) -> Outcome<Self> {
         let servers = url.hosts().iter();
-        let servers =
-            servers.map(|host| format!("redis://{}:{}", host.name(), host.port().unwrap_or(6379)));
+        let servers: Vec<String> = servers
+            .map(|host| format!("redis://{}:{}", host.name(), host.port().unwrap_or(6379)))
+            .collect();
+        if servers.is_empty() {
+            return Err(Failure::new("no server is named"));
+        }
         Ok(Self {
-            manager: LockManager::new(servers.collect()),
+            manager: LockManager::new(servers),
             name: name.to_owned(),
         })
     }

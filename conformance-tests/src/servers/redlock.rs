@@ -26,9 +26,7 @@ impl RedlockServers {
         for _ in 0..count {
             nodes.push(RedisServer::start(&guard, words).await?);
         }
-        let servers = Self { nodes };
-        servers.ready().await?;
-        Ok(servers)
+        Self::of(nodes).await
     }
 
     /// Starts one with each of these clocks. With `redis-server`, whose allocator looks at the clock, none can be set.
@@ -44,6 +42,10 @@ impl RedlockServers {
             let words = ["--appendonly", "no"];
             nodes.push(RedisServer::start_command(&guard, &command, words).await?);
         }
+        Self::of(nodes).await
+    }
+
+    async fn of(nodes: Vec<RedisServer>) -> Outcome<Self> {
         let servers = Self { nodes };
         servers.ready().await?;
         Ok(servers)

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::quarantine::{client_for, granted_at};
 use crate::sentinel::{refuses_strangers, source};
-use crate::world::{LONG, Section, client_of, longest_of_most, store};
+use crate::world::{LONG, Section, client_of, longest_of_most, store, usable_soon};
 
 /// The lease of the tests in which one must be renewed, and the quarantine.
 const TTL: Duration = Duration::from_secs(3);
@@ -182,11 +182,7 @@ async fn cluster_is_usable_soon_after_each_promotion() -> Outcome {
         cluster.nodes()[master].process().restart()?;
         cluster.ready().await?;
     }
-    times.sort_unstable();
-    let worst = times.last().copied().unwrap_or_default();
-    let median = times[times.len() / 2];
-    println!("usable after a promotion: median {median:?}, worst {worst:?} of {failovers}");
-    ensure(worst <= Duration::from_millis(1500), format!("{worst:?}"))
+    usable_soon(times)
 }
 
 /// The former master keeps its connections.

@@ -108,6 +108,16 @@ impl Section {
     }
 }
 
+/// How long after each promotion a lock could be used again: soon enough each time.
+pub(crate) fn usable_soon(mut times: Vec<Duration>) -> Outcome {
+    times.sort_unstable();
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    let worst = times.last().copied().unwrap_or_default();
+    let failovers = times.len();
+    println!("usable after a promotion: median {median:?}, worst {worst:?} of {failovers}");
+    ensure(worst <= Duration::from_millis(1500), format!("{worst:?}"))
+}
+
 /// What nine of ten have taken at most.
 pub(crate) fn longest_of_most(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();

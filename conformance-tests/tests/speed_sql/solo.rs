@@ -48,7 +48,7 @@ pub(crate) async fn cycle_is_two_round_trips<D: Database>() -> Outcome {
                 format!("{what}: {counted:.2} round trips are counted"),
             )?;
             // Not optimised, it is the processor's time that is told; what was counted stands above.
-            let most = bound(2.25, 4.0);
+            let most = bound(2.15, 4.0);
             ensure(trips <= most, format!("{what}: {trips:.2} round trips"))?;
         }
     }
