@@ -20,6 +20,7 @@ use crate::session::Session;
 use crate::shares;
 use crate::steps;
 use crate::table::{Table, Which};
+use crate::turns;
 
 /// Keeps locks in a table of a database.
 ///
@@ -86,7 +87,7 @@ impl<D: Dialect> SqlStore<D> {
     pub fn counts(&self) -> Counts {
         let session = self.dialect().active_session();
         Counts {
-            tickets: session.map_or(0, |session| session.waiters.len()),
+            tickets: self.dialect().common().waiters.len(),
             pins: session.map_or(0, Session::holds),
             idle: self.dialect().pool().idle(),
         }
@@ -166,20 +167,27 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
                 true => dialect.attempt(&ticket, key).await,
                 false => shares::attempt(&*dialect, &ticket).await,
             };
-            match dialect.active_session() {
+            let waiters = &dialect.common().waiters;
+            let number = waiters.attempted(&ticket);
+            let result = match dialect.active_session() {
                 Some(session) => {
                     let address = || dialect.pool().address();
                     session.attempt(&ticket, address, acquire).await
                 }
                 None => acquire(0).await,
+            };
+            if matches!(result, Ok(Attempt::Granted(_))) {
+                turns::granted(&*dialect, &ticket);
             }
+            waiters.answered(&ticket, number, &result);
+            result
         };
         self.run("attempt", attempt).await
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
         match self.dialect().listen() {
-            Ok(session) => Ok(Box::new(session.waiters.watch(ticket))),
+            Ok(()) => Ok(Box::new(self.dialect().common().waiters.watch(ticket))),
             Err(why) => Err(errors::<D>().rejected("watch", Problem::Refused, why)),
         }
     }
@@ -196,13 +204,13 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let ticket = ticket.clone();
         let release = |dialect: Arc<D>| async move {
-            if let Some(session) = dialect.active_session() {
-                session.waiters.forget(ticket.holder);
-            }
+            let withdraw = turns::withdrawal(&*dialect, &ticket);
             if !ticket.mode.is_exclusive() {
-                return shares::release(&*dialect, &ticket).await;
+                let released = shares::release(&*dialect, &ticket).await;
+                withdraw.await?;
+                return released;
             }
-            shares::writer_left(&*dialect, &ticket).await?;
+            withdraw.await?;
             dialect.release(&ticket).await
         };
         self.run("release", release).await

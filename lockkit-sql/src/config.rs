@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::{Capabilities, Modes, PollRange};
+use lockkit_core::{Capabilities, Modes, PollRange, Queueing};
 
 use crate::table::Table;
 
@@ -61,6 +61,7 @@ impl Options {
             false => Modes::ALL,
         };
         Capabilities::new()
+            .with_queueing(Queueing::Fifo)
             .with_poll(self.poll)
             .with_recheck(self.poll.max)
             .with_tells_loss(self.pin)
@@ -76,7 +77,7 @@ impl Default for Options {
             table: Table::default(),
             schema: Schema::Create,
             wake: Wake::Push,
-            poll: Capabilities::new().poll,
+            poll: PollRange::new(Duration::from_millis(5), Duration::from_secs(1)),
             connections: 8,
             connect_timeout: Duration::from_secs(2),
             pin: false,

@@ -62,12 +62,7 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     fn active_session(&self) -> Option<&Session>;
 
     /// Opens the session, or says why there are no wake-ups.
-    fn listen(self: &Arc<Self>) -> Result<&Session, &'static str>;
-
-    /// For how many microseconds a ticket that waits wants notifications.
-    fn waiting(&self, _ticket: &Ticket) -> i64 {
-        0
-    }
+    fn listen(self: &Arc<Self>) -> Result<(), &'static str>;
 
     /// As [`lockkit_core::DistributedLock::attempt`], of an exclusive ticket. The hold ends with the session of this key, if that is
     /// not 0.

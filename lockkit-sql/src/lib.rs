@@ -30,6 +30,7 @@ mod sqlite;
 mod steps;
 mod table;
 mod template;
+mod turns;
 mod url;
 
 pub use backend::SqlStore;

@@ -1,11 +1,12 @@
 //! The queries that databases share, and the words that each puts into them.
 
-use std::collections::HashSet;
-use std::sync::Mutex;
+use std::sync::Arc;
 
-use lockkit_core::{Capabilities, HolderId};
+use lockkit_core::Capabilities;
+use lockkit_core::store::waiters::Waiters;
 
 use crate::template::Template;
+use crate::turns::Known;
 
 /// The queries of the steps that are alike on all databases.
 #[derive(Debug)]
@@ -18,20 +19,21 @@ pub struct Common {
     /// Returns a row if a hold lasts, and blocks takeovers until its transaction ends.
     pub(crate) guard: Template,
     pub(crate) shares: Shares,
+    /// What the store can do.
+    pub(crate) rules: Capabilities,
+    /// The tickets of this store.
+    pub(crate) waiters: Arc<Waiters<Known>>,
 }
 
 /// The queries of holds beside others, which need the second table.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    pub(crate) rules: Capabilities,
-    /// Exclusive tickets that may have a row that keeps readers out.
-    pub(crate) waiting: Mutex<HashSet<HolderId>>,
     pub(crate) probe: Template,
     pub(crate) share: Template,
     pub(crate) unshare: Template,
     pub(crate) renew: Template,
-    pub(crate) writer_waits: Template,
-    pub(crate) writer_left: Template,
+    pub(crate) turn: Template,
+    pub(crate) withdraw: Template,
     pub(crate) note: Template,
     pub(crate) adopt: Template,
     pub(crate) adopt_shared: Template,
@@ -53,7 +55,7 @@ pub(crate) struct Words {
     /// Whether that row says that no others hold together.
     pub(crate) void: &'static str,
     pub(crate) greatest: &'static str,
-    /// Between the values of an insert and what to update instead.
+    /// Puts the values of an insert into the row that is there.
     pub(crate) upsert: &'static str,
     pub(crate) renew: &'static str,
     /// Deletes holds of names that were not used for long.
@@ -62,6 +64,42 @@ pub(crate) struct Words {
     pub(crate) ask: &'static str,
     /// Notifies the waiters of the name.
     pub(crate) notify: &'static str,
+}
+
+/// The token of a ticket that was withdrawn: it is behind all places.
+const WITHDRAWN: &str = "-9223372036854775807";
+
+/// The tickets before this one that fit neither beside it nor behind it, and this one if it was withdrawn. A row
+/// with a token below zero is a place: the token is the negative time at which its ticket began to wait.
+const BEFORE: &str = "FROM {holds} AS b
+    WHERE b.name = {name} AND b.token < 0 AND b.expires_at > {now}
+      AND CASE WHEN b.holder = {holder} THEN b.token = {withdrawn}
+               ELSE (coalesce(b.room, 1) < 4294967295 OR {room} < 4294967295) AND b.token > coalesce((
+                   SELECT o.token FROM {holds} AS o
+                   WHERE o.name = {name} AND o.holder = {holder} AND o.token < 0), {withdrawn}) END";
+
+/// The rest of a ticket's place.
+const PLACE: &str = "(SELECT p.expires_at - {now} FROM {holds} AS p
+    WHERE p.name = {name} AND p.holder = {holder} AND p.token < 0 AND p.token > {withdrawn})";
+
+/// When the last place of a name ends.
+const LAST_PLACE: &str = "coalesce((SELECT max(w.expires_at) FROM {holds} AS w
+    WHERE w.name = {name} AND w.token < 0), 0)";
+
+/// How many wait for the name of a row `l`.
+const WAITERS: &str = "(SELECT count(*) FROM {holds} AS w
+    WHERE w.name = l.name AND w.token < 0 AND w.token > {withdrawn} AND w.expires_at > {now})";
+
+/// Writes what is known of waiting tickets into a query.
+pub(crate) fn with_places(query: &str) -> String {
+    let words = [
+        ("{before}", BEFORE),
+        ("{place}", PLACE),
+        ("{last_place}", LAST_PLACE),
+        ("{waiters}", WAITERS),
+        ("{withdrawn}", WITHDRAWN),
+    ];
+    replace(query, &words)
 }
 
 /// What a step puts into its files.
@@ -75,7 +113,7 @@ const SHARE: &Parts = &[
     (
         "{which}",
         "(l.holder IS NULL OR l.holder = '~' OR l.expires_at <= {now}) AND ({fits} OR EXISTS (
-             SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder}))",
+             SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder} AND h.token > 0))",
     ),
     (
         "{refused}",
@@ -83,15 +121,16 @@ const SHARE: &Parts = &[
     ),
     ("{token}", "{greatest}(l.token + 1, {now})"),
     ("{until}", "{now} + {ttl}"),
-    // Spells out `Mode::fits`, and that no exclusive ticket waits.
+    // Spells out `Mode::fits`, and that no ticket is before this one.
     (
         "{fits}",
-        "NOT EXISTS (
-             SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.token < 0 AND h.expires_at > {now})
+        "NOT EXISTS (SELECT 1 {before})
          AND (SELECT count(*) FROM {holds} AS h JOIN {table} AS n ON n.name = h.name AND n.holder = '~'
               WHERE h.name = {name} AND h.token > 0 AND h.expires_at > {now}) < {room}",
     ),
 ];
+
+const ANY: &Parts = &[SKIP, ("{which}", "1 = 1")];
 
 const UNSHARE: &Parts = &[
     // Waits for other steps, and once the last lease has ended also for a `TxLock`.
@@ -132,7 +171,7 @@ const PROBE: &str = "SELECT l.label, h.name, h.holder, h.token, h.expires_at, h.
 
 impl Shares {
     /// `read` writes the table into a query.
-    pub(crate) fn new(words: &Words, rules: Capabilities, read: impl Fn(&str) -> Template) -> Self {
+    pub(crate) fn new(words: &Words, read: impl Fn(&str) -> Template) -> Self {
         let read = |text: &str| {
             let words = [
                 ("{start}", words.start),
@@ -158,14 +197,12 @@ impl Shares {
         );
         let adopt_shared = include_str!("sql/adopt_shared.sql");
         Self {
-            rules,
-            waiting: Mutex::default(),
             probe: read(PROBE),
             share: step(&[words.make_row, &wait, words.lock, share], SHARE),
             unshare: step(&[words.lock, include_str!("sql/unshare.sql")], UNSHARE),
             renew: read(words.renew),
-            writer_waits: read(include_str!("sql/writer_waits.sql")),
-            writer_left: read(include_str!("sql/writer_left.sql")),
+            turn: step(&[words.lock, include_str!("sql/turn.sql")], ANY),
+            withdraw: step(&[words.make_row, words.lock, include_str!("sql/withdraw.sql")], ANY),
             note: read(include_str!("sql/note.sql")),
             adopt: step(&[words.lock, include_str!("sql/adopt.sql")], ADOPT),
             adopt_shared: step(&[words.lock, adopt_shared, share], ADOPT_SHARED),
@@ -181,8 +218,8 @@ impl Shares {
             &self.share,
             &self.unshare,
             &self.renew,
-            &self.writer_waits,
-            &self.writer_left,
+            &self.turn,
+            &self.withdraw,
             &self.note,
             &self.adopt,
             &self.adopt_shared,

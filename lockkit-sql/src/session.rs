@@ -21,6 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::error::{Errors, Problem, at};
+use crate::turns::Known;
 
 /// The longest time until a session has begun.
 pub(crate) const OPENING: Duration = Duration::from_secs(2);
@@ -32,8 +33,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The state of a session, and the tickets whose holds end with it.
 #[derive(Debug)]
 pub struct Session {
-    /// Each ticket with the key of the session that its hold ends with, or 0.
-    pub(crate) waiters: Arc<Waiters<i64>>,
+    waiters: Arc<Waiters<Known>>,
     errors: Errors,
     /// Whether holds end with it.
     pub(crate) pins: bool,
@@ -110,7 +110,7 @@ impl Drop for End<'_> {
         // First: no attempt under way may become a hold of this session.
         session.state.send_replace(State::Opening);
         session.waiters.for_each(|_, entry| {
-            if *key != 0 && entry.data == *key {
+            if *key != 0 && entry.data.session == *key {
                 entry.lost(LossReason::SessionEnded);
             }
         });
@@ -118,9 +118,10 @@ impl Drop for End<'_> {
 }
 
 impl Session {
-    pub(crate) fn new(errors: Errors, pins: bool) -> Self {
+    /// `waiters`: the tickets of the store.
+    pub(crate) fn new(errors: Errors, pins: bool, waiters: Arc<Waiters<Known>>) -> Self {
         Self {
-            waiters: Arc::default(),
+            waiters,
             errors,
             pins,
             state: watch::Sender::new(State::Opening),
@@ -155,34 +156,29 @@ impl Session {
     where
         F: Future<Output = Result<Attempt, BackendError>>,
     {
-        if !self.pins && !ticket.enqueue {
-            return acquire(0).await;
-        }
         let key = if self.pins {
             self.key(&address).await?
         } else {
             0
         };
-        let number = self.waiters.attempted(ticket);
         let mut result = acquire(key).await;
         if key != 0 && matches!(result, Ok(Attempt::Granted(_))) {
             // The order matters: if the session ends now, either its end finds the hold or this finds the
             // end.
-            self.waiters.with(ticket.holder, |entry| entry.data = key);
+            self.waiters.with(ticket.holder, |entry| entry.data.session = key);
             if !matches!(*self.state.borrow(), State::Open(open) if open == key) {
                 let text = "the session of this client has ended";
                 result = Err(at(&address(), self.error(Outcome::Indeterminate, text)));
             }
         }
-        self.waiters.answered(ticket, number, &result);
         result
     }
 
     /// The number of holds that end with the session.
     pub(crate) fn holds(&self) -> usize {
         let mut holds = 0;
-        let count = |data: i64| usize::from(data != 0);
-        self.waiters.for_each(|_, entry| holds += count(entry.data));
+        self.waiters
+            .for_each(|_, entry| holds += usize::from(entry.data.session != 0));
         holds
     }
 
@@ -261,7 +257,7 @@ mod tests {
             conflicts: &[],
             unprepared: &[],
         };
-        let fake = Fake(Session::new(errors, true), Notify::new(), Mutex::new(0));
+        let fake = Fake(Session::new(errors, true, Arc::default()), Notify::new(), Mutex::new(0));
         let fake = Arc::new(fake);
         start(&fake, Some(fake.open_session().await.unwrap()));
         let session = fake.session();
@@ -270,6 +266,9 @@ mod tests {
             Ok(Attempt::Granted(Grant::new(token, Duration::from_secs(30))))
         };
         let (first, late, second) = (ticket(1), ticket(2), ticket(3));
+        for ticket in [&first, &late, &second] {
+            session.waiters.attempted(ticket);
+        }
         session
             .attempt(&first, String::new, |_| granted())
             .await

@@ -4,29 +4,47 @@
 //! and ends with the last of them, so that exclusive tickets find it held. What the rows mean is decided
 //! while the row of the name is locked.
 
+use std::iter::once;
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use lockkit_core::store::lock;
-use lockkit_core::{BackendError, HolderId, queue_window};
+use lockkit_core::{BackendError, FencingToken, HolderId};
 use tokio::time::sleep;
 
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, rows};
 use crate::steps::{self, pauses};
-use crate::template::{Template, Values, micros};
+use crate::template::{Template, Values};
+use crate::turns::{self, Seen};
 
 /// How long a step locks a row, with a commit that waits for the disk.
 pub(crate) const STEP: Duration = Duration::from_millis(10);
 
 /// Tries to hold beside others.
 pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Attempt, BackendError> {
-    let waiting = store.waiting(ticket);
-    let values = Values::of(ticket).number("waiting", waiting);
+    let values = Values::of(ticket).number("window", 0);
     let share = &store.common().shares.share;
-    // Soon, if the row is locked, perhaps by a release.
-    let locked = Ok(Attempt::held_for(Some(STEP)));
-    grant(store, "attempt", share, &values, ticket, locked).await
+    let window = turns::window(store, ticket);
+    let mut found = Shared::Locked;
+    // A ticket that waits looks again once it has its place.
+    for _ in 0..2 {
+        found = send(store, "attempt", share, &values).await?;
+        match &found {
+            Shared::Refused(seen) if window > 0 && seen.needs_place(window) => {
+                turns::take(store, ticket, 0).await?;
+            }
+            _ => break,
+        }
+    }
+    Ok(match found {
+        Shared::Granted(token) => Attempt::Granted(Grant::new(token, ticket.ttl)),
+        Shared::Refused(seen) => {
+            turns::told_to_wait(store, ticket, &seen);
+            seen.answer(&store.common().rules)
+        }
+        // Soon, if the row is locked, perhaps by a release.
+        Shared::Locked => Attempt::held_for(Some(STEP)),
+    })
 }
 
 /// Makes the hold of `from` that of a ticket.
@@ -40,39 +58,52 @@ pub(crate) async fn adopt<S: Steps>(
         true => &shares.adopt,
         false => &shares.adopt_shared,
     };
-    let values = Values::of(ticket).number("waiting", 0).holder("from", from);
-    let locked = Err(S::Driver::ERRORS.skipped("adopt"));
-    grant(store, "adopt", adopt, &values, ticket, locked).await
+    let values = Values::of(ticket).number("window", 0).holder("from", from);
+    match send(store, "adopt", adopt, &values).await? {
+        Shared::Granted(token) => Ok(Attempt::Granted(Grant::new(token, ticket.ttl))),
+        Shared::Refused(_) => Ok(Attempt::held()),
+        Shared::Locked => Err(S::Driver::ERRORS.skipped("adopt")),
+    }
 }
 
-/// Sends a step that may make a hold, again while the row of the name is only locked: returns `locked` if it
-/// is so for long.
-async fn grant<S: Steps>(
+/// What a step that may make a hold has found.
+enum Shared {
+    Granted(FencingToken),
+    Refused(Seen),
+    /// The row of the name is locked, for long.
+    Locked,
+}
+
+/// Sends a step that may make a hold, again while the row of the name is only locked.
+async fn send<S: Steps>(
     store: &S,
     operation: &'static str,
     step: &Template,
     values: &Values<'_>,
-    ticket: &Ticket,
-    locked: Result<Attempt, BackendError>,
-) -> Result<Attempt, BackendError> {
+) -> Result<Shared, BackendError> {
     let text = step.text(values);
-    let mut pauses = pauses();
-    loop {
+    for pause in once(Duration::ZERO).chain(pauses()) {
+        sleep(pause).await;
         let replies = store.pool().transact(operation, &text).await?;
         let row = rows(&replies).last();
         let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable(operation))?;
         if let Some(token) = row.number(0).and_then(steps::token) {
-            return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+            return Ok(Shared::Granted(token));
         }
         if row.truth(1) {
-            let left = row.number(2).and_then(|left| u64::try_from(left).ok());
-            return Ok(Attempt::held_for(left.map(Duration::from_micros)));
-        }
-        match pauses.next() {
-            Some(pause) => sleep(pause).await,
-            None => return locked,
+            let [left, place, before, age] =
+                [2, 3, 4, 5].map(|column| row.number(column).unwrap_or(0));
+            return Ok(Shared::Refused(Seen {
+                held: left > 0,
+                left,
+                place,
+                before,
+                token: 0,
+                age,
+            }));
         }
     }
+    Ok(Shared::Locked)
 }
 
 /// Ends a hold beside others.
@@ -89,32 +120,6 @@ pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Rele
         }
     }
     Err(S::Driver::ERRORS.skipped("release"))
-}
-
-/// An exclusive ticket waits, while others hold together: later ones may not pass it.
-pub(crate) async fn writer_waits<S: Steps>(store: &S, ticket: &Ticket) -> Result<(), BackendError> {
-    if !ticket.enqueue {
-        return Ok(());
-    }
-    let shares = &store.common().shares;
-    // First: the request may be carried out without a reply.
-    lock(&shares.waiting).insert(ticket.holder);
-    let window = queue_window(&shares.rules, ticket.ttl);
-    let values = Values::of(ticket).number("window", micros(window));
-    let text = shares.writer_waits.text(&values);
-    store.pool().ask("attempt", &text).await?;
-    Ok(())
-}
-
-/// An exclusive ticket gives up, or ends its hold.
-pub(crate) async fn writer_left<S: Steps>(store: &S, ticket: &Ticket) -> Result<(), BackendError> {
-    let shares = &store.common().shares;
-    if lock(&shares.waiting).contains(&ticket.holder) {
-        let text = shares.writer_left.text(&Values::of(ticket));
-        store.pool().ask("release", &text).await?;
-        lock(&shares.waiting).remove(&ticket.holder);
-    }
-    Ok(())
 }
 
 /// Sets the note of a hold.

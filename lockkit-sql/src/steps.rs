@@ -61,8 +61,8 @@ async fn columns_of<D: Driver>(
 #[derive(Debug)]
 struct Row {
     name: Vec<u8>,
-    /// Of the row of the name.
-    holder: String,
+    /// Of the row of the name; `None` if tickets only wait.
+    holder: Option<String>,
     id: String,
     room: Option<i64>,
     token: i64,
@@ -71,6 +71,8 @@ struct Row {
     now: i64,
     label: Option<Vec<u8>>,
     note: Option<Vec<u8>>,
+    /// How many wait for the name.
+    waiters: i64,
 }
 
 /// In `list.sql`, from a column of a hold's own row back to the same column of the row of its name.
@@ -78,8 +80,8 @@ const FROM_OWN_TO_NAME: usize = 5;
 
 impl Row {
     fn read(row: &impl Columns) -> Option<Self> {
-        let holder = row.text(1)?;
-        let shared = row.text(6).filter(|_| holder == SHARED);
+        let holder = row.text(1);
+        let shared = row.text(6).filter(|_| holder.as_deref() == Some(SHARED));
         // A hold that shares has a row of its own, whose columns follow.
         let own = |column| match shared {
             Some(_) => column,
@@ -93,7 +95,8 @@ impl Row {
             room: row.number(9).filter(|_| shared.is_some()),
             label: row.bytes(own(10)),
             note: row.bytes(11),
-            id: shared.unwrap_or_else(|| holder.clone()),
+            id: shared.or_else(|| holder.clone()).unwrap_or_default(),
+            waiters: row.number(12)?,
             holder,
         })
     }
@@ -135,8 +138,11 @@ impl Row {
 fn states(rows: &[Row]) -> Vec<LockState> {
     let same = |one: &Row, next: &Row| one.name == next.name;
     let states = rows.chunk_by(same).filter_map(|rows| {
-        let state = LockState::new(name_of(&rows.first()?.name)?);
-        let holders = rows.iter().map(Row::describe);
+        let first = rows.first()?;
+        let state = LockState::new(name_of(&first.name)?);
+        let state = state.with_waiters(u32::try_from(first.waiters).ok());
+        let holders = rows.iter().filter(|row| row.holder.is_some());
+        let holders = holders.map(Row::describe);
         Some(holders.fold(state, LockState::with_holder))
     });
     states.collect()
@@ -228,7 +234,7 @@ pub(crate) async fn break_lock<S: Steps>(
     let look = Values::condition(Which::Name(name), S::Driver::SYNTAX);
     let look = store.common().list.text(&look);
     let rows = read(pool, "break", &look).await?;
-    let Some(holder) = rows.first().map(|row| &row.holder) else {
+    let Some(holder) = rows.first().and_then(|row| row.holder.as_ref()) else {
         return Ok(None);
     };
     let values = Values::new().name(name).bytes("holder", holder.as_bytes());
@@ -240,7 +246,7 @@ pub(crate) async fn break_lock<S: Steps>(
         }
         // The row is locked, unless the hold has ended by itself.
         let now = read(pool, "break", &look).await?;
-        if !now.iter().any(|now| now.holder == *holder) {
+        if !now.iter().any(|now| now.holder.as_ref() == Some(holder)) {
             return Ok(states(&rows).pop());
         }
     }

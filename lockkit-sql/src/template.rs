@@ -261,7 +261,8 @@ pub(crate) mod tests {
                     .extend(Values::of_all(&[&ticket, &ticket], syntax).0);
                 values.0.extend(Values::condition(which, syntax).0);
                 for number in [
-                    "session", "wait", "waiting", "random", "token", "payload", "unused", "window",
+                    "session", "wait", "random", "token", "payload", "unused", "window", "refuse",
+                    "exclusive",
                 ] {
                     values = values.number(number, 7);
                 }

@@ -28,9 +28,9 @@ use crate::guarded::Stored;
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
-use crate::shares;
 use crate::steps;
 use crate::template::{Values, micros};
+use crate::turns::{self, Seen};
 
 pub(crate) use self::queries::ddl;
 
@@ -58,14 +58,13 @@ pub struct Mysql {
 
 /// The row of a lock that was not granted or not released.
 #[derive(Debug)]
-struct Seen {
+struct Row {
     mine: bool,
-    held: bool,
-    left: i64,
+    seen: Seen,
+    /// Whether any ticket waits.
+    waiting: bool,
     /// The session of the hold if it has ended, else 0.
     ended: i64,
-    /// Whether others hold together.
-    shared: bool,
 }
 
 impl Mysql {
@@ -78,21 +77,16 @@ impl Mysql {
     }
 
     /// Shortens the lease of a hold whose session has ended.
-    async fn held(&self, ticket: &Ticket, seen: &Seen) -> Result<Attempt, BackendError> {
+    async fn end_with_session(&self, ticket: &Ticket, row: &mut Row) -> Result<(), BackendError> {
         let wait = micros(WAIT_OUT);
-        let mut left = seen.left;
-        if seen.ended != 0 && left > wait {
+        if row.ended != 0 && row.seen.left > wait {
             let values = Values::new().name(&ticket.name);
-            let values = values.number("session", seen.ended).number("wait", wait);
+            let values = values.number("session", row.ended).number("wait", wait);
             let shorten = self.queries.session_ended.text(&values);
             self.pool.ask("attempt", &shorten).await?;
-            left = wait;
+            row.seen.left = wait;
         }
-        if seen.shared {
-            shares::writer_waits(self, ticket).await?;
-        }
-        let left = u64::try_from(left).ok().map(Duration::from_micros);
-        Ok(Attempt::held_for(left))
+        Ok(())
     }
 
     /// Reads the row of a lock; `None` if there is none.
@@ -100,29 +94,19 @@ impl Mysql {
         &self,
         operation: &'static str,
         values: &Values<'_>,
-    ) -> Result<Option<Seen>, BackendError> {
+    ) -> Result<Option<Row>, BackendError> {
         let inspect = self.queries.inspect.text(values);
         let replies = self.pool.ask(operation, &inspect).await?;
         let Some(row) = rows(&replies).next() else {
             return Ok(None);
         };
-        let [mine, held, shared] = [0, 1, 4].map(|column| row.truth(column));
-        let [Some(left), Some(ended)] = [2, 3].map(|column| row.number(column)) else {
-            return Err(ERRORS.unreadable(operation));
-        };
-        Ok(Some(Seen {
-            mine,
-            held,
-            left,
+        let ended = row.number(8).ok_or_else(|| ERRORS.unreadable(operation))?;
+        Ok(Some(Row {
+            mine: row.truth(0),
+            seen: Seen::read(row, 1),
+            waiting: row.truth(5),
             ended,
-            shared,
         }))
-    }
-}
-
-impl Seen {
-    const fn is_free(&self) -> bool {
-        !self.held || self.mine || self.left <= 0
     }
 }
 
@@ -152,10 +136,11 @@ impl Steps for Mysql {
     ) -> Result<Arc<Self>, BackendError> {
         let pool = Pool::new(source, identity, &options, options.prepare);
         let queries = open::find(&pool, &options, Self::capabilities(&options)).await?;
+        let waiters = Arc::clone(&queries.common.waiters);
         let this = Arc::new(Self {
             pool,
             queries,
-            session: Session::new(ERRORS, options.pin),
+            session: Session::new(ERRORS, options.pin, waiters),
             with_row: Mutex::default(),
         });
         if options.pin {
@@ -168,9 +153,9 @@ impl Steps for Mysql {
         self.session.pins.then_some(&self.session)
     }
 
-    fn listen(self: &Arc<Self>) -> Result<&Session, &'static str> {
+    fn listen(self: &Arc<Self>) -> Result<(), &'static str> {
         let why = "the server sends no notifications: its waiters poll";
-        self.active_session().ok_or(why)
+        self.active_session().map(drop).ok_or(why)
     }
 
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
@@ -192,10 +177,14 @@ impl Steps for Mysql {
                 let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
-            let seen = self.inspect("attempt", &values).await?;
-            has_row = seen.is_some();
-            if let Some(seen) = seen.filter(|seen| !seen.is_free()) {
-                return self.held(ticket, &seen).await;
+            let row = self.inspect("attempt", &values).await?;
+            has_row = row.is_some();
+            if let Some(mut row) = row {
+                self.end_with_session(ticket, &mut row).await?;
+                let found = turns::wait(self, ticket, session, &row.seen, row.waiting).await?;
+                if let Some(attempt) = found {
+                    return Ok(attempt);
+                }
             }
             // Another transaction has the row locked, or has just deleted it.
             match pauses.next() {
@@ -216,8 +205,8 @@ impl Steps for Mysql {
                     _ => Release::NotHeld,
                 });
             }
-            let seen = self.inspect("release", &values).await?;
-            if !seen.is_some_and(|seen| seen.mine) {
+            let row = self.inspect("release", &values).await?;
+            if !row.is_some_and(|row| row.mine) {
                 return Ok(Release::NotHeld);
             }
         }

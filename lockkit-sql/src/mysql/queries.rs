@@ -1,15 +1,21 @@
 //! The queries of MySQL and MariaDB.
 
+use std::sync::Arc;
+
 use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
-use crate::queries::{Common, Shares, Words};
+use crate::queries::{Common, Shares, Words, with_places};
 use crate::table::Table;
 use crate::template::{Template, definition};
 
 /// 31 bits that differ between the servers of one database: after a failover the sessions of the old
 /// server are unknown, and not ended.
 const SERVER: &str = "(CRC32(CONCAT(@@server_id, '@', @@hostname)) & 2147483647)";
+
+/// Whether a ticket may hold without a look at those that wait.
+const MAY: &str = "(holder = {holder} AND expires_at > {now}
+    OR (holder IS NULL OR expires_at <= {now}) AND waiting_until <= {now})";
 
 /// For the next transaction, which is a statement if none is begun.
 const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
@@ -22,7 +28,8 @@ const WORDS: Words = Words {
     mine: "@lockkit_name",
     void: "@lockkit_void",
     greatest: "GREATEST",
-    upsert: "ON DUPLICATE KEY UPDATE",
+    upsert: "ON DUPLICATE KEY UPDATE
+        token = VALUES(token), expires_at = VALUES(expires_at), room = VALUES(room)",
     renew: include_str!("../sql/mysql/renew_shares.sql"),
     purge: include_str!("../sql/mysql/purge_shares.sql"),
     ask: "",
@@ -50,6 +57,7 @@ impl Queries {
         let schema = schema.as_deref().unwrap_or("DATABASE()");
         let read = |file: &str| {
             let file = of_server(file, maria).replace("{server}", SERVER);
+            let file = with_places(&file.replace("{may}", MAY));
             let file = file.replace("{schema}", schema);
             Template::read(&file, table, &SYNTAX)
         };
@@ -60,7 +68,9 @@ impl Queries {
                 purge: read(include_str!("../sql/mysql/purge.sql")),
                 break_lock: read(include_str!("../sql/mysql/break.sql")),
                 guard: read(include_str!("../sql/mysql/guard.sql")),
-                shares: Shares::new(&WORDS, rules, read),
+                shares: Shares::new(&WORDS, read),
+                rules,
+                waiters: Arc::default(),
             },
             acquire: read(include_str!("../sql/mysql/acquire.sql")),
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),

@@ -7,7 +7,6 @@ mod queries;
 mod session;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
@@ -16,7 +15,7 @@ use sqlx::PgConnection;
 use tokio::time::sleep;
 
 use self::driver::ERRORS;
-use self::queries::{Queries, WAITING};
+use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
 use crate::dialect::Steps;
@@ -25,9 +24,10 @@ use crate::guarded::Stored;
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
-use crate::shares::{self, STEP};
+use crate::shares::STEP;
 use crate::steps;
 use crate::template::Values;
+use crate::turns::{self, Seen};
 
 pub(crate) use self::queries::ddl;
 
@@ -78,10 +78,11 @@ impl Steps for Postgres {
         let prepares = options.prepare && push;
         let pool = Pool::new(source, open::plain, &options, prepares);
         let queries = open::find(&pool, &options, Self::capabilities(&options)).await?;
+        let waiters = Arc::clone(&queries.common.waiters);
         let this = Arc::new(Self {
             pool,
             queries,
-            session: Session::new(ERRORS, options.pin),
+            session: Session::new(ERRORS, options.pin, waiters),
             push,
         });
         if options.pin {
@@ -94,25 +95,20 @@ impl Steps for Postgres {
         (self.push || self.session.pins).then_some(&self.session)
     }
 
-    fn listen(self: &Arc<Self>) -> Result<&Session, &'static str> {
+    fn listen(self: &Arc<Self>) -> Result<(), &'static str> {
         let session = self.active_session();
-        let session = session.ok_or("this store was opened with `wake=poll`")?;
+        session.ok_or("this store was opened with `wake=poll`")?;
         start(self, None);
-        Ok(session)
-    }
-
-    fn waiting(&self, ticket: &Ticket) -> i64 {
-        let waits = self.push && ticket.enqueue;
-        if waits { WAITING } else { 0 }
+        Ok(())
     }
 
     /// Sends an attempt, again while the row is only locked for a moment: for a waiter once, because it
     /// comes back anyway.
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
-        let waiting = self.waiting(ticket);
+        let window = turns::window(self, ticket);
         let values = Values::of(ticket)
             .number("session", session)
-            .number("waiting", waiting);
+            .number("window", window);
         let most = if ticket.enqueue { 1 } else { usize::MAX };
         let mut pauses = steps::pauses().take(most);
         loop {
@@ -123,20 +119,27 @@ impl Steps for Postgres {
             if let Some(token) = row.number(0).and_then(steps::token) {
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
-            let held = row.truth(1);
-            let [left, notified] = [2, 3].map(|column| row.number(column));
-            let notified = waiting == 0 || notified.is_some_and(|left| left > 0);
+            let [left, place, before, token, age] =
+                [2, 3, 4, 5, 6].map(|column| row.number(column).unwrap_or(0));
+            let seen = Seen {
+                held: row.truth(1),
+                left,
+                place,
+                before,
+                token,
+                age,
+            };
+            let waits = seen.waits() && !seen.needs_place(window);
             match pauses.next() {
-                Some(pause) if !held || !notified => sleep(pause).await,
+                Some(pause) if !waits => sleep(pause).await,
                 _ => {
-                    if row.truth(4) {
-                        shares::writer_waits(self, ticket).await?;
-                    }
-                    let left = left.and_then(|left| u64::try_from(left).ok());
-                    let left = left.filter(|_| held && notified);
-                    // Soon, if the row was locked, perhaps by a release, or no release will be notified.
-                    let retry = left.map_or(STEP, Duration::from_micros);
-                    return Ok(Attempt::held_for(Some(retry)));
+                    turns::told_to_wait(self, ticket, &seen);
+                    return Ok(match (waits, self.push) {
+                        // Soon, if the row was locked, perhaps by a release, or no release will be notified.
+                        (false, _) => Attempt::held_for(Some(STEP)),
+                        (true, true) => seen.until_lease_ends(),
+                        (true, false) => seen.answer(&self.queries.common.rules),
+                    });
                 }
             }
         }

@@ -1,16 +1,13 @@
 //! The queries of PostgreSQL.
 
+use std::sync::Arc;
+
 use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
-use crate::queries::{Common, Shares, Words};
+use crate::queries::{Common, Shares, Words, with_places};
 use crate::table::Table;
 use crate::template::{Template, definition};
-
-/// For how many microseconds a waiter asks for notifications, and the rest at which it asks again: longer
-/// than the longest pause of a waiter, so that the row has the request while any waiter lives.
-pub(super) const WAITING: i64 = 9_000_000;
-const WAITING_LEFT: i64 = 6_000_000;
 
 /// The rest of a lease, in microseconds, once its session has ended: longer than the client needs to learn
 /// of the end.
@@ -22,9 +19,7 @@ const SERVER: &str =
 
 const ENDED: &str = include_str!("../sql/postgres/ended.sql");
 const ASKED: &str = include_str!("../sql/postgres/asked.sql");
-/// For a ticket that may hold beside others.
-const UNLESS: &str = "AND NOT EXISTS (
-    SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder})";
+const UNLESS: &str = "AND NOT EXISTS (SELECT 1 FROM taken)";
 
 /// A message is one transaction.
 const WORDS: Words = Words {
@@ -35,7 +30,8 @@ const WORDS: Words = Words {
     mine: "CASE WHEN current_setting('lockkit.locked', true) = '1' THEN {name} END",
     void: "NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = '~')",
     greatest: "greatest",
-    upsert: "ON CONFLICT (name, holder) DO UPDATE SET",
+    upsert: "ON CONFLICT (name, holder) DO UPDATE
+        SET token = excluded.token, expires_at = excluded.expires_at, room = excluded.room",
     renew: include_str!("../sql/postgres/renew_shares.sql"),
     purge: include_str!("../sql/purge_shares.sql"),
     ask: "{ask}",
@@ -75,12 +71,11 @@ impl Queries {
         let channel = channel(table);
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let constants = [
-            ("{asked}", ASKED.replace("{unless}", "")),
-            ("{ask}", format!("{};", ASKED.replace("{unless}", UNLESS))),
+            ("{asked}", ASKED.replace("{unless}", UNLESS)),
+            ("{ask}", format!("{};", ASKED.replace("{unless}", ""))),
             ("{ended}", ENDED.to_owned()),
             ("{server}", SERVER.to_owned()),
             ("{grace}", GRACE.to_string()),
-            ("{waiting_left}", WAITING_LEFT.to_string()),
             ("{channel}", quoted(&channel)),
             ("{relation}", quoted(&table.quoted(SYNTAX.quote))),
             ("{schema}", schema.unwrap_or("null::text".to_owned())),
@@ -88,7 +83,7 @@ impl Queries {
         let read = |file: &str| {
             let replace = |file: String, (name, value): &(&str, String)| file.replace(name, value);
             Template::read(
-                &constants.iter().fold(file.to_owned(), replace),
+                &with_places(&constants.iter().fold(file.to_owned(), replace)),
                 table,
                 &SYNTAX,
             )
@@ -100,7 +95,9 @@ impl Queries {
                 purge: read(include_str!("../sql/postgres/purge.sql")),
                 break_lock: read(include_str!("../sql/postgres/break.sql")),
                 guard: read(include_str!("../sql/postgres/guard.sql")),
-                shares: Shares::new(&WORDS, rules, read),
+                shares: Shares::new(&WORDS, read),
+                rules,
+                waiters: Arc::default(),
             },
             acquire: read(include_str!("../sql/postgres/acquire.sql")),
             release: read(include_str!("../sql/postgres/release.sql")),

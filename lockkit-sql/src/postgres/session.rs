@@ -20,9 +20,12 @@ use crate::error::{Phase, at};
 use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::steps::name_of;
 use crate::template::Values;
+use crate::turns::{self, Known};
 
 /// After this time without a notification, the client asks the server for a reply.
 const QUIET: Duration = Duration::from_secs(10);
+/// The prefix of a notification that a ticket that waited holds, with its token.
+const GRANTED: &str = "granted ";
 /// The prefix of a notification that a hold was broken.
 const BROKEN: &str = "broken ";
 
@@ -63,11 +66,18 @@ impl Connect for Postgres {
 
 impl Postgres {
     fn notified(&self, payload: &str) {
-        let waiters = &self.session.waiters;
-        if let Some(holder) = payload.strip_prefix(BROKEN) {
+        let waiters = &self.queries.common.waiters;
+        if let Some(granted) = payload.strip_prefix(GRANTED) {
+            let granted = granted.split_once(' ').and_then(|(token, holder)| {
+                Some((token.parse().ok()?, holder.parse::<HolderId>().ok()?))
+            });
+            if let Some((token, holder)) = granted {
+                turns::pushed(self, holder, token, self.session.pins);
+            }
+        } else if let Some(holder) = payload.strip_prefix(BROKEN) {
             let holder = holder.parse::<HolderId>().ok();
             holder.and_then(|holder| {
-                let broken = |entry: &mut Entry<i64>| entry.lost(LossReason::Superseded);
+                let broken = |entry: &mut Entry<Known>| entry.lost(LossReason::Superseded);
                 waiters.with(holder, broken)
             });
         } else if let Some(name) = name_in(payload) {

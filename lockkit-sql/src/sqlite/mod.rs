@@ -23,9 +23,9 @@ use crate::guarded::Stored;
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::Session;
-use crate::shares;
 use crate::steps;
 use crate::template::Values;
+use crate::turns::{self, Seen};
 
 pub(crate) use self::queries::ddl;
 
@@ -75,7 +75,7 @@ impl Steps for Sqlite {
         None
     }
 
-    fn listen(self: &Arc<Self>) -> Result<&Session, &'static str> {
+    fn listen(self: &Arc<Self>) -> Result<(), &'static str> {
         Err("a file sends no notifications: its waiters poll")
     }
 
@@ -90,14 +90,14 @@ impl Steps for Sqlite {
         }
         let inspect = &self.queries.inspect;
         let replies = self.pool.step("attempt", inspect, &values).await?;
-        let row = rows(&replies).next();
-        if row.is_some_and(|row| row.truth(1)) {
-            shares::writer_waits(self, ticket).await?;
-        }
-        let left = row.and_then(|row| row.number(0));
-        let left = left.and_then(|left| u64::try_from(left).ok());
-        let left = Duration::from_micros(left.unwrap_or(0));
-        Ok(Attempt::held_for(Some(left)))
+        let (seen, waiting) = match rows(&replies).next() {
+            Some(row) => (Seen::read(row, 1), row.truth(5)),
+            None => Default::default(),
+        };
+        let found = turns::wait(self, ticket, 0, &seen, waiting).await?;
+        // It has been freed meanwhile.
+        let again = Attempt::held_for(Some(Duration::ZERO));
+        Ok(found.unwrap_or(again))
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {

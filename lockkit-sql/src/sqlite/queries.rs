@@ -1,9 +1,11 @@
 //! The queries of SQLite.
 
+use std::sync::Arc;
+
 use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
-use crate::queries::{Common, Shares, Words};
+use crate::queries::{Common, Shares, Words, with_places};
 use crate::table::Table;
 use crate::template::{Template, definition};
 
@@ -16,7 +18,8 @@ const WORDS: Words = Words {
     mine: "(SELECT l.name FROM {table} AS l WHERE l.name = {name} AND ({which}))",
     void: "NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = '~')",
     greatest: "max",
-    upsert: "ON CONFLICT (name, holder) DO UPDATE SET",
+    upsert: "ON CONFLICT (name, holder) DO UPDATE
+        SET token = excluded.token, expires_at = excluded.expires_at, room = excluded.room",
     renew: include_str!("../sql/sqlite/renew_shares.sql"),
     purge: include_str!("../sql/purge_shares.sql"),
     ask: "",
@@ -39,7 +42,7 @@ impl Queries {
     pub(super) fn new(table: &Table, rules: Capabilities) -> Self {
         let schema = table.schema().unwrap_or("main");
         let read = |file: &str| {
-            let file = file.replace("{schema}", schema);
+            let file = with_places(&file.replace("{schema}", schema));
             Template::read(&file, table, &SYNTAX)
         };
         Self {
@@ -49,7 +52,9 @@ impl Queries {
                 purge: read(include_str!("../sql/sqlite/purge.sql")),
                 break_lock: read(include_str!("../sql/sqlite/break.sql")),
                 guard: read(include_str!("../sql/sqlite/guard.sql")),
-                shares: Shares::new(&WORDS, rules, read),
+                shares: Shares::new(&WORDS, read),
+                rules,
+                waiters: Arc::default(),
             },
             acquire: read(include_str!("../sql/sqlite/acquire.sql")),
             release: read(include_str!("../sql/sqlite/release.sql")),

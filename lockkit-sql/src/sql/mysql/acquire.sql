@@ -1,4 +1,4 @@
--- Takes a free lock.
+-- Takes a free lock, if no ticket waits.
 -- name, holder, ttl, session, label. Changes a row if the lock is granted; the insert id is the token.
 --
 -- The row is updated only if no transaction has it locked: the inner query skips a locked row, if the
@@ -13,7 +13,7 @@
 UPDATE
 /*!80001 (
     SELECT name FROM {table} FORCE INDEX (PRIMARY)
-    WHERE name = {name} AND (holder IS NULL OR holder = {holder} OR expires_at <= {now})
+    WHERE name = {name} AND {may}
     LIMIT 1 FOR UPDATE SKIP LOCKED
 ) AS free STRAIGHT_JOIN */
 {table} AS l FORCE INDEX (PRIMARY)
@@ -26,6 +26,6 @@ SET l.token = LAST_INSERT_ID(
     l.session = {session}
 /*M!100600 WHERE l.name = {name} AND l.name = (SELECT name FROM (
     SELECT name FROM {table} FORCE INDEX (PRIMARY)
-    WHERE name = {name} AND (holder IS NULL OR holder = {holder} OR expires_at <= {now})
+    WHERE name = {name} AND {may}
     LIMIT 1 FOR UPDATE SKIP LOCKED
 ) AS free) */;

@@ -1,8 +1,9 @@
--- Takes a free lock, also one that has no row. If it is held, asks for a notification of its release, and
--- shortens the lease of a holder whose session has ended. Waits for no lock.
--- name, holder, ttl; session: the key of the client's session, or 0; waiting: how long the waiter wants
--- notifications, or 0. Returns the token or null; then of the row: whether it is held, the rest of its lease,
--- the rest of the time of notifications, whether it is shared. Nulls: there was no row.
+-- Takes a free lock, also one that has no row, if no ticket waits before this one. Else gives the ticket a place
+-- among those that wait, and shortens the lease of a holder whose session has ended. Waits for no lock.
+-- name, holder, ttl, room, label; session: the key of the client's session, or 0; window: how long the place
+-- lasts, 0 for a ticket that does not wait.
+-- Returns the token or null; whether another holds; the rest of its lease; the rest of the place; how many are before
+-- the ticket; the token of the row and its age. Nulls: there was no row.
 WITH taken AS (
     UPDATE {table} AS l
     -- A holder that repeats its request keeps its token, and its lease if that is longer.
@@ -16,7 +17,9 @@ WITH taken AS (
     WHERE l.ctid = (
         SELECT f.ctid FROM {table} AS f
         WHERE f.name = {name}
-          AND (f.holder IS NULL OR f.holder = {holder} OR f.expires_at <= {now})
+          AND (f.holder = {holder} AND f.expires_at > {now}
+               OR (f.holder IS NULL OR f.expires_at <= {now})
+                   AND (f.waiting_until <= {now} OR NOT EXISTS (SELECT 1 {before})))
         FOR UPDATE SKIP LOCKED
     )
     RETURNING l.token
@@ -26,16 +29,27 @@ WITH taken AS (
     WHERE NOT EXISTS (SELECT 1 FROM {table} AS n WHERE n.name = {name})
     ON CONFLICT DO NOTHING
     RETURNING token
+), served AS (
+    DELETE FROM {holds} AS h USING taken
+    WHERE h.name = {name} AND h.holder = {holder} AND h.token < 0
 ), asked AS (
     {asked}
-    RETURNING l.waiting_until, l.expires_at
+    RETURNING l.name, l.expires_at
+), placed AS (
+    INSERT INTO {holds} AS h (name, holder, token, expires_at, room, label)
+    SELECT a.name, {holder}, -{now}, {now} + {window}, NULL, {label} FROM asked AS a WHERE {window} > 0
+    ON CONFLICT (name, holder) DO UPDATE SET expires_at = greatest(h.expires_at, excluded.expires_at)
+    RETURNING h.expires_at
 )
 SELECT coalesce(t.token, m.token), (s.holder IS NOT NULL AND s.expires_at > {now}),
        coalesce(a.expires_at, s.expires_at) - {now},
-       coalesce(a.waiting_until, s.waiting_until, 0) - {now},
-       s.holder = '~'
+       coalesce(p.expires_at, h.expires_at) - {now},
+       CASE WHEN s.waiting_until > {now} THEN (SELECT count(*) {before}) ELSE 0 END,
+       s.token, {now} - s.token
 FROM (SELECT 1) AS one
 LEFT JOIN {table} AS s ON s.name = {name}
+LEFT JOIN {holds} AS h ON h.name = {name} AND h.holder = {holder} AND h.token < 0
 LEFT JOIN taken AS t ON true
 LEFT JOIN made AS m ON true
-LEFT JOIN asked AS a ON true;
+LEFT JOIN asked AS a ON true
+LEFT JOIN placed AS p ON true;

@@ -1,4 +1,4 @@
--- Takes a free lock.
+-- Takes a free lock, if no ticket waits.
 -- name, holder, ttl, label. Returns the token, or no row if another holder has the lock.
 --
 -- A holder that repeats its request keeps its token, and its lease if that is longer. Every other grant
@@ -11,5 +11,6 @@ ON CONFLICT (name) DO UPDATE SET
     holder = {holder},
     label = {label},
     expires_at = max(CASE WHEN l.holder = {holder} THEN l.expires_at ELSE 0 END, {now} + {ttl})
-WHERE l.holder IS NULL OR l.holder = {holder} OR l.expires_at <= {now}
+WHERE l.holder = {holder} AND l.expires_at > {now}
+   OR (l.holder IS NULL OR l.expires_at <= {now}) AND l.waiting_until <= {now}
 RETURNING token;

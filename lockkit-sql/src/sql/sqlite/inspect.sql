@@ -1,3 +1,6 @@
--- Returns how long the lease of a held lock lasts, and whether it is shared.
--- name.
-SELECT l.expires_at - {now}, l.holder = '~' FROM {table} AS l WHERE l.name = {name} AND l.holder IS NOT NULL;
+-- The row of a lock that was not granted.
+-- name, holder, room. Returns whether the ticket holds, whether another does, the rest of its lease, the rest of the
+-- ticket's place, how many are before it, whether any wait, the token and its age.
+SELECT l.holder IS {holder}, l.holder IS NOT NULL AND l.holder IS NOT {holder} AND l.expires_at > {now},
+       l.expires_at - {now}, {place}, (SELECT count(*) {before}), l.waiting_until > {now}, l.token, {now} - l.token
+FROM {table} AS l WHERE l.name = {name};
