@@ -33,6 +33,7 @@ pub(crate) struct Shares {
     pub(crate) unshare: Template,
     pub(crate) renew: Template,
     pub(crate) turn: Template,
+    pub(crate) place: Template,
     pub(crate) withdraw: Template,
     pub(crate) note: Template,
     pub(crate) adopt: Template,
@@ -132,6 +133,9 @@ const SHARE: &Parts = &[
 
 const ANY: &Parts = &[SKIP, ("{which}", "1 = 1")];
 
+/// The row of the name must say for how long any ticket waits: each renews its place long before this ends.
+const PLACES: &Parts = &[SKIP, ("{which}", "l.waiting_until < {now} + {window} / 6 * 5")];
+
 const UNSHARE: &Parts = &[
     // Waits for other steps, and once the last lease has ended also for a `TxLock`.
     ("{skip}", ""),
@@ -202,6 +206,7 @@ impl Shares {
             unshare: step(&[words.lock, include_str!("sql/unshare.sql")], UNSHARE),
             renew: read(words.renew),
             turn: step(&[words.lock, include_str!("sql/turn.sql")], ANY),
+            place: step(&[words.lock, include_str!("sql/place.sql")], PLACES),
             withdraw: step(&[words.make_row, words.lock, include_str!("sql/withdraw.sql")], ANY),
             note: read(include_str!("sql/note.sql")),
             adopt: step(&[words.lock, include_str!("sql/adopt.sql")], ADOPT),
@@ -212,13 +217,14 @@ impl Shares {
 
     /// All queries, for tests.
     #[cfg(test)]
-    pub(crate) fn all(&self) -> [&Template; 10] {
+    pub(crate) fn all(&self) -> [&Template; 11] {
         [
             &self.probe,
             &self.share,
             &self.unshare,
             &self.renew,
             &self.turn,
+            &self.place,
             &self.withdraw,
             &self.note,
             &self.adopt,

@@ -30,8 +30,8 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
     for _ in 0..2 {
         found = send(store, "attempt", share, &values).await?;
         match &found {
-            Shared::Refused(seen) if window > 0 && seen.needs_place(window) => {
-                turns::take(store, ticket, 0).await?;
+            Shared::Refused(seen) if seen.needs_place(window) => {
+                turns::place(store, ticket, seen).await?;
             }
             _ => break,
         }

@@ -96,11 +96,22 @@ pub(crate) fn window<S: Steps>(store: &S, ticket: &Ticket) -> i64 {
     }
 }
 
+/// The ticket may have a place from now on: a request may be carried out without a reply.
+pub(crate) fn may_have_place<S: Steps>(store: &S, ticket: &Ticket) {
+    let note = |entry: &mut Entry<Known>| entry.data.waits = true;
+    store.common().waiters.with(ticket.holder, note);
+}
+
+/// Whether the ticket may have a place.
+pub(crate) fn has_waited<S: Steps>(store: &S, ticket: &Ticket) -> bool {
+    let waiters = &store.common().waiters;
+    waiters.with(ticket.holder, |entry| entry.data.waits) == Some(true)
+}
+
 /// The ticket was told to wait.
 pub(crate) fn told_to_wait<S: Steps>(store: &S, ticket: &Ticket, seen: &Seen) {
     let place = time(seen.place).unwrap_or_default();
     let note = |entry: &mut Entry<Known>| {
-        entry.data.waits |= ticket.enqueue;
         entry.data.place = place;
         entry.data.token = seen.token;
         match entry.data.pushed {
@@ -154,38 +165,39 @@ pub(crate) async fn wait<S: Steps>(
     seen: &Seen,
     waiting: bool,
 ) -> Result<Option<Attempt>, BackendError> {
-    let waits = seen.waits();
-    let mut seen = *seen;
-    let window = window(store, ticket);
-    let places = ticket.enqueue && seen.needs_place(window);
-    if places || waiting && !waits {
-        if let Some(grant) = take(store, ticket, session).await? {
-            return Ok(Some(Attempt::Granted(grant)));
-        }
-        seen.place = window;
-    }
-    if waits || places {
+    if seen.waits() {
+        let mut seen = *seen;
+        seen.place = place(store, ticket, &seen).await?;
         told_to_wait(store, ticket, &seen);
         return Ok(Some(seen.answer(&store.common().rules)));
     }
-    Ok(None)
-}
-
-/// Gives a ticket its turn, or a place. Returns the token if it holds.
-pub(crate) async fn take<S: Steps>(
-    store: &S,
-    ticket: &Ticket,
-    session: i64,
-) -> Result<Option<Grant>, BackendError> {
-    let values = Values::of(ticket)
-        .number("session", session)
-        .number("window", window(store, ticket))
-        .number("exclusive", i64::from(ticket.mode.is_exclusive()));
+    if !waiting && !has_waited(store, ticket) {
+        return Ok(None);
+    }
+    let values = Values::of(ticket).number("session", session);
     let turn = &store.common().shares.turn;
-    // A place that could not be taken is asked for again with the next attempt.
     let token = locked(store, "attempt", turn, &values, 1, |row| row.number(0)).await?;
     let token = token.flatten().and_then(steps::token);
-    Ok(token.map(|token| Grant::new(token, ticket.ttl)))
+    Ok(token.map(|token| Attempt::Granted(Grant::new(token, ticket.ttl))))
+}
+
+/// Gives a ticket that waits a place, or renews it when half of it is over. Returns the rest of it.
+pub(crate) async fn place<S: Steps>(
+    store: &S,
+    ticket: &Ticket,
+    seen: &Seen,
+) -> Result<i64, BackendError> {
+    let window = window(store, ticket);
+    if !seen.needs_place(window) {
+        return Ok(seen.place);
+    }
+    may_have_place(store, ticket);
+    let values = Values::of(ticket)
+        .number("window", window)
+        .number("exclusive", i64::from(ticket.mode.is_exclusive()));
+    let place = &store.common().shares.place;
+    locked(store, "attempt", place, &values, 0, |_| ()).await?;
+    Ok(window)
 }
 
 /// Forgets a ticket that is to be released. The future takes it from those that wait, if it may be one of them, and

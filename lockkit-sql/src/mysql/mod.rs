@@ -76,6 +76,30 @@ impl Mysql {
         names.insert(name.clone());
     }
 
+    /// Takes the lock if it is free and no ticket waits.
+    async fn acquire(
+        &self,
+        ticket: &Ticket,
+        values: &Values<'_>,
+        has_row: bool,
+    ) -> Result<Option<Grant>, BackendError> {
+        let acquire = &self.queries.acquire;
+        let replies = if has_row {
+            self.pool.step("attempt", acquire, values).await?
+        } else {
+            let insert = self.queries.acquire_new.text(values);
+            let message = [acquire.text(values), insert].join("\n");
+            self.pool.ask("attempt", &message).await?
+        };
+        let Some(reply) = changed(&replies) else {
+            return Ok(None);
+        };
+        self.remember(&ticket.name);
+        let token = i64::try_from(reply.insert_id).ok().and_then(steps::token);
+        let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
+        Ok(Some(Grant::new(token, ticket.ttl)))
+    }
+
     /// Shortens the lease of a hold whose session has ended.
     async fn end_with_session(&self, ticket: &Ticket, row: &mut Row) -> Result<(), BackendError> {
         let wait = micros(WAIT_OUT);
@@ -161,25 +185,17 @@ impl Steps for Mysql {
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
         let values = Values::of(ticket).number("session", session);
         let mut has_row = lock(&self.with_row).contains(&ticket.name);
+        // A ticket that has waited looks whether it is its turn.
+        let mut looks = turns::has_waited(self, ticket);
         let mut pauses = steps::pauses();
         loop {
-            let acquire = &self.queries.acquire;
-            let replies = if has_row {
-                self.pool.step("attempt", acquire, &values).await?
-            } else {
-                let insert = self.queries.acquire_new.text(&values);
-                let message = [acquire.text(&values), insert].join("\n");
-                self.pool.ask("attempt", &message).await?
-            };
-            if let Some(reply) = changed(&replies) {
-                self.remember(&ticket.name);
-                let token = i64::try_from(reply.insert_id).ok().and_then(steps::token);
-                let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
-                return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+            if !looks && let Some(grant) = self.acquire(ticket, &values, has_row).await? {
+                return Ok(Attempt::Granted(grant));
             }
+            looks = false;
             let row = self.inspect("attempt", &values).await?;
             has_row = row.is_some();
-            if let Some(mut row) = row {
+            if let Some(mut row) = row.filter(|row| !row.mine) {
                 self.end_with_session(ticket, &mut row).await?;
                 let found = turns::wait(self, ticket, session, &row.seen, row.waiting).await?;
                 if let Some(attempt) = found {

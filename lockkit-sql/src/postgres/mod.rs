@@ -106,6 +106,9 @@ impl Steps for Postgres {
     /// comes back anyway.
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
         let window = turns::window(self, ticket);
+        if ticket.enqueue {
+            turns::may_have_place(self, ticket);
+        }
         let values = Values::of(ticket)
             .number("session", session)
             .number("window", window);

@@ -81,23 +81,30 @@ impl Steps for Sqlite {
 
     async fn attempt(&self, ticket: &Ticket, _session: i64) -> Result<Attempt, BackendError> {
         let values = Values::of(ticket);
-        let acquire = &self.queries.acquire;
-        let replies = self.pool.step("attempt", acquire, &values).await?;
-        if let Some(row) = rows(&replies).next() {
-            let token = row.number(0).and_then(steps::token);
-            let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
-            return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+        // A ticket that has waited looks whether it is its turn.
+        let mut looks = turns::has_waited(self, ticket);
+        for _ in 0..2 {
+            let acquire = &self.queries.acquire;
+            if !looks
+                && let replies = self.pool.step("attempt", acquire, &values).await?
+                && let Some(row) = rows(&replies).next()
+            {
+                let token = row.number(0).and_then(steps::token);
+                let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
+                return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
+            }
+            looks = false;
+            let inspect = &self.queries.inspect;
+            let replies = self.pool.step("attempt", inspect, &values).await?;
+            if let Some(row) = rows(&replies).next().filter(|row| !row.truth(0)) {
+                let (seen, waiting) = (Seen::read(row, 1), row.truth(5));
+                if let Some(attempt) = turns::wait(self, ticket, 0, &seen, waiting).await? {
+                    return Ok(attempt);
+                }
+            }
+            // It has been freed meanwhile.
         }
-        let inspect = &self.queries.inspect;
-        let replies = self.pool.step("attempt", inspect, &values).await?;
-        let (seen, waiting) = match rows(&replies).next() {
-            Some(row) => (Seen::read(row, 1), row.truth(5)),
-            None => Default::default(),
-        };
-        let found = turns::wait(self, ticket, 0, &seen, waiting).await?;
-        // It has been freed meanwhile.
-        let again = Attempt::held_for(Some(Duration::ZERO));
-        Ok(found.unwrap_or(again))
+        Ok(Attempt::held_for(Some(Duration::ZERO)))
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {

@@ -2,8 +2,8 @@
 -- among those that wait, and shortens the lease of a holder whose session has ended. Waits for no lock.
 -- name, holder, ttl, room, label; session: the key of the client's session, or 0; window: how long the place
 -- lasts, 0 for a ticket that does not wait.
--- Returns the token or null; whether another holds; the rest of its lease; the rest of the place; how many are before
--- the ticket; the token of the row and its age. Nulls: there was no row.
+-- Returns the token or null; whether another holds; the rest of its lease; the rest of the place, as far as the row of
+-- the name says that there are places; how many are before the ticket; the token of the row and its age. Nulls: there was no row.
 WITH taken AS (
     UPDATE {table} AS l
     -- A holder that repeats its request keeps its token, and its lease if that is longer.
@@ -34,16 +34,24 @@ WITH taken AS (
     WHERE h.name = {name} AND h.holder = {holder} AND h.token < 0
 ), asked AS (
     {asked}
-    RETURNING l.name, l.expires_at
+    RETURNING l.holder, l.expires_at, l.waiting_until
 ), placed AS (
     INSERT INTO {holds} AS h (name, holder, token, expires_at, room, label)
-    SELECT a.name, {holder}, -{now}, {now} + {window}, NULL, {label} FROM asked AS a WHERE {window} > 0
+    SELECT n.name, {holder}, -{now}, {now} + {window}, NULL, {label}
+    FROM {table} AS n
+    WHERE n.name = {name} AND {window} > 0 AND NOT EXISTS (SELECT 1 FROM taken)
+      AND NOT EXISTS (
+          SELECT 1 FROM {holds} AS p
+          WHERE p.name = {name} AND p.holder = {holder} AND p.token < 0 AND p.expires_at > {now} + {window} / 2)
     ON CONFLICT (name, holder) DO UPDATE SET expires_at = greatest(h.expires_at, excluded.expires_at)
     RETURNING h.expires_at
 )
-SELECT coalesce(t.token, m.token), (s.holder IS NOT NULL AND s.expires_at > {now}),
+SELECT coalesce(t.token, m.token),
+       -- As the row is now, if it was locked.
+       CASE WHEN a.expires_at IS NULL THEN s.holder IS NOT NULL AND s.expires_at > {now}
+            ELSE a.holder IS NOT NULL AND a.expires_at > {now} END,
        coalesce(a.expires_at, s.expires_at) - {now},
-       coalesce(p.expires_at, h.expires_at) - {now},
+       least(coalesce(p.expires_at, h.expires_at), coalesce(a.waiting_until, s.waiting_until)) - {now},
        CASE WHEN s.waiting_until > {now} THEN (SELECT count(*) {before}) ELSE 0 END,
        s.token, {now} - s.token
 FROM (SELECT 1) AS one

@@ -7,9 +7,8 @@ FROM (
     SELECT f.name, {ended} AS ended
     FROM {table} AS f
     WHERE f.name = {name} {unless}
-      AND ({window} > 0 AND NOT EXISTS (
-               SELECT 1 FROM {holds} AS p
-               WHERE p.name = {name} AND p.holder = {holder} AND p.token < 0 AND p.expires_at > {now} + {window} / 2)
+      -- Each waiter renews its place long before this ends.
+      AND ({window} > 0 AND f.waiting_until < {now} + {window} / 6 * 5
            OR f.holder <> {holder} AND f.expires_at > {now} AND {ended})
     FOR NO KEY UPDATE OF f SKIP LOCKED
 ) AS s
