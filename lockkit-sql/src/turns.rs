@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Grant, Ticket};
 use lockkit_core::store::waiters::Entry;
-use lockkit_core::{BackendError, Capabilities, FencingToken, HolderId, queue_window};
+use lockkit_core::{BackendError, Capabilities, FencingToken, HolderId, Waiting, queue_window};
 use tokio::time::sleep;
 
 use crate::dialect::Steps;
@@ -69,18 +69,17 @@ impl Seen {
         self.place < window / 2
     }
 
-    /// The result of an attempt of a waiter that is told of its turn.
-    pub(crate) fn until_lease_ends(&self) -> Attempt {
-        Attempt::held_for(time(self.left).filter(|_| self.held))
-    }
-
-    /// The result of an attempt that found another before the ticket. A waiter that polls looks again after a
-    /// quarter of the time that the lock has been held, and later if it is not the first.
+    /// The result of an attempt that found another before the ticket. A waiter that nothing tells of its turn looks
+    /// again after a quarter of the time that the lock has been held, and later if it is not the first.
     pub(crate) fn answer(&self, rules: &Capabilities) -> Attempt {
-        let quarter = time(self.age / 4 * (self.before + i64::from(self.held)).max(1));
-        let poll = quarter.unwrap_or_default().clamp(rules.poll.min, rules.poll.max);
         let left = time(self.left).filter(|_| self.held);
-        Attempt::held_for(Some(left.map_or(poll, |left| left.min(poll))))
+        if rules.waiting == Waiting::Push {
+            return Attempt::held_for(left);
+        }
+        let before = self.before + i64::from(self.held);
+        let pause = time(self.age / 4 * before.max(1)).unwrap_or_default();
+        let pause = pause.clamp(rules.poll.min, rules.poll.max);
+        Attempt::held_for(Some(left.map_or(pause, |left| left.min(pause))))
     }
 }
 

@@ -61,11 +61,13 @@ impl Steps for Postgres {
     }
 
     fn capabilities(options: &Options) -> Capabilities {
-        let waiting = match options.wake {
-            Wake::Push => Waiting::Push,
-            Wake::Poll => Waiting::Poll,
-        };
-        options.capabilities().with_waiting(waiting)
+        let rules = options.capabilities();
+        match options.wake {
+            Wake::Push => rules
+                .with_waiting(Waiting::Push)
+                .with_recheck(Capabilities::new().recheck),
+            Wake::Poll => rules,
+        }
     }
 
     async fn open(
@@ -137,11 +139,10 @@ impl Steps for Postgres {
                 Some(pause) if !waits => sleep(pause).await,
                 _ => {
                     turns::told_to_wait(self, ticket, &seen);
-                    return Ok(match (waits, self.push) {
+                    return Ok(match waits {
+                        true => seen.answer(&self.queries.common.rules),
                         // Soon, if the row was locked, perhaps by a release, or no release will be notified.
-                        (false, _) => Attempt::held_for(Some(STEP)),
-                        (true, true) => seen.until_lease_ends(),
-                        (true, false) => seen.answer(&self.queries.common.rules),
+                        false => Attempt::held_for(Some(STEP)),
                     });
                 }
             }
