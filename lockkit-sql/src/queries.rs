@@ -30,6 +30,8 @@ pub struct Common {
 pub(crate) struct Shares {
     pub(crate) probe: Template,
     pub(crate) share: Template,
+    /// What a ticket that shares would find.
+    pub(crate) look: Template,
     pub(crate) unshare: Template,
     pub(crate) renew: Template,
     pub(crate) turn: Template,
@@ -193,6 +195,8 @@ impl Shares {
             read(&replace(&text.replace("{mine}", words.mine), parts))
         };
         let share = include_str!("sql/share.sql");
+        let seen = include_str!("sql/share_seen.sql");
+        let look = replace(&seen.replace("{mine}", "NULL"), SHARE);
         // Waits for the steps of others that hold: no transaction of an application locks their row.
         let wait = words.lock.replace("{skip}", "");
         let wait = wait.replace(
@@ -202,7 +206,8 @@ impl Shares {
         let adopt_shared = include_str!("sql/adopt_shared.sql");
         Self {
             probe: read(PROBE),
-            share: step(&[words.make_row, &wait, words.lock, share], SHARE),
+            share: step(&[words.make_row, &wait, words.lock, share, seen], SHARE),
+            look: read(&look),
             unshare: step(&[words.lock, include_str!("sql/unshare.sql")], UNSHARE),
             renew: read(words.renew),
             turn: step(&[words.lock, include_str!("sql/turn.sql")], ANY),
@@ -210,17 +215,18 @@ impl Shares {
             withdraw: step(&[words.make_row, words.lock, include_str!("sql/withdraw.sql")], ANY),
             note: read(include_str!("sql/note.sql")),
             adopt: step(&[words.lock, include_str!("sql/adopt.sql")], ADOPT),
-            adopt_shared: step(&[words.lock, adopt_shared, share], ADOPT_SHARED),
+            adopt_shared: step(&[words.lock, adopt_shared, share, seen], ADOPT_SHARED),
             purge: read(words.purge),
         }
     }
 
     /// All queries, for tests.
     #[cfg(test)]
-    pub(crate) fn all(&self) -> [&Template; 11] {
+    pub(crate) fn all(&self) -> [&Template; 12] {
         [
             &self.probe,
             &self.share,
+            &self.look,
             &self.unshare,
             &self.renew,
             &self.turn,

@@ -12,7 +12,7 @@ use lockkit_core::{BackendError, FencingToken, HolderId};
 use tokio::time::sleep;
 
 use crate::dialect::Steps;
-use crate::driver::{Columns as _, Driver as _, rows};
+use crate::driver::{Columns as _, Driver as _, Reply, rows};
 use crate::steps::{self, pauses};
 use crate::template::{Template, Values};
 use crate::turns::{self, Seen};
@@ -24,23 +24,29 @@ pub(crate) const STEP: Duration = Duration::from_millis(10);
 pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Attempt, BackendError> {
     let values = Values::of(ticket).number("window", 0);
     let share = &store.common().shares.share;
-    let window = turns::window(store, ticket);
-    let mut found = Shared::Locked;
-    // A ticket that waits looks again once it has its place.
-    for _ in 0..2 {
-        found = send(store, "attempt", share, &values).await?;
-        match &found {
-            Shared::Refused(seen) if seen.needs_place(window) => {
-                turns::place(store, ticket, seen).await?;
-            }
-            _ => break,
+    let rules = &store.common().rules;
+    if turns::has_waited(store, ticket) {
+        // Most looks of a waiter find nothing to do.
+        let look = store.common().shares.look.text(&values);
+        let replies = store.pool().ask("attempt", &look).await?;
+        if let Shared::Refused(seen) = Shared::read::<S>(&replies, "attempt")?
+            && !seen.needs_place(turns::window(store, ticket))
+        {
+            turns::told_to_wait(store, ticket, &seen);
+            return Ok(seen.answer(rules));
         }
     }
-    Ok(match found {
+    Ok(match send(store, "attempt", share, &values).await? {
         Shared::Granted(token) => Attempt::Granted(Grant::new(token, ticket.ttl)),
-        Shared::Refused(seen) => {
+        Shared::Refused(mut seen) => {
+            let (place, held) = turns::place(store, ticket, &seen).await?;
+            seen.place = place;
             turns::told_to_wait(store, ticket, &seen);
-            seen.answer(&store.common().rules)
+            match held {
+                true => seen.answer(rules),
+                // It was released meanwhile.
+                false => Attempt::held_for(Some(Duration::ZERO)),
+            }
         }
         // Soon, if the row is locked, perhaps by a release.
         Shared::Locked => Attempt::held_for(Some(STEP)),
@@ -74,6 +80,32 @@ enum Shared {
     Locked,
 }
 
+impl Shared {
+    fn read<S: Steps>(
+        replies: &[Reply<S::Driver>],
+        operation: &'static str,
+    ) -> Result<Self, BackendError> {
+        let row = rows(replies).last();
+        let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable(operation))?;
+        if let Some(token) = row.number(0).and_then(steps::token) {
+            return Ok(Self::Granted(token));
+        }
+        if !row.truth(1) {
+            return Ok(Self::Locked);
+        }
+        let [left, place, before, token, age] =
+            [2, 3, 4, 5, 6].map(|column| row.number(column).unwrap_or(0));
+        Ok(Self::Refused(Seen {
+            held: left > 0,
+            left,
+            place,
+            before,
+            token,
+            age,
+        }))
+    }
+}
+
 /// Sends a step that may make a hold, again while the row of the name is only locked.
 async fn send<S: Steps>(
     store: &S,
@@ -85,22 +117,9 @@ async fn send<S: Steps>(
     for pause in once(Duration::ZERO).chain(pauses()) {
         sleep(pause).await;
         let replies = store.pool().transact(operation, &text).await?;
-        let row = rows(&replies).last();
-        let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable(operation))?;
-        if let Some(token) = row.number(0).and_then(steps::token) {
-            return Ok(Shared::Granted(token));
-        }
-        if row.truth(1) {
-            let [left, place, before, age] =
-                [2, 3, 4, 5].map(|column| row.number(column).unwrap_or(0));
-            return Ok(Shared::Refused(Seen {
-                held: left > 0,
-                left,
-                place,
-                before,
-                token: 0,
-                age,
-            }));
+        match Shared::read::<S>(&replies, operation)? {
+            Shared::Locked => {}
+            found => return Ok(found),
         }
     }
     Ok(Shared::Locked)

@@ -80,10 +80,8 @@ const FROM_OWN_TO_NAME: usize = 5;
 
 impl Row {
     fn read(row: &impl Columns) -> Option<Self> {
-        let shares = row.text(1).is_some_and(|holder| holder == SHARED);
-        let shared = row.text(6).filter(|_| shares);
-        // A name may be free for tickets that share, of which none holds yet.
-        let holder = row.text(1).filter(|_| !shares || shared.is_some());
+        let holder = row.text(1);
+        let shared = row.text(6).filter(|_| holder.as_deref() == Some(SHARED));
         // A hold that shares has a row of its own, whose columns follow.
         let own = |column| match shared {
             Some(_) => column,

@@ -166,7 +166,7 @@ pub(crate) async fn wait<S: Steps>(
 ) -> Result<Option<Attempt>, BackendError> {
     if seen.waits() {
         let mut seen = *seen;
-        seen.place = place(store, ticket, &seen).await?;
+        (seen.place, _) = place(store, ticket, &seen).await?;
         told_to_wait(store, ticket, &seen);
         return Ok(Some(seen.answer(&store.common().rules)));
     }
@@ -180,23 +180,24 @@ pub(crate) async fn wait<S: Steps>(
     Ok(token.map(|token| Attempt::Granted(Grant::new(token, ticket.ttl))))
 }
 
-/// Gives a ticket that waits a place, or renews it when half of it is over. Returns the rest of it.
+/// Gives a ticket that waits a place, or renews it when half of it is over. Returns the rest of it, and whether the lock
+/// is held.
 pub(crate) async fn place<S: Steps>(
     store: &S,
     ticket: &Ticket,
     seen: &Seen,
-) -> Result<i64, BackendError> {
+) -> Result<(i64, bool), BackendError> {
     let window = window(store, ticket);
     if !seen.needs_place(window) {
-        return Ok(seen.place);
+        return Ok((seen.place, true));
     }
     may_have_place(store, ticket);
     let values = Values::of(ticket)
         .number("window", window)
         .number("exclusive", i64::from(ticket.mode.is_exclusive()));
     let place = &store.common().shares.place;
-    locked(store, "attempt", place, &values, 0, |_| ()).await?;
-    Ok(window)
+    let held = locked(store, "attempt", place, &values, 0, |row| row.truth(1)).await?;
+    Ok((window, held == Some(true)))
 }
 
 /// Forgets a ticket that is to be released. The future takes it from those that wait, if it may be one of them, and

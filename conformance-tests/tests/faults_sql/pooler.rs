@@ -36,7 +36,7 @@ async fn prepared(
         second?.release().await?;
     }
     let sql = "SELECT (query LIKE '%$1%')::text FROM pg_stat_activity \
-               WHERE query LIKE 'UPDATE%lockkit_locks%'";
+               WHERE query LIKE 'WITH mine AS%lockkit_locks%'";
     let prepared = server.ask(sql).await?;
     client.drain().await;
     if prepared.is_empty() {

@@ -61,13 +61,11 @@ impl Steps for Postgres {
     }
 
     fn capabilities(options: &Options) -> Capabilities {
-        let rules = options.capabilities();
-        match options.wake {
-            Wake::Push => rules
-                .with_waiting(Waiting::Push)
-                .with_recheck(Capabilities::new().recheck),
-            Wake::Poll => rules,
-        }
+        let waiting = match options.wake {
+            Wake::Push => Waiting::Push,
+            Wake::Poll => Waiting::Poll,
+        };
+        options.capabilities().with_waiting(waiting)
     }
 
     async fn open(

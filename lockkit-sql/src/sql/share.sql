@@ -1,10 +1,7 @@
 -- Takes a hold beside others, after lock.sql.
 -- name, holder, ttl, room: how many may hold together; label; window: 0.
--- token, until: of a new hold; fits: whether there may be one; refused: whether there may be none, also
--- without a lock on the row.
--- Returns the token or null; then whether the ticket was refused, and not only the row locked; how long until
--- the first of those who hold or wait may end; the rest of the ticket's place; how many are before it; the age of
--- the last hold.
+-- token, until: of a new hold; fits: whether there may be one.
+-- share_seen.sql follows.
 --
 -- 1. Rows that do not count: their leases have ended, or the row of the name did not say that it is shared.
 DELETE FROM {holds} WHERE name = {mine} AND (expires_at <= {now} OR token >= 0 AND {void});
@@ -26,10 +23,3 @@ SET holder = '~', session = 0, label = NULL,
 WHERE name = {mine} AND EXISTS (
     SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder} AND h.token > 0);
 {ask}
-SELECT (SELECT h.token FROM {holds} AS h WHERE h.name = {mine} AND h.holder = {holder} AND h.token > 0),
-       {mine} IS NOT NULL OR {refused},
-       CASE WHEN l.holder = '~' THEN (SELECT min(h.expires_at) FROM {holds} AS h
-                                           WHERE h.name = {name} AND h.holder <> {holder})
-            ELSE l.expires_at END - {now},
-       {place}, (SELECT count(*) {before}), {now} - l.token
-FROM (SELECT 1 AS one) AS o LEFT JOIN {table} AS l ON l.name = {name};

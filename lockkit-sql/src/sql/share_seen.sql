@@ -1,0 +1,13 @@
+-- What became of a ticket that shares. Waits for no lock.
+-- name, holder, room. refused: whether it may not hold, also without a lock on the row; mine: the name if the row was
+-- locked before, else null.
+-- Returns the token or null; then whether the ticket was refused, and not only the row locked; how long until the
+-- first of those who hold or wait may end; the rest of the ticket's place; how many are before it; the token of the
+-- row and its age.
+SELECT (SELECT h.token FROM {holds} AS h WHERE h.name = {mine} AND h.holder = {holder} AND h.token > 0),
+       {mine} IS NOT NULL OR {refused},
+       CASE WHEN l.holder = '~' THEN (SELECT min(h.expires_at) FROM {holds} AS h
+                                           WHERE h.name = {name} AND h.holder <> {holder})
+            ELSE l.expires_at END - {now},
+       {place}, (SELECT count(*) {before}), l.token, {now} - l.token
+FROM (SELECT 1 AS one) AS o LEFT JOIN {table} AS l ON l.name = {name};
