@@ -75,7 +75,7 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     /// The pauses between two polls of a waiter, which grow from the shortest to the longest. With
     /// [`Wake::Push`] a lost wake-up goes unnoticed for the longest.
     pub const fn poll(mut self, pauses: PollRange) -> Self {
-        self.options.poll = pauses;
+        self.options.poll = Some(pauses);
         self
     }
 

@@ -36,8 +36,8 @@ pub struct Options {
     pub schema: Schema,
     /// How waiters learn of a free lock.
     pub wake: Wake,
-    /// The pauses between two polls of a waiter.
-    pub poll: PollRange,
+    /// The pauses between two polls of a waiter, if they are not 5 ms and 1 s.
+    pub poll: Option<PollRange>,
     /// The most connections for acquires and releases.
     pub connections: usize,
     /// The longest that connecting may take, and each request that opens the store.
@@ -60,10 +60,12 @@ impl Options {
             true => Modes::EXCLUSIVE,
             false => Modes::ALL,
         };
+        let usual = PollRange::new(Duration::from_millis(5), Duration::from_secs(1));
+        let poll = self.poll.unwrap_or(usual);
         Capabilities::new()
             .with_queueing(Queueing::Fifo)
-            .with_poll(self.poll)
-            .with_recheck(self.poll.max)
+            .with_poll(poll)
+            .with_recheck(poll.max)
             .with_tells_loss(self.pin)
             .with_modes(modes)
             .with_notes(true)
@@ -77,7 +79,7 @@ impl Default for Options {
             table: Table::default(),
             schema: Schema::Create,
             wake: Wake::Push,
-            poll: PollRange::new(Duration::from_millis(5), Duration::from_secs(1)),
+            poll: None,
             connections: 8,
             connect_timeout: Duration::from_secs(2),
             pin: false,

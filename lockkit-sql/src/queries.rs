@@ -172,7 +172,7 @@ const ADOPT_SHARED: &Parts = &[
     ("{fits}", "l.holder = {from}"),
 ];
 
-const PROBE: &str = "SELECT l.label, h.name, h.holder, h.token, h.expires_at, h.room, h.label, h.note \
+const PROBE: &str = "SELECT l.label, h.name, h.holder, h.token, h.expires_at, h.room, h.label, h.note, h.session \
      FROM {table} AS l, {holds} AS h WHERE 1 = 0;";
 
 impl Shares {

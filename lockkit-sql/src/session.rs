@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::store::waiters::Waiters;
 use lockkit_core::store::{Backoff, lock};
-use lockkit_core::{BackendError, LossReason, Outcome};
+use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -174,6 +174,19 @@ impl Session {
         result
     }
 
+    /// Gives a hold up that was granted for a session that has ended.
+    pub(crate) fn lose_if_ended(&self, holder: HolderId) {
+        let open = match *self.state.borrow() {
+            State::Open(key) => key,
+            _ => 0,
+        };
+        self.waiters.with(holder, |entry| {
+            if entry.data.session != 0 && entry.data.session != open {
+                entry.lost(LossReason::SessionEnded);
+            }
+        });
+    }
+
     /// The number of holds that end with the session.
     pub(crate) fn holds(&self) -> usize {
         let mut holds = 0;
@@ -216,7 +229,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use lockkit_core::contract::{Grant, Wake, Watch as _};
-    use lockkit_core::{ClientId, FencingToken, HolderId, LockName};
+    use lockkit_core::{ClientId, FencingToken, LockName};
     use tokio::sync::Notify;
 
     use super::*;

@@ -32,7 +32,7 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
         if let Shared::Refused(seen) = Shared::read::<S>(&replies, "attempt")?
             && !seen.needs_place(turns::window(store, ticket))
         {
-            turns::told_to_wait(store, ticket, &seen);
+            turns::told_to_wait(store, ticket, 0, &seen);
             return Ok(seen.answer(rules));
         }
     }
@@ -41,7 +41,7 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
         Shared::Refused(mut seen) => {
             let (place, held) = turns::place(store, ticket, &seen).await?;
             seen.place = place;
-            turns::told_to_wait(store, ticket, &seen);
+            turns::told_to_wait(store, ticket, 0, &seen);
             match held {
                 true => seen.answer(rules),
                 // It was released meanwhile.

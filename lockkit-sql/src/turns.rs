@@ -18,8 +18,9 @@ use crate::template::{Template, Values, micros};
 /// What this process knows of a ticket.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// The key of the session that its hold ends with, or 0.
+    /// The key of the session that its hold ends with, or 0; and that of its place.
     pub(crate) session: i64,
+    offered: i64,
     /// Whether it may have a place.
     waits: bool,
     /// The rest of its place, and the token of the row, when its last attempt found the lock held.
@@ -107,11 +108,12 @@ pub(crate) fn has_waited<S: Steps>(store: &S, ticket: &Ticket) -> bool {
     waiters.with(ticket.holder, |entry| entry.data.waits) == Some(true)
 }
 
-/// The ticket was told to wait.
-pub(crate) fn told_to_wait<S: Steps>(store: &S, ticket: &Ticket, seen: &Seen) {
+/// The ticket was told to wait, at a place with this session.
+pub(crate) fn told_to_wait<S: Steps>(store: &S, ticket: &Ticket, session: i64, seen: &Seen) {
     let place = time(seen.place).unwrap_or_default();
     let note = |entry: &mut Entry<Known>| {
         entry.data.place = place;
+        entry.data.offered = session;
         entry.data.token = seen.token;
         match entry.data.pushed {
             // The grant came while the attempt was under way: it is as long as the place.
@@ -132,18 +134,20 @@ pub(crate) fn granted<S: Steps>(store: &S, ticket: &Ticket) {
     store.common().waiters.with(ticket.holder, note);
 }
 
-/// A notification says that the ticket holds.
-pub(crate) fn pushed<S: Steps>(store: &S, holder: HolderId, token: i64, pins: bool) {
+/// A notification says that the ticket holds, with the session of its place.
+pub(crate) fn pushed<S: Steps>(store: &S, holder: HolderId, token: i64) {
     let note = |entry: &mut Entry<Known>| {
-        if pins {
-            // Its row gets the session with an attempt.
-            entry.wake();
-        } else if token > entry.data.token {
+        if token > entry.data.token {
+            entry.data.session = entry.data.offered;
             entry.data.pushed = token;
             grant(entry);
         }
     };
     store.common().waiters.with(holder, note);
+    // The order matters: if the session ends now, either its end finds the hold or this finds the end.
+    if let Some(session) = store.active_session() {
+        session.lose_if_ended(holder);
+    }
 }
 
 fn grant(entry: &mut Entry<Known>) {
@@ -167,7 +171,7 @@ pub(crate) async fn wait<S: Steps>(
     if seen.waits() {
         let mut seen = *seen;
         (seen.place, _) = place(store, ticket, &seen).await?;
-        told_to_wait(store, ticket, &seen);
+        told_to_wait(store, ticket, session, &seen);
         return Ok(Some(seen.answer(&store.common().rules)));
     }
     if !waiting && !has_waited(store, ticket) {

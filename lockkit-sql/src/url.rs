@@ -37,7 +37,7 @@ pub(crate) fn common(url: &mut StoreUrl, mut options: Options) -> Result<Options
         .options
         .choice("schema", &schemas)?
         .unwrap_or(options.schema);
-    options.poll = url.options.poll("poll")?.unwrap_or(options.poll);
+    options.poll = url.options.poll("poll")?.or(options.poll);
     Ok(options)
 }
 

@@ -61,11 +61,15 @@ impl Steps for Postgres {
     }
 
     fn capabilities(options: &Options) -> Capabilities {
-        let waiting = match options.wake {
-            Wake::Push => Waiting::Push,
-            Wake::Poll => Waiting::Poll,
-        };
-        options.capabilities().with_waiting(waiting)
+        let rules = options.capabilities();
+        match (options.wake, options.poll) {
+            (Wake::Poll, _) => rules,
+            // No notification says that a session has ended.
+            (Wake::Push, None) if !options.pin => rules
+                .with_waiting(Waiting::Push)
+                .with_recheck(Capabilities::new().recheck),
+            (Wake::Push, _) => rules.with_waiting(Waiting::Push),
+        }
     }
 
     async fn open(
@@ -136,7 +140,7 @@ impl Steps for Postgres {
             match pauses.next() {
                 Some(pause) if !waits => sleep(pause).await,
                 _ => {
-                    turns::told_to_wait(self, ticket, &seen);
+                    turns::told_to_wait(self, ticket, session, &seen);
                     return Ok(match waits {
                         true => seen.answer(&self.queries.common.rules),
                         // Soon, if the row was locked, perhaps by a release, or no release will be notified.

@@ -72,7 +72,7 @@ impl Postgres {
                 Some((token.parse().ok()?, holder.parse::<HolderId>().ok()?))
             });
             if let Some((token, holder)) = granted {
-                turns::pushed(self, holder, token, self.session.pins);
+                turns::pushed(self, holder, token);
             }
         } else if let Some(holder) = payload.strip_prefix(BROKEN) {
             let holder = holder.parse::<HolderId>().ok();

@@ -81,7 +81,10 @@ impl SqlStoreBuilder<Sqlite> {
 fn defaults() -> Options {
     Options {
         wal: true,
-        poll: PollRange::new(Duration::from_millis(5), Duration::from_millis(200)),
+        poll: Some(PollRange::new(
+            Duration::from_millis(5),
+            Duration::from_millis(200),
+        )),
         ..Options::default()
     }
 }

@@ -36,14 +36,16 @@ WITH taken AS (
     {asked}
     RETURNING l.holder, l.expires_at, l.waiting_until
 ), placed AS (
-    INSERT INTO {holds} AS h (name, holder, token, expires_at, room, label)
-    SELECT n.name, {holder}, -{now}, {now} + {window}, NULL, {label}
+    INSERT INTO {holds} AS h (name, holder, token, expires_at, session, label)
+    SELECT n.name, {holder}, -{now}, {now} + {window}, {session}, {label}
     FROM {table} AS n
     WHERE n.name = {name} AND {window} > 0 AND NOT EXISTS (SELECT 1 FROM taken)
       AND NOT EXISTS (
           SELECT 1 FROM {holds} AS p
-          WHERE p.name = {name} AND p.holder = {holder} AND p.token < 0 AND p.expires_at > {now} + {window} / 2)
-    ON CONFLICT (name, holder) DO UPDATE SET expires_at = greatest(h.expires_at, excluded.expires_at)
+          WHERE p.name = {name} AND p.holder = {holder} AND p.token < 0
+            AND p.session = {session} AND p.expires_at > {now} + {window} / 2)
+    ON CONFLICT (name, holder) DO UPDATE
+        SET expires_at = greatest(h.expires_at, excluded.expires_at), session = excluded.session
     RETURNING h.expires_at
 )
 SELECT coalesce(t.token, m.token),

@@ -15,7 +15,7 @@ WITH mine AS (
     WHERE c.name = {name} AND c.ctid = m.ctid AND m.waiting_until > {now}
     FOR UPDATE OF c SKIP LOCKED
 ), line AS (
-    SELECT h.holder, h.label, h.expires_at, h.room, c.next - 1 + row_number() OVER place AS token,
+    SELECT h.holder, h.label, h.expires_at, h.room, h.session, c.next - 1 + row_number() OVER place AS token,
            row_number() OVER place AS n, first_value(h.room) OVER place IS NULL AS alone
     FROM clear AS c, {holds} AS h
     WHERE h.name = {name} AND h.token < 0 AND h.token > {withdrawn} AND h.expires_at > {now}
@@ -26,7 +26,7 @@ WITH mine AS (
                         OVER (ORDER BY i.n) AS fits
         FROM line AS i
     ) AS f
-    WHERE f.fits AND f.n <= 200
+    WHERE f.fits AND f.n <= 1000
 ), sharing AS (
     -- Only for the rest of the place: the ticket asks for the whole lease.
     UPDATE {holds} AS h SET token = f.token FROM front AS f
@@ -36,7 +36,7 @@ WITH mine AS (
     WHERE h.name = {name} AND (h.token >= 0 OR h.expires_at <= {now}
         OR h.holder = (SELECT f.holder FROM front AS f WHERE f.room IS NULL))
 ), told AS (
-    SELECT max(f.token) AS token, max(f.expires_at) AS expires_at,
+    SELECT max(f.token) AS token, max(f.expires_at) AS expires_at, coalesce(max(f.session), 0) AS session,
            max(CASE WHEN f.room IS NULL THEN f.holder ELSE '~' END) AS holder,
            count(pg_notify({channel}, 'granted ' || f.token || ' ' || f.holder)) AS granted
     FROM front AS f
@@ -44,7 +44,7 @@ WITH mine AS (
 UPDATE {table} AS l
 SET holder = t.holder,
     label = (SELECT f.label FROM front AS f WHERE f.room IS NULL),
-    session = 0,
+    session = t.session,
     token = coalesce(t.token, l.token),
     expires_at = coalesce(t.expires_at, least(l.expires_at, {now}))
 FROM mine AS m, told AS t

@@ -1,8 +1,8 @@
 -- The table of the locks comes last: a client that finds it finds both.
 --
 -- Holds beside others, and what else holds need. A row with a token above zero holds until its end, while the
--- row of its name says `~` as the holder. One below zero keeps later readers out for a writer that waits. One
--- of zero has the note of an exclusive hold.
+-- row of its name says `~` as the holder. One below zero is the place of a ticket that waits: the
+-- negative time at which it began to. One of zero has the note of an exclusive hold.
 CREATE TABLE IF NOT EXISTS {holds} (
     name BLOB NOT NULL,
     -- {client}:{n} of the hold.
@@ -13,6 +13,8 @@ CREATE TABLE IF NOT EXISTS {holds} (
     room INTEGER,
     -- Which program holds.
     label BLOB,
+    -- Unused here: a ticket takes its turn itself.
+    session INTEGER NOT NULL DEFAULT 0,
     -- What the holder says of itself.
     note BLOB,
     PRIMARY KEY (name, holder)
