@@ -95,16 +95,22 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "ELSE l.token END",
     ),
     (
+        "postgres::GrantRepeatsToken",
+        "greatest(m.token + 1, {now}) AS next",
+        "m.token AS next",
+    ),
+    (
         "postgres::TokenRaisedOnRepeat",
         "THEN l.token\n",
         "THEN l.token + 1\n",
     ),
     (
         "postgres::LeaseNeverEnds",
-        "(f.holder IS NULL OR f.holder = {holder} OR f.expires_at <= {now})",
-        "(f.holder IS NULL OR f.holder = {holder})",
+        "(f.holder IS NULL OR f.expires_at <= {now})",
+        "f.holder IS NULL",
     ),
     ("postgres::WakeUpLost", "encode({name}, 'hex')", "'00'"),
+    ("postgres::WakeUpLost", "'granted '", "'lost '"),
     (
         "sqlite::ReleaseWithoutOwnerCheck",
         "WHERE l.name = {name} AND l.holder = {holder} AND l.expires_at >= {now};",
@@ -142,13 +148,28 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "sqlite::LeaseNeverEnds",
-        "WHERE l.holder IS NULL OR l.holder = {holder} OR l.expires_at <= {now}",
-        "WHERE l.holder IS NULL OR l.holder = {holder}",
+        "(l.holder IS NULL OR l.expires_at <= {now}) AND",
+        "l.holder IS NULL AND",
     ),
     (
         "sql::ReaderPassesWaitingWriter",
-        "h.token < 0 AND h.expires_at > {now}",
-        "h.token < 0 AND 1 = 0",
+        "(coalesce(b.room, 1) < 4294967295 OR {room} < 4294967295)",
+        "{room} < 4294967295",
+    ),
+    (
+        "sql::NewcomerPassesWaiters",
+        "b.token < 0 AND b.expires_at > {now}",
+        "b.token < 0 AND 1 = 0",
+    ),
+    (
+        "postgres::LastOneFirst",
+        "ORDER BY h.token DESC, h.holder",
+        "ORDER BY h.token, h.holder",
+    ),
+    (
+        "sql::LateAttemptTakesPart",
+        "THEN b.token = -9223372036854775807",
+        "THEN 1 = 0",
     ),
     (
         "sql::DeadWriterWaits",
@@ -157,6 +178,11 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     ("sql::FirstReleaseEndsAll", "THEN '~' END", "THEN NULL END"),
     ("sql::OneMorePermit", "< {room}", "<= {room}"),
+    (
+        "sql::OneMorePermit",
+        "i.n <= coalesce(i.room, 0)",
+        "i.n <= coalesce(i.room, 0) + 1",
+    ),
     (
         "postgres::RenewalShortensOthers",
         "SET expires_at = greatest(l.expires_at, {now} + {ttl})\n    WHERE l.name IN (SELECT",

@@ -20,7 +20,7 @@ use crate::session::Session;
 use crate::shares;
 use crate::steps;
 use crate::table::{Table, Which};
-use crate::turns;
+use crate::turns::{self, Places as _};
 
 /// Keeps locks in a table of a database.
 ///
@@ -177,7 +177,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
                 None => acquire(0).await,
             };
             if matches!(result, Ok(Attempt::Granted(_))) {
-                turns::granted(&*dialect, &ticket);
+                waiters.told_to_hold(&ticket);
             }
             waiters.answered(&ticket, number, &result);
             result

@@ -136,7 +136,10 @@ const SHARE: &Parts = &[
 const ANY: &Parts = &[SKIP, ("{which}", "1 = 1")];
 
 /// The row of the name must say for how long any ticket waits: each renews its place long before this ends.
-const PLACES: &Parts = &[SKIP, ("{which}", "l.waiting_until < {now} + {window} / 6 * 5")];
+const PLACES: &Parts = &[
+    SKIP,
+    ("{which}", "l.waiting_until < {now} + {window} / 6 * 5"),
+];
 
 const UNSHARE: &Parts = &[
     // Waits for other steps, and once the last lease has ended also for a `TxLock`.
@@ -212,7 +215,10 @@ impl Shares {
             renew: read(words.renew),
             turn: step(&[words.lock, include_str!("sql/turn.sql")], ANY),
             place: step(&[words.lock, include_str!("sql/place.sql")], PLACES),
-            withdraw: step(&[words.make_row, words.lock, include_str!("sql/withdraw.sql")], ANY),
+            withdraw: step(
+                &[words.make_row, words.lock, include_str!("sql/withdraw.sql")],
+                ANY,
+            ),
             note: read(include_str!("sql/note.sql")),
             adopt: step(&[words.lock, include_str!("sql/adopt.sql")], ADOPT),
             adopt_shared: step(&[words.lock, adopt_shared, share, seen], ADOPT_SHARED),

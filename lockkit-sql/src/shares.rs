@@ -15,7 +15,7 @@ use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, Reply, rows};
 use crate::steps::{self, pauses};
 use crate::template::{Template, Values};
-use crate::turns::{self, Seen};
+use crate::turns::{self, Places as _, Seen};
 
 /// How long a step locks a row, with a commit that waits for the disk.
 pub(crate) const STEP: Duration = Duration::from_millis(10);
@@ -24,15 +24,15 @@ pub(crate) const STEP: Duration = Duration::from_millis(10);
 pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Attempt, BackendError> {
     let values = Values::of(ticket).number("window", 0);
     let share = &store.common().shares.share;
-    let rules = &store.common().rules;
-    if turns::has_waited(store, ticket) {
+    let (rules, waiters) = (&store.common().rules, &store.common().waiters);
+    if waiters.has_waited(ticket) {
         // Most looks of a waiter find nothing to do.
         let look = store.common().shares.look.text(&values);
         let replies = store.pool().ask("attempt", &look).await?;
         if let Shared::Refused(seen) = Shared::read::<S>(&replies, "attempt")?
             && !seen.needs_place(turns::window(store, ticket))
         {
-            turns::told_to_wait(store, ticket, 0, &seen);
+            waiters.told_to_wait(ticket, 0, &seen);
             return Ok(seen.answer(rules));
         }
     }
@@ -41,7 +41,7 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
         Shared::Refused(mut seen) => {
             let (place, held) = turns::place(store, ticket, &seen).await?;
             seen.place = place;
-            turns::told_to_wait(store, ticket, 0, &seen);
+            waiters.told_to_wait(ticket, 0, &seen);
             match held {
                 true => seen.answer(rules),
                 // It was released meanwhile.

@@ -261,7 +261,14 @@ pub(crate) mod tests {
                     .extend(Values::of_all(&[&ticket, &ticket], syntax).0);
                 values.0.extend(Values::condition(which, syntax).0);
                 for number in [
-                    "session", "wait", "random", "token", "payload", "unused", "window", "refuse",
+                    "session",
+                    "wait",
+                    "random",
+                    "token",
+                    "payload",
+                    "unused",
+                    "window",
+                    "refuse",
                     "exclusive",
                 ] {
                     values = values.number(number, 7);

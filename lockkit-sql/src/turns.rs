@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Grant, Ticket};
-use lockkit_core::store::waiters::Entry;
+use lockkit_core::store::waiters::{Entry, Waiters};
 use lockkit_core::{BackendError, Capabilities, FencingToken, HolderId, Waiting, queue_window};
 use tokio::time::sleep;
 
@@ -96,64 +96,71 @@ pub(crate) fn window<S: Steps>(store: &S, ticket: &Ticket) -> i64 {
     }
 }
 
-/// The ticket may have a place from now on: a request may be carried out without a reply.
-pub(crate) fn may_have_place<S: Steps>(store: &S, ticket: &Ticket) {
-    let note = |entry: &mut Entry<Known>| entry.data.waits = true;
-    store.common().waiters.with(ticket.holder, note);
+/// What a ticket's entry learns. Each changes nothing if the ticket is not known.
+pub(crate) trait Places {
+    /// The ticket may have a place from now on: a request may be carried out without a reply.
+    fn may_have_place(&self, ticket: &Ticket);
+
+    /// Whether the ticket may have a place.
+    fn has_waited(&self, ticket: &Ticket) -> bool;
+
+    /// The ticket was told to wait, at a place with this session.
+    fn told_to_wait(&self, ticket: &Ticket, session: i64, seen: &Seen);
+
+    /// A reply says that the ticket holds. It has no place any more.
+    fn told_to_hold(&self, ticket: &Ticket);
+
+    /// A notification says that the ticket holds, with the session of its place.
+    fn granted(&self, holder: HolderId, token: i64);
 }
 
-/// Whether the ticket may have a place.
-pub(crate) fn has_waited<S: Steps>(store: &S, ticket: &Ticket) -> bool {
-    let waiters = &store.common().waiters;
-    waiters.with(ticket.holder, |entry| entry.data.waits) == Some(true)
-}
+impl Places for Waiters<Known> {
+    fn may_have_place(&self, ticket: &Ticket) {
+        self.with(ticket.holder, |entry| entry.data.waits = true);
+    }
 
-/// The ticket was told to wait, at a place with this session.
-pub(crate) fn told_to_wait<S: Steps>(store: &S, ticket: &Ticket, session: i64, seen: &Seen) {
-    let place = time(seen.place).unwrap_or_default();
-    let note = |entry: &mut Entry<Known>| {
-        entry.data.place = place;
-        entry.data.offered = session;
-        entry.data.token = seen.token;
-        match entry.data.pushed {
-            // The grant came while the attempt was under way: it is as long as the place.
-            pushed if pushed > seen.token => grant(entry),
-            0 => {}
-            _ => {
-                entry.restart();
-                entry.data.pushed = 0;
+    fn has_waited(&self, ticket: &Ticket) -> bool {
+        self.with(ticket.holder, |entry| entry.data.waits) == Some(true)
+    }
+
+    fn told_to_wait(&self, ticket: &Ticket, session: i64, seen: &Seen) {
+        self.with(ticket.holder, |entry| {
+            entry.data.place = time(seen.place).unwrap_or_default();
+            entry.data.offered = session;
+            entry.data.token = seen.token;
+            match entry.data.pushed {
+                // The grant came while the attempt was under way: it is as long as the place.
+                pushed if pushed > seen.token => grant(entry),
+                0 => {}
+                // It has ended since.
+                _ => {
+                    entry.data.pushed = 0;
+                    entry.restart();
+                }
             }
-        }
-    };
-    store.common().waiters.with(ticket.holder, note);
-}
+        });
+    }
 
-/// The ticket holds, and has no place any more.
-pub(crate) fn granted<S: Steps>(store: &S, ticket: &Ticket) {
-    let note = |entry: &mut Entry<Known>| entry.data.waits = false;
-    store.common().waiters.with(ticket.holder, note);
-}
+    fn told_to_hold(&self, ticket: &Ticket) {
+        self.with(ticket.holder, |entry| entry.data.waits = false);
+    }
 
-/// A notification says that the ticket holds, with the session of its place.
-pub(crate) fn pushed<S: Steps>(store: &S, holder: HolderId, token: i64) {
-    let note = |entry: &mut Entry<Known>| {
-        if token > entry.data.token {
-            entry.data.session = entry.data.offered;
-            entry.data.pushed = token;
-            grant(entry);
-        }
-    };
-    store.common().waiters.with(holder, note);
-    // The order matters: if the session ends now, either its end finds the hold or this finds the end.
-    if let Some(session) = store.active_session() {
-        session.lose_if_ended(holder);
+    fn granted(&self, holder: HolderId, token: i64) {
+        self.with(holder, |entry| {
+            // Late, it is about a hold that has ended.
+            if token > entry.data.token {
+                entry.data.session = entry.data.offered;
+                entry.data.pushed = token;
+                grant(entry);
+            }
+        });
     }
 }
 
+/// The client believes in the grant for the rest of the place, counted from its last attempt.
 fn grant(entry: &mut Entry<Known>) {
     let token: Option<FencingToken> = steps::token(entry.data.pushed);
     if let Some(token) = token {
-        // The place became the hold.
         entry.data.waits = false;
         entry.granted(None, Grant::new(token, entry.data.place));
     }
@@ -171,10 +178,10 @@ pub(crate) async fn wait<S: Steps>(
     if seen.waits() {
         let mut seen = *seen;
         (seen.place, _) = place(store, ticket, &seen).await?;
-        told_to_wait(store, ticket, session, &seen);
+        store.common().waiters.told_to_wait(ticket, session, &seen);
         return Ok(Some(seen.answer(&store.common().rules)));
     }
-    if !waiting && !has_waited(store, ticket) {
+    if !waiting && !store.common().waiters.has_waited(ticket) {
         return Ok(None);
     }
     let values = Values::of(ticket).number("session", session);
@@ -195,7 +202,7 @@ pub(crate) async fn place<S: Steps>(
     if !seen.needs_place(window) {
         return Ok((seen.place, true));
     }
-    may_have_place(store, ticket);
+    store.common().waiters.may_have_place(ticket);
     let values = Values::of(ticket)
         .number("window", window)
         .number("exclusive", i64::from(ticket.mode.is_exclusive()));
@@ -254,4 +261,109 @@ async fn locked<S: Steps, T>(
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lockkit_core::contract::{Wake, Watch as _};
+    use lockkit_core::{ClientId, LockName};
+
+    use super::*;
+
+    const PLACE: i64 = 3_000_000;
+
+    fn ticket() -> Ticket {
+        let holder = HolderId::new(ClientId::random(), 1);
+        Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30))
+    }
+
+    fn held_with(token: i64) -> Seen {
+        Seen {
+            held: true,
+            place: PLACE,
+            token,
+            ..Seen::default()
+        }
+    }
+
+    /// What a ticket is told that was granted tokens before and after a reply that found another with a token.
+    async fn told(before: Option<i64>, found: i64, after: Option<i64>) -> Option<i64> {
+        let (waiters, ticket) = (Arc::new(Waiters::<Known>::default()), ticket());
+        let number = waiters.attempted(&ticket);
+        let held = Ok(Attempt::held());
+        waiters.may_have_place(&ticket);
+        waiters.told_to_wait(&ticket, 0, &held_with(1));
+        waiters.answered(&ticket, number, &held);
+        let number = waiters.attempted(&ticket);
+        if let Some(token) = before {
+            waiters.granted(ticket.holder, token);
+        }
+        waiters.told_to_wait(&ticket, 0, &held_with(found));
+        waiters.answered(&ticket, number, &held);
+        if let Some(token) = after {
+            waiters.granted(ticket.holder, token);
+        }
+        let mut watch = waiters.watch(&ticket);
+        let told = tokio::time::timeout(Duration::from_millis(10), watch.changed());
+        match told.await {
+            Ok(Ok(Wake::Granted(grant))) => {
+                assert_eq!(grant.ttl, Duration::from_secs(3), "as long as its place");
+                Some(grant.token.get().cast_signed())
+            }
+            _ => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_grant_is_not_believed() {
+        assert_eq!(told(None, 5, Some(6)).await, Some(6));
+        assert_eq!(
+            told(Some(6), 5, None).await,
+            Some(6),
+            "made after the reply"
+        );
+        assert_eq!(told(Some(6), 7, None).await, None, "another holds since");
+        assert_eq!(told(None, 7, Some(6)).await, None, "another holds since");
+    }
+
+    #[test]
+    fn only_a_ticket_that_may_have_a_place_is_withdrawn() {
+        let (waiters, ticket) = (Waiters::<Known>::default(), ticket());
+        waiters.attempted(&ticket);
+        assert!(!waiters.has_waited(&ticket));
+        waiters.may_have_place(&ticket);
+        assert!(waiters.has_waited(&ticket));
+        waiters.told_to_wait(&ticket, 0, &held_with(1));
+        waiters.granted(ticket.holder, 2);
+        assert!(!waiters.has_waited(&ticket), "its place became the hold");
+        waiters.may_have_place(&ticket);
+        waiters.told_to_hold(&ticket);
+        assert!(!waiters.has_waited(&ticket));
+    }
+
+    #[test]
+    fn first_waiter_looks_soonest() {
+        let rules = Capabilities::new();
+        let pause = |before, age_in_ms: i64| {
+            let seen = Seen {
+                before,
+                age: age_in_ms * 1000,
+                ..held_with(1)
+            };
+            let left = Seen {
+                left: i64::MAX,
+                ..seen
+            };
+            match left.answer(&rules) {
+                Attempt::Held { retry_after, .. } => retry_after.unwrap().as_millis(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(pause(0, 1), rules.poll.min.as_millis());
+        assert_eq!(pause(0, 400), 100);
+        assert_eq!(pause(2, 400), 300);
+        assert_eq!(pause(0, 100_000), rules.poll.max.as_millis());
+    }
 }

@@ -71,7 +71,8 @@ async fn clients_are_served_in_order(ctx: &Ctx) -> Outcome {
     for waiter in waiters {
         tokens.push(waiter.soon().await??);
     }
-    ensure(tokens.is_sorted(), format!("out of order: {tokens:?}"))
+    let grow = tokens.is_sorted_by(|one, next| one < next);
+    ensure(grow, format!("out of order: {tokens:?}"))
 }
 
 /// The two waiters in front of the last one give up. No waiter mistakes them for holders that released.

@@ -30,7 +30,7 @@ use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
 use crate::steps;
 use crate::template::{Values, micros};
-use crate::turns::{self, Seen};
+use crate::turns::{self, Places as _, Seen};
 
 pub(crate) use self::queries::ddl;
 
@@ -186,7 +186,7 @@ impl Steps for Mysql {
         let values = Values::of(ticket).number("session", session);
         let mut has_row = lock(&self.with_row).contains(&ticket.name);
         // A ticket that has waited looks whether it is its turn.
-        let mut looks = turns::has_waited(self, ticket);
+        let mut looks = self.queries.common.waiters.has_waited(ticket);
         let mut pauses = steps::pauses();
         loop {
             if !looks && let Some(grant) = self.acquire(ticket, &values, has_row).await? {

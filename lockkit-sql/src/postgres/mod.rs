@@ -27,7 +27,7 @@ use crate::session::{Connect as _, Session, start};
 use crate::shares::STEP;
 use crate::steps;
 use crate::template::Values;
-use crate::turns::{self, Seen};
+use crate::turns::{self, Places as _, Seen};
 
 pub(crate) use self::queries::ddl;
 
@@ -109,9 +109,9 @@ impl Steps for Postgres {
     /// Sends an attempt, again while the row is only locked for a moment: for a waiter once, because it
     /// comes back anyway.
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
-        let window = turns::window(self, ticket);
+        let (waiters, window) = (&self.queries.common.waiters, turns::window(self, ticket));
         if ticket.enqueue {
-            turns::may_have_place(self, ticket);
+            waiters.may_have_place(ticket);
         }
         let values = Values::of(ticket)
             .number("session", session)
@@ -140,7 +140,7 @@ impl Steps for Postgres {
             match pauses.next() {
                 Some(pause) if !waits => sleep(pause).await,
                 _ => {
-                    turns::told_to_wait(self, ticket, session, &seen);
+                    waiters.told_to_wait(ticket, session, &seen);
                     return Ok(match waits {
                         true => seen.answer(&self.queries.common.rules),
                         // Soon, if the row was locked, perhaps by a release, or no release will be notified.

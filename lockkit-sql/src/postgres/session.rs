@@ -20,7 +20,7 @@ use crate::error::{Phase, at};
 use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::steps::name_of;
 use crate::template::Values;
-use crate::turns::{self, Known};
+use crate::turns::{Known, Places as _};
 
 /// After this time without a notification, the client asks the server for a reply.
 const QUIET: Duration = Duration::from_secs(10);
@@ -72,7 +72,9 @@ impl Postgres {
                 Some((token.parse().ok()?, holder.parse::<HolderId>().ok()?))
             });
             if let Some((token, holder)) = granted {
-                turns::pushed(self, holder, token);
+                waiters.granted(holder, token);
+                // The order matters: if the session ends now, either its end finds the hold or this finds the end.
+                self.session.lose_if_ended(holder);
             }
         } else if let Some(holder) = payload.strip_prefix(BROKEN) {
             let holder = holder.parse::<HolderId>().ok();

@@ -25,7 +25,7 @@ use crate::queries::Common;
 use crate::session::Session;
 use crate::steps;
 use crate::template::Values;
-use crate::turns::{self, Seen};
+use crate::turns::{self, Places as _, Seen};
 
 pub(crate) use self::queries::ddl;
 
@@ -82,7 +82,7 @@ impl Steps for Sqlite {
     async fn attempt(&self, ticket: &Ticket, _session: i64) -> Result<Attempt, BackendError> {
         let values = Values::of(ticket);
         // A ticket that has waited looks whether it is its turn.
-        let mut looks = turns::has_waited(self, ticket);
+        let mut looks = self.queries.common.waiters.has_waited(ticket);
         for _ in 0..2 {
             let acquire = &self.queries.acquire;
             if !looks
