@@ -42,6 +42,7 @@ fn tests() -> TestSuite {
         .test(shared::leases_without_their_lock_are_no_holds)
         .test(connections::killed_connections_lose_neither_holds_nor_waiters)
         .test(connections::flushed_scripts_cause_no_error)
+        .test(connections::guarded_work_outlives_runtimes_of_callers)
         .test(connections::only_tokens_are_left)
         .test(connections::stops_listening_after_last_waiter)
         .test(opening::opening_waits_for_a_server_that_starts_later)
