@@ -12,6 +12,9 @@ mod opening;
 mod proxies;
 mod quarantine;
 mod redlock;
+mod redlock_faults;
+mod redlock_guards;
+mod redlock_steps;
 mod sentinel;
 mod shards;
 mod shared;
@@ -85,6 +88,8 @@ fn tests() -> TestSuite {
         .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
         .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has);
     redlock::add(shards::add(cluster::add(suite)))
+        .test(redlock_steps::step_returns_its_true_outcome_whichever_nodes_fail)
+        .test(redlock_guards::guard_passes_no_check_beside_another_whichever_nodes_fail)
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
         .and(clocks::tests())
