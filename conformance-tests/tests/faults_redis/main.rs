@@ -88,10 +88,8 @@ fn tests() -> TestSuite {
         .test(quarantine::grant_that_no_replica_has_is_none)
         .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
         .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has);
-    redlock::add(shards::add(cluster::add(suite)))
+    redlock_guards::add(redlock::add(shards::add(cluster::add(suite))))
         .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
-        .test(redlock_steps::step_returns_its_true_outcome_whichever_nodes_fail)
-        .test(redlock_guards::guard_passes_no_check_beside_another_whichever_nodes_fail)
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
         .and(clocks::tests())

@@ -4,14 +4,21 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use conformance_tests::task::{spawn, within};
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::{ClientId, Guard, Lease, LockClient, PollRange};
 use lockkit_redis::RedisStore;
 use tokio::time::timeout;
 
 use crate::redlock::store;
 use crate::redlock_faults::{BUSY, Fault, LONGEST, NODES, OOM, World};
+use crate::redlock_steps::step_returns_its_true_outcome_whichever_nodes_fail;
 use crate::world::TTL;
+
+pub(crate) fn add(suite: TestSuite) -> TestSuite {
+    suite
+        .test(step_returns_its_true_outcome_whichever_nodes_fail)
+        .test(guard_passes_no_check_beside_another_whichever_nodes_fail)
+}
 
 /// What a client does while all requests to some nodes fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +86,7 @@ async fn guard_ends_before_another_begins(
     Ok(())
 }
 
-pub(crate) async fn guard_passes_no_check_beside_another_whichever_nodes_fail() -> Outcome {
+async fn guard_passes_no_check_beside_another_whichever_nodes_fail() -> Outcome {
     let world = World::new().await?;
     let mut tasks = Vec::new();
     for what in [Use::Acquire, Use::Keep, Use::Extend, Use::Release] {
