@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::{Guard, Lock};
+use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -78,6 +79,22 @@ impl<T> Task<T> {
         // Cancelled, or finished a moment earlier.
         drop((&mut self.0).await);
     }
+}
+
+/// Runs something in a runtime of its own, which ends with it.
+///
+/// # Errors
+/// - [`Failure`] of the work, or if it takes longer than [`PATIENCE`].
+pub async fn elsewhere<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Outcome<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Outcome<T>>,
+{
+    let thread = tokio::task::spawn_blocking(move || {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(work())
+    });
+    soon(thread).await??
 }
 
 /// Acquires in a task of its own.

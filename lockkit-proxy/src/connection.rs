@@ -10,10 +10,10 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::delay_queue::Chunk;
-use crate::state::{Direction, Dropped, Faults, Flow, Shared};
+use crate::state::{Direction, Dropped, Fate, Faults, Flow, Shared};
 
 /// What a connection knows of itself.
 pub(super) struct Connection {
@@ -24,6 +24,8 @@ pub(super) struct Connection {
     replies: AtomicU8,
     /// Whether the client has spoken last.
     asked: AtomicBool,
+    /// The server has replied.
+    replied: Notify,
 }
 
 const PASS: u8 = 0;
@@ -48,6 +50,7 @@ impl Connection {
             generation,
             replies: AtomicU8::new(PASS),
             asked: AtomicBool::new(false),
+            replied: Notify::new(),
         }
     }
 
@@ -61,11 +64,16 @@ impl Connection {
         let broken = {
             let (from_client, to_client) = client.split();
             let (from_server, to_server) = upstream.split();
+            let (requests, to_write) = mpsc::unbounded_channel();
+            let (replies, to_reply) = mpsc::unbounded_channel();
+            let answers = replies.clone();
             tokio::select! {
                 ended = async {
                     tokio::try_join!(
-                        self.pipe(Direction::Request, from_client, to_server),
-                        self.pipe(Direction::Reply, from_server, to_client),
+                        self.read(Direction::Request, from_client, requests, Some(answers)),
+                        self.read(Direction::Reply, from_server, replies, None),
+                        write(to_write, to_server),
+                        write(to_reply, to_client),
                     )
                 } => ended.is_err(),
                 () = self.killed() => true,
@@ -87,22 +95,13 @@ impl Connection {
         faults.generation != self.generation
     }
 
-    async fn pipe(
-        &self,
-        direction: Direction,
-        from: ReadHalf<'_>,
-        to: WriteHalf<'_>,
-    ) -> Result<(), Reset> {
-        let (to_writer, chunks) = mpsc::unbounded_channel();
-        tokio::try_join!(self.read(direction, from, to_writer), write(chunks, to))?;
-        Ok(())
-    }
-
+    /// Carries the bytes of a direction to its writer, and answers of a judge to that of replies.
     async fn read(
         &self,
         direction: Direction,
         mut from: ReadHalf<'_>,
         to: mpsc::UnboundedSender<Chunk>,
+        answers: Option<mpsc::UnboundedSender<Chunk>>,
     ) -> Result<(), Reset> {
         let mut faults = self.faults.clone();
         let mut buffer = vec![0; 64 * 1024];
@@ -116,6 +115,13 @@ impl Connection {
             }
             dead |= flow == Flow::Discard;
             let bytes = &buffer[..length];
+            if let Some(answers) = answers.as_ref().filter(|_| !dead && length > 0)
+                && let Some(answer) = self.answer(bytes).await?
+            {
+                // The writer may have ended with the other side of the connection.
+                drop(answers.send(Some(answer)));
+                continue;
+            }
             if !dead && !bytes.is_empty() {
                 dead = self.reply_is_lost(direction, bytes)?;
             }
@@ -138,8 +144,11 @@ impl Connection {
 
     fn count_trip(&self, direction: Direction) {
         let asks = direction == Direction::Request;
-        if !self.asked.swap(asks, Ordering::Relaxed) && asks {
+        if !self.asked.swap(asks, Ordering::SeqCst) && asks {
             self.shared.round_trips.fetch_add(1, Ordering::Relaxed);
+        }
+        if !asks {
+            self.replied.notify_one();
         }
     }
 
@@ -158,16 +167,38 @@ impl Connection {
         }
     }
 
+    /// Lets the judge decide about a request. Returns the reply if it does not reach the server.
+    async fn answer(&self, request: &[u8]) -> Result<Option<Vec<u8>>, Reset> {
+        let fate = self.shared.fate(request);
+        // After the replies to what was asked before, which are not meant.
+        while fate != Fate::Pass && self.asked.load(Ordering::SeqCst) {
+            self.replied.notified().await;
+        }
+        match fate {
+            Fate::Pass => Ok(None),
+            Fate::Answer(reply) => Ok(Some(reply)),
+            Fate::Cut => Err(Reset),
+            Fate::Drop(how) => {
+                self.mark(how);
+                Ok(None)
+            }
+        }
+    }
+
+    fn mark(&self, how: Dropped) {
+        let mark = match how {
+            Dropped::Silence => SILENCED,
+            Dropped::Reset => RESET,
+        };
+        self.replies.store(mark, Ordering::SeqCst);
+    }
+
     /// Marks requests whose reply is to be dropped, and drops replies of marked connections.
     fn reply_is_lost(&self, direction: Direction, bytes: &[u8]) -> Result<bool, Reset> {
         match direction {
             Direction::Request => {
                 if let Some(how) = self.shared.reply_dropped(bytes) {
-                    let mark = match how {
-                        Dropped::Silence => SILENCED,
-                        Dropped::Reset => RESET,
-                    };
-                    self.replies.store(mark, Ordering::SeqCst);
+                    self.mark(how);
                 }
                 Ok(false)
             }

@@ -19,4 +19,4 @@ mod proxy;
 mod state;
 
 pub use proxy::{Counts, Proxy};
-pub use state::{Direction, Dropped, Flow, RequestFilter};
+pub use state::{Direction, Dropped, Fate, Flow, RequestFilter, RequestJudge};

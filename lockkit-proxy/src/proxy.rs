@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::connection::{self, Connection};
 use crate::delay_queue::DelayQueue;
-use crate::state::{Direction, Dropped, Faults, Flow, RequestFilter, Shared};
+use crate::state::{Direction, Dropped, Fate, Faults, Flow, RequestFilter, RequestJudge, Shared};
 
 /// How much went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +68,7 @@ impl Proxy {
             dropped: AtomicU64::new(0),
             round_trips: AtomicU64::new(0),
             drop_reply: Mutex::new(None),
+            judge: Mutex::new(None),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, addr, seen, Arc::clone(&shared)));
@@ -134,8 +135,20 @@ impl Proxy {
             .unwrap_or_else(PoisonError::into_inner) = Some(order);
     }
 
-    /// Ends delays, cuts, refusals and an order to drop a reply that was not carried out.
+    /// Lets `judge` decide what becomes of each request of all connections, until the repair.
+    pub fn judge(&self, judge: impl FnMut(&[u8]) -> Fate + Send + 'static) {
+        let judge: RequestJudge = Box::new(judge);
+        self.set_judge(Some(judge));
+    }
+
+    fn set_judge(&self, judge: Option<RequestJudge>) {
+        let place = self.shared.judge.lock();
+        *place.unwrap_or_else(PoisonError::into_inner) = judge;
+    }
+
+    /// Ends delays, cuts, refusals, the work of a judge, and an order to drop a reply that was not carried out.
     pub fn heal(&self) {
+        self.set_judge(None);
         self.shared
             .drop_reply
             .lock()

@@ -42,6 +42,23 @@ pub enum Dropped {
 /// Says whether the bytes of a request, as they came in one read, are the ones that are meant.
 pub type RequestFilter = Box<dyn FnMut(&[u8]) -> bool + Send>;
 
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fate {
+    /// It passes.
+    Pass,
+    /// It does not reach the server, and the client gets this reply.
+    Answer(Vec<u8>),
+    /// It does not reach the server, and the connection is reset.
+    Cut,
+    /// It reaches the server, and its reply is dropped.
+    Drop(Dropped),
+}
+
+/// Decides what becomes of a request, from its bytes as they came in one read.
+pub type RequestJudge = Box<dyn FnMut(&[u8]) -> Fate + Send>;
+
 /// The state of the faults; connections watch it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
@@ -61,9 +78,16 @@ pub(crate) struct Shared {
     pub(crate) dropped: AtomicU64,
     pub(crate) round_trips: AtomicU64,
     pub(crate) drop_reply: Mutex<Option<(RequestFilter, Dropped)>>,
+    pub(crate) judge: Mutex<Option<RequestJudge>>,
 }
 
 impl Shared {
+    /// What becomes of this request.
+    pub(crate) fn fate(&self, request: &[u8]) -> Fate {
+        let mut judge = self.judge.lock().unwrap_or_else(PoisonError::into_inner);
+        judge.as_mut().map_or(Fate::Pass, |judge| judge(request))
+    }
+
     /// Whether the reply to this request is to be dropped. Each order is carried out once.
     pub(crate) fn reply_dropped(&self, request: &[u8]) -> Option<Dropped> {
         let mut order = self

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lockkit_proxy::{Direction, Dropped, Flow, Proxy};
+use lockkit_proxy::{Direction, Dropped, Fate, Flow, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
@@ -264,6 +264,30 @@ async fn drops_the_reply_of_the_second_request() {
         let mut fresh = connect(&proxy).await;
         ask(&mut fresh, b"ping").await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn judge_answers_cuts_and_drops_until_the_repair() {
+    let (addr, mut told, _server) = echo().await;
+    let proxy = Proxy::start(addr).await.unwrap();
+    proxy.judge(|request| match request {
+        b"none" => Fate::Answer(b"busy".to_vec()),
+        b"cut!" => Fate::Cut,
+        b"lost" => Fate::Drop(Dropped::Reset),
+        _ => Fate::Pass,
+    });
+    let mut stream = connect(&proxy).await;
+    for (request, reply) in [(b"some", b"some"), (b"none", b"busy"), (b"more", b"more")] {
+        assert_eq!(ask(&mut stream, request).await.unwrap(), *reply);
+    }
+    for request in [b"cut!", b"lost"] {
+        ask(&mut connect(&proxy).await, request).await.unwrap_err();
+    }
+    for request in ["some", "more", "lost"] {
+        assert_eq!(told.recv().await.unwrap(), request.as_bytes());
+    }
+    proxy.heal();
+    assert_eq!(ask(&mut stream, b"none").await.unwrap(), *b"none");
 }
 
 #[tokio::test]

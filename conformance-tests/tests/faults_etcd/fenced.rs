@@ -1,14 +1,20 @@
 //! Guarded work: the server does it only while a hold lasts.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use conformance_tests::history::{Op, Phase};
 use conformance_tests::proxy::{Direction, Flow, Proxy};
 use conformance_tests::servers::EtcdCluster;
-use conformance_tests::task::within;
+use conformance_tests::task::{elsewhere, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
 use lockkit_etcd::{Fenced, FencedError};
 
 use crate::world::{LONG, SOON, TTL, builder, client, client_of, taker};
+
+/// How often a connection is lost in a test.
+const ROUNDS: usize = 6;
 
 fn put(value: &str) -> Txn {
     Txn::new().and_then([TxnOp::put("stock", value, None)])
@@ -120,5 +126,55 @@ pub(crate) async fn guarded_work_of_paused_holder_is_refused() -> Outcome {
         "a stale holder wrote",
     )?;
     guard.release().await?;
+    Ok(())
+}
+
+/// The runtime of a caller ends while its request has no reply, and each time after it was perhaps the first that
+/// needed a new connection. The runtime in which the store was opened has all connections.
+pub(crate) async fn guarded_work_outlives_runtimes_of_callers() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let server = ([127, 0, 0, 1], cluster.ports()[0]).into();
+    let ways = [Proxy::start(server).await?, Proxy::start(server).await?];
+    let ports = ways.each_ref().map(|way| way.addr().port());
+    let store = builder(&ports).connect().await?;
+    let client = client_of(&store, LONG)?;
+    let guard = Arc::new(client.lock("jobs")?.acquire().await?);
+    let commit = |patience: Duration| {
+        let (client, guard) = (client.clone(), Arc::clone(&guard));
+        elsewhere(async move || {
+            let fenced = Fenced::by(&client, &guard);
+            let fenced = fenced.ok_or_else(|| Failure::new("the store is etcd"))?;
+            let committed = async {
+                // A connection that was reset is no answer.
+                while let Err(failed) = fenced.commit(put("7")).await {
+                    ensure(!matches!(failed, FencedError::Fenced), "it was refused")?;
+                }
+                Ok::<_, Failure>(())
+            };
+            Ok(within(patience, committed).await.is_ok_and(|it| it.is_ok()))
+        })
+    };
+    for turn in 0..ROUNDS {
+        let [old, new] = [turn % 2, (turn + 1) % 2].map(|at| &ways[at]);
+        old.flow(Direction::Reply, Flow::Hold);
+        let replied = commit(Duration::from_millis(50)).await?;
+        ensure(!replied, "there was a reply")?;
+        old.heal();
+        // The next request needs a connection to another member.
+        new.refuse(false);
+        old.refuse(true);
+        old.reset();
+        ensure(commit(SOON).await?, format!("{turn}: no work was done"))?;
+        let before = new.counts().connections;
+        let other = client.lock("other")?;
+        for _ in 0..2 {
+            within(SOON, other.acquire()).await??.release().await?;
+            ensure(commit(SOON).await?, format!("{turn}: no further work"))?;
+        }
+        let after = new.counts().connections;
+        let ended = format!("{turn}: {before} connections became {after}");
+        ensure(after == before, ended)?;
+    }
+    guard.check()?;
     Ok(())
 }

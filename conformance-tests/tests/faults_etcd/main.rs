@@ -43,6 +43,7 @@ fn tests() -> TestSuite {
         .test(fenced::guarded_work_is_done_during_hold)
         .test(fenced::guarded_work_of_silent_holder_is_refused)
         .test(fenced::guarded_work_of_paused_holder_is_refused)
+        .test(fenced::guarded_work_outlives_runtimes_of_callers)
         .test(shared::dead_reader_ends_alone)
         .test(shared::dead_writer_lets_readers_in)
         .test(shared::lease_end_takes_holder_and_waiting_writer_together)

@@ -1,10 +1,13 @@
 //! Connections that are killed, scripts that are forgotten, and what stays behind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use conformance_tests::proxy::{Direction, Flow, Proxy};
 use conformance_tests::servers::RedisServer;
-use conformance_tests::task::{acquire, spawn, until};
-use conformance_tests::{Outcome, ensure};
+use conformance_tests::task::{acquire, elsewhere, spawn, until, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_redis::{Command, Fenced, FencedError};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
@@ -117,4 +120,48 @@ pub(crate) async fn only_tokens_are_left() -> Outcome {
         Ok(tasks.num_alive_tasks() <= before)
     })
     .await
+}
+
+/// The runtime of a caller ends while its request has no reply, and each time after it was perhaps the first that
+/// needed a new connection. The runtime in which the store was opened has all connections.
+pub(crate) async fn guarded_work_outlives_runtimes_of_callers() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+    let client = client_at("poll", proxy.addr().port(), LONG).await?;
+    let guard = Arc::new(client.lock("jobs")?.acquire().await?);
+    let work = |patience: Duration| {
+        let (client, guard) = (client.clone(), Arc::clone(&guard));
+        elsewhere(async move || {
+            let fenced = Fenced::by(&client, &guard);
+            let fenced = fenced.ok_or_else(|| Failure::new("the store is Redis"))?;
+            let set = [Command::new("SET").arg("stock").arg("7")];
+            let done = async {
+                // A connection that was reset is no answer.
+                while let Err(failed) = fenced.commands(&set).await {
+                    ensure(!matches!(failed, FencedError::Fenced), "it was refused")?;
+                }
+                Ok::<_, Failure>(())
+            };
+            Ok(within(patience, done).await.is_ok_and(|it| it.is_ok()))
+        })
+    };
+    for turn in 0..4 {
+        proxy.flow(Direction::Reply, Flow::Hold);
+        let replied = work(Duration::from_millis(50)).await?;
+        ensure(!replied, "there was a reply")?;
+        proxy.heal();
+        proxy.reset();
+        ensure(work(LONG).await?, format!("{turn}: no work was done"))?;
+        let before = proxy.counts().connections;
+        let other = client.lock("other")?;
+        for _ in 0..2 {
+            other.acquire().await?.release().await?;
+            ensure(work(LONG).await?, format!("{turn}: no further work"))?;
+        }
+        let after = proxy.counts().connections;
+        let ended = format!("{turn}: {before} connections became {after}");
+        ensure(after == before, ended)?;
+    }
+    guard.check()?;
+    Ok(())
 }

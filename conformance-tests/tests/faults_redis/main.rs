@@ -5,6 +5,7 @@
 
 mod clocks;
 mod cluster;
+mod cluster_steps;
 mod connections;
 mod data;
 mod network;
@@ -12,6 +13,9 @@ mod opening;
 mod proxies;
 mod quarantine;
 mod redlock;
+mod redlock_faults;
+mod redlock_guards;
+mod redlock_steps;
 mod sentinel;
 mod shards;
 mod shared;
@@ -42,6 +46,7 @@ fn tests() -> TestSuite {
         .test(shared::leases_without_their_lock_are_no_holds)
         .test(connections::killed_connections_lose_neither_holds_nor_waiters)
         .test(connections::flushed_scripts_cause_no_error)
+        .test(connections::guarded_work_outlives_runtimes_of_callers)
         .test(connections::only_tokens_are_left)
         .test(connections::stops_listening_after_last_waiter)
         .test(opening::opening_waits_for_a_server_that_starts_later)
@@ -83,7 +88,8 @@ fn tests() -> TestSuite {
         .test(quarantine::grant_that_no_replica_has_is_none)
         .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
         .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has);
-    redlock::add(shards::add(cluster::add(suite)))
+    redlock_guards::add(redlock::add(shards::add(cluster::add(suite))))
+        .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
         .and(clocks::tests())

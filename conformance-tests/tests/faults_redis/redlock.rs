@@ -45,9 +45,9 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(killed_connections_of_nodes_lose_nothing)
 }
 
-type Hosts = Vec<(&'static str, u16)>;
+pub(crate) type Hosts = Vec<(&'static str, u16)>;
 
-fn store(hosts: Hosts, ttl: Duration) -> RedlockStoreBuilder {
+pub(crate) fn store(hosts: Hosts, ttl: Duration) -> RedlockStoreBuilder {
     RedlockStore::builder(hosts).options(RedisStore::builder().ttl(ttl))
 }
 
@@ -65,7 +65,7 @@ async fn nodes(count: usize) -> Outcome<RedlockServers> {
 }
 
 /// Proxies in front of the servers.
-async fn proxies(servers: &RedlockServers) -> Outcome<(Vec<Proxy>, Hosts)> {
+pub(crate) async fn proxies(servers: &RedlockServers) -> Outcome<(Vec<Proxy>, Hosts)> {
     let mut proxies = Vec::new();
     for node in servers.nodes() {
         proxies.push(Proxy::start(([127, 0, 0, 1], node.port()).into()).await?);
@@ -80,7 +80,7 @@ async fn having(nodes: &[RedisServer]) -> Outcome<usize> {
     having_at(nodes, NAME).await
 }
 
-async fn having_at(nodes: &[RedisServer], name: &str) -> Outcome<usize> {
+pub(crate) async fn having_at(nodes: &[RedisServer], name: &str) -> Outcome<usize> {
     let mut count = 0;
     for node in nodes {
         count += usize::from(node.ask(&["HLEN", name]).await? == ["1"]);

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use conformance_tests::task::{soon, until, within};
+use conformance_tests::task::{elsewhere, soon, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::Ticket;
 use lockkit_core::{ClientId, DistributedLock as _, HolderId, Lease, LockClient, LockName};
 use lockkit_sql::{SqlStore, TxLock};
-use tokio::runtime::Builder;
 
 use crate::world::{Database, LONG, Maria, SOON, client, only_rows_left};
 
@@ -50,19 +49,14 @@ pub(crate) async fn lock_of_a_transaction_leaves_no_connection_of_its_runtime<D:
         Ok(store.counts().idle == 0)
     })
     .await?;
-    let elsewhere = tokio::task::spawn_blocking({
-        let (server, mine) = (Arc::clone(&server), mine.clone());
-        move || -> Outcome {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let pool = server.pool(1).await?;
-                let mut transaction = pool.begin().await?;
-                TxLock::<D::Dialect>::take(&mine, "jobs", &mut transaction).await?;
-                Ok(transaction.commit().await?)
-            })
-        }
-    });
-    soon(elsewhere).await???;
+    let (in_it, of_it) = (Arc::clone(&server), mine.clone());
+    elsewhere(async move || {
+        let pool = in_it.pool(1).await?;
+        let mut transaction = pool.begin().await?;
+        TxLock::<D::Dialect>::take(&of_it, "jobs", &mut transaction).await?;
+        Ok(transaction.commit().await?)
+    })
+    .await?;
     ensure(store.counts().idle > 0, "the store made no connection")?;
     store.attempt(&ticket).await?;
     store.release(&ticket).await?;

@@ -1,11 +1,13 @@
 //! Guarded writes.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use conformance_tests::history::{Op, Phase};
 use conformance_tests::proxy::{Direction, Flow, Proxy};
 use conformance_tests::taker::Taker;
-use conformance_tests::task::{acquire, within};
+use conformance_tests::task::{acquire, elsewhere, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::{ClientId, Guard, LockClient};
 use lockkit_zk::{Fenced, FencedError, Write, Written};
@@ -153,5 +155,52 @@ pub(crate) async fn holder_paused_past_its_ttl_writes_nothing() -> Outcome {
     let kept = plot.bare.get_data(&node).await?.0;
     ensure(kept == ours.as_bytes(), "a stale holder wrote")?;
     guard.release().await?;
+    Ok(())
+}
+
+/// The runtime of a caller ends while its request has no reply, and each time after one that met a new connection. The
+/// runtime in which the store was opened has the session.
+pub(crate) async fn guarded_writes_outlive_runtimes_of_callers() -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = Proxy::start(([127, 0, 0, 1], plot.port).into()).await?;
+    let client = client(plot.builder_at(proxy.addr().port())).await?;
+    let guard = Arc::new(client.lock("jobs")?.acquire().await?);
+    let stock = format!("{}/stock", plot.root);
+    by(&client, &guard)?
+        .write(&[Write::create(&stock, "7")])
+        .await?;
+    let write = |patience: Duration| {
+        let (client, guard) = (client.clone(), Arc::clone(&guard));
+        let writes = [Write::set(&stock, "6")];
+        elsewhere(async move || {
+            let fenced = by(&client, &guard)?;
+            let written = async {
+                // A connection that was reset is no answer.
+                while let Err(failed) = fenced.write(&writes).await {
+                    ensure(!matches!(failed, FencedError::Fenced), "it was refused")?;
+                }
+                Ok::<_, Failure>(())
+            };
+            Ok(within(patience, written).await.is_ok_and(|it| it.is_ok()))
+        })
+    };
+    for turn in 0..2 {
+        proxy.flow(Direction::Reply, Flow::Hold);
+        let replied = write(Duration::from_millis(50)).await?;
+        ensure(!replied, "there was a reply")?;
+        proxy.heal();
+        proxy.reset();
+        ensure(write(SOON).await?, format!("{turn}: nothing was written"))?;
+        let before = proxy.counts().connections;
+        let other = client.lock("other")?;
+        for _ in 0..2 {
+            within(SOON, other.acquire()).await??.release().await?;
+            ensure(write(SOON).await?, format!("{turn}: no further write"))?;
+        }
+        let after = proxy.counts().connections;
+        let ended = format!("{turn}: {before} connections became {after}");
+        ensure(after == before, ended)?;
+    }
+    guard.check()?;
     Ok(())
 }

@@ -51,6 +51,7 @@ fn tests() -> TestSuite {
         .test(fenced::only_a_holder_writes)
         .test(fenced::holder_cut_off_past_its_ttl_writes_nothing)
         .test(fenced::holder_paused_past_its_ttl_writes_nothing)
+        .test(fenced::guarded_writes_outlive_runtimes_of_callers)
         .test(access::user_shares_locks_with_itself_alone)
         .test(access::chroot_is_created_and_kept)
         .test(access::session_that_is_not_granted_is_an_error)

@@ -1,0 +1,339 @@
+//! Steps in a Redis Cluster, each request of which fails in each way, redirects among them: the outcome is that of the
+//! step.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use conformance_tests::proxy::{Fate, Proxy};
+use conformance_tests::servers::RedisCluster;
+use conformance_tests::task::{spawn, until, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::contract::{Attempt, DistributedLock as _, LockState, Renewal, Ticket};
+use lockkit_core::store::lock;
+use lockkit_core::{BackendError, ClientId, Outcome as Told};
+use lockkit_redis::RedisStore;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::all;
+use crate::redlock_faults::{BUSY, Fault, OOM, ticket};
+use crate::world::TTL;
+
+/// The trials that run at once.
+const TOGETHER: usize = 16;
+
+/// What a request meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meets {
+    /// A node that knows no better says that another one has the slot.
+    Moved,
+    /// A node says that the slot is on its way to another one, which does not know of it.
+    Ask,
+    Fails(Fault),
+}
+
+/// What the first request meets, so that the step sends a second one.
+const BEFORE: [Option<Meets>; 4] = [
+    None,
+    Some(Meets::Moved),
+    Some(Meets::Ask),
+    Some(Meets::Fails(Fault::Refused(
+        "-NOSCRIPT No matching script.\r\n",
+    ))),
+];
+
+/// So many of them are also met by a second request.
+const LATER: usize = 5;
+
+const MEETS: [Meets; 10] = [
+    Meets::Moved,
+    Meets::Fails(Fault::Refused(
+        "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
+    )),
+    Meets::Fails(Fault::Refused(
+        "-NOPERM this user has no permissions to run the 'evalsha' command\r\n",
+    )),
+    Meets::Fails(Fault::Cut),
+    Meets::Fails(Fault::Lost),
+    Meets::Ask,
+    Meets::Fails(Fault::Refused("-CLUSTERDOWN Hash slot not served\r\n")),
+    Meets::Fails(Fault::Refused(
+        "-READONLY You can't write against a read only replica.\r\n",
+    )),
+    Meets::Fails(OOM),
+    Meets::Fails(Fault::Silent),
+];
+
+/// The requests of one lock that meet something, in their order, at whichever node.
+struct Order {
+    meets: Vec<Meets>,
+    slot: u16,
+    struck: usize,
+}
+
+impl Order {
+    /// `other` is the port of another master.
+    fn fate(&mut self, request: &str, other: u16) -> Fate {
+        let Some(meets) = self.meets.get(self.struck) else {
+            return Fate::Pass;
+        };
+        self.struck += 1;
+        let code = match meets {
+            Meets::Fails(fault) => return fault.fate(request),
+            Meets::Moved => "MOVED",
+            Meets::Ask => "ASK",
+        };
+        let line = format!("-{code} {} 127.0.0.1:{other}\r\n", self.slot);
+        let commands = request.matches("\r\n*").count() + 1;
+        Fate::Answer(line.repeat(commands).into_bytes())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Attempt,
+    AttemptAgain,
+    AttemptBehind,
+    Renew,
+    Release,
+    ReleaseBesideWaiter,
+    ReleaseWaiter,
+    Break,
+}
+
+const STEPS: [Step; 8] = [
+    Step::Attempt,
+    Step::AttemptAgain,
+    Step::AttemptBehind,
+    Step::Renew,
+    Step::Release,
+    Step::ReleaseBesideWaiter,
+    Step::ReleaseWaiter,
+    Step::Break,
+];
+
+impl Step {
+    const fn is_first_attempt(self) -> bool {
+        matches!(self, Self::Attempt | Self::AttemptBehind)
+    }
+
+    const fn is_behind(self) -> bool {
+        matches!(self, Self::AttemptBehind | Self::ReleaseWaiter)
+    }
+
+    /// Returns whether the ticket holds from now on, as far as the step says.
+    async fn run(self, store: &RedisStore, ticket: &Ticket) -> Result<bool, BackendError> {
+        match self {
+            Self::Release | Self::ReleaseBesideWaiter | Self::ReleaseWaiter => {
+                store.release(ticket).await.map(|_| false)
+            }
+            Self::Break => store.break_lock(&ticket.name).await.map(|_| false),
+            Self::Renew => {
+                let renewed = store.renew(std::slice::from_ref(ticket)).await.remove(0)?;
+                Ok(renewed != Renewal::NotHeld)
+            }
+            _ => Ok(matches!(store.attempt(ticket).await?, Attempt::Granted(_))),
+        }
+    }
+}
+
+/// A cluster whose masters are known by the addresses of proxies.
+struct World {
+    cluster: RedisCluster,
+    _ways: Vec<Proxy>,
+    orders: Arc<Mutex<HashMap<String, Order>>>,
+    sound: RedisStore,
+}
+
+impl World {
+    async fn new() -> Outcome<Arc<Self>> {
+        let cluster = RedisCluster::forgetful().await?;
+        let orders = Arc::<Mutex<HashMap<String, Order>>>::default();
+        let (masters, mut ways) = (&cluster.nodes()[..3], Vec::new());
+        for master in masters {
+            let way = Proxy::start(([127, 0, 0, 1], master.port()).into()).await?;
+            let port = way.addr().port().to_string();
+            master
+                .ask(&["CONFIG", "SET", "cluster-announce-port", &port])
+                .await?;
+            ways.push(way);
+        }
+        let ports: Vec<u16> = ways.iter().map(|way| way.addr().port()).collect();
+        for node in cluster.nodes() {
+            until("all know the proxies", async || {
+                let slots = node.ask(&["CLUSTER", "SLOTS"]).await?;
+                Ok(ports.iter().all(|port| slots.contains(&port.to_string())))
+            })
+            .await?;
+        }
+        for (number, way) in ways.iter().enumerate() {
+            let (orders, other) = (Arc::clone(&orders), ports[(number + 1) % 3]);
+            way.judge(move |request| {
+                let request = String::from_utf8_lossy(request);
+                let mut orders = lock(&orders);
+                let order = orders.iter_mut().find(|(name, _)| request.contains(*name));
+                order.map_or(Fate::Pass, |(_, order)| order.fate(&request, other))
+            });
+        }
+        let sound = all(&cluster, "fifo").quarantine(None).connect().await?;
+        // From now on the masters know all scripts.
+        for number in 0..12 {
+            let first = ticket(&format!("first/{number}"), 1)?;
+            sound.attempt(&first).await?;
+            sound.renew(std::slice::from_ref(&first)).await.remove(0)?;
+            sound.break_lock(&first.name).await?;
+            sound.release(&first).await?;
+        }
+        Ok(Arc::new(Self {
+            cluster,
+            _ways: ways,
+            orders,
+            sound,
+        }))
+    }
+
+    /// Nodes keep nothing but tokens and tombstones, once a lease has ended.
+    async fn nothing_is_left(&self) -> Outcome {
+        for node in &self.cluster.nodes()[..3] {
+            let none = async || {
+                let keys = node.ask(&["KEYS", "*jobs*"]).await?;
+                let kept = ["redisson_lock_token:", "lockkit_gone:"];
+                let is_kept = |key: &String| kept.iter().any(|kind| key.starts_with(kind));
+                Ok(keys.iter().all(is_kept))
+            };
+            within(TTL + BUSY, until("nothing is left", none)).await??;
+        }
+        Ok(())
+    }
+}
+
+/// One step of which one request fails, after another was redirected or none.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    step: Step,
+    before: Option<Meets>,
+    meets: Meets,
+}
+
+impl Trial {
+    fn all() -> Vec<Self> {
+        let mut trials = Vec::new();
+        for (step, before) in STEPS
+            .into_iter()
+            .flat_map(|step| BEFORE.map(|it| (step, it)))
+        {
+            let meets = before.map_or(&MEETS[..], |_| &MEETS[..LATER]);
+            trials.extend(meets.iter().map(|&meets| Self {
+                step,
+                before,
+                meets,
+            }));
+        }
+        trials
+    }
+
+    /// Returns whether the request was sent.
+    async fn run(self, world: &World) -> Outcome<bool> {
+        let store = all(&world.cluster, "fifo").quarantine(None);
+        let store = store.connect().await?;
+        let name = format!("jobs/{:?}/{}", self.step, ClientId::random());
+        let slot = world.cluster.slot_of(&name).await?;
+        let (mine, other) = (ticket(&name, 1)?, ticket(&name, 2)?);
+        let began = Instant::now();
+        if self.step.is_behind() {
+            world.sound.attempt(&other).await?;
+        }
+        if !self.step.is_first_attempt() {
+            store.attempt(&mine).await?;
+        }
+        if self.step == Step::ReleaseBesideWaiter {
+            world.sound.attempt(&other).await?;
+        }
+        let order = Order {
+            meets: self.before.into_iter().chain([self.meets]).collect(),
+            slot,
+            struck: 0,
+        };
+        let expected = order.meets.len();
+        lock(&world.orders).insert(name.clone(), order);
+        let said = self.step.run(&store, &mine).await;
+        let order = lock(&world.orders).remove(&name);
+        let struck = order.is_some_and(|order| order.struck == expected);
+        // A renewal without a reply leaves the lease as it was.
+        let is_renewal = self.step == Step::Renew;
+        let claims = said.as_ref().map_or(is_renewal, |holds| *holds);
+        if claims && began.elapsed() < TTL / 2 {
+            let next = ticket(&name, 3)?.with_enqueue(false);
+            let two = matches!(world.sound.attempt(&next).await?, Attempt::Granted(_));
+            ensure(!two, "two hold the lock")?;
+        }
+        let nothing_done = said.is_err_and(|error| error.outcome() != Told::Indeterminate);
+        // On a busy machine leases may have ended.
+        if nothing_done && began.elapsed() < TTL / 2 {
+            self.had_no_effect(world, &mine, &other).await?;
+        }
+        if !(nothing_done && self.step.is_first_attempt()) {
+            release(&store, &mine).await?;
+        }
+        // Of the one that holds or waits beside it.
+        release(&world.sound, &other).await?;
+        self.another_is_granted(world, &name).await?;
+        Ok(struck)
+    }
+
+    async fn had_no_effect(self, world: &World, mine: &Ticket, other: &Ticket) -> Outcome {
+        let state = world.sound.inspect(&mine.name).await?;
+        let ids = state.iter().flat_map(LockState::holder_ids);
+        let expected = match self.step {
+            Step::Attempt => None,
+            step if step.is_behind() => Some(other),
+            _ => Some(mine),
+        };
+        let expected = expected.map(|ticket| ticket.holder.to_string());
+        ensure(ids.eq(expected), format!("it had an effect: {state:?}"))
+    }
+
+    async fn another_is_granted(self, world: &World, name: &str) -> Outcome {
+        let (next, began) = (ticket(name, 4)?, Instant::now());
+        while !matches!(world.sound.attempt(&next).await?, Attempt::Granted(_)) {
+            ensure(began.elapsed() < TTL + BUSY, "no other client gets it")?;
+            sleep(TTL / 50).await;
+        }
+        release(&world.sound, &next).await
+    }
+}
+
+/// Releases as a client does.
+async fn release(store: &RedisStore, ticket: &Ticket) -> Outcome {
+    let began = Instant::now();
+    while let Err(error) = store.release(ticket).await {
+        if error.outcome() == Told::Rejected || began.elapsed() > TTL * 2 {
+            return Err(error.into());
+        }
+        sleep(TTL / 50).await;
+    }
+    Ok(())
+}
+
+pub(crate) async fn step_in_a_cluster_returns_its_true_outcome() -> Outcome {
+    let (world, turns) = (World::new().await?, Arc::new(Semaphore::new(TOGETHER)));
+    let mut tasks = Vec::new();
+    for trial in Trial::all() {
+        let (world, turns) = (Arc::clone(&world), Arc::clone(&turns));
+        let run = async move {
+            let _turn = turns.acquire().await?;
+            trial.run(&world).await
+        };
+        tasks.push((trial, spawn(run)));
+    }
+    let (count, mut struck) = (tasks.len(), 0);
+    for (trial, task) in tasks {
+        let ended = task.soon().await?;
+        let ended = ended.map_err(|failed| Failure::new(format!("{trial:?}: {failed}")));
+        struck += usize::from(ended?);
+    }
+    println!("the request was sent in {struck} of {count} trials");
+    // On a busy machine a step may give up before.
+    ensure(struck >= count * 19 / 20, format!("{struck} of {count}"))?;
+    world.nothing_is_left().await
+}

@@ -1,0 +1,353 @@
+//! Steps of a Redlock in which requests to one, two and three of five nodes fail: the outcome is that of the step.
+
+use std::sync::Arc;
+
+use conformance_tests::task::spawn;
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::contract::{Attempt, DistributedLock as _, LockState, Renewal, Ticket};
+use lockkit_core::{BackendError, ClientId, Outcome as Told};
+use lockkit_redis::RedlockStore;
+use tokio::sync::{Barrier, Semaphore};
+use tokio::time::{Instant, sleep};
+
+use crate::redlock::{having_at, store};
+use crate::redlock_faults::{BUSY, Fault, LONGEST, NODES, OOM, World, ticket};
+use crate::world::TTL;
+
+/// The trials that run at once.
+const TOGETHER: usize = 24;
+
+/// One of each class, and then others, which only a majority meets.
+const FAULTS: [Fault; 8] = [
+    OOM,
+    Fault::Refused("-NOPERM this user has no permissions to run the 'evalsha' command\r\n"),
+    Fault::Down,
+    Fault::Cut,
+    Fault::Lost,
+    Fault::Refused("-READONLY You can't write against a read only replica.\r\n"),
+    Fault::Refused("-LOADING Redis is loading the dataset in memory\r\n"),
+    Fault::Silent,
+];
+
+/// Those of a second request.
+const LATER: [Fault; 3] = [OOM, Fault::Cut, Fault::Lost];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Attempt,
+    /// The nodes have accepted larger tokens than the first that is proposed: two rounds.
+    AttemptTwice,
+    AttemptAgain,
+    AttemptBehind,
+    /// Three nodes have the lock of another program: two are given up.
+    AttemptSplit,
+    Renew,
+    /// Nodes have lost the hold, and get it again.
+    Repair,
+    Extend,
+    Release,
+    ReleaseWaiter,
+    Break,
+}
+
+const STEPS: [Step; 11] = [
+    Step::Attempt,
+    Step::AttemptTwice,
+    Step::AttemptAgain,
+    Step::AttemptBehind,
+    Step::AttemptSplit,
+    Step::Renew,
+    Step::Repair,
+    Step::Extend,
+    Step::Release,
+    Step::ReleaseWaiter,
+    Step::Break,
+];
+
+/// What is told of a step: whether the ticket holds from now on, as far as the step says.
+type Said = Result<bool, BackendError>;
+
+impl Step {
+    const fn is_first_attempt(self) -> bool {
+        use Step::{Attempt, AttemptBehind, AttemptSplit, AttemptTwice};
+        matches!(self, Attempt | AttemptTwice | AttemptBehind | AttemptSplit)
+    }
+
+    const fn asks_twice(self) -> bool {
+        matches!(self, Self::AttemptTwice | Self::AttemptSplit | Self::Repair)
+    }
+
+    const fn is_behind(self) -> bool {
+        matches!(self, Self::AttemptBehind | Self::ReleaseWaiter)
+    }
+
+    const fn renews(self) -> bool {
+        matches!(self, Self::Renew | Self::Repair | Self::Extend)
+    }
+
+    async fn run(self, store: &RedlockStore, ticket: &Ticket) -> Said {
+        let longest = ticket.clone().with_ttl(LONGEST);
+        match self {
+            Self::Release | Self::ReleaseWaiter => store.release(ticket).await.map(|_| false),
+            Self::Break => store.break_lock(&ticket.name).await.map(|_| false),
+            _ if self.renews() => {
+                let ticket = if self == Self::Extend {
+                    &longest
+                } else {
+                    ticket
+                };
+                let renewed = store.renew(std::slice::from_ref(ticket)).await.remove(0)?;
+                Ok(renewed != Renewal::NotHeld)
+            }
+            _ => Ok(matches!(store.attempt(ticket).await?, Attempt::Granted(_))),
+        }
+    }
+}
+
+/// One step of which one request to each of some nodes fails.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    step: Step,
+    fault: Fault,
+    nodes: usize,
+    at: usize,
+}
+
+impl Trial {
+    fn all() -> Vec<Self> {
+        let mut trials = Vec::new();
+        for (step, nodes) in STEPS
+            .into_iter()
+            .flat_map(|step| NODES.map(|it| (step, it)))
+        {
+            let faults: &[Fault] = if nodes == 3 { &FAULTS } else { &FAULTS[..5] };
+            let later: &[Fault] = if step.asks_twice() { &LATER } else { &[] };
+            let first = faults.iter().map(|fault| (*fault, 0));
+            let all = first.chain(later.iter().map(|fault| (*fault, 1)));
+            trials.extend(all.map(|(fault, at)| Self {
+                step,
+                fault,
+                nodes,
+                at,
+            }));
+        }
+        trials
+    }
+
+    /// What the step finds.
+    async fn prepare(
+        self,
+        world: &World,
+        store: &RedlockStore,
+        mine: &Ticket,
+        other: &Ticket,
+    ) -> Outcome {
+        let name = mine.name.as_str();
+        match self.step {
+            Step::Attempt => {}
+            Step::AttemptTwice => {
+                let (key, far) = (format!("redisson_lock_token:{{{name}}}"), world.far);
+                for node in world.nodes() {
+                    node.ask(&["SET", &key, &far.to_string()]).await?;
+                }
+            }
+            Step::AttemptSplit => {
+                for node in &world.nodes()[2..] {
+                    let words = ["SET", name, "of-another", "PX", "60000"];
+                    node.ask(&words).await?;
+                }
+            }
+            Step::AttemptBehind | Step::ReleaseWaiter => {
+                hold(&world.sound, other).await?;
+            }
+            _ => {
+                hold(store, mine).await?;
+                while having_at(world.nodes(), name).await? < 5 {
+                    sleep(TTL / 300).await;
+                }
+            }
+        }
+        match self.step {
+            Step::ReleaseWaiter => {
+                while store.attempt(mine).await.is_err() {
+                    sleep(TTL / 50).await;
+                }
+            }
+            Step::Repair => {
+                for node in &world.nodes()[..self.nodes.min(2)] {
+                    node.ask(&["DEL", name]).await?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Carries out the step while a request fails. Returns its result, and whether one has failed. `together`: the
+    /// trials that need the same nodes to be down.
+    async fn carry_out(
+        self,
+        world: &World,
+        store: &RedlockStore,
+        mine: &Ticket,
+        together: &Barrier,
+    ) -> (Said, bool) {
+        let name = mine.name.as_str();
+        if self.fault == Fault::Down {
+            if together.wait().await.is_leader() {
+                world.set_down(self.nodes, true);
+            }
+            together.wait().await;
+            let said = self.step.run(store, mine).await;
+            if together.wait().await.is_leader() {
+                world.set_down(self.nodes, false);
+            }
+            together.wait().await;
+            return (said, true);
+        }
+        world.arm(name, self.fault, self.nodes, Some(self.at));
+        let said = self.step.run(store, mine).await;
+        (said, world.disarm(name) > 0)
+    }
+
+    /// Returns whether a request failed.
+    async fn run(self, world: &World, together: &Barrier) -> Outcome<bool> {
+        let store = store(world.hosts.clone(), LONGEST).connect().await?;
+        let name = format!("jobs/{:?}/{}", self.step, ClientId::random());
+        let enqueue = self.step == Step::ReleaseWaiter;
+        let (mine, other) = (
+            ticket(&name, 1)?.with_enqueue(enqueue),
+            ticket(&name, 2)?.with_ttl(LONGEST),
+        );
+        let began = Instant::now();
+        self.prepare(world, &store, &mine, &other).await?;
+        let (said, struck) = self.carry_out(world, &store, &mine, together).await;
+        // A renewal without a reply leaves the lease as it was.
+        let claims = said.as_ref().map_or(self.step.renews(), |holds| *holds);
+        let next = ticket(&name, 3)?.with_enqueue(false);
+        if claims && began.elapsed() < TTL / 2 {
+            let asked = world.sound.attempt(&next).await;
+            let two = asked.is_ok_and(|asked| asked != Attempt::held());
+            ensure(!two, "two hold the lock")?;
+        }
+        let known = !self.step.is_first_attempt();
+        let forgotten = match &said {
+            Ok(holds) => !known && !holds,
+            Err(error) => !known && error.outcome() != Told::Indeterminate,
+        };
+        let nothing_done = said.is_err_and(|error| error.outcome() != Told::Indeterminate);
+        // On a busy machine leases may have ended.
+        if nothing_done && began.elapsed() < TTL / 2 {
+            self.had_no_effect(world, &mine, &other).await?;
+        }
+        if !forgotten {
+            release(&store, &mine).await?;
+        }
+        ensure(store.tickets() == 0, "a ticket is kept")?;
+        if self.step == Step::AttemptSplit {
+            for node in &world.nodes()[2..] {
+                node.ask(&["DEL", &name]).await?;
+            }
+        }
+        if self.step.is_behind() {
+            release(&world.sound, &other).await?;
+        }
+        self.another_is_granted(world, &name).await?;
+        Ok(struck)
+    }
+
+    async fn had_no_effect(self, world: &World, mine: &Ticket, other: &Ticket) -> Outcome {
+        let state = loop {
+            // Its own connections may have ended, too.
+            match world.sound.inspect(&mine.name).await {
+                Ok(state) => break state,
+                Err(_) => sleep(TTL / 50).await,
+            }
+        };
+        let ids = state.iter().flat_map(LockState::holder_ids);
+        let expected = match self.step {
+            // The one is of another program. The other gives back what it finds at nodes that reply.
+            Step::AttemptSplit | Step::AttemptAgain => return Ok(()),
+            step if step.is_behind() => Some(other),
+            step if step.is_first_attempt() => None,
+            _ => Some(mine),
+        };
+        let expected = expected.map(|ticket| ticket.holder.to_string());
+        ensure(ids.eq(expected), format!("it had an effect: {state:?}"))
+    }
+
+    async fn another_is_granted(self, world: &World, name: &str) -> Outcome {
+        let (next, began) = (ticket(name, 4)?, Instant::now());
+        let lease = if self.step == Step::Extend {
+            LONGEST
+        } else {
+            TTL
+        };
+        while !matches!(world.sound.attempt(&next).await, Ok(Attempt::Granted(_))) {
+            ensure(began.elapsed() < lease + BUSY, "no other client gets it")?;
+            sleep(TTL / 50).await;
+        }
+        release(&world.sound, &next).await
+    }
+}
+
+/// Takes a free lock, also on a busy machine.
+async fn hold(store: &RedlockStore, ticket: &Ticket) -> Outcome {
+    while !matches!(store.attempt(ticket).await, Ok(Attempt::Granted(_))) {
+        sleep(TTL / 50).await;
+    }
+    Ok(())
+}
+
+/// Releases as a client does.
+async fn release(store: &RedlockStore, ticket: &Ticket) -> Outcome {
+    let began = Instant::now();
+    while let Err(error) = store.release(ticket).await {
+        if error.outcome() == Told::Rejected || began.elapsed() > LONGEST * 3 {
+            return Err(error.into());
+        }
+        sleep(TTL / 50).await;
+    }
+    Ok(())
+}
+
+/// Runs trials, some of them at once. Returns how many had a request that failed.
+async fn run_all(world: &Arc<World>, trials: Vec<Trial>, at_once: usize) -> Outcome<usize> {
+    let together = Arc::new(Barrier::new(trials.len()));
+    let (turns, mut struck) = (Arc::new(Semaphore::new(at_once)), 0);
+    let run = trials.into_iter().map(|trial| {
+        let (world, together) = (Arc::clone(world), Arc::clone(&together));
+        let turns = Arc::clone(&turns);
+        let run = async move {
+            let _turn = turns.acquire().await?;
+            trial.run(&world, &together).await
+        };
+        (trial, spawn(run))
+    });
+    for (trial, task) in run.collect::<Vec<_>>() {
+        let ended = task.soon().await?;
+        let ended = ended.map_err(|failed| Failure::new(format!("{trial:?}: {failed}")));
+        struck += usize::from(ended?);
+    }
+    Ok(struck)
+}
+
+pub(crate) async fn step_returns_its_true_outcome_whichever_nodes_fail() -> Outcome {
+    let (world, trials) = (World::new().await?, Trial::all());
+    let (count, mut struck) = (trials.len(), 0);
+    let is_down = |trial: &Trial| trial.fault == Fault::Down;
+    let (down, others): (Vec<Trial>, _) = trials.into_iter().partition(is_down);
+    struck += run_all(&world, others, TOGETHER).await?;
+    for nodes in NODES {
+        let same: Vec<Trial> = down
+            .iter()
+            .filter(|it| it.nodes == nodes)
+            .copied()
+            .collect();
+        struck += run_all(&world, same, STEPS.len()).await?;
+    }
+    println!("a request failed in {struck} of {count} trials");
+    // Some steps are decided before they send a second request.
+    ensure(struck >= count * 9 / 10, format!("{struck} of {count}"))?;
+    world.nothing_is_left().await
+}
