@@ -16,11 +16,12 @@ use crate::config::Options;
 use crate::dialect::{Counts, Dialect, Steps};
 use crate::driver::{Driver as _, Source};
 use crate::error::{Errors, Problem};
+use crate::places::Places as _;
 use crate::session::Session;
 use crate::shares;
 use crate::steps;
 use crate::table::{Table, Which};
-use crate::turns::{self, Places as _};
+use crate::turns;
 
 /// Keeps locks in a table of a database.
 ///

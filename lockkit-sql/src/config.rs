@@ -36,7 +36,7 @@ pub struct Options {
     pub schema: Schema,
     /// How waiters learn of a free lock.
     pub wake: Wake,
-    /// The pauses between two polls of a waiter, if they are not 5 ms and 1 s.
+    /// The pauses between two polls of a waiter, if they are not 2 ms and 1 s.
     pub poll: Option<PollRange>,
     /// The most connections for acquires and releases.
     pub connections: usize,
@@ -60,7 +60,7 @@ impl Options {
             true => Modes::EXCLUSIVE,
             false => Modes::ALL,
         };
-        let usual = PollRange::new(Duration::from_millis(5), Duration::from_secs(1));
+        let usual = PollRange::new(Duration::from_millis(2), Duration::from_secs(1));
         let poll = self.poll.unwrap_or(usual);
         Capabilities::new()
             .with_queueing(Queueing::Fifo)

@@ -19,6 +19,7 @@ mod error;
 mod guarded;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod places;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use lockkit_core::Capabilities;
 use lockkit_core::store::waiters::Waiters;
 
+use crate::places::Known;
 use crate::template::Template;
-use crate::turns::Known;
 
 /// The queries of the steps that are alike on all databases.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::error::{Errors, Problem, at};
-use crate::turns::Known;
+use crate::places::Known;
 
 /// The longest time until a session has begun.
 pub(crate) const OPENING: Duration = Duration::from_secs(2);
@@ -300,8 +300,8 @@ mod tests {
         let error = late.await.unwrap_err();
         assert_eq!(error.outcome(), Outcome::Indeterminate);
 
-        session.waiters.attempted(&second);
         let again = session.attempt(&second, String::new, |key| {
+            session.waiters.attempted(&second);
             assert_eq!(key, 2);
             granted()
         });

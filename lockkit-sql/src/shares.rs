@@ -13,9 +13,10 @@ use tokio::time::sleep;
 
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, Reply, rows};
-use crate::steps::{self, pauses};
-use crate::template::{Template, Values};
-use crate::turns::{self, Places as _, Seen};
+use crate::places::{Places as _, Seen};
+use crate::steps::pauses;
+use crate::template::{Template, Values, token};
+use crate::turns;
 
 /// How long a step locks a row, with a commit that waits for the disk.
 pub(crate) const STEP: Duration = Duration::from_millis(10);
@@ -87,7 +88,7 @@ impl Shared {
     ) -> Result<Self, BackendError> {
         let row = rows(replies).last();
         let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable(operation))?;
-        if let Some(token) = row.number(0).and_then(steps::token) {
+        if let Some(token) = row.number(0).and_then(token) {
             return Ok(Self::Granted(token));
         }
         if !row.truth(1) {

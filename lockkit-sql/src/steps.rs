@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Holder, LockState, Mode, Renewal, Ticket};
-use lockkit_core::{BackendError, FencingToken, HolderId, LockName, Outcome};
+use lockkit_core::{BackendError, HolderId, LockName, Outcome};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -18,7 +18,7 @@ use crate::driver::{Columns, Driver, changed, rows};
 use crate::error::{Errors, Problem};
 use crate::pool::Pool;
 use crate::table::{Which, misfit};
-use crate::template::{Template, Values, micros};
+use crate::template::{Template, Values, micros, token};
 
 /// The holder of a row of a name whose holds are in the second table.
 const SHARED: &str = "~";
@@ -151,11 +151,6 @@ fn states(rows: &[Row]) -> Vec<LockState> {
 /// The name that a row is for.
 pub(crate) fn name_of(bytes: &[u8]) -> Option<LockName> {
     LockName::new(std::str::from_utf8(bytes).ok()?).ok()
-}
-
-/// A token as the table keeps it.
-pub(crate) fn token(number: i64) -> Option<FencingToken> {
-    u64::try_from(number).ok().and_then(FencingToken::new)
 }
 
 /// The pauses before each further look at a row that is free and locked: none before the first, then six

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::Ticket;
-use lockkit_core::{HolderId, LockName};
+use lockkit_core::{FencingToken, HolderId, LockName};
 
 use crate::table::{Table, Which};
 
@@ -138,6 +138,11 @@ impl<'a> Values<'a> {
 /// A duration in the unit of the table.
 pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
+}
+
+/// A token as the table keeps it.
+pub(crate) fn token(number: i64) -> Option<FencingToken> {
+    u64::try_from(number).ok().and_then(FencingToken::new)
 }
 
 /// Writes the table into the file of its definition.

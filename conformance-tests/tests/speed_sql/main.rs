@@ -12,6 +12,7 @@ mod crowd;
 mod holds;
 mod modes;
 mod solo;
+mod turns;
 mod world;
 
 use std::process::ExitCode;
@@ -35,16 +36,20 @@ fn tests() -> TestSuite {
         .test(crowd::eight_on_loopback_are_faster_than_a_polled_row)
         .test(crowd::waiter_is_served_at_once)
         .test(crowd::waiter_whose_wake_up_is_lost_is_served_by_its_next_poll)
+        .test(turns::eight_on_loopback_take_turns::<Postgres>)
         .test(holds::five_thousand_leases_are_renewed_in_ten_statements::<Postgres>);
     let mariadb = TestSuite::new("speed-of-mariadb", MysqlPrograms::mariadb().missing())
         .test(solo::cycle_is_two_round_trips::<Maria>)
         .test(solo::cycle_costs_little_more_than_two_updates::<Maria>)
+        .test(turns::eight_on_loopback_take_turns::<Maria>)
         .test(holds::five_thousand_leases_are_renewed_in_ten_statements::<Maria>);
     let mysql = TestSuite::new("speed-of-mysql", MysqlPrograms::mysql().missing())
         .test(solo::cycle_is_two_round_trips::<Mysql8>)
-        .test(solo::cycle_costs_little_more_than_two_updates::<Mysql8>);
+        .test(solo::cycle_costs_little_more_than_two_updates::<Mysql8>)
+        .test(turns::eight_on_loopback_take_turns::<Mysql8>);
     let sqlite = TestSuite::new("speed-of-sqlite", None)
-        .test(solo::cycle_in_a_file_costs_little_more_than_two_updates);
+        .test(solo::cycle_in_a_file_costs_little_more_than_two_updates)
+        .test(turns::eight_at_a_file_take_turns);
     let postgres = mode_speed::add::<Shared<Postgres>>(postgres);
     postgres.and(mariadb).and(mysql).and(sqlite)
 }

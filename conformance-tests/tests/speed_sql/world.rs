@@ -1,10 +1,8 @@
 //! One server, clients of it, and slow links to it.
 
-use std::time::Duration;
-
 use conformance_tests::servers::{MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer};
 use conformance_tests::{Failure, Outcome, Storage};
-use lockkit_core::{LockClient, PollRange};
+use lockkit_core::LockClient;
 use lockkit_sql::{MysqlStore, PostgresStore};
 #[cfg(target_os = "linux")]
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -173,8 +171,7 @@ impl<const EIGHT: bool> Database for Mysql<EIGHT> {
     }
 
     async fn client_at(port: u16, pin: bool) -> Outcome<LockClient> {
-        let pauses = PollRange::new(Duration::from_millis(1), Duration::from_millis(20));
-        let store = MysqlStore::builder(my_options(port)).pin(pin).poll(pauses);
+        let store = MysqlStore::builder(my_options(port)).pin(pin);
         Ok(LockClient::new(store.connect().await?)?)
     }
 

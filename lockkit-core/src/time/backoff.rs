@@ -38,7 +38,7 @@ pub(crate) fn pause(
         Attempt::Held {
             retry_after: Some(hint),
             ..
-        } => (*hint).max(SHORTEST_HINT),
+        } => (*hint).max(SHORTEST_HINT.min(capabilities.poll.min)),
         _ => Duration::MAX,
     };
     if capabilities.waiting == Waiting::Push {

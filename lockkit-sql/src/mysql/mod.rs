@@ -25,12 +25,13 @@ use crate::config::Options;
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::guarded::Stored;
+use crate::places::{Places as _, Seen};
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
 use crate::steps;
-use crate::template::{Values, micros};
-use crate::turns::{self, Places as _, Seen};
+use crate::template::{Values, micros, token};
+use crate::turns;
 
 pub(crate) use self::queries::ddl;
 
@@ -95,7 +96,7 @@ impl Mysql {
             return Ok(None);
         };
         self.remember(&ticket.name);
-        let token = i64::try_from(reply.insert_id).ok().and_then(steps::token);
+        let token = i64::try_from(reply.insert_id).ok().and_then(token);
         let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
         Ok(Some(Grant::new(token, ticket.ttl)))
     }

@@ -21,13 +21,14 @@ use crate::config::{Options, Wake};
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, rows, send, text};
 use crate::guarded::Stored;
+use crate::places::{Places as _, Seen};
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
 use crate::shares::STEP;
 use crate::steps;
-use crate::template::Values;
-use crate::turns::{self, Places as _, Seen};
+use crate::template::{Values, token};
+use crate::turns;
 
 pub(crate) use self::queries::ddl;
 
@@ -123,7 +124,7 @@ impl Steps for Postgres {
             let replies = self.pool.step("attempt", acquire, &values).await?;
             let row = rows(&replies).next();
             let row = row.ok_or_else(|| ERRORS.unreadable("attempt"))?;
-            if let Some(token) = row.number(0).and_then(steps::token) {
+            if let Some(token) = row.number(0).and_then(token) {
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
             let [left, place, before, token, age] =

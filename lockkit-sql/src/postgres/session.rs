@@ -17,10 +17,10 @@ use super::Postgres;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows};
 use crate::error::{Phase, at};
+use crate::places::{Known, Places as _};
 use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::steps::name_of;
 use crate::template::Values;
-use crate::turns::{Known, Places as _};
 
 /// After this time without a notification, the client asks the server for a reply.
 const QUIET: Duration = Duration::from_secs(10);

@@ -20,12 +20,12 @@ use crate::config::Options;
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::guarded::Stored;
+use crate::places::{Places as _, Seen};
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::Session;
-use crate::steps;
-use crate::template::Values;
-use crate::turns::{self, Places as _, Seen};
+use crate::template::{Values, token};
+use crate::turns;
 
 pub(crate) use self::queries::ddl;
 
@@ -89,7 +89,7 @@ impl Steps for Sqlite {
                 && let replies = self.pool.step("attempt", acquire, &values).await?
                 && let Some(row) = rows(&replies).next()
             {
-                let token = row.number(0).and_then(steps::token);
+                let token = row.number(0).and_then(token);
                 let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }

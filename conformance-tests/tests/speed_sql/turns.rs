@@ -1,0 +1,78 @@
+//! Whether those who want one lock get it in turn, and how fast.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use conformance_tests::contention::{Contender, SPAN, contend};
+use conformance_tests::figures::{bound, median};
+use conformance_tests::{Outcome, ensure};
+use lockkit_core::store::lock;
+use lockkit_core::{Lock, LockClient};
+use lockkit_sql::{SqlStoreBuilder, Sqlite};
+use tokio::time::Instant;
+
+use crate::world::{Database, For};
+
+/// One client of a lock. It notes how long it waits.
+struct One {
+    lock: Lock,
+    waits: Arc<Mutex<Vec<Duration>>>,
+}
+
+impl Contender for One {
+    async fn turn(&mut self) -> Outcome {
+        let asked = Instant::now();
+        let guard = self.lock.acquire().await?;
+        lock(&self.waits).push(asked.elapsed());
+        Ok(guard.release().await?)
+    }
+}
+
+/// None of them pauses, and each has a connection of its own.
+pub(crate) async fn eight_on_loopback_take_turns<D: Database>() -> Outcome {
+    let server = D::start(For::Speed).await?;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(D::client_at(server.port(), false).await?);
+    }
+    take_turns(&clients).await
+}
+
+pub(crate) async fn eight_at_a_file_take_turns() -> Outcome {
+    let place = tempfile::tempdir()?;
+    let path = place.path().join("locks.db").display().to_string();
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        let store = SqlStoreBuilder::<Sqlite>::file(&path).connect().await?;
+        clients.push(LockClient::new(store)?);
+    }
+    take_turns(&clients).await
+}
+
+async fn take_turns(clients: &[LockClient]) -> Outcome {
+    // Their connections, and those that listen.
+    let first = clients.iter().map(|client| client.lock("crowd"));
+    contend(first.collect::<Result<_, _>>()?, Duration::from_secs(1)).await?;
+    let waits = Arc::<Mutex<Vec<Duration>>>::default();
+    let mut crowd = Vec::new();
+    for client in clients {
+        let (lock, waits) = (client.lock("crowd")?, Arc::clone(&waits));
+        crowd.push(One { lock, waits });
+    }
+    let turns = contend(crowd, SPAN).await?;
+    // The first ones find a free lock, and the last ones no other waiter.
+    let mut waits = lock(&waits).split_off(8);
+    waits.truncate(waits.len().saturating_sub(8));
+    let longest = waits.iter().max().copied().unwrap_or_default();
+    let (usual, rate, fair) = (median(waits)?, turns.per_second(), turns.fairness());
+    println!(
+        "eight, loopback: {rate:.0} turns/s, Jain {fair:.3}, longest wait {longest:?}, median {usual:?}"
+    );
+    ensure(fair >= 0.99, format!("Jain {fair:.3}"))?;
+    ensure(rate >= bound(200.0, 100.0), format!("{rate:.0} turns/s"))?;
+    let most = usual.mul_f64(bound(3.0, 4.0));
+    ensure(
+        longest <= most,
+        format!("waited {longest:?}, most {usual:?}"),
+    )
+}

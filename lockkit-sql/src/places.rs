@@ -1,0 +1,258 @@
+//! What this process knows of the places of its tickets: no I/O.
+
+use std::time::Duration;
+
+use lockkit_core::contract::{Attempt, Grant, Ticket};
+use lockkit_core::store::waiters::{Entry, Waiters};
+use lockkit_core::{Capabilities, HolderId, Waiting};
+
+use crate::driver::Columns;
+use crate::template::token;
+
+/// What this process knows of a ticket.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The key of the session that its hold ends with, or 0; and that of its place.
+    pub(crate) session: i64,
+    offered: i64,
+    /// Whether it may have a place.
+    pub(crate) waits: bool,
+    /// The rest of its place, and the token of the row, when its last attempt found the lock held.
+    place: Duration,
+    token: i64,
+    /// The token that a notification said is the ticket's.
+    pushed: i64,
+}
+
+/// A lock that was not granted, as a ticket sees it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Whether another holds.
+    pub(crate) held: bool,
+    /// The rest of its lease in microseconds.
+    pub(crate) left: i64,
+    /// The rest of the ticket's place.
+    pub(crate) place: i64,
+    /// How many are before the ticket.
+    pub(crate) before: i64,
+    /// The token of the row, and how long ago it was made.
+    pub(crate) token: i64,
+    pub(crate) age: i64,
+}
+
+impl Seen {
+    /// Reads it from the columns of `inspect`, from the first one that belongs to it.
+    pub(crate) fn read(row: &impl Columns, first: usize) -> Self {
+        let number = |column: usize| row.number(first + column).unwrap_or(0);
+        Self {
+            held: row.truth(first),
+            left: number(1),
+            place: number(2),
+            before: number(3),
+            token: number(5),
+            age: number(6),
+        }
+    }
+
+    /// Whether the ticket must wait for another.
+    pub(crate) const fn waits(&self) -> bool {
+        self.held || self.before > 0
+    }
+
+    /// Whether the place of a ticket with this window must be renewed.
+    pub(crate) const fn needs_place(&self, window: i64) -> bool {
+        self.place < window / 2
+    }
+
+    /// The result of an attempt that found another before the ticket. A waiter that nothing tells of its turn looks
+    /// again after a quarter of the time that the lock has been held, and later if it is not the first.
+    pub(crate) fn answer(&self, rules: &Capabilities) -> Attempt {
+        let left = time(self.left).filter(|_| self.held);
+        if rules.waiting == Waiting::Push {
+            return Attempt::held_for(left);
+        }
+        let before = self.before + i64::from(self.held);
+        let quarter = time(self.age / 4).unwrap_or_default();
+        let pause = quarter.max(rules.poll.min) * u32::try_from(before.max(1)).unwrap_or(u32::MAX);
+        let pause = pause.min(rules.poll.max);
+        Attempt::held_for(Some(left.map_or(pause, |left| left.min(pause))))
+    }
+}
+
+/// What a ticket's entry learns. Each changes nothing if the ticket is not known.
+pub(crate) trait Places {
+    /// The ticket may have a place from now on: a request may be carried out without a reply.
+    fn may_have_place(&self, ticket: &Ticket);
+
+    /// Whether the ticket may have a place.
+    fn has_waited(&self, ticket: &Ticket) -> bool;
+
+    /// The ticket was told to wait, at a place with this session.
+    fn told_to_wait(&self, ticket: &Ticket, session: i64, seen: &Seen);
+
+    /// A reply says that the ticket holds. It has no place any more.
+    fn told_to_hold(&self, ticket: &Ticket);
+
+    /// A notification says that the ticket holds, with the session of its place.
+    fn granted(&self, holder: HolderId, token: i64);
+}
+
+impl Places for Waiters<Known> {
+    fn may_have_place(&self, ticket: &Ticket) {
+        self.with(ticket.holder, |entry| entry.data.waits = true);
+    }
+
+    fn has_waited(&self, ticket: &Ticket) -> bool {
+        self.with(ticket.holder, |entry| entry.data.waits) == Some(true)
+    }
+
+    fn told_to_wait(&self, ticket: &Ticket, session: i64, seen: &Seen) {
+        self.with(ticket.holder, |entry| {
+            entry.data.place = time(seen.place).unwrap_or_default();
+            entry.data.offered = session;
+            entry.data.token = seen.token;
+            match entry.data.pushed {
+                // The grant came while the attempt was under way: it is as long as the place.
+                pushed if pushed > seen.token => grant(entry),
+                0 => {}
+                // It has ended since.
+                _ => {
+                    entry.data.pushed = 0;
+                    entry.restart();
+                }
+            }
+        });
+    }
+
+    fn told_to_hold(&self, ticket: &Ticket) {
+        self.with(ticket.holder, |entry| entry.data.waits = false);
+    }
+
+    fn granted(&self, holder: HolderId, token: i64) {
+        self.with(holder, |entry| {
+            // Late, it is about a hold that has ended.
+            if token > entry.data.token {
+                entry.data.session = entry.data.offered;
+                entry.data.pushed = token;
+                grant(entry);
+            }
+        });
+    }
+}
+
+/// The client believes in the grant for the rest of the place, counted from its last attempt.
+fn grant(entry: &mut Entry<Known>) {
+    if let Some(token) = token(entry.data.pushed) {
+        entry.data.waits = false;
+        entry.granted(None, Grant::new(token, entry.data.place));
+    }
+}
+
+fn time(micros: i64) -> Option<Duration> {
+    u64::try_from(micros).ok().map(Duration::from_micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lockkit_core::contract::{Wake, Watch as _};
+    use lockkit_core::{ClientId, LockName};
+
+    use super::*;
+
+    const PLACE: i64 = 3_000_000;
+
+    fn ticket() -> Ticket {
+        let holder = HolderId::new(ClientId::random(), 1);
+        Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30))
+    }
+
+    fn held_with(token: i64) -> Seen {
+        Seen {
+            held: true,
+            place: PLACE,
+            token,
+            ..Seen::default()
+        }
+    }
+
+    /// What a ticket is told that was granted tokens before and after a reply that found another with a token.
+    async fn told(before: Option<i64>, found: i64, after: Option<i64>) -> Option<i64> {
+        let (waiters, ticket) = (Arc::new(Waiters::<Known>::default()), ticket());
+        let number = waiters.attempted(&ticket);
+        let held = Ok(Attempt::held());
+        waiters.may_have_place(&ticket);
+        waiters.told_to_wait(&ticket, 0, &held_with(1));
+        waiters.answered(&ticket, number, &held);
+        let number = waiters.attempted(&ticket);
+        if let Some(token) = before {
+            waiters.granted(ticket.holder, token);
+        }
+        waiters.told_to_wait(&ticket, 0, &held_with(found));
+        waiters.answered(&ticket, number, &held);
+        if let Some(token) = after {
+            waiters.granted(ticket.holder, token);
+        }
+        let mut watch = waiters.watch(&ticket);
+        let told = tokio::time::timeout(Duration::from_millis(10), watch.changed());
+        match told.await {
+            Ok(Ok(Wake::Granted(grant))) => {
+                assert_eq!(grant.ttl, Duration::from_secs(3), "as long as its place");
+                Some(grant.token.get().cast_signed())
+            }
+            _ => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_grant_is_not_believed() {
+        assert_eq!(told(None, 5, Some(6)).await, Some(6));
+        assert_eq!(
+            told(Some(6), 5, None).await,
+            Some(6),
+            "made after the reply"
+        );
+        assert_eq!(told(Some(6), 7, None).await, None, "another holds since");
+        assert_eq!(told(None, 7, Some(6)).await, None, "another holds since");
+    }
+
+    #[test]
+    fn only_a_ticket_that_may_have_a_place_is_withdrawn() {
+        let (waiters, ticket) = (Waiters::<Known>::default(), ticket());
+        waiters.attempted(&ticket);
+        assert!(!waiters.has_waited(&ticket));
+        waiters.may_have_place(&ticket);
+        assert!(waiters.has_waited(&ticket));
+        waiters.told_to_wait(&ticket, 0, &held_with(1));
+        waiters.granted(ticket.holder, 2);
+        assert!(!waiters.has_waited(&ticket), "its place became the hold");
+        waiters.may_have_place(&ticket);
+        waiters.told_to_hold(&ticket);
+        assert!(!waiters.has_waited(&ticket));
+    }
+
+    #[test]
+    fn first_waiter_looks_soonest() {
+        let rules = Capabilities::new();
+        let pause = |before, age_in_ms: i64| {
+            let seen = Seen {
+                before,
+                age: age_in_ms * 1000,
+                ..held_with(1)
+            };
+            let left = Seen {
+                left: i64::MAX,
+                ..seen
+            };
+            match left.answer(&rules) {
+                Attempt::Held { retry_after, .. } => retry_after.unwrap().as_millis(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(pause(0, 1), rules.poll.min.as_millis());
+        assert_eq!(pause(0, 400), 100);
+        assert_eq!(pause(2, 400), 300);
+        assert_eq!(pause(0, 100_000), rules.poll.max.as_millis());
+    }
+}
