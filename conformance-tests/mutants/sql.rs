@@ -152,6 +152,11 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "l.holder IS NULL AND",
     ),
     (
+        "sqlite::LeaseNeverEnds",
+        "(holder IS NULL OR expires_at <= {now})",
+        "holder IS NULL",
+    ),
+    (
         "sql::ReaderPassesWaitingWriter",
         "(coalesce(b.room, 1) < 4294967295 OR {room} < 4294967295)",
         "{room} < 4294967295",
