@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use conformance_tests::contention::{Contender, SPAN, contend};
-use conformance_tests::figures::{bound, median};
+use conformance_tests::figures::{OPTIMISED, bound, median};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::store::lock;
 use lockkit_core::{Lock, LockClient};
@@ -63,16 +63,22 @@ async fn take_turns(clients: &[LockClient]) -> Outcome {
     // The first ones find a free lock, and the last ones no other waiter.
     let mut waits = lock(&waits).split_off(8);
     waits.truncate(waits.len().saturating_sub(8));
-    let longest = waits.iter().max().copied().unwrap_or_default();
+    waits.sort();
+    let longest = waits.last().copied().unwrap_or_default();
+    let most = waits
+        .get(waits.len() * 99 / 100)
+        .copied()
+        .unwrap_or_default();
     let (usual, rate, fair) = (median(waits)?, turns.per_second(), turns.fairness());
     println!(
-        "eight, loopback: {rate:.0} turns/s, Jain {fair:.3}, longest wait {longest:?}, median {usual:?}"
+        "eight, loopback: {rate:.0} turns/s, Jain {fair:.3}, longest wait {longest:?}, p99 {most:?}, median {usual:?}"
     );
     ensure(fair >= 0.99, format!("Jain {fair:.3}"))?;
     ensure(rate >= bound(200.0, 100.0), format!("{rate:.0} turns/s"))?;
-    let most = usual.mul_f64(bound(3.0, 4.0));
+    // A busy machine stalls all of them now and then, for longer than a turn takes.
+    let waited = if OPTIMISED { longest } else { most };
     ensure(
-        longest <= most,
-        format!("waited {longest:?}, most {usual:?}"),
+        waited <= usual * 3,
+        format!("waited {waited:?}, as a rule {usual:?}"),
     )
 }
