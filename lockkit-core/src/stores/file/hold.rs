@@ -5,12 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::FileStore;
+use super::gate::{self, Gate, Limit};
 use super::lock_file::{LockFile, TryLock};
+use super::names;
 use super::problem::Problem;
 use super::record::Record;
 use super::tickets::Hold;
 use crate::contract::token::FencingToken;
-use crate::contract::{Release, Ticket};
+use crate::contract::{DistributedLock as _, Release, Ticket};
 use crate::store::sync::lock;
 use crate::store::tag;
 
@@ -24,25 +26,76 @@ impl FileStore {
         if let Some(token) = self.still_holds(ticket)? {
             return Ok(Some(token));
         }
-        if lock(&self.tickets).tombstones.contains(ticket.holder) {
-            return Err(Problem::WasReleased);
+        let path = self.path(&ticket.name);
+        if self.has_to_wait(ticket, &path)? {
+            self.wait(ticket);
+            return Ok(None);
         }
         for _ in 0..TRIES {
-            if let Break(taken) = self.try_take(ticket)? {
+            if let Break(taken) = self.try_take(ticket, &path)? {
+                if taken.is_none() {
+                    self.wait(ticket);
+                }
                 return Ok(taken);
             }
             // Nothing is held here, so an attempt that is dropped leaves nothing.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // Another process shares it for longer than a look takes.
+        self.wait(ticket);
         Ok(None)
+    }
+
+    /// Whether `ticket` is a newcomer, and a waiter keeps those out. Before the lock is tried: a newcomer
+    /// must not take it for an instant either, or it would refuse the waiter.
+    fn has_to_wait(&self, ticket: &Ticket, path: &Path) -> Result<bool, Problem> {
+        let tickets = lock(&self.tickets);
+        if tickets.tombstones.contains(ticket.holder) {
+            return Err(Problem::WasReleased);
+        }
+        let waits = tickets.waiting.contains_key(&ticket.holder);
+        drop(tickets);
+        Ok(!waits && gate::is_shut(&names::gate_of(path), self.limit()))
+    }
+
+    /// Notes that `ticket` waits. When it is refused again, it shuts the gate, or keeps it shut: two that are
+    /// refused once may still pass the lock to each other within one pause.
+    fn wait(&self, ticket: &Ticket) {
+        let mut tickets = lock(&self.tickets);
+        if !ticket.enqueue || tickets.tombstones.contains(ticket.holder) {
+            return;
+        }
+        let Some(gate) = tickets.waiting.get_mut(&ticket.holder) else {
+            tickets.waiting.insert(ticket.holder, None);
+            return;
+        };
+        if !gate
+            .as_ref()
+            .is_some_and(|gate| gate.keep().is_ok_and(|it| it))
+        {
+            // A waiter that can have no gate waits without one.
+            let path = names::gate_of(&self.path(&ticket.name));
+            *gate = Gate::shut(&path, self.limit()).ok().flatten();
+        }
+    }
+
+    /// By what a gate is judged now. Its waiter polls three times within the window.
+    fn limit(&self) -> Limit {
+        Limit {
+            now: host_micros,
+            window: self.capabilities().recheck * 3,
+        }
     }
 
     /// Locks the file once. It has to be repeated if the file is no longer the one at its path, or if
     /// another process looks at it.
-    fn try_take(&self, ticket: &Ticket) -> Result<ControlFlow<Option<FencingToken>>, Problem> {
+    fn try_take(
+        &self,
+        ticket: &Ticket,
+        path: &Path,
+    ) -> Result<ControlFlow<Option<FencingToken>>, Problem> {
         let name = &ticket.name;
-        let lock_file = LockFile::open_or_create(&self.path(name))?;
+        let lock_file = LockFile::open_or_create(path)?;
         match lock_file.try_lock()? {
             TryLock::Taken => {}
             TryLock::Held => return Ok(Break(None)),
@@ -63,6 +116,7 @@ impl FileStore {
         if tickets.tombstones.contains(ticket.holder) {
             return Err(Problem::WasReleased);
         }
+        tickets.waiting.remove(&ticket.holder);
         tickets.held.insert(
             ticket.holder,
             Hold {
@@ -109,7 +163,10 @@ impl FileStore {
 
     /// Ends the hold of `ticket`.
     pub(super) fn give_back(&self, ticket: &Ticket) -> Result<Release, Problem> {
-        lock(&self.tickets).tombstones.insert(ticket.holder);
+        let mut tickets = lock(&self.tickets);
+        tickets.tombstones.insert(ticket.holder);
+        tickets.waiting.remove(&ticket.holder);
+        drop(tickets);
         // The hold has not ended yet: a failure here has no effect, and the client repeats the release.
         if self.still_holds(ticket)?.is_none() {
             return Ok(Release::NotHeld);

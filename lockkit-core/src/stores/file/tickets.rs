@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::gate::Gate;
 use super::lock_file::LockFile;
 use super::problem::Problem;
 use crate::contract::holder::HolderId;
@@ -11,6 +12,8 @@ use crate::contract::{Ticket, Tombstones};
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     pub(super) held: HashMap<HolderId, Hold>,
+    /// Those that were refused and ask again, and the gate of the one that has shut it.
+    pub(super) waiting: HashMap<HolderId, Option<Gate>>,
     /// Released ones: an attempt that comes late must not take a lock that no client releases.
     pub(super) tombstones: Tombstones,
 }
