@@ -9,9 +9,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lockkit_core::DistributedLock as _;
 use lockkit_core::contract::{Attempt, Release, Ticket};
 use lockkit_core::file::FileStore;
+use lockkit_core::{DistributedLock as _, PollRange};
 use scratch::{Scratch, name, ticket};
 
 async fn gets(store: &FileStore, ticket: &Ticket) -> bool {
@@ -25,17 +25,21 @@ async fn waits(store: &FileStore, ticket: &Ticket) {
     }
 }
 
+/// The pause that a refused ticket is told.
+async fn pause(store: &FileStore, ticket: &Ticket) -> Option<Duration> {
+    match store.attempt(ticket).await.unwrap() {
+        Attempt::Held { retry_after } => retry_after,
+        granted => panic!("{granted:?}"),
+    }
+}
+
 fn gate(scratch: &Scratch) -> PathBuf {
     scratch.0.join("a.gate")
 }
 
 /// What a waiter that dies leaves behind.
 fn leave_a_gate(path: &Path) {
-    fs::write(
-        path,
-        "lockkit gate, format 1: a waiter keeps newcomers out\n",
-    )
-    .unwrap();
+    fs::write(path, "lockkit gate, format 1, since 00000000000000000001\n").unwrap();
 }
 
 #[tokio::test]
@@ -59,20 +63,49 @@ async fn waiter_keeps_newcomers_out() {
 }
 
 #[tokio::test]
-async fn waiter_passes_the_gate_of_another() {
+async fn waiter_that_came_later_is_kept_out_until_the_first_is_served() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.store(), scratch.store());
+    let (holder, first, second) = (ticket("a"), ticket("a"), ticket("a"));
+    assert!(gets(&one, &holder).await);
+    waits(&one, &first).await;
+    waits(&two, &second).await;
+    one.release(&holder).await.unwrap();
+    assert!(!gets(&two, &second).await);
+    assert!(gets(&one, &first).await);
+    assert!(!gets(&two, &second).await);
+    one.release(&first).await.unwrap();
+    assert!(!gets(&one, &ticket("a")).await);
+    assert!(gets(&two, &second).await);
+}
+
+#[tokio::test]
+async fn waiter_that_came_earlier_takes_the_gate() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.store(), scratch.store());
+    let (holder, first, second) = (ticket("a"), ticket("a"), ticket("a"));
+    assert!(gets(&one, &holder).await);
+    assert!(!gets(&one, &first).await);
+    waits(&two, &second).await;
+    assert!(!gets(&one, &first).await);
+    one.release(&holder).await.unwrap();
+    assert!(!gets(&two, &second).await);
+    assert!(gets(&one, &first).await);
+}
+
+/// Who keeps others out looks often, but not more often the longer it waits.
+#[tokio::test]
+async fn waiter_with_the_gate_is_told_to_poll_soon() {
     let scratch = Scratch::new();
     let store = scratch.store();
-    let (holder, first, second) = (ticket("a"), ticket("a"), ticket("a"));
-    assert!(gets(&store, &holder).await);
-    waits(&store, &first).await;
-    waits(&store, &second).await;
-    store.release(&holder).await.unwrap();
-    assert!(gets(&store, &second).await);
-    assert!(gate(&scratch).exists());
-    assert!(!gets(&store, &first).await);
-    store.release(&second).await.unwrap();
-    assert!(!gets(&store, &ticket("a")).await);
-    assert!(gets(&store, &first).await);
+    let (waiter, other) = (ticket("a"), ticket("a"));
+    assert!(gets(&store, &ticket("a")).await);
+    assert_eq!(store.attempt(&waiter).await.unwrap(), Attempt::held());
+    assert!(pause(&store, &waiter).await >= Some(Duration::from_millis(5)));
+    waits(&store, &other).await;
+    assert_eq!(pause(&store, &other).await, None);
+    tokio::time::sleep(Duration::from_millis(80)).await;
+    assert!(pause(&store, &waiter).await >= Some(Duration::from_millis(10)));
 }
 
 #[tokio::test]
@@ -128,14 +161,16 @@ async fn dead_waiter_keeps_nobody_out() {
 #[tokio::test]
 async fn frozen_waiter_keeps_nobody_out_for_long() {
     let scratch = Scratch::new();
-    let (store, frozen) = (scratch.store(), scratch.store());
+    let poll = PollRange::new(Duration::from_millis(5), Duration::from_secs(3));
+    let store = || FileStore::builder(&scratch.0).poll(poll).build().unwrap();
+    let (store, frozen) = (store(), store());
     let (holder, first, second) = (ticket("a"), ticket("a"), ticket("a"));
     assert!(gets(&store, &holder).await);
     waits(&frozen, &first).await;
     let shut = File::options().write(true).open(gate(&scratch)).unwrap();
     let ahead = SystemTime::now() + Duration::from_secs(3600);
     for (time, lets_in) in [
-        (SystemTime::now() - Duration::from_secs(8), false),
+        (SystemTime::now() - Duration::from_secs(4), false),
         (SystemTime::now() - Duration::from_secs(10), true),
         (ahead, true),
         (UNIX_EPOCH, true),
@@ -146,11 +181,10 @@ async fn frozen_waiter_keeps_nobody_out_for_long() {
         assert_eq!(gets(&store, &newcomer).await, lets_in, "{time:?}");
         store.release(&newcomer).await.unwrap();
     }
-    // The next waiter has a gate of its own, and the first one waits without.
+    // The next waiter has a gate of its own, which does not keep out the first.
     let holder = ticket("a");
     assert!(gets(&store, &holder).await);
     waits(&store, &second).await;
-    assert!(!gets(&store, &second).await);
     store.release(&holder).await.unwrap();
     assert!(!gets(&frozen, &ticket("a")).await);
     assert!(gets(&frozen, &first).await);

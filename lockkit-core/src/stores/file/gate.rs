@@ -1,8 +1,10 @@
-//! The gate of a lock: by it a waiter keeps newcomers out.
+//! The gate of a lock: by it the waiter that waits longest keeps out those that came later.
 //!
 //! The gate is a file beside the lock file, locked with `flock(2)` by one waiter: the kernel opens it
-//! when that process ends. A newcomer that finds it shut does not try to take the lock. No holder needs
-//! the gate, so that a gate that is lost or replaced costs a turn and never exclusion.
+//! when that process ends. In it stands since when that waiter waits. A ticket that came later and finds
+//! the gate shut does not try to take the lock; a waiter that came earlier makes a gate of its own in its
+//! place. No holder needs the gate, so that a gate that is lost or replaced costs a turn and never
+//! exclusion.
 //!
 //! The waiter writes the file with every poll. A gate that was not written for a while belongs to a
 //! waiter that is frozen, and is open.
@@ -15,20 +17,22 @@ use std::time::Duration;
 use super::lock_file::{LockFile, TryLock, written};
 use super::problem::Problem;
 
-const CONTENT: &[u8] = b"lockkit gate, format 1: a waiter keeps newcomers out\n";
+const HEAD: &str = "lockkit gate, format 1, since ";
+const DIGITS: usize = 20;
 
-/// How long a gate stays shut that its waiter does not write.
+/// By what gates are judged.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
-    /// The wall clock of the machine, which also dates its files.
-    pub(super) now: fn() -> u64,
+pub(super) struct Rules {
+    /// The wall clock of the machine in microseconds, which also dates its files.
+    pub(super) clock: fn() -> u64,
+    /// How long a gate stays shut that its waiter does not write.
     pub(super) window: Duration,
 }
 
-impl Limit {
+impl Rules {
     /// Whether the waiter wrote its gate lately. A clock that was set back makes a gate old, too.
     fn is_fresh(self, gate: &fs::Metadata) -> bool {
-        let age = (self.now)().abs_diff(written(gate));
+        let age = (self.clock)().abs_diff(written(gate));
         u128::from(age) <= self.window.as_micros()
     }
 }
@@ -41,31 +45,34 @@ pub(super) struct Gate {
     pid: u32,
 }
 
-/// Whether a waiter keeps newcomers out. A gate that cannot be read is open.
-pub(super) fn is_shut(path: &Path, limit: Limit) -> bool {
+/// Whether a waiter keeps out a ticket that came at `since`. A gate that cannot be read is open.
+pub(super) fn is_shut(path: &Path, since: u64, rules: Rules) -> bool {
     // All that it costs an attempt where no client waits.
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return false;
     };
+    let earlier = |gate: &LockFile| Ok(gate.is_held()? && since_of(gate)? < Some(since));
     let gate = || LockFile::look(path).ok().flatten();
-    limit.is_fresh(&metadata) && gate().is_some_and(|gate| gate.is_held().unwrap_or(false))
+    rules.is_fresh(&metadata)
+        && gate().is_some_and(|gate| earlier(&gate).unwrap_or_else(|_: Problem| false))
 }
 
 impl Gate {
-    /// Shuts a gate; `None` if another waiter has shut it.
-    pub(super) fn shut(path: &Path, limit: Limit) -> Result<Option<Self>, Problem> {
-        let file = LockFile::open_or_create(path)?;
+    /// Shuts a gate to all that came after `since`; `None` if a waiter that came earlier has shut it.
+    pub(super) fn shut(path: &Path, since: u64, rules: Rules) -> Result<Option<Self>, Problem> {
+        let mut file = LockFile::open_or_create(path)?;
         if file.try_lock()? == TryLock::Held {
-            if !limit.is_fresh(&file.metadata()?) {
-                // Its waiter is frozen. The next poll makes a new gate.
-                remove(&file)?;
+            let passed = !rules.is_fresh(&file.metadata()?) || since_of(&file)? > Some(since);
+            if !passed {
+                return Ok(None);
             }
-            return Ok(None);
+            remove(&file)?;
+            file = LockFile::open_or_create(path)?;
         }
         let Some(gate) = Self::of(file)? else {
             return Ok(None);
         };
-        Ok(gate.keep()?.then_some(gate))
+        Ok(gate.keep(since)?.then_some(gate))
     }
 
     /// The gate in a file; `None` if another waiter has it, or if it is no gate.
@@ -77,9 +84,10 @@ impl Gate {
         Ok(Some(Self { file, pid }))
     }
 
-    /// Keeps it shut for another while; returns whether newcomers see it.
-    pub(super) fn keep(&self) -> Result<bool, Problem> {
-        let written = self.file.file.write_all_at(CONTENT, 0);
+    /// Keeps it shut for another while; returns whether other tickets see it.
+    pub(super) fn keep(&self, since: u64) -> Result<bool, Problem> {
+        let content = format!("{HEAD}{since:0DIGITS$}\n");
+        let written = self.file.file.write_all_at(content.as_bytes(), 0);
         written.map_err(|error| Problem::io(&self.file.path, error))?;
         self.file.is_in_place()
     }
@@ -95,13 +103,24 @@ impl Drop for Gate {
     }
 }
 
-/// Whether a file has the content of a gate, or the beginning of it. Files of other programs stay as they
-/// are.
-fn is_gate(file: &LockFile) -> Result<bool, Problem> {
-    let mut bytes = [0; CONTENT.len() + 1];
+/// What is in a gate, as far as it fits.
+fn content(file: &LockFile) -> Result<String, Problem> {
+    let mut bytes = [0; HEAD.len() + DIGITS + 2];
     let read = file.file.read_at(&mut bytes, 0);
     let len = read.map_err(|error| Problem::io(&file.path, error))?;
-    Ok(CONTENT.starts_with(&bytes[..len]))
+    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
+}
+
+/// Since when the waiter of a gate waits; `None` if the file is no gate, or not written yet.
+fn since_of(file: &LockFile) -> Result<Option<u64>, Problem> {
+    let content = content(file)?;
+    let since = content.strip_prefix(HEAD).map(str::trim_end);
+    Ok(since.and_then(|since| since.parse().ok()))
+}
+
+/// Whether a file has the content of a gate, or none yet. Files of other programs stay as they are.
+fn is_gate(file: &LockFile) -> Result<bool, Problem> {
+    Ok(content(file)?.is_empty() || since_of(file)?.is_some())
 }
 
 /// Removes a gate that is still at its path.

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::FileStore;
-use super::gate::{self, Gate, Limit};
+use super::gate::{self, Gate, Rules};
 use super::lock_file::{LockFile, TryLock};
 use super::names;
 use super::problem::Problem;
 use super::record::Record;
-use super::tickets::Hold;
+use super::tickets::{Hold, Waiting};
 use crate::contract::token::FencingToken;
-use crate::contract::{DistributedLock as _, Release, Ticket};
+use crate::contract::{Release, Ticket};
 use crate::store::sync::lock;
 use crate::store::tag;
 
@@ -28,62 +28,62 @@ impl FileStore {
         }
         let path = self.path(&ticket.name);
         if self.has_to_wait(ticket, &path)? {
-            self.wait(ticket);
             return Ok(None);
         }
         for _ in 0..TRIES {
             if let Break(taken) = self.try_take(ticket, &path)? {
-                if taken.is_none() {
-                    self.wait(ticket);
-                }
                 return Ok(taken);
             }
             // Nothing is held here, so an attempt that is dropped leaves nothing.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // Another process shares it for longer than a look takes.
-        self.wait(ticket);
         Ok(None)
     }
 
-    /// Whether `ticket` is a newcomer, and a waiter keeps those out. Before the lock is tried: a newcomer
-    /// must not take it for an instant either, or it would refuse the waiter.
+    /// Whether a waiter keeps `ticket` out that came earlier. Asked before the lock is tried: who has to
+    /// wait must not take it for an instant either, or it would refuse that waiter.
     fn has_to_wait(&self, ticket: &Ticket, path: &Path) -> Result<bool, Problem> {
         let tickets = lock(&self.tickets);
         if tickets.tombstones.contains(ticket.holder) {
             return Err(Problem::WasReleased);
         }
-        let waits = tickets.waiting.contains_key(&ticket.holder);
+        let waiting = tickets.waiting.get(&ticket.holder);
+        let since = waiting.map_or(u64::MAX, |waiting| waiting.since);
         drop(tickets);
-        Ok(!waits && gate::is_shut(&names::gate_of(path), self.limit()))
+        Ok(gate::is_shut(&names::gate_of(path), since, self.rules()))
     }
 
-    /// Notes that `ticket` waits. When it is refused again, it shuts the gate, or keeps it shut: two that are
-    /// refused once may still pass the lock to each other within one pause.
-    fn wait(&self, ticket: &Ticket) {
+    /// Notes that `ticket` was refused. From the second time on it keeps out those that came later: two that
+    /// pass the lock to each other within one pause need no gate. Returns after which pause it polls best.
+    pub(super) fn wait(&self, ticket: &Ticket) -> Option<Duration> {
+        let (now, rules) = (host_micros(), self.rules());
         let mut tickets = lock(&self.tickets);
         if !ticket.enqueue || tickets.tombstones.contains(ticket.holder) {
-            return;
+            return None;
         }
-        let Some(gate) = tickets.waiting.get_mut(&ticket.holder) else {
-            tickets.waiting.insert(ticket.holder, None);
-            return;
+        let Some(waiting) = tickets.waiting.get_mut(&ticket.holder) else {
+            let (since, gate) = (now, None);
+            let waiting = Waiting { since, gate };
+            tickets.waiting.insert(ticket.holder, waiting);
+            return None;
         };
-        if !gate
-            .as_ref()
-            .is_some_and(|gate| gate.keep().is_ok_and(|it| it))
-        {
+        let Waiting { since, gate } = waiting;
+        if !matches!(gate.as_ref().map(|gate| gate.keep(*since)), Some(Ok(true))) {
             // A waiter that can have no gate waits without one.
             let path = names::gate_of(&self.path(&ticket.name));
-            *gate = Gate::shut(&path, self.limit()).ok().flatten();
+            *gate = Gate::shut(&path, *since, rules).ok().flatten();
         }
+        // While it keeps others out, a free lock must not lie idle for much longer than they held it.
+        let waited = Duration::from_micros(now.saturating_sub(*since));
+        gate.as_ref().map(|_| (waited / 8).max(self.poll.min))
     }
 
-    /// By what a gate is judged now. Its waiter polls three times within the window.
-    fn limit(&self) -> Limit {
-        Limit {
-            now: host_micros,
-            window: self.capabilities().recheck * 3,
+    /// By what gates are judged: their waiters poll three times within the window.
+    fn rules(&self) -> Rules {
+        Rules {
+            clock: host_micros,
+            window: self.poll.max * 3,
         }
     }
 

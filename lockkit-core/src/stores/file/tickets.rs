@@ -12,10 +12,19 @@ use crate::contract::{Ticket, Tombstones};
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     pub(super) held: HashMap<HolderId, Hold>,
-    /// Those that were refused and ask again, and the gate of the one that has shut it.
-    pub(super) waiting: HashMap<HolderId, Option<Gate>>,
+    /// Those that were refused and ask again.
+    pub(super) waiting: HashMap<HolderId, Waiting>,
     /// Released ones: an attempt that comes late must not take a lock that no client releases.
     pub(super) tombstones: Tombstones,
+}
+
+/// A ticket that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// When it was refused first, in microseconds of the machine's wall clock.
+    pub(super) since: u64,
+    /// What keeps out those that came later, if it is this ticket that does.
+    pub(super) gate: Option<Gate>,
 }
 
 /// A lock that this store holds: its file, open and locked.
