@@ -51,10 +51,15 @@ pub(super) fn is_shut(path: &Path, since: u64, rules: Rules) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return false;
     };
-    let earlier = |gate: &LockFile| Ok(gate.is_held()? && since_of(gate)? < Some(since));
-    let gate = || LockFile::look(path).ok().flatten();
-    rules.is_fresh(&metadata)
-        && gate().is_some_and(|gate| earlier(&gate).unwrap_or_else(|_: Problem| false))
+    rules.is_fresh(&metadata) && matches!(earliest(path), Ok(Some(earliest)) if earliest < since)
+}
+
+/// Since when the waiter waits that has shut a gate.
+fn earliest(path: &Path) -> Result<Option<u64>, Problem> {
+    match LockFile::look(path)? {
+        Some(gate) if gate.is_held()? => since_of(&gate),
+        _ => Ok(None),
+    }
 }
 
 impl Gate {
