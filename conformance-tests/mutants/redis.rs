@@ -24,6 +24,16 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "true, 1",
     ),
     (
+        "redis::NewcomersOvertake",
+        "pcall(pass_on, 0, false)",
+        "true, 1",
+    ),
+    (
+        "redis::NewcomersOvertake",
+        "if not first or first == ME then",
+        "if true then",
+    ),
+    (
         "redis::RecheckFindsNothing",
         "if type(own) == 'string' then\n",
         "if type(own) == 'string' then\n  if true then return {0, -1} end\n",

@@ -32,6 +32,7 @@ pub struct Ctx {
     case: String,
     namespace: Box<dyn Namespace>,
     capabilities: Capabilities,
+    takes_turns: bool,
     ttl: Duration,
     programs: Programs,
 }
@@ -50,6 +51,7 @@ impl Ctx {
             case: case.to_owned(),
             namespace: setup.namespace(alone).await?,
             capabilities: setup.capabilities(),
+            takes_turns: setup.takes_turns(),
             ttl: setup.ttl(),
             programs,
         })
@@ -86,6 +88,12 @@ impl Ctx {
     #[must_use]
     pub const fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    /// Whether a waiter keeps out those that came later.
+    #[must_use]
+    pub const fn takes_turns(&self) -> bool {
+        self.takes_turns
     }
 
     /// The short lease of this setup.

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::Capabilities;
+use lockkit_core::{Capabilities, Queueing};
 
 use crate::failure::Outcome;
 use crate::namespace::{Hook, Namespace};
@@ -44,6 +44,12 @@ pub trait Setup: Debug + Send + Sync + 'static {
     /// name only: the download may be gone tomorrow.
     fn is_one_of_all(&self) -> bool {
         true
+    }
+
+    /// Whether a waiter keeps out those that came later, so that clients that never pause take turns. The default:
+    /// where waiters have an order.
+    fn takes_turns(&self) -> bool {
+        self.capabilities().queueing == Queueing::Fifo
     }
 
     /// The lease of most cases: short, so that they end soon, but not so short that a busy machine

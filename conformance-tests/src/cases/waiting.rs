@@ -1,9 +1,11 @@
 //! Every waiter is served, also when wake-ups are lost. P3.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use lockkit_core::layers::{Fault, Operation, Rule};
-use lockkit_core::{Error, Lease};
+use lockkit_core::{Error, Lease, Lock, Waiting, recheck};
 use tokio::time::Instant;
 
 use crate::case::{Case, Need};
@@ -23,6 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(zero_timeout_takes_a_free_lock),
         Case::new(waiter_gets_the_lock_after_release),
         Case::new(every_client_is_served),
+        Case::new(contenders_that_never_pause_take_turns),
         Case::new(tasks_of_one_client_are_served_in_order),
         Case::new(local_waiters_have_their_own_deadlines),
         Case::new(release_wakes_the_waiter_at_once)
@@ -99,6 +102,23 @@ async fn every_client_is_served(ctx: &Ctx) -> Outcome {
             tokio::time::sleep(Duration::from_millis(5)).await;
             guard.release().await
         }));
+    }
+    for task in tasks {
+        task.soon().await??;
+    }
+    Ok(())
+}
+
+/// Clients that ask again as soon as they have released all get the lock, again and again, within the time
+/// that the store promises.
+async fn contenders_that_never_pause_take_turns(ctx: &Ctx) -> Outcome {
+    let contest = Contest::new(ctx);
+    let name = ctx.name();
+    let mut tasks = Vec::new();
+    for _ in 0..CONTENDERS {
+        let lock = ctx.client().await?.lock(name.as_str())?;
+        let lock = lock.with_lease(Lease::renewed(contest.lease))?;
+        tasks.push(spawn(contest.clone().contend(lock)));
     }
     for task in tasks {
         task.soon().await??;
@@ -211,7 +231,7 @@ async fn served_when_the_store_loses_wake_ups(ctx: &Ctx) -> Outcome {
     let mut waiter = acquire(&b);
     waiter.waits_for(ctx.ttl() / 4).await?;
     guard.release().await?;
-    let look = lockkit_core::recheck(ctx.capabilities(), lease.ttl());
+    let look = recheck(ctx.capabilities(), lease.ttl());
     let looks = look * 2 + Duration::from_millis(500);
     within(looks, waiter.soon()).await???.release().await?;
     Ok(())
@@ -233,7 +253,73 @@ async fn poller_finds_a_free_lock(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// A waiter that died and is made the holder keeps the lock for the window of its place, and not for
-fn long(lock: lockkit_core::Lock) -> Outcome<lockkit_core::Lock> {
+/// The lock with a lease so long that a waiter that is not woken attempts late.
+fn long(lock: Lock) -> Outcome<Lock> {
     lock.with_lease(Lease::renewed(LONG)).map_err(Failure::from)
+}
+
+/// Who contends, in one contest.
+const CONTENDERS: u32 = 3;
+/// One of so many attempts finds the lock free, where nothing but chance serves a waiter.
+const POLLS: u32 = 16;
+
+/// Clients that contend for one lock.
+#[derive(Clone)]
+struct Contest {
+    /// They contend at least until then, and until each of them was served after it.
+    end: Instant,
+    unserved: Arc<AtomicU32>,
+    lease: Duration,
+    /// How long each keeps the lock.
+    hold: Duration,
+    /// How long a waiter waits at most.
+    longest: Duration,
+}
+
+impl Contest {
+    fn new(ctx: &Ctx) -> Self {
+        let can = ctx.capabilities();
+        let lease = ctx.renewable(if ctx.takes_turns() { LONG } else { ctx.ttl() });
+        let (hold, pauses) = match (ctx.takes_turns(), can.waiting) {
+            // The lock is hardly ever free, and no repeated attempt comes soon enough to serve a waiter.
+            (true, Waiting::Push) => (Duration::from_millis(10), Duration::ZERO),
+            // Each of those before a waiter is served at its next poll, and then so is the waiter.
+            (true, _) => (Duration::from_millis(10), can.poll.max * CONTENDERS),
+            // The lock is free about as long as it is held, and chance decides.
+            (false, Waiting::Push) => (Duration::ZERO, recheck(can, lease) * POLLS),
+            (false, _) => (Duration::ZERO, can.poll.max * POLLS),
+        };
+        Self {
+            end: Instant::now() + Duration::from_millis(300),
+            unserved: Arc::new(AtomicU32::new(CONTENDERS)),
+            lease,
+            hold,
+            longest: pauses + AT_ONCE,
+        }
+    }
+
+    /// Takes turns with the others, who end with the first failure.
+    async fn contend(self, lock: Lock) -> Outcome {
+        let result = self.take_turns(&lock).await;
+        if result.is_err() {
+            self.unserved.store(0, Ordering::Relaxed);
+        }
+        result
+    }
+
+    async fn take_turns(&self, lock: &Lock) -> Outcome {
+        let mut unserved = true;
+        while self.unserved.load(Ordering::Relaxed) > 0 {
+            let guard = within(self.longest, lock.acquire()).await??;
+            if !self.hold.is_zero() {
+                tokio::time::sleep(self.hold).await;
+            }
+            guard.release().await?;
+            if unserved && Instant::now() >= self.end {
+                unserved = false;
+                self.unserved.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
 }

@@ -76,6 +76,10 @@ impl<S: Setup> Setup for InMode<S> {
         self.setup.is_one_of_all()
     }
 
+    fn takes_turns(&self) -> bool {
+        self.setup.takes_turns()
+    }
+
     fn ttl(&self) -> Duration {
         self.setup.ttl()
     }

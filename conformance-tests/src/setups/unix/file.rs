@@ -45,6 +45,10 @@ impl Setup for FileSetup {
         &[Hook::Url, Hook::Wipe, Hook::Residue]
     }
 
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     async fn namespace(&self, _alone: bool) -> Outcome<Box<dyn Namespace>> {
         Ok(Box::new(FileNamespace {
             dir: Storage::Memory.directory()?,

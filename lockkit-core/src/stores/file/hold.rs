@@ -5,10 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::FileStore;
+use super::gate::{self, Gate, Rules};
 use super::lock_file::{LockFile, TryLock};
+use super::names;
 use super::problem::Problem;
 use super::record::Record;
-use super::tickets::Hold;
+use super::tickets::{Hold, Waiting};
 use crate::contract::token::FencingToken;
 use crate::contract::{Release, Ticket};
 use crate::store::sync::lock;
@@ -24,11 +26,12 @@ impl FileStore {
         if let Some(token) = self.still_holds(ticket)? {
             return Ok(Some(token));
         }
-        if lock(&self.tickets).tombstones.contains(ticket.holder) {
-            return Err(Problem::WasReleased);
+        let path = self.path(&ticket.name);
+        if self.has_to_wait(ticket, &path)? {
+            return Ok(None);
         }
         for _ in 0..TRIES {
-            if let Break(taken) = self.try_take(ticket)? {
+            if let Break(taken) = self.try_take(ticket, &path)? {
                 return Ok(taken);
             }
             // Nothing is held here, so an attempt that is dropped leaves nothing.
@@ -38,11 +41,61 @@ impl FileStore {
         Ok(None)
     }
 
+    /// Whether a waiter keeps `ticket` out that came earlier. Asked before the lock is tried: who has to
+    /// wait must not take it for an instant either, or it would refuse that waiter.
+    fn has_to_wait(&self, ticket: &Ticket, path: &Path) -> Result<bool, Problem> {
+        let tickets = lock(&self.tickets);
+        if tickets.tombstones.contains(ticket.holder) {
+            return Err(Problem::WasReleased);
+        }
+        let waiting = tickets.waiting.get(&ticket.holder);
+        let since = waiting.map_or(u64::MAX, |waiting| waiting.since);
+        drop(tickets);
+        Ok(gate::is_shut(&names::gate_of(path), since, self.rules()))
+    }
+
+    /// Notes that `ticket` was refused. From the second time on it keeps out those that came later: two that
+    /// pass the lock to each other within one pause need no gate. Returns after which pause it polls best.
+    pub(super) fn wait(&self, ticket: &Ticket) -> Option<Duration> {
+        let (now, rules) = (host_micros(), self.rules());
+        let mut tickets = lock(&self.tickets);
+        if !ticket.enqueue || tickets.tombstones.contains(ticket.holder) {
+            return None;
+        }
+        let Some(waiting) = tickets.waiting.get_mut(&ticket.holder) else {
+            let (since, gate) = (now, None);
+            let waiting = Waiting { since, gate };
+            tickets.waiting.insert(ticket.holder, waiting);
+            return None;
+        };
+        let Waiting { since, gate } = waiting;
+        if !matches!(gate.as_ref().map(|gate| gate.keep(*since)), Some(Ok(true))) {
+            // A waiter that can have no gate waits without one.
+            let path = names::gate_of(&self.path(&ticket.name));
+            *gate = Gate::shut(&path, *since, rules).ok().flatten();
+        }
+        // While it keeps others out, a free lock must not lie idle for much longer than they held it.
+        let waited = Duration::from_micros(now.saturating_sub(*since));
+        gate.as_ref().map(|_| (waited / 8).max(self.poll.min))
+    }
+
+    /// By what gates are judged: their waiters poll three times within the window.
+    fn rules(&self) -> Rules {
+        Rules {
+            clock: host_micros,
+            window: self.poll.max * 3,
+        }
+    }
+
     /// Locks the file once. It has to be repeated if the file is no longer the one at its path, or if
     /// another process looks at it.
-    fn try_take(&self, ticket: &Ticket) -> Result<ControlFlow<Option<FencingToken>>, Problem> {
+    fn try_take(
+        &self,
+        ticket: &Ticket,
+        path: &Path,
+    ) -> Result<ControlFlow<Option<FencingToken>>, Problem> {
         let name = &ticket.name;
-        let lock_file = LockFile::open_or_create(&self.path(name))?;
+        let lock_file = LockFile::open_or_create(path)?;
         match lock_file.try_lock()? {
             TryLock::Taken => {}
             TryLock::Held => return Ok(Break(None)),
@@ -63,6 +116,7 @@ impl FileStore {
         if tickets.tombstones.contains(ticket.holder) {
             return Err(Problem::WasReleased);
         }
+        tickets.waiting.remove(&ticket.holder);
         tickets.held.insert(
             ticket.holder,
             Hold {
@@ -109,7 +163,10 @@ impl FileStore {
 
     /// Ends the hold of `ticket`.
     pub(super) fn give_back(&self, ticket: &Ticket) -> Result<Release, Problem> {
-        lock(&self.tickets).tombstones.insert(ticket.holder);
+        let mut tickets = lock(&self.tickets);
+        tickets.tombstones.insert(ticket.holder);
+        tickets.waiting.remove(&ticket.holder);
+        drop(tickets);
         // The hold has not ended yet: a failure here has no effect, and the client repeats the release.
         if self.still_holds(ticket)?.is_none() {
             return Ok(Release::NotHeld);

@@ -33,6 +33,8 @@ pub(super) struct LockFile {
     pub(super) file: File,
     /// Where it was opened.
     pub(super) path: PathBuf,
+    /// Its file system, and its number there.
+    id: (u64, u64),
 }
 
 impl LockFile {
@@ -85,12 +87,12 @@ impl LockFile {
             Err(error) if error.kind() == none => return Ok(None),
             Err(error) => return Err(Problem::io(path, error)),
         };
-        let path = path.to_owned();
-        let lock_file = Self { file, path };
-        if lock_file.metadata()?.is_file() {
-            Ok(Some(lock_file))
+        let metadata = file.metadata().map_err(|error| Problem::io(path, error))?;
+        let (path, id) = (path.to_owned(), (metadata.dev(), metadata.ino()));
+        if metadata.is_file() {
+            Ok(Some(Self { file, path, id }))
         } else {
-            Err(Problem::NotAFile(lock_file.path))
+            Err(Problem::NotAFile(path))
         }
     }
 
@@ -101,9 +103,8 @@ impl LockFile {
 
     /// Whether this file is still the one at its path.
     pub(super) fn is_in_place(&self) -> Result<bool, Problem> {
-        let ours = self.metadata()?;
         match fs::symlink_metadata(&self.path) {
-            Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
+            Ok(there) => Ok((there.dev(), there.ino()) == self.id),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(self.failed(error)),
         }
@@ -187,4 +188,11 @@ impl LockFile {
     fn failed(&self, error: io::Error) -> Problem {
         Problem::io(&self.path, error)
     }
+}
+
+/// When a file was written last, in microseconds of the machine's wall clock.
+pub(super) fn written(metadata: &fs::Metadata) -> u64 {
+    let seconds = u64::try_from(metadata.mtime()).unwrap_or(0);
+    let nanos = u64::try_from(metadata.mtime_nsec()).unwrap_or(0);
+    seconds.saturating_mul(1_000_000) + nanos / 1_000
 }

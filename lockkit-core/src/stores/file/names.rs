@@ -5,10 +5,13 @@
 //! escaped because some file systems fold case, and everything beyond ASCII because some normalise
 //! it. `.lock` follows, so that neither `.` nor `..` can come out, and no name has a separator.
 //!
+//! The gate of a lock has the same name with `.gate` in place of `.lock`.
+//!
 //! What would be longer than 255 bytes is cut, and `~` and the SHA-256 of the whole name follow.
 //! `~` itself is always escaped, so that a cut name never equals one that was not cut.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
@@ -18,6 +21,8 @@ use crate::url::percent_decode;
 /// The longest file name that file systems in use accept, in bytes.
 const MAX_FILE_NAME: usize = 255;
 const SUFFIX: &str = ".lock";
+/// The extension of a gate: as long as that of its lock file, so that every name fits.
+const GATE: &str = "gate";
 /// How much of a long name stays readable: room for `~`, the hash and the suffix must be left.
 const MAX_HEAD: usize = MAX_FILE_NAME - SUFFIX.len() - 1 - 64;
 
@@ -73,4 +78,16 @@ pub(super) fn decode(file_name: &str) -> Option<Decoded> {
     let name = LockName::new(percent_decode(escaped)?).ok()?;
     // Only what we would write: no foreign spelling of the same name counts as its lock.
     (encode(&name) == file_name).then_some(Decoded::Name(name))
+}
+
+/// The gate of the lock whose file is at `path`.
+pub(super) fn gate_of(path: &Path) -> PathBuf {
+    path.with_extension(GATE)
+}
+
+/// Whether a path is that of a gate.
+pub(super) fn is_gate(path: &Path) -> bool {
+    let lock_file = path.with_extension(&SUFFIX[1..]);
+    let file_name = lock_file.file_name().and_then(|name| name.to_str());
+    file_name.and_then(decode).is_some() && gate_of(&lock_file) == path
 }

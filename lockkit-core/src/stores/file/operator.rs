@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::task::coop::consume_budget;
 
 use super::FileStore;
+use super::gate::Gate;
 use super::hold::{host_micros, next_token};
-use super::lock_file::{LockFile, TryLock};
+use super::lock_file::{LockFile, TryLock, written};
 use super::names::{self, Decoded};
 use super::problem::Problem;
 use super::record::Record;
@@ -141,9 +142,11 @@ impl FileStore {
         Ok((states, odd))
     }
 
-    /// Removes the files of locks that are free and were not written for `older_than`.
+    /// Removes the files of locks that are free and were not written for `older_than`, and as old gates of
+    /// waiters that died. Returns how many locks there were.
     pub(super) async fn remove_unused(&self, older_than: Duration) -> Result<u64, Problem> {
         let mut removed = 0;
+        self.remove_gates(older_than).await?;
         let (names, mut odd) = self.names().await?;
         for name in names {
             consume_budget().await;
@@ -158,6 +161,23 @@ impl FileStore {
             }
         }
         Ok(removed)
+    }
+
+    /// Removes gates that no waiter has shut. One that cannot be removed does no harm.
+    async fn remove_gates(&self, older_than: Duration) -> Result<(), Problem> {
+        let at_dir = |error| Problem::io(&self.dir, error);
+        for entry in fs::read_dir(&self.dir).map_err(at_dir)? {
+            consume_budget().await;
+            let path = entry.map_err(at_dir)?.path();
+            if names::is_gate(&path)
+                && let Ok(Some(file)) = LockFile::open(&path)
+                && is_old(&file, older_than)?
+            {
+                // It is removed when it is dropped.
+                drop(Gate::of(file));
+            }
+        }
+        Ok(())
     }
 
     /// The names of all lock files in the directory; and the entries that are named like one and have no
@@ -218,6 +238,6 @@ fn remove_free(lock_file: &LockFile) -> Result<bool, Problem> {
 }
 
 fn is_old(lock_file: &LockFile, older_than: Duration) -> Result<bool, Problem> {
-    let written = u128::try_from(lock_file.metadata()?.mtime()).unwrap_or(0) * 1_000_000;
-    Ok(u128::from(host_micros()).saturating_sub(written) > older_than.as_micros())
+    let age = host_micros().saturating_sub(written(&lock_file.metadata()?));
+    Ok(u128::from(age) > older_than.as_micros())
 }

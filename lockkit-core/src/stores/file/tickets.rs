@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::gate::Gate;
 use super::lock_file::LockFile;
 use super::problem::Problem;
 use crate::contract::holder::HolderId;
@@ -11,8 +12,19 @@ use crate::contract::{Ticket, Tombstones};
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     pub(super) held: HashMap<HolderId, Hold>,
+    /// Those that were refused and ask again.
+    pub(super) waiting: HashMap<HolderId, Waiting>,
     /// Released ones: an attempt that comes late must not take a lock that no client releases.
     pub(super) tombstones: Tombstones,
+}
+
+/// A ticket that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// When it was refused first, in microseconds of the machine's wall clock.
+    pub(super) since: u64,
+    /// What keeps out those that came later, if it is this ticket that does.
+    pub(super) gate: Option<Gate>,
 }
 
 /// A lock that this store holds: its file, open and locked.

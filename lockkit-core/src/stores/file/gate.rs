@@ -1,0 +1,137 @@
+//! The gate of a lock: by it the waiter that waits longest keeps out those that came later.
+//!
+//! The gate is a file beside the lock file, locked with `flock(2)` by one waiter: the kernel opens it
+//! when that process ends. In it stands since when that waiter waits. A ticket that came later and finds
+//! the gate shut does not try to take the lock; a waiter that came earlier makes a gate of its own in its
+//! place. No holder needs the gate, so that a gate that is lost or replaced costs a turn and never
+//! exclusion.
+//!
+//! The waiter writes the file with every poll. A gate that was not written for a while belongs to a
+//! waiter that is frozen, and is open.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use super::lock_file::{LockFile, TryLock, written};
+use super::problem::Problem;
+
+const HEAD: &str = "lockkit gate, format 1, since ";
+const DIGITS: usize = 20;
+
+/// By what gates are judged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// The wall clock of the machine in microseconds, which also dates its files.
+    pub(super) clock: fn() -> u64,
+    /// How long a gate stays shut that its waiter does not write.
+    pub(super) window: Duration,
+}
+
+impl Rules {
+    /// Whether the waiter wrote its gate lately. A clock that was set back makes a gate old, too.
+    fn is_fresh(self, gate: &fs::Metadata) -> bool {
+        let age = (self.clock)().abs_diff(written(gate));
+        u128::from(age) <= self.window.as_micros()
+    }
+}
+
+/// A gate that this process has shut. It opens when it is dropped.
+#[derive(Debug)]
+pub(super) struct Gate {
+    file: LockFile,
+    /// The process that shut it. A child by `fork` has a copy and must not open it.
+    pid: u32,
+}
+
+/// Whether a waiter keeps out a ticket that came at `since`. A gate that cannot be read is open.
+pub(super) fn is_shut(path: &Path, since: u64, rules: Rules) -> bool {
+    // All that it costs an attempt where no client waits.
+    let Ok(metadata) = fs::symlink_metadata(path) else {
+        return false;
+    };
+    rules.is_fresh(&metadata) && matches!(earliest(path), Ok(Some(earliest)) if earliest < since)
+}
+
+/// Since when the waiter waits that has shut a gate.
+fn earliest(path: &Path) -> Result<Option<u64>, Problem> {
+    match LockFile::look(path)? {
+        Some(gate) if gate.is_held()? => since_of(&gate),
+        _ => Ok(None),
+    }
+}
+
+impl Gate {
+    /// Shuts a gate to all that came after `since`; `None` if a waiter that came earlier has shut it.
+    pub(super) fn shut(path: &Path, since: u64, rules: Rules) -> Result<Option<Self>, Problem> {
+        let mut file = LockFile::open_or_create(path)?;
+        if file.try_lock()? == TryLock::Held {
+            let passed = !rules.is_fresh(&file.metadata()?) || since_of(&file)? > Some(since);
+            if !passed {
+                return Ok(None);
+            }
+            remove(&file)?;
+            file = LockFile::open_or_create(path)?;
+        }
+        let Some(gate) = Self::of(file)? else {
+            return Ok(None);
+        };
+        Ok(gate.keep(since)?.then_some(gate))
+    }
+
+    /// The gate in a file; `None` if another waiter has it, or if it is no gate.
+    pub(super) fn of(file: LockFile) -> Result<Option<Self>, Problem> {
+        if file.try_lock()? != TryLock::Taken || !is_gate(&file)? {
+            return Ok(None);
+        }
+        let pid = std::process::id();
+        Ok(Some(Self { file, pid }))
+    }
+
+    /// Keeps it shut for another while; returns whether other tickets see it.
+    pub(super) fn keep(&self, since: u64) -> Result<bool, Problem> {
+        let content = format!("{HEAD}{since:0DIGITS$}\n");
+        let written = self.file.file.write_all_at(content.as_bytes(), 0);
+        written.map_err(|error| Problem::io(&self.file.path, error))?;
+        self.file.is_in_place()
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        if self.pid == std::process::id() {
+            // Removed while it is locked: who locks it afterwards finds that it is not at its path.
+            let _ = remove(&self.file);
+            let _ = self.file.unlock();
+        }
+    }
+}
+
+/// What is in a gate, as far as it fits.
+fn content(file: &LockFile) -> Result<String, Problem> {
+    let mut bytes = [0; HEAD.len() + DIGITS + 2];
+    let read = file.file.read_at(&mut bytes, 0);
+    let len = read.map_err(|error| Problem::io(&file.path, error))?;
+    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
+}
+
+/// Since when the waiter of a gate waits; `None` if the file is no gate, or not written yet.
+fn since_of(file: &LockFile) -> Result<Option<u64>, Problem> {
+    let content = content(file)?;
+    let since = content.strip_prefix(HEAD).map(str::trim_end);
+    Ok(since.and_then(|since| since.parse().ok()))
+}
+
+/// Whether a file has the content of a gate, or none yet. Files of other programs stay as they are.
+fn is_gate(file: &LockFile) -> Result<bool, Problem> {
+    Ok(content(file)?.is_empty() || since_of(file)?.is_some())
+}
+
+/// Removes a gate that is still at its path.
+fn remove(file: &LockFile) -> Result<(), Problem> {
+    if is_gate(file)? && file.is_in_place()? {
+        fs::remove_file(&file.path).map_err(|error| Problem::io(&file.path, error))?;
+    }
+    Ok(())
+}
