@@ -130,13 +130,13 @@ async fn renewals_share_a_call(ctx: &Ctx) -> Outcome {
     }
     // Of a session a store may believe in less than its whole length.
     let believed = guards.last().map_or(ttl, |guard| guard.remaining());
-    let span = ttl * 2;
+    let span = ttl * 4 / 3;
     sleep(span).await;
     let renewals = faults.calls(Operation::Renew);
     for guard in &guards {
         guard.check()?;
     }
-    // A round of fifty holds for every third of a lease, six as a rule; their ten per cent of jitter
+    // A round of fifty holds for every third of a lease, four as a rule; their ten per cent of jitter
     // spread each over a few calls.
     let rounds = span.as_millis().div_ceil(believed.as_millis().max(3) / 3);
     let (some, few) = (renewals > 0, u128::from(renewals) < rounds * 50 / 2);

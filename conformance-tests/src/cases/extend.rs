@@ -90,31 +90,29 @@ async fn holds_alone(guard: &Guard, other: &Lock, lease: Duration) -> Outcome {
 
 /// Two extensions at once: the shorter one, whichever comes first, does not undo the longer one.
 async fn longer_of_two_overlapping_extensions_wins(ctx: &Ctx) -> Outcome {
-    let ttl = ctx.ttl();
-    let long = ctx.longest(ttl * 4);
-    for swapped in [false, true] {
-        let (store, faults) = ctx.faulty_store().await?;
-        let name = ctx.name();
-        let lock = ctx.builder(store).build()?.lock(name.as_str())?;
-        let guard = lock.with_lease(Lease::fixed(ttl))?.acquire().await?;
-        let slow = Fault::SlowReply {
-            min: ttl / 8,
-            max: ttl / 8,
-        };
-        faults.inject(Rule::new(slow).on(Operation::Renew));
-        let (first, second) = if swapped {
-            (ttl * 2, long)
-        } else {
-            (long, ttl * 2)
-        };
-        let (first, second) = tokio::join!(guard.extend(first), guard.extend(second));
-        first?;
-        second?;
-        faults.heal();
-        let other = ctx.client().await?.lock(name)?;
-        holds_alone(&guard, &other, long).await?;
-    }
+    let (shorter, longer) = (ctx.ttl() * 2, ctx.longest(ctx.ttl() * 4));
+    tokio::try_join!(
+        lasts_for_the_longer(ctx, longer, shorter),
+        lasts_for_the_longer(ctx, shorter, longer),
+    )?;
     Ok(())
+}
+
+async fn lasts_for_the_longer(ctx: &Ctx, first: Duration, second: Duration) -> Outcome {
+    let ttl = ctx.ttl();
+    let (store, faults) = ctx.faulty_store().await?;
+    let name = ctx.name();
+    let lock = ctx.builder(store).build()?.lock(name.as_str())?;
+    let guard = lock.with_lease(Lease::fixed(ttl))?.acquire().await?;
+    let slow = Fault::SlowReply {
+        min: ttl / 8,
+        max: ttl / 8,
+    };
+    faults.inject(Rule::new(slow).on(Operation::Renew));
+    tokio::try_join!(guard.extend(first), guard.extend(second))?;
+    faults.heal();
+    let other = ctx.client().await?.lock(name)?;
+    holds_alone(&guard, &other, first.max(second)).await
 }
 
 /// A guard that waited extends its lease before its first renewal, which takes nothing of that away.

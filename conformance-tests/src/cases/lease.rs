@@ -81,27 +81,30 @@ async fn fixed_lease_frees_the_lock_while_its_guard_is_kept(ctx: &Ctx) -> Outcom
 /// A guard that ends sooner leaves the lock held until its shortest hold time has passed, also when
 /// nothing more of its client reaches the store, unless the session or the process ends with it.
 async fn lock_is_kept_for_its_shortest_hold_time(ctx: &Ctx) -> Outcome {
+    tokio::try_join!(is_kept(ctx, false), is_kept(ctx, true))?;
+    Ok(())
+}
+
+async fn is_kept(ctx: &Ctx, cut_off: bool) -> Outcome {
     let least = ctx.longest(ctx.ttl() * 3);
-    for cut_off in [false, true] {
-        let (client, faults) = ctx.faulty().await?;
-        let lock = client.lock(ctx.name())?.with_min_hold(least);
-        let other = ctx.client().await?.lock(lock.name().as_str())?;
-        let start = Instant::now();
-        let guard = lock.acquire().await?;
-        let token = guard.token();
-        soon(guard.release()).await??;
-        ensure(start.elapsed() < ctx.ttl(), "the release waited")?;
-        if cut_off && ctx.capabilities().ends_by == EndsBy::Lease {
-            soon(client.drain()).await?;
-            faults.black_hole();
-        }
-        let next = within(least + ctx.freed_after(), other.acquire()).await??;
-        let kept = start.elapsed();
-        ensure(kept >= least, format!("kept for {kept:?} of {least:?}"))?;
-        ensure(next.token() > token, "the token did not grow")?;
-        next.release().await?;
-        faults.heal();
+    let (client, faults) = ctx.faulty().await?;
+    let lock = client.lock(ctx.name())?.with_min_hold(least);
+    let other = ctx.client().await?.lock(lock.name().as_str())?;
+    let start = Instant::now();
+    let guard = lock.acquire().await?;
+    let token = guard.token();
+    soon(guard.release()).await??;
+    ensure(start.elapsed() < ctx.ttl(), "the release waited")?;
+    if cut_off && ctx.capabilities().ends_by == EndsBy::Lease {
+        soon(client.drain()).await?;
+        faults.black_hole();
     }
+    let next = within(least + ctx.freed_after(), other.acquire()).await??;
+    let kept = start.elapsed();
+    ensure(kept >= least, format!("kept for {kept:?} of {least:?}"))?;
+    ensure(next.token() > token, "the token did not grow")?;
+    next.release().await?;
+    faults.heal();
     Ok(())
 }
 

@@ -94,25 +94,28 @@ async fn lost_before_another_client_holds(ctx: &Ctx) -> Outcome {
 
 /// A renewal that is answered after the deadline does not bring the hold back.
 async fn loss_is_sticky(ctx: &Ctx) -> Outcome {
-    for _ in 0..3 {
-        let (client, faults) = ctx.faulty().await?;
-        let guard = client.lock(ctx.name())?.acquire().await?;
-        faults.inject(Rule::new(Fault::Fail(Effect::Unavailable)).on(Operation::Renew));
-        let near = ctx.ttl() / 10;
-        let ends_soon = async || Ok(guard.remaining() < near);
-        until("the deadline is near", ends_soon).await?;
-        let slow = Fault::SlowReply {
-            min: near,
-            max: near,
-        };
-        faults.replace(Rule::new(slow).on(Operation::Renew));
-        soon(guard.lost()).await?;
-        let end = Instant::now() + near * 3;
-        while Instant::now() < end {
-            ensure(guard.check().is_err(), "the hold came back")?;
-            ensure(guard.remaining().is_zero(), "the hold came back")?;
-            sleep(Duration::from_millis(2)).await;
-        }
+    tokio::try_join!(stays_lost(ctx), stays_lost(ctx), stays_lost(ctx))?;
+    Ok(())
+}
+
+async fn stays_lost(ctx: &Ctx) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let guard = client.lock(ctx.name())?.acquire().await?;
+    faults.inject(Rule::new(Fault::Fail(Effect::Unavailable)).on(Operation::Renew));
+    let near = ctx.ttl() / 10;
+    let ends_soon = async || Ok(guard.remaining() < near);
+    until("the deadline is near", ends_soon).await?;
+    let slow = Fault::SlowReply {
+        min: near,
+        max: near,
+    };
+    faults.replace(Rule::new(slow).on(Operation::Renew));
+    soon(guard.lost()).await?;
+    let end = Instant::now() + near * 3;
+    while Instant::now() < end {
+        ensure(guard.check().is_err(), "the hold came back")?;
+        ensure(guard.remaining().is_zero(), "the hold came back")?;
+        sleep(Duration::from_millis(2)).await;
     }
     Ok(())
 }
