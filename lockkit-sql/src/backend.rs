@@ -205,14 +205,15 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let ticket = ticket.clone();
         let release = |dialect: Arc<D>| async move {
-            let withdraw = turns::withdrawal(&*dialect, &ticket);
-            if !ticket.mode.is_exclusive() {
-                let released = shares::release(&*dialect, &ticket).await;
-                withdraw.await?;
-                return released;
+            let withdrawal = turns::withdrawal(&*dialect, &ticket);
+            if ticket.mode.is_exclusive() {
+                withdrawal.whole(&*dialect, &ticket).await?;
+                return dialect.release(&ticket).await;
             }
-            withdraw.await?;
-            dialect.release(&ticket).await
+            withdrawal.place(&*dialect, &ticket).await?;
+            let released = shares::release(&*dialect, &ticket).await?;
+            withdrawal.late(&*dialect, &ticket).await?;
+            Ok(released)
         };
         self.run("release", release).await
     }
@@ -245,7 +246,13 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
 
     async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let ticket = ticket.clone();
-        let adopt = |dialect: Arc<D>| async move { shares::adopt(&*dialect, from, &ticket).await };
+        let adopt = |dialect: Arc<D>| async move {
+            let waiters = &dialect.common().waiters;
+            let number = waiters.attempted(&ticket);
+            let result = shares::adopt(&*dialect, from, &ticket).await;
+            waiters.answered(&ticket, number, &result);
+            result
+        };
         self.run("adopt", adopt).await
     }
 

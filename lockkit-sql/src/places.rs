@@ -12,16 +12,23 @@ use crate::template::token;
 /// What this process knows of a ticket.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// The key of the session that its hold ends with, or 0; and that of its place.
+    /// The key of the session that its hold ends with, or 0.
     pub(crate) session: i64,
-    offered: i64,
     /// Whether it may have a place.
     pub(crate) waits: bool,
-    /// The rest of its place, and the token of the row, when its last attempt found the lock held.
-    place: Duration,
-    token: i64,
-    /// The token that a notification said is the ticket's.
-    pushed: i64,
+    /// What its last attempt found, if the lock was held.
+    seen: Option<Seen>,
+    /// What a notification said is the ticket's.
+    granted: Option<Granted>,
+}
+
+/// A grant that a release made, and notified.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) token: i64,
+    pub(crate) session: i64,
+    /// When it ends, by the clock of the server.
+    pub(crate) end: i64,
 }
 
 /// A lock that was not granted, as a ticket sees it.
@@ -31,8 +38,9 @@ pub(crate) struct Seen {
     pub(crate) held: bool,
     /// The rest of its lease in microseconds.
     pub(crate) left: i64,
-    /// The rest of the ticket's place.
+    /// The rest of the ticket's place, and its end by the clock of the server.
     pub(crate) place: i64,
+    pub(crate) end: i64,
     /// How many are before the ticket.
     pub(crate) before: i64,
     /// The token of the row, and how long ago it was made.
@@ -48,6 +56,7 @@ impl Seen {
             held: row.truth(first),
             left: number(1),
             place: number(2),
+            end: 0,
             before: number(3),
             token: number(5),
             age: number(6),
@@ -59,9 +68,9 @@ impl Seen {
         self.held || self.before > 0
     }
 
-    /// Whether the place of a ticket with this window must be renewed.
+    /// Whether the place of a ticket with this window must be renewed: with each look of a waiter.
     pub(crate) const fn needs_place(&self, window: i64) -> bool {
-        self.place < window / 2
+        window > 0 && self.place < window / 4 * 3
     }
 
     /// The result of an attempt that found another before the ticket. A waiter that nothing tells of its turn looks
@@ -87,14 +96,14 @@ pub(crate) trait Places {
     /// Whether the ticket may have a place.
     fn has_waited(&self, ticket: &Ticket) -> bool;
 
-    /// The ticket was told to wait, at a place with this session.
-    fn told_to_wait(&self, ticket: &Ticket, session: i64, seen: &Seen);
+    /// The ticket was told to wait; what it saw, if it saw anything.
+    fn told_to_wait(&self, ticket: &Ticket, seen: Option<&Seen>);
 
     /// A reply says that the ticket holds. It has no place any more.
     fn told_to_hold(&self, ticket: &Ticket);
 
-    /// A notification says that the ticket holds, with the session of its place.
-    fn granted(&self, holder: HolderId, token: i64);
+    /// A notification says that the ticket holds.
+    fn granted(&self, holder: HolderId, granted: Granted);
 }
 
 impl Places for Waiters<Known> {
@@ -106,20 +115,14 @@ impl Places for Waiters<Known> {
         self.with(ticket.holder, |entry| entry.data.waits) == Some(true)
     }
 
-    fn told_to_wait(&self, ticket: &Ticket, session: i64, seen: &Seen) {
+    fn told_to_wait(&self, ticket: &Ticket, seen: Option<&Seen>) {
         self.with(ticket.holder, |entry| {
-            entry.data.place = time(seen.place).unwrap_or_default();
-            entry.data.offered = session;
-            entry.data.token = seen.token;
-            match entry.data.pushed {
-                // The grant came while the attempt was under way: it is as long as the place.
-                pushed if pushed > seen.token => grant(entry),
-                0 => {}
-                // It has ended since.
-                _ => {
-                    entry.data.pushed = 0;
-                    entry.restart();
-                }
+            entry.data.waits |= seen.is_some_and(|seen| seen.place > 0);
+            entry.data.seen = seen.copied();
+            // A notification came while the attempt was under way.
+            if entry.data.granted.is_some() {
+                entry.restart();
+                believe(entry);
             }
         });
     }
@@ -128,23 +131,34 @@ impl Places for Waiters<Known> {
         self.with(ticket.holder, |entry| entry.data.waits = false);
     }
 
-    fn granted(&self, holder: HolderId, token: i64) {
+    fn granted(&self, holder: HolderId, granted: Granted) {
         self.with(holder, |entry| {
-            // Late, it is about a hold that has ended.
-            if token > entry.data.token {
-                entry.data.session = entry.data.offered;
-                entry.data.pushed = token;
-                grant(entry);
-            }
+            entry.data.granted = Some(granted);
+            believe(entry);
         });
     }
 }
 
-/// The client believes in the grant for the rest of the place, counted from its last attempt.
-fn grant(entry: &mut Entry<Known>) {
-    if let Some(token) = token(entry.data.pushed) {
-        entry.data.waits = false;
-        entry.granted(None, Grant::new(token, entry.data.place));
+/// Takes a grant for true that was made after the last attempt found the lock held. The client counts its lease from
+/// the moment at which it sent that attempt: the reply tells how far that was from the end of the place at least.
+fn believe(entry: &mut Entry<Known>) {
+    let (Some(granted), Some(seen)) = (entry.data.granted, entry.data.seen) else {
+        // The next attempt finds out.
+        return entry.wake();
+    };
+    if granted.token <= seen.token {
+        // Late: it is about a hold that has ended.
+        entry.data.granted = None;
+        return;
+    }
+    let lease = seen.place - (seen.end - granted.end);
+    match (token(granted.token), time(lease)) {
+        (Some(token), Some(lease)) if seen.end > 0 => {
+            entry.data.waits = false;
+            entry.data.session = granted.session;
+            entry.granted(None, Grant::new(token, lease));
+        }
+        _ => entry.wake(),
     }
 }
 
@@ -162,6 +176,15 @@ mod tests {
     use super::*;
 
     const PLACE: i64 = 3_000_000;
+    const END: i64 = 1_000_000_000;
+
+    fn granted(token: i64) -> Granted {
+        Granted {
+            token,
+            session: 0,
+            end: END - 1_000_000,
+        }
+    }
 
     fn ticket() -> Ticket {
         let holder = HolderId::new(ClientId::random(), 1);
@@ -172,6 +195,7 @@ mod tests {
         Seen {
             held: true,
             place: PLACE,
+            end: END,
             token,
             ..Seen::default()
         }
@@ -183,22 +207,26 @@ mod tests {
         let number = waiters.attempted(&ticket);
         let held = Ok(Attempt::held());
         waiters.may_have_place(&ticket);
-        waiters.told_to_wait(&ticket, 0, &held_with(1));
+        waiters.told_to_wait(&ticket, Some(&held_with(1)));
         waiters.answered(&ticket, number, &held);
         let number = waiters.attempted(&ticket);
         if let Some(token) = before {
-            waiters.granted(ticket.holder, token);
+            waiters.granted(ticket.holder, granted(token));
         }
-        waiters.told_to_wait(&ticket, 0, &held_with(found));
+        waiters.told_to_wait(&ticket, Some(&held_with(found)));
         waiters.answered(&ticket, number, &held);
         if let Some(token) = after {
-            waiters.granted(ticket.holder, token);
+            waiters.granted(ticket.holder, granted(token));
         }
         let mut watch = waiters.watch(&ticket);
         let told = tokio::time::timeout(Duration::from_millis(10), watch.changed());
         match told.await {
             Ok(Ok(Wake::Granted(grant))) => {
-                assert_eq!(grant.ttl, Duration::from_secs(3), "as long as its place");
+                assert_eq!(
+                    grant.ttl,
+                    Duration::from_secs(2),
+                    "it ends before its place"
+                );
                 Some(grant.token.get().cast_signed())
             }
             _ => None,
@@ -224,8 +252,8 @@ mod tests {
         assert!(!waiters.has_waited(&ticket));
         waiters.may_have_place(&ticket);
         assert!(waiters.has_waited(&ticket));
-        waiters.told_to_wait(&ticket, 0, &held_with(1));
-        waiters.granted(ticket.holder, 2);
+        waiters.told_to_wait(&ticket, Some(&held_with(1)));
+        waiters.granted(ticket.holder, granted(2));
         assert!(!waiters.has_waited(&ticket), "its place became the hold");
         waiters.may_have_place(&ticket);
         waiters.told_to_hold(&ticket);

@@ -53,6 +53,8 @@ pub(crate) struct Words {
     pub(crate) make_row: &'static str,
     /// Locks the row of the name if it is one of `{which}`.
     pub(crate) lock: &'static str,
+    /// How a step locks it that grants nothing: it passes guarded transactions, where a database can.
+    pub(crate) mark: &'static str,
     /// The name if its row was locked, else null.
     pub(crate) mine: &'static str,
     /// Whether that row says that no others hold together.
@@ -85,6 +87,10 @@ const BEFORE: &str = "FROM {holds} AS b
 const PLACE: &str = "(SELECT p.expires_at - {now} FROM {holds} AS p
     WHERE p.name = {name} AND p.holder = {holder} AND p.token < 0 AND p.token > {withdrawn})";
 
+/// When that is.
+const PLACE_END: &str = "(SELECT p.expires_at FROM {holds} AS p
+    WHERE p.name = {name} AND p.holder = {holder} AND p.token < 0 AND p.token > {withdrawn})";
+
 /// When the last place of a name ends.
 const LAST_PLACE: &str = "coalesce((SELECT max(w.expires_at) FROM {holds} AS w
     WHERE w.name = {name} AND w.token < 0), 0)";
@@ -98,6 +104,7 @@ pub(crate) fn with_places(query: &str) -> String {
     let words = [
         ("{before}", BEFORE),
         ("{place}", PLACE),
+        ("{place_end}", PLACE_END),
         ("{last_place}", LAST_PLACE),
         ("{waiters}", WAITERS),
         ("{withdrawn}", WITHDRAWN),
@@ -198,6 +205,7 @@ impl Shares {
             read(&replace(&text.replace("{mine}", words.mine), parts))
         };
         let share = include_str!("sql/share.sql");
+        let mark = words.lock.replace("FOR UPDATE", words.mark);
         let seen = include_str!("sql/share_seen.sql");
         let look = replace(&seen.replace("{mine}", "NULL"), SHARE);
         // Waits for the steps of others that hold: no transaction of an application locks their row.
@@ -214,9 +222,9 @@ impl Shares {
             unshare: step(&[words.lock, include_str!("sql/unshare.sql")], UNSHARE),
             renew: read(words.renew),
             turn: step(&[words.lock, include_str!("sql/turn.sql")], ANY),
-            place: step(&[words.lock, include_str!("sql/place.sql")], PLACES),
+            place: step(&[&mark, include_str!("sql/place.sql")], PLACES),
             withdraw: step(
-                &[words.make_row, words.lock, include_str!("sql/withdraw.sql")],
+                &[words.make_row, &mark, include_str!("sql/withdraw.sql")],
                 ANY,
             ),
             note: read(include_str!("sql/note.sql")),

@@ -26,32 +26,38 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
     let values = Values::of(ticket).number("window", 0);
     let share = &store.common().shares.share;
     let (rules, waiters) = (&store.common().rules, &store.common().waiters);
-    if waiters.has_waited(ticket) {
-        // Most looks of a waiter find nothing to do.
-        let look = store.common().shares.look.text(&values);
-        let replies = store.pool().ask("attempt", &look).await?;
-        if let Shared::Refused(seen) = Shared::read::<S>(&replies, "attempt")?
-            && !seen.needs_place(turns::window(store, ticket))
-        {
-            waiters.told_to_wait(ticket, 0, &seen);
-            return Ok(seen.answer(rules));
-        }
+    // Most looks of a waiter find nothing to do.
+    if waiters.has_waited(ticket)
+        && let Shared::Refused(seen) = look(store, &values).await?
+        && !seen.needs_place(turns::window(store, ticket))
+    {
+        waiters.told_to_wait(ticket, Some(&seen));
+        return Ok(seen.answer(rules));
     }
     Ok(match send(store, "attempt", share, &values).await? {
         Shared::Granted(token) => Attempt::Granted(Grant::new(token, ticket.ttl)),
-        Shared::Refused(mut seen) => {
-            let (place, held) = turns::place(store, ticket, &seen).await?;
-            seen.place = place;
-            waiters.told_to_wait(ticket, 0, &seen);
-            match held {
+        Shared::Refused(seen) => {
+            let (seen, held) = turns::place(store, ticket, seen).await?;
+            waiters.told_to_wait(ticket, Some(&seen));
+            // Others may have made room before there was a place.
+            let refused = held || matches!(look(store, &values).await?, Shared::Refused(_));
+            match refused {
                 true => seen.answer(rules),
-                // It was released meanwhile.
-                false => Attempt::held_for(Some(Duration::ZERO)),
+                false => Attempt::held_for(Some(STEP)),
             }
         }
         // Soon, if the row is locked, perhaps by a release.
-        Shared::Locked => Attempt::held_for(Some(STEP)),
+        Shared::Locked => {
+            waiters.told_to_wait(ticket, None);
+            Attempt::held_for(Some(STEP))
+        }
     })
+}
+
+/// What a ticket would find. Waits for no lock.
+async fn look<S: Steps>(store: &S, values: &Values<'_>) -> Result<Shared, BackendError> {
+    let look = store.common().shares.look.text(values);
+    Shared::read::<S>(&store.pool().ask("attempt", &look).await?, "attempt")
 }
 
 /// Makes the hold of `from` that of a ticket.
@@ -94,12 +100,13 @@ impl Shared {
         if !row.truth(1) {
             return Ok(Self::Locked);
         }
-        let [left, place, before, token, age] =
-            [2, 3, 4, 5, 6].map(|column| row.number(column).unwrap_or(0));
+        let [left, place, before, token, age, end] =
+            [2, 3, 4, 5, 6, 7].map(|column| row.number(column).unwrap_or(0));
         Ok(Self::Refused(Seen {
             held: left > 0,
             left,
             place,
+            end,
             before,
             token,
             age,

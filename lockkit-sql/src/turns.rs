@@ -15,6 +15,10 @@ use crate::places::{Places as _, Seen};
 use crate::steps::pauses;
 use crate::template::{Template, Values, micros, token};
 
+/// For how long attempts are refused that may still arrive, at most: the connection of a request without a reply is
+/// closed long before.
+const REFUSED: Duration = Duration::from_secs(60);
+
 /// How long the place of a ticket lasts in microseconds: 0 if it does not wait.
 pub(crate) fn window<S: Steps>(store: &S, ticket: &Ticket) -> i64 {
     match ticket.enqueue {
@@ -33,9 +37,8 @@ pub(crate) async fn wait<S: Steps>(
     waiting: bool,
 ) -> Result<Option<Attempt>, BackendError> {
     if seen.waits() {
-        let mut seen = *seen;
-        (seen.place, _) = place(store, ticket, &seen).await?;
-        store.common().waiters.told_to_wait(ticket, session, &seen);
+        let (seen, _) = place(store, ticket, *seen).await?;
+        store.common().waiters.told_to_wait(ticket, Some(&seen));
         return Ok(Some(seen.answer(&store.common().rules)));
     }
     if !waiting && !store.common().waiters.has_waited(ticket) {
@@ -48,41 +51,85 @@ pub(crate) async fn wait<S: Steps>(
     Ok(token.map(|token| Attempt::Granted(Grant::new(token, ticket.ttl))))
 }
 
-/// Gives a ticket that waits a place, or renews it when half of it is over. Returns the rest of it, and whether the lock
-/// is held.
+/// Gives a ticket that waits a place, or renews it when a quarter of it is over. Returns what was seen with the place, and
+/// whether another holds alone.
 pub(crate) async fn place<S: Steps>(
     store: &S,
     ticket: &Ticket,
-    seen: &Seen,
-) -> Result<(i64, bool), BackendError> {
+    seen: Seen,
+) -> Result<(Seen, bool), BackendError> {
     let window = window(store, ticket);
     if !seen.needs_place(window) {
-        return Ok((seen.place, true));
+        return Ok((seen, true));
     }
     store.common().waiters.may_have_place(ticket);
     let values = Values::of(ticket)
         .number("window", window)
         .number("exclusive", i64::from(ticket.mode.is_exclusive()));
-    let place = &store.common().shares.place;
-    let held = locked(store, "attempt", place, &values, 0, |row| row.truth(1)).await?;
-    Ok((window, held == Some(true)))
+    let step = &store.common().shares.place;
+    let read = |row: &<S::Driver as sqlx::Database>::Row| {
+        let [place, end] = [2, 3].map(|column| row.number(column).unwrap_or(0));
+        (place, end, row.truth(1))
+    };
+    let found = locked(store, "attempt", step, &values, 0, read).await?;
+    let (place, end, held) = found.unwrap_or_default();
+    // A release finds the place of a ticket that only renews it.
+    let held = held || seen.place > 0;
+    Ok((Seen { place, end, ..seen }, held))
 }
 
-/// Forgets a ticket that is to be released. The future takes it from those that wait, if it may be one of them, and
-/// refuses its attempts that may still arrive for as long as their hold would last.
-pub(crate) fn withdrawal<S: Steps>(
-    store: &S,
-    ticket: &Ticket,
-) -> impl Future<Output = Result<(), BackendError>> + Send {
+/// Forgets a ticket that is to be released. Returns what is left of it at the server.
+pub(crate) fn withdrawal<S: Steps>(store: &S, ticket: &Ticket) -> Withdrawal {
     let known = store.common().waiters.forget(ticket.holder);
     let waits = known.as_ref().is_none_or(|known| known.data.waits);
     let late = known.is_none_or(|known| known.unanswered);
-    let refuse = if late { ticket.ttl } else { Duration::ZERO };
-    async move {
-        if waits || late {
-            withdraw(store, ticket, refuse).await?;
+    Withdrawal { waits, late }
+}
+
+/// What is to be withdrawn of a ticket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Withdrawal {
+    /// Whether it may have a place.
+    waits: bool,
+    /// Whether an attempt of it may still arrive.
+    late: bool,
+}
+
+impl Withdrawal {
+    /// Before the release of an exclusive ticket: no late attempt may hold after it.
+    pub(crate) async fn whole<S: Steps>(
+        self,
+        store: &S,
+        ticket: &Ticket,
+    ) -> Result<(), BackendError> {
+        match self {
+            Self { late: true, .. } => withdraw(store, ticket, ticket.ttl.min(REFUSED)).await,
+            _ => self.place(store, ticket).await,
         }
-        Ok(())
+    }
+
+    /// Before the release of a ticket that shares, which has one row for its place and its hold.
+    pub(crate) async fn place<S: Steps>(
+        self,
+        store: &S,
+        ticket: &Ticket,
+    ) -> Result<(), BackendError> {
+        match self.waits {
+            true => withdraw(store, ticket, Duration::ZERO).await,
+            false => Ok(()),
+        }
+    }
+
+    /// After that.
+    pub(crate) async fn late<S: Steps>(
+        self,
+        store: &S,
+        ticket: &Ticket,
+    ) -> Result<(), BackendError> {
+        match self.late {
+            true => self.whole(store, ticket).await,
+            false => Ok(()),
+        }
     }
 }
 

@@ -94,15 +94,19 @@ async fn lost_before_another_client_holds(ctx: &Ctx) -> Outcome {
 
 /// A renewal that is answered after the deadline does not bring the hold back.
 async fn loss_is_sticky(ctx: &Ctx) -> Outcome {
-    tokio::try_join!(stays_lost(ctx), stays_lost(ctx), stays_lost(ctx))?;
+    let near = ctx.ttl() / 10;
+    tokio::try_join!(
+        stays_lost(ctx, near),
+        stays_lost(ctx, near),
+        stays_lost(ctx, near)
+    )?;
     Ok(())
 }
 
-async fn stays_lost(ctx: &Ctx) -> Outcome {
+async fn stays_lost(ctx: &Ctx, near: Duration) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let guard = client.lock(ctx.name())?.acquire().await?;
     faults.inject(Rule::new(Fault::Fail(Effect::Unavailable)).on(Operation::Renew));
-    let near = ctx.ttl() / 10;
     let ends_soon = async || Ok(guard.remaining() < near);
     until("the deadline is near", ends_soon).await?;
     let slow = Fault::SlowReply {

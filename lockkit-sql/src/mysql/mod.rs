@@ -196,7 +196,7 @@ impl Steps for Mysql {
             looks = false;
             let row = self.inspect("attempt", &values).await?;
             has_row = row.is_some();
-            if let Some(mut row) = row.filter(|row| !row.mine) {
+            if let Some(mut row) = row.filter(|row| !(row.mine && row.seen.left > 0)) {
                 self.end_with_session(ticket, &mut row).await?;
                 let found = turns::wait(self, ticket, session, &row.seen, row.waiting).await?;
                 if let Some(attempt) = found {

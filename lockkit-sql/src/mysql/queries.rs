@@ -25,6 +25,7 @@ const WORDS: Words = Words {
     commit: "COMMIT;",
     make_row: include_str!("../sql/mysql/make_row.sql"),
     lock: include_str!("../sql/mysql/lock.sql"),
+    mark: "FOR UPDATE",
     mine: "@lockkit_name",
     void: "@lockkit_void",
     greatest: "GREATEST",

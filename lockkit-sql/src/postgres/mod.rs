@@ -127,12 +127,13 @@ impl Steps for Postgres {
             if let Some(token) = row.number(0).and_then(token) {
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
-            let [left, place, before, token, age] =
-                [2, 3, 4, 5, 6].map(|column| row.number(column).unwrap_or(0));
+            let [left, place, before, token, age, end] =
+                [2, 3, 4, 5, 6, 7].map(|column| row.number(column).unwrap_or(0));
             let seen = Seen {
                 held: row.truth(1),
                 left,
                 place,
+                end,
                 before,
                 token,
                 age,
@@ -141,7 +142,7 @@ impl Steps for Postgres {
             match pauses.next() {
                 Some(pause) if !waits => sleep(pause).await,
                 _ => {
-                    waiters.told_to_wait(ticket, session, &seen);
+                    waiters.told_to_wait(ticket, Some(&seen));
                     return Ok(match waits {
                         true => seen.answer(&self.queries.common.rules),
                         // Soon, if the row was locked, perhaps by a release, or no release will be notified.

@@ -27,6 +27,7 @@ const WORDS: Words = Words {
     commit: "",
     make_row: include_str!("../sql/postgres/make_row.sql"),
     lock: include_str!("../sql/postgres/lock.sql"),
+    mark: "FOR NO KEY UPDATE",
     mine: "CASE WHEN current_setting('lockkit.locked', true) = '1' THEN {name} END",
     void: "NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = '~')",
     greatest: "greatest",

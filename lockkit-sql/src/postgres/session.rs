@@ -17,14 +17,14 @@ use super::Postgres;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows};
 use crate::error::{Phase, at};
-use crate::places::{Known, Places as _};
+use crate::places::{Granted, Known, Places as _};
 use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::steps::name_of;
 use crate::template::Values;
 
 /// After this time without a notification, the client asks the server for a reply.
 const QUIET: Duration = Duration::from_secs(10);
-/// The prefix of a notification that a ticket that waited holds, with its token.
+/// The prefix of a notification that a ticket that waited holds, with its token, session and end.
 const GRANTED: &str = "granted ";
 /// The prefix of a notification that a hold was broken.
 const BROKEN: &str = "broken ";
@@ -68,11 +68,8 @@ impl Postgres {
     fn notified(&self, payload: &str) {
         let waiters = &self.queries.common.waiters;
         if let Some(granted) = payload.strip_prefix(GRANTED) {
-            let granted = granted.split_once(' ').and_then(|(token, holder)| {
-                Some((token.parse().ok()?, holder.parse::<HolderId>().ok()?))
-            });
-            if let Some((token, holder)) = granted {
-                waiters.granted(holder, token);
+            if let Some((holder, granted)) = grant_in(granted) {
+                waiters.granted(holder, granted);
                 // The order matters: if the session ends now, either its end finds the hold or this finds the end.
                 self.session.lose_if_ended(holder);
             }
@@ -175,6 +172,19 @@ async fn connect(server: PgConnectOptions) -> Result<PgListener, sqlx::Error> {
     let mut listener = Box::pin(PgListener::connect_with(&alone)).await?;
     listener.eager_reconnect(false);
     Ok(listener)
+}
+
+/// The token, the session and the end of a grant, and its holder.
+fn grant_in(text: &str) -> Option<(HolderId, Granted)> {
+    let mut words = text.split(' ');
+    let mut number = || words.next()?.parse().ok();
+    let (token, session, end) = (number()?, number()?, number()?);
+    let granted = Granted {
+        token,
+        session,
+        end,
+    };
+    Some((words.next()?.parse().ok()?, granted))
 }
 
 /// The name in hexadecimal digits.

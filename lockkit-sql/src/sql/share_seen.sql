@@ -3,11 +3,13 @@
 -- locked before, else null.
 -- Returns the token or null; then whether the ticket was refused, and not only the row locked; how long until the
 -- first of those who hold or wait may end; the rest of the ticket's place; how many are before it; the token of the
--- row and its age.
+-- row and its age; the end of the place.
 SELECT (SELECT h.token FROM {holds} AS h WHERE h.name = {mine} AND h.holder = {holder} AND h.token > 0),
        {mine} IS NOT NULL OR {refused},
        CASE WHEN l.holder = '~' THEN (SELECT min(h.expires_at) FROM {holds} AS h
-                                           WHERE h.name = {name} AND h.holder <> {holder})
+                                           WHERE h.name = {name} AND h.holder <> {holder}
+                                             AND h.token <> 0 AND h.expires_at > {now})
             ELSE l.expires_at END - {now},
-       {place}, (SELECT count(*) {before}), l.token, {now} - l.token
+       CASE WHEN l.waiting_until > {now} THEN {place} END, (SELECT count(*) {before}), l.token, {now} - l.token,
+       {place_end}
 FROM (SELECT 1 AS one) AS o LEFT JOIN {table} AS l ON l.name = {name};

@@ -7,4 +7,4 @@ FROM {table} AS l
 WHERE l.name = {mine} AND {refuse} > 0
   AND NOT EXISTS (SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder});
 SELECT {mine} IS NOT NULL, {notify};
-UPDATE {table} SET waiting_until = {last_place} WHERE name = {mine};
+UPDATE {table} SET waiting_until = {greatest}(waiting_until, {last_place}) WHERE name = {mine};

@@ -96,8 +96,10 @@ impl Steps for Sqlite {
             looks = false;
             let inspect = &self.queries.inspect;
             let replies = self.pool.step("attempt", inspect, &values).await?;
-            if let Some(row) = rows(&replies).next().filter(|row| !row.truth(0)) {
-                let (seen, waiting) = (Seen::read(row, 1), row.truth(5));
+            if let Some(row) = rows(&replies).next()
+                && let (seen, waiting) = (Seen::read(row, 1), row.truth(5))
+                && !(row.truth(0) && seen.left > 0)
+            {
                 if let Some(attempt) = turns::wait(self, ticket, 0, &seen, waiting).await? {
                     return Ok(attempt);
                 }

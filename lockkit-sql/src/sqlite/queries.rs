@@ -15,6 +15,7 @@ const WORDS: Words = Words {
     commit: "COMMIT;",
     make_row: include_str!("../sql/sqlite/make_row.sql"),
     lock: "",
+    mark: "",
     mine: "(SELECT l.name FROM {table} AS l WHERE l.name = {name} AND ({which}))",
     void: "NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = '~')",
     greatest: "max",

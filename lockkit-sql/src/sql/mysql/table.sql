@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     token BIGINT NOT NULL,
     -- The end of the lease; when the lock is free, of the last hold.
     expires_at BIGINT NOT NULL,
-    -- A waiter wants a notification until then. Unused here: waiters poll.
+    -- Tickets may wait until then, with places in the second table.
     waiting_until BIGINT NOT NULL DEFAULT 0,
     -- The session that proves that the client of a pinned hold is alive; 0 for a plain lease.
     session BIGINT NOT NULL DEFAULT 0,

@@ -19,6 +19,8 @@ WITH mine AS (
            row_number() OVER place AS n, first_value(h.room) OVER place IS NULL AS alone
     FROM clear AS c, {holds} AS h
     WHERE h.name = {name} AND h.token < 0 AND h.token > {withdrawn} AND h.expires_at > {now}
+      -- An attempt under way may have made a place while its ticket was granted.
+      AND h.holder <> {holder}
     WINDOW place AS (ORDER BY h.token DESC, h.holder)
 ), front AS (
     SELECT f.* FROM (
@@ -32,13 +34,15 @@ WITH mine AS (
     UPDATE {holds} AS h SET token = f.token FROM front AS f
     WHERE h.name = {name} AND h.holder = f.holder AND f.room IS NOT NULL
 ), served AS (
-    DELETE FROM {holds} AS h USING clear AS c
-    WHERE h.name = {name} AND (h.token >= 0 OR h.expires_at <= {now}
-        OR h.holder = (SELECT f.holder FROM front AS f WHERE f.room IS NULL))
+    DELETE FROM {holds} AS h USING mine AS m
+    WHERE h.name = {name} AND (h.holder = {holder} AND h.token > {withdrawn}
+        OR EXISTS (SELECT 1 FROM clear) AND (h.token >= 0 OR h.expires_at <= {now}
+            OR h.holder = (SELECT f.holder FROM front AS f WHERE f.room IS NULL)))
 ), told AS (
     SELECT max(f.token) AS token, max(f.expires_at) AS expires_at, coalesce(max(f.session), 0) AS session,
            max(CASE WHEN f.room IS NULL THEN f.holder ELSE '~' END) AS holder,
-           count(pg_notify({channel}, 'granted ' || f.token || ' ' || f.holder)) AS granted
+           count(pg_notify({channel}, 'granted ' || f.token || ' ' || f.session || ' ' || f.expires_at || ' '
+                     || f.holder)) AS granted
     FROM front AS f
 )
 UPDATE {table} AS l

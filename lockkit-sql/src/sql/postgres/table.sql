@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     token bigint NOT NULL,
     -- The end of the lease; when the lock is free, of the last hold.
     expires_at bigint NOT NULL,
-    -- A waiter wants a notification until then.
+    -- Tickets may wait until then, with places in the second table.
     waiting_until bigint NOT NULL DEFAULT 0,
     -- The session that proves that the client of a pinned hold is alive; 0 for a plain lease.
     session bigint NOT NULL DEFAULT 0,

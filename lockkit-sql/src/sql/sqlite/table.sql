@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     token INTEGER NOT NULL,
     -- The end of the lease; when the lock is free, of the last hold.
     expires_at INTEGER NOT NULL,
-    -- A waiter wants a notification until then. Unused here: waiters poll.
+    -- Tickets may wait until then, with places in the second table.
     waiting_until INTEGER NOT NULL DEFAULT 0,
     -- Unused here: only a server has sessions.
     session INTEGER NOT NULL DEFAULT 0,
