@@ -99,10 +99,9 @@ impl Steps for Sqlite {
             if let Some(row) = rows(&replies).next()
                 && let (seen, waiting) = (Seen::read(row, 1), row.truth(5))
                 && !(row.truth(0) && seen.left > 0)
+                && let Some(attempt) = turns::wait(self, ticket, 0, &seen, waiting).await?
             {
-                if let Some(attempt) = turns::wait(self, ticket, 0, &seen, waiting).await? {
-                    return Ok(attempt);
-                }
+                return Ok(attempt);
             }
             // It has been freed meanwhile.
         }
