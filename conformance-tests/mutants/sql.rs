@@ -158,8 +158,8 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "sql::ReaderPassesWaitingWriter",
-        "(coalesce(b.room, 1) < 4294967295 OR {room} < 4294967295)",
-        "{room} < 4294967295",
+        "(b.room IS NULL OR {room} = 1)",
+        "{room} = 1",
     ),
     (
         "sql::NewcomerPassesWaiters",

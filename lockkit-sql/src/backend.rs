@@ -208,11 +208,13 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
             let withdrawal = turns::withdrawal(&*dialect, &ticket);
             if ticket.mode.is_exclusive() {
                 withdrawal.whole(&*dialect, &ticket).await?;
+                withdrawal.sweep(&dialect, &ticket);
                 return dialect.release(&ticket).await;
             }
             withdrawal.place(&*dialect, &ticket).await?;
             let released = shares::release(&*dialect, &ticket).await?;
             withdrawal.late(&*dialect, &ticket).await?;
+            withdrawal.sweep(&dialect, &ticket);
             Ok(released)
         };
         self.run("release", release).await

@@ -37,6 +37,7 @@ pub(crate) struct Shares {
     pub(crate) turn: Template,
     pub(crate) place: Template,
     pub(crate) withdraw: Template,
+    pub(crate) sweep: Template,
     pub(crate) note: Template,
     pub(crate) adopt: Template,
     pub(crate) adopt_shared: Template,
@@ -74,12 +75,13 @@ pub(crate) struct Words {
 /// The token of a ticket that was withdrawn: it is behind all places.
 const WITHDRAWN: &str = "-9223372036854775807";
 
-/// The tickets before this one that fit neither beside it nor behind it, and this one if it was withdrawn. A row
+/// The tickets before this one, and this one if it was withdrawn. A ticket that shares waits for exclusive ones alone:
+/// a release wakes all that share, and each of them takes what is free. A row
 /// with a token below zero is a place: the token is the negative time at which its ticket began to wait.
 const BEFORE: &str = "FROM {holds} AS b
     WHERE b.name = {name} AND b.token < 0 AND b.expires_at > {now}
       AND CASE WHEN b.holder = {holder} THEN b.token = {withdrawn}
-               ELSE (coalesce(b.room, 1) < 4294967295 OR {room} < 4294967295) AND b.token > coalesce((
+               ELSE (b.room IS NULL OR {room} = 1) AND b.token > coalesce((
                    SELECT o.token FROM {holds} AS o
                    WHERE o.name = {name} AND o.holder = {holder} AND o.token < 0), {withdrawn}) END";
 
@@ -227,6 +229,7 @@ impl Shares {
                 &[words.make_row, &mark, include_str!("sql/withdraw.sql")],
                 ANY,
             ),
+            sweep: read(include_str!("sql/sweep.sql")),
             note: read(include_str!("sql/note.sql")),
             adopt: step(&[words.lock, include_str!("sql/adopt.sql")], ADOPT),
             adopt_shared: step(&[words.lock, adopt_shared, share, seen], ADOPT_SHARED),
@@ -236,7 +239,7 @@ impl Shares {
 
     /// All queries, for tests.
     #[cfg(test)]
-    pub(crate) fn all(&self) -> [&Template; 12] {
+    pub(crate) fn all(&self) -> [&Template; 13] {
         [
             &self.probe,
             &self.share,
@@ -246,6 +249,7 @@ impl Shares {
             &self.turn,
             &self.place,
             &self.withdraw,
+            &self.sweep,
             &self.note,
             &self.adopt,
             &self.adopt_shared,

@@ -3,6 +3,7 @@
 //! While a name has places, the lock is only taken with a look at them. What they mean is decided while the
 //! row of the name is locked. A place that is not renewed ends with its window.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Grant, Ticket};
@@ -130,6 +131,23 @@ impl Withdrawal {
             true => self.whole(store, ticket).await,
             false => Ok(()),
         }
+    }
+
+    /// Deletes in the end what refuses late attempts, if the store still exists then: `purge` does so, too.
+    pub(crate) fn sweep<S: Steps>(self, store: &Arc<S>, ticket: &Ticket) {
+        if !self.late {
+            return;
+        }
+        let text = store.common().shares.sweep.text(&Values::of(ticket));
+        let (pause, runtime) = (ticket.ttl.min(REFUSED), store.pool().runtime());
+        let store = Arc::downgrade(store);
+        runtime.spawn(async move {
+            sleep(pause).await;
+            if let Some(store) = store.upgrade() {
+                // If it fails, the row stays until the next purge.
+                let _ = store.pool().ask("release", &text).await;
+            }
+        });
     }
 }
 
