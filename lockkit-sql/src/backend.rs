@@ -16,7 +16,6 @@ use crate::config::Options;
 use crate::dialect::{Counts, Dialect, Steps};
 use crate::driver::{Driver as _, Source};
 use crate::error::{Errors, Problem};
-use crate::places::Places as _;
 use crate::session::Session;
 use crate::shares;
 use crate::steps;
@@ -177,9 +176,6 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
                 }
                 None => acquire(0).await,
             };
-            if matches!(result, Ok(Attempt::Granted(_))) {
-                waiters.told_to_hold(&ticket);
-            }
             waiters.answered(&ticket, number, &result);
             result
         };

@@ -99,7 +99,7 @@ pub(crate) trait Places {
     /// The ticket was told to wait; what it saw, if it saw anything.
     fn told_to_wait(&self, ticket: &Ticket, seen: Option<&Seen>);
 
-    /// A reply says that the ticket holds. It has no place any more.
+    /// A step that deletes the ticket's place says that the ticket holds.
     fn told_to_hold(&self, ticket: &Ticket);
 
     /// A notification says that the ticket holds.

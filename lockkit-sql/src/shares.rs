@@ -35,7 +35,10 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
         return Ok(seen.answer(rules));
     }
     Ok(match send(store, "attempt", share, &values).await? {
-        Shared::Granted(token) => Attempt::Granted(Grant::new(token, ticket.ttl)),
+        Shared::Granted(token) => {
+            waiters.told_to_hold(ticket);
+            Attempt::Granted(Grant::new(token, ticket.ttl))
+        }
         Shared::Refused(seen) => {
             let (seen, held) = turns::place(store, ticket, seen).await?;
             waiters.told_to_wait(ticket, Some(&seen));

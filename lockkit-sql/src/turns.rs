@@ -49,6 +49,9 @@ pub(crate) async fn wait<S: Steps>(
     let turn = &store.common().shares.turn;
     let found = locked(store, "attempt", turn, &values, 1, |row| row.number(0)).await?;
     let token = found.flatten().and_then(token);
+    if token.is_some() {
+        store.common().waiters.told_to_hold(ticket);
+    }
     Ok(token.map(|token| Attempt::Granted(Grant::new(token, ticket.ttl))))
 }
 

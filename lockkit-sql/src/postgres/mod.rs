@@ -125,6 +125,7 @@ impl Steps for Postgres {
             let row = rows(&replies).next();
             let row = row.ok_or_else(|| ERRORS.unreadable("attempt"))?;
             if let Some(token) = row.number(0).and_then(token) {
+                waiters.told_to_hold(ticket);
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
             let [left, place, before, token, age, end] =
