@@ -136,20 +136,18 @@ impl Withdrawal {
         }
     }
 
-    /// Deletes in the end what refuses late attempts, if the store still exists then: `purge` does so, too.
+    /// Deletes in the end what refuses late attempts, and keeps the connections until then. `purge` deletes it, too.
     pub(crate) fn sweep<S: Steps>(self, store: &Arc<S>, ticket: &Ticket) {
         if !self.late {
             return;
         }
         let text = store.common().shares.sweep.text(&Values::of(ticket));
         let (pause, runtime) = (ticket.ttl.min(REFUSED), store.pool().runtime());
-        let store = Arc::downgrade(store);
+        let store = Arc::clone(store);
         runtime.spawn(async move {
             sleep(pause).await;
-            if let Some(store) = store.upgrade() {
-                // If it fails, the row stays until the next purge.
-                let _ = store.pool().ask("release", &text).await;
-            }
+            // If it fails, the row stays until the next purge.
+            let _ = store.pool().ask("release", &text).await;
         });
     }
 }
