@@ -293,9 +293,9 @@ where
 pub(crate) async fn step_returns_its_true_outcome_whichever_request_fails<D: Database>() -> Outcome
 {
     let server = Arc::new(D::start().await?);
-    // The table is made by one of them.
+    // PostgreSQL sends the fewest: a ticket takes its place with the attempt. The table is made by one of them.
     builder(&*server, "lease").connect().await?;
-    for (way, least) in WAYS.into_iter().zip([64, 28]) {
+    for (way, least) in WAYS.into_iter().zip([60, 28]) {
         let server = Arc::clone(&server);
         all_steps(way, least, move |faults| {
             let server = Arc::clone(&server);
