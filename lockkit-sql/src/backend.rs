@@ -203,14 +203,12 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         let release = |dialect: Arc<D>| async move {
             let withdrawal = turns::withdrawal(&*dialect, &ticket);
             if ticket.mode.is_exclusive() {
-                withdrawal.whole(&*dialect, &ticket).await?;
-                withdrawal.sweep(&dialect, &ticket);
+                withdrawal.whole(&dialect, &ticket).await?;
                 return dialect.release(&ticket).await;
             }
             withdrawal.place(&*dialect, &ticket).await?;
             let released = shares::release(&*dialect, &ticket).await?;
-            withdrawal.late(&*dialect, &ticket).await?;
-            withdrawal.sweep(&dialect, &ticket);
+            withdrawal.late(&dialect, &ticket).await?;
             Ok(released)
         };
         self.run("release", release).await

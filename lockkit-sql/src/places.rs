@@ -49,17 +49,17 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Reads it from the columns of `inspect`, from the first one that belongs to it.
-    pub(crate) fn read(row: &impl Columns, first: usize) -> Self {
-        let number = |column: usize| row.number(first + column).unwrap_or(0);
+    /// Reads it from the columns that follow the first, which are the same in all queries.
+    pub(crate) fn read(row: &impl Columns) -> Self {
+        let number = |column| row.number(column).unwrap_or(0);
         Self {
-            held: row.truth(first),
-            left: number(1),
-            place: number(2),
-            end: 0,
-            before: number(3),
+            held: row.truth(1),
+            left: number(2),
+            place: number(3),
+            before: number(4),
             token: number(5),
             age: number(6),
+            end: number(7),
         }
     }
 

@@ -76,8 +76,8 @@ pub(crate) struct Words {
 const WITHDRAWN: &str = "-9223372036854775807";
 
 /// The tickets before this one, and this one if it was withdrawn. A ticket that shares waits for exclusive ones alone:
-/// a release wakes all that share, and each of them takes what is free. A row
-/// with a token below zero is a place: the token is the negative time at which its ticket began to wait.
+/// a release wakes all that share, and each of them takes what is free. A row with a token below zero is a place: the
+/// token is the negative time at which its ticket began to wait.
 const BEFORE: &str = "FROM {holds} AS b
     WHERE b.name = {name} AND b.token < 0 AND b.expires_at > {now}
       AND CASE WHEN b.holder = {holder} THEN b.token = {withdrawn}
@@ -85,11 +85,7 @@ const BEFORE: &str = "FROM {holds} AS b
                    SELECT o.token FROM {holds} AS o
                    WHERE o.name = {name} AND o.holder = {holder} AND o.token < 0), {withdrawn}) END";
 
-/// The rest of a ticket's place.
-const PLACE: &str = "(SELECT p.expires_at - {now} FROM {holds} AS p
-    WHERE p.name = {name} AND p.holder = {holder} AND p.token < 0 AND p.token > {withdrawn})";
-
-/// When that is.
+/// When a ticket's place ends.
 const PLACE_END: &str = "(SELECT p.expires_at FROM {holds} AS p
     WHERE p.name = {name} AND p.holder = {holder} AND p.token < 0 AND p.token > {withdrawn})";
 
@@ -105,7 +101,7 @@ const WAITERS: &str = "(SELECT count(*) FROM {holds} AS w
 pub(crate) fn with_places(query: &str) -> String {
     let words = [
         ("{before}", BEFORE),
-        ("{place}", PLACE),
+        ("{place}", "({place_end} - {now})"),
         ("{place_end}", PLACE_END),
         ("{last_place}", LAST_PLACE),
         ("{waiters}", WAITERS),

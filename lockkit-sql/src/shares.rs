@@ -103,17 +103,9 @@ impl Shared {
         if !row.truth(1) {
             return Ok(Self::Locked);
         }
-        let [left, place, before, token, age, end] =
-            [2, 3, 4, 5, 6, 7].map(|column| row.number(column).unwrap_or(0));
-        Ok(Self::Refused(Seen {
-            held: left > 0,
-            left,
-            place,
-            end,
-            before,
-            token,
-            age,
-        }))
+        let seen = Seen::read(row);
+        let held = seen.left > 0;
+        Ok(Self::Refused(Seen { held, ..seen }))
     }
 }
 

@@ -103,13 +103,16 @@ impl Withdrawal {
     /// Before the release of an exclusive ticket: no late attempt may hold after it.
     pub(crate) async fn whole<S: Steps>(
         self,
-        store: &S,
+        store: &Arc<S>,
         ticket: &Ticket,
     ) -> Result<(), BackendError> {
-        match self {
-            Self { late: true, .. } => withdraw(store, ticket, ticket.ttl.min(REFUSED)).await,
-            _ => self.place(store, ticket).await,
+        if !self.late {
+            return self.place(&**store, ticket).await;
         }
+        let refuse = ticket.ttl.min(REFUSED);
+        withdraw(&**store, ticket, refuse).await?;
+        sweep(store, ticket, refuse);
+        Ok(())
     }
 
     /// Before the release of a ticket that shares, which has one row for its place and its hold.
@@ -127,7 +130,7 @@ impl Withdrawal {
     /// After that.
     pub(crate) async fn late<S: Steps>(
         self,
-        store: &S,
+        store: &Arc<S>,
         ticket: &Ticket,
     ) -> Result<(), BackendError> {
         match self.late {
@@ -135,21 +138,17 @@ impl Withdrawal {
             false => Ok(()),
         }
     }
+}
 
-    /// Deletes in the end what refuses late attempts, and keeps the connections until then. `purge` deletes it, too.
-    pub(crate) fn sweep<S: Steps>(self, store: &Arc<S>, ticket: &Ticket) {
-        if !self.late {
-            return;
-        }
-        let text = store.common().shares.sweep.text(&Values::of(ticket));
-        let (pause, runtime) = (ticket.ttl.min(REFUSED), store.pool().runtime());
-        let store = Arc::clone(store);
-        runtime.spawn(async move {
-            sleep(pause).await;
-            // If it fails, the row stays until the next purge.
-            let _ = store.pool().ask("release", &text).await;
-        });
-    }
+/// Deletes in the end what refuses late attempts, and keeps the connections until then. `purge` deletes it, too.
+fn sweep<S: Steps>(store: &Arc<S>, ticket: &Ticket, refuse: Duration) {
+    let text = store.common().shares.sweep.text(&Values::of(ticket));
+    let (this, runtime) = (Arc::clone(store), store.pool().runtime());
+    runtime.spawn(async move {
+        sleep(refuse).await;
+        // If it fails, the row stays until the next purge.
+        let _ = this.pool().ask("release", &text).await;
+    });
 }
 
 async fn withdraw<S: Steps>(

@@ -125,11 +125,11 @@ impl Mysql {
         let Some(row) = rows(&replies).next() else {
             return Ok(None);
         };
-        let ended = row.number(8).ok_or_else(|| ERRORS.unreadable(operation))?;
+        let ended = row.number(9).ok_or_else(|| ERRORS.unreadable(operation))?;
         Ok(Some(Row {
             mine: row.truth(0),
-            seen: Seen::read(row, 1),
-            waiting: row.truth(5),
+            seen: Seen::read(row),
+            waiting: row.truth(8),
             ended,
         }))
     }

@@ -128,17 +128,7 @@ impl Steps for Postgres {
                 waiters.told_to_hold(ticket);
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
-            let [left, place, before, token, age, end] =
-                [2, 3, 4, 5, 6, 7].map(|column| row.number(column).unwrap_or(0));
-            let seen = Seen {
-                held: row.truth(1),
-                left,
-                place,
-                end,
-                before,
-                token,
-                age,
-            };
+            let seen = Seen::read(row);
             let waits = seen.waits() && !seen.needs_place(window);
             match pauses.next() {
                 Some(pause) if !waits => sleep(pause).await,

@@ -97,7 +97,7 @@ impl Steps for Sqlite {
             let inspect = &self.queries.inspect;
             let replies = self.pool.step("attempt", inspect, &values).await?;
             if let Some(row) = rows(&replies).next()
-                && let (seen, waiting) = (Seen::read(row, 1), row.truth(5))
+                && let (seen, waiting) = (Seen::read(row), row.truth(8))
                 && !(row.truth(0) && seen.left > 0)
                 && let Some(attempt) = turns::wait(self, ticket, 0, &seen, waiting).await?
             {
