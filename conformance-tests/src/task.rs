@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lockkit_core::{Guard, Lock};
+use lockkit_core::{BackendError, Guard, Lock, Outcome as Told};
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::failure::{Failure, Outcome};
 
@@ -20,6 +20,25 @@ pub fn soak_length(short: Duration) -> Outcome<Duration> {
     match std::env::var("LOCKKIT_SOAK") {
         Ok(seconds) => Ok(Duration::from_secs(seconds.parse()?)),
         Err(_) => Ok(short),
+    }
+}
+
+/// Repeats a step of a store as a client does, until it succeeds.
+///
+/// # Errors
+/// - [`Failure`] if the store rejects it, or goes on to fail for longer than `patience`.
+pub async fn repeated<T, F>(patience: Duration, step: impl Fn() -> F + Send + Sync) -> Outcome<T>
+where
+    F: Future<Output = Result<T, BackendError>> + Send,
+{
+    let began = Instant::now();
+    loop {
+        match step().await {
+            Err(error) if error.outcome() != Told::Rejected && began.elapsed() <= patience => {
+                sleep(patience / 50).await;
+            }
+            result => return Ok(result?),
+        }
     }
 }
 
@@ -150,7 +169,7 @@ pub fn until(
             if Instant::now() >= end {
                 return Err(late);
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use conformance_tests::proxy::{Fate, Proxy};
 use conformance_tests::servers::RedisCluster;
-use conformance_tests::task::{spawn, until, within};
+use conformance_tests::task::{repeated, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{Attempt, DistributedLock as _, LockState, Renewal, Ticket};
 use lockkit_core::store::lock;
@@ -241,13 +241,13 @@ impl Trial {
         let (mine, other) = (ticket(&name, 1)?, ticket(&name, 2)?);
         let began = Instant::now();
         if self.step.is_behind() {
-            steady(|| world.sound.attempt(&other)).await?;
+            repeated(BUSY, || world.sound.attempt(&other)).await?;
         }
         if !self.step.is_first_attempt() {
             store.attempt(&mine).await?;
         }
         if self.step == Step::ReleaseBesideWaiter {
-            steady(|| world.sound.attempt(&other)).await?;
+            repeated(BUSY, || world.sound.attempt(&other)).await?;
         }
         let order = Order {
             meets: self.before.into_iter().chain([self.meets]).collect(),
@@ -265,7 +265,7 @@ impl Trial {
         if claims && began.elapsed() < TTL / 2 {
             let next = ticket(&name, 3)?.with_enqueue(false);
             let two = matches!(
-                steady(|| world.sound.attempt(&next)).await?,
+                repeated(BUSY, || world.sound.attempt(&next)).await?,
                 Attempt::Granted(_)
             );
             ensure(!two, "two hold the lock")?;
@@ -276,16 +276,16 @@ impl Trial {
             self.had_no_effect(world, &mine, &other).await?;
         }
         if !(nothing_done && self.step.is_first_attempt()) {
-            release(&store, &mine).await?;
+            repeated(TTL * 2, || store.release(&mine)).await?;
         }
-        // Of the one that holds or waits beside it.
-        release(&world.sound, &other).await?;
+        // Of the one that holds or waits beside it. On a busy machine the cluster itself may fail for a moment.
+        repeated(TTL * 2, || world.sound.release(&other)).await?;
         self.another_is_granted(world, &name).await?;
         Ok(struck)
     }
 
     async fn had_no_effect(self, world: &World, mine: &Ticket, other: &Ticket) -> Outcome {
-        let state = steady(|| world.sound.inspect(&mine.name)).await?;
+        let state = repeated(BUSY, || world.sound.inspect(&mine.name)).await?;
         let ids = state.iter().flat_map(LockState::holder_ids);
         let expected = match self.step {
             Step::Attempt => None,
@@ -299,26 +299,15 @@ impl Trial {
     async fn another_is_granted(self, world: &World, name: &str) -> Outcome {
         let (next, began) = (ticket(name, 4)?, Instant::now());
         while !matches!(
-            steady(|| world.sound.attempt(&next)).await?,
+            repeated(BUSY, || world.sound.attempt(&next)).await?,
             Attempt::Granted(_)
         ) {
             ensure(began.elapsed() < TTL + BUSY, "no other client gets it")?;
             sleep(TTL / 50).await;
         }
-        release(&world.sound, &next).await
+        repeated(TTL * 2, || world.sound.release(&next)).await?;
+        Ok(())
     }
-}
-
-/// Releases as a client does.
-async fn release(store: &RedisStore, ticket: &Ticket) -> Outcome {
-    let began = Instant::now();
-    while let Err(error) = store.release(ticket).await {
-        if error.outcome() == Told::Rejected || began.elapsed() > TTL * 2 {
-            return Err(error.into());
-        }
-        sleep(TTL / 50).await;
-    }
-    Ok(())
 }
 
 pub(crate) async fn step_in_a_cluster_returns_its_true_outcome() -> Outcome {
@@ -342,20 +331,4 @@ pub(crate) async fn step_in_a_cluster_returns_its_true_outcome() -> Outcome {
     // On a busy machine a step may give up before.
     ensure(struck >= count * 19 / 20, format!("{struck} of {count}"))?;
     world.nothing_is_left().await
-}
-
-/// A call of the client that no proxy disturbs: on a busy machine the cluster itself may fail for a moment.
-async fn steady<T, F>(call: impl Fn() -> F) -> Outcome<T>
-where
-    F: Future<Output = Result<T, BackendError>>,
-{
-    let began = Instant::now();
-    loop {
-        match call().await {
-            Err(error) if error.outcome() != Told::Rejected && began.elapsed() < BUSY => {
-                sleep(TTL / 50).await;
-            }
-            result => return Ok(result?),
-        }
-    }
 }

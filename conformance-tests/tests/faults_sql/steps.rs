@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use conformance_tests::task::spawn;
+use conformance_tests::task::{repeated, spawn};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{Attempt, DistributedLock, LockState, Mode, Ticket};
 use lockkit_core::{BackendError, ClientId, HolderId, LockName, Outcome as Told, PollRange};
@@ -194,14 +194,15 @@ impl Trial {
         // As a client does, which leaves it out where nothing can be there.
         let rejected = told.is_err_and(|error| error.outcome() == Told::Rejected);
         if self.step.grants() && !rejected {
-            release(store, &mine).await?;
+            repeated(TTL * 2, || store.release(&mine)).await?;
         }
         if self.step == Step::AttemptBehindReader {
             // Before an entry that keeps readers out ends by itself.
             self.expect_free(sound, Mode::Read).await?;
         }
         if let Some(other) = &other {
-            release(store, other).await?;
+            // Again while the row is locked, as by a connection that is about to end.
+            repeated(TTL * 2, || store.release(other)).await?;
         }
         self.expect_free(sound, Mode::Exclusive).await?;
         Ok(failed)
@@ -239,18 +240,6 @@ impl Trial {
         sound.release(&next).await?;
         Ok(())
     }
-}
-
-/// Releases as a client does: again while the row is locked, as by a connection that is about to end.
-async fn release(store: &Store, ticket: &Ticket) -> Outcome {
-    let asked = Instant::now();
-    while let Err(error) = store.release(ticket).await {
-        if error.outcome() == Told::Rejected || asked.elapsed() > TTL * 2 {
-            return Err(error.into());
-        }
-        sleep(TTL / 20).await;
-    }
-    Ok(())
 }
 
 /// Makes each request of each step fail in each way. `least`: how many trials that are; the others order the
