@@ -70,6 +70,8 @@ pub(crate) struct Words {
     pub(crate) ask: &'static str,
     /// Notifies the waiters of the name.
     pub(crate) notify: &'static str,
+    /// Gives what a hold beside others leaves to those that wait.
+    pub(crate) hand_on: &'static str,
 }
 
 /// The token of a ticket that was withdrawn: it is behind all places.
@@ -217,7 +219,10 @@ impl Shares {
             probe: read(PROBE),
             share: step(&[words.make_row, &wait, words.lock, share, seen], SHARE),
             look: read(&look),
-            unshare: step(&[words.lock, include_str!("sql/unshare.sql")], UNSHARE),
+            unshare: step(
+                &[words.lock, include_str!("sql/unshare.sql"), words.hand_on],
+                UNSHARE,
+            ),
             renew: read(words.renew),
             turn: step(&[words.lock, include_str!("sql/turn.sql")], ANY),
             place: step(&[&mark, include_str!("sql/place.sql")], PLACES),

@@ -35,6 +35,7 @@ const WORDS: Words = Words {
     purge: include_str!("../sql/mysql/purge_shares.sql"),
     ask: "",
     notify: "NULL",
+    hand_on: "",
 };
 
 #[derive(Debug)]

@@ -19,6 +19,7 @@ const SERVER: &str =
 
 const ENDED: &str = include_str!("../sql/postgres/ended.sql");
 const ASKED: &str = include_str!("../sql/postgres/asked.sql");
+const FRONT: &str = include_str!("../sql/postgres/front.sql");
 const UNLESS: &str = "AND NOT EXISTS (SELECT 1 FROM taken)";
 
 /// A message is one transaction.
@@ -40,6 +41,7 @@ const WORDS: Words = Words {
                   THEN pg_notify({channel}, encode({name}, 'hex'))::text END
               FROM {table} AS l WHERE l.name = {name}),
         set_config('synchronous_commit', 'off', true)",
+    hand_on: include_str!("../sql/postgres/hand_on.sql"),
 };
 
 /// Clients that change the table at the same time would get an error of the catalogue: they take turns.
@@ -74,6 +76,7 @@ impl Queries {
         let constants = [
             ("{asked}", ASKED.replace("{unless}", UNLESS)),
             ("{ask}", format!("{};", ASKED.replace("{unless}", ""))),
+            ("{front}", FRONT.to_owned()),
             ("{ended}", ENDED.to_owned()),
             ("{server}", SERVER.to_owned()),
             ("{grace}", GRACE.to_string()),

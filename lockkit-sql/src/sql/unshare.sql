@@ -4,7 +4,7 @@
 SELECT EXISTS (
     SELECT 1 FROM {holds} AS h JOIN {table} AS l ON l.name = h.name
     WHERE h.name = {name} AND h.holder = {holder} AND h.token > 0 AND h.expires_at > {now} AND l.holder = '~'
-), {mine} IS NOT NULL, {notify};
+), {mine} IS NOT NULL;
 DELETE FROM {holds} WHERE name = {mine} AND holder = {holder};
 UPDATE {table}
 SET holder = CASE WHEN EXISTS (

@@ -25,6 +25,7 @@ const WORDS: Words = Words {
     purge: include_str!("../sql/purge_shares.sql"),
     ask: "",
     notify: "NULL",
+    hand_on: "",
 };
 
 #[derive(Debug)]
