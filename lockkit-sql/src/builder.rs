@@ -47,7 +47,6 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     }
 
     /// The server of a URL, without user and password, and its certificates.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn at(mut self, server: String, tls: Tls) -> Self {
         self.server = server;
         self.tls = tls;

@@ -60,7 +60,7 @@ impl Options {
             true => Modes::EXCLUSIVE,
             false => Modes::ALL,
         };
-        let usual = PollRange::new(Duration::from_millis(2), Duration::from_secs(1));
+        let usual = PollRange::new(Duration::from_millis(1), Duration::from_secs(1));
         let poll = self.poll.unwrap_or(usual);
         Capabilities::new()
             .with_queueing(Queueing::Fifo)

@@ -237,26 +237,6 @@ impl Shares {
             purge: read(words.purge),
         }
     }
-
-    /// All queries, for tests.
-    #[cfg(test)]
-    pub(crate) fn all(&self) -> [&Template; 13] {
-        [
-            &self.probe,
-            &self.share,
-            &self.look,
-            &self.unshare,
-            &self.renew,
-            &self.turn,
-            &self.place,
-            &self.withdraw,
-            &self.sweep,
-            &self.note,
-            &self.adopt,
-            &self.adopt_shared,
-            &self.purge,
-        ]
-    }
 }
 
 fn replace(text: &str, words: &[(&str, &str)]) -> String {

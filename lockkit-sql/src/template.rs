@@ -161,7 +161,10 @@ impl Template {
         });
         let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
         let text = definition(&lines.join("\n"), table, syntax);
-        Self::new(&text.replace("{now}", syntax.clock), syntax)
+        let template = Self::new(&text.replace("{now}", syntax.clock), syntax);
+        #[cfg(test)]
+        tests::expect_complete(&template);
+        template
     }
 
     fn new(text: &str, syntax: &'static Syntax) -> Self {
@@ -253,38 +256,26 @@ pub(crate) mod tests {
 
     /// A parameter without a value would be an error of the server, and one that is not hexadecimal an
     /// injection.
-    pub(crate) fn expect_complete(templates: &[&Template]) {
+    pub(crate) fn expect_complete(template: &Template) {
         let name = LockName::new("a'; DROP TABLE x; --").unwrap();
         let holder = HolderId::new(ClientId::random(), 1);
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
-        for template in templates {
-            let syntax = template.syntax;
-            for which in [Which::Prefix("a'b"), Which::Name(&name)] {
-                let mut values = Values::of(&ticket);
-                values
-                    .0
-                    .extend(Values::of_all(&[&ticket, &ticket], syntax).0);
-                values.0.extend(Values::condition(which, syntax).0);
-                for number in [
-                    "session",
-                    "wait",
-                    "random",
-                    "token",
-                    "payload",
-                    "unused",
-                    "window",
-                    "refuse",
-                    "exclusive",
-                ] {
-                    values = values.number(number, 7);
-                }
-                values = values.holder("from", holder).bytes("note", b"a'b");
-                let text = template.text(&values);
-                assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
-                assert!(!text.contains("now()"), "{text}");
-                let bound = template.bound(&values).count();
-                assert_eq!(bound, template.parameters.len(), "{text}");
+        let numbers = "session wait random token payload unused window refuse exclusive";
+        for which in [Which::Prefix("a'b"), Which::Name(&name)] {
+            let mut values = Values::of(&ticket).holder("from", holder);
+            let all = Values::of_all(&[&ticket, &ticket], template.syntax).0;
+            values.0.extend(all);
+            let condition = Values::condition(which, template.syntax).0;
+            values.0.extend(condition);
+            for number in numbers.split(' ') {
+                values = values.number(number, 7);
             }
+            values = values.bytes("note", b"a'b");
+            let text = template.text(&values);
+            assert!(!text.contains('{') && !text.contains("DROP"), "{text}");
+            assert!(!text.contains("now()"), "{text}");
+            let bound = template.bound(&values).count();
+            assert_eq!(bound, template.parameters.len(), "{text}");
         }
     }
 

@@ -42,7 +42,6 @@ pub(crate) fn common(url: &mut StoreUrl, mut options: Options) -> Result<Options
 }
 
 /// Takes the options that the databases with a server have.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn server(url: &mut StoreUrl, options: &mut Options) -> Result<(), InvalidUrl> {
     options.connect_timeout = connect_timeout(url)?.unwrap_or(options.connect_timeout);
     match url.options.number("connections")? {
@@ -59,7 +58,6 @@ pub(crate) fn server(url: &mut StoreUrl, options: &mut Options) -> Result<(), In
 }
 
 /// A duration or, as in libpq, a number of seconds.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 fn connect_timeout(url: &mut StoreUrl) -> Result<Option<Duration>, InvalidUrl> {
     const NAME: &str = "connect_timeout";
     let seconds = url.options.text(NAME).and_then(|text| text.parse().ok());
@@ -70,7 +68,6 @@ fn connect_timeout(url: &mut StoreUrl) -> Result<Option<Duration>, InvalidUrl> {
 }
 
 /// Takes the path of a Unix socket: the value of `option`, or a host such as `%2Frun%2Fpostgresql`.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn socket(
     url: &mut StoreUrl,
     option: &'static str,
@@ -89,7 +86,6 @@ pub(crate) fn socket(
 }
 
 /// The other names that libpq and the clients of MySQL have for TLS options.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 const ALIASES: [(&str, &str); 7] = [
     ("ssl-mode", "sslmode"),
     ("sslrootcert", "ca"),
@@ -101,7 +97,6 @@ const ALIASES: [(&str, &str); 7] = [
 ];
 
 /// How much TLS proves, from nothing to the name of the server.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum TlsMode {
     Disable,
@@ -112,7 +107,6 @@ pub(crate) enum TlsMode {
 }
 
 /// The words of libpq and of MySQL. The driver has no mode for `allow`.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 const TLS_MODES: [(&str, TlsMode); 11] = [
     ("disable", TlsMode::Disable),
     ("disabled", TlsMode::Disable),
@@ -128,7 +122,6 @@ const TLS_MODES: [(&str, TlsMode); 11] = [
 ];
 
 /// Takes the TLS options. `verified`: whether another option demands that the server is verified.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn tls(url: &mut StoreUrl, verified: bool) -> Result<(TlsMode, Tls), InvalidUrl> {
     for (alias, name) in ALIASES {
         url.options.alias(alias, name)?;
@@ -164,7 +157,6 @@ pub(crate) fn tls(url: &mut StoreUrl, verified: bool) -> Result<(TlsMode, Tls), 
     Ok((mode, tls))
 }
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 fn mode_of(word: &str) -> Result<TlsMode, InvalidUrl> {
     let mut modes = TLS_MODES.iter();
     let mode = modes.find(|(known, _)| word.eq_ignore_ascii_case(known));

@@ -25,7 +25,7 @@ impl SqlStoreBuilder<Mysql> {
     /// |---|---|---|
     /// | `table=app.locks` | the table, and its database if it is not that of the URL | `lockkit_locks` |
     /// | `schema=create` `check` | whether a missing table is created | `create` |
-    /// | `poll=2ms..1s` | the shortest and the longest pause between two polls of a waiter | as shown |
+    /// | `poll=1ms..1s` | the shortest and the longest pause between two polls of a waiter | as shown |
     /// | `pin=true` | a session of the client proves that it is alive | `false` |
     /// | `prepare=true` | connections prepare statements; write `false` behind a proxy that cannot | as shown |
     /// | `connections=8` | the most connections for acquires and releases | as shown |

@@ -44,7 +44,7 @@ impl SqlStoreBuilder<Sqlite> {
     /// |---|---|---|
     /// | `table=app_locks` | the table | `lockkit_locks` |
     /// | `schema=create` `check` | whether a missing file or table is created; with `check` the file also keeps its journal mode | `create` |
-    /// | `poll=2ms..200ms` | the shortest and the longest pause between two polls of a waiter | as shown |
+    /// | `poll=1ms..200ms` | the shortest and the longest pause between two polls of a waiter | as shown |
     /// | `allow_network_fs=true` | allows a file on a network file system | `false` |
     /// | `sync=normal` `full` | whether a grant waits for the disk; with `normal` a power cut can undo the last grants | `normal` |
     ///
@@ -82,7 +82,7 @@ fn defaults() -> Options {
     Options {
         wal: true,
         poll: Some(PollRange::new(
-            Duration::from_millis(2),
+            Duration::from_millis(1),
             Duration::from_millis(200),
         )),
         ..Options::default()

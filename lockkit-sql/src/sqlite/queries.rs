@@ -72,3 +72,14 @@ impl Queries {
 pub(crate) fn ddl(table: &Table) -> String {
     definition(include_str!("../sql/sqlite/table.sql"), table, &SYNTAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_has_a_value() {
+        // Reading a query checks it.
+        Queries::new(&Table::default(), Capabilities::new());
+    }
+}
