@@ -1,36 +1,6 @@
-//! Tables of replies and what they mean, and searches through all that can happen.
-
-mod leases;
-mod tokens;
-
-use std::collections::{HashSet, VecDeque};
-use std::hash::Hash;
+//! Tables of replies and what they mean.
 
 use super::*;
-
-/// Searches all states that can be reached. Returns how many there are, or the steps to the first bad one.
-fn search<S: Clone + Eq + Hash>(
-    first: S,
-    next: impl Fn(&S, &mut Vec<S>),
-    is_bad: impl Fn(&S) -> bool,
-) -> Result<usize, usize> {
-    let mut seen = HashSet::from([first.clone()]);
-    let mut queue = VecDeque::from([(first, 0)]);
-    let mut found = Vec::new();
-    while let Some((state, steps)) = queue.pop_front() {
-        if is_bad(&state) {
-            return Err(steps);
-        }
-        next(&state, &mut found);
-        for state in found.drain(..) {
-            if !seen.contains(&state) {
-                seen.insert(state.clone());
-                queue.push_back((state, steps + 1));
-            }
-        }
-    }
-    Ok(seen.len())
-}
 
 fn error(outcome: Outcome) -> BackendError {
     BackendError::new(BACKEND, "attempt", outcome, "why")

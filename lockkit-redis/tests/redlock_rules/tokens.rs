@@ -4,7 +4,7 @@
 //! has begun, with any token. A hold at a node can end at any time, by a release, a break, or the end of its lease.
 //! What a ticket does after it gave nodes up it does as another ticket.
 
-use super::search;
+use crate::search;
 
 const NODES: usize = 3;
 const TICKETS: usize = 2;
@@ -45,7 +45,7 @@ struct State {
 impl State {
     fn granted(&self, ticket: usize, token: u8) -> bool {
         let reports = |node: &&Node| node.reported[ticket] & 1 << token != 0;
-        self.nodes.iter().filter(reports).count() >= super::majority(NODES)
+        self.nodes.iter().filter(reports).count() >= crate::majority(NODES)
     }
 
     fn tokens(&self, ticket: usize) -> impl Iterator<Item = u8> {

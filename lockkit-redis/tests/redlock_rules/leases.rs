@@ -4,7 +4,7 @@
 //! request may come late or never, and a repair at any later time. A reply counts when the node has acted: one that
 //! comes later makes a client believe less.
 
-use super::search;
+use crate::search;
 
 const NODES: usize = 3;
 /// The lease, and the quarantine.
@@ -64,7 +64,7 @@ impl Asked {
 
     fn is_majority(&self) -> bool {
         let yes = self.nodes.iter().filter(|it| **it == Request::Yes);
-        yes.count() >= super::majority(NODES)
+        yes.count() >= crate::majority(NODES)
     }
 }
 
@@ -163,7 +163,7 @@ impl State {
 
     fn next(&self, rule: Rule, found: &mut Vec<Self>) {
         // One of them cannot believe any more.
-        let over = |asked: Asked| asked.age == TTL || asked.refused() >= super::majority(NODES);
+        let over = |asked: Asked| asked.age == TTL || asked.refused() >= crate::majority(NODES);
         if self.believes == TTL || self.attempt.is_some_and(over) {
             return;
         }
