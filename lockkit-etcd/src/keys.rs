@@ -9,6 +9,7 @@ use std::num::NonZeroU32;
 use lockkit_core::LockName;
 use lockkit_core::contract::{Mode, Ticket};
 use lockkit_core::store::tag;
+use lockkit_core::url::percent_decode;
 
 /// What the keys of tickets that share begin with, below their lock. It sorts behind all digits of a lease.
 const SHARED: char = 's';
@@ -62,7 +63,8 @@ impl Layout {
             return None;
         }
         let name = match self.names {
-            Names::Encoded => decode(name)?,
+            // Only what `encode` writes.
+            Names::Encoded => percent_decode(name).filter(|it| self.encode(it) == name)?,
             Names::Raw => name.to_owned(),
         };
         LockName::new(name).ok()
@@ -141,25 +143,6 @@ pub(crate) fn is_contender(part: &str) -> bool {
     let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let lease_fits = (1..=16).contains(&lease.len()) && lease.bytes().all(hex);
     lease_fits && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// Decodes a name; `None` if the encoding never writes this.
-fn decode(text: &str) -> Option<String> {
-    let mut pieces = text.split('%');
-    let mut name = pieces.next()?.to_owned();
-    if text.contains('/') {
-        return None;
-    }
-    for piece in pieces {
-        let (code, rest) = piece.split_at_checked(2)?;
-        name.push(match code {
-            "2F" => '/',
-            "25" => '%',
-            _ => return None,
-        });
-        name.push_str(rest);
-    }
-    Some(name)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use lockkit_core::LockName;
 use lockkit_core::contract::{Mode, Ticket};
 use lockkit_core::store::tag;
+use lockkit_core::url::percent_decode;
 use uuid::Uuid;
 
 use crate::config::{Dialect, Names};
@@ -133,19 +134,10 @@ fn escape(c: char, written: &mut String) {
 }
 
 fn unescape(text: &str) -> Option<String> {
-    if text == EMPTY {
-        return Some(String::new());
+    match text {
+        EMPTY => Some(String::new()),
+        _ => percent_decode(text),
     }
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => u8::try_from(digit(bytes.next()?)? * 16 + digit(bytes.next()?)?).ok()?,
-            _ => byte,
-        });
-    }
-    String::from_utf8(decoded).ok()
 }
 
 /// The number of a node in a queue; `None` if it is not in one. After the last number of 32 bits, servers

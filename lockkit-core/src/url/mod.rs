@@ -24,7 +24,8 @@ pub use client::ClientOptions;
 pub use duration::{InvalidDuration, format_duration, parse_duration};
 pub use invalid::InvalidUrl;
 pub use options::Options;
-pub(crate) use percent::percent_decode;
+#[doc(hidden)]
+pub use percent::percent_decode;
 pub use tls::Tls;
 
 /// A store URL in its parts.

@@ -1,8 +1,8 @@
 //! Percent-decoding.
 
-/// Decodes `%41` and the like; a `+` stays a `+`. `None` if an escape is cut, or if the bytes are no
+/// Decodes `%41` and the like, as URLs and the names of keys have them; a `+` stays a `+`. `None` if an escape is cut, or if the bytes are no
 /// UTF-8 text or have a NUL among them.
-pub(crate) fn percent_decode(text: &str) -> Option<String> {
+pub fn percent_decode(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
