@@ -94,24 +94,4 @@ mod tests {
 
         assert_eq!(read("etcd://h//x/").unwrap().root.as_deref(), Some("/x"));
     }
-
-    #[test]
-    fn refuses_unknown_parts() {
-        for text in [
-            "etcd:",
-            "etcd:///locks",
-            "etcd://user@h",
-            "etcd://h/?names=maybe",
-            "etcd://h/?lease=hold",
-            "etcd://h/?recheck=0s",
-            "etcd://h/?token_base=-1",
-            "etcd://h/?ca=/x",
-            "etcd://h/?queue=fifo",
-            "etcd://h/?cert=/x&key=/y",
-            "etcds://h/?cert=/x",
-            "etcds://h/?key=/x",
-        ] {
-            assert!(read(text).is_err(), "{text}");
-        }
-    }
 }

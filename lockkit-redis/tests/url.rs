@@ -1,7 +1,7 @@
 //! What a URL must not have.
 
 use lockkit_core::url::StoreUrl;
-use lockkit_redis::RedisStoreBuilder;
+use lockkit_redis::{RedisStoreBuilder, RedlockStoreBuilder};
 
 #[test]
 fn refuses_unknown_parts() {
@@ -23,6 +23,24 @@ fn refuses_unknown_parts() {
     ] {
         let read = text.parse::<StoreUrl>();
         let read = read.and_then(|mut url| RedisStoreBuilder::from_url(&mut url));
+        assert!(read.is_err(), "{text}");
+    }
+}
+
+#[test]
+fn several_servers_refuse_what_they_cannot_do() {
+    for text in [
+        "redlock://h1",
+        "redlock://h1,h2",
+        "redlock://h1,h2,h3,h4",
+        "redlock://h1,h2,h3/x",
+        "redlock://h1,h2,h3?quarantine=off",
+        "redlock://h1,h2,h3?queue=fifo",
+        "redlock://h1,h2,h3?acks=1",
+        "redlock://h1,h2,h3?ca=/ca.pem",
+    ] {
+        let read = text.parse::<StoreUrl>();
+        let read = read.and_then(|mut url| RedlockStoreBuilder::from_url(&mut url));
         assert!(read.is_err(), "{text}");
     }
 }

@@ -81,20 +81,4 @@ mod tests {
         let tls = read("redlocks://h1,h2,h3?ca=/ca.pem").unwrap();
         assert!(tls.node.tls.is_some());
     }
-
-    #[test]
-    fn refuses_what_it_cannot_do() {
-        for text in [
-            "redlock://h1",
-            "redlock://h1,h2",
-            "redlock://h1,h2,h3,h4",
-            "redlock://h1,h2,h3/x",
-            "redlock://h1,h2,h3?quarantine=off",
-            "redlock://h1,h2,h3?queue=fifo",
-            "redlock://h1,h2,h3?acks=1",
-            "redlock://h1,h2,h3?ca=/ca.pem",
-        ] {
-            assert!(read(text).is_err(), "{text}");
-        }
-    }
 }
