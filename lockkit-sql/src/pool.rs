@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(300);
 
 /// The longest use of a connection, of which up to a quarter is cut at random: its host name may lead to
 /// another server by then.
-const OLDEST: Duration = Duration::from_secs(30 * 60);
+pub(crate) const OLDEST: Duration = Duration::from_secs(30 * 60);
 
 /// The time between two connections after a server refused writes: its host name may soon lead to another.
 const AVOID: Duration = Duration::from_secs(1);
@@ -37,6 +37,11 @@ const READS: [&str; 3] = ["open", "inspect", "break"];
 
 /// A conflict of transactions is retried this often.
 const CONFLICTS: u32 = 5;
+
+/// How long one connection is used that may last for `oldest`.
+pub(crate) fn longest_use(oldest: Duration) -> Duration {
+    oldest.mul_f64(0.75 + fastrand::f64() / 4.0)
+}
 
 /// The connections of a store.
 pub struct Pool<D: Driver> {
@@ -295,7 +300,7 @@ impl<D: Driver> Pool<D> {
             connection,
             address,
             file: D::file(&self.source),
-            ends: now + self.oldest.mul_f64(0.75 + fastrand::f64() / 4.0),
+            ends: now + longest_use(self.oldest),
             used: now,
         })
     }

@@ -6,6 +6,7 @@
 //! the client needs to learn of the end. So the order is: the session ends, its client declares its holds
 //! lost, another client gets the lock.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,11 +23,14 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::{Errors, Problem, at};
 use crate::places::Known;
+use crate::pool::{OLDEST, longest_use};
 
 /// The longest time until a session has begun.
 pub(crate) const OPENING: Duration = Duration::from_secs(2);
 /// A session is given up whose server returns no reply for this long.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
+/// The time between two looks whether an old session has no holds left.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -90,7 +94,7 @@ async fn keep<C: Connect>(this: Arc<C>, mut first: Option<(C::Connection, i64)>)
                 session.opened(key);
                 let end = End(session, key);
                 backoff.reset();
-                this.ended(&mut connection).await;
+                use_until_old(&*this, &mut connection).await;
                 drop(end);
             }
             Err(error) => {
@@ -98,6 +102,15 @@ async fn keep<C: Connect>(this: Arc<C>, mut first: Option<(C::Connection, i64)>)
             }
         }
         sleep(backoff.pause()).await;
+    }
+}
+
+/// Returns when the connection has ended, or is old and no hold ends with it.
+async fn use_until_old<C: Connect>(this: &C, connection: &mut C::Connection) {
+    let mut ended = pin!(this.ended(connection));
+    let mut rest = longest_use(OLDEST);
+    while timeout(rest, &mut ended).await.is_err() && this.session().holds() > 0 {
+        rest = LOOK_AGAIN;
     }
 }
 
@@ -291,13 +304,13 @@ mod tests {
             .await
             .unwrap();
         let mut lost = session.waiters.watch(&first);
-        let late = session.attempt(&late, String::new, async |_| {
+        let attempt = session.attempt(&late, String::new, async |_| {
             fake.1.notify_one();
             let ended = Wake::Lost(LossReason::SessionEnded);
             while lost.changed().await.unwrap() != ended {}
             granted().await
         });
-        let error = late.await.unwrap_err();
+        let error = attempt.await.unwrap_err();
         assert_eq!(error.outcome(), Outcome::Indeterminate);
 
         let again = session.attempt(&second, String::new, |key| {
@@ -306,10 +319,16 @@ mod tests {
             granted()
         });
         again.await.unwrap();
-        session.waiters.forget(first.holder);
+        for ended in [&first, &late] {
+            session.waiters.forget(ended.holder);
+        }
         let mut kept = session.waiters.watch(&second);
-        let wake = timeout(Duration::from_secs(9), kept.changed()).await;
+        let wake = timeout(OLDEST * 2, kept.changed()).await;
         assert!(wake.is_err(), "{wake:?}");
+        // It is old: its last hold ends, and so does the session.
+        session.waiters.forget(second.holder);
+        sleep(LOOK_AGAIN + SHORTEST_PAUSE * 2).await;
+        assert_eq!(session.key(String::new).await.unwrap(), 3);
         session.close();
     }
 }
