@@ -33,12 +33,16 @@ enum Step {
     AttemptAgain,
     /// Behind a reader: it keeps later ones out.
     AttemptBehindReader,
+    AttemptBehindWriter,
+    /// Of a ticket that waits behind a writer.
+    Withdraw,
     Renew,
     Release,
     Break,
     Note,
     /// Of readers, as all that follow.
     Share,
+    ShareBehindWriter,
     RenewShared,
     Unshare,
     BreakShared,
@@ -46,15 +50,18 @@ enum Step {
     AdoptShared,
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 16] = [
     Step::Attempt,
     Step::AttemptAgain,
     Step::AttemptBehindReader,
+    Step::AttemptBehindWriter,
+    Step::Withdraw,
     Step::Renew,
     Step::Release,
     Step::Break,
     Step::Note,
     Step::Share,
+    Step::ShareBehindWriter,
     Step::RenewShared,
     Step::Unshare,
     Step::BreakShared,
@@ -67,6 +74,7 @@ impl Step {
     const fn mode(self) -> Mode {
         match self {
             Self::Share
+            | Self::ShareBehindWriter
             | Self::RenewShared
             | Self::Unshare
             | Self::BreakShared
@@ -79,7 +87,9 @@ impl Step {
     const fn other(self) -> Option<Mode> {
         match self {
             Self::AttemptBehindReader | Self::AdoptShared => Some(Mode::Read),
-            Self::Adopt => Some(Mode::Exclusive),
+            Self::AttemptBehindWriter | Self::Withdraw | Self::ShareBehindWriter | Self::Adopt => {
+                Some(Mode::Exclusive)
+            }
             _ => None,
         }
     }
@@ -90,10 +100,13 @@ impl Step {
             Self::Attempt
             | Self::AttemptAgain
             | Self::AttemptBehindReader
+            | Self::AttemptBehindWriter
             | Self::Share
+            | Self::ShareBehindWriter
             | Self::Adopt
             | Self::AdoptShared => true,
-            Self::Renew
+            Self::Withdraw
+            | Self::Renew
             | Self::Release
             | Self::Break
             | Self::Note
@@ -105,7 +118,8 @@ impl Step {
 
     /// Pinned holds are exclusive and stay with their tickets.
     fn is_offered(self, way: &str) -> bool {
-        let shares = self.mode() == Mode::Read || self.other().is_some();
+        let shares =
+            [Some(self.mode()), self.other()].contains(&Some(Mode::Read)) || self == Self::Adopt;
         way != "pin" || !shares
     }
 }
@@ -179,6 +193,10 @@ impl Trial {
         if let Some(held) = other.as_ref().or((!self.step.grants()).then_some(&mine)) {
             let held = store.attempt(held).await?;
             ensure(matches!(held, Attempt::Granted(_)), format!("{held:?}"))?;
+        }
+        if self.step == Step::Withdraw {
+            let waits = store.attempt(&mine).await?;
+            ensure(matches!(waits, Attempt::Held { .. }), format!("{waits:?}"))?;
         }
         faults.fail_after(self.passed, self.failure);
         let told = self.carry_out(store, &mine, other.as_ref()).await;
@@ -284,7 +302,7 @@ pub(crate) async fn step_returns_its_true_outcome_whichever_request_fails<D: Dat
     let server = Arc::new(D::start().await?);
     // PostgreSQL sends the fewest: a ticket takes its place with the attempt. The table is made by one of them.
     builder(&*server, "lease").connect().await?;
-    for (way, least) in WAYS.into_iter().zip([60, 28]) {
+    for (way, least) in WAYS.into_iter().zip([84, 44]) {
         let server = Arc::clone(&server);
         all_steps(way, least, move |faults| {
             let server = Arc::clone(&server);
@@ -314,5 +332,5 @@ pub(crate) async fn step_in_a_file_returns_its_true_outcome() -> Outcome {
             _file: Some(dir),
         })
     };
-    all_steps("lease", 68, open).await
+    all_steps("lease", 100, open).await
 }
