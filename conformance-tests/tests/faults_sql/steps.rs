@@ -302,7 +302,7 @@ pub(crate) async fn step_returns_its_true_outcome_whichever_request_fails<D: Dat
     let server = Arc::new(D::start().await?);
     // PostgreSQL sends the fewest: a ticket takes its place with the attempt. The table is made by one of them.
     builder(&*server, "lease").connect().await?;
-    for (way, least) in WAYS.into_iter().zip([84, 44]) {
+    for (way, least) in WAYS.into_iter().zip([80, 40]) {
         let server = Arc::clone(&server);
         all_steps(way, least, move |faults| {
             let server = Arc::clone(&server);
@@ -332,5 +332,5 @@ pub(crate) async fn step_in_a_file_returns_its_true_outcome() -> Outcome {
             _file: Some(dir),
         })
     };
-    all_steps("lease", 100, open).await
+    all_steps("lease", 96, open).await
 }
