@@ -66,6 +66,7 @@ fn tests() -> TestSuite {
     #[cfg(feature = "mutants")]
     let suite = suite
         .test(requests::failed_request_does_not_block_others)
+        .test(requests::break_that_fails_in_part_is_indeterminate)
         .test(requests::executed_release_is_no_loss)
         .test(requests::slow_deletion_delays_no_keep_alive);
     #[cfg(feature = "secure")]
