@@ -51,6 +51,7 @@ fn tests() -> TestSuite {
         .test(order::serves_nine_processes_in_order)
         .test(order::serves_long_queue_in_order_at_once)
         .test(order::full_server_still_releases)
+        .test(order::long_queue_of_a_long_name_is_read_in_parts)
         .test(network::lost_reply_makes_one_hold)
         .test(network::reuses_key_once_it_is_gone)
         .test(network::dropped_acquire_leaves_nothing_on_cut_connection)
