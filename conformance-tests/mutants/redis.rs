@@ -85,8 +85,8 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::FirstReleaseEndsAll",
-        "  unshare(ME)\n",
-        "  redis.call('DEL', LOCK, SHARES)\n",
+        "local ok, failure = pcall(unshare, ME)",
+        "local ok, failure = pcall(redis.call, 'DEL', LOCK, SHARES)",
     ),
     (
         "redis::OneMorePermit",

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::error::Error as _;
 
 use etcd_client::{GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse};
 use lockkit_core::contract::{Holder, LockState, Mode};
@@ -65,7 +66,8 @@ impl Shared {
                 let txn = Txn::new()
                     .and_then(page.iter().map(delete).map(TxnOp::txn).collect::<Vec<_>>());
                 let answer = self.link.txn("break_lock", &txn).await;
-                let answer = answer.map_err(|failed| failed.into_error("break_lock"))?;
+                let answer =
+                    answer.map_err(|failed| of_break(failed.into_error("break_lock"), broken))?;
                 let done =
                     |op: &TxnOpResponse| matches!(op, TxnOpResponse::Txn(it) if it.succeeded());
                 broken |= answer.op_responses().iter().any(done);
@@ -188,6 +190,16 @@ fn mode(key: &KeyValue) -> Mode {
 
 fn last_part(key: &KeyValue) -> String {
     keys::last_part(&String::from_utf8_lossy(key.key())).to_owned()
+}
+
+/// The error of a break, which has had an effect once it has ended one of the holds.
+fn of_break(error: BackendError, broken: bool) -> BackendError {
+    if !broken {
+        return error;
+    }
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    let why = format!("only some of the holds were ended: {cause}");
+    fault(error.operation(), Outcome::Indeterminate, why)
 }
 
 /// Sends a request without effect again, up to `left` times, unless the server rejects it.

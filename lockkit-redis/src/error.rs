@@ -44,6 +44,9 @@ const DEMOTED: [&str; 3] = ["READONLY", "MASTERDOWN", "LOCKKITPRIMARY"];
 /// The codes of a server of a cluster that does not have the lock.
 const ELSEWHERE: [&str; 2] = ["MOVED", "CLUSTERDOWN"];
 
+/// The code of a step that failed after its first write.
+const PARTLY: &str = "LOCKKITPARTLY";
+
 /// What to do about a node of a cluster.
 pub(crate) const CLUSTER: &str =
     "the server is a node of a Redis Cluster: write `redis+cluster://host1,host2,host3`";
@@ -179,6 +182,9 @@ fn of_server(error: &RedisError) -> Outcome {
     if full || PASSING.iter().any(|code| says(error, code)) {
         return Outcome::Unavailable;
     }
+    if says(error, PARTLY) {
+        return Outcome::Indeterminate;
+    }
     Outcome::Rejected
 }
 
@@ -262,6 +268,12 @@ mod tests {
         ] {
             assert_eq!(outcome(&server(line)), Outcome::Rejected, "{line}");
         }
+    }
+
+    #[test]
+    fn half_a_step_is_indeterminate() {
+        let line = "LOCKKITPARTLY the hold has perhaps changed hands: OOM command not allowed";
+        assert_eq!(outcome(&server(line)), Outcome::Indeterminate);
     }
 
     #[test]

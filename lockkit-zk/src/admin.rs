@@ -1,6 +1,7 @@
 //! Requests of operators: inspect, break, list.
 
 use std::collections::VecDeque;
+use std::error::Error as _;
 use std::sync::Arc;
 
 use lockkit_core::contract::{Holder, LockState};
@@ -40,7 +41,8 @@ impl Shared {
             };
             let mut broken = false;
             for path in paths {
-                broken |= session.delete("break", &path).await?;
+                let deleted = session.delete("break", &path).await;
+                broken |= deleted.map_err(|error| of_break(error, broken))?;
             }
             if broken {
                 return Ok(Some(state));
@@ -143,6 +145,16 @@ fn holder(data: &[u8], node: &str) -> Holder {
     }
     let shown = !text.is_empty() && text.len() <= NOTE && !text.contains(char::is_control);
     Holder::new(node).with_note(shown.then(|| text.to_owned()))
+}
+
+/// The error of a break, which has had an effect once it has ended one of the holds.
+fn of_break(error: BackendError, broken: bool) -> BackendError {
+    if !broken {
+        return error;
+    }
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    let why = format!("only some of the holds were ended: {cause}");
+    fault(error.operation(), Outcome::Indeterminate, why)
 }
 
 fn unstable(operation: &'static str) -> BackendError {

@@ -51,6 +51,7 @@ fn tests() -> TestSuite {
         .test(order::serves_nine_processes_in_order)
         .test(order::serves_long_queue_in_order_at_once)
         .test(order::full_server_still_releases)
+        .test(order::long_queue_of_a_long_name_is_read_in_parts)
         .test(network::lost_reply_makes_one_hold)
         .test(network::reuses_key_once_it_is_gone)
         .test(network::dropped_acquire_leaves_nothing_on_cut_connection)
@@ -66,6 +67,7 @@ fn tests() -> TestSuite {
     #[cfg(feature = "mutants")]
     let suite = suite
         .test(requests::failed_request_does_not_block_others)
+        .test(requests::break_that_fails_in_part_is_indeterminate)
         .test(requests::executed_release_is_no_loss)
         .test(requests::slow_deletion_delays_no_keep_alive);
     #[cfg(feature = "secure")]

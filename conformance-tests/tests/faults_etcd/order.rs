@@ -5,7 +5,8 @@ use std::time::Duration;
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use etcd_client::{AlarmAction, AlarmType};
+use etcd_client::{AlarmAction, AlarmType, DeleteOptions, PutOptions, Txn, TxnOp};
+use lockkit_core::Error;
 
 use crate::world::{LONG, SOON, client, contenders, keys, taker};
 
@@ -138,5 +139,36 @@ pub(crate) async fn full_server_still_releases() -> Outcome {
     }
     within(SOON, held.release()).await??;
     contenders(&mut asker, 0).await?;
+    Ok(())
+}
+
+/// The keys of one lock together are longer than a message may be: 4 MB. No request reads them all at once.
+pub(crate) async fn long_queue_of_a_long_name_is_read_in_parts() -> Outcome {
+    const WAITERS: usize = 3000;
+    const TXN: usize = 100;
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let lease = asker.lease_grant(600, None).await?.id();
+    let directory = format!("lockkit/{}/", "%2F".repeat(512));
+    for first in (0..WAITERS).step_by(TXN) {
+        let put = |number| {
+            let options = PutOptions::new().with_lease(lease);
+            TxnOp::put(format!("{directory}{lease:x}-{number}"), "", Some(options))
+        };
+        let puts: Vec<_> = (first..first + TXN).map(put).collect();
+        asker.txn(Txn::new().and_then(puts)).await?;
+    }
+    let lock = client(&cluster, LONG).await?.lock("/".repeat(512))?;
+    let late = lock.acquire_timeout(Duration::from_secs(1)).await;
+    let is_late = matches!(late, Err(Error::Timeout { .. }));
+    ensure(is_late, format!("{late:?}"))?;
+    let seen = lock.inspect().await?;
+    let waiters = seen.as_ref().and_then(|state| state.waiters);
+    let all = waiters.is_some_and(|count| count as usize >= WAITERS - 1);
+    ensure(all, format!("{waiters:?} wait"))?;
+    let options = DeleteOptions::new().with_prefix();
+    asker.delete(directory, Some(options)).await?;
+    let guard = within(AT_ONCE, lock.acquire()).await??;
+    guard.release().await?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use conformance_tests::task::{until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use etcd_client::{Client, PutOptions};
 use lockkit_core::contract::{Attempt, DistributedLock as _, Mode, Ticket};
-use lockkit_core::{BackendError, Outcome as Effect};
+use lockkit_core::{BackendError, LockName, Outcome as Effect};
 use lockkit_etcd::{EtcdStore, When};
 use tokio::time::{Instant, sleep};
 
@@ -88,9 +88,10 @@ enum Step {
     Inspect,
     List,
     Break,
+    Note,
 }
 
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 19] = [
     Step::FirstAttempt,
     Step::Attempt,
     Step::AttemptBehind,
@@ -109,7 +110,11 @@ const STEPS: [Step; 18] = [
     Step::Inspect,
     Step::List,
     Step::Break,
+    Step::Note,
 ];
+
+/// The note of a hold.
+const NOTE: &str = "on shard 7";
 
 impl Step {
     /// The client forgets a ticket whose first attempt had no effect, and never releases it.
@@ -185,6 +190,7 @@ impl Step {
             Self::Inspect => store.inspect(&ticket.name).await.map(drop),
             Self::List => store.list(ticket.name.as_str()).await.map(drop),
             Self::Break => store.break_lock(&ticket.name).await.map(drop),
+            Self::Note => store.note(ticket, NOTE).await.map(drop),
             _ => store.attempt(ticket).await.map(drop),
         }
     }
@@ -234,6 +240,23 @@ async fn others_are_served(asker: &mut Client, other: &EtcdStore, name: &str) ->
     .await
 }
 
+/// Another client sees the note, unless it failed without an effect.
+async fn has_its_note(
+    other: &EtcdStore,
+    ticket: &Ticket,
+    answer: &Result<(), BackendError>,
+) -> Outcome {
+    let noted = match answer {
+        Ok(()) => true,
+        Err(error) if error.outcome() == Effect::Indeterminate => return Ok(()),
+        Err(_) => false,
+    };
+    let seen = other.inspect(&ticket.name).await?;
+    let holders = seen.iter().flat_map(|state| &state.holders);
+    let notes = holders.map(|holder| holder.note.as_deref() == Some(NOTE));
+    ensure(notes.eq([noted]), format!("{answer:?}, but {seen:?}"))
+}
+
 /// Lets the request with the number `at` fail in a step. Returns whether there was one.
 async fn fails(
     cluster: &EtcdCluster,
@@ -263,6 +286,9 @@ async fn fails(
     let answer = step.run(&store, &ticket).await;
     fault.left.store(0, Ordering::SeqCst);
     let struck = fault.struck.load(Ordering::SeqCst) > 0;
+    if step == Step::Note {
+        has_its_note(other, &ticket, &answer).await?;
+    }
     let forgotten = step.is_first_attempt()
         && answer
             .as_ref()
@@ -310,6 +336,42 @@ pub(crate) async fn failed_request_does_not_block_others() -> Outcome {
         met.iter().filter(|(_, at)| *at == 1).count() >= STEPS.len() - 1,
         format!("{met:?}"),
     )
+}
+
+/// More holders than one transaction ends: once the first of them are out, a refusal of the rest is no failure without
+/// an effect.
+pub(crate) async fn break_that_fails_in_part_is_indeterminate() -> Outcome {
+    const READERS: usize = 150;
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let lease = asker.lease_grant(600, None).await?.id();
+    let name = LockName::new("jobs")?;
+    let mut in_part = 0;
+    for at in 1.. {
+        for number in 0..READERS {
+            let options = PutOptions::new().with_lease(lease);
+            let key = format!("lockkit/{name}/s{lease:x}-{number}");
+            asker.put(key, "", Some(options)).await?;
+        }
+        let fault = Arc::new(Fault::default());
+        let store = failing(&cluster, &fault, (NO_EFFECT[0], When::Before)).await?;
+        fault.left.store(at, Ordering::SeqCst);
+        let broken = store.break_lock(&name).await;
+        fault.left.store(0, Ordering::SeqCst);
+        if fault.struck.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        let left = keys(&mut asker).await?.len();
+        let told = broken.err().map(|error| error.outcome());
+        let expected = match left {
+            READERS => Effect::Rejected,
+            _ => Effect::Indeterminate,
+        };
+        in_part += usize::from(0 < left && left < READERS);
+        let seen = format!("request {at}: {told:?}, and {left} hold");
+        ensure(told == Some(expected), seen)?;
+    }
+    ensure(in_part == 1, format!("{in_part} breaks ended in between"))
 }
 
 /// A release that was executed is no loss, whatever error the server returns.

@@ -1,14 +1,14 @@
 //! Steps in a Redis Cluster, each request of which fails in each way, redirects among them: the outcome is that of the
 //! step.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use conformance_tests::proxy::{Fate, Proxy};
 use conformance_tests::servers::RedisCluster;
 use conformance_tests::task::{repeated, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::contract::{Attempt, DistributedLock as _, LockState, Renewal, Ticket};
+use lockkit_core::contract::{Attempt, DistributedLock as _, Mode, Renewal, Ticket};
 use lockkit_core::store::lock;
 use lockkit_core::{BackendError, ClientId, Outcome as Told};
 use lockkit_redis::RedisStore;
@@ -99,9 +99,16 @@ enum Step {
     ReleaseBesideWaiter,
     ReleaseWaiter,
     Break,
+    Share,
+    ShareBehind,
+    RenewShare,
+    Unshare,
+    BreakShares,
+    Note,
+    Adopt,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 15] = [
     Step::Attempt,
     Step::AttemptAgain,
     Step::AttemptBehind,
@@ -110,29 +117,65 @@ const STEPS: [Step; 8] = [
     Step::ReleaseBesideWaiter,
     Step::ReleaseWaiter,
     Step::Break,
+    Step::Share,
+    Step::ShareBehind,
+    Step::RenewShare,
+    Step::Unshare,
+    Step::BreakShares,
+    Step::Note,
+    Step::Adopt,
 ];
+
+/// The note of a hold.
+const NOTE: &str = "on shard 7";
 
 impl Step {
     const fn is_first_attempt(self) -> bool {
-        matches!(self, Self::Attempt | Self::AttemptBehind)
+        use Step::{Adopt, Attempt, AttemptBehind, Share, ShareBehind};
+        matches!(self, Attempt | AttemptBehind | Share | ShareBehind | Adopt)
     }
 
+    /// Whether the other ticket holds before.
     const fn is_behind(self) -> bool {
-        matches!(self, Self::AttemptBehind | Self::ReleaseWaiter)
+        use Step::{Adopt, AttemptBehind, ReleaseWaiter, ShareBehind};
+        matches!(self, AttemptBehind | ReleaseWaiter | ShareBehind | Adopt)
+    }
+
+    /// Whether the other ticket is attempted behind the one of the step.
+    const fn is_before(self) -> bool {
+        matches!(self, Self::ReleaseBesideWaiter | Self::BreakShares)
+    }
+
+    /// The modes of the ticket of the step, and of the other one.
+    const fn modes(self) -> (Mode, Mode) {
+        use Step::{BreakShares, Note, RenewShare, Share, ShareBehind, Unshare};
+        match self {
+            BreakShares => (Mode::Read, Mode::Read),
+            Share | ShareBehind | RenewShare | Unshare | Note => (Mode::Read, Mode::Write),
+            _ => (Mode::Exclusive, Mode::Exclusive),
+        }
     }
 
     /// Returns whether the ticket holds from now on, as far as the step says.
-    async fn run(self, store: &RedisStore, ticket: &Ticket) -> Result<bool, BackendError> {
+    async fn run(
+        self,
+        store: &RedisStore,
+        ticket: &Ticket,
+        other: &Ticket,
+    ) -> Result<bool, BackendError> {
+        let granted = |attempt: Attempt| matches!(attempt, Attempt::Granted(_));
         match self {
-            Self::Release | Self::ReleaseBesideWaiter | Self::ReleaseWaiter => {
+            Self::Release | Self::ReleaseBesideWaiter | Self::ReleaseWaiter | Self::Unshare => {
                 store.release(ticket).await.map(|_| false)
             }
-            Self::Break => store.break_lock(&ticket.name).await.map(|_| false),
-            Self::Renew => {
+            Self::Break | Self::BreakShares => store.break_lock(&ticket.name).await.map(|_| false),
+            Self::Note => store.note(ticket, NOTE).await,
+            Self::Adopt => store.adopt(other.holder, ticket).await.map(granted),
+            Self::Renew | Self::RenewShare => {
                 let renewed = store.renew(std::slice::from_ref(ticket)).await.remove(0)?;
                 Ok(renewed != Renewal::NotHeld)
             }
-            _ => Ok(matches!(store.attempt(ticket).await?, Attempt::Granted(_))),
+            _ => store.attempt(ticket).await.map(granted),
         }
     }
 }
@@ -177,12 +220,16 @@ impl World {
         }
         let sound = all(&cluster, "fifo").quarantine(None).connect().await?;
         // From now on the masters know all scripts.
-        for number in 0..12 {
-            let first = ticket(&format!("first/{number}"), 1)?;
+        for (number, mode) in (0..12).flat_map(|it| [(it, Mode::Exclusive), (it, Mode::Read)]) {
+            let first = ticket(&format!("first/{number}"), 1)?.with_mode(mode);
             sound.attempt(&first).await?;
             sound.renew(std::slice::from_ref(&first)).await.remove(0)?;
+            sound.note(&first, NOTE).await?;
+            let second = ticket(first.name.as_str(), 2)?.with_mode(mode);
+            sound.adopt(first.holder, &second).await?;
             sound.break_lock(&first.name).await?;
             sound.release(&first).await?;
+            sound.release(&second).await?;
         }
         Ok(Arc::new(Self {
             cluster,
@@ -238,15 +285,17 @@ impl Trial {
         let store = store.connect().await?;
         let name = format!("jobs/{:?}/{}", self.step, ClientId::random());
         let slot = world.cluster.slot_of(&name).await?;
-        let (mine, other) = (ticket(&name, 1)?, ticket(&name, 2)?);
+        let modes = self.step.modes();
+        let mine = ticket(&name, 1)?.with_mode(modes.0);
+        let other = ticket(&name, 2)?.with_mode(modes.1);
         let began = Instant::now();
         if self.step.is_behind() {
             repeated(BUSY, || world.sound.attempt(&other)).await?;
         }
         if !self.step.is_first_attempt() {
-            store.attempt(&mine).await?;
+            repeated(BUSY, || store.attempt(&mine)).await?;
         }
-        if self.step == Step::ReleaseBesideWaiter {
+        if self.step.is_before() {
             repeated(BUSY, || world.sound.attempt(&other)).await?;
         }
         let order = Order {
@@ -256,12 +305,12 @@ impl Trial {
         };
         let expected = order.meets.len();
         lock(&world.orders).insert(name.clone(), order);
-        let said = self.step.run(&store, &mine).await;
+        let said = self.step.run(&store, &mine, &other).await;
         let order = lock(&world.orders).remove(&name);
         let struck = order.is_some_and(|order| order.struck == expected);
-        // A renewal without a reply leaves the lease as it was.
-        let is_renewal = self.step == Step::Renew;
-        let claims = said.as_ref().map_or(is_renewal, |holds| *holds);
+        // A renewal or a note without a reply leaves the lease as it was.
+        let holds_on = matches!(self.step, Step::Renew | Step::RenewShare | Step::Note);
+        let claims = said.as_ref().map_or(holds_on, |holds| *holds);
         if claims && began.elapsed() < TTL / 2 {
             let next = ticket(&name, 3)?.with_enqueue(false);
             let two = matches!(
@@ -286,14 +335,20 @@ impl Trial {
 
     async fn had_no_effect(self, world: &World, mine: &Ticket, other: &Ticket) -> Outcome {
         let state = repeated(BUSY, || world.sound.inspect(&mine.name)).await?;
-        let ids = state.iter().flat_map(LockState::holder_ids);
-        let expected = match self.step {
-            Step::Attempt => None,
-            step if step.is_behind() => Some(other),
-            _ => Some(mine),
+        let expected: &[&Ticket] = match self.step {
+            Step::Attempt | Step::Share => &[],
+            Step::BreakShares => &[mine, other],
+            step if step.is_behind() => &[other],
+            _ => &[mine],
         };
-        let expected = expected.map(|ticket| ticket.holder.to_string());
-        ensure(ids.eq(expected), format!("it had an effect: {state:?}"))
+        let expected: BTreeSet<_> = expected.iter().map(|it| it.holder.to_string()).collect();
+        let holders = state.iter().flat_map(|state| &state.holders);
+        let ids: BTreeSet<_> = holders.clone().map(|holder| holder.id.clone()).collect();
+        let noted = holders.clone().any(|holder| holder.note.is_some());
+        ensure(
+            ids == expected && !noted,
+            format!("it had an effect: {state:?}"),
+        )
     }
 
     async fn another_is_granted(self, world: &World, name: &str) -> Outcome {

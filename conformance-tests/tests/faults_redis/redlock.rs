@@ -32,6 +32,7 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(nodes_restarted_without_data_grant_nothing_while_a_lease_lasts)
         .test(node_that_lost_a_hold_is_repaired_after_its_quarantine)
         .test(locks_of_other_programs_count_node_by_node)
+        .test(hashes_of_an_application_at_a_majority_are_refused)
         .test(lists_that_share_no_majority_are_refused)
         .test(server_that_is_there_twice_counts_once)
         .test(eight_clients_take_turns)
@@ -260,6 +261,30 @@ async fn locks_of_other_programs_count_node_by_node() -> Outcome {
         for node in taken {
             node.ask(&["DEL", NAME]).await?;
         }
+    }
+    Ok(())
+}
+
+async fn hashes_of_an_application_at_a_majority_are_refused() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let lock = renewed(&servers, LONG).await?.lock(NAME)?;
+    let (taken, free) = servers.nodes().split_at(3);
+    for node in taken {
+        node.ask(&["HSET", NAME, "name", "x"]).await?;
+    }
+    let refused = lock.try_acquire().await;
+    let rejected = |error: &Error| matches!(error, Error::Backend(error) if error.outcome() == Effect::Rejected);
+    ensure(
+        refused.as_ref().is_err_and(rejected),
+        format!("{refused:?}"),
+    )?;
+    until("the try has left nothing", async || {
+        Ok(having(free).await? == 0)
+    })
+    .await?;
+    for node in taken {
+        let fields = node.ask(&["HGETALL", NAME]).await?;
+        ensure(fields == ["name", "x"], format!("{fields:?}"))?;
     }
     Ok(())
 }

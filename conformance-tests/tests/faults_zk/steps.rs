@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use conformance_tests::task::{until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::contract::{Attempt, Ticket};
+use lockkit_core::contract::{Attempt, Holder, Ticket};
 use lockkit_core::{
-    BackendError, ClientId, DistributedLock, Error, HolderId, LockClient, LockName,
+    BackendError, ClientId, DistributedLock, Error, Guard, HolderId, Lock, LockClient, LockName,
     Outcome as Effect,
 };
 use lockkit_zk::{Access, Auth, ZkStore};
@@ -46,9 +46,14 @@ enum Step {
     Renew,
     Release,
     Leave,
+    /// Breaks the lock of two readers.
+    BreakShared,
+    Note,
+    Inspect,
+    List,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 14] = [
     Step::First,
     Step::Acquire,
     Step::Try,
@@ -59,13 +64,26 @@ const STEPS: [Step; 10] = [
     Step::Renew,
     Step::Release,
     Step::Leave,
+    Step::BreakShared,
+    Step::Note,
+    Step::Inspect,
+    Step::List,
 ];
+
+/// The note of a hold.
+const NOTE: &str = "on shard 7";
 
 impl Step {
     const fn is_behind_a_holder(self) -> bool {
         matches!(
             self,
-            Self::TryHeld | Self::Queue | Self::Again | Self::Watch | Self::Leave
+            Self::TryHeld
+                | Self::Queue
+                | Self::Again
+                | Self::Watch
+                | Self::Leave
+                | Self::Inspect
+                | Self::List
         )
     }
 
@@ -73,7 +91,7 @@ impl Step {
     const fn is_known(self) -> bool {
         matches!(
             self,
-            Self::Again | Self::Watch | Self::Renew | Self::Release | Self::Leave
+            Self::Again | Self::Watch | Self::Renew | Self::Release | Self::Leave | Self::Note
         )
     }
 }
@@ -119,15 +137,13 @@ impl Scene {
     async fn run(&self, step: Step, skip: usize, fault: Fault) -> Outcome<bool> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("step-{number}");
+        // No name begins with another one.
+        let name = format!("step-{number:05}");
         let lock = self.other.lock(&*name)?;
         if step != Step::First {
             lock.acquire().await?.release().await?;
         }
-        let holder = match step.is_behind_a_holder() {
-            true => Some(lock.acquire().await?),
-            false => None,
-        };
+        let holders = self.holders(step, &name).await?;
         let holder_id = HolderId::new(ClientId::random(), number);
         let ticket = Ticket::new(LockName::new(&*name)?, holder_id, LONG)
             .with_enqueue(!matches!(step, Step::Try | Step::TryHeld));
@@ -137,6 +153,7 @@ impl Scene {
         self.wire.fail(skip, fault);
         let answer = self.step(step, &ticket).await;
         let reached = self.wire.heal();
+        has_the_effect(step, &lock, &answer).await?;
         let may_stand = match &answer {
             Ok(stands) => *stands,
             Err(error) => error.outcome() == Effect::Indeterminate,
@@ -145,8 +162,11 @@ impl Scene {
         if may_stand || step.is_known() {
             self.settled(|| self.store.release(&ticket)).await?;
         }
-        if let Some(holder) = holder {
-            holder.release().await?;
+        for holder in holders {
+            let released = holder.release().await;
+            if step != Step::BreakShared {
+                released?;
+            }
         }
         let late = |_| Failure::new(format!("{answer:?}, and the lock is not free"));
         let guard = within(SOON / 2, lock.acquire()).await.map_err(late)??;
@@ -157,6 +177,18 @@ impl Scene {
         let tickets = self.store.counts().tickets;
         ensure(tickets == 0, format!("{answer:?}: {tickets} are kept"))?;
         Ok(reached)
+    }
+
+    /// The holds of others that the step finds.
+    async fn holders(&self, step: Step, name: &str) -> Outcome<Vec<Guard>> {
+        if step == Step::BreakShared {
+            let readers = self.other.rw_lock(name)?.read();
+            return Ok(vec![readers.acquire().await?, readers.acquire().await?]);
+        }
+        match step.is_behind_a_holder() {
+            true => Ok(vec![self.other.lock(name)?.acquire().await?]),
+            false => Ok(Vec::new()),
+        }
     }
 
     /// Whether the ticket may stand afterwards.
@@ -176,6 +208,10 @@ impl Scene {
                     .map(|_| true)
             }
             Step::Release | Step::Leave => store.release(ticket).await.map(|_| true),
+            Step::BreakShared => store.break_lock(&ticket.name).await.map(|_| false),
+            Step::Note => store.note(ticket, NOTE).await,
+            Step::Inspect => Ok(store.inspect(&ticket.name).await?.is_some()),
+            Step::List => Ok(store.list(ticket.name.as_str()).await?.len() == 1),
         }
     }
 
@@ -192,6 +228,27 @@ impl Scene {
         .await?;
         last.ok_or_else(|| Failure::new("no answer"))
     }
+}
+
+/// Another client sees what the answer says.
+async fn has_the_effect(step: Step, lock: &Lock, answer: &Result<bool, BackendError>) -> Outcome {
+    let done = match answer {
+        Ok(_) => true,
+        Err(error) if error.outcome() == Effect::Indeterminate => return Ok(()),
+        Err(_) => false,
+    };
+    let seen = lock.inspect().await?;
+    let holders = seen.iter().flat_map(|state| &state.holders);
+    let is_so = match step {
+        Step::BreakShared => holders.count() == if done { 0 } else { 2 },
+        Step::Note => {
+            let noted = |holder: &Holder| holder.note.as_deref() == Some(NOTE);
+            holders.map(noted).eq([done])
+        }
+        Step::Inspect | Step::List => matches!(answer, Ok(true) | Err(_)),
+        _ => true,
+    };
+    ensure(is_so, format!("{answer:?}, but {seen:?}"))
 }
 
 /// A user who may create and delete nodes, but not list them, gets an error and leaves nothing.

@@ -9,6 +9,7 @@
 -- returns {1, token}    it holds
 --         {0, ms or -1} the former ticket does not hold
 --         {-1}          the ticket was released before
+--         or the error LOCKKITPARTLY: a write failed behind others
 local TTL, FROM, WHO = ARGV[4], ARGV[5], ARGV[6]
 
 -- 1. A repeated adoption.
@@ -35,18 +36,22 @@ local token, left = token_of(was), shares and redis.call('ZSCORE', SHARES, FROM)
 local ends = math.floor(now() / 1000) + tonumber(TTL)
 ends = math.max(ends, left and tonumber(left) or math.floor(now() / 1000) + redis.call('PTTL', LOCK))
 ends = string.format('%.0f', ends)
-redis.call('SET', KEYS[6], '', 'PX', TTL)
-redis.call('HSET', LOCK, ME, token .. ' ' .. WHO)
-redis.call('HDEL', LOCK, FROM)
-if mode_of(WHO) == 'x' and not shares then
-  redis.call('PEXPIREAT', LOCK, ends)
-  return {1, token}
+local function change_hands()
+  redis.call('HSET', LOCK, ME, token .. ' ' .. WHO)
+  redis.call('HDEL', LOCK, FROM)
+  if mode_of(WHO) == 'x' and not shares then return redis.call('PEXPIREAT', LOCK, ends) end
+  redis.call('HSET', LOCK, 'mode', string.match(mode_of(WHO), '[xw]') and 'lockkit:write' or 'lockkit')
+  redis.call('ZREM', SHARES, FROM)
+  redis.call('ZADD', SHARES, ends, ME)
+  live_until_the_latest_end()
 end
-redis.call('HSET', LOCK, 'mode', string.match(mode_of(WHO), '[xw]') and 'lockkit:write' or 'lockkit')
-redis.call('ZREM', SHARES, FROM)
-redis.call('ZADD', SHARES, ends, ME)
-live_until_the_latest_end()
+redis.call('SET', KEYS[6], '', 'PX', TTL)
+local ok, failure = pcall(change_hands)
+if not ok then
+  if type(failure) == 'table' then failure = failure['err'] end
+  return redis.error_reply('LOCKKITPARTLY the hold has perhaps changed hands: ' .. failure)
+end
 
 -- 4. A writer that reads now lets others in.
-pcall(pass_on, holders())
+pcall(function() pass_on(holders()) end)
 return {1, token}

@@ -6,23 +6,24 @@
 -- returns 1 if the ticket held, else 0
 local CHANNEL, REFUSE, CLUSTERED, RW_CHANNEL = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
--- 1. Only its own hold, and only one whose lease lasts.
+-- 1. Only its own hold, and only one whose lease lasts. Once a hold has ended, nothing in this step may fail any more.
 local others, exclusive = holders()
 local held = type(redis.pcall('HGET', LOCK, ME)) == 'string'
 if held then
-  unshare(ME)
-  others, exclusive = holders()
+  local ok, failure = pcall(unshare, ME)
+  if not ok and type(redis.pcall('HGET', LOCK, ME)) == 'string' then error(failure) end
+  ok, others, exclusive = pcall(holders)
+  if not ok then others, exclusive = 0, true end
 end
 
 -- 2. An attempt that arrives later must not become a hold without an owner.
---    Once a hold has ended, nothing in this step may fail any more.
 local call = held and redis.pcall or redis.call
 if REFUSE ~= '0' then call('SET', TOMBSTONE, '', 'PX', REFUSE) end
 
 -- 3. As after the release of an exclusive hold, but others may still hold.
 if not held then leave(ME) end
 pcall(pass_on, others, exclusive)
-if held and redis.call('EXISTS', LOCK) == 0 then
+if held and redis.pcall('EXISTS', LOCK) == 0 then
   announce(CHANNEL, '0', CLUSTERED)
   announce(RW_CHANNEL, '1', CLUSTERED)
 end

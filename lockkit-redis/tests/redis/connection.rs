@@ -158,6 +158,26 @@ async fn replaces_connection_to_silent_server() {
     assert!(is_granted(&attempt(&store, &silent).await));
 }
 
+/// By default a connection to a server that pauses is kept for four seconds.
+#[tokio::test]
+async fn waits_for_a_server_that_pauses() {
+    let server = Server::start(&[]).await;
+    let way = Way::to(server.port).await;
+    let store = RedisStore::builder().tcp("127.0.0.1", way.port);
+    let store = store.connect().await.unwrap();
+    let connections = way.connections.load(Ordering::Relaxed);
+    signal(&server, "-STOP");
+    let asked = ticket("a");
+    let attempt = store.attempt(&asked);
+    let resumed = async {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        signal(&server, "-CONT");
+    };
+    let (answer, ()) = tokio::join!(attempt, resumed);
+    assert!(is_granted(&answer.unwrap()));
+    assert_eq!(way.connections.load(Ordering::Relaxed), connections);
+}
+
 #[tokio::test]
 async fn maps_refusals_to_outcomes() {
     let server = Server::start(&[]).await;
@@ -215,7 +235,7 @@ async fn uses_user_and_database() {
 async fn polling_needs_few_permissions() {
     let server = Server::start(&[]).await;
     let rights = "-@all +eval +evalsha +get +set +del +exists +hget +hset +hdel +pexpire +pttl +time \
-                  +type +lindex +lpos +lrem +rpush +ping";
+                  +type +lindex +lrem +rpush +ping";
     let mut words = vec![
         "ACL",
         "SETUSER",

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::server::Server;
-use lockkit_core::contract::{Attempt, DistributedLock, Grant, Release, Renewal, Ticket, Wake};
+use lockkit_core::contract::{
+    Attempt, DistributedLock, Grant, Mode, Release, Renewal, Ticket, Wake,
+};
 use lockkit_core::{ClientId, HolderId, LockName, Outcome, Queueing};
 use lockkit_redis::RedisStore;
 
@@ -312,8 +314,11 @@ async fn refuses_a_hash_of_an_application() {
     let server = Server::start(&[]).await;
     let store = server.open().await;
     server.cli(&["HSET", "user:42", "name", "x"]);
-    for enqueue in [false, true] {
-        let ticket = ticket("user:42").with_enqueue(enqueue);
+    for (enqueue, mode) in [false, true]
+        .into_iter()
+        .flat_map(|enqueue| [Mode::Exclusive, Mode::Read].map(|mode| (enqueue, mode)))
+    {
+        let ticket = ticket("user:42").with_enqueue(enqueue).with_mode(mode);
         let refused = store.attempt(&ticket).await.unwrap_err();
         assert_eq!(refused.outcome(), Outcome::Rejected);
         let why = std::error::Error::source(&refused).unwrap().to_string();

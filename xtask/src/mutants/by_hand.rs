@@ -31,10 +31,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Tests that need something else which only the copy has: requests that fail on purpose.
-const OF_THE_COPY: [(&str, &str); 6] = [
+const OF_THE_COPY: [(&str, &str); 7] = [
     (
         "faults_etcd",
         "faults-of-etcd::failed_request_does_not_block_others",
+    ),
+    (
+        "faults_etcd",
+        "faults-of-etcd::break_that_fails_in_part_is_indeterminate",
     ),
     ("faults_etcd", "faults-of-etcd::executed_release_is_no_loss"),
     (
