@@ -67,6 +67,10 @@ fn main() -> ExitCode {
             outage::a_wait_that_ends_while_the_server_is_dead_is_69_in_one_line,
         ),
         trial(
+            "a_wait_that_ends_while_the_server_is_frozen_names_it",
+            outage::a_wait_that_ends_while_the_server_is_frozen_names_it,
+        ),
+        trial(
             "a_release_without_an_answer_is_told_once",
             outage::a_release_without_an_answer_is_told_once,
         ),
