@@ -71,6 +71,10 @@ fn main() -> ExitCode {
             outage::a_wait_that_ends_while_the_server_is_frozen_names_it,
         ),
         trial(
+            "a_lease_that_is_not_renewed_ends_with_the_reason",
+            outage::a_lease_that_is_not_renewed_ends_with_the_reason,
+        ),
+        trial(
             "a_release_without_an_answer_is_told_once",
             outage::a_release_without_an_answer_is_told_once,
         ),

@@ -74,6 +74,21 @@ pub(crate) fn a_wait_that_ends_while_the_server_is_frozen_names_it() {
     holder.signal(Signal::KILL);
 }
 
+pub(crate) fn a_lease_that_is_not_renewed_ends_with_the_reason() {
+    let server = Server::start();
+    let stage = Stage::at(Some(server.url()));
+    let mut holder = stage.run(&["--ttl", "3s"], "job", "echo ready; exec sleep 600");
+    holder.line();
+    server.freeze();
+    assert_eq!(holder.code(), Some(76));
+    let said = holder.said();
+    assert!(said.contains("was not renewed in time"), "{said}");
+    assert!(
+        said.contains("; the last renewal failed: renew of the redis store failed: no answer"),
+        "{said}"
+    );
+}
+
 pub(crate) fn a_release_without_an_answer_is_told_once() {
     let mut server = Server::start();
     let stage = Stage::at(Some(server.url()));

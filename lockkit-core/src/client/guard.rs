@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::client::label::check_line;
 use crate::client::release::release;
 use crate::client::shared::Held;
-use crate::contract::error::{Error, LossReason, Result};
+use crate::contract::error::{BackendError, Error, LossReason, Result};
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::token::FencingToken;
@@ -84,6 +84,12 @@ impl Guard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held().remaining()
+    }
+
+    /// Why the last renewal failed; `None` if none did, and once one succeeds again.
+    #[must_use]
+    pub fn renewal_failure(&self) -> Option<BackendError> {
+        self.held().hold.failure()
     }
 
     /// Says whether the lock is still held, by the clock and without a round trip.

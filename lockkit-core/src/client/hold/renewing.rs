@@ -142,6 +142,11 @@ impl Hold {
         Next::At(state.next_event())
     }
 
+    /// Why the last renewal failed; `None` once one succeeds.
+    pub(crate) fn failure(&self) -> Option<BackendError> {
+        lock(&self.state).failure.clone()
+    }
+
     /// Keeps the reason why a renewal failed, for those who learn of the loss. Leaves a trace of the
     /// first failure in a row.
     pub(crate) fn failed(&self, error: BackendError) {
