@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lockkit::Error;
 use lockkit::contract::LockState;
+use lockkit::file::FileStore;
 
 use crate::args::{BreakArgs, ListArgs, StatusArgs, WatchArgs};
 use crate::exit::{Code, Failure};
 use crate::output::{ask, print, say};
-use crate::render;
+use crate::render::{self, plain};
 use crate::signals::Signals;
 use crate::store::{look, runtime};
 
@@ -46,6 +48,15 @@ pub(crate) async fn list(args: &ListArgs, url: Option<&str>) -> Result<Code, Fai
     } else {
         render::table(states.values())
     })?;
+    if let Some(store) = client.store::<FileStore>() {
+        let unreadable = store.unreadable().await.map_err(Error::from)?.len();
+        if unreadable > 0 {
+            let dir = plain(store.dir().display());
+            say(format_args!(
+                "{unreadable} of the entries of `{dir}` that are named like locks cannot be read"
+            ));
+        }
+    }
     Ok(Code::OK)
 }
 
