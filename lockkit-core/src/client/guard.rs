@@ -147,7 +147,8 @@ impl Guard {
     /// renews it until then.
     ///
     /// # Errors
-    /// - [`Error::Unsupported`] if the lease is renewed by the client, or the store cannot do `ttl`.
+    /// - [`Error::InvalidOption`] if the lease is renewed by the client.
+    /// - [`Error::Unsupported`] if the store cannot do `ttl`.
     /// - [`Error::Lost`] if the hold was lost.
     /// - [`Error::Backend`] if the store did not answer. The client goes on asking for the longer lease
     ///   for as long as the lock is held.

@@ -52,7 +52,7 @@ pub enum Error {
         /// What it cannot do, and what it can.
         what: String,
     },
-    /// An option that no store could honour. Change it.
+    /// An option or a call that no store could honour. Change it.
     #[error("{what}")]
     InvalidOption {
         /// What is wrong, and what to write.

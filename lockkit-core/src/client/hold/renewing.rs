@@ -72,7 +72,7 @@ impl Hold {
             let what =
                 "a renewed lease needs no extension: the client prolongs it while a guard lives"
                     .into();
-            let error = Error::Unsupported { what };
+            let error = Error::InvalidOption { what };
             return Err(Failure {
                 error,
                 ending: None,
