@@ -36,6 +36,10 @@ impl DistributedLock for StaleSession {
         self.inner.backend()
     }
 
+    fn address(&self) -> Option<String> {
+        self.inner.address()
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }

@@ -1,6 +1,8 @@
 //! A `lockkit run` inside another one, which must not wait for it.
 
-use lockkit::contract::Mode;
+use std::time::Duration;
+
+use lockkit::contract::{Holder, Mode};
 use lockkit::{FencingToken, Lock, LockName};
 use serde_json::{Value, json};
 
@@ -30,26 +32,44 @@ pub(crate) async fn refuse(locks: &[Lock]) -> Result<(), Failure> {
     for lock in locks {
         let same_name = outer.iter().filter(|it| it["name"] == lock.name().as_str());
         let tokens: Vec<_> = same_name.filter_map(|it| it["token"].as_u64()).collect();
-        if !tokens.is_empty() && waits_for(lock, &tokens).await {
+        if tokens.is_empty() {
+            continue;
+        }
+        if let Some(behind) = waits_for(lock, &tokens).await {
             let name = plain(lock.name());
             return Err(Failure::usage(format!(
-                "`{name}` is held by a `lockkit run` that runs this one, which would wait for itself; use another name"
+                "`{name}` is held by a `lockkit run` that runs this one, which would wait {behind}; use another name"
             )));
         }
     }
     Ok(())
 }
 
-/// Whether the lock is not to be had before the holds with these tokens end. The same name and token mean
-/// the same store.
-async fn waits_for(lock: &Lock, tokens: &[u64]) -> bool {
+/// How the lock would wait for the holds with these tokens, if it would. The same name and token mean the same
+/// store.
+async fn waits_for(lock: &Lock, tokens: &[u64]) -> Option<&'static str> {
     // If the store fails, the acquire reports it.
-    let state = lock.inspect().await.ok().flatten();
-    let holders = state.map_or_else(Vec::new, |state| state.holders);
-    let is_outer = |token: FencingToken| tokens.contains(&token.get());
-    let outer = holders.iter().filter(|it| it.token.is_some_and(is_outer));
-    let modes: Vec<_> = outer.map(|holder| holder.mode).collect();
+    let state = lock.inspect().await.ok().flatten()?;
+    let is_outer = |it: &&Holder| it.token.is_some_and(|token| tokens.contains(&token.get()));
+    let outer: Vec<_> = state.holders.iter().filter(is_outer).collect();
+    if outer.is_empty() {
+        return None;
+    }
+    if !fits(lock, outer) {
+        return Some("for itself");
+    }
+    // There is room, and still others wait: behind one that excludes others, no run that shares gets in.
+    let tried = lock.clone().with_min_hold(Duration::ZERO);
+    let is_behind = state.waiters > Some(0)
+        && fits(lock, &state.holders)
+        && matches!(tried.try_acquire().await, Ok(None));
+    is_behind.then_some("for itself, behind another that waits for it")
+}
+
+/// Whether the lock can be held beside these holders.
+fn fits<'a>(lock: &Lock, holders: impl IntoIterator<Item = &'a Holder>) -> bool {
+    let modes: Vec<_> = holders.into_iter().map(|holder| holder.mode).collect();
     let excludes = modes.iter().any(|mode| mode.is_none_or(Mode::is_exclusive));
     let count = u32::try_from(modes.len()).unwrap_or(u32::MAX);
-    count > 0 && !lock.mode().fits(count, excludes)
+    lock.mode().fits(count, excludes)
 }

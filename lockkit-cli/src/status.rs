@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lockkit::Error;
 use lockkit::contract::LockState;
+use lockkit::file::FileStore;
 
 use crate::args::{BreakArgs, ListArgs, StatusArgs, WatchArgs};
 use crate::exit::{Code, Failure};
 use crate::output::{ask, print, say};
-use crate::render;
+use crate::render::{self, plain};
 use crate::signals::Signals;
 use crate::store::{look, runtime};
 
@@ -46,6 +48,15 @@ pub(crate) async fn list(args: &ListArgs, url: Option<&str>) -> Result<Code, Fai
     } else {
         render::table(states.values())
     })?;
+    if let Some(store) = client.store::<FileStore>() {
+        let unreadable = store.unreadable().await.map_err(Error::from)?.len();
+        if unreadable > 0 {
+            let dir = plain(store.dir().display());
+            say(format_args!(
+                "{unreadable} of the entries of `{dir}` that are named like locks cannot be read"
+            ));
+        }
+    }
     Ok(Code::OK)
 }
 
@@ -90,7 +101,7 @@ pub(crate) fn watch(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure
 /// Prints changes until the output is closed. Reports once that a store fails for a while.
 async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     let (client, store) = look(url).await?;
-    let mut polls = tokio::time::interval(args.interval.max(SHORTEST_POLL));
+    let mut polls = tokio::time::interval(period(args.interval));
     let mut before: Option<BTreeMap<String, LockState>> = None;
     let mut failing = false;
     loop {
@@ -123,6 +134,11 @@ async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     }
 }
 
+/// The time between two polls for which `--interval` asks.
+fn period(interval: Duration) -> Duration {
+    interval.max(SHORTEST_POLL)
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "for people, who compare it with their logs; nothing is decided by it"
@@ -134,4 +150,17 @@ fn time_of_day() -> String {
 fn by_name(states: Vec<LockState>) -> BTreeMap<String, LockState> {
     let named = |state: LockState| (state.name.as_str().to_owned(), state);
     states.into_iter().map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watch_pauses_between_polls_whatever_the_interval() {
+        assert_eq!(period(Duration::ZERO), SHORTEST_POLL);
+        let second = Duration::from_secs(1);
+        assert_eq!(period(second), second);
+        assert!(SHORTEST_POLL >= Duration::from_millis(50));
+    }
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use lockkit::MultiGuard;
+use lockkit::{Error, MultiGuard};
 use nix::sys::signal::Signal;
 use rustix::process::Pid;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -121,11 +121,15 @@ impl Supervision<'_> {
             guards.min_by_key(|guard| guard.remaining()),
         ) {
             (Err(error), _) => say(format_args!("{error}; terminating the program")),
-            (Ok(()), Some(first)) => say(format_args!(
-                "the lease of `{}` was not renewed in time and ends in {}; terminating the program",
-                plain(first.name()),
-                rounded(first.remaining())
-            )),
+            (Ok(()), Some(first)) => {
+                let (name, left) = (plain(first.name()), rounded(first.remaining()));
+                let why = first.renewal_failure().map_or_else(String::new, |error| {
+                    format!("; the last renewal failed: {}", plain(Error::from(error)))
+                });
+                say(format_args!(
+                    "the lease of `{name}` was not renewed in time and ends in {left}{why}; terminating the program"
+                ));
+            }
             (Ok(()), None) => {}
         }
         self.child.link.send(Message::Lost);

@@ -80,7 +80,7 @@ async fn fixed_lease_is_extended_but_never_shortened() {
     let renewed = client.lock("b").unwrap().acquire().await.unwrap();
     assert!(matches!(
         renewed.extend(S).await,
-        Err(Error::Unsupported { .. })
+        Err(Error::InvalidOption { .. })
     ));
 }
 

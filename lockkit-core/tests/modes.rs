@@ -86,7 +86,10 @@ async fn owner_with_a_permit_needs_no_second_one() {
     let third = permits(8).acquire().await.unwrap();
     assert_eq!([second.holder(), third.holder()], [first.holder(); 2]);
     let fewer = permits(2).acquire().await;
-    assert!(matches!(fewer, Err(Error::Unsupported { .. })), "{fewer:?}");
+    assert!(
+        matches!(fewer, Err(Error::InvalidOption { .. })),
+        "{fewer:?}"
+    );
     let message = fewer.unwrap_err().to_string();
     assert!(
         message.contains("`a`") && message.contains("release"),

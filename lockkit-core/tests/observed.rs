@@ -2,13 +2,16 @@
 #![cfg(all(feature = "metrics", feature = "tracing"))]
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+#[expect(dead_code, reason = "other tests need more of it")]
+mod slow;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkit_core::contract::{DistributedLock, Ticket};
-use lockkit_core::layers::{Faults, Faulty, Metered, Traced};
+use lockkit_core::layers::{Faults, Faulty, Metered, Prefixed, Traced};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::store::lock;
 use lockkit_core::{ClientId, HolderId, LockClient, LockName, LossReason};
@@ -19,6 +22,8 @@ use metrics::{
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
+
+use slow::{ADDRESS, Slow};
 
 /// Sends what this thread traces to a log. Another one takes what all threads trace: if there were only one,
 /// and of one thread, an event that another thread reaches first would be off for this one, too.
@@ -246,4 +251,17 @@ async fn loss_is_traced_if_it_concerns_a_guard() {
         losses(&log),
         [format!("guarded {}", LossReason::SessionEnded)]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_is_named_through_all_layers() {
+    let store = Faulty::new(Arc::new(Slow::new(MemoryStore::new(), 0)), 1);
+    let faults = store.faults();
+    let store = Prefixed::new(Arc::new(store), "shop:").unwrap();
+    let store = Metered::new(Arc::new(Traced::new(Arc::new(store))));
+    let client = LockClient::new(store).unwrap();
+    faults.black_hole();
+    let error = client.lock("a").unwrap().inspect().await.unwrap_err();
+    let silent = "inspect of the memory store failed: no answer within 2s";
+    assert_eq!(error.to_string(), format!("{silent} ({ADDRESS})"));
 }

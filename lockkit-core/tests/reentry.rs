@@ -131,7 +131,7 @@ async fn hold_is_detached_only_by_its_last_guard() {
     let second = first.reenter().unwrap();
     let refused = second.detach().await;
     assert!(
-        matches!(refused, Err(Error::Unsupported { .. })),
+        matches!(refused, Err(Error::InvalidOption { .. })),
         "{refused:?}"
     );
     first.check().unwrap();

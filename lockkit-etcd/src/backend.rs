@@ -128,6 +128,10 @@ impl DistributedLock for EtcdStore {
         BACKEND
     }
 
+    fn address(&self) -> Option<String> {
+        Some(self.shared().link.addresses())
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.shared().capabilities
     }

@@ -89,6 +89,11 @@ impl Link {
         self.config.endpoints.len()
     }
 
+    /// The host and port of each server, for messages.
+    pub(crate) fn addresses(&self) -> String {
+        self.config.endpoints.join(", ")
+    }
+
     /// Changes whenever a connection is given up.
     pub(crate) fn epoch(&self) -> watch::Receiver<u64> {
         self.epoch.subscribe()

@@ -304,6 +304,10 @@ impl DistributedLock for RedisStore {
         BACKEND
     }
 
+    fn address(&self) -> Option<String> {
+        Some(self.config.address.to_string())
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.config.capabilities()
     }

@@ -160,7 +160,9 @@ impl<'a> Fenced<'a> {
         let work = async |route: Route| route.run(step, command.clone()).await;
         let work = self.store.masters.on(step.name, &self.ticket.name, work);
         let reply = timeout(limit, work).await;
-        let reply = reply.map_err(|_| BackendError::timeout(BACKEND, step.name, limit))?;
+        let address = || self.store.config.address.to_string();
+        let late = |_| BackendError::timeout(BACKEND, step.name, limit, Some(&address()));
+        let reply = reply.map_err(late)?;
         reply.map_err(of_script)
     }
 

@@ -126,8 +126,10 @@ impl Masters {
                 Ok(route) => {
                     let commands = groups.iter().map(|group| command(&route.link, group));
                     let replies = timeout(patience, route.run_all(step, commands)).await;
-                    let late = |_| BackendError::timeout(BACKEND, step.name, patience);
-                    replies.map_err(late)
+                    replies.map_err(|_| {
+                        let address = route.link.config.address.to_string();
+                        BackendError::timeout(BACKEND, step.name, patience, Some(&address))
+                    })
                 }
                 Err(error) => Err(error),
             };

@@ -235,6 +235,12 @@ impl DistributedLock for RedlockStore {
         BACKEND
     }
 
+    fn address(&self) -> Option<String> {
+        let nodes = self.0.all.iter();
+        let addresses: Vec<_> = nodes.filter_map(|node| node.store.address()).collect();
+        Some(addresses.join(", "))
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.0.rules
     }

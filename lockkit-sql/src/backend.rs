@@ -156,6 +156,10 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         errors::<D>().backend
     }
 
+    fn address(&self) -> Option<String> {
+        Some(self.dialect().pool().address())
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.inner.rules
     }

@@ -106,6 +106,10 @@ impl DistributedLock for ZkStore {
         BACKEND
     }
 
+    fn address(&self) -> Option<String> {
+        Some(self.shared.sessions.config.hosts.join(", "))
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.shared.capabilities
     }

@@ -1,6 +1,6 @@
 //! Guarded writes: transactions that the ensemble carries out only while a lock is held.
 
-use lockkit_core::contract::Ticket;
+use lockkit_core::contract::{DistributedLock as _, Ticket};
 use lockkit_core::{BackendError, Guard, LockClient, Outcome};
 use tokio::time::{Duration, timeout};
 use zookeeper_client::{CheckWriteError, CheckWriter, CreateMode, Error, MultiWriteResult};
@@ -198,7 +198,10 @@ impl<'a> Fenced<'a> {
             write.add(&mut writer, shared.access).map_err(bad)?;
         }
         let answer = timeout(LIMIT, writer.commit()).await;
-        let answer = answer.map_err(|_| BackendError::timeout(BACKEND, "guarded writes", LIMIT))?;
+        let address = || self.store.address();
+        let late =
+            |_| BackendError::timeout(BACKEND, "guarded writes", LIMIT, address().as_deref());
+        let answer = answer.map_err(late)?;
         match answer {
             Ok(results) => results.into_iter().map(read).collect(),
             Err(

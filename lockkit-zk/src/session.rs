@@ -52,7 +52,7 @@ impl Session {
         let bad = |_| (Outcome::Rejected, "the chroot is no path".to_owned());
         Ok(Arc::new(Self {
             client: client.chroot(chroot).map_err(bad)?,
-            place: config.hosts.join(","),
+            place: config.hosts.join(", "),
             clock: Arc::clone(&config.clock),
             lease,
             // The leader created the session after this moment.

@@ -55,8 +55,8 @@ enum Task {
         /// Only those made by hand whose names contain NAME, such as `redis::`
         #[arg(default_value = "", hide_default_value = true)]
         name: String,
-        /// Those that cargo-mutants makes of FILE, such as `hold/state`, or of all files of core that
-        /// decide; without this, those that were made by hand
+        /// Those that cargo-mutants makes of FILE, such as `client/hold/state`, or of all files of core
+        /// that decide; without this, those that were made by hand
         #[arg(long, value_name = "FILE", conflicts_with = "name", num_args = 0..=1, default_missing_value = "")]
         made: Option<String>,
     },

@@ -60,7 +60,7 @@ async fn renewed_lease_is_not_extended_by_hand(ctx: &Ctx) -> Outcome {
     let guard = a.acquire().await?;
     let error = guard.extend(ctx.ttl()).await.err();
     ensure(
-        matches!(error, Some(Error::Unsupported { .. })),
+        matches!(error, Some(Error::InvalidOption { .. })),
         format!("{error:?}"),
     )
 }

@@ -174,7 +174,7 @@ async fn hold_with_other_guards_is_not_detached(ctx: &Ctx) -> Outcome {
     let (lock, guard, _) = detached(ctx).await?;
     let other = guard.reenter()?;
     match guard.detach().await {
-        Err(Error::Unsupported { .. }) => {}
+        Err(Error::InvalidOption { .. }) => {}
         answer => return Err(Failure::new(format!("{answer:?}"))),
     }
     other.check()?;
@@ -238,7 +238,7 @@ async fn reader_is_not_downgraded(ctx: &Ctx) -> Outcome {
     let lock = client.rw_lock(ctx.name())?;
     let reader = lock.read().acquire().await?;
     match reader.downgrade().await {
-        Err(Error::Unsupported { .. }) => {}
+        Err(Error::InvalidOption { .. }) => {}
         answer => return Err(Failure::new(format!("{answer:?}"))),
     }
     soon(client.drain()).await?;

@@ -222,7 +222,7 @@ async fn reader_that_wants_to_write_is_refused_at_once(ctx: &Ctx) -> Outcome {
         write.try_acquire().await,
     ] {
         match answer {
-            Err(Error::Unsupported { .. }) => {}
+            Err(Error::InvalidOption { .. }) => {}
             answer => return Err(Failure::new(format!("{answer:?}"))),
         }
     }

@@ -163,6 +163,10 @@ impl DistributedLock for StoreInMode {
         self.inner.backend()
     }
 
+    fn address(&self) -> Option<String> {
+        self.inner.address()
+    }
+
     fn capabilities(&self) -> Capabilities {
         exclusive(self.inner.capabilities())
     }

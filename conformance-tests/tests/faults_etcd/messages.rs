@@ -5,7 +5,7 @@ use std::time::Duration;
 use conformance_tests::servers::{EtcdCluster, free_port};
 use conformance_tests::task::within;
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{BackendError, Outcome as Effect};
+use lockkit_core::{BackendError, DistributedLock as _, Outcome as Effect};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
@@ -75,6 +75,7 @@ pub(crate) async fn connection_error_names_server() -> Outcome {
     .await?;
     let text = chain(&looked);
     let place = format!("127.0.0.1:{}", cluster.ports()[0]);
+    ensure(store.address().as_ref() == Some(&place), "another address")?;
     ensure(looked.outcome() == Effect::Unavailable, text.clone())?;
     ensure(text.contains(&place), text)
 }

@@ -76,7 +76,11 @@ async fn locked_table_ends_the_opening<D: Database>(lock: &str) -> Outcome {
     ensure(said.contains(&address) && said.contains("locked"), &said)?;
     ensure(!said.contains("secret"), &said)?;
     // With a wait it is tried again until the lock ends.
-    soon(lockkit::connect(&url)).await??;
+    let client = soon(lockkit::connect(&url)).await??;
+    ensure(
+        client.backend().address() == Some(address),
+        "another address",
+    )?;
     locked.soon().await?
 }
 

@@ -136,6 +136,8 @@ pub(crate) async fn lost_ensemble_is_named() -> Outcome {
     let proxy = Proxy::start(([127, 0, 0, 1], plot.port).into()).await?;
     let port = proxy.addr().port();
     let client = client(plot.builder_at(port)).await?;
+    let address = client.backend().address();
+    ensure(address == Some(format!("127.0.0.1:{port}")), "no address")?;
     client.lock("jobs")?.acquire().await?.release().await?;
     proxy.refuse(true);
     proxy.reset();

@@ -17,6 +17,7 @@ use lockkit::{Error, LockClient};
 use lockkit_examples::Outcome;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The longest time that a request waits.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -61,10 +62,13 @@ async fn main() -> Outcome {
     let address = listener.local_addr()?;
     println!("serves at {address}");
     let (done, ended) = tokio::sync::oneshot::channel::<()>();
+    // What Docker, Kubernetes and systemd send; Ctrl-C is SIGINT.
+    let mut terminate = signal(SignalKind::terminate())?;
     let served = axum::serve(listener, service).with_graceful_shutdown(async move {
         tokio::select! {
             _ = ended => {}
             _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
         }
     });
     if once {

@@ -65,3 +65,26 @@ fn passes_all_arguments_and_the_exit_code_on() {
         assert_eq!(said, format!("lockkit-bench|{}|", arguments.join("|")));
     }
 }
+
+#[test]
+fn a_url_before_it_is_refused() {
+    let stage = Stage::new();
+    let lockkit = installed(&stage);
+    write_program(&stage.dir().join("bin"));
+    let call = |arguments: &[&str], url: Option<&str>| {
+        let mut command = Command::new(&lockkit);
+        stage.lead(&mut command);
+        command.args(arguments);
+        if let Some(url) = url {
+            command.env("LOCKKIT_URL", url);
+        }
+        command.output().unwrap()
+    };
+    let out = call(&["--url", "memory:", "bench", "memory:"], None);
+    assert_eq!(out.status.code(), Some(64), "{out:?}");
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(said.contains("does not use --url"), "{said}");
+    // One in the environment is that of other commands.
+    let out = call(&["bench", "memory:"], Some("file:/tmp"));
+    assert_eq!(out.status.code(), Some(7), "{out:?}");
+}

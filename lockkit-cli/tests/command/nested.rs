@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, eventually};
 
 /// Calls runs, each of which runs the next one; the last one prints `ran`.
 fn chain(stage: &Stage, runs: &[&[&str]]) -> Output {
@@ -41,6 +41,42 @@ fn a_run_inside_a_run_of_the_same_name_is_64() {
     is_refused(&stage, &[&["--also", "b", "a"], &["b"]], "b");
     is_refused(&stage, &[&["a"], &["--also", "a", "b"]], "a");
     runs(&stage, &[&["--also", "b", "a"], &["c"], &["d"]]);
+}
+
+#[test]
+fn a_run_that_shares_inside_one_is_64_while_one_that_excludes_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    // The embedded store has exclusive locks only.
+    let stage = Stage::at(Some(format!("sqlite:{}/locks.db", dir.path().display())));
+    for waits in [false, true] {
+        let go = dir.path().join(format!("go{waits}"));
+        let script = format!(
+            "echo ready; until test -e {}; do sleep 0.02; done; \
+             {} run --wait 5s --shared a -- echo ran; echo $?",
+            go.display(),
+            env!("CARGO_BIN_EXE_lockkit")
+        );
+        let mut outer = stage.run(&["--shared"], "a", &script);
+        assert_eq!(outer.line(), "ready");
+        let waiter = waits.then(|| stage.run(&[], "a", "true"));
+        eventually("the other one waits", || {
+            let state = stage.call(&["status", "a", "--json"]).stdout;
+            let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
+            state["waiters"] == i32::from(waits)
+        });
+        std::fs::write(go, "").unwrap();
+        if !waits {
+            assert_eq!(outer.line(), "ran");
+        }
+        assert_eq!(outer.line(), if waits { "64" } else { "0" });
+        assert_eq!(outer.code(), Some(0));
+        let said = outer.said();
+        let why = "would wait for itself, behind another that waits for it";
+        assert_eq!(said.contains(why), waits, "{said}");
+        if let Some(mut waiter) = waiter {
+            assert_eq!(waiter.code(), Some(0));
+        }
+    }
 }
 
 #[test]

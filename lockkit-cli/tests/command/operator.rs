@@ -111,6 +111,26 @@ fn list_shows_what_begins_with_the_prefix() {
 }
 
 #[test]
+fn list_says_how_many_entries_it_cannot_read() {
+    let stage = Stage::new();
+    let locks = stage.dir().join("locks");
+    let url = format!("file:{}", locks.display());
+    let used = stage.code(&["run", "--url", &url, "job", "--", "true"]);
+    assert_eq!(used, Some(0));
+    let list = || {
+        let output = stage.call(&["list", "--url", &url, "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(output.stdout, b"[]\n");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(list(), "");
+    std::fs::create_dir(locks.join("x.lock")).unwrap();
+    let said = list();
+    assert!(said.starts_with("lockkit: 1 of the entries"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
 fn break_needs_a_yes() {
     let stage = Stage::new();
     let mut holder = stage.run(&["--ttl", "3s"], "job", HOLD);

@@ -20,6 +20,54 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
+const TESTS: [(&str, fn()); 12] = [
+    (
+        "kill_9_of_the_holder_frees_the_lock_within_its_lease",
+        hand_off::kill_9_of_the_holder_frees_the_lock_within_its_lease,
+    ),
+    (
+        "the_token_grows_over_everything",
+        hand_off::the_token_grows_over_everything,
+    ),
+    ("no_two_run_at_once", hand_off::no_two_run_at_once),
+    (
+        "shared_runs_share_and_exclude_others",
+        hand_off::shared_runs_share_and_exclude_others,
+    ),
+    (
+        "permits_limit_how_many_run",
+        hand_off::permits_limit_how_many_run,
+    ),
+    (
+        "a_server_that_is_away_at_the_start_is_waited_for",
+        outage::a_server_that_is_away_at_the_start_is_waited_for,
+    ),
+    (
+        "a_server_that_stays_away_is_69_when_the_wait_ends",
+        outage::a_server_that_stays_away_is_69_when_the_wait_ends,
+    ),
+    (
+        "a_wait_that_ends_while_the_server_is_dead_is_69_in_one_line",
+        outage::a_wait_that_ends_while_the_server_is_dead_is_69_in_one_line,
+    ),
+    (
+        "a_wait_that_ends_while_the_server_is_frozen_names_it",
+        outage::a_wait_that_ends_while_the_server_is_frozen_names_it,
+    ),
+    (
+        "a_lease_that_is_not_renewed_ends_with_the_reason",
+        outage::a_lease_that_is_not_renewed_ends_with_the_reason,
+    ),
+    (
+        "a_release_without_an_answer_is_told_once",
+        outage::a_release_without_an_answer_is_told_once,
+    ),
+    (
+        "a_job_that_ends_sooner_leaves_its_lock_to_a_lease",
+        hand_off::a_job_that_ends_sooner_leaves_its_lock_to_a_lease,
+    ),
+];
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let missing = server::missing();
@@ -36,44 +84,6 @@ fn main() -> ExitCode {
             _ => trial,
         }
     };
-    let trials = vec![
-        trial(
-            "kill_9_of_the_holder_frees_the_lock_within_its_lease",
-            hand_off::kill_9_of_the_holder_frees_the_lock_within_its_lease,
-        ),
-        trial(
-            "the_token_grows_over_everything",
-            hand_off::the_token_grows_over_everything,
-        ),
-        trial("no_two_run_at_once", hand_off::no_two_run_at_once),
-        trial(
-            "shared_runs_share_and_exclude_others",
-            hand_off::shared_runs_share_and_exclude_others,
-        ),
-        trial(
-            "permits_limit_how_many_run",
-            hand_off::permits_limit_how_many_run,
-        ),
-        trial(
-            "a_server_that_is_away_at_the_start_is_waited_for",
-            outage::a_server_that_is_away_at_the_start_is_waited_for,
-        ),
-        trial(
-            "a_server_that_stays_away_is_69_when_the_wait_ends",
-            outage::a_server_that_stays_away_is_69_when_the_wait_ends,
-        ),
-        trial(
-            "a_wait_that_ends_while_the_server_is_dead_is_69_in_one_line",
-            outage::a_wait_that_ends_while_the_server_is_dead_is_69_in_one_line,
-        ),
-        trial(
-            "a_release_without_an_answer_is_told_once",
-            outage::a_release_without_an_answer_is_told_once,
-        ),
-        trial(
-            "a_job_that_ends_sooner_leaves_its_lock_to_a_lease",
-            hand_off::a_job_that_ends_sooner_leaves_its_lock_to_a_lease,
-        ),
-    ];
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let trials = TESTS.map(|(name, body)| trial(name, body));
+    libtest_mimic::run(&arguments, trials.into()).exit_code()
 }

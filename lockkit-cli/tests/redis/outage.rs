@@ -57,6 +57,38 @@ pub(crate) fn a_wait_that_ends_while_the_server_is_dead_is_69_in_one_line() {
     holder.signal(Signal::KILL);
 }
 
+pub(crate) fn a_wait_that_ends_while_the_server_is_frozen_names_it() {
+    let server = Server::start();
+    let stage = Stage::at(Some(server.url()));
+    let mut holder = stage.run(&[], "job", "echo ready; exec sleep 600");
+    holder.line();
+    let mut waiter = stage.run(&["--wait", "2s"], "job", "echo ran");
+    server.queued("job");
+    server.freeze();
+    assert_eq!(waiter.code(), Some(69));
+    let said = waiter.said();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("no answer within"), "{said}");
+    let place = server.url().replace("redis://", "");
+    assert!(said.contains(&format!("({place})")), "{said}");
+    holder.signal(Signal::KILL);
+}
+
+pub(crate) fn a_lease_that_is_not_renewed_ends_with_the_reason() {
+    let server = Server::start();
+    let stage = Stage::at(Some(server.url()));
+    let mut holder = stage.run(&["--ttl", "3s"], "job", "echo ready; exec sleep 600");
+    holder.line();
+    server.freeze();
+    assert_eq!(holder.code(), Some(76));
+    let said = holder.said();
+    assert!(said.contains("was not renewed in time"), "{said}");
+    assert!(
+        said.contains("; the last renewal failed: renew of the redis store failed: no answer"),
+        "{said}"
+    );
+}
+
 pub(crate) fn a_release_without_an_answer_is_told_once() {
     let mut server = Server::start();
     let stage = Stage::at(Some(server.url()));

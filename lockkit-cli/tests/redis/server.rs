@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::stage::eventually;
@@ -71,6 +72,12 @@ impl Server {
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+    }
+
+    /// Stops it without an end of its connections.
+    pub(crate) fn freeze(&self) {
+        let process = Pid::from_child(&self.process);
+        kill_process(process, Signal::STOP).unwrap();
     }
 
     /// Ends it without warning and starts it again, without its data.

@@ -76,7 +76,8 @@ impl Context {
     }
 
     pub(crate) fn timed_out(&self, operation: &'static str, limit: Duration) -> BackendError {
-        BackendError::timeout(self.store.backend(), operation, limit)
+        let (store, address) = (self.store.backend(), self.store.address());
+        BackendError::timeout(store, operation, limit, address.as_deref())
     }
 
     /// Waits for the answer to a request for as long as one may take.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::client::label::check_line;
 use crate::client::release::release;
 use crate::client::shared::Held;
-use crate::contract::error::{Error, LossReason, Result};
+use crate::contract::error::{BackendError, Error, LossReason, Result};
 use crate::contract::holder::HolderId;
 use crate::contract::name::LockName;
 use crate::contract::token::FencingToken;
@@ -86,6 +86,12 @@ impl Guard {
         self.held().remaining()
     }
 
+    /// Why the last renewal failed; `None` if none did, and once one succeeds again.
+    #[must_use]
+    pub fn renewal_failure(&self) -> Option<BackendError> {
+        self.held().hold.failure()
+    }
+
     /// Says whether the lock is still held, by the clock and without a round trip.
     ///
     /// # Errors
@@ -141,7 +147,8 @@ impl Guard {
     /// renews it until then.
     ///
     /// # Errors
-    /// - [`Error::Unsupported`] if the lease is renewed by the client, or the store cannot do `ttl`.
+    /// - [`Error::InvalidOption`] if the lease is renewed by the client.
+    /// - [`Error::Unsupported`] if the store cannot do `ttl`.
     /// - [`Error::Lost`] if the hold was lost.
     /// - [`Error::Backend`] if the store did not answer. The client goes on asking for the longer lease
     ///   for as long as the lock is held.

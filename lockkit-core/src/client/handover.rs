@@ -23,7 +23,8 @@ impl Guard {
     ///
     /// # Errors
     /// In each case the guard is gone, as if it had been dropped.
-    /// - [`Error::Unsupported`] if the store cannot hand over, or the hold has other guards.
+    /// - [`Error::Unsupported`] if the store cannot hand over.
+    /// - [`Error::InvalidOption`] if the hold has other guards.
     /// - [`Error::Lost`] if the hold was lost.
     /// - [`Error::Backend`] if the store did not answer.
     ///
@@ -55,8 +56,8 @@ impl Guard {
     ///
     /// # Errors
     /// In each case the guard is gone, as if it had been dropped.
-    /// - [`Error::Unsupported`] if the store has exclusive locks only, the hold is none to write, or it has
-    ///   other guards.
+    /// - [`Error::Unsupported`] if the store has exclusive locks only.
+    /// - [`Error::InvalidOption`] if the hold is none to write, or it has other guards.
     /// - [`Error::Lost`] if the hold was lost.
     /// - [`Error::Backend`] if the store did not answer.
     ///
@@ -75,7 +76,7 @@ impl Guard {
                 "a hold to {} cannot be made one to read: it shares the lock already",
                 ticket.mode
             );
-            return Err(Error::Unsupported { what });
+            return Err(Error::InvalidOption { what });
         }
         if !context.capabilities.adopts {
             self.check()?;

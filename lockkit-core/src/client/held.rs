@@ -209,3 +209,35 @@ impl Held {
     #[expect(clippy::unused_self, reason = "the feature `tracing` reports it")]
     const fn trace_loss(&self, _: LossReason) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::guard::Guard;
+    use crate::client::lock_client::LockClient;
+    use crate::memory::MemoryStore;
+
+    async fn guard() -> Guard {
+        let client = LockClient::new(MemoryStore::new()).unwrap();
+        client.lock("a").unwrap().acquire().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_hold_that_was_lost_is_not_released() {
+        let guard = guard().await;
+        let held = guard.held();
+        held.check().unwrap();
+        held.lose(LossReason::Superseded);
+        assert!(held.drop_guard().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_hold_that_has_ended_is_not_scheduled_again() {
+        let guard = guard().await;
+        let held = guard.held();
+        held.lose(LossReason::Superseded);
+        held.schedule(held.shared.context.clock.now());
+        let scheduled = held.shared.schedule.stop(LossReason::Shutdown);
+        assert!(scheduled.is_empty());
+    }
+}

@@ -269,7 +269,7 @@ impl Hold {
                 "the hold of lock `{}` has other guards: release them first",
                 self.ticket.name
             );
-            let error = Error::Unsupported { what };
+            let error = Error::InvalidOption { what };
             return Err(Failure {
                 error,
                 ending: None,

@@ -138,7 +138,7 @@ impl Lock {
     /// # Errors
     /// - [`Error::Backend`] if the store refused the request, or could not be reached for the
     ///   client's `outage` time.
-    /// - [`Error::Unsupported`] if the owner of the lock shares it already, and would wait for itself.
+    /// - [`Error::InvalidOption`] if the owner of the lock shares it already, and would wait for itself.
     /// - [`Error::Shutdown`] if the client is shut down.
     /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime.
     ///
@@ -330,7 +330,7 @@ impl Lock {
         let what = format!(
             "the owner already shares lock `{name}`, and would wait for itself: release that hold first"
         );
-        Err(Error::Unsupported { what })
+        Err(Error::InvalidOption { what })
     }
 
     fn key(&self) -> Key {

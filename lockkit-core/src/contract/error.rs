@@ -52,7 +52,7 @@ pub enum Error {
         /// What it cannot do, and what it can.
         what: String,
     },
-    /// An option that no store could honour. Change it.
+    /// An option or a call that no store could honour. Change it.
     #[error("{what}")]
     InvalidOption {
         /// What is wrong, and what to write.
@@ -183,15 +183,17 @@ impl BackendError {
         }
     }
 
-    /// A request that was not answered within `limit`.
+    /// A request that was not answered within `limit` by the server at `address`.
     #[must_use]
-    pub fn timeout(backend: &'static str, operation: &'static str, limit: Duration) -> Self {
-        Self::new(
-            backend,
-            operation,
-            Outcome::Indeterminate,
-            format!("no answer within {limit:?}"),
-        )
+    pub fn timeout(
+        backend: &'static str,
+        operation: &'static str,
+        limit: Duration,
+        address: Option<&str>,
+    ) -> Self {
+        let place = address.map_or_else(String::new, |address| format!(" ({address})"));
+        let why = format!("no answer within {limit:?}{place}");
+        Self::new(backend, operation, Outcome::Indeterminate, why)
     }
 
     /// The message and those of all causes, in one line.
@@ -262,9 +264,17 @@ mod tests {
         );
         assert!(error.source().unwrap().is::<BackendError>());
 
-        let timeout = BackendError::timeout("etcd", "renew", Duration::from_secs(2));
-        let expected = "renew of the etcd store failed: no answer within 2s";
-        assert_eq!(Error::from(timeout).to_string(), expected);
+        let two = Duration::from_secs(2);
+        for (address, expected) in [
+            (None, "renew of the etcd store failed: no answer within 2s"),
+            (
+                Some("10.0.0.1:2379"),
+                "renew of the etcd store failed: no answer within 2s (10.0.0.1:2379)",
+            ),
+        ] {
+            let timeout = BackendError::timeout("etcd", "renew", two, address);
+            assert_eq!(Error::from(timeout).to_string(), expected);
+        }
     }
 
     #[test]

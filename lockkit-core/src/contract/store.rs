@@ -34,6 +34,12 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// The store's name for messages, metrics and reports: `redis`, `file`, `memory`.
     fn backend(&self) -> &'static str;
 
+    /// Where the server is, for messages: `10.0.0.7:6379`, or all addresses of a store of several servers.
+    /// Never with a user or a password. INV-14. `None` for a store without a server.
+    fn address(&self) -> Option<String> {
+        None
+    }
+
     /// What the store can do. Known without I/O; never changes.
     fn capabilities(&self) -> Capabilities;
 

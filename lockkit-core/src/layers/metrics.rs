@@ -82,6 +82,10 @@ impl DistributedLock for Metered {
         self.inner.backend()
     }
 
+    fn address(&self) -> Option<String> {
+        self.inner.address()
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }

@@ -95,6 +95,10 @@ impl DistributedLock for Prefixed {
         self.inner.backend()
     }
 
+    fn address(&self) -> Option<String> {
+        self.inner.address()
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }

@@ -76,6 +76,10 @@ impl DistributedLock for Traced {
         self.inner.backend()
     }
 
+    fn address(&self) -> Option<String> {
+        self.inner.address()
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }

@@ -302,7 +302,7 @@ impl Task {
         for answer in [first, second] {
             match answer {
                 Ok(())
-                | Err(Error::Lost { .. } | Error::Backend(_) | Error::Unsupported { .. }) => {}
+                | Err(Error::Lost { .. } | Error::Backend(_) | Error::InvalidOption { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }

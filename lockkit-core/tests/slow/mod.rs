@@ -9,6 +9,9 @@ use lockkit_core::contract::{Attempt, LockState, Release, Renewal, Ticket, Watch
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{BackendError, Capabilities, DistributedLock, HolderId, LockName};
 
+/// Where it pretends to be.
+pub(crate) const ADDRESS: &str = "10.0.0.7:6379";
+
 /// Yields `polls` times before each request is carried out and `polls` times after it.
 #[derive(Debug)]
 pub(crate) struct Slow {
@@ -38,6 +41,10 @@ impl Slow {
 impl DistributedLock for Slow {
     fn backend(&self) -> &'static str {
         self.inner.backend()
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(ADDRESS.to_owned())
     }
 
     fn capabilities(&self) -> Capabilities {

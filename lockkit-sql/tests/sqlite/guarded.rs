@@ -131,3 +131,29 @@ async fn token_is_a_column() {
     let zero = zero.fetch_one(&mut connection).await.unwrap_err();
     assert!(matches!(zero, sqlx::Error::ColumnDecode { .. }), "{zero}");
 }
+
+/// The statements in the manual's page on fencing, of which the last one also inserts the row.
+#[tokio::test]
+async fn statements_of_the_manual_refuse_a_smaller_token() {
+    let page = include_str!("../../../lockkit/docs/fencing.md");
+    let blocks = page.split("```sql\n").skip(1);
+    let blocks: Vec<_> = blocks.filter_map(|it| it.split("```").next()).collect();
+    assert_eq!(blocks.len(), 2, "{blocks:?}");
+    let (column, update) = blocks[0].split_once(';').unwrap();
+    for (write, item) in [(update, 42), (blocks[1], 42), (blocks[1], 43)] {
+        let database = Database::new();
+        let pool = database.pool().await;
+        let sql = "CREATE TABLE stock (item INTEGER PRIMARY KEY, amount INTEGER NOT NULL); \
+                   INSERT INTO stock VALUES (42, 10)";
+        sqlx::raw_sql(sql).execute(&pool).await.unwrap();
+        sqlx::query(column).execute(&pool).await.unwrap();
+        for (token, amount, rows) in [(5, 7, 1), (4, 6, 0), (5, 8, 1)] {
+            let write = sqlx::query(write).bind(amount).bind(token).bind(item);
+            let written = write.execute(&pool).await.unwrap();
+            assert_eq!(written.rows_affected(), rows, "token {token}");
+        }
+        let row = sqlx::query_as("SELECT amount, token FROM stock WHERE item = ?");
+        let row: (i32, i32) = row.bind(item).fetch_one(&pool).await.unwrap();
+        assert_eq!(row, (8, 5));
+    }
+}

@@ -72,7 +72,7 @@ impl Hold {
             let what =
                 "a renewed lease needs no extension: the client prolongs it while a guard lives"
                     .into();
-            let error = Error::Unsupported { what };
+            let error = Error::InvalidOption { what };
             return Err(Failure {
                 error,
                 ending: None,
@@ -140,6 +140,11 @@ impl Hold {
         let pause = self.context.retry_delay(2).min(asked / 20);
         state.next_renewal = Some(self.context.clock.now() + pause);
         Next::At(state.next_event())
+    }
+
+    /// Why the last renewal failed; `None` once one succeeds.
+    pub(crate) fn failure(&self) -> Option<BackendError> {
+        lock(&self.state).failure.clone()
     }
 
     /// Keeps the reason why a renewal failed, for those who learn of the loss. Leaves a trace of the

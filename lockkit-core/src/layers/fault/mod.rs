@@ -150,6 +150,10 @@ impl DistributedLock for Faulty {
         self.inner.backend()
     }
 
+    fn address(&self) -> Option<String> {
+        self.inner.address()
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
