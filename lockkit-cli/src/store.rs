@@ -127,8 +127,8 @@ fn escaped(path: &str) -> String {
         .collect()
 }
 
-/// Opens a store to read it, or for an operator: creates nothing, and tries once. Also returns the store
-/// in words.
+/// Opens a store to read it, or for an operator: creates nothing, beside the key for the quarantine of a Redis
+/// that has one, and tries once. Also returns the store in words.
 pub(crate) async fn look(url: Option<&str>) -> Result<(LockClient, String), Failure> {
     let location = Location::of(url)?;
     let client = location.builder(false)?.wait(Duration::ZERO);
