@@ -12,8 +12,7 @@ use crate::client::hold::{Hold, HoldOptions};
 use crate::client::queue::{Key, Waiter};
 use crate::client::shared::{Held, Shared};
 use crate::client::wait;
-use crate::contract::Attempt;
-use crate::contract::error::{BackendError, Error, Outcome, Result};
+use crate::contract::{Attempt, BackendError, Error, Outcome, Result};
 use crate::time::clock::Moment;
 
 /// A caller that waits for a lock.

@@ -4,9 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::client::context::Context;
-use crate::contract::error::BackendError;
-use crate::contract::holder::HolderId;
-use crate::contract::{Attempt, Ticket};
+use crate::contract::{Attempt, BackendError, HolderId, Ticket};
 use crate::time::clock::Moment;
 
 /// An attempt in flight.

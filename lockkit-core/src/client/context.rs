@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use crate::client::outstanding::Pending;
 use crate::client::runtime::Runtime;
-use crate::contract::capability::{Capabilities, EndsBy, TtlOf};
-use crate::contract::error::{BackendError, Error, Outcome, Result};
-use crate::contract::holder::ClientId;
-use crate::contract::{DistributedLock, Grant, Mode};
+use crate::contract::{
+    BackendError, Capabilities, ClientId, DistributedLock, EndsBy, Error, Grant, Mode, Outcome,
+    Result, TtlOf,
+};
 use crate::store::sync::lock;
 use crate::time::backoff::{jitter, retry_delay};
 use crate::time::clock::{Clock, Moment};

@@ -6,10 +6,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::client::guard::Guard;
 use crate::client::lock::Lock;
-use crate::contract::LockState;
-use crate::contract::error::Result;
-use crate::contract::name::LockName;
-use crate::contract::token::FencingToken;
+use crate::contract::{FencingToken, LockName, LockState, Result};
 
 /// The shortest time between two looks at the leader.
 const LOOK: Duration = Duration::from_secs(1);

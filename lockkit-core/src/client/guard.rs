@@ -10,11 +10,10 @@ use std::time::Duration;
 use crate::client::label::check_line;
 use crate::client::release::release;
 use crate::client::shared::Held;
-use crate::contract::error::{BackendError, Error, LossReason, Result};
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
-use crate::contract::token::FencingToken;
-use crate::contract::{DistributedLock, Ticket};
+use crate::contract::{
+    BackendError, DistributedLock, Error, FencingToken, HolderId, LockName, LossReason, Result,
+    Ticket,
+};
 use crate::time::clock::Moment;
 use crate::time::lease::Lease;
 

@@ -8,11 +8,7 @@ use crate::client::owner::Entry;
 use crate::client::queue::Key;
 use crate::client::shared::Held;
 use crate::client::try_acquire::try_acquire;
-use crate::contract::Mode;
-use crate::contract::error::{Error, Result};
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
-use crate::contract::token::FencingToken;
+use crate::contract::{Error, FencingToken, HolderId, LockName, Mode, Result};
 
 impl Guard {
     /// Leaves the lock held for another process, which continues the hold with

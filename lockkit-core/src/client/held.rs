@@ -11,8 +11,7 @@ use crate::client::hold::{
 };
 use crate::client::reaper::release_later;
 use crate::client::shared::{Held, Shared};
-use crate::contract::error::{BackendError, LossReason, Result};
-use crate::contract::{Grant, Renewal, Ticket, Watch};
+use crate::contract::{BackendError, Grant, LossReason, Renewal, Result, Ticket, Watch};
 use crate::time::clock::Moment;
 
 impl Held {

@@ -14,10 +14,7 @@ use tokio::task::AbortHandle;
 
 use self::state::{State, Watching};
 use crate::client::context::Context;
-use crate::contract::capability::TtlOf;
-use crate::contract::error::{Error, LossReason};
-use crate::contract::token::FencingToken;
-use crate::contract::{Grant, Mode, Ticket, Watch};
+use crate::contract::{Error, FencingToken, Grant, LossReason, Mode, Ticket, TtlOf, Watch};
 use crate::store::sync::lock;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, first_renewal_due, lease_for, renewal_due, window};

@@ -1,6 +1,6 @@
 //! What operators read of a client, and which texts they can read.
 
-use crate::contract::error::{Error, Result};
+use crate::contract::{Error, Result};
 
 const LONGEST: usize = 128;
 

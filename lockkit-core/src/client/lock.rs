@@ -15,9 +15,7 @@ use crate::client::owner::{Claim, Entry, Owner};
 use crate::client::queue::Key;
 use crate::client::shared::{Held, Shared};
 use crate::client::try_acquire::try_acquire;
-use crate::contract::error::{Error, LossReason, Result};
-use crate::contract::name::LockName;
-use crate::contract::{LockState, Mode};
+use crate::contract::{Error, LockName, LockState, LossReason, Mode, Result};
 use crate::time::lease::Lease;
 
 /// A lock by its name, with options; it holds nothing, and clones are cheap.

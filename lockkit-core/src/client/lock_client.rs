@@ -22,11 +22,9 @@ use crate::client::renewal::{self, PARTS_IN_FLIGHT, stop};
 use crate::client::runtime::{Runtime, has_time};
 use crate::client::rw_lock::RwLock;
 use crate::client::shared::Shared;
-use crate::contract::capability::Capabilities;
-use crate::contract::error::{Error, LossReason, Result};
-use crate::contract::holder::ClientId;
-use crate::contract::name::LockName;
-use crate::contract::{DistributedLock, LockState, Mode};
+use crate::contract::{
+    Capabilities, ClientId, DistributedLock, Error, LockName, LockState, LossReason, Mode, Result,
+};
 use crate::time::clock::{BootClock, Clock};
 use crate::time::lease::Lease;
 use crate::url::ClientOptions;

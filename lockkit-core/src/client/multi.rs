@@ -9,8 +9,7 @@ use tokio::time::Instant;
 use crate::client::guard::{Guard, protect};
 use crate::client::lock::Lock;
 use crate::client::scope::worked;
-use crate::contract::error::{Error, LossReason, Result};
-use crate::contract::name::LockName;
+use crate::contract::{Error, LockName, LossReason, Result};
 
 /// Locks of several names that are held together or not at all.
 ///

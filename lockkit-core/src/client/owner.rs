@@ -7,8 +7,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::client::hold::Hold;
-use crate::contract::holder::ClientId;
-use crate::contract::name::LockName;
+use crate::contract::{ClientId, LockName};
 use crate::store::sync::lock;
 
 /// The right to re-enter the locks that it holds.

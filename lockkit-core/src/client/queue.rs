@@ -14,9 +14,7 @@ use tokio::time::Instant;
 
 use crate::client::hold::{Hold, HoldOptions};
 use crate::client::outstanding::{Outstanding, Pending};
-use crate::contract::Mode;
-use crate::contract::error::{Error, Result};
-use crate::contract::name::LockName;
+use crate::contract::{Error, LockName, Mode, Result};
 use crate::store::sync::lock;
 
 /// The most tickets that a client shows the store for one name and mode at a time.

@@ -8,8 +8,7 @@ use tokio::time::sleep;
 
 use crate::client::context::Context;
 use crate::client::outstanding::Outstanding;
-use crate::contract::Ticket;
-use crate::contract::error::{BackendError, Outcome};
+use crate::contract::{BackendError, Outcome, Ticket};
 use crate::time::clock::Moment;
 use crate::time::lease::window;
 

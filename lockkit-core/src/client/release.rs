@@ -9,8 +9,7 @@ use crate::client::context::Context;
 use crate::client::outstanding::Outstanding;
 use crate::client::reaper::{Before, release_after, release_later};
 use crate::client::shared::Held;
-use crate::contract::error::{BackendError, Error, Outcome, Result};
-use crate::contract::{Release, Ticket};
+use crate::contract::{BackendError, Error, Outcome, Release, Result, Ticket};
 use crate::time::clock::Moment;
 
 /// A release in flight; dropping it hands the rest to the reaper.

@@ -13,8 +13,7 @@ use crate::client::context::Context;
 use crate::client::hold::{Due, LONGEST_SLEEP};
 use crate::client::schedule::Schedule;
 use crate::client::shared::Held;
-use crate::contract::error::LossReason;
-use crate::contract::{Ticket, Wake, Watch};
+use crate::contract::{LossReason, Ticket, Wake, Watch};
 use crate::time::clock::{Clock, Moment};
 use crate::time::lease::renewal_timeout;
 

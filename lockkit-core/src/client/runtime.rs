@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::contract::error::{Error, Result};
+use crate::contract::{Error, Result};
 
 /// Whether timers work in a runtime. Tokio gives no other way to ask.
 pub(crate) fn has_time(runtime: &Handle) -> bool {

@@ -1,7 +1,7 @@
 //! A named readers-writer lock: many readers, or one writer.
 
 use crate::client::lock::Lock;
-use crate::contract::name::LockName;
+use crate::contract::LockName;
 
 /// A lock that many readers may hold together, or one writer alone; it holds nothing, and clones are cheap.
 ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::contract::error::LossReason;
+use crate::contract::LossReason;
 use crate::store::sync::lock;
 use crate::time::clock::Moment;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::client::guard::Guard;
 use crate::client::lock::Lock;
-use crate::contract::error::{Error, Result};
+use crate::contract::{Error, Result};
 
 impl Lock {
     /// Takes the lock, runs `work` and releases the lock.

@@ -9,9 +9,7 @@ use crate::client::hold::{Hold, HoldOptions};
 use crate::client::owner::Owners;
 use crate::client::queue::{Key, Queues};
 use crate::client::schedule::Schedule;
-use crate::contract::Ticket;
-use crate::contract::error::LossReason;
-use crate::contract::holder::HolderId;
+use crate::contract::{HolderId, LossReason, Ticket};
 
 pub(crate) struct Shared {
     pub(crate) context: Arc<Context>,

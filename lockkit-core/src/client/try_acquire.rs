@@ -11,9 +11,7 @@ use crate::client::outstanding::Outstanding;
 use crate::client::queue::Key;
 use crate::client::reaper::{Before, release_after};
 use crate::client::shared::{Held, Shared};
-use crate::contract::error::{BackendError, Error, Outcome, Result};
-use crate::contract::holder::HolderId;
-use crate::contract::{Attempt, Ticket};
+use crate::contract::{Attempt, BackendError, Error, HolderId, Outcome, Result, Ticket};
 use crate::time::clock::Moment;
 
 /// Takes the lock if it is free; or the hold of `adopted`, if it lasts.

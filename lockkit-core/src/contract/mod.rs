@@ -14,6 +14,14 @@ mod store;
 mod ticket;
 pub(crate) mod token;
 
+pub(crate) use self::capability::{
+    Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting,
+};
+pub(crate) use self::error::{BackendError, Error, LossReason, Outcome, Result};
+pub(crate) use self::holder::{ClientId, HolderId};
+pub(crate) use self::name::{InvalidName, LockName};
+pub(crate) use self::token::FencingToken;
+
 pub use self::capability::Mode;
 pub use self::state::{Holder, LockState};
 pub use self::store::{DistributedLock, Wake, Watch};

@@ -8,11 +8,10 @@ use metrics::{counter, describe_counter, describe_histogram, histogram};
 use tokio::time::Instant;
 
 use super::outcome::{Answer, ObservedWatch, observe};
-use crate::contract::capability::Capabilities;
-use crate::contract::error::BackendError;
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
-use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
+use crate::contract::{
+    Attempt, BackendError, Capabilities, DistributedLock, HolderId, LockName, LockState, Release,
+    Renewal, Ticket, Watch,
+};
 
 const CALLS: &str = "lockkit_store_calls_total";
 const SECONDS: &str = "lockkit_store_call_seconds";

@@ -2,8 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::contract::error::{BackendError, Outcome};
-use crate::contract::{Attempt, LockState, Release, Renewal, Wake, Watch};
+use crate::contract::{Attempt, BackendError, LockState, Outcome, Release, Renewal, Wake, Watch};
 
 /// What a call returns.
 pub(super) trait Answer {

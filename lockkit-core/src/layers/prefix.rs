@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::contract::capability::Capabilities;
-use crate::contract::error::{BackendError, Outcome};
-use crate::contract::holder::HolderId;
-use crate::contract::name::{InvalidName, LockName};
-use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
+use crate::contract::{
+    Attempt, BackendError, Capabilities, DistributedLock, HolderId, InvalidName, LockName,
+    LockState, Outcome, Release, Renewal, Ticket, Watch,
+};
 
 /// Puts a prefix before every name on its way to the store, and takes it off on the way back.
 ///

@@ -7,11 +7,10 @@ use async_trait::async_trait;
 use tracing::{Instrument, Span, debug_span, field};
 
 use super::outcome::{Answer, ObservedWatch, observe};
-use crate::contract::capability::Capabilities;
-use crate::contract::error::BackendError;
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
-use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
+use crate::contract::{
+    Attempt, BackendError, Capabilities, DistributedLock, HolderId, LockName, LockState, Release,
+    Renewal, Ticket, Watch,
+};
 
 /// Opens a span at debug level, named `lockkit`, around each call.
 ///

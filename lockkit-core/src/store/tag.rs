@@ -1,8 +1,7 @@
 //! The text by which stores name a holder that have one text for each hold: `{id} {label}`, and a note on
 //! the lines after it; and the letter of a mode.
 
-use crate::contract::holder::HolderId;
-use crate::contract::{Holder, Mode, Ticket};
+use crate::contract::{Holder, HolderId, Mode, Ticket};
 
 /// Writes a mode: `x`, `w`, `r`, or the number of permits.
 ///

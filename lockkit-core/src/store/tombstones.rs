@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::contract::holder::{ClientId, HolderId};
+use crate::contract::{ClientId, HolderId};
 
 /// Of so many clients the tickets are remembered; the one that was idle longest is forgotten.
 const CLIENTS: usize = 1024;

@@ -20,10 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use crate::contract::error::{BackendError, LossReason, Outcome};
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
-use crate::contract::{Attempt, Grant, Ticket, Wake, Watch};
+use crate::contract::{
+    Attempt, BackendError, Grant, HolderId, LockName, LossReason, Outcome, Ticket, Wake, Watch,
+};
 use crate::store::sync::lock;
 
 /// The tickets of a store object.

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::contract::Attempt;
-use crate::contract::capability::{Capabilities, Waiting};
+use crate::contract::{Attempt, Capabilities, Waiting};
 use crate::time::lease::recheck;
 
 /// The shortest pause after a hint of the store, so that a lease that ends "now" is not asked about
@@ -114,7 +113,7 @@ fn spread(pause: Duration, jitter: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::capability::PollRange;
+    use crate::contract::PollRange;
 
     const TTL: Duration = Duration::from_secs(30);
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contract::capability::{Capabilities, TtlOf};
+use crate::contract::{Capabilities, TtlOf};
 use crate::time::clock::Moment;
 
 /// Says how long a hold lasts and who prolongs it.

@@ -7,7 +7,7 @@ use super::duration::parse_duration;
 use super::invalid::InvalidUrl;
 use super::nearest::nearest;
 use super::percent::percent_decode;
-use crate::contract::capability::PollRange;
+use crate::contract::PollRange;
 
 /// The options after the `?` of a URL.
 ///

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use super::state::{Phase, Watching};
 use super::{Due, Failure, Hold, Next, State};
-use crate::contract::capability::TtlOf;
-use crate::contract::error::{BackendError, Error, LossReason};
-use crate::contract::{Renewal, Ticket};
+use crate::contract::{BackendError, Error, LossReason, Renewal, Ticket, TtlOf};
 use crate::store::sync::lock;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, lease_for, renewal_due, window};

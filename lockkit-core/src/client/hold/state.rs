@@ -3,8 +3,7 @@
 use tokio::task::AbortHandle;
 
 use crate::client::outstanding::Outstanding;
-use crate::contract::Watch;
-use crate::contract::error::{BackendError, LossReason};
+use crate::contract::{BackendError, LossReason, Watch};
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, window};
 

@@ -6,9 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::script::{End, Fault, Operation, Plan, Rule, Script};
-use crate::contract::Ticket;
-use crate::contract::error::Outcome;
-use crate::contract::name::LockName;
+use crate::contract::{LockName, Outcome, Ticket};
 use crate::store::sync::lock;
 
 /// Steers the faults of a [`Faulty`](super::Faulty) store and counts its calls.

@@ -13,11 +13,10 @@ use tokio::runtime::Handle;
 pub use self::faults::Faults;
 use self::script::{End, Plan};
 pub use self::script::{Fault, Operation, Rule};
-use crate::contract::capability::Capabilities;
-use crate::contract::error::{BackendError, Outcome};
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
-use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Wake, Watch};
+use crate::contract::{
+    Attempt, BackendError, Capabilities, DistributedLock, HolderId, LockName, LockState, Outcome,
+    Release, Renewal, Ticket, Wake, Watch,
+};
 
 /// Puts faults between the client and a store: lost, slow and late requests and replies, refusals,
 /// outages and lost wake-ups, at random from a seed or one by one.

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::contract::error::Outcome;
-use crate::contract::name::LockName;
+use crate::contract::{LockName, Outcome};
 
 /// A call of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

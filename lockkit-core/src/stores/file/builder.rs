@@ -10,8 +10,7 @@ use std::time::Duration;
 use super::FileStore;
 use super::network::network_fs;
 use super::problem::{Problem, during};
-use crate::contract::capability::PollRange;
-use crate::contract::error::BackendError;
+use crate::contract::{BackendError, PollRange};
 
 /// Makes a [`FileStore`] with options.
 #[derive(Clone, Debug)]

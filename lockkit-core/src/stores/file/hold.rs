@@ -11,8 +11,7 @@ use super::names;
 use super::problem::Problem;
 use super::record::Record;
 use super::tickets::{Hold, Waiting};
-use crate::contract::token::FencingToken;
-use crate::contract::{Release, Ticket};
+use crate::contract::{FencingToken, Release, Ticket};
 use crate::store::sync::lock;
 use crate::store::tag;
 
@@ -201,8 +200,8 @@ pub(super) fn host_micros() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::holder::{ClientId, HolderId};
-    use crate::contract::name::LockName;
+    use crate::contract::LockName;
+    use crate::contract::{ClientId, HolderId};
 
     #[tokio::test]
     async fn a_forked_child_neither_holds_nor_frees() {

@@ -12,8 +12,7 @@ use rustix::fs::OFlags;
 
 use super::problem::Problem;
 use super::record::{MAX_LEN, Record};
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
+use crate::contract::{HolderId, LockName};
 
 /// The result of an attempt to lock a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

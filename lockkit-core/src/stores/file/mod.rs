@@ -77,12 +77,9 @@ use async_trait::async_trait;
 
 pub use builder::FileStoreBuilder;
 
-use crate::contract::capability::{Capabilities, EndsBy, PollRange};
-use crate::contract::error::BackendError;
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
 use crate::contract::{
-    Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
+    Attempt, BackendError, Capabilities, DistributedLock, EndsBy, Grant, HolderId, LockName,
+    LockState, PollRange, Release, Renewal, Ticket, Watch,
 };
 use crate::store::sync::lock;
 use problem::{BACKEND, Problem, during};

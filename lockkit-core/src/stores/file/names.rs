@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::contract::name::LockName;
+use crate::contract::LockName;
 use crate::url::percent_decode;
 
 /// The longest file name that file systems in use accept, in bytes.

@@ -15,9 +15,7 @@ use super::lock_file::{LockFile, TryLock, written};
 use super::names::{self, Decoded};
 use super::problem::Problem;
 use super::record::Record;
-use crate::contract::LockState;
-use crate::contract::error::Outcome;
-use crate::contract::name::LockName;
+use crate::contract::{LockName, LockState, Outcome};
 
 /// The new file of a lock that is being broken, before it is in place. No lock has this name.
 const FRESH: &str = ".broken";

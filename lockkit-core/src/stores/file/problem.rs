@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::contract::error::{BackendError, Outcome};
+use crate::contract::{BackendError, Outcome};
 
 pub(super) const BACKEND: &str = "file";
 

@@ -16,10 +16,7 @@
 //! next token is still larger, because the clock is its floor. What is said of the holder after the name is for
 //! the eyes of operators, and counts where it names the holder of the line.
 
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
-use crate::contract::token::FencingToken;
-use crate::contract::{Holder, LockState, Mode};
+use crate::contract::{FencingToken, Holder, HolderId, LockName, LockState, Mode};
 use crate::store::tag;
 
 const MAGIC: &[u8] = b"lockkit lock file, format 1\n";
@@ -192,7 +189,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::holder::ClientId;
+    use crate::contract::ClientId;
 
     fn someone(n: u64) -> Option<(HolderId, u32)> {
         Some((HolderId::new(ClientId::random(), n), 1234))

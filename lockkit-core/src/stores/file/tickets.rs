@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use super::gate::Gate;
 use super::lock_file::LockFile;
 use super::problem::Problem;
-use crate::contract::holder::HolderId;
-use crate::contract::token::FencingToken;
-use crate::contract::{Ticket, Tombstones};
+use crate::contract::{FencingToken, HolderId, Ticket, Tombstones};
 
 #[derive(Debug, Default)]
 pub(super) struct Tickets {

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use super::state::State;
 use super::{MemoryStore, Shared};
-use crate::contract::capability::{
-    Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting,
-};
+use crate::contract::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};
 use crate::time::clock::{BootClock, Clock};
 
 /// A session is the heartbeat of all its places: their waiters look rarely.

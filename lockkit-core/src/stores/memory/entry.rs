@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use super::globals::{Globals, Session};
 use super::queue::Queue;
-use crate::contract::error::LossReason;
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
-use crate::contract::token::FencingToken;
-use crate::contract::{Attempt, Grant, Holder, LockState, Mode, Release, Renewal, Ticket, Wake};
+use crate::contract::{
+    Attempt, FencingToken, Grant, Holder, HolderId, LockName, LockState, LossReason, Mode, Release,
+    Renewal, Ticket, Wake,
+};
 use crate::time::clock::Moment;
 
 #[derive(Debug, Default)]

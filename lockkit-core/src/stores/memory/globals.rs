@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::capability::{Capabilities, Queueing, TtlOf, Waiting};
-use crate::contract::error::LossReason;
-use crate::contract::holder::HolderId;
-use crate::contract::token::FencingToken;
-use crate::contract::{Grant, Tombstones, Wake};
+use crate::contract::{
+    Capabilities, FencingToken, Grant, HolderId, LossReason, Queueing, Tombstones, TtlOf, Waiting,
+    Wake,
+};
 use crate::store::waiters::Waiters;
 use crate::time::clock::Moment;
 use crate::time::lease::queue_window;

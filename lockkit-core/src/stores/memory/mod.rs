@@ -38,11 +38,10 @@ use async_trait::async_trait;
 
 use self::globals::Session;
 use self::state::State;
-use crate::contract::capability::{Capabilities, Waiting};
-use crate::contract::error::{BackendError, Outcome};
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
-use crate::contract::{Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch};
+use crate::contract::{
+    Attempt, BackendError, Capabilities, DistributedLock, HolderId, LockName, LockState, Outcome,
+    Release, Renewal, Ticket, Waiting, Watch,
+};
 use crate::store::sync::lock;
 use crate::time::clock::{Clock, Moment};
 

@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 
 use super::globals::{Globals, Session};
-use crate::contract::error::LossReason;
-use crate::contract::holder::HolderId;
-use crate::contract::{Mode, Ticket};
+use crate::contract::{HolderId, LossReason, Mode, Ticket};
 use crate::time::clock::Moment;
 
 #[derive(Debug, Default)]

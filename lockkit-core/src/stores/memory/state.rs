@@ -5,11 +5,9 @@ use std::collections::hash_map::Entry as Slot;
 
 use super::entry::{Entry, WasReleased};
 use super::globals::{Globals, Session};
-use crate::contract::capability::Capabilities;
-use crate::contract::error::LossReason;
-use crate::contract::holder::HolderId;
-use crate::contract::name::LockName;
-use crate::contract::{Attempt, LockState, Release, Renewal, Ticket};
+use crate::contract::{
+    Attempt, Capabilities, HolderId, LockName, LockState, LossReason, Release, Renewal, Ticket,
+};
 use crate::store::waiters::TicketWatch;
 use crate::time::clock::Moment;
 
