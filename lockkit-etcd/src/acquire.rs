@@ -4,9 +4,9 @@ use std::error::Error as _;
 use std::sync::Arc;
 
 use lockkit_core::contract::{Attempt, Ticket};
-use lockkit_core::{BackendError, LossReason, Outcome};
+use lockkit_core::{LossReason, Outcome};
 
-use crate::error::{Failed, fault, unreadable};
+use crate::error::{Failed, Result, fault, unreadable};
 use crate::queue::{self, Contender, Tried};
 use crate::shared::Shared;
 
@@ -14,10 +14,7 @@ use crate::shared::Shared;
 const SESSIONS: usize = 3;
 
 impl Shared {
-    pub(crate) async fn attempt(
-        self: &Arc<Self>,
-        ticket: &Ticket,
-    ) -> Result<Attempt, BackendError> {
+    pub(crate) async fn attempt(self: &Arc<Self>, ticket: &Ticket) -> Result<Attempt> {
         let number = self.tickets.attempted(ticket);
         let result = Box::pin(self.try_sessions(ticket)).await;
         self.tickets.answered(ticket, number, &result);
@@ -25,7 +22,7 @@ impl Shared {
     }
 
     /// Tries under the sessions that it takes, until one lasts.
-    async fn try_sessions(self: &Arc<Self>, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    async fn try_sessions(self: &Arc<Self>, ticket: &Ticket) -> Result<Attempt> {
         for _ in 0..SESSIONS {
             let Some(at) = self.contender(ticket).await? else {
                 continue;
@@ -50,10 +47,7 @@ impl Shared {
 
     /// Returns the ticket's key under a session that is alive: the one that it has, or a new one. `None` if
     /// that session has just ended.
-    async fn contender(
-        self: &Arc<Self>,
-        ticket: &Ticket,
-    ) -> Result<Option<Contender>, BackendError> {
+    async fn contender(self: &Arc<Self>, ticket: &Ticket) -> Result<Option<Contender>> {
         if let Some(at) = self.alive(ticket.holder) {
             at.session.touch(at.created.is_none());
             return Ok(Some(at));
@@ -117,7 +111,7 @@ impl Shared {
         Ok(self.link.txn("attempt", &txn).await?.succeeded())
     }
 
-    fn read_attempt(&self, at: &Contender, tried: &Tried) -> Result<Attempt, BackendError> {
+    fn read_attempt(&self, at: &Contender, tried: &Tried) -> Result<Attempt> {
         match tried.created {
             Some(created) if tried.holds => {
                 let token = queue::token(created, self.token_base);

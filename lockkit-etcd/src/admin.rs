@@ -10,7 +10,7 @@ use lockkit_core::store::predecessors::holding;
 use lockkit_core::store::tag;
 use lockkit_core::{BackendError, LockName, Outcome};
 
-use crate::error::{Failed, fault};
+use crate::error::{Failed, Result, fault};
 use crate::keys::{self, is_contender};
 use crate::queue::{delete_if, token};
 use crate::shared::Shared;
@@ -26,7 +26,7 @@ const LOOKS: usize = 5;
 
 impl Shared {
     /// Asks whether a server accepts this user: each of them if need be, and one of them twice.
-    pub(crate) async fn greet(&self) -> Result<(), BackendError> {
+    pub(crate) async fn greet(&self) -> Result<()> {
         let root = self.layout.beginning("");
         // Without a prefix there is no key that the user must be allowed to read.
         let keys = (!root.is_empty()).then(|| {
@@ -40,16 +40,13 @@ impl Shared {
     }
 
     /// Reads the state of one lock.
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         let line = self.line("inspect", name).await?;
         self.describe("inspect", name.clone(), &line).await
     }
 
     /// Ends all holds.
-    pub(crate) async fn break_lock(
-        &self,
-        name: &LockName,
-    ) -> Result<Option<LockState>, BackendError> {
+    pub(crate) async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         for _ in 0..LOOKS {
             let line = self.line("break_lock", name).await?;
             let Some(state) = self.describe("break_lock", name.clone(), &line).await? else {
@@ -81,7 +78,7 @@ impl Shared {
     }
 
     /// Lists the locks whose names begin with `prefix`.
-    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         let beginning = self.layout.beginning(prefix);
         let mut lines: BTreeMap<LockName, Vec<KeyValue>> = BTreeMap::new();
         for key in self.keys("list", &beginning).await? {
@@ -99,22 +96,14 @@ impl Shared {
     }
 
     /// Reads the keys of a lock, in the order in which they were created.
-    async fn line(
-        &self,
-        operation: &'static str,
-        name: &LockName,
-    ) -> Result<Vec<KeyValue>, BackendError> {
+    async fn line(&self, operation: &'static str, name: &LockName) -> Result<Vec<KeyValue>> {
         let mut line = self.keys(operation, &self.layout.directory(name)).await?;
         line.sort_unstable_by_key(KeyValue::create_revision);
         Ok(line)
     }
 
     /// Reads all keys that begin alike.
-    async fn keys(
-        &self,
-        operation: &'static str,
-        beginning: &str,
-    ) -> Result<Vec<KeyValue>, BackendError> {
+    async fn keys(&self, operation: &'static str, beginning: &str) -> Result<Vec<KeyValue>> {
         let beginning = beginning.as_bytes();
         let options = GetOptions::new()
             .with_range(after(beginning))
@@ -144,7 +133,7 @@ impl Shared {
         operation: &'static str,
         key: &[u8],
         options: &GetOptions,
-    ) -> Result<GetResponse, BackendError> {
+    ) -> Result<GetResponse> {
         let get = || self.link.get(operation, key, options);
         repeat(operation, READS, get).await
     }
@@ -155,7 +144,7 @@ impl Shared {
         operation: &'static str,
         name: LockName,
         line: &[KeyValue],
-    ) -> Result<Option<LockState>, BackendError> {
+    ) -> Result<Option<LockState>> {
         let mut state = LockState::new(name);
         // Many holds of a client share a lease.
         let mut leases = HashMap::new();
@@ -207,7 +196,7 @@ async fn repeat<T, F>(
     operation: &'static str,
     mut left: usize,
     request: impl Fn() -> F,
-) -> Result<T, BackendError>
+) -> Result<T>
 where
     F: Future<Output = Result<T, Failed>>,
 {

@@ -9,12 +9,12 @@ use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
 use lockkit_core::store::lock;
-use lockkit_core::{BackendError, Capabilities, LockName, Outcome};
+use lockkit_core::{Capabilities, LockName, Outcome};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::config::EtcdStoreBuilder;
-use crate::error::{BACKEND, fault};
+use crate::error::{BACKEND, Result, fault};
 use crate::shared::Shared;
 use crate::watch::EtcdWatch;
 
@@ -71,7 +71,7 @@ impl EtcdStoreBuilder {
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind.
-    pub async fn connect(self) -> Result<EtcdStore, BackendError> {
+    pub async fn connect(self) -> Result<EtcdStore> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
         let shared = Arc::new(Shared::new(self, runtime));
@@ -136,11 +136,11 @@ impl DistributedLock for EtcdStore {
         self.shared().capabilities
     }
 
-    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
         self.shared().attempt(ticket).await
     }
 
-    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>> {
         let watch = EtcdWatch::open(self.shared(), ticket).ok_or_else(|| {
             let why = "the ticket was not attempted, or was released";
             fault("watch", Outcome::Rejected, why)
@@ -148,27 +148,27 @@ impl DistributedLock for EtcdStore {
         Ok(Box::new(watch))
     }
 
-    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         self.shared().renew(tickets).await
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
         self.shared().release(ticket).await
     }
 
-    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         self.shared().inspect(name).await
     }
 
-    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         self.shared().break_lock(name).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         self.shared().list(prefix).await
     }
 
-    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         self.shared().note(ticket, text).await
     }
 

@@ -6,6 +6,9 @@ use etcd_client::Error;
 use lockkit_core::{BackendError, Outcome};
 use tonic::{Code, ConnectError, Status};
 
+/// What a request returns.
+pub(crate) type Result<T, E = BackendError> = std::result::Result<T, E>;
+
 pub(crate) const BACKEND: &str = "etcd";
 
 /// Texts of the server for requests that it did not execute, in a state that passes.

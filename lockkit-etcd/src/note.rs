@@ -1,15 +1,14 @@
 //! Notes: the value of the key of a hold.
 
-use lockkit_core::BackendError;
 use lockkit_core::contract::Ticket;
 
-use crate::error::Failed;
+use crate::error::{Failed, Result};
 use crate::queue;
 use crate::shared::Shared;
 
 impl Shared {
     /// Gives a hold a note. Returns whether the ticket holds.
-    pub(crate) async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+    pub(crate) async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         let Some(at) = self.alive(ticket.holder).filter(|at| at.held) else {
             return Ok(false);
         };

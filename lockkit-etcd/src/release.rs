@@ -1,16 +1,15 @@
 //! Releases: deletes the key of a ticket.
 
 use etcd_client::DeleteOptions;
-use lockkit_core::BackendError;
 use lockkit_core::contract::{Release, Ticket};
 
-use crate::error::Failed;
+use crate::error::{Failed, Result};
 use crate::queue::{self, Contender};
 use crate::shared::Shared;
 
 impl Shared {
     /// Ends the hold of a ticket, or removes it from the queue.
-    pub(crate) async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+    pub(crate) async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let mut released = Release::NotHeld;
         let at = self.known(ticket.holder);
         // A lease that has ended has deleted its keys.

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use lockkit_core::BackendError;
 use lockkit_core::contract::{Renewal, Ticket};
 
+use crate::error::Result;
 use crate::queue::Contender;
 use crate::shared::Shared;
 
 impl Shared {
     /// Renews all tickets, with one keep-alive for each session, at the same time.
-    pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+    pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         let held = |ticket: &Ticket| self.known(ticket.holder).filter(|at| at.held);
         let holds: Vec<_> = tickets.iter().map(held).collect();
         let mut requests = HashMap::new();

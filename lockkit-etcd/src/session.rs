@@ -10,11 +10,11 @@ use std::time::Duration;
 use lockkit_core::clock::{Clock, Moment};
 use lockkit_core::contract::Grant;
 use lockkit_core::store::lock;
-use lockkit_core::{BackendError, FencingToken, Outcome};
+use lockkit_core::{FencingToken, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::error::fault;
+use crate::error::{Result, fault};
 use crate::keys::number;
 
 /// A lease takes no new key once its keys have this many bytes: the reply that lists all of them must fit
@@ -31,7 +31,7 @@ const YOUNG: u32 = 6;
 const OLD: u32 = 2;
 
 /// A request for a keep-alive, and where its result goes.
-pub(crate) type Request = oneshot::Sender<Result<(), BackendError>>;
+pub(crate) type Request = oneshot::Sender<Result<()>>;
 
 /// A handle of a lease. Its task ends when the last handle is dropped, and revokes the lease.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// Asks at once for a keep-alive that begins after this call, and returns its result.
-    pub(crate) fn keep_alive(&self) -> impl Future<Output = Result<(), BackendError>> + use<> {
+    pub(crate) fn keep_alive(&self) -> impl Future<Output = Result<()>> + use<> {
         let (request, result) = oneshot::channel();
         drop(self.requests.send(request));
         async {

@@ -3,20 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockkit_core::Outcome;
 use lockkit_core::store::lock;
-use lockkit_core::{BackendError, Outcome};
 
-use crate::error::fault;
+use crate::error::{Result, fault};
 use crate::keep_alive::KeepAlive;
 use crate::session::{Lease, Session};
 use crate::shared::Shared;
 
 impl Shared {
     /// Returns a session for a new key.
-    pub(crate) async fn session(
-        self: &Arc<Self>,
-        ttl: Duration,
-    ) -> Result<Arc<Session>, BackendError> {
+    pub(crate) async fn session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
         if let Some(session) = self.fresh(ttl).await {
             return Ok(session);
         }
@@ -39,7 +36,7 @@ impl Shared {
     }
 
     /// Creates a lease, and spawns the task that keeps it alive.
-    async fn create(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>, BackendError> {
+    async fn create(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
         let confirmed = self.clock.now();
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
         let granted = self.link.ask(

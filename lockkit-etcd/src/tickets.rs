@@ -5,10 +5,10 @@ use std::sync::Arc;
 use lockkit_core::contract::{Renewal, Ticket};
 use lockkit_core::store::waiters::{Entry, TicketWatch};
 use lockkit_core::store::{Backoff, lock};
-use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
+use lockkit_core::{HolderId, LossReason, Outcome};
 use tokio::time::sleep;
 
-use crate::error::fault;
+use crate::error::{Result, fault};
 use crate::keys::{self, contender};
 use crate::link::PAUSES;
 use crate::position::{News, Position, Read};
@@ -37,7 +37,7 @@ impl Shared {
         ticket: &Ticket,
         session: &Arc<Session>,
         directory: &str,
-    ) -> Result<Option<Contender>, BackendError> {
+    ) -> Result<Option<Contender>> {
         let released = || {
             let why = "the ticket was released before";
             fault("attempt", Outcome::Rejected, why)

@@ -6,9 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::contract::{Ticket, Wake, Watch};
 use lockkit_core::store::waiters::TicketWatch;
-use lockkit_core::{BackendError, HolderId, LossReason};
+use lockkit_core::{HolderId, LossReason};
 use tokio::time::{sleep, timeout};
 
+use crate::error::Result;
 use crate::position::Position;
 use crate::shared::Shared;
 
@@ -67,7 +68,7 @@ impl EtcdWatch {
 
 #[async_trait]
 impl Watch for EtcdWatch {
-    async fn changed(&mut self) -> Result<Wake, BackendError> {
+    async fn changed(&mut self) -> Result<Wake> {
         // A ticket that has got another key meanwhile has not lost that one.
         self.gone &= self.shared.alive(self.holder).is_none();
         if !self.gone

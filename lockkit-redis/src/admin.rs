@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use lockkit_core::contract::{Holder, LockState};
 use lockkit_core::store::tag;
-use lockkit_core::{BackendError, DistributedLock as _, FencingToken, LockName, Outcome, Queueing};
+use lockkit_core::{DistributedLock as _, FencingToken, LockName, Outcome, Queueing};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
 
 use crate::backend::{RedisStore, on_lock, wrong_type};
 use crate::connection::Link;
-use crate::error::fault;
+use crate::error::{Result, fault};
 use crate::keys;
 use crate::reply::{Reply, unreadable};
 use crate::route::Route;
@@ -27,10 +27,7 @@ const NO_SCAN: &str = "the connection was closed when SCAN was sent: a proxy tha
 
 impl RedisStore {
     /// Inspects one lock.
-    pub(crate) async fn inspect_name(
-        &self,
-        name: &LockName,
-    ) -> Result<Option<LockState>, BackendError> {
+    pub(crate) async fn inspect_name(&self, name: &LockName) -> Result<Option<LockState>> {
         let step = &STEPS.inspect;
         let look = async |route: Route| {
             let command = on_lock(&route.link, step, name, "", "");
@@ -49,10 +46,7 @@ impl RedisStore {
     }
 
     /// Ends the hold on a name.
-    pub(crate) async fn break_name(
-        &self,
-        name: &LockName,
-    ) -> Result<Option<LockState>, BackendError> {
+    pub(crate) async fn break_name(&self, name: &LockName) -> Result<Option<LockState>> {
         let step = &STEPS.break_lock;
         let end = async |route: Route| {
             let admission = route.link.admission(step.name).await?;
@@ -72,7 +66,7 @@ impl RedisStore {
     }
 
     /// Lists the locks whose names begin with `prefix`, and leaves out what is not a lock.
-    pub(crate) async fn list_prefix(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+    pub(crate) async fn list_prefix(&self, prefix: &str) -> Result<Vec<LockState>> {
         let step = &STEPS.list;
         let mut names = BTreeSet::new();
         for server in self.masters.all(step.name).await? {
@@ -103,7 +97,7 @@ impl RedisStore {
         step: &Step,
         name: &LockName,
         reply: &'a Reply,
-    ) -> Result<(&'a str, LockState), BackendError> {
+    ) -> Result<(&'a str, LockState)> {
         let [kind, left, token, waiters, now, holders @ ..] = reply.as_list() else {
             return Err(unreadable(step.name));
         };
@@ -126,7 +120,7 @@ impl RedisStore {
 
 /// Scans the keys of locks and queues on a separate connection: a proxy that does not know `SCAN`
 /// closes it, which must not fail other requests.
-async fn names_on(link: &Link, prefix: &str) -> Result<BTreeSet<LockName>, BackendError> {
+async fn names_on(link: &Link, prefix: &str) -> Result<BTreeSet<LockName>> {
     let mut hung_up = false;
     loop {
         let mut own = link.another("list").await?;

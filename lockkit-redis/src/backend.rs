@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::cluster::Cluster;
 use crate::config::{Address, RedisStoreBuilder};
 use crate::connection::Link;
-use crate::error::{BACKEND, fault};
+use crate::error::{BACKEND, Result, fault};
 use crate::keys;
 use crate::masters::Masters;
 use crate::reply::{Reply, unreadable};
@@ -81,12 +81,7 @@ impl RedisStore {
         }
     }
 
-    async fn acquire(
-        &self,
-        route: Route,
-        ticket: &Ticket,
-        number: u64,
-    ) -> Result<Attempt, BackendError> {
+    async fn acquire(&self, route: Route, ticket: &Ticket, number: u64) -> Result<Attempt> {
         let link = &route.link;
         let rules = self.capabilities();
         let exclusive = ticket.mode == Mode::Exclusive;
@@ -134,7 +129,7 @@ impl RedisStore {
         route: Route,
         ticket: &Ticket,
         refuse: Duration,
-    ) -> Result<Release, BackendError> {
+    ) -> Result<Release> {
         let (link, exclusive) = (&route.link, ticket.mode == Mode::Exclusive);
         let step = match exclusive {
             true => &STEPS.release,
@@ -157,12 +152,7 @@ impl RedisStore {
         }
     }
 
-    async fn take_over(
-        &self,
-        route: Route,
-        from: &str,
-        ticket: &Ticket,
-    ) -> Result<Attempt, BackendError> {
+    async fn take_over(&self, route: Route, from: &str, ticket: &Ticket) -> Result<Attempt> {
         let (link, step) = (&route.link, &STEPS.adopt);
         let [lock, token, queue, waiters, tombstone] =
             keys::of_step(&ticket.name, &ticket.holder.to_string());
@@ -199,12 +189,7 @@ pub(crate) fn on_lock(
 }
 
 /// Runs a step that may make a hold.
-async fn grant(
-    route: &Route,
-    step: &Step,
-    ticket: &Ticket,
-    command: Cmd,
-) -> Result<Attempt, BackendError> {
+async fn grant(route: &Route, step: &Step, ticket: &Ticket, command: Cmd) -> Result<Attempt> {
     let (reply, acked) = route.run_acked(step, command).await?;
     let attempt = attempt(step, ticket, &reply)?;
     if matches!(attempt, Attempt::Granted(_)) {
@@ -221,14 +206,14 @@ impl RedisStoreBuilder {
     ///
     /// # Cancel safety
     /// Cancel safe: nothing stays behind.
-    pub async fn connect(self) -> Result<RedisStore, BackendError> {
+    pub async fn connect(self) -> Result<RedisStore> {
         let store = self.open()?;
         store.masters.ready("connect").await?;
         Ok(store)
     }
 
     /// Begins to connect.
-    pub(crate) fn open(self) -> Result<RedisStore, BackendError> {
+    pub(crate) fn open(self) -> Result<RedisStore> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
         let config = Arc::new(self.clone());
@@ -261,7 +246,7 @@ pub(crate) fn who(ticket: &Ticket) -> String {
 }
 
 /// What a step that may make a hold has returned.
-fn attempt(step: &Step, ticket: &Ticket, reply: &Reply) -> Result<Attempt, BackendError> {
+fn attempt(step: &Step, ticket: &Ticket, reply: &Reply) -> Result<Attempt> {
     match reply.as_list() {
         [Reply::Int(1), token] => {
             let token = token.as_token().ok_or_else(|| unreadable(step.name))?;
@@ -312,7 +297,7 @@ impl DistributedLock for RedisStore {
         self.config.capabilities()
     }
 
-    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
         let waiters = self.masters.waiters();
         // Before the request is written, so that a message that comes at once is kept.
         let number = waiters.attempted(ticket);
@@ -322,7 +307,7 @@ impl DistributedLock for RedisStore {
         result
     }
 
-    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>> {
         if self.capabilities().waiting == Waiting::Poll {
             let why = "this store was opened with `wake=poll`";
             return Err(fault("watch", Outcome::Rejected, why));
@@ -331,11 +316,11 @@ impl DistributedLock for RedisStore {
         Ok(route.link.subscriptions.watch(ticket))
     }
 
-    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         self.renew_all(tickets).await
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let known = self.masters.waiters().forget(ticket.holder);
         // An unknown ticket was released before, and that release had no reply.
         let late = known.is_none_or(|known| known.unanswered);
@@ -345,19 +330,19 @@ impl DistributedLock for RedisStore {
         self.masters.on("release", &ticket.name, end).await
     }
 
-    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         self.inspect_name(name).await
     }
 
-    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         self.break_name(name).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         self.list_prefix(prefix).await
     }
 
-    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         let (step, holder) = (&STEPS.note, &ticket.holder.to_string());
         let note = async |route: Route| {
             let mut command = on_lock(&route.link, step, &ticket.name, holder, "");
@@ -369,7 +354,7 @@ impl DistributedLock for RedisStore {
         held.ok_or_else(|| unreadable(step.name))
     }
 
-    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt> {
         let from = &from.to_string();
         let adopt = |route| self.take_over(route, from, ticket);
         self.masters.on("adopt", &ticket.name, adopt).await

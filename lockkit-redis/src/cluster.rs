@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use lockkit_core::store::waiters::Waiters;
 use lockkit_core::store::{Backoff, lock};
-use lockkit_core::{BackendError, Outcome, Waiting};
+use lockkit_core::{Outcome, Waiting};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tokio::runtime::Handle;
@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::config::{Address, RedisStoreBuilder};
 use crate::connection::{Link, State};
-use crate::error::{Redirect, fault, node, of_connecting};
+use crate::error::{Redirect, Result, fault, node, of_connecting};
 use crate::handshake::{self, Failure};
 use crate::keys;
 use crate::reply::Reply;
@@ -103,7 +103,7 @@ impl Cluster {
         &self,
         operation: &'static str,
         part: impl FnOnce(&Map) -> Option<T>,
-    ) -> Result<T, BackendError> {
+    ) -> Result<T> {
         let mut state = self.map.subscribe();
         let known = state.wait_for(|state| !matches!(state, MapState::Unread));
         match known.await.as_deref() {
@@ -117,11 +117,7 @@ impl Cluster {
     }
 
     /// Where the locks of a slot are.
-    pub(crate) async fn master_of(
-        &self,
-        operation: &'static str,
-        slot: u16,
-    ) -> Result<Route, BackendError> {
+    pub(crate) async fn master_of(&self, operation: &'static str, slot: u16) -> Result<Route> {
         let found = |map: &Map| {
             let master = map.master_of(slot)?;
             Some((master.clone(), map.lowest_slot_of(master)))
@@ -131,10 +127,7 @@ impl Cluster {
     }
 
     /// Every master.
-    pub(crate) async fn masters(
-        &self,
-        operation: &'static str,
-    ) -> Result<Vec<Route>, BackendError> {
+    pub(crate) async fn masters(&self, operation: &'static str) -> Result<Vec<Route>> {
         let all = |map: &Map| {
             let with_slot = |master: &Address| (master.clone(), map.lowest_slot_of(master));
             Some(map.masters().into_iter().map(with_slot).collect())

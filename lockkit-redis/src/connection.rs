@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::admission::Admission;
 use crate::config::{RedisStoreBuilder, TokenTtl};
-use crate::error::{fault, of_request};
+use crate::error::{Result, fault, of_request};
 use crate::handshake::Opened;
 use crate::sentinel;
 use crate::subscriptions::Subscriptions;
@@ -86,16 +86,13 @@ impl Link {
     pub(crate) async fn connection(
         &self,
         operation: &'static str,
-    ) -> Result<MultiplexedConnection, BackendError> {
+    ) -> Result<MultiplexedConnection> {
         self.up(operation, |connection, _| connection.clone()).await
     }
 
     /// What the server does for the requests that follow, as [`connection`](Self::connection). If another connection
     /// carries them, the server finds that it is not the one that is meant.
-    pub(crate) async fn admission(
-        &self,
-        operation: &'static str,
-    ) -> Result<Admission, BackendError> {
+    pub(crate) async fn admission(&self, operation: &'static str) -> Result<Admission> {
         self.up(operation, |_, admission| admission.clone()).await
     }
 
@@ -103,7 +100,7 @@ impl Link {
         &self,
         operation: &'static str,
         part: impl FnOnce(&MultiplexedConnection, &Admission) -> T,
-    ) -> Result<T, BackendError> {
+    ) -> Result<T> {
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting));
         match settled.await.as_deref() {
@@ -114,7 +111,7 @@ impl Link {
     }
 
     /// Makes a second connection, without messages, that ends when it is dropped.
-    pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened, BackendError> {
+    pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened> {
         let mut config = self.config.clone();
         config.waiting = Waiting::Poll;
         let opened = sentinel::open(&config, &self.subscriptions).await;

@@ -9,6 +9,9 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::config::{Address, RedisStoreBuilder};
 
+/// What a request returns.
+pub(crate) type Result<T, E = BackendError> = std::result::Result<T, E>;
+
 pub(crate) const BACKEND: &str = "redis";
 
 /// The server refused the request before any effect, because of a temporary state.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::cluster::Cluster;
 use crate::connection::Link;
-use crate::error::{BACKEND, Redirect, fault};
+use crate::error::{BACKEND, Redirect, Result, fault};
 use crate::keys;
 use crate::reply::Reply;
 use crate::route::{Acked, Route};
@@ -30,7 +30,7 @@ pub(crate) enum Masters {
 
 /// Locks on one server, by their places in a list. Those in one group share a slot.
 struct Share {
-    route: Result<Route, BackendError>,
+    route: Result<Route>,
     groups: Vec<Vec<usize>>,
 }
 
@@ -51,7 +51,7 @@ impl Masters {
     }
 
     /// Waits until there is a connection, or in a cluster the map.
-    pub(crate) async fn ready(&self, operation: &'static str) -> Result<(), BackendError> {
+    pub(crate) async fn ready(&self, operation: &'static str) -> Result<()> {
         match self {
             Self::One(link) => link.admission(operation).await.map(drop),
             Self::Slots(cluster) => cluster.masters(operation).await.map(drop),
@@ -59,7 +59,7 @@ impl Masters {
     }
 
     /// Every server.
-    pub(crate) async fn all(&self, operation: &'static str) -> Result<Vec<Route>, BackendError> {
+    pub(crate) async fn all(&self, operation: &'static str) -> Result<Vec<Route>> {
         match self {
             Self::One(link) => Ok(vec![Route::to(Arc::clone(link))]),
             Self::Slots(cluster) => cluster.masters(operation).await,
@@ -67,11 +67,7 @@ impl Masters {
     }
 
     /// Where a lock is.
-    pub(crate) async fn of(
-        &self,
-        operation: &'static str,
-        name: &LockName,
-    ) -> Result<Route, BackendError> {
+    pub(crate) async fn of(&self, operation: &'static str, name: &LockName) -> Result<Route> {
         match self {
             Self::One(link) => Ok(Route::to(Arc::clone(link))),
             Self::Slots(cluster) => {
@@ -88,9 +84,9 @@ impl Masters {
         operation: &'static str,
         name: &LockName,
         step: impl Fn(Route) -> F,
-    ) -> Result<T, BackendError>
+    ) -> Result<T>
     where
-        F: Future<Output = Result<T, BackendError>>,
+        F: Future<Output = Result<T>>,
     {
         let mut route = self.of(operation, name).await?;
         for _ in 0..MOST_REDIRECTS {
@@ -113,7 +109,7 @@ impl Masters {
         size: usize,
         patience: Duration,
         command: impl Fn(&Link, &[usize]) -> Cmd + Send + Sync,
-    ) -> Vec<(Vec<usize>, Result<(Reply, Acked), BackendError>)> {
+    ) -> Vec<(Vec<usize>, Result<(Reply, Acked)>)> {
         let patience = match self {
             // The client has a limit of its own.
             Self::One(_) => Duration::MAX,
@@ -204,7 +200,7 @@ impl Masters {
     }
 }
 
-fn slot_of(operation: &'static str, name: &LockName) -> Result<u16, BackendError> {
+fn slot_of(operation: &'static str, name: &LockName) -> Result<u16> {
     keys::slot_of(name).ok_or_else(|| {
         let why = "because of the braces in its name its keys belong to several slots of the cluster: \
                    write one `{tag}` with a text inside, or no brace";

@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 
 use crate::backend::RedisStore;
 use crate::config::{Address, Quarantine, RedisStoreBuilder};
+use crate::error::Result;
 use node::Node;
 use nodes::Nodes;
 use quorum::{BACKEND, Count, Verdict};
@@ -123,7 +124,7 @@ impl RedlockStoreBuilder {
     ///
     /// # Cancel safety
     /// Cancel safe: nothing stays behind.
-    pub async fn connect(self) -> Result<RedlockStore, BackendError> {
+    pub async fn connect(self) -> Result<RedlockStore> {
         self.check().map_err(rejected)?;
         let runtime = Handle::try_current().map_err(|error| rejected(error.to_string()))?;
         let nodes = self.hosts.iter().map(|host| {
@@ -177,12 +178,7 @@ fn rejected(why: impl Into<String>) -> BackendError {
 }
 
 impl RedlockStore {
-    async fn attempted(
-        &self,
-        ticket: &Ticket,
-        asked: &Asked,
-        number: u64,
-    ) -> Result<Attempt, BackendError> {
+    async fn attempted(&self, ticket: &Ticket, asked: &Asked, number: u64) -> Result<Attempt> {
         let nodes = &self.0;
         let (mut votes, mut verdict) = nodes.attempt(asked, false).await;
         if verdict == Verdict::Raise {
@@ -208,9 +204,9 @@ impl RedlockStore {
         operation: &'static str,
         name: &LockName,
         ask: impl Fn(RedisStore, LockName) -> F + Send + Sync,
-    ) -> Result<Option<LockState>, BackendError>
+    ) -> Result<Option<LockState>>
     where
-        F: Future<Output = Result<Option<LockState>, BackendError>> + Send + 'static,
+        F: Future<Output = Result<Option<LockState>>> + Send + 'static,
     {
         let nodes = &self.0;
         let asked = nodes.all.iter();
@@ -245,7 +241,7 @@ impl DistributedLock for RedlockStore {
         self.0.rules
     }
 
-    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
         let nodes = &self.0;
         let (asked, number) = nodes.tickets.attempted(ticket);
         let result = self.attempted(ticket, &asked, number).await;
@@ -253,16 +249,16 @@ impl DistributedLock for RedlockStore {
         result
     }
 
-    async fn watch(&self, _: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+    async fn watch(&self, _: &Ticket) -> Result<Box<dyn Watch>> {
         let why = "waiters of this store poll";
         Err(BackendError::new(BACKEND, "watch", Outcome::Rejected, why))
     }
 
-    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         self.0.renew(tickets).await
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let nodes = &self.0;
         let asked = nodes.tickets.released(ticket);
         let mut count = Count::new("release", nodes.all.len());
@@ -280,17 +276,17 @@ impl DistributedLock for RedlockStore {
         })
     }
 
-    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         let ask = async |node: RedisStore, name| node.inspect_name(&name).await;
         self.merged("inspect", name, ask).await
     }
 
-    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         let ask = async |node: RedisStore, name| node.break_name(&name).await;
         self.merged("break", name, ask).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         let ask = |node: &Node| {
             let (node, prefix) = (node.store.clone(), prefix.to_owned());
             async move { node.list_prefix(&prefix).await }

@@ -1,11 +1,12 @@
 //! Renewals: many holds in few requests.
 
+use lockkit_core::Outcome;
 use lockkit_core::contract::{Mode, Renewal, Ticket};
-use lockkit_core::{BackendError, Outcome};
 use redis::Cmd;
 
 use crate::backend::RedisStore;
 use crate::connection::Link;
+use crate::error::Result;
 use crate::keys;
 use crate::reply::{Reply, unreadable};
 use crate::scripts::{STEPS, Step};
@@ -15,7 +16,7 @@ const CHUNK: usize = 500;
 
 impl RedisStore {
     /// Renews all of them; returns one result for each, in order.
-    pub(crate) async fn renew_all(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+    pub(crate) async fn renew_all(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         let is_exclusive = |ticket: &&Ticket| ticket.mode == Mode::Exclusive;
         let (exclusive, shared): (Vec<_>, Vec<_>) = tickets.iter().partition(is_exclusive);
         let (exclusive, shared) = tokio::join!(
@@ -30,14 +31,10 @@ impl RedisStore {
         tickets.iter().filter_map(result).collect()
     }
 
-    async fn renew_with(
-        &self,
-        step: &Step,
-        tickets: &[&Ticket],
-    ) -> Vec<Result<Renewal, BackendError>> {
+    async fn renew_with(&self, step: &Step, tickets: &[&Ticket]) -> Vec<Result<Renewal>> {
         let mut results = self.renew_by(CHUNK, step, tickets).await;
         // One that is refused makes its whole chunk fail.
-        let rejected = |result: &Result<_, BackendError>| {
+        let rejected = |result: &Result<_>| {
             let error = result.as_ref().err();
             error.is_some_and(|error| error.outcome() == Outcome::Rejected)
         };
@@ -60,7 +57,7 @@ impl RedisStore {
         chunk: usize,
         step: &Step,
         tickets: &[&Ticket],
-    ) -> Vec<Result<Renewal, BackendError>> {
+    ) -> Vec<Result<Renewal>> {
         let Some(shortest) = tickets.iter().map(|ticket| ticket.ttl).min() else {
             return Vec::new();
         };

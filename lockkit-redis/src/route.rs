@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lockkit_core::{BackendError, Outcome};
+use lockkit_core::Outcome;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::connection::{Link, Request};
-use crate::error::{fault, is_demoted, is_elsewhere, is_no_script};
+use crate::error::{Result, fault, is_demoted, is_elsewhere, is_no_script};
 use crate::reply::{Reply, unreadable};
 use crate::scripts::Step;
 
@@ -29,7 +29,7 @@ pub(crate) struct Acked {
 
 impl Acked {
     /// Fails if these are too few for a lease to count. A failover may lose it.
-    pub(crate) fn check(self, operation: &'static str) -> Result<(), BackendError> {
+    pub(crate) fn check(self, operation: &'static str) -> Result<()> {
         let Self { wanted, replicas } = self;
         if replicas >= wanted.into() {
             return Ok(());
@@ -53,16 +53,12 @@ impl Route {
     }
 
     /// Runs a step.
-    pub(crate) async fn run(&self, step: &Step, command: Cmd) -> Result<Reply, BackendError> {
+    pub(crate) async fn run(&self, step: &Step, command: Cmd) -> Result<Reply> {
         Ok(self.run_acked(step, command).await?.0)
     }
 
     /// Runs a step. If it may start a lease, also returns whether enough replicas have it.
-    pub(crate) async fn run_acked(
-        &self,
-        step: &Step,
-        command: Cmd,
-    ) -> Result<(Reply, Acked), BackendError> {
+    pub(crate) async fn run_acked(&self, step: &Step, command: Cmd) -> Result<(Reply, Acked)> {
         let (mut replies, acked) = self.run_all(step, [command]).await;
         let reply = replies.pop();
         Ok((reply.unwrap_or_else(|| Err(unreadable(step.name)))?, acked))
@@ -73,7 +69,7 @@ impl Route {
         &self,
         step: &Step,
         commands: impl IntoIterator<Item = Cmd>,
-    ) -> (Vec<Result<Reply, BackendError>>, Acked) {
+    ) -> (Vec<Result<Reply>>, Acked) {
         let wanted = if step.leases {
             self.link.config.acks
         } else {
@@ -98,10 +94,7 @@ impl Route {
         step: &Step,
         commands: impl IntoIterator<Item = Cmd>,
         last: Option<Cmd>,
-    ) -> (
-        Vec<Result<Reply, BackendError>>,
-        Option<Result<Value, RedisError>>,
-    ) {
+    ) -> (Vec<Result<Reply>>, Option<Result<Value, RedisError>>) {
         let commands: Vec<Cmd> = commands.into_iter().collect();
         let mut connection = match self.link.connection(step.name).await {
             Ok(connection) => connection,

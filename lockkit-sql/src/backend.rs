@@ -9,13 +9,13 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{BackendError, Capabilities, HolderId, LockName};
+use lockkit_core::{Capabilities, HolderId, LockName};
 use tokio::runtime::Handle;
 
 use crate::config::Options;
 use crate::dialect::{Counts, Dialect, Steps};
 use crate::driver::{Driver as _, Source};
-use crate::error::{Errors, Problem};
+use crate::error::{Errors, Problem, Result};
 use crate::session::Session;
 use crate::shares;
 use crate::steps;
@@ -61,10 +61,7 @@ impl<D: Dialect> Drop for Inner<D> {
 }
 
 impl<D: Dialect> SqlStore<D> {
-    pub(crate) async fn connect(
-        source: Source<D::Driver>,
-        options: Options,
-    ) -> Result<Self, BackendError> {
+    pub(crate) async fn connect(source: Source<D::Driver>, options: Options) -> Result<Self> {
         let (rules, table) = (D::capabilities(&options), options.table.clone());
         let dialect = D::open(source, options).await?;
         Ok(Self {
@@ -100,7 +97,7 @@ impl<D: Dialect> SqlStore<D> {
     ///
     /// # Errors
     /// - [`BackendError`] if the database failed.
-    pub async fn purge(&self, unused_for: Duration) -> Result<u64, BackendError> {
+    pub async fn purge(&self, unused_for: Duration) -> Result<u64> {
         let dialect = Arc::clone(self.dialect());
         let runtime = dialect.pool().runtime().clone();
         let purge = async move { steps::purge(&*dialect, unused_for).await };
@@ -119,10 +116,10 @@ impl<D: Dialect> SqlStore<D> {
         &self,
         operation: &'static str,
         request: impl FnOnce(Arc<D>) -> F,
-    ) -> Result<T, BackendError>
+    ) -> Result<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, BackendError>> + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         let request = request(Arc::clone(self.dialect()));
         steps::run_on(&Handle::current(), errors::<D>(), operation, request).await
@@ -164,7 +161,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         self.inner.rules
     }
 
-    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
         let ticket = ticket.clone();
         let attempt = |dialect: Arc<D>| async move {
             let acquire = async |key| match ticket.mode.is_exclusive() {
@@ -186,14 +183,14 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         self.run("attempt", attempt).await
     }
 
-    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>> {
         match self.dialect().listen() {
             Ok(()) => Ok(Box::new(self.dialect().common().waiters.watch(ticket))),
             Err(why) => Err(errors::<D>().rejected("watch", Problem::Refused, why)),
         }
     }
 
-    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         let all = tickets.to_vec();
         let renew = |dialect: Arc<D>| async move { Ok(steps::renew(&*dialect, &all).await) };
         match self.run("renew", renew).await {
@@ -202,7 +199,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         }
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let ticket = ticket.clone();
         let release = |dialect: Arc<D>| async move {
             let withdrawal = turns::withdrawal(&*dialect, &ticket);
@@ -218,33 +215,33 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         self.run("release", release).await
     }
 
-    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         let name = name.clone();
         let list =
             |dialect: Arc<D>| async move { steps::list(&*dialect, Which::Name(&name)).await };
         Ok(self.run("inspect", list).await?.pop())
     }
 
-    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         let name = name.clone();
         let end = |dialect: Arc<D>| async move { steps::break_lock(&*dialect, &name).await };
         self.run("break", end).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         let prefix = prefix.to_owned();
         let list =
             |dialect: Arc<D>| async move { steps::list(&*dialect, Which::Prefix(&prefix)).await };
         self.run("inspect", list).await
     }
 
-    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         let (ticket, text) = (ticket.clone(), text.to_owned());
         let note = |dialect: Arc<D>| async move { shares::note(&*dialect, &ticket, &text).await };
         self.run("note", note).await
     }
 
-    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt> {
         let ticket = ticket.clone();
         let adopt = |dialect: Arc<D>| async move {
             let waiters = &dialect.common().waiters;

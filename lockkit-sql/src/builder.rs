@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use lockkit_core::url::Tls;
-use lockkit_core::{BackendError, Capabilities, PollRange};
+use lockkit_core::{Capabilities, PollRange};
 
 use crate::backend::SqlStore;
 use crate::config::{Options, Schema, Wake};
 use crate::dialect::{Dialect, Steps};
 use crate::driver::{Driver as _, Source};
-use crate::error::Problem;
+use crate::error::{Problem, Result};
 use crate::table::Table;
 use crate::url::authorities;
 
@@ -127,7 +127,7 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     ///
     /// # Cancel safety
     /// Cancel safe: at most the table is left behind.
-    pub async fn connect(self) -> Result<SqlStore<D>, BackendError> {
+    pub async fn connect(self) -> Result<SqlStore<D>> {
         let identity = self.tls.shown().into_iter();
         let identity = identity.flat_map(|(certificate, key)| [certificate, key]);
         // The driver reads the files for each connection, and its error does not name the file.

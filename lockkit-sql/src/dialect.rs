@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, Release, Ticket};
-use lockkit_core::{BackendError, Capabilities, LockName};
+use lockkit_core::{Capabilities, LockName};
 use sqlx::Database;
 
 use crate::config::Options;
 use crate::driver::{Driver, Source};
+use crate::error::Result;
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::Session;
@@ -53,10 +54,7 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     fn capabilities(options: &Options) -> Capabilities;
 
     /// Connects, and creates or checks the table.
-    async fn open(
-        source: Source<Self::Driver>,
-        options: Options,
-    ) -> Result<Arc<Self>, BackendError>;
+    async fn open(source: Source<Self::Driver>, options: Options) -> Result<Arc<Self>>;
 
     /// The session of the client, if tickets get wake-ups from it.
     fn active_session(&self) -> Option<&Session>;
@@ -66,10 +64,10 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
 
     /// As [`lockkit_core::DistributedLock::attempt`], of an exclusive ticket. The hold ends with the session of this key, if that is
     /// not 0.
-    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError>;
+    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt>;
 
     /// As [`lockkit_core::DistributedLock::release`], of an exclusive ticket.
-    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError>;
+    async fn release(&self, ticket: &Ticket) -> Result<Release>;
 
     /// In a transaction of the application: locks the row of a free lock until the transaction ends.
     /// Returns `false` if the lock is held.
@@ -77,5 +75,5 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
         self: &Arc<Self>,
         name: &LockName,
         transaction: &mut <Self::Driver as Database>::Connection,
-    ) -> Result<bool, BackendError>;
+    ) -> Result<bool>;
 }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
-use lockkit_core::BackendError;
 use sqlx::error::BoxDynError;
 use sqlx::query::Query;
 use sqlx::{
@@ -12,7 +11,7 @@ use sqlx::{
     Execute, IntoArguments, RawSql, Row, Type, query_with, raw_sql,
 };
 
-use crate::error::{Errors, Phase, unclear};
+use crate::error::{Errors, Phase, Result, unclear};
 use crate::template::{Syntax, Template, Value, Values};
 
 pub(crate) type Connecting<D> = <<D as Database>::Connection as sqlx::Connection>::Options;
@@ -222,7 +221,7 @@ pub(crate) async fn send<D: Driver>(
     connection: &mut D::Connection,
     operation: &'static str,
     message: impl Execute<'static, D> + 'static,
-) -> Result<Vec<Reply<D>>, BackendError> {
+) -> Result<Vec<Reply<D>>> {
     let mut replies = Vec::new();
     match read(D::send(connection, message), &mut replies).await {
         Ok(()) => Ok(replies),

@@ -6,6 +6,9 @@ use std::io::ErrorKind;
 
 use lockkit_core::{BackendError, Outcome};
 
+/// What a request returns.
+pub(crate) type Result<T, E = BackendError> = std::result::Result<T, E>;
+
 /// What is wrong, as far as a program can act on it.
 ///
 /// # Examples

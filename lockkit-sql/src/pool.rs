@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::config::Options;
 use crate::driver::{self, Connecting, Driver, FileId, Reply, Source, prepared, send};
-use crate::error::{Phase, Problem, SqlFault, at, fault_of};
+use crate::error::{Phase, Problem, Result, SqlFault, at, fault_of};
 use crate::template::{Template, Values};
 
 /// A connection that was idle for longer is closed: servers and networks may have forgotten it.
@@ -108,17 +108,13 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Sends a message of one or more statements.
-    pub(crate) async fn ask(
-        &self,
-        operation: &'static str,
-        text: &str,
-    ) -> Result<Vec<Reply<D>>, BackendError> {
+    pub(crate) async fn ask(&self, operation: &'static str, text: &str) -> Result<Vec<Reply<D>>> {
         self.send(operation, &self.steps, false, || driver::text(text))
             .await
     }
 
     /// Sends a message that opens the store or its session: no client limits the time until the reply.
-    pub(crate) async fn ask_to_open(&self, text: &str) -> Result<Vec<Reply<D>>, BackendError> {
+    pub(crate) async fn ask_to_open(&self, text: &str) -> Result<Vec<Reply<D>>> {
         // First: connecting has a limit of its own.
         self.take("open", &self.steps).await?.put_back();
         let limit = self.connect_timeout;
@@ -144,13 +140,13 @@ impl<D: Driver> Pool<D> {
         &self,
         operation: &'static str,
         text: &str,
-    ) -> Result<Vec<Reply<D>>, BackendError> {
+    ) -> Result<Vec<Reply<D>>> {
         self.send(operation, &self.steps, true, || driver::text(text))
             .await
     }
 
     /// Sends a renewal, which waits for no other request.
-    pub(crate) async fn renew(&self, text: &str) -> Result<Vec<Reply<D>>, BackendError> {
+    pub(crate) async fn renew(&self, text: &str) -> Result<Vec<Reply<D>>> {
         let permits = if D::ALONE {
             &self.steps
         } else {
@@ -167,7 +163,7 @@ impl<D: Driver> Pool<D> {
         operation: &'static str,
         template: &Template,
         values: &Values<'_>,
-    ) -> Result<Vec<Reply<D>>, BackendError> {
+    ) -> Result<Vec<Reply<D>>> {
         if self.prepares.load(Ordering::Relaxed) {
             let message = || prepared(template, values);
             match self.send(operation, &self.steps, false, message).await {
@@ -187,7 +183,7 @@ impl<D: Driver> Pool<D> {
         permits: &Semaphore,
         transaction: bool,
         message: impl Fn() -> M,
-    ) -> Result<Vec<Reply<D>>, BackendError> {
+    ) -> Result<Vec<Reply<D>>> {
         let mut conflicts = 0;
         loop {
             let mut pooled = self.take(operation, permits).await?;
@@ -237,7 +233,7 @@ impl<D: Driver> Pool<D> {
     }
 
     /// After a server refused writes, allows one connection in a second to all callers together.
-    pub(crate) fn may_connect(&self, operation: &'static str) -> Result<(), BackendError> {
+    pub(crate) fn may_connect(&self, operation: &'static str) -> Result<()> {
         let mut refused = lock(&self.refused);
         match &mut *refused {
             None => return Ok(()),
@@ -254,7 +250,7 @@ impl<D: Driver> Pool<D> {
     }
 
     /// The same for a session, which needs a connection of the pool beside its own: both count as one.
-    pub(crate) async fn may_open_session(&self) -> Result<(), BackendError> {
+    pub(crate) async fn may_open_session(&self) -> Result<()> {
         if self.idle() > 0 {
             return self.may_connect("open");
         }
@@ -266,7 +262,7 @@ impl<D: Driver> Pool<D> {
         &'p self,
         operation: &'static str,
         permits: &'p Semaphore,
-    ) -> Result<Pooled<'p, D>, BackendError> {
+    ) -> Result<Pooled<'p, D>> {
         let closed = |_| {
             let text = "the store is closed";
             D::ERRORS.rejected(operation, Problem::Connection, text)
@@ -291,7 +287,7 @@ impl<D: Driver> Pool<D> {
         idle.pop_back()
     }
 
-    async fn open(&self, operation: &'static str) -> Result<Open<D>, BackendError> {
+    async fn open(&self, operation: &'static str) -> Result<Open<D>> {
         self.may_connect(operation)?;
         let address = self.address();
         let connection = self.connect(operation).await?;
@@ -306,10 +302,7 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Makes a connection that is not one of the pool's, without asking whether it may.
-    pub(crate) async fn connect(
-        &self,
-        operation: &'static str,
-    ) -> Result<D::Connection, BackendError> {
+    pub(crate) async fn connect(&self, operation: &'static str) -> Result<D::Connection> {
         let options = self.options();
         let error = match timeout(self.connect_timeout, D::connect(&options)).await {
             Ok(Ok(connection)) => return Ok(connection),

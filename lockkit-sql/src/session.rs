@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::error::{Errors, Problem, at};
+use crate::error::{Errors, Problem, Result, at};
 use crate::places::Known;
 use crate::pool::{OLDEST, longest_use};
 
@@ -65,7 +65,7 @@ pub(crate) trait Connect: Send + Sync + 'static {
     fn session(&self) -> &Session;
 
     /// Connects. Returns the key of the session too, or 0 for a connection that proves nothing.
-    async fn open_session(&self) -> Result<(Self::Connection, i64), BackendError>;
+    async fn open_session(&self) -> Result<(Self::Connection, i64)>;
 
     /// Returns when the connection has ended.
     async fn ended(&self, connection: &mut Self::Connection);
@@ -144,7 +144,7 @@ impl Session {
     }
 
     /// The key of the session. Waits while it is being opened.
-    async fn key(&self, address: impl Fn() -> String + Send + Sync) -> Result<i64, BackendError> {
+    async fn key(&self, address: impl Fn() -> String + Send + Sync) -> Result<i64> {
         let mut state = self.state.subscribe();
         let is_known = |state: &State| !matches!(state, State::Opening);
         let known = timeout(OPENING, state.wait_for(is_known)).await;
@@ -165,9 +165,9 @@ impl Session {
         ticket: &Ticket,
         address: impl Fn() -> String + Send + Sync,
         acquire: impl FnOnce(i64) -> F,
-    ) -> Result<Attempt, BackendError>
+    ) -> Result<Attempt>
     where
-        F: Future<Output = Result<Attempt, BackendError>>,
+        F: Future<Output = Result<Attempt>>,
     {
         let key = if self.pins {
             self.key(&address).await?
@@ -259,7 +259,7 @@ mod tests {
             &self.0
         }
 
-        async fn open_session(&self) -> Result<((), i64), BackendError> {
+        async fn open_session(&self) -> Result<((), i64)> {
             let mut key = lock(&self.2);
             *key += 1;
             Ok(((), *key))

@@ -8,11 +8,12 @@ use std::iter::once;
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use lockkit_core::{BackendError, FencingToken, HolderId};
+use lockkit_core::{FencingToken, HolderId};
 use tokio::time::sleep;
 
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, Reply, rows};
+use crate::error::Result;
 use crate::places::{Places as _, Seen};
 use crate::steps::pauses;
 use crate::template::{Template, Values, token};
@@ -22,7 +23,7 @@ use crate::turns;
 pub(crate) const STEP: Duration = Duration::from_millis(10);
 
 /// Tries to hold beside others.
-pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Attempt, BackendError> {
+pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Attempt> {
     let values = Values::of(ticket).number("window", 0);
     let share = &store.common().shares.share;
     let (rules, waiters) = (&store.common().rules, &store.common().waiters);
@@ -58,17 +59,13 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
 }
 
 /// What a ticket would find. Waits for no lock.
-async fn look<S: Steps>(store: &S, values: &Values<'_>) -> Result<Shared, BackendError> {
+async fn look<S: Steps>(store: &S, values: &Values<'_>) -> Result<Shared> {
     let look = store.common().shares.look.text(values);
     Shared::read::<S>(&store.pool().ask("attempt", &look).await?, "attempt")
 }
 
 /// Makes the hold of `from` that of a ticket.
-pub(crate) async fn adopt<S: Steps>(
-    store: &S,
-    from: HolderId,
-    ticket: &Ticket,
-) -> Result<Attempt, BackendError> {
+pub(crate) async fn adopt<S: Steps>(store: &S, from: HolderId, ticket: &Ticket) -> Result<Attempt> {
     let shares = &store.common().shares;
     let adopt = match ticket.mode.is_exclusive() {
         true => &shares.adopt,
@@ -91,10 +88,7 @@ enum Shared {
 }
 
 impl Shared {
-    fn read<S: Steps>(
-        replies: &[Reply<S::Driver>],
-        operation: &'static str,
-    ) -> Result<Self, BackendError> {
+    fn read<S: Steps>(replies: &[Reply<S::Driver>], operation: &'static str) -> Result<Self> {
         let row = rows(replies).last();
         let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable(operation))?;
         if let Some(token) = row.number(0).and_then(token) {
@@ -115,7 +109,7 @@ async fn send<S: Steps>(
     operation: &'static str,
     step: &Template,
     values: &Values<'_>,
-) -> Result<Shared, BackendError> {
+) -> Result<Shared> {
     let text = step.text(values);
     for pause in once(Duration::ZERO).chain(pauses()) {
         sleep(pause).await;
@@ -129,7 +123,7 @@ async fn send<S: Steps>(
 }
 
 /// Ends a hold beside others.
-pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release, BackendError> {
+pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release> {
     let unshare = store.common().shares.unshare.text(&Values::of(ticket));
     for pause in pauses() {
         let replies = store.pool().transact("release", &unshare).await?;
@@ -145,11 +139,7 @@ pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Rele
 }
 
 /// Sets the note of a hold.
-pub(crate) async fn note<S: Steps>(
-    store: &S,
-    ticket: &Ticket,
-    note: &str,
-) -> Result<bool, BackendError> {
+pub(crate) async fn note<S: Steps>(store: &S, ticket: &Ticket, note: &str) -> Result<bool> {
     let values = Values::of(ticket).bytes("note", note.as_bytes());
     let text = store.common().shares.note.text(&values);
     let replies = store.pool().transact("note", &text).await?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Holder, LockState, Mode, Renewal, Ticket};
-use lockkit_core::{BackendError, HolderId, LockName, Outcome};
+use lockkit_core::{HolderId, LockName, Outcome};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::config::{Options, Schema};
 use crate::dialect::Steps;
 use crate::driver::{Columns, Driver, changed, rows};
-use crate::error::{Errors, Problem};
+use crate::error::{Errors, Problem, Result};
 use crate::pool::Pool;
 use crate::table::{Which, misfit};
 use crate::template::{Template, Values, micros, token};
@@ -31,7 +31,7 @@ pub(crate) async fn check_table<D: Driver>(
     create: &str,
     expected: &[(&str, &str)],
     options: &Options,
-) -> Result<(), BackendError> {
+) -> Result<()> {
     let mut found = columns_of(pool, columns).await?;
     if found.is_empty() && options.schema == Schema::Create {
         pool.ask_to_open(create).await?;
@@ -49,7 +49,7 @@ pub(crate) async fn check_table<D: Driver>(
 async fn columns_of<D: Driver>(
     pool: &Pool<D>,
     columns: &Template,
-) -> Result<Vec<(String, String)>, BackendError> {
+) -> Result<Vec<(String, String)>> {
     let columns = columns.text(&Values::new());
     let replies = pool.ask_to_open(&columns).await?;
     let columns = rows(&replies).map(|row| Some((row.text(0)?, row.text(1)?)));
@@ -167,8 +167,8 @@ pub(crate) fn run_on<T: Send + 'static>(
     runtime: &Handle,
     errors: Errors,
     operation: &'static str,
-    request: impl Future<Output = Result<T, BackendError>> + Send + 'static,
-) -> impl Future<Output = Result<T, BackendError>> + Send {
+    request: impl Future<Output = Result<T>> + Send + 'static,
+) -> impl Future<Output = Result<T>> + Send {
     let mut task = JoinSet::new();
     task.spawn_on(request, runtime);
     async move {
@@ -191,7 +191,7 @@ pub(crate) async fn make_row<S: Steps>(
     store: &Arc<S>,
     make_row: &Template,
     name: &LockName,
-) -> Result<(), BackendError> {
+) -> Result<()> {
     let text = make_row.text(&Values::new().name(name));
     let this = Arc::clone(store);
     let make = async move { this.pool().ask("lock", &text).await.map(drop) };
@@ -199,10 +199,7 @@ pub(crate) async fn make_row<S: Steps>(
 }
 
 /// Lists locks that are held.
-pub(crate) async fn list<S: Steps>(
-    store: &S,
-    which: Which<'_>,
-) -> Result<Vec<LockState>, BackendError> {
+pub(crate) async fn list<S: Steps>(store: &S, which: Which<'_>) -> Result<Vec<LockState>> {
     let list = store
         .common()
         .list
@@ -210,21 +207,14 @@ pub(crate) async fn list<S: Steps>(
     Ok(states(&read(store.pool(), "inspect", &list).await?))
 }
 
-async fn read<D: Driver>(
-    pool: &Pool<D>,
-    operation: &'static str,
-    text: &str,
-) -> Result<Vec<Row>, BackendError> {
+async fn read<D: Driver>(pool: &Pool<D>, operation: &'static str, text: &str) -> Result<Vec<Row>> {
     let replies = pool.ask(operation, text).await?;
     let rows: Option<_> = rows(&replies).map(Row::read).collect();
     rows.ok_or_else(|| D::ERRORS.unreadable(operation))
 }
 
 /// Reads the holds of a lock and ends them.
-pub(crate) async fn break_lock<S: Steps>(
-    store: &S,
-    name: &LockName,
-) -> Result<Option<LockState>, BackendError> {
+pub(crate) async fn break_lock<S: Steps>(store: &S, name: &LockName) -> Result<Option<LockState>> {
     let pool = store.pool();
     let look = Values::condition(Which::Name(name), S::Driver::SYNTAX);
     let look = store.common().list.text(&look);
@@ -249,7 +239,7 @@ pub(crate) async fn break_lock<S: Steps>(
 }
 
 /// Deletes rows that were not used for long. Returns their number.
-pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u64, BackendError> {
+pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u64> {
     let values = Values::new().number("unused", micros(unused_for));
     let delete = store.common().purge.text(&values);
     let replies = store.pool().ask("purge", &delete).await?;
@@ -259,10 +249,7 @@ pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u
 }
 
 /// Renews leases. Returns one result for each ticket, in order.
-pub(crate) async fn renew<S: Steps>(
-    store: &S,
-    tickets: &[Ticket],
-) -> Vec<Result<Renewal, BackendError>> {
+pub(crate) async fn renew<S: Steps>(store: &S, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
     let mut results = vec![Ok(Renewal::NotHeld); tickets.len()];
     let mut order: Vec<usize> = (0..tickets.len()).collect();
     // A message sets one length of lease, in one of the tables.
@@ -290,10 +277,7 @@ pub(crate) async fn renew<S: Steps>(
 /// The holders whose leases have not ended, and whether each was renewed: a locked row is skipped. Holds
 /// beside others look again: each step of such a hold locks the row of the name for a moment, and many follow
 /// each other.
-async fn renewed<S: Steps>(
-    store: &S,
-    tickets: &[&Ticket],
-) -> Result<HashMap<String, bool>, BackendError> {
+async fn renewed<S: Steps>(store: &S, tickets: &[&Ticket]) -> Result<HashMap<String, bool>> {
     let values = Values::of_all(tickets, S::Driver::SYNTAX);
     let exclusive = tickets.iter().all(|ticket| ticket.mode.is_exclusive());
     let renew = match exclusive {

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Grant, Ticket};
-use lockkit_core::{BackendError, queue_window};
+use lockkit_core::queue_window;
 use tokio::time::sleep;
 
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, rows};
+use crate::error::Result;
 use crate::places::{Places as _, Seen};
 use crate::steps::pauses;
 use crate::template::{Template, Values, micros, token};
@@ -36,7 +37,7 @@ pub(crate) async fn wait<S: Steps>(
     session: i64,
     seen: &Seen,
     waiting: bool,
-) -> Result<Option<Attempt>, BackendError> {
+) -> Result<Option<Attempt>> {
     if seen.waits() {
         let (seen, _) = place(store, ticket, *seen).await?;
         store.common().waiters.told_to_wait(ticket, Some(&seen));
@@ -61,7 +62,7 @@ pub(crate) async fn place<S: Steps>(
     store: &S,
     ticket: &Ticket,
     seen: Seen,
-) -> Result<(Seen, bool), BackendError> {
+) -> Result<(Seen, bool)> {
     let window = window(store, ticket);
     if !seen.needs_place(window) {
         return Ok((seen, true));
@@ -101,11 +102,7 @@ pub(crate) struct Withdrawal {
 
 impl Withdrawal {
     /// Before the release of an exclusive ticket: no late attempt may hold after it.
-    pub(crate) async fn whole<S: Steps>(
-        self,
-        store: &Arc<S>,
-        ticket: &Ticket,
-    ) -> Result<(), BackendError> {
+    pub(crate) async fn whole<S: Steps>(self, store: &Arc<S>, ticket: &Ticket) -> Result<()> {
         if !self.late {
             return self.place(&**store, ticket).await;
         }
@@ -116,11 +113,7 @@ impl Withdrawal {
     }
 
     /// Before the release of a ticket that shares, which has one row for its place and its hold.
-    pub(crate) async fn place<S: Steps>(
-        self,
-        store: &S,
-        ticket: &Ticket,
-    ) -> Result<(), BackendError> {
+    pub(crate) async fn place<S: Steps>(self, store: &S, ticket: &Ticket) -> Result<()> {
         match self.waits {
             true => withdraw(store, ticket, Duration::ZERO).await,
             false => Ok(()),
@@ -128,11 +121,7 @@ impl Withdrawal {
     }
 
     /// After that.
-    pub(crate) async fn late<S: Steps>(
-        self,
-        store: &Arc<S>,
-        ticket: &Ticket,
-    ) -> Result<(), BackendError> {
+    pub(crate) async fn late<S: Steps>(self, store: &Arc<S>, ticket: &Ticket) -> Result<()> {
         match self.late {
             true => self.whole(store, ticket).await,
             false => Ok(()),
@@ -151,11 +140,7 @@ fn sweep<S: Steps>(store: &Arc<S>, ticket: &Ticket, refuse: Duration) {
     });
 }
 
-async fn withdraw<S: Steps>(
-    store: &S,
-    ticket: &Ticket,
-    refuse: Duration,
-) -> Result<(), BackendError> {
+async fn withdraw<S: Steps>(store: &S, ticket: &Ticket, refuse: Duration) -> Result<()> {
     let values = Values::of(ticket).number("refuse", micros(refuse));
     let withdraw = &store.common().shares.withdraw;
     let done = locked(store, "release", withdraw, &values, 0, |_| ()).await?;
@@ -171,7 +156,7 @@ async fn locked<S: Steps, T>(
     values: &Values<'_>,
     column: usize,
     read: impl Fn(&<S::Driver as sqlx::Database>::Row) -> T,
-) -> Result<Option<T>, BackendError> {
+) -> Result<Option<T>> {
     let text = step.text(values);
     for pause in pauses() {
         sleep(pause).await;

@@ -9,7 +9,7 @@ use lockkit_core::store::tag;
 use lockkit_core::{BackendError, Outcome};
 use zookeeper_client::{CreateMode, Error};
 
-use crate::error::{fault, of_request, outcome};
+use crate::error::{Result, fault, of_request, outcome};
 use crate::keys;
 use crate::queue;
 use crate::release::delete_own;
@@ -21,14 +21,14 @@ use crate::waiters::{Contender, Node};
 const CREATES: u32 = 5;
 
 impl Shared {
-    pub(crate) async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    pub(crate) async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
         let number = self.waiters.attempted(ticket);
         let result = self.attempt_in_turn(ticket).await;
         self.waiters.answered(ticket, number, &result);
         result
     }
 
-    async fn attempt_in_turn(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    async fn attempt_in_turn(&self, ticket: &Ticket) -> Result<Attempt> {
         let _turn = self.turn(ticket.holder).await.ok_or_else(released)?;
         if self.is_released(ticket.holder) {
             return Err(released());
@@ -55,7 +55,7 @@ impl Shared {
         fault("attempt", Outcome::Indeterminate, why.unwrap_or_default())
     }
 
-    async fn join(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    async fn join(&self, ticket: &Ticket) -> Result<Attempt> {
         let session = self.sessions.live("attempt").await?;
         // The node of an ended session has gone with it.
         let known = self.contender(ticket.holder);
@@ -87,7 +87,7 @@ impl Shared {
         ticket: &Ticket,
         mut contender: Contender,
         queue: Vec<String>,
-    ) -> Result<Attempt, BackendError> {
+    ) -> Result<Attempt> {
         let node = contender.node.as_mut().ok_or_else(vanished)?;
         node.predecessors.listed(queue, false);
         let attempt = match node.predecessors.next() {
@@ -115,7 +115,7 @@ impl Shared {
         &self,
         ticket: &Ticket,
         mut contender: Contender,
-    ) -> Result<Option<(Contender, Vec<String>)>, BackendError> {
+    ) -> Result<Option<(Contender, Vec<String>)>> {
         let session = &contender.session;
         let queue = queue::list_synced("attempt", session, &contender.lock_path).await?;
         let found = queue::find(&queue, &contender.prefix);
@@ -142,7 +142,7 @@ impl Shared {
         &self,
         ticket: &Ticket,
         session: Arc<Session>,
-    ) -> Result<(Contender, Vec<String>), BackendError> {
+    ) -> Result<(Contender, Vec<String>)> {
         let client = &session.client;
         let options = options(CreateMode::EphemeralSequential, self.access);
         let data = tag::write(ticket, None);
@@ -186,7 +186,7 @@ impl Shared {
 
 /// Whether a waiter's node and one that blocks it are still there. Then the queue need not be listed, which
 /// is the cost of many waiters. Nothing is synced first: a look that comes too early is followed by another.
-async fn still_waits(contender: &Contender) -> Result<bool, BackendError> {
+async fn still_waits(contender: &Contender) -> Result<bool> {
     let waiter = contender.node.as_ref().filter(|node| !node.granted);
     let Some(node) = waiter else {
         return Ok(false);

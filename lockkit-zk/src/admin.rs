@@ -10,7 +10,7 @@ use lockkit_core::store::tag;
 use lockkit_core::{BackendError, LockName, Outcome};
 use zookeeper_client::Error;
 
-use crate::error::{fault, of_request};
+use crate::error::{Result, fault, of_request};
 use crate::keys;
 use crate::queue;
 use crate::session::Session;
@@ -23,17 +23,14 @@ const NOTE: usize = 512;
 
 impl Shared {
     /// Reads the state of one lock.
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         let session = self.synced("inspect").await?;
         let read = self.read(&session, "inspect", name).await?;
         Ok(read.map(|(state, _)| state))
     }
 
     /// Ends all holds.
-    pub(crate) async fn break_lock(
-        &self,
-        name: &LockName,
-    ) -> Result<Option<LockState>, BackendError> {
+    pub(crate) async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         let session = self.synced("break").await?;
         for _ in 0..READS {
             let Some((state, paths)) = self.read(&session, "break", name).await? else {
@@ -53,7 +50,7 @@ impl Shared {
     }
 
     /// Lists the locks whose names begin with `prefix`.
-    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         let session = self.synced("list").await?;
         let mut found = Vec::new();
         let mut folders = VecDeque::from([String::new()]);
@@ -81,13 +78,13 @@ impl Shared {
     }
 
     /// A session whose reads from now on see all writes before.
-    async fn synced(&self, operation: &'static str) -> Result<Arc<Session>, BackendError> {
+    async fn synced(&self, operation: &'static str) -> Result<Arc<Session>> {
         let session = self.sessions.live(operation).await?;
         session.heartbeat(operation).await?;
         Ok(session)
     }
 
-    async fn children(&self, session: &Session, folder: &str) -> Result<Vec<String>, BackendError> {
+    async fn children(&self, session: &Session, folder: &str) -> Result<Vec<String>> {
         let path = self.keys.path(folder);
         match session.client.list_children(&path).await {
             Ok(mut children) => {
@@ -105,7 +102,7 @@ impl Shared {
         session: &Session,
         operation: &'static str,
         name: &LockName,
-    ) -> Result<Option<(LockState, Vec<String>)>, BackendError> {
+    ) -> Result<Option<(LockState, Vec<String>)>> {
         let lock_path = self.keys.of(name);
         for _ in 0..READS {
             let queue = queue::list(operation, session, &lock_path).await?;

@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{BackendError, Capabilities, LockName};
+use lockkit_core::{Capabilities, LockName};
 
 use crate::config::ZkStoreBuilder;
-use crate::error::BACKEND;
+use crate::error::{BACKEND, Result};
 use crate::shared::Shared;
 
 /// Keeps locks in an ensemble of ZooKeeper servers.
@@ -53,7 +53,7 @@ impl ZkStoreBuilder {
     ///
     /// # Cancel safety
     /// Cancel safe: a session without an owner is closed.
-    pub async fn connect(self) -> Result<ZkStore, BackendError> {
+    pub async fn connect(self) -> Result<ZkStore> {
         let shared = Arc::new(Shared::connect(self).await?);
         Ok(ZkStore { shared })
     }
@@ -86,7 +86,7 @@ impl ZkStore {
     ///
     /// # Cancel safety
     /// If it is dropped, it may still be carried out.
-    pub async fn expire_session(&self) -> Result<(), BackendError> {
+    pub async fn expire_session(&self) -> Result<()> {
         self.shared.sessions.expire().await
     }
 }
@@ -114,16 +114,16 @@ impl DistributedLock for ZkStore {
         self.shared.capabilities
     }
 
-    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
+    async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
         self.shared.attempt(ticket).await
     }
 
-    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
+    async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>> {
         self.shared.watch_node(ticket.holder).await?;
         Ok(Box::new(self.shared.waiters.watch(ticket)))
     }
 
-    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+    async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         let mut answers = Vec::with_capacity(tickets.len());
         for chunk in tickets.chunks(crate::renew::CHUNK) {
             answers.extend(self.shared.renew(chunk).await);
@@ -131,23 +131,23 @@ impl DistributedLock for ZkStore {
         answers
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
         self.shared.release(ticket).await
     }
 
-    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         self.shared.inspect(name).await
     }
 
-    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
+    async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         self.shared.break_lock(name).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         self.shared.list(prefix).await
     }
 
-    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+    async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         self.shared.note(ticket, text).await
     }
 

@@ -3,6 +3,9 @@
 use lockkit_core::{BackendError, Outcome};
 use zookeeper_client::Error;
 
+/// What a request returns.
+pub(crate) type Result<T, E = BackendError> = std::result::Result<T, E>;
+
 pub(crate) const BACKEND: &str = "zk";
 
 /// An error without anything that could be a secret. INV-14.

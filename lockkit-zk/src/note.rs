@@ -1,15 +1,14 @@
 //! Notes: the data of the node of a hold.
 
-use lockkit_core::BackendError;
 use lockkit_core::contract::Ticket;
 use zookeeper_client::Error;
 
-use crate::error::of_request;
+use crate::error::{Result, of_request};
 use crate::shared::Shared;
 
 impl Shared {
     /// Gives a hold a note. Returns whether the ticket holds.
-    pub(crate) async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
+    pub(crate) async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         let contender = self.contender(ticket.holder);
         let Some(contender) = contender.filter(|it| !it.session.has_ended()) else {
             return Ok(false);

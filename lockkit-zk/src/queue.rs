@@ -1,9 +1,8 @@
 //! Lists the queue of a lock in its order.
 
-use lockkit_core::BackendError;
 use zookeeper_client::Error;
 
-use crate::error::of_request;
+use crate::error::{Result, of_request};
 use crate::keys;
 use crate::session::Session;
 
@@ -16,7 +15,7 @@ pub(crate) async fn list(
     operation: &'static str,
     session: &Session,
     lock_path: &str,
-) -> Result<Vec<String>, BackendError> {
+) -> Result<Vec<String>> {
     let children = session.client.list_children(lock_path);
     read(operation, session, lock_path, children).await
 }
@@ -26,7 +25,7 @@ pub(crate) async fn list_synced(
     operation: &'static str,
     session: &Session,
     lock_path: &str,
-) -> Result<Vec<String>, BackendError> {
+) -> Result<Vec<String>> {
     let heartbeat = session.heartbeat(operation);
     let children = session.client.list_children(lock_path);
     heartbeat.await?;
@@ -39,7 +38,7 @@ pub(crate) async fn read(
     session: &Session,
     lock_path: &str,
     children: impl Future<Output = Result<Vec<String>, Error>>,
-) -> Result<Vec<String>, BackendError> {
+) -> Result<Vec<String>> {
     let children = match children.await {
         Ok(children) => children,
         Err(Error::NoNode) => return Ok(Vec::new()),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::BackendError;
 use lockkit_core::contract::{Release, Ticket};
 use tokio::time::sleep;
 
+use crate::error::Result;
 use crate::queue;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -17,7 +17,7 @@ const LATE: Duration = Duration::from_secs(2);
 
 impl Shared {
     /// Ends the hold of a ticket, or removes it from the queue.
-    pub(crate) async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+    pub(crate) async fn release(&self, ticket: &Ticket) -> Result<Release> {
         // First, so that an attempt that does not see it has been seen by the lines below.
         self.refuse(ticket.holder);
         let _turn = self.turn(ticket.holder).await;
@@ -62,10 +62,7 @@ impl Shared {
 }
 
 /// Deletes the node of a ticket, also one whose creation has no answer. Returns whether it was there.
-pub(crate) async fn delete_own(
-    operation: &'static str,
-    contender: &Contender,
-) -> Result<bool, BackendError> {
+pub(crate) async fn delete_own(operation: &'static str, contender: &Contender) -> Result<bool> {
     let session = &contender.session;
     let Some(path) = contender.own_path() else {
         return delete_found(operation, session, &contender.lock_path, &contender.prefix).await;
@@ -79,7 +76,7 @@ async fn delete_found(
     session: &Session,
     lock_path: &str,
     prefix: &str,
-) -> Result<bool, BackendError> {
+) -> Result<bool> {
     session.connected(operation).await?;
     let queue = queue::list_synced(operation, session, lock_path).await?;
     let Some(node) = queue::find(&queue, prefix) else {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use lockkit_core::BackendError;
 use lockkit_core::contract::{Renewal, Ticket};
 
+use crate::error::Result;
 use crate::shared::Shared;
 
 /// The most nodes that one pipelined round trip checks.
@@ -15,7 +15,7 @@ impl Shared {
     ///
     /// A follower answers reads alone, for seconds after it was cut off from the leader. Only the `sync`,
     /// which needs the leader, proves that the session is alive. The lease counts from its sending. INV-2.
-    pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
+    pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         let session = self.sessions.present();
         let held = |ticket: &Ticket| {
             let contender = self.contender(ticket.holder)?;

@@ -6,9 +6,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lockkit_core::Outcome;
 use lockkit_core::clock::{Clock, Moment};
 use lockkit_core::store::lock;
-use lockkit_core::{BackendError, Outcome};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -16,7 +16,7 @@ use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionSt
 
 use crate::config::{Access, PORT, ZkStoreBuilder};
 use crate::connection::{connect, most_between_pings, twin};
-use crate::error::{fault, of_request};
+use crate::error::{Result, fault, of_request};
 
 /// How long a request waits for the connection before it fails.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ impl Session {
     pub(crate) fn heartbeat(
         &self,
         operation: &'static str,
-    ) -> impl Future<Output = Result<(), BackendError>> + Send + '_ {
+    ) -> impl Future<Output = Result<()>> + Send + '_ {
         let sent = self.now();
         *lock(&self.heartbeat) = sent;
         // Sent here, and not when the answer is awaited.
@@ -99,7 +99,7 @@ impl Session {
     }
 
     /// Sends a heartbeat unless one was sent half a period ago or later: all waiters ask for it.
-    pub(crate) async fn keep_young(&self, operation: &'static str) -> Result<(), BackendError> {
+    pub(crate) async fn keep_young(&self, operation: &'static str) -> Result<()> {
         let last = *lock(&self.heartbeat);
         if self.now() < last + self.period() / 2 {
             return Ok(());
@@ -123,17 +123,13 @@ impl Session {
         &self,
         operation: &'static str,
         path: &str,
-    ) -> impl Future<Output = Result<Option<Stat>, BackendError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Option<Stat>>> + Send + use<> {
         let stat = self.client.check_stat(path);
         async move { stat.await.map_err(|error| of_request(operation, &error)) }
     }
 
     /// Deletes a node; returns whether it was there.
-    pub(crate) async fn delete(
-        &self,
-        operation: &'static str,
-        path: &str,
-    ) -> Result<bool, BackendError> {
+    pub(crate) async fn delete(&self, operation: &'static str, path: &str) -> Result<bool> {
         let sent = self.now();
         let deleted = match self.client.delete(path, None).await {
             Ok(()) => true,
@@ -146,7 +142,7 @@ impl Session {
 
     /// Waits for the connection. Without one the library would keep a request and send it later, when its
     /// caller may have gone.
-    pub(crate) async fn connected(&self, operation: &'static str) -> Result<(), BackendError> {
+    pub(crate) async fn connected(&self, operation: &'static str) -> Result<()> {
         let mut states = self.client.state_watcher();
         let waiting = async {
             loop {
@@ -214,7 +210,7 @@ struct State {
 }
 
 impl Sessions {
-    pub(crate) async fn begin(mut config: ZkStoreBuilder) -> Result<Arc<Self>, BackendError> {
+    pub(crate) async fn begin(mut config: ZkStoreBuilder) -> Result<Arc<Self>> {
         if config.hosts.is_empty() {
             config = config.host("127.0.0.1", PORT);
         }
@@ -238,10 +234,7 @@ impl Sessions {
     }
 
     /// Returns a session that is alive and connected: a new one if the present one has ended.
-    pub(crate) async fn live(
-        self: &Arc<Self>,
-        operation: &'static str,
-    ) -> Result<Arc<Session>, BackendError> {
+    pub(crate) async fn live(self: &Arc<Self>, operation: &'static str) -> Result<Arc<Session>> {
         let session = self.present();
         if !session.has_ended() {
             session.connected(operation).await?;
@@ -282,7 +275,7 @@ impl Sessions {
 
     /// Ends the present session at the ensemble, as if it had expired: a second connection takes it over
     /// and closes it.
-    pub(crate) async fn expire(&self) -> Result<(), BackendError> {
+    pub(crate) async fn expire(&self) -> Result<()> {
         let session = self.present();
         let mut states = session.client.state_watcher();
         let mut tries = 0;

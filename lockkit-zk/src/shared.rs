@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use lockkit_core::contract::{Grant, Tombstones};
 use lockkit_core::store::lock;
 use lockkit_core::store::waiters::Entry;
-use lockkit_core::{BackendError, Capabilities, FencingToken, HolderId, Outcome};
+use lockkit_core::{Capabilities, FencingToken, HolderId, Outcome};
 
 use crate::config::{Access, ZkStoreBuilder};
-use crate::error::fault;
+use crate::error::{Result, fault};
 use crate::keys::Keys;
 use crate::session::{Session, Sessions};
 use crate::waiters::{Contender, Node, TicketState, Waiters};
@@ -25,7 +25,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Begins the first session.
-    pub(crate) async fn connect(config: ZkStoreBuilder) -> Result<Self, BackendError> {
+    pub(crate) async fn connect(config: ZkStoreBuilder) -> Result<Self> {
         let sessions = Sessions::begin(config.clone()).await?;
         let granted = sessions.present().client.session_timeout();
         Ok(Self {
@@ -40,7 +40,7 @@ impl Shared {
     }
 
     /// The token of a hold by a node: the transaction that created it. INV-4.
-    pub(crate) fn token(&self, czxid: i64) -> Result<FencingToken, BackendError> {
+    pub(crate) fn token(&self, czxid: i64) -> Result<FencingToken> {
         let number = u64::try_from(czxid).ok();
         let token = number.and_then(|number| number.checked_add(self.token_base));
         token.and_then(FencingToken::new).ok_or_else(|| {
@@ -50,7 +50,7 @@ impl Shared {
     }
 
     /// The grant of a hold by a node, on a session whose age counts. INV-2.
-    pub(crate) fn grant(&self, session: &Session, node: &Node) -> Result<Grant, BackendError> {
+    pub(crate) fn grant(&self, session: &Session, node: &Node) -> Result<Grant> {
         let token = self.token(node.czxid)?;
         Ok(Grant::new(token, session.lease).with_since(session.since()))
     }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{EventType, StateWatcher, WatchedEvent};
 
-use crate::error::{fault, of_request};
+use crate::error::{Result, fault, of_request};
 use crate::keys;
 use crate::queue;
 use crate::session::Session;
@@ -59,7 +59,7 @@ struct OpenWatch {
 
 impl Shared {
     /// Watches the node of a ticket from now on.
-    pub(crate) async fn watch_node(self: &Arc<Self>, holder: HolderId) -> Result<(), BackendError> {
+    pub(crate) async fn watch_node(self: &Arc<Self>, holder: HolderId) -> Result<()> {
         let contender = self.contender(holder).ok_or_else(unknown)?;
         let mut watch = NodeWatch {
             shared: Arc::downgrade(self),
@@ -101,7 +101,7 @@ impl NodeWatch {
     }
 
     /// Follows the queue until the node is gone; `None` if the ticket was released.
-    async fn until_gone(&mut self) -> Result<Option<LossReason>, BackendError> {
+    async fn until_gone(&mut self) -> Result<Option<LossReason>> {
         loop {
             if self.session_ended {
                 return Ok(Some(LossReason::SessionEnded));
@@ -132,7 +132,7 @@ impl NodeWatch {
         shared.is_none_or(|shared| shared.is_released(self.holder))
     }
 
-    async fn list(&mut self) -> Result<(), BackendError> {
+    async fn list(&mut self) -> Result<()> {
         self.session.connected("watch").await?;
         // What happens from here on is newer than the listing.
         self.states.state();
@@ -143,7 +143,7 @@ impl NodeWatch {
 
     /// Opens the watches that are needed and keeps those that are open already. Returns whether all these
     /// nodes are there.
-    async fn open(&mut self) -> Result<bool, BackendError> {
+    async fn open(&mut self) -> Result<bool> {
         // The own watch comes first: if its node is deleted and then another, its event comes first.
         let mut missing = vec![self.node.name().to_owned()];
         if let Next::Watch(nearest) = self.node.predecessors.next() {

@@ -10,6 +10,7 @@ use super::nodes::Nodes;
 use super::quorum::{Verdict, Vote, Votes, refused};
 use super::tickets::Asked;
 use crate::backend::{on_lock, who, wrong_type};
+use crate::error::Result;
 use crate::reply::{Reply, unreadable};
 use crate::scripts::STEPS;
 
@@ -39,13 +40,7 @@ impl Nodes {
         vote.unwrap_or_else(Vote::Failed)
     }
 
-    async fn accept(
-        &self,
-        at: usize,
-        asked: &Asked,
-        token: i64,
-        raise: bool,
-    ) -> Result<Vote, BackendError> {
+    async fn accept(&self, at: usize, asked: &Asked, token: i64, raise: bool) -> Result<Vote> {
         let (node, step) = (&self.all[at], &STEPS.accept);
         let admission = node.route.link.admission(step.name).await?;
         self.check_twin(step.name, at)?;
@@ -117,7 +112,7 @@ impl Nodes {
         &self,
         at: usize,
         asked: &Asked,
-    ) -> impl Future<Output = (usize, Result<bool, BackendError>)> + Send + use<> {
+    ) -> impl Future<Output = (usize, Result<bool>)> + Send + use<> {
         let (node, patience) = (self.all[at].clone(), self.patience);
         let Asked { ticket, sent } = asked.clone();
         let release = async move {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use lockkit_core::{BackendError, Capabilities, Outcome};
+use lockkit_core::{Capabilities, Outcome};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
@@ -16,6 +16,7 @@ use super::quorum::{failure, majority, refused, silent};
 use super::tickets::Tickets;
 use crate::admission::{Admission, boot_micros};
 use crate::connection::State;
+use crate::error::Result;
 use crate::reply::Reply;
 
 /// How long opening waits for the other nodes, once it has a majority: their lists may differ from ours.
@@ -40,7 +41,7 @@ impl Nodes {
         rules: Capabilities,
         patience: Duration,
         runtime: Handle,
-    ) -> Result<Self, BackendError> {
+    ) -> Result<Self> {
         let needed = majority(all.len());
         let admissions = all.iter().map(|node| node.route.link.admission("connect"));
         let mut opening: FuturesUnordered<_> = admissions.collect();
@@ -77,11 +78,7 @@ impl Nodes {
     }
 
     /// Fails if a node before this one is the same server.
-    pub(crate) fn check_twin(
-        &self,
-        operation: &'static str,
-        at: usize,
-    ) -> Result<(), BackendError> {
+    pub(crate) fn check_twin(&self, operation: &'static str, at: usize) -> Result<()> {
         let run = |node: &Node| match &*node.route.link.state.borrow() {
             State::Up(_, admission) => Some(Arc::clone(&admission.run)),
             _ => None,
@@ -115,8 +112,8 @@ impl Nodes {
     pub(crate) async fn answers<T: Send + 'static>(
         &self,
         operation: &'static str,
-        requests: impl Iterator<Item = impl Future<Output = Result<T, BackendError>> + Send + 'static>,
-    ) -> Result<(Vec<T>, usize), BackendError> {
+        requests: impl Iterator<Item = impl Future<Output = Result<T>> + Send + 'static>,
+    ) -> Result<(Vec<T>, usize)> {
         let (mut answers, mut errors) = (Vec::new(), Vec::new());
         let take = |reply| {
             match reply {

@@ -5,6 +5,8 @@ mod tests;
 
 use lockkit_core::{BackendError, FencingToken, Outcome};
 
+use crate::error::Result;
+
 /// The name of the store.
 pub(crate) const BACKEND: &str = "redlock";
 
@@ -122,7 +124,7 @@ impl Count {
         }
     }
 
-    pub(crate) fn add(&mut self, reply: Result<bool, BackendError>) {
+    pub(crate) fn add(&mut self, reply: Result<bool>) {
         match reply {
             Ok(true) => self.yes += 1,
             Ok(false) => self.no += 1,
@@ -144,7 +146,7 @@ impl Count {
     ///
     /// # Errors
     /// - Why no majority has decided.
-    pub(crate) fn end(mut self) -> Result<bool, BackendError> {
+    pub(crate) fn end(mut self) -> Result<bool> {
         if let Some(decided) = self.decided() {
             return Ok(decided);
         }

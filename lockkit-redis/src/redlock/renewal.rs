@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use lockkit_core::BackendError;
 use lockkit_core::contract::{Renewal, Ticket};
 use tokio::sync::oneshot;
 
 use super::nodes::Nodes;
 use super::quorum::{Count, silent};
 use super::tickets::Asked;
+use crate::error::Result;
 
-type Results = Vec<Result<Renewal, BackendError>>;
+type Results = Vec<Result<Renewal>>;
 
 impl Nodes {
     /// Renews tickets at all nodes. Slow nodes are repaired, too, when this has returned.
@@ -71,7 +71,7 @@ impl Nodes {
     }
 }
 
-fn result((count, ticket): (&Count, &Ticket)) -> Result<Renewal, BackendError> {
+fn result((count, ticket): (&Count, &Ticket)) -> Result<Renewal> {
     match count.clone().end()? {
         true => Ok(Renewal::renewed(ticket.ttl)),
         false => Ok(Renewal::NotHeld),

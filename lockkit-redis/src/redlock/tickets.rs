@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::store::lock;
-use lockkit_core::{BackendError, HolderId, Outcome};
+use lockkit_core::{HolderId, Outcome};
 use tokio::time::Instant;
 
 use super::sent::Sent;
+use crate::error::Result;
 
 /// The number of a holder is below this. Above it is the number of times that its ticket gave nodes up: a request
 /// about an earlier one, however late, does not touch a later one.
@@ -128,12 +129,7 @@ impl Tickets {
     }
 
     /// An attempt has this result. Forgets a ticket that the client will not release.
-    pub(crate) fn resulted(
-        &self,
-        ticket: &Ticket,
-        attempt: u64,
-        result: &Result<Attempt, BackendError>,
-    ) {
+    pub(crate) fn resulted(&self, ticket: &Ticket, attempt: u64, result: &Result<Attempt>) {
         let mut state = lock(&self.state);
         let Some(entry) = state.at(ticket, attempt) else {
             return;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
 use lockkit_core::store::lock;
-use lockkit_core::{BackendError, Capabilities, LockName};
+use lockkit_core::{Capabilities, LockName};
 use sqlx::MySqlConnection;
 use tokio::time::sleep;
 
@@ -24,6 +24,7 @@ use crate::backend::SqlStore;
 use crate::config::Options;
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
+use crate::error::Result;
 use crate::guarded::Stored;
 use crate::places::{Places as _, Seen};
 use crate::pool::Pool;
@@ -83,7 +84,7 @@ impl Mysql {
         ticket: &Ticket,
         values: &Values<'_>,
         has_row: bool,
-    ) -> Result<Option<Grant>, BackendError> {
+    ) -> Result<Option<Grant>> {
         let acquire = &self.queries.acquire;
         let replies = if has_row {
             self.pool.step("attempt", acquire, values).await?
@@ -102,7 +103,7 @@ impl Mysql {
     }
 
     /// Shortens the lease of a hold whose session has ended.
-    async fn end_with_session(&self, ticket: &Ticket, row: &mut Row) -> Result<(), BackendError> {
+    async fn end_with_session(&self, ticket: &Ticket, row: &mut Row) -> Result<()> {
         let wait = micros(WAIT_OUT);
         if row.ended != 0 && row.seen.left > wait {
             let values = Values::new().name(&ticket.name);
@@ -115,11 +116,7 @@ impl Mysql {
     }
 
     /// Reads the row of a lock; `None` if there is none.
-    async fn inspect(
-        &self,
-        operation: &'static str,
-        values: &Values<'_>,
-    ) -> Result<Option<Row>, BackendError> {
+    async fn inspect(&self, operation: &'static str, values: &Values<'_>) -> Result<Option<Row>> {
         let inspect = self.queries.inspect.text(values);
         let replies = self.pool.ask(operation, &inspect).await?;
         let Some(row) = rows(&replies).next() else {
@@ -155,10 +152,7 @@ impl Steps for Mysql {
         options.capabilities()
     }
 
-    async fn open(
-        source: Source<sqlx::MySql>,
-        options: Options,
-    ) -> Result<Arc<Self>, BackendError> {
+    async fn open(source: Source<sqlx::MySql>, options: Options) -> Result<Arc<Self>> {
         let pool = Pool::new(source, identity, &options, options.prepare);
         let queries = open::find(&pool, &options, Self::capabilities(&options)).await?;
         let waiters = Arc::clone(&queries.common.waiters);
@@ -183,7 +177,7 @@ impl Steps for Mysql {
         self.active_session().map(drop).ok_or(why)
     }
 
-    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
+    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt> {
         let values = Values::of(ticket).number("session", session);
         let mut has_row = lock(&self.with_row).contains(&ticket.name);
         // A ticket that has waited looks whether it is its turn.
@@ -211,7 +205,7 @@ impl Steps for Mysql {
         }
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let values = Values::of(ticket);
         for _ in 0..2 {
             let release = &self.queries.release;
@@ -234,7 +228,7 @@ impl Steps for Mysql {
         self: &Arc<Self>,
         name: &LockName,
         transaction: &mut MySqlConnection,
-    ) -> Result<bool, BackendError> {
+    ) -> Result<bool> {
         let values = Values::new().name(name);
         // Before the lock, which would lock the gap where there is no row.
         steps::make_row(self, &self.queries.make_row, name).await?;

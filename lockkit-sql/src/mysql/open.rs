@@ -1,12 +1,12 @@
 //! Opens the store: refuses servers that cannot keep locks, and creates or checks the table.
 
-use lockkit_core::{BackendError, Capabilities};
+use lockkit_core::Capabilities;
 
 use super::driver::ERRORS;
 use super::queries::{Queries, ddl};
 use crate::config::Options;
 use crate::driver::{Columns as _, Reply, rows};
-use crate::error::Problem;
+use crate::error::{Problem, Result};
 use crate::pool::Pool;
 use crate::steps::check_table;
 
@@ -33,7 +33,7 @@ pub(super) async fn find(
     pool: &Pool<sqlx::MySql>,
     options: &Options,
     rules: Capabilities,
-) -> Result<Queries, BackendError> {
+) -> Result<Queries> {
     let maria = is_maria(&pool.ask_to_open(SERVER).await?)?;
     let table = &options.table;
     let queries = Queries::new(table, maria, rules);
@@ -46,7 +46,7 @@ pub(super) async fn find(
 ///
 /// # Errors
 /// If several servers take writes at once, or rows are not locked as `InnoDB` does.
-fn is_maria(replies: &[Reply<sqlx::MySql>]) -> Result<bool, BackendError> {
+fn is_maria(replies: &[Reply<sqlx::MySql>]) -> Result<bool> {
     let mut rows = rows(replies);
     let first = rows.next().ok_or_else(|| ERRORS.unreadable("open"))?;
     let version = first.text(0).unwrap_or_default();

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::BackendError;
 use sqlx::{MySql, MySqlConnection};
 use tokio::time::{sleep, timeout};
 
 use super::Mysql;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows, send, text};
-use crate::error::at;
+use crate::error::{Result, at};
 use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::template::Values;
 
@@ -27,7 +26,7 @@ impl Connect for Mysql {
     }
 
     /// Opens a session, and asks on another connection whether the server itself has it.
-    async fn open_session(&self) -> Result<(Self::Connection, i64), BackendError> {
+    async fn open_session(&self) -> Result<(Self::Connection, i64)> {
         self.pool.may_open_session().await?;
         let mut connection = self.pool.connect("open").await?;
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use lockkit_core::{BackendError, Capabilities, LockName, Waiting};
+use lockkit_core::{Capabilities, LockName, Waiting};
 use sqlx::PgConnection;
 use tokio::time::sleep;
 
@@ -20,6 +20,7 @@ use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, rows, send, text};
+use crate::error::Result;
 use crate::guarded::Stored;
 use crate::places::{Places as _, Seen};
 use crate::pool::Pool;
@@ -73,10 +74,7 @@ impl Steps for Postgres {
         }
     }
 
-    async fn open(
-        source: Source<sqlx::Postgres>,
-        options: Options,
-    ) -> Result<Arc<Self>, BackendError> {
+    async fn open(source: Source<sqlx::Postgres>, options: Options) -> Result<Arc<Self>> {
         let push = options.wake == Wake::Push;
         // With a pooler in transaction mode, for which `wake=poll` is, each transaction may run in another
         // session, which knows other statements.
@@ -109,7 +107,7 @@ impl Steps for Postgres {
 
     /// Sends an attempt, again while the row is only locked for a moment: for a waiter once, because it
     /// comes back anyway.
-    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt, BackendError> {
+    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt> {
         let (waiters, window) = (&self.queries.common.waiters, turns::window(self, ticket));
         if ticket.enqueue {
             waiters.may_have_place(ticket);
@@ -144,7 +142,7 @@ impl Steps for Postgres {
         }
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let values = Values::of(ticket);
         for _ in 0..3 {
             let release = &self.queries.release;
@@ -168,7 +166,7 @@ impl Steps for Postgres {
         self: &Arc<Self>,
         name: &LockName,
         transaction: &mut PgConnection,
-    ) -> Result<bool, BackendError> {
+    ) -> Result<bool> {
         let values = Values::new().name(name);
         let lock = self.queries.txlock.text(&values);
         for _ in 0..2 {

@@ -3,14 +3,14 @@
 //! The role's `search_path` decides what a name without a schema means, which differs between roles and
 //! sessions. So it is resolved once, and every query names the schema from then on.
 
-use lockkit_core::{BackendError, Capabilities};
+use lockkit_core::Capabilities;
 use sqlx::postgres::PgConnectOptions;
 
 use super::driver::ERRORS;
 use super::queries::{Queries, ddl, in_turn};
 use crate::config::{Options, Schema};
 use crate::driver::{Columns as _, rows};
-use crate::error::Problem;
+use crate::error::{Problem, Result};
 use crate::pool::Pool;
 use crate::steps::check_table;
 use crate::table::Table;
@@ -38,7 +38,7 @@ pub(super) async fn find(
     pool: &Pool<sqlx::Postgres>,
     options: &Options,
     rules: Capabilities,
-) -> Result<Queries, BackendError> {
+) -> Result<Queries> {
     let table = resolve(pool, options, rules).await?;
     Ok(Queries::new(&table, rules))
 }
@@ -48,7 +48,7 @@ async fn resolve(
     pool: &Pool<sqlx::Postgres>,
     options: &Options,
     rules: Capabilities,
-) -> Result<Table, BackendError> {
+) -> Result<Table> {
     let table = &options.table;
     let queries = &Queries::new(table, rules);
     let mut found = schemas(pool, queries).await?;
@@ -88,10 +88,7 @@ struct InSchema {
     visible: bool,
 }
 
-async fn schemas(
-    pool: &Pool<sqlx::Postgres>,
-    queries: &Queries,
-) -> Result<Vec<InSchema>, BackendError> {
+async fn schemas(pool: &Pool<sqlx::Postgres>, queries: &Queries) -> Result<Vec<InSchema>> {
     let schemas = queries.schemas.text(&Values::new());
     let replies = pool.ask_to_open(&schemas).await?;
     let found = rows(&replies).map(|row| {

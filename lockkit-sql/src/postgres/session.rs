@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::Postgres;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows};
-use crate::error::{Phase, at};
+use crate::error::{Phase, Result, at};
 use crate::places::{Granted, Known, Places as _};
 use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::steps::name_of;
@@ -37,7 +37,7 @@ impl Connect for Postgres {
         &self.session
     }
 
-    async fn open_session(&self) -> Result<(PgListener, i64), BackendError> {
+    async fn open_session(&self) -> Result<(PgListener, i64)> {
         let mut asked = false;
         match timeout(OPENING, self.try_open(&mut asked)).await {
             Ok(opened) => opened,
@@ -86,7 +86,7 @@ impl Postgres {
 
     /// `asked`: whether it has asked for a notification. A pooler in transaction mode would accept the
     /// order to listen and forget it.
-    async fn try_open(&self, asked: &mut bool) -> Result<(PgListener, i64), BackendError> {
+    async fn try_open(&self, asked: &mut bool) -> Result<(PgListener, i64)> {
         let refused = |error: sqlx::Error| self.refused(&error);
         match self.session.pins {
             true => self.pool.may_open_session().await?,
@@ -122,7 +122,7 @@ impl Postgres {
     }
 
     /// Takes the advisory lock of the session, and verifies that another connection finds it taken.
-    async fn begin_session(&self, listener: &mut PgListener) -> Result<i64, BackendError> {
+    async fn begin_session(&self, listener: &mut PgListener) -> Result<i64> {
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
         let begun = ask(listener, self.queries.session.text(&values)).await;
         let begun = begun.map_err(|error| self.refused(&error))?;

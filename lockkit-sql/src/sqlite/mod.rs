@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use lockkit_core::{BackendError, Capabilities, LockName};
+use lockkit_core::{Capabilities, LockName};
 use sqlx::SqliteConnection;
 
 use self::driver::ERRORS;
@@ -19,6 +19,7 @@ use crate::backend::SqlStore;
 use crate::config::Options;
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
+use crate::error::Result;
 use crate::guarded::Stored;
 use crate::places::{Places as _, Seen};
 use crate::pool::Pool;
@@ -62,10 +63,7 @@ impl Steps for Sqlite {
         options.capabilities()
     }
 
-    async fn open(
-        source: Source<sqlx::Sqlite>,
-        options: Options,
-    ) -> Result<Arc<Self>, BackendError> {
+    async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Arc<Self>> {
         let rules = Self::capabilities(&options);
         let (pool, queries) = open::open(source, &options, rules).await?;
         Ok(Arc::new(Self { pool, queries }))
@@ -79,7 +77,7 @@ impl Steps for Sqlite {
         Err("a file sends no notifications: its waiters poll")
     }
 
-    async fn attempt(&self, ticket: &Ticket, _session: i64) -> Result<Attempt, BackendError> {
+    async fn attempt(&self, ticket: &Ticket, _session: i64) -> Result<Attempt> {
         let values = Values::of(ticket);
         // A ticket that has waited looks whether it is its turn.
         let mut looks = self.queries.common.waiters.has_waited(ticket);
@@ -108,7 +106,7 @@ impl Steps for Sqlite {
         Ok(Attempt::held_for(Some(Duration::ZERO)))
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let values = Values::of(ticket);
         let release = &self.queries.release;
         let replies = self.pool.step("release", release, &values).await?;
@@ -124,7 +122,7 @@ impl Steps for Sqlite {
         self: &Arc<Self>,
         name: &LockName,
         transaction: &mut SqliteConnection,
-    ) -> Result<bool, BackendError> {
+    ) -> Result<bool> {
         let lock = self.queries.txlock.text(&Values::new().name(name));
         let lock = text(&lock);
         let replies = send::<sqlx::Sqlite>(transaction, "lock", lock).await?;

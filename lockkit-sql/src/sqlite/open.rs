@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
+use lockkit_core::Capabilities;
 #[cfg(unix)]
 use lockkit_core::file::network_fs;
-use lockkit_core::{BackendError, Capabilities};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 use super::driver::ERRORS;
 use super::queries::{Queries, ddl};
 use crate::config::{Options, Schema};
 use crate::driver::Source;
-use crate::error::Problem;
+use crate::error::{Problem, Result};
 use crate::pool::Pool;
 use crate::steps::check_table;
 
@@ -30,7 +30,7 @@ pub(super) async fn open(
     source: Source<sqlx::Sqlite>,
     options: &Options,
     rules: Capabilities,
-) -> Result<(Pool<sqlx::Sqlite>, Queries), BackendError> {
+) -> Result<(Pool<sqlx::Sqlite>, Queries)> {
     open_on(network_fs, source, options, rules).await
 }
 
@@ -40,7 +40,7 @@ async fn open_on(
     source: Source<sqlx::Sqlite>,
     options: &Options,
     rules: Capabilities,
-) -> Result<(Pool<sqlx::Sqlite>, Queries), BackendError> {
+) -> Result<(Pool<sqlx::Sqlite>, Queries)> {
     if !options.allow_network_fs {
         refuse_network_fs(network_fs, source.options().get_filename())?;
     }
@@ -62,7 +62,7 @@ async fn open_on(
 fn refuse_network_fs(
     network_fs: impl Fn(&Path) -> Option<&'static str>,
     path: &Path,
-) -> Result<(), BackendError> {
+) -> Result<()> {
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let Some(kind) = network_fs(parent.unwrap_or(Path::new("."))) else {
         return Ok(());
