@@ -87,24 +87,3 @@ impl FromStr for HolderId {
 #[error("not a holder of the form `<uuid>:<number>`")]
 #[non_exhaustive]
 pub struct InvalidHolderId;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_what_it_writes_and_nothing_else() {
-        let id = HolderId::new(ClientId::random(), 7);
-        assert_eq!(id.to_string().parse(), Ok(id));
-        for text in [
-            "",
-            ":",
-            "x:1",
-            "6fa3:1",
-            &format!("{}:+1", id.client()),
-            &format!("{}:", id.client()),
-        ] {
-            assert_eq!(text.parse::<HolderId>(), Err(InvalidHolderId), "{text}");
-        }
-    }
-}

@@ -118,30 +118,3 @@ pub enum InvalidName {
     #[error("a lock name must not contain a NUL byte")]
     Nul,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accepts_whatever_is_text_and_refuses_the_rest() {
-        for name in [
-            "a",
-            "a/b",
-            "../..",
-            "%2F",
-            "{x}",
-            "line\nbreak",
-            "\u{1F512}",
-            &"x".repeat(512),
-        ] {
-            assert_eq!(LockName::new(name).unwrap().as_str(), name);
-        }
-        assert_eq!(LockName::new(""), Err(InvalidName::Empty));
-        assert_eq!(
-            LockName::new("x".repeat(513)),
-            Err(InvalidName::TooLong { len: 513 })
-        );
-        assert_eq!(LockName::new("a\0b"), Err(InvalidName::Nul));
-    }
-}

@@ -238,32 +238,3 @@ impl fmt::Display for LockState {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lock_in_words_names_three_holders() {
-        let name = LockName::new("a").unwrap();
-        let free = LockState::new(name.clone()).with_waiters(Some(0));
-        assert_eq!(free.to_string(), "free");
-        let holder = Holder::new("c:1")
-            .with_label(Some("web-1:4711 nightly.sh".to_owned()))
-            .with_mode(Some(Mode::Read))
-            .with_token(FencingToken::new(7))
-            .with_held_for(Some(Duration::from_millis(3_723_900)))
-            .with_remaining(Some(Duration::from_millis(1_470)))
-            .with_note(Some("line\nbreak".to_owned()));
-        let state = LockState::new(name)
-            .with_holder(holder)
-            .with_holder(Holder::new("c:2").with_mode(Some(Mode::Exclusive)))
-            .with_holder("c:3")
-            .with_holder("c:4")
-            .with_holder("c:5")
-            .with_waiters(Some(4));
-        let text = "held by web-1:4711 nightly.sh (read) for 1h 2m 3s, note \"line\\u{a}break\"; c:2; c:3; 2 more, \
-                    token 7, 1.5s left, 4 waiting";
-        assert_eq!(state.to_string(), text);
-    }
-}
