@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use conformance_tests::task::{acquire, spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::contract::{Release, Ticket};
-use lockkit_core::{ClientId, DistributedLock as _, Guard, HolderId, Lease, LockClient};
+use lockkit_core::contract::{Attempt, Mode, Release, Ticket};
+use lockkit_core::{ClientId, DistributedLock as _, Guard, HolderId, Lease, LockClient, LockName};
 use lockkit_sql::{GuardedError, TxLock};
 use sqlx::Transaction;
 use tokio::time::sleep;
 
-use crate::world::{Database, LONG, SOON, TTL, WAYS, builder, client, only_rows_left};
+use crate::world::{Database, LONG, Postgres, SOON, TTL, WAYS, builder, client, only_rows_left};
 
 /// What a holder tries whose hold has ended.
 pub(crate) async fn refused<D: Database>(
@@ -207,6 +207,49 @@ pub(crate) async fn try_waits_for_a_row_locked_for_a_moment<D: Database>() -> Ou
         let enough = taken >= ROUNDS * 3 / 4;
         ensure(enough, format!("{way}: {taken} of {ROUNDS}"))?;
         lock.acquire().await?.release().await?;
+    }
+    only_rows_left(&server).await
+}
+
+/// A release has granted the lock to it, and its row is locked when it asks again: it must not take itself for one
+/// that waits.
+pub(crate) async fn waiter_that_holds_asks_again_while_its_row_is_locked() -> Outcome {
+    let server = Postgres::start().await?;
+    let store = server.builder().connect().await?;
+    let name = LockName::new("jobs")?;
+    let ticket = |mode| {
+        let holder = HolderId::new(ClientId::random(), 1);
+        Ticket::new(name.clone(), holder, LONG).with_mode(mode)
+    };
+    let holder = ticket(Mode::Exclusive);
+    let held = store.attempt(&holder).await?;
+    ensure(matches!(held, Attempt::Granted(_)), format!("{held:?}"))?;
+    let (first, reader) = (ticket(Mode::Exclusive), ticket(Mode::Read));
+    for waiter in [&first, &reader] {
+        let waits = store.attempt(waiter).await?;
+        ensure(matches!(waits, Attempt::Held { .. }), format!("{waits:?}"))?;
+    }
+    store.release(&holder).await?;
+    let row = Postgres::row_lock(name.as_str(), TTL);
+    let asked = async {
+        sleep(TTL / 10).await;
+        store.attempt(&first).await
+    };
+    let (locked, asked) = tokio::join!(server.run(&row), asked);
+    locked?;
+    let asked = asked?;
+    let soon = |pause: &Duration| *pause < Duration::from_millis(100);
+    match &asked {
+        Attempt::Held { retry_after, .. } if retry_after.as_ref().is_some_and(soon) => {}
+        _ => return Err(Failure::new(format!("{asked:?}"))),
+    }
+    let granted = store.attempt(&first).await?;
+    ensure(
+        matches!(granted, Attempt::Granted(_)),
+        format!("{granted:?}"),
+    )?;
+    for ticket in [&first, &reader] {
+        store.release(ticket).await?;
     }
     only_rows_left(&server).await
 }

@@ -39,6 +39,7 @@ fn tests() -> TestSuite {
         .test(sessions::wake_ups_come_back_after_a_silent_cut)
         .test(sessions::cut_off_pin_is_lost_before_another_is_granted)
         .test(limits::looks_for_the_primary_once_a_second)
+        .test(guarded::waiter_that_holds_asks_again_while_its_row_is_locked)
         .test(opening::table_locked_by_a_migration_of_postgres_ends_the_opening)
         .test(tables::roles_that_share_a_database_share_a_table)
         .test(tables::table_with_a_long_name_has_wake_ups)

@@ -55,7 +55,9 @@ SELECT coalesce(t.token, m.token),
        CASE WHEN a.expires_at IS NULL THEN s.holder <> {holder} AND s.expires_at > {now}
             ELSE a.holder <> {holder} AND a.expires_at > {now} END,
        coalesce(a.expires_at, s.expires_at) - {now},
-       least(coalesce(p.expires_at, h.expires_at), coalesce(a.waiting_until, s.waiting_until)) - {now},
+       -- `least` leaves nulls out.
+       CASE WHEN coalesce(p.expires_at, h.expires_at) > 0
+            THEN least(coalesce(p.expires_at, h.expires_at), coalesce(a.waiting_until, s.waiting_until)) - {now} END,
        CASE WHEN s.waiting_until > {now} THEN (SELECT count(*) {before}) ELSE 0 END,
        s.token, {now} - s.token, coalesce(p.expires_at, h.expires_at)
 FROM (SELECT 1) AS one
