@@ -67,7 +67,7 @@ impl EtcdStoreBuilder {
     /// Connects to the first server that answers.
     ///
     /// # Errors
-    /// - [`BackendError`] if no server can be reached or this user is refused.
+    /// - [`BackendError`](lockkit_core::BackendError) if no server can be reached or this user is refused.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind.

@@ -96,7 +96,7 @@ impl<D: Dialect> SqlStore<D> {
     /// microseconds, so that it is still larger unless that clock went back by as much.
     ///
     /// # Errors
-    /// - [`BackendError`] if the database failed.
+    /// - [`BackendError`](lockkit_core::BackendError) if the database failed.
     pub async fn purge(&self, unused_for: Duration) -> Result<u64> {
         let dialect = Arc::clone(self.dialect());
         let runtime = dialect.pool().runtime().clone();

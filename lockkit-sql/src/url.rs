@@ -1,7 +1,6 @@
 //! The options in a URL that several databases have.
 
 use std::path::PathBuf;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 use std::time::Duration;
 
 use lockkit_core::url::{InvalidUrl, StoreUrl, Tls};

@@ -49,7 +49,7 @@ impl ZkStoreBuilder {
     /// Connects and begins a session.
     ///
     /// # Errors
-    /// - [`BackendError`] if no member of the ensemble can be reached or it refuses this user.
+    /// - [`BackendError`](lockkit_core::BackendError) if no member of the ensemble can be reached or it refuses this user.
     ///
     /// # Cancel safety
     /// Cancel safe: a session without an owner is closed.
@@ -82,7 +82,7 @@ impl ZkStore {
     /// places in queues are gone. The next attempt begins a new one. For operators and tests.
     ///
     /// # Errors
-    /// - [`BackendError`] if the ensemble cannot be reached.
+    /// - [`BackendError`](lockkit_core::BackendError) if the ensemble cannot be reached.
     ///
     /// # Cancel safety
     /// If it is dropped, it may still be carried out.
