@@ -122,8 +122,8 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     /// Connects, and creates or checks the table.
     ///
     /// # Errors
-    /// - [`BackendError`](lockkit_core::BackendError) if the database cannot be reached, refuses this user, or has a table of that
-    ///   name that does not fit. Its source is a [`SqlFault`](crate::SqlFault).
+    /// - [`BackendError`](lockkit_core::BackendError) if the database cannot be reached, refuses this user,
+    ///   or has a table of that name that does not fit. Its source is a [`SqlFault`](crate::SqlFault).
     ///
     /// # Cancel safety
     /// Cancel safe: at most the table is left behind.

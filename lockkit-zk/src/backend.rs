@@ -49,7 +49,8 @@ impl ZkStoreBuilder {
     /// Connects and begins a session.
     ///
     /// # Errors
-    /// - [`BackendError`](lockkit_core::BackendError) if no member of the ensemble can be reached or it refuses this user.
+    /// - [`BackendError`](lockkit_core::BackendError) if no member of the ensemble can be reached or it
+    ///   refuses this user.
     ///
     /// # Cancel safety
     /// Cancel safe: a session without an owner is closed.
