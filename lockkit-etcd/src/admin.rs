@@ -2,13 +2,12 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::error::Error as _;
 
 use etcd_client::{GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse};
 use lockkit_core::contract::{Holder, LockState, Mode};
 use lockkit_core::store::predecessors::holding;
-use lockkit_core::store::tag;
-use lockkit_core::{BackendError, LockName, Outcome};
+use lockkit_core::store::{of_break, tag};
+use lockkit_core::{LockName, Outcome};
 
 use crate::error::{Failed, Result, fault};
 use crate::keys::{self, is_contender};
@@ -179,16 +178,6 @@ fn mode(key: &KeyValue) -> Mode {
 
 fn last_part(key: &KeyValue) -> String {
     keys::last_part(&String::from_utf8_lossy(key.key())).to_owned()
-}
-
-/// The error of a break, which has had an effect once it has ended one of the holds.
-fn of_break(error: BackendError, broken: bool) -> BackendError {
-    if !broken {
-        return error;
-    }
-    let cause = error.source().map(ToString::to_string).unwrap_or_default();
-    let why = format!("only some of the holds were ended: {cause}");
-    fault(error.operation(), Outcome::Indeterminate, why)
 }
 
 /// Sends a request without effect again, up to `left` times, unless the server rejects it.

@@ -78,8 +78,8 @@ pub(crate) struct Words {
 const WITHDRAWN: &str = "-9223372036854775807";
 
 /// The tickets before this one, and this one if it was withdrawn. A ticket that shares waits for exclusive ones alone:
-/// each that looks takes what is free. A row with a token below zero is a place: the
-/// token is the negative time at which its ticket began to wait.
+/// each that looks takes what is free. A row with a token below zero is a place: the token is the negative time at which
+/// its ticket began to wait.
 const BEFORE: &str = "FROM {holds} AS b
     WHERE b.name = {name} AND b.token < 0 AND b.expires_at > {now}
       AND CASE WHEN b.holder = {holder} THEN b.token = {withdrawn}

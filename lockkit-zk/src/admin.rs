@@ -1,12 +1,11 @@
 //! Requests of operators: inspect, break, list.
 
 use std::collections::VecDeque;
-use std::error::Error as _;
 use std::sync::Arc;
 
 use lockkit_core::contract::{Holder, LockState};
 use lockkit_core::store::predecessors::holding;
-use lockkit_core::store::tag;
+use lockkit_core::store::{of_break, tag};
 use lockkit_core::{BackendError, LockName, Outcome};
 use zookeeper_client::Error;
 
@@ -142,16 +141,6 @@ fn holder(data: &[u8], node: &str) -> Holder {
     }
     let shown = !text.is_empty() && text.len() <= NOTE && !text.contains(char::is_control);
     Holder::new(node).with_note(shown.then(|| text.to_owned()))
-}
-
-/// The error of a break, which has had an effect once it has ended one of the holds.
-fn of_break(error: BackendError, broken: bool) -> BackendError {
-    if !broken {
-        return error;
-    }
-    let cause = error.source().map(ToString::to_string).unwrap_or_default();
-    let why = format!("only some of the holds were ended: {cause}");
-    fault(error.operation(), Outcome::Indeterminate, why)
 }
 
 fn unstable(operation: &'static str) -> BackendError {

@@ -1,10 +1,12 @@
 -- After unshare.sql: gives what it made free to those that wait.
 -- name, holder. Returns no rows.
-WITH clear AS (
-    SELECT greatest(l.token + 1, {now}) AS next,
+WITH mine AS (
+    SELECT l.waiting_until, greatest(l.token + 1, {now}) AS next FROM {table} AS l WHERE l.name = {mine}
+), clear AS (
+    SELECT m.next,
            (SELECT count(*) FROM {holds} AS h WHERE h.name = {name} AND h.token > 0 AND h.expires_at > {now}) AS holding
-    FROM {table} AS l
-    WHERE l.name = {mine} AND l.waiting_until > {now}
+    FROM mine AS m
+    WHERE m.waiting_until > {now}
 ), {front}, served AS (
     DELETE FROM {holds} AS h WHERE h.name = {name} AND h.holder = (SELECT t.holder FROM told AS t)
 )
