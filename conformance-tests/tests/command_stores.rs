@@ -1,10 +1,11 @@
 //! The command's own tests, all of them, on the stores in databases: the same exit codes, words and
-//! signals as on its embedded store.
+//! signals as on its embedded store. And what it leaves behind on others.
 
 use std::process::ExitCode;
 
 use conformance_tests::TestSuite;
-use conformance_tests::servers::{MysqlPrograms, PostgresPrograms, ZkServer};
+use conformance_tests::foreign::missing;
+use conformance_tests::servers::{MysqlPrograms, PostgresPrograms, RedisServer, ZkServer};
 
 fn main() -> ExitCode {
     // One after the other: each of them is as many processes at once as a machine bears.
@@ -18,14 +19,18 @@ fn tests() -> TestSuite {
     let mariadb = MysqlPrograms::mariadb().missing();
     let mariadb = TestSuite::new("command-on-mariadb", mariadb).test(databases::mariadb);
     let zk = TestSuite::new("command-on-zookeeper", ZkServer::missing()).test(databases::zookeeper);
-    sqlite.and(postgres).and(mariadb).and(zk)
+    let redis = TestSuite::new("command-on-redis", missing(RedisServer::PROGRAM))
+        .test(databases::looks_at_redis_leave_nothing_behind);
+    sqlite.and(postgres).and(mariadb).and(zk).and(redis)
 }
 
 mod databases {
+    use std::path::PathBuf;
     use std::process::Command;
 
     use conformance_tests::servers::{
-        MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, ZkCommand, ZkServer,
+        MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, RedisServer, ZkCommand,
+        ZkServer,
     };
     use conformance_tests::{Failure, Outcome};
 
@@ -49,11 +54,7 @@ mod databases {
     pub(crate) async fn zookeeper() -> Outcome {
         let server = ZkServer::start(&ZkCommand::system()).await?;
         let url = format!("zk://127.0.0.1:{}", server.port());
-        // Beside `deps`, where this program is.
-        let own = std::env::current_exe()?;
-        let lockkit = own.ancestors().nth(2).map(|built| built.join("lockkit"));
-        let lockkit =
-            lockkit.ok_or_else(|| Failure::new("the command is not where it is built"))?;
+        let lockkit = lockkit()?;
         let inside = format!("{} run job -- true; echo $?", lockkit.display());
         let run = Command::new(&lockkit)
             .args(["run", "--ttl", "5s", "job", "--", "sh", "-c", &inside])
@@ -63,6 +64,60 @@ mod databases {
             return Ok(());
         }
         Err(Failure::new(format!("the command on ZooKeeper: {run:?}")))
+    }
+
+    /// Also where a quarantine would be written down.
+    pub(crate) async fn looks_at_redis_leave_nothing_behind() -> Outcome {
+        let servers = [
+            RedisServer::forgetful().await?,
+            RedisServer::forgetful().await?,
+            RedisServer::forgetful().await?,
+        ];
+        let [one, two, three] = servers.each_ref().map(RedisServer::port);
+        let redlock =
+            format!("redlock://127.0.0.1:{one},127.0.0.1:{two},127.0.0.1:{three}?quarantine=1s");
+        let single = format!("redis://127.0.0.1:{one}?quarantine=1s&label=test");
+        let keys = async || {
+            let mut keys = Vec::new();
+            for server in &servers {
+                keys.extend(server.ask(&["KEYS", "*"]).await?);
+            }
+            Ok::<_, Failure>(keys)
+        };
+        for url in [redlock, single] {
+            for look in ["status job", "list j", "break job --yes"] {
+                let done = Command::new(lockkit()?)
+                    .args(look.split(' '))
+                    .env("LOCKKIT_URL", &url)
+                    .output()?;
+                let left = keys().await?;
+                // 69: the store is away.
+                if done.status.code().is_none_or(|code| code > 1) || !left.is_empty() {
+                    return Err(Failure::new(format!("{look}: {left:?}, {done:?}")));
+                }
+            }
+            // They see what others hold, and the look at the keys can fail.
+            let inside = format!("{} status job", lockkit()?.display());
+            let run = Command::new(lockkit()?)
+                .args(["run", "--wait", "5s", "job", "--", "sh", "-c", &inside])
+                .env("LOCKKIT_URL", &url)
+                .output()?;
+            let told = String::from_utf8_lossy(&run.stdout);
+            if !told.contains("\nholder ") || keys().await?.is_empty() {
+                return Err(Failure::new(format!("{run:?}, {:?}", keys().await?)));
+            }
+            for server in &servers {
+                server.ask(&["FLUSHALL"]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Beside `deps`, where this program is.
+    fn lockkit() -> Outcome<PathBuf> {
+        let own = std::env::current_exe()?;
+        let lockkit = own.ancestors().nth(2).map(|built| built.join("lockkit"));
+        lockkit.ok_or_else(|| Failure::new("the command is not where it is built"))
     }
 
     /// Runs the tests of the command on another store, with the cargo that built this program. The

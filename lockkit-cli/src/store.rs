@@ -102,17 +102,31 @@ impl Location {
         }
     }
 
-    /// The URL; with it, the store creates a missing table only if it `creates`.
+    /// The URL; with it, the store creates a missing table, or writes to a server since when it is the primary, only if
+    /// it `creates`.
     fn text(&self, creates: bool) -> String {
-        let has_table = matches!(self.url.scheme(), "postgres" | "mysql" | "sqlite");
-        if creates || !has_table {
+        let given = |option: &str| self.url.options.names().any(|name| name == option);
+        let (option, value) = match self.url.scheme() {
+            "postgres" | "mysql" | "sqlite" => ("schema", "check"),
+            scheme
+                if scheme.starts_with("redlock")
+                    || scheme.ends_with("+sentinel")
+                    || scheme.ends_with("+cluster")
+                    || given("quarantine") =>
+            {
+                ("quarantine", "forever")
+            }
+            _ => return self.text.clone(),
+        };
+        if creates || self.text.contains("quarantine=off") {
             return self.text.clone();
         }
-        if self.url.options.names().any(|name| name == "schema") {
-            return self.text.replace("schema=create", "schema=check");
-        }
-        let mark = if self.text.contains('?') { '&' } else { '?' };
-        format!("{}{mark}schema=check", self.text)
+        let (path, options) = self.text.split_once('?').unwrap_or((&self.text, ""));
+        let others = options.split('&').filter(|pair| {
+            !pair.is_empty() && pair.split_once('=').is_none_or(|(name, _)| name != option)
+        });
+        let others: String = others.map(|pair| format!("{pair}&")).collect();
+        format!("{path}?{others}{option}={value}")
     }
 }
 
@@ -127,8 +141,7 @@ fn escaped(path: &str) -> String {
         .collect()
 }
 
-/// Opens a store to read it, or for an operator: creates nothing, beside the key for the quarantine of a Redis
-/// that has one, and tries once. Also returns the store in words.
+/// Opens a store to read it, or for an operator: creates nothing, and tries once. Also returns the store in words.
 pub(crate) async fn look(url: Option<&str>) -> Result<(LockClient, String), Failure> {
     let location = Location::of(url)?;
     let client = location.builder(false)?.wait(Duration::ZERO);

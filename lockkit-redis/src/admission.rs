@@ -85,7 +85,7 @@ pub(crate) async fn admit(
     let Some(quarantine) = config.quarantine_length() else {
         return Ok(Admission::until(Some(Instant::now())));
     };
-    let Some(key) = key else {
+    let Some(key) = key.filter(|_| quarantine < Duration::MAX) else {
         return Ok(Admission::until(None));
     };
     let mut command = STEPS.admit.on(&[key]);

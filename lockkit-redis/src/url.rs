@@ -1,5 +1,7 @@
 //! The options in a URL.
 
+use std::time::Duration;
+
 use lockkit_core::url::{Host, InvalidUrl, StoreUrl};
 use lockkit_core::{Capabilities, Queueing, Waiting};
 
@@ -19,7 +21,7 @@ impl RedisStoreBuilder {
     /// | `recheck=5s` | the longest time between two attempts of a waiter, with or without messages | as shown |
     /// | `protocol=auto` `resp2` `resp3` | the protocol; with `wake=poll` always RESP2 | `auto` |
     /// | `token_ttl=7d` `never` | how long an unused token is kept | `7d` |
-    /// | `quarantine=30s` `off` | the longest lease, and how long a server grants nothing after it became the primary or was restarted; with `redis+sentinel:` 5 s longer | `ttl` with `redis+sentinel:` and `redis+cluster:`, else `off` |
+    /// | `quarantine=30s` `off` `forever` | the longest lease, and how long a server grants nothing after it became the primary or was restarted; with `redis+sentinel:` 5 s longer. `forever`: it grants nothing to this client, which leaves nothing behind there: for tools that look | `ttl` with `redis+sentinel:` and `redis+cluster:`, else `off` |
     /// | `acks=1` | 0 to 9: a lease counts only when so many replicas have it | `0` |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
     /// | `response_timeout=4s` | the longest time without a reply: after half of it the connection is checked, after the other half replaced | as shown |
@@ -127,12 +129,13 @@ impl RedisStoreBuilder {
         match url.options.text("quarantine").as_deref() {
             None => {}
             Some("off") => self.quarantine = Quarantine::Off,
+            Some("forever") => self.quarantine = Quarantine::For(Duration::MAX),
             Some(text) => match lockkit_core::url::parse_duration(text) {
                 Ok(length) if length >= Capabilities::new().min_ttl => {
                     self.quarantine = Quarantine::For(length);
                 }
                 _ => {
-                    let why = "write the longest lease, as `30s`, or `off`";
+                    let why = "write the longest lease, as `30s`, or `off` or `forever`";
                     return Err(InvalidUrl::bad_value("quarantine", text, why));
                 }
             },
@@ -198,8 +201,6 @@ fn address(host: &Host, port: u16) -> (String, u16) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use lockkit_core::Failover;
     use lockkit_core::url::Tls;
 
@@ -253,6 +254,8 @@ mod tests {
         let off = read("redis+cluster://h?quarantine=off").unwrap();
         assert_eq!(off.capabilities().failover, Failover::Fenced);
         assert_eq!(poll.capabilities().failover, Failover::Alone);
+        let looks = read("redis+cluster://h?quarantine=forever").unwrap();
+        assert_eq!(looks.quarantine_length(), Some(Duration::MAX));
         let tls = read("rediss+sentinel://h/m?ca=/ca.pem").unwrap();
         assert_eq!((tls.tls, tls.database), (Some(Tls::new().ca("/ca.pem")), 0));
 

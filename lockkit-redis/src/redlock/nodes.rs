@@ -62,7 +62,9 @@ impl Nodes {
         if open.len() < needed {
             return Err(failure("connect", all.len(), errors));
         }
-        let twin = |(at, one): (usize, &Admission)| open[..at].iter().any(|it| it.run == one.run);
+        let twin = |(at, one): (usize, &Admission)| {
+            !one.run.is_empty() && open[..at].iter().any(|it| it.run == one.run)
+        };
         if open.iter().enumerate().any(twin) {
             return Err(refused("connect", TWINS));
         }

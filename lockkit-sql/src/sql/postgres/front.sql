@@ -5,22 +5,18 @@
 -- told: the sums of the grants. Each is notified; if there is none, all clients are that wait, and the commit does not
 -- wait for the disk: the next grant does, for both. A crash of the server can only undo a release that no grant has
 -- followed, and the lease ends by itself.
-line AS (
-    SELECT h.holder, h.label, h.expires_at, h.room, h.session, c.holding, c.next - 1 + row_number() OVER place AS token,
-           row_number() OVER place AS n, first_value(h.room) OVER place IS NULL AS alone
-    FROM clear AS c, {holds} AS h
-    WHERE h.name = {name} AND h.token < 0 AND h.token > {withdrawn} AND h.expires_at > {now}
-      -- An attempt under way may have made a place while its ticket was granted.
-      AND h.holder <> {holder}
-    WINDOW place AS (ORDER BY h.token DESC, h.holder)
-), front AS (
+front AS (
     SELECT f.* FROM (
-        SELECT i.*, bool_and(CASE WHEN i.alone THEN i.n = 1 AND i.holding = 0
-                                  ELSE i.n + i.holding <= coalesce(i.room, 0) END)
-                        OVER (ORDER BY i.n) AS fits
-        FROM line AS i
+        SELECT h.holder, h.label, h.expires_at, h.room, h.session, c.next - 1 + row_number() OVER place AS token,
+               c.holding + row_number() OVER place AS together, min(coalesce(h.room, 0)) OVER place AS most,
+               row_number() OVER place AS n
+        FROM clear AS c, {holds} AS h
+        WHERE h.name = {name} AND h.token < 0 AND h.token > {withdrawn} AND h.expires_at > {now}
+          -- An attempt under way may have made a place while its ticket was granted.
+          AND h.holder <> {holder}
+        WINDOW place AS (ORDER BY h.token DESC, h.holder)
     ) AS f
-    WHERE f.fits AND f.n <= 1000
+    WHERE (f.together <= f.most OR f.together = 1 AND f.room IS NULL) AND f.n <= 1000
 ), sharing AS (
     -- Only for the rest of the place: the ticket asks for the whole lease.
     UPDATE {holds} AS h SET token = f.token FROM front AS f
