@@ -26,6 +26,8 @@ pub use stores::file;
 pub use stores::memory;
 pub use time::clock;
 
+#[doc(hidden)]
+pub use client::ClientSettings;
 pub use client::{
     Election, Guard, Leader, Leaders, Lock, LockClient, LockClientBuilder, MultiGuard, MultiLock,
     Owner, RwLock,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkit_core::clock::Clock;
 use lockkit_core::layers::Prefixed;
 use lockkit_core::url::{ClientOptions, InvalidUrl, StoreUrl};
-use lockkit_core::{Lease, LockClient, Result};
+use lockkit_core::{ClientSettings, Lease, LockClient, Result};
 use tokio::runtime::Handle;
 
 use crate::stores;
@@ -91,16 +91,9 @@ pub async fn connect(url: impl AsRef<str>) -> Result<LockClient> {
 pub fn builder(url: impl AsRef<str>) -> Connect {
     Connect {
         url: url.as_ref().parse(),
-        lease: None,
-        label: None,
-        program: None,
         prefix: None,
-        max_hold: None,
-        timeout: None,
-        outage: None,
         wait: None,
-        clock: None,
-        runtime: None,
+        settings: ClientSettings::default(),
     }
 }
 
@@ -110,34 +103,27 @@ pub fn builder(url: impl AsRef<str>) -> Connect {
 pub struct Connect {
     // Parsed at once, so that `Debug` shows no secret. INV-14.
     url: Result<StoreUrl, InvalidUrl>,
-    lease: Option<Lease>,
-    label: Option<String>,
-    program: Option<String>,
     prefix: Option<String>,
-    max_hold: Option<Duration>,
-    timeout: Option<Duration>,
-    outage: Option<Duration>,
     wait: Option<Duration>,
-    clock: Option<Arc<dyn Clock>>,
-    runtime: Option<Handle>,
+    settings: ClientSettings,
 }
 
 impl Connect {
     /// The lease of locks that set none; in a URL `ttl=`, always renewed.
     pub const fn lease(mut self, lease: Lease) -> Self {
-        self.lease = Some(lease);
+        self.settings.lease = Some(lease);
         self
     }
 
     /// What operators read of this client's holds; in a URL `label=`.
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
+        self.settings.label = Some(label.into());
         self
     }
 
     /// The program in the default label; the name of this one if not set.
     pub fn program(mut self, name: impl Into<String>) -> Self {
-        self.program = Some(name.into());
+        self.settings.program = Some(name.into());
         self
     }
 
@@ -149,19 +135,19 @@ impl Connect {
 
     /// The longest hold of locks that set none; in a URL `max_hold=`.
     pub const fn max_hold(mut self, limit: Duration) -> Self {
-        self.max_hold = Some(limit);
+        self.settings.max_hold = Some(limit);
         self
     }
 
     /// The longest that one request may take; in a URL `timeout=`.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.settings.timeout = Some(timeout);
         self
     }
 
     /// How long an acquire without a limit retries while the store fails; in a URL `outage=`.
     pub const fn outage(mut self, outage: Duration) -> Self {
-        self.outage = Some(outage);
+        self.settings.outage = Some(outage);
         self
     }
 
@@ -175,13 +161,13 @@ impl Connect {
 
     /// The clock of deadlines, and of the leases of `memory:`.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = Some(clock);
+        self.settings.clock = Some(clock);
         self
     }
 
     /// The runtime for the client's tasks; the one that [`connect`](Self::connect) runs in if not set.
     pub fn runtime(mut self, handle: Handle) -> Self {
-        self.runtime = Some(handle);
+        self.settings.runtime = Some(handle);
         self
     }
 
@@ -193,44 +179,21 @@ impl Connect {
     /// # Cancel safety
     /// As the function [`connect`](fn@connect).
     pub async fn connect(self) -> Result<LockClient> {
-        let mut url = self.url?;
+        let (mut url, mut settings) = (self.url?, self.settings);
         let options = ClientOptions::take(&mut url.options)?;
-        let lease = self.lease.or(options.ttl.map(Lease::renewed));
-        let ttl = lease.map(Lease::ttl);
-        let outage = self.outage.or(options.outage);
-        let wait = self.wait.or(outage);
+        settings.lease = settings.lease.or(options.ttl.map(Lease::renewed));
+        settings.label = settings.label.or(options.label);
+        settings.max_hold = settings.max_hold.or(options.max_hold);
+        settings.timeout = settings.timeout.or(options.timeout);
+        settings.outage = settings.outage.or(options.outage);
+        let wait = self.wait.or(settings.outage);
         let wait = wait.unwrap_or(ClientOptions::DEFAULT_OUTAGE);
-        let mut store = stores::open_within(&url, self.clock.as_ref(), ttl, wait).await?;
+        let ttl = settings.lease.map(Lease::ttl);
+        let mut store = stores::open_within(&url, settings.clock.as_ref(), ttl, wait).await?;
         let prefix = self.prefix.or(options.prefix);
         if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) {
             store = Arc::new(Prefixed::new(store, prefix)?);
         }
-
-        let mut client = LockClient::builder_arc(store);
-        if let Some(lease) = lease {
-            client = client.lease(lease);
-        }
-        if let Some(label) = self.label.or(options.label) {
-            client = client.label(label);
-        }
-        if let Some(program) = self.program {
-            client = client.program(program);
-        }
-        if let Some(limit) = self.max_hold.or(options.max_hold) {
-            client = client.max_hold(limit);
-        }
-        if let Some(timeout) = self.timeout.or(options.timeout) {
-            client = client.timeout(timeout);
-        }
-        if let Some(outage) = outage {
-            client = client.outage(outage);
-        }
-        if let Some(clock) = self.clock {
-            client = client.clock(clock);
-        }
-        if let Some(runtime) = self.runtime {
-            client = client.runtime(runtime);
-        }
-        client.build()
+        LockClient::builder_arc(store).with(settings).build()
     }
 }

@@ -29,6 +29,8 @@ use crate::time::clock::{BootClock, Clock};
 use crate::time::lease::Lease;
 use crate::url::ClientOptions;
 
+/// The longest that one request may take.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 /// What is longer is cut to this, so that no sum of times overflows: thirty years.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
 
@@ -231,90 +233,97 @@ impl fmt::Debug for LockClient {
     }
 }
 
+/// What a client is told of itself. What is not set has its default.
+#[derive(Clone, Debug, Default)]
+#[doc(hidden)]
+#[non_exhaustive]
+pub struct ClientSettings {
+    pub lease: Option<Lease>,
+    pub label: Option<String>,
+    pub program: Option<String>,
+    pub max_hold: Option<Duration>,
+    pub clock: Option<Arc<dyn Clock>>,
+    pub timeout: Option<Duration>,
+    pub outage: Option<Duration>,
+    pub runtime: Option<Handle>,
+    pub seed: Option<u64>,
+}
+
 /// Options of a [`LockClient`].
 #[derive(Debug)]
 #[must_use]
 pub struct LockClientBuilder {
     store: Arc<dyn DistributedLock>,
-    lease: Option<Lease>,
-    label: Option<String>,
-    program: Option<String>,
-    max_hold: Option<Duration>,
-    clock: Arc<dyn Clock>,
-    timeout: Duration,
-    outage: Duration,
-    runtime: Option<Handle>,
-    seed: Option<u64>,
+    settings: ClientSettings,
 }
 
 impl LockClientBuilder {
     pub(crate) fn new(store: Arc<dyn DistributedLock>) -> Self {
         Self {
             store,
-            lease: None,
-            label: None,
-            program: None,
-            max_hold: None,
-            clock: Arc::new(BootClock),
-            timeout: Duration::from_secs(2),
-            outage: ClientOptions::DEFAULT_OUTAGE,
-            runtime: None,
-            seed: None,
+            settings: ClientSettings::default(),
         }
+    }
+
+    /// All options at once.
+    #[doc(hidden)]
+    pub fn with(mut self, settings: ClientSettings) -> Self {
+        self.settings = settings;
+        self
     }
 
     /// The lease of locks that set none. By default renewed, 30 seconds, or the nearest that the
     /// store can do.
     pub const fn lease(mut self, lease: Lease) -> Self {
-        self.lease = Some(lease);
+        self.settings.lease = Some(lease);
         self
     }
 
     /// What operators read of this client's holds. By default `host:pid program`; an empty label is none.
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
+        self.settings.label = Some(label.into());
         self
     }
 
     /// The program in the default label. By default the name of this one.
     pub fn program(mut self, name: impl Into<String>) -> Self {
-        self.program = Some(name.into());
+        self.settings.program = Some(name.into());
         self
     }
 
     /// The longest hold time of locks that set none. By default there is none.
     pub const fn max_hold(mut self, limit: Duration) -> Self {
-        self.max_hold = Some(limit);
+        self.settings.max_hold = Some(limit);
         self
     }
 
     /// The clock of deadlines. By default [`BootClock`].
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
+        self.settings.clock = Some(clock);
         self
     }
 
     /// The longest that one request to the store may take. By default 2 seconds; not zero.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.settings.timeout = Some(timeout);
         self
     }
 
     /// After how long a failing store is given up by an acquire without a limit. By default 30 seconds.
     pub const fn outage(mut self, outage: Duration) -> Self {
-        self.outage = outage;
+        self.settings.outage = Some(outage);
         self
     }
 
     /// The runtime for the client's tasks. By default the one that [`build`](Self::build) is called in.
     pub fn runtime(mut self, handle: Handle) -> Self {
-        self.runtime = Some(handle);
+        self.settings.runtime = Some(handle);
         self
     }
 
     /// Makes all random pauses follow from `seed`, for tests that must repeat.
     pub const fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
+        self.settings.seed = Some(seed);
         self
     }
 
@@ -326,38 +335,43 @@ impl LockClientBuilder {
     /// - [`Error::InvalidOption`] if the request timeout is zero, or the label has more than
     ///   128 bytes or a control character.
     pub fn build(self) -> Result<LockClient> {
-        let handle = match self.runtime {
+        let settings = self.settings;
+        let handle = match settings.runtime {
             Some(handle) => handle,
             None => Handle::try_current().map_err(|_| Error::NoRuntime)?,
         };
         if !has_time(&handle) {
             return Err(Error::NoRuntime);
         }
-        if self.timeout.is_zero() {
+        let timeout = settings.timeout.unwrap_or(DEFAULT_TIMEOUT);
+        if timeout.is_zero() {
             let what = "a request timeout of zero: no store could answer in time".into();
             return Err(Error::InvalidOption { what });
         }
-        let label: Arc<str> = match self.label {
+        let label: Arc<str> = match settings.label {
             Some(label) => label::check(&label).map(|()| label.into())?,
-            None => label::of_process(self.program.as_deref()).into(),
+            None => label::of_process(settings.program.as_deref()).into(),
         };
         let capabilities = self.store.capabilities();
         let options = HoldOptions {
-            lease: self.lease.unwrap_or_else(|| nearest(&capabilities)),
-            max_hold: self.max_hold.filter(|limit| !limit.is_zero()),
+            lease: settings.lease.unwrap_or_else(|| nearest(&capabilities)),
+            max_hold: settings.max_hold.filter(|limit| !limit.is_zero()),
             min_hold: None,
             owner: None,
         };
         let context = Context {
             store: self.store,
             capabilities,
-            clock: self.clock,
+            clock: settings.clock.unwrap_or_else(|| Arc::new(BootClock)),
             runtime: Runtime::new(handle),
             id: ClientId::random(),
             label: Some(label).filter(|label| !label.is_empty()),
-            timeout: self.timeout.min(LONGEST),
-            outage: self.outage.min(LONGEST),
-            random: Mutex::new(self.seed.map_or_else(Rng::new, Rng::with_seed)),
+            timeout: timeout.min(LONGEST),
+            outage: settings
+                .outage
+                .unwrap_or(ClientOptions::DEFAULT_OUTAGE)
+                .min(LONGEST),
+            random: Mutex::new(settings.seed.map_or_else(Rng::new, Rng::with_seed)),
             pending: Pending::default(),
             attempts: Pending::default(),
             releases: Semaphore::new(RELEASES_IN_FLIGHT),

@@ -35,7 +35,7 @@ mod wait;
 pub use self::election::{Election, Leader, Leaders};
 pub use self::guard::Guard;
 pub use self::lock::Lock;
-pub use self::lock_client::{LockClient, LockClientBuilder};
+pub use self::lock_client::{ClientSettings, LockClient, LockClientBuilder};
 pub use self::multi::{MultiGuard, MultiLock};
 pub use self::owner::Owner;
 pub use self::rw_lock::RwLock;
