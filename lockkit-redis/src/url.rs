@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::url::{Host, InvalidUrl, StoreUrl};
+use lockkit_core::url::{Host, InvalidUrl, StoreUrl, parse_duration};
 use lockkit_core::{Capabilities, Queueing, Waiting};
 
 use crate::config::{
@@ -126,20 +126,14 @@ impl RedisStoreBuilder {
     }
 
     pub(crate) fn take_quarantine(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
-        match url.options.text("quarantine").as_deref() {
-            None => {}
-            Some("off") => self.quarantine = Quarantine::Off,
-            Some("forever") => self.quarantine = Quarantine::For(Duration::MAX),
-            Some(text) => match lockkit_core::url::parse_duration(text) {
-                Ok(length) if length >= Capabilities::new().min_ttl => {
-                    self.quarantine = Quarantine::For(length);
-                }
-                _ => {
-                    let why = "write the longest lease, as `30s`, or `off` or `forever`";
-                    return Err(InvalidUrl::bad_value("quarantine", text, why));
-                }
-            },
-        }
+        let read = |text: &str| match (text, parse_duration(text)) {
+            ("off", _) => Ok(Quarantine::Off),
+            ("forever", _) => Ok(Quarantine::For(Duration::MAX)),
+            (_, Ok(length)) if length >= Capabilities::new().min_ttl => Ok(Quarantine::For(length)),
+            _ => Err("write the longest lease, as `30s`, or `off` or `forever`".to_owned()),
+        };
+        let quarantine = url.options.parsed("quarantine", read)?;
+        self.quarantine = quarantine.unwrap_or(self.quarantine);
         Ok(())
     }
 
@@ -180,17 +174,12 @@ impl RedisStoreBuilder {
             ("connect_timeout", &mut self.connect_timeout),
             ("response_timeout", &mut self.response_timeout),
         ])?;
-        self.token_ttl = match options.text("token_ttl").as_deref() {
-            None => self.token_ttl,
-            Some("never") => TokenTtl::Never,
-            Some(text) => match lockkit_core::url::parse_duration(text) {
-                Ok(ttl) if ttl >= TWO_DAYS => TokenTtl::After(ttl),
-                _ => {
-                    let why = "write a duration of at least two days, as `7d`, or `never`";
-                    return Err(InvalidUrl::bad_value("token_ttl", text, why));
-                }
-            },
+        let read = |text: &str| match (text, parse_duration(text)) {
+            ("never", _) => Ok(TokenTtl::Never),
+            (_, Ok(ttl)) if ttl >= TWO_DAYS => Ok(TokenTtl::After(ttl)),
+            _ => Err("write a duration of at least two days, as `7d`, or `never`".to_owned()),
         };
+        self.token_ttl = options.parsed("token_ttl", read)?.unwrap_or(self.token_ttl);
         Ok(())
     }
 }

@@ -20,12 +20,8 @@ const SCHEMES: &[&str] = &[
 
 /// Takes the table's name.
 fn table(url: &mut StoreUrl) -> Result<Table, InvalidUrl> {
-    match url.options.text("table") {
-        None => Ok(Table::default()),
-        Some(text) => text
-            .parse()
-            .map_err(|error| InvalidUrl::bad_value("table", &text, format!("{error}"))),
-    }
+    let read = |text: &str| text.parse().map_err(|error| format!("{error}"));
+    Ok(url.options.parsed("table", read)?.unwrap_or_default())
 }
 
 /// Takes the options that every database has.

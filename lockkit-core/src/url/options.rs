@@ -171,14 +171,14 @@ impl Options {
     ///
     /// # Errors
     /// - [`InvalidUrl::BadValue`] if it is none of them; it names them all.
-    pub fn choice<T: Copy>(
+    pub fn choice<T: Clone>(
         &mut self,
         name: &'static str,
         choices: &[(&'static str, T)],
     ) -> Result<Option<T>, InvalidUrl> {
         self.parsed(name, |text| {
             let chosen = choices.iter().find(|(word, _)| *word == text);
-            chosen.map(|(_, value)| *value).ok_or_else(|| {
+            chosen.map(|(_, value)| value.clone()).ok_or_else(|| {
                 let words = choices.iter().map(|(word, _)| format!("`{word}`"));
                 let words: Vec<String> = words.collect();
                 format!("write {}", words.join(" or "))
@@ -187,7 +187,10 @@ impl Options {
     }
 
     /// Takes an option and reads it with `read`, whose error says what to write.
-    fn parsed<T>(
+    ///
+    /// # Errors
+    /// - [`InvalidUrl::BadValue`] with that error.
+    pub fn parsed<T>(
         &mut self,
         name: &'static str,
         read: impl FnOnce(&str) -> Result<T, String>,

@@ -58,15 +58,8 @@ impl SqlStoreBuilder<Sqlite> {
             ("normal", SqliteSynchronous::Normal),
             ("full", SqliteSynchronous::Full),
         ];
-        let sync = url.options.text("sync");
-        let sync = match sync.as_deref() {
-            None => SqliteSynchronous::Normal,
-            Some(word) => {
-                let found = syncs.into_iter().find(|(known, _)| *known == word);
-                let wrong = || InvalidUrl::bad_value("sync", word, "write `normal` or `full`");
-                found.ok_or_else(wrong)?.1
-            }
-        };
+        let sync = url.options.choice("sync", &syncs)?;
+        let sync = sync.unwrap_or(SqliteSynchronous::Normal);
         url.options.finish()?;
         url.expect(
             url.is_bare() && !url.path().is_empty(),
