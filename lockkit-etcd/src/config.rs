@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
-use lockkit_core::url::Tls;
+use lockkit_core::url::{Tls, host_and_port};
 use lockkit_core::{Capabilities, EndsBy, Failover, Modes, Queueing, TtlOf, Waiting};
 
 use crate::keys::Names;
@@ -67,13 +67,7 @@ impl EtcdStoreBuilder {
 
     /// Adds a server of the cluster; 127.0.0.1 and port 2379 if nothing is set.
     pub fn endpoint(mut self, host: &str, port: u16) -> Self {
-        // An IPv6 address needs brackets beside a port.
-        let host = if host.contains(':') {
-            format!("[{host}]")
-        } else {
-            host.to_owned()
-        };
-        self.endpoints.push(format!("{host}:{port}"));
+        self.endpoints.push(host_and_port(host, port));
         self
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::url::Tls;
+use lockkit_core::url::{Tls, host_and_port};
 use lockkit_core::{Capabilities, Failover, Lease, Modes, PollRange, Queueing, Waiting};
 
 pub(crate) const PORT: u16 = 6379;
@@ -46,8 +46,7 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Tcp { host, port } => f.write_str(&host_and_port(host, *port)),
             Self::Unix(path) => path.display().fmt(f),
             Self::Sentinel { hosts, master } => {
                 write!(f, "the master `{master}` of {}", list(hosts))

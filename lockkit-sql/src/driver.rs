@@ -179,14 +179,6 @@ where
     }
 }
 
-/// A host, or the directory of a server's socket, with the port.
-pub(crate) fn host_and_port(host: &str, port: u16) -> String {
-    match host.contains(':') && !host.starts_with('/') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    }
-}
-
 /// A message of any number of statements.
 pub(crate) fn text(text: &str) -> RawSql {
     raw_sql(AssertSqlSafe(text))

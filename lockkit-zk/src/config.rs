@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
-use lockkit_core::url::Tls;
+use lockkit_core::url::{Tls, host_and_port};
 use lockkit_core::{Capabilities, EndsBy, Failover, Lease, Modes, Queueing, TtlOf, Waiting};
 
 pub(crate) const PORT: u16 = 2181;
@@ -113,12 +113,7 @@ impl ZkStoreBuilder {
 
     /// Adds a member of the ensemble; 127.0.0.1 and port 2181 if there is none.
     pub fn host(mut self, name: impl Into<String>, port: u16) -> Self {
-        let name = name.into();
-        // An IPv6 address needs brackets beside a port.
-        self.hosts.push(match name.contains(':') {
-            true => format!("[{name}]:{port}"),
-            false => format!("{name}:{port}"),
-        });
+        self.hosts.push(host_and_port(&name.into(), port));
         self
     }
 

@@ -46,25 +46,19 @@ impl Traced {
         observe(call, report).await
     }
 
-    fn ticket_span(&self, operation: &'static str, ticket: &Ticket) -> Span {
-        debug_span!(
-            "lockkit",
-            backend = self.backend(),
-            operation,
-            name = ticket.name.as_str(),
-            holder = %ticket.holder,
-            outcome = field::Empty,
-        )
-    }
-
-    fn name_span(&self, operation: &'static str, name: &str) -> Span {
+    fn span(&self, operation: &'static str, name: &str, holder: Option<HolderId>) -> Span {
         debug_span!(
             "lockkit",
             backend = self.backend(),
             operation,
             name,
+            holder = holder.map(field::display),
             outcome = field::Empty,
         )
+    }
+
+    fn ticket_span(&self, operation: &'static str, ticket: &Ticket) -> Span {
+        self.span(operation, ticket.name.as_str(), Some(ticket.holder))
     }
 }
 
@@ -116,17 +110,17 @@ impl DistributedLock for Traced {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let span = self.name_span("inspect", name.as_str());
+        let span = self.span("inspect", name.as_str(), None);
         Self::record(span, self.inner.inspect(name)).await
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let span = self.name_span("break_lock", name.as_str());
+        let span = self.span("break_lock", name.as_str(), None);
         Self::record(span, self.inner.break_lock(name)).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        let span = self.name_span("list", prefix);
+        let span = self.span("list", prefix, None);
         Self::record(span, self.inner.list(prefix)).await
     }
 

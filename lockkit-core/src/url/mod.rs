@@ -78,12 +78,20 @@ impl Host {
 
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.name.contains(':') {
-            write!(f, "[{}]", self.name)?;
-        } else {
-            f.write_str(&self.name)?;
+        match self.port {
+            Some(port) => f.write_str(&host_and_port(&self.name, port)),
+            None if self.name.contains(':') => write!(f, "[{}]", self.name),
+            None => f.write_str(&self.name),
         }
-        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+/// A host, or the directory of a server's socket, with the port. An IPv6 address has brackets then.
+#[must_use]
+pub fn host_and_port(host: &str, port: u16) -> String {
+    match host.contains(':') && !host.starts_with('/') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
     }
 }
 

@@ -1,10 +1,11 @@
 //! The driver of MySQL and MariaDB, and the error codes of the servers.
 
 use lockkit_core::Outcome;
+use lockkit_core::url::host_and_port;
 use sqlx::mysql::{MySqlConnectOptions, MySqlQueryResult};
 use sqlx::{Connection as _, Execute, Executor as _, MySqlConnection};
 
-use crate::driver::{Driver, Yields, host_and_port};
+use crate::driver::{Driver, Yields};
 use crate::error::{Errors, Problem};
 use crate::template::Syntax;
 

@@ -1,10 +1,11 @@
 //! The driver of PostgreSQL, and the error codes of the server and of its poolers.
 
 use lockkit_core::Outcome;
+use lockkit_core::url::host_and_port;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgQueryResult};
 use sqlx::{Execute, Executor as _};
 
-use crate::driver::{Driver, Yields, host_and_port};
+use crate::driver::{Driver, Yields};
 use crate::error::{Errors, Problem};
 use crate::template::Syntax;
 
