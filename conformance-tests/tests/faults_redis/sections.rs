@@ -29,7 +29,7 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(sections_lose_no_update_in_a_cluster)
         .test(sections_lose_no_update_behind_sentinels)
         .test(commit_without_a_reply_writes_once)
-        .test(commits_write_once_while_connections_are_killed)
+        .test(commits_write_once_while_replies_are_lost)
         .test(section_whose_lease_ended_writes_nothing)
         .test(section_dropped_at_any_moment_leaves_nothing)
         .test(section_needs_keys_in_the_slot_of_the_lock)
@@ -139,7 +139,10 @@ async fn count_together(clients: &[LockClient; 2], turns: usize) -> Outcome {
     all.sort_unstable();
     let in_order = (1..).zip(&all).all(|(value, (_, seen))| value == *seen);
     let complete = all.len() == 16 * turns;
-    ensure(in_order && complete, format!("{} values: {all:?}", all.len()))
+    ensure(
+        in_order && complete,
+        format!("{} values: {all:?}", all.len()),
+    )
 }
 
 async fn sections_lose_no_update() -> Outcome {
@@ -212,16 +215,8 @@ fn trials() -> Vec<Trial> {
             1,
         ),
         trial(vec![lost, refused.clone()], Some(Effect::Indeterminate), 1),
-        trial(
-            then(loading(), loading()),
-            Some(Effect::Unavailable),
-            0,
-        ),
-        trial(
-            then(Fate::Cut, Fate::Cut),
-            Some(Effect::Indeterminate),
-            0,
-        ),
+        trial(then(loading(), loading()), Some(Effect::Unavailable), 0),
+        trial(then(Fate::Cut, Fate::Cut), Some(Effect::Indeterminate), 0),
         trial(vec![refused], Some(Effect::Rejected), 0),
     ]
 }
@@ -265,8 +260,8 @@ async fn commit_without_a_reply_writes_once() -> Outcome {
     Ok(())
 }
 
-/// How often each of four tasks commits while connections are killed.
-const TURNS: usize = 100;
+/// How often each of four tasks commits while replies are lost.
+const TURNS: usize = 40;
 
 /// Commits a number that no other commit has, and says what was reported.
 async fn log(section: Section, number: usize) -> Outcome<(String, Option<bool>)> {
@@ -288,12 +283,26 @@ async fn log(section: Section, number: usize) -> Outcome<(String, Option<bool>)>
     Ok((word, committed))
 }
 
-async fn commits_write_once_while_connections_are_killed() -> Outcome {
+/// Of ten requests one does not come through, and the reply to another is lost.
+fn flaky(proxy: &Proxy) {
+    proxy.judge(|request| {
+        let step = request.windows(4).any(|word| word == b"EVAL");
+        match fastrand::u8(0..10) {
+            0 if step => Fate::Cut,
+            1 if step => Fate::Drop(Dropped::Reset),
+            _ => Fate::Pass,
+        }
+    });
+}
+
+async fn commits_write_once_while_replies_are_lost() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
-        let client = client_at(way, server.port(), LONG).await?;
+        let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+        let client = client_at(way, proxy.addr().port(), LONG).await?;
         let other = client_at(way, server.port(), LONG).await?;
         let next = Arc::new(AtomicUsize::new(0));
+        flaky(&proxy);
         let mut tasks = Vec::new();
         for client in [&client, &other, &client, &other] {
             let (section, next) = (section(client)?, Arc::clone(&next));
@@ -306,17 +315,12 @@ async fn commits_write_once_while_connections_are_killed() -> Outcome {
                 Ok::<_, Failure>(logged)
             }));
         }
-        while next.load(Ordering::Relaxed) < 4 * TURNS {
-            for kind in ["normal", "pubsub"] {
-                server.ask(&["CLIENT", "KILL", "TYPE", kind]).await?;
-            }
-            sleep(Duration::from_millis(fastrand::u64(5..40))).await;
-        }
         let mut unknown = 0;
         let mut logged = Vec::new();
         for task in tasks {
             logged.extend(task.soon().await??);
         }
+        proxy.heal();
         soon(client.drain()).await?;
         soon(other.drain()).await?;
         let written: Vec<String> = server.run(&["LRANGE", LOG, "0", "-1"]).await?;
@@ -329,7 +333,10 @@ async fn commits_write_once_while_connections_are_killed() -> Outcome {
             unknown += usize::from(committed.is_none());
             ensure(fits, format!("{way}: {committed:?}, but {times} times"))?;
         }
-        println!("{way}: {unknown} of {} commits with an unknown outcome", 4 * TURNS);
+        println!(
+            "{way}: {unknown} of {} commits with an unknown outcome",
+            4 * TURNS
+        );
         server.ask(&["DEL", LOG]).await?;
     }
     only_tokens_left(&server).await
@@ -362,10 +369,7 @@ async fn section_whose_lease_ended_writes_nothing() -> Outcome {
         entered.into_guard().release().await?;
         late.enter().await?
     };
-    proxy.flow(
-        Direction::Request,
-        Flow::Discard,
-    );
+    proxy.flow(Direction::Request, Flow::Discard);
     soon(held.lost()).await?;
     let refused = held.commit(&[set(1)]).await;
     ensure(
