@@ -26,6 +26,7 @@ use crate::masters::Masters;
 use crate::reply::{Reply, unreadable};
 use crate::route::Route;
 use crate::scripts::{STEPS, Step};
+use crate::work::{Command, Reads, Writes};
 
 /// Keeps locks in a Redis or Valkey server.
 ///
@@ -95,9 +96,11 @@ impl RedisStore {
             Waiting::Push => &link.subscriptions.channel,
             _ => "",
         };
-        let step = match exclusive {
-            true => &STEPS.acquire,
-            false => &STEPS.share,
+        let reads = Reads::of(ticket).filter(|_| exclusive);
+        let step = match (exclusive, reads) {
+            (true, None) => &STEPS.acquire,
+            (true, Some(_)) => &STEPS.enter,
+            (false, _) => &STEPS.share,
         };
         let admission = link.admission(step.name).await?;
         let primary = match admission.primary() {
@@ -113,6 +116,9 @@ impl RedisStore {
             .arg(number)
             .arg(channel)
             .arg(who(ticket));
+        if let Some(reads) = reads {
+            Command::add_all(&reads.commands, &mut command);
+        }
         let attempt = grant(&route, step, ticket, command).await?;
         if matches!(attempt, Attempt::Held { .. })
             && self.masters.waiters().is_watched(&ticket.name)
@@ -123,7 +129,7 @@ impl RedisStore {
         Ok(attempt)
     }
 
-    /// Ends the hold of a ticket, and refuses its attempts from now on for so long.
+    /// Ends the hold of a ticket, and refuses its attempts from now on for so long. Does its work.
     pub(crate) async fn end(
         &self,
         route: Route,
@@ -131,9 +137,11 @@ impl RedisStore {
         refuse: Duration,
     ) -> Result<Release> {
         let (link, exclusive) = (&route.link, ticket.mode == Mode::Exclusive);
-        let step = match exclusive {
-            true => &STEPS.release,
-            false => &STEPS.unshare,
+        let writes = Writes::of(ticket).filter(|_| exclusive);
+        let step = match (exclusive, writes) {
+            (true, None) => &STEPS.release,
+            (true, Some(_)) => &STEPS.commit,
+            (false, _) => &STEPS.unshare,
         };
         let admission = link.admission(step.name).await?;
         let (holder, primary) = (ticket.holder.to_string(), admission.for_release());
@@ -145,10 +153,20 @@ impl RedisStore {
         if !exclusive {
             command.arg(keys::rw_channel(&ticket.name));
         }
-        match route.run(step, command).await?.as_int() {
-            Some(1) => Ok(Release::Released),
-            Some(0) => Ok(Release::NotHeld),
-            _ => Err(unreadable("release")),
+        if let Some(writes) = writes {
+            command.arg(writes.token.to_string());
+            Command::add_all(&writes.commands, &mut command);
+        }
+        let reply = route.run(step, command).await?;
+        match (writes, reply.as_list()) {
+            (Some(writes), [Reply::Int(1), replies]) => {
+                writes.keep(replies);
+                Ok(Release::Released)
+            }
+            (Some(_), [Reply::Int(0)]) => Ok(Release::NotHeld),
+            (None, []) if reply.as_int() == Some(1) => Ok(Release::Released),
+            (None, []) if reply.as_int() == Some(0) => Ok(Release::NotHeld),
+            _ => Err(unreadable(step.name)),
         }
     }
 
@@ -248,8 +266,11 @@ pub(crate) fn who(ticket: &Ticket) -> String {
 /// What a step that may make a hold has returned.
 fn attempt(step: &Step, ticket: &Ticket, reply: &Reply) -> Result<Attempt> {
     match reply.as_list() {
-        [Reply::Int(1), token] => {
+        [Reply::Int(1), token, read @ ..] => {
             let token = token.as_token().ok_or_else(|| unreadable(step.name))?;
+            if let (Some(reads), [replies]) = (Reads::of(ticket), read) {
+                reads.keep(token, replies);
+            }
             Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
         }
         // Also for a ticket that is not first: all before it may have died. While holders renew, the

@@ -11,6 +11,7 @@ use crate::keys;
 use crate::reply::Reply;
 use crate::route::Route;
 use crate::scripts::{STEPS, Step};
+use crate::work::Command;
 
 const FENCED: &str = "LOCKKITFENCED";
 
@@ -50,29 +51,6 @@ impl Script {
         Self {
             step: Step::guarded(text),
         }
-    }
-}
-
-/// A command of the caller, with at most 7 000 words. It does not say which of them are keys: one server
-/// does not need that.
-#[derive(Clone, Debug)]
-#[must_use = "a command does nothing by itself"]
-pub struct Command {
-    words: Vec<Vec<u8>>,
-}
-
-impl Command {
-    /// A command without arguments, such as `SET`.
-    pub fn new(verb: &str) -> Self {
-        Self {
-            words: vec![verb.into()],
-        }
-    }
-
-    /// Adds an argument.
-    pub fn arg(mut self, word: impl AsRef<[u8]>) -> Self {
-        self.words.push(word.as_ref().to_vec());
-        self
     }
 }
 
@@ -179,9 +157,7 @@ impl<'a> Fenced<'a> {
     pub async fn commands(&self, commands: &[Command]) -> Result<Vec<Reply>, FencedError> {
         let step = &STEPS.commands;
         let mut guarded = self.guarded(step, &[]);
-        for command in commands {
-            guarded.arg(command.words.len()).arg(&command.words);
-        }
+        Command::add_all(commands, &mut guarded);
         match self.run(step, &guarded).await? {
             Reply::List(replies) => Ok(replies),
             other => Ok(vec![other]),

@@ -18,6 +18,7 @@ mod renew;
 mod reply;
 mod route;
 mod scripts;
+mod section;
 mod sentinel;
 mod shards;
 mod slot;
@@ -28,9 +29,12 @@ mod survey;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
+mod work;
 
 pub use backend::{Counts, RedisStore};
 pub use config::{Protocol, RedisStoreBuilder, TokenTtl};
-pub use fenced::{Command, Fenced, FencedError, Script};
+pub use fenced::{Fenced, FencedError, Script};
 pub use redlock::{RedlockStore, RedlockStoreBuilder};
 pub use reply::Reply;
+pub use section::{Entered, Section};
+pub use work::Command;

@@ -68,6 +68,20 @@ macro_rules! queue_and {
     };
 }
 
+/// The text of a step that runs commands of the caller: `first` as a function, and `then`, which calls it.
+macro_rules! with_commands {
+    ($first:literal, $then:literal) => {
+        concat!(
+            queue_and!("kind"),
+            "local function step()\n",
+            include_str!(concat!("scripts/", $first, ".lua")),
+            "end\n",
+            include_str!("scripts/commands.lua"),
+            include_str!(concat!("scripts/", $then, ".lua"))
+        )
+    };
+}
+
 /// All steps of the store.
 pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
     acquire: Step::new("attempt", queue_and!("kind", "acquire")),
@@ -83,7 +97,12 @@ pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
     note: Step::new("note", queue_and!("note")),
     adopt: Step::new("adopt", queue_and!("adopt")),
     admit: Step::new("admit", include_str!("scripts/admit.lua")),
-    commands: Step::guarded(include_str!("scripts/commands.lua")),
+    commands: Step::guarded(concat!(
+        include_str!("scripts/commands.lua"),
+        "return commands(1)\n"
+    )),
+    enter: Step::new("attempt", with_commands!("acquire", "enter")),
+    commit: Step::new("commit", with_commands!("release", "commit")),
 });
 
 pub(crate) struct Steps {
@@ -105,6 +124,10 @@ pub(crate) struct Steps {
     /// Asks a server for its quarantine.
     pub(crate) admit: Step,
     pub(crate) commands: Step,
+    /// As `acquire`, with commands that read.
+    pub(crate) enter: Step,
+    /// As `release`, with commands that write.
+    pub(crate) commit: Step,
 }
 
 /// Precedes a script of the caller.

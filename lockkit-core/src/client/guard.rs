@@ -12,7 +12,7 @@ use crate::client::release::release;
 use crate::client::shared::Held;
 use crate::contract::{
     BackendError, DistributedLock, Error, FencingToken, HolderId, LockName, LossReason, Result,
-    Ticket,
+    Ticket, Work,
 };
 use crate::time::clock::Moment;
 use crate::time::lease::Lease;
@@ -236,7 +236,33 @@ impl Guard {
         };
         match held.drop_guard()? {
             None => Ok(()),
-            Some(until) => release(&held, until).await,
+            Some(until) => release(&held, until, None).await,
+        }
+    }
+
+    /// Releases the lock, and has the store do this work in the step that ends the hold. For authors of
+    /// stores.
+    ///
+    /// The work is done at most once: a request that is repeated finds no hold any more. After a failure the
+    /// release goes on in the background without the work.
+    ///
+    /// # Errors
+    /// - [`Error::Lost`] if the hold had ended before: the work was not done.
+    /// - [`Error::InvalidOption`] if the hold has other guards. This one is gone, and the work was not done.
+    /// - [`Error::Backend`] if the store failed. The work may have been done if the outcome is
+    ///   [`Indeterminate`](crate::Outcome::Indeterminate).
+    ///
+    /// # Cancel safety
+    /// The work may still be done. The release goes on in the background.
+    ///
+    /// # Cost
+    /// One round trip.
+    #[doc(hidden)]
+    pub async fn release_with(mut self, work: Work) -> Result<()> {
+        let until = self.held().detach()?;
+        match self.held.take() {
+            Some(held) => release(&held, until, Some(work)).await,
+            None => Ok(()),
         }
     }
 

@@ -84,6 +84,7 @@ impl Guard {
             mode: Mode::Read,
             ttl: options.lease.ttl(),
             lane: shared.queues.lane(Mode::Read),
+            work: None,
         };
         held.detach()?;
         // From here on this releases the hold, until it is adopted.
@@ -144,6 +145,7 @@ impl LockClient {
             mode: detached.mode,
             ttl: shared.options.lease.ttl(),
             lane: shared.queues.lane(detached.mode),
+            work: None,
         };
         let guard = try_acquire(shared, &key, shared.options, Some(detached.holder)).await?;
         guard.ok_or_else(|| Error::superseded(&key.name, detached.token))

@@ -61,10 +61,10 @@ impl Held {
     }
 
     /// Ends the hold for this client alone, as [`Hold::detach`].
-    pub(crate) fn detach(&self) -> Result<()> {
-        let ending = self.settled(self.hold.detach())?;
+    pub(crate) fn detach(&self) -> Result<Moment> {
+        let (ending, until) = self.settled(self.hold.detach())?;
         self.settle(ending);
-        Ok(())
+        Ok(until)
     }
 
     /// Takes one guard away. Returns until when the client believed in a hold that ends with it and

@@ -135,7 +135,8 @@ impl Hold {
             state: Mutex::new(state),
             ended: Notify::new(),
             suspect: AtomicBool::new(false),
-            ticket,
+            // It was for the attempt alone.
+            ticket: ticket.with_work(None),
         };
         (hold, event)
     }
@@ -255,11 +256,12 @@ impl Hold {
         Ok(GuardEnd::Release(state.end(Phase::Released), until))
     }
 
-    /// Ends the hold for this client and leaves it at the store, for another ticket to adopt.
+    /// Ends the hold for this client and leaves it at the store, for another ticket to adopt or for a
+    /// request that ends it there. Also returns until when the client believed in it.
     ///
     /// # Errors
     /// - [`Failure`] if the hold was lost before, or has other guards.
-    pub(crate) fn detach(&self) -> Result<Ending, Failure> {
+    pub(crate) fn detach(&self) -> Result<(Ending, Moment), Failure> {
         let (mut state, _) = self.held(lock(&self.state))?;
         if state.guards > 1 {
             let what = format!(
@@ -273,7 +275,8 @@ impl Hold {
             });
         }
         state.guards = 0;
-        Ok(state.end(Phase::Released))
+        let until = state.limit().0;
+        Ok((state.end(Phase::Released), until))
     }
 
     /// The options with which it goes on as another hold.

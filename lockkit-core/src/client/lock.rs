@@ -15,7 +15,9 @@ use crate::client::owner::{Claim, Entry, Owner};
 use crate::client::queue::Key;
 use crate::client::shared::{Held, Shared};
 use crate::client::try_acquire::try_acquire;
-use crate::contract::{Error, LockName, LockState, LossReason, Mode, Result};
+use crate::contract::{
+    DistributedLock, Error, LockName, LockState, LossReason, Mode, Result, Work,
+};
 use crate::time::lease::Lease;
 
 /// A lock by its name, with options; it holds nothing, and clones are cheap.
@@ -42,6 +44,7 @@ pub struct Lock {
     name: LockName,
     mode: Mode,
     options: HoldOptions,
+    work: Option<Work>,
 }
 
 impl Lock {
@@ -52,6 +55,7 @@ impl Lock {
             name,
             mode,
             options: shared.options,
+            work: None,
         })
     }
 
@@ -129,6 +133,30 @@ impl Lock {
     pub const fn with_min_hold(mut self, least: Duration) -> Self {
         self.options.min_hold = Some(least);
         self
+    }
+
+    /// The store, with its decorators. For authors of stores.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn DistributedLock> {
+        &self.shared.context.store
+    }
+
+    /// Has the store do this work in the step that grants each later acquire. For authors of stores.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidOption`] if the hold is to last longer than its guards.
+    #[doc(hidden)]
+    pub fn with_work(mut self, work: Work) -> Result<Self> {
+        if self.options.min_hold.is_some() {
+            let name = &self.name;
+            let what = format!(
+                "a section ends with its commit, and lock `{name}` is to be held for a time: leave out `with_min_hold`"
+            );
+            return Err(Error::InvalidOption { what });
+        }
+        self.work = Some(work);
+        Ok(self)
     }
 
     /// Waits for the lock, for as long as it takes.
@@ -337,6 +365,7 @@ impl Lock {
             mode: self.mode,
             ttl: self.options.lease.ttl(),
             lane: self.shared.queues.lane(self.mode),
+            work: self.work.clone(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The locks that this client holds and waits for, by name.
 //!
-//! A client shows the store one ticket for each (name, mode, ttl) that its tasks wait for, however
+//! A client shows the store one ticket for each (name, mode, ttl, work) that its tasks wait for, however
 //! many they are. Behind it they wait in a local queue, first come, first served. Tasks that may hold
 //! together wait in several lanes, each with a ticket of its own.
 
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::client::hold::{Hold, HoldOptions};
 use crate::client::outstanding::{Outstanding, Pending};
-use crate::contract::{Error, LockName, Mode, Result};
+use crate::contract::{Error, LockName, Mode, Result, Work};
 use crate::store::sync::lock;
 
 /// The most tickets that a client shows the store for one name and mode at a time.
@@ -27,6 +27,8 @@ pub(crate) struct Key {
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     pub(crate) lane: u32,
+    /// What the store does when it grants.
+    pub(crate) work: Option<Work>,
 }
 
 /// A task that waits in a local queue.
@@ -53,6 +55,7 @@ struct Queue {
     mode: Mode,
     ttl: Duration,
     lane: u32,
+    work: Option<Work>,
     waiters: VecDeque<Waiter>,
     /// Wakes the task that serves the queue: the last waiter has left, another deadline came in, or
     /// the client closes.
@@ -114,6 +117,7 @@ impl Queues {
             mode: key.mode,
             ttl: key.ttl,
             lane: key.lane,
+            work: key.work.clone(),
             waiters,
             wake: Arc::new(Notify::new()),
             leaving: None,
@@ -277,10 +281,10 @@ pub(crate) struct Occupied;
 
 impl Entry {
     fn position(&self, key: &Key) -> Option<usize> {
-        let sought = (key.mode, key.ttl, key.lane);
+        let sought = (key.mode, key.ttl, key.lane, &key.work);
         self.queues
             .iter()
-            .position(|queue| (queue.mode, queue.ttl, queue.lane) == sought)
+            .position(|queue| (queue.mode, queue.ttl, queue.lane, &queue.work) == sought)
     }
 
     fn queue(&mut self, key: &Key) -> Option<&mut Queue> {
@@ -310,6 +314,7 @@ mod tests {
             mode: Mode::Exclusive,
             ttl: Duration::from_secs(1),
             lane: 0,
+            work: None,
         };
         let enter = || queues.enter(&key, true, || unreachable!("it attempts by itself"));
         assert!(enter());

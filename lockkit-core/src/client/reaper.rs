@@ -33,6 +33,8 @@ pub(crate) fn release_after(
     before: Option<Before>,
     outstanding: Outstanding,
 ) {
+    // Its caller has gone, and no longer wants what an attempt was to do.
+    let ticket = ticket.with_work(None);
     // When the lease of the ticket must have ended, if it has one of its own. One request may still be
     // on its way when this begins, and the clocks may differ as they may within a lease.
     let lease = ticket.ttl + (ticket.ttl - window(ticket.ttl));

@@ -9,7 +9,7 @@ use crate::client::context::Context;
 use crate::client::outstanding::Outstanding;
 use crate::client::reaper::{Before, release_after, release_later};
 use crate::client::shared::Held;
-use crate::contract::{BackendError, Error, Outcome, Release, Result, Ticket};
+use crate::contract::{BackendError, Error, Outcome, Release, Result, Ticket, Work};
 use crate::time::clock::Moment;
 
 /// A release in flight; dropping it hands the rest to the reaper.
@@ -21,10 +21,11 @@ struct Releasing {
 
 type Request = Pin<Box<dyn Future<Output = Result<Release, BackendError>> + Send>>;
 
-/// Releases the ticket of a hold that the client believed in until the moment `until`.
-pub(crate) async fn release(held: &Held, until: Moment) -> Result<()> {
+/// Releases the ticket of a hold that the client believed in until the moment `until`, with work for the store.
+pub(crate) async fn release(held: &Held, until: Moment, work: Option<Work>) -> Result<()> {
     let context = Arc::clone(&held.shared.context);
-    let request = repeat(Arc::clone(&context), held.hold.ticket.clone(), until);
+    let ticket = held.hold.ticket.clone().with_work(work);
+    let request = repeat(Arc::clone(&context), ticket, until);
     let mut releasing = Releasing {
         ticket: held.hold.to_release(),
         request: Some((Box::pin(request), context.pending.begin())),
@@ -71,20 +72,33 @@ async fn repeat(
     until: Moment,
 ) -> Result<Release, BackendError> {
     let give_up = Instant::now() + context.timeout;
-    let mut unanswered = false;
+    let mut unanswered = None;
     let mut errors = 0;
     loop {
         let sent = context.clock.now();
         let request = context.store.release(&ticket);
         match context.bounded("release", request).await {
-            // An earlier release whose reply was lost has ended the hold; it is not a loss.
-            Ok(Release::NotHeld) if unanswered => return Ok(Release::Released),
-            Ok(release) => return Ok(release),
+            Ok(Release::NotHeld) => {
+                return match unanswered {
+                    None => Ok(Release::NotHeld),
+                    // Either an earlier request has done the work, or the lease has ended.
+                    Some(error) if ticket.work.is_some() => Err(error),
+                    // An earlier release whose reply was lost has ended the hold; it is not a loss.
+                    Some(_) => Ok(Release::Released),
+                };
+            }
+            Ok(Release::Released) => return Ok(Release::Released),
             Err(error) => {
-                unanswered |= error.outcome() == Outcome::Indeterminate && sent < until;
+                // Work may have been done later than the client believed in the hold.
+                let counts = sent < until || ticket.work.is_some();
+                if error.outcome() == Outcome::Indeterminate && counts {
+                    unanswered = Some(error.clone());
+                }
                 let pause = context.retry_delay(errors);
                 if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
-                    return Err(error);
+                    // What became of the work is unknown, whatever became of the last request.
+                    let unknown = unanswered.filter(|_| ticket.work.is_some());
+                    return Err(unknown.unwrap_or(error));
                 }
                 errors += 1;
                 sleep(pause).await;

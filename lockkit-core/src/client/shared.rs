@@ -60,6 +60,7 @@ impl Shared {
             mode: key.mode,
             ttl: key.ttl,
             enqueue,
+            work: key.work.clone(),
         }
     }
 

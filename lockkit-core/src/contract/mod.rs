@@ -13,6 +13,7 @@ mod state;
 mod store;
 mod ticket;
 pub(crate) mod token;
+mod work;
 
 pub(crate) use self::capability::{
     Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting,
@@ -26,4 +27,5 @@ pub use self::capability::Mode;
 pub use self::state::{Holder, LockState};
 pub use self::store::{DistributedLock, Wake, Watch};
 pub use self::ticket::{Attempt, Grant, Release, Renewal, Ticket};
+pub use self::work::Work;
 pub use crate::store::tombstones::Tombstones;

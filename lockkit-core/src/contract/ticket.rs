@@ -7,6 +7,7 @@ use super::capability::Mode;
 use super::holder::HolderId;
 use super::name::LockName;
 use super::token::FencingToken;
+use super::work::Work;
 use crate::time::clock::Moment;
 
 /// A request for a lock, before and after it is granted.
@@ -25,6 +26,12 @@ pub struct Ticket {
     pub ttl: Duration,
     /// Whether it takes a place in the queue when the lock is held. `false` is a mere try.
     pub enqueue: bool,
+    /// What the store is to do in the step that grants the ticket, if it is in an attempt, or ends its hold,
+    /// if it is in a release.
+    ///
+    /// Only the store whose API made the work knows it; others ignore it, so that no other code may set it.
+    /// Renewals, notes and releases in the background carry none.
+    pub work: Option<Work>,
 }
 
 impl Ticket {
@@ -38,6 +45,7 @@ impl Ticket {
             mode: Mode::Exclusive,
             ttl,
             enqueue: true,
+            work: None,
         }
     }
 
@@ -59,6 +67,13 @@ impl Ticket {
     #[must_use]
     pub const fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
+        self
+    }
+
+    /// The same ticket with other work, or without any.
+    #[must_use]
+    pub fn with_work(mut self, work: Option<Work>) -> Self {
+        self.work = work;
         self
     }
 

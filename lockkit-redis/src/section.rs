@@ -1,0 +1,234 @@
+//! A read-modify-write under a lock, in two round trips.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::contract::{Mode, Work};
+use lockkit_core::{Error, Guard, Lock, LossReason, Outcome};
+
+use crate::backend::RedisStore;
+use crate::error::fault;
+use crate::fenced::{Fenced, FencedError};
+use crate::reply::{Reply, unreadable};
+use crate::work::{Command, Reads, Writes};
+
+/// A read-modify-write under an exclusive lock: the grant reads, and the commit writes and releases.
+///
+/// What is read is what the section before has written. The commit writes everything or nothing, unless a
+/// command fails: it writes only while the lock is held with its token, whatever the clocks say.
+///
+/// In a cluster, all keys must be in the slot of the lock: give them its `{tag}`.
+///
+/// # Examples
+/// ```no_run
+/// use lockkit_core::LockClient;
+/// use lockkit_redis::{Command, Section};
+///
+/// # async fn example(client: LockClient) -> Result<(), Box<dyn std::error::Error>> {
+/// let lock = client.lock("lock:{cart:7}")?;
+/// let section = Section::of(&lock).read(Command::new("GET").arg("{cart:7}:total"));
+/// let (entered, replies) = section.enter().await?;
+/// let total = replies[0].as_int().unwrap_or(0) + 5;
+/// let total = Command::new("SET").arg("{cart:7}:total").arg(total.to_string());
+/// entered.commit(&[total]).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is done before `enter`"]
+pub struct Section {
+    lock: Lock,
+    reads: Arc<Reads>,
+}
+
+impl Section {
+    /// A section of this lock, which reads nothing yet. The store of the lock must be a [`RedisStore`].
+    pub fn of(lock: &Lock) -> Self {
+        Self {
+            lock: lock.clone(),
+            reads: Arc::default(),
+        }
+    }
+
+    /// Reads this as well. A command that writes may be carried out several times.
+    pub fn read(mut self, command: Command) -> Self {
+        let commands = self.reads.commands.iter().cloned().chain([command]);
+        self.reads = Arc::new(Reads::new(commands.collect()));
+        self
+    }
+
+    /// Waits for the lock, for as long as it takes; returns one reply for each command that reads.
+    ///
+    /// # Errors
+    /// - [`Error::Unsupported`] if the store is not a [`RedisStore`].
+    /// - [`Error::InvalidOption`] if the lock is not exclusive, or is kept for a time by
+    ///   [`with_min_hold`](Lock::with_min_hold).
+    /// - [`Error::Backend`] if a command that reads fails. The lock is released.
+    /// - [`Error::Lost`] if the lock was lost before the commands could read.
+    /// - Those of [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cost
+    /// One round trip when the lock is free. One more, to read, after a wait or if the owner holds the lock.
+    pub async fn enter(&self) -> Result<(Entered, Vec<Reply>), Error> {
+        let guard = self.lock()?.acquire().await?;
+        self.entered(guard).await
+    }
+
+    /// As [`enter`](Self::enter), but waits not longer than `limit`.
+    ///
+    /// # Errors
+    /// - [`Error::Timeout`] as [`Lock::acquire_timeout`].
+    /// - Those of [`enter`](Self::enter).
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cost
+    /// As [`enter`](Self::enter).
+    pub async fn enter_timeout(&self, limit: Duration) -> Result<(Entered, Vec<Reply>), Error> {
+        let guard = self.lock()?.acquire_timeout(limit).await?;
+        self.entered(guard).await
+    }
+
+    /// As [`enter`](Self::enter), but `None` if the lock is held or waited for.
+    ///
+    /// # Errors
+    /// - Those of [`enter`](Self::enter) and [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn try_enter(&self) -> Result<Option<(Entered, Vec<Reply>)>, Error> {
+        match self.lock()?.try_acquire().await? {
+            Some(guard) => self.entered(guard).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The store.
+    fn store(&self) -> Result<&RedisStore, Error> {
+        let store = self.lock.backend();
+        store.as_any().downcast_ref().ok_or_else(|| {
+            let what = format!(
+                "a section needs a lock in Redis, and not one in several servers or in the {} store",
+                store.backend()
+            );
+            Error::Unsupported { what }
+        })
+    }
+
+    /// The lock whose grants read.
+    fn lock(&self) -> Result<Lock, Error> {
+        self.store()?;
+        if self.lock.mode() != Mode::Exclusive {
+            let what = format!(
+                "a section needs an exclusive lock: `{}` has readers, writers or permits",
+                self.lock.name()
+            );
+            return Err(Error::InvalidOption { what });
+        }
+        let reads = Work::new(Arc::clone(&self.reads));
+        self.lock.clone().with_work(reads)
+    }
+
+    async fn entered(&self, guard: Guard) -> Result<(Entered, Vec<Reply>), Error> {
+        let replies = match self.reads.take(guard.token()) {
+            Some(replies) => replies.map_err(Error::from),
+            None => self.read_under(&guard).await,
+        };
+        match replies {
+            Ok(replies) => Ok((Entered { guard }, replies)),
+            Err(error) => {
+                // Whatever becomes of it, the error of the command is the one to tell.
+                let _ = guard.release().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads under a hold that came without replies: by a message, or because the owner has it.
+    async fn read_under(&self, guard: &Guard) -> Result<Vec<Reply>, Error> {
+        if self.reads.commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ticket = self.lock.backend().resolve(guard.ticket());
+        let fenced = Fenced::new(self.store()?, ticket, guard.token());
+        let replies = fenced.commands(&self.reads.commands).await;
+        replies.map_err(|error| match error {
+            FencedError::Fenced => Error::Lost {
+                name: guard.name().clone(),
+                token: guard.token(),
+                reason: LossReason::Superseded,
+                source: None,
+            },
+            FencedError::Backend(error) => error.into(),
+        })
+    }
+}
+
+/// The guard of a section. Dropped, it releases the lock and writes nothing.
+#[derive(Debug)]
+#[must_use = "a section that is not kept releases its lock at once and writes nothing"]
+pub struct Entered {
+    guard: Guard,
+}
+
+impl Entered {
+    /// Writes and releases the lock in one step, if the lock is still held; returns one reply for each
+    /// command. A waiter that gets the lock reads what was written.
+    ///
+    /// After a command that fails, the others are not run, and the writes before it stay.
+    ///
+    /// # Errors
+    /// In each case the lock is released, and no command is run twice.
+    /// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
+    /// - [`FencedError::Backend`] with [`Outcome::Indeterminate`] if it is unknown what was written: a command
+    ///   failed, or there was no reply. A request that is still on its way writes if it comes before the
+    ///   release, which goes on in the background.
+    /// - [`FencedError::Backend`] with another outcome if nothing was written: the server refused the request or
+    ///   cannot be reached, or the hold has other guards.
+    ///
+    /// # Cancel safety
+    /// After it is dropped, all may still be written, or nothing. The lock is released in the background.
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn commit(self, commands: &[Command]) -> Result<Vec<Reply>, FencedError> {
+        let writes = Arc::new(Writes::new(self.guard.token(), commands));
+        let ended = self.guard.release_with(Work::new(Arc::clone(&writes)));
+        let ended = ended.await;
+        // They are known also where a later request has failed.
+        if let Some(replies) = writes.take() {
+            return Ok(replies?);
+        }
+        let failed = |outcome, error: Error| fault("commit", outcome, error.to_string()).into();
+        Err(match ended {
+            Ok(()) => unreadable("commit").into(),
+            Err(Error::Lost { .. }) => FencedError::Fenced,
+            Err(Error::Backend(error)) => error.into(),
+            // It may have been on its way.
+            Err(error @ Error::Shutdown) => failed(Outcome::Indeterminate, error),
+            Err(error) => failed(Outcome::Rejected, error),
+        })
+    }
+
+    /// The guard alone, to release or detach the lock without a write.
+    #[must_use]
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+}
+
+impl Deref for Entered {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
