@@ -115,7 +115,7 @@ async fn a_room_is_never_too_full() -> Outcome {
                         .move_watched(&mut db, &user, Move::Join)
                         .await
                         .map(drop),
-                    _ => room.move_locked(&mut db, &locks, &user, Move::Join).await,
+                    _ => room.move_locked(&locks, &user, Move::Join).await,
                 }
             });
         }
@@ -196,13 +196,13 @@ async fn behind_a_proxy() -> Outcome {
     check(watched.is_err(), "the proxy lets WATCH pass")?;
     let mut tasks = JoinSet::new();
     for buyer in 0..16 {
-        let (stock, mut db) = (stock.clone(), proxy.connect().await?);
+        let stock = stock.clone();
         let locks = format!("{}/?wake=poll&poll=2ms..20ms", proxy.url());
         let locks = lockkit::connect(locks).await?;
         tasks.spawn(async move {
             for number in 0..2 {
                 let order = format!("order {number} of buyer {buyer}");
-                stock.buy_locked(&mut db, &locks, &order).await?;
+                stock.buy_locked(&locks, &order).await?;
             }
             Outcome::Ok(())
         });

@@ -1,9 +1,9 @@
 //! The members of a chat room, limited in number, and a log of events in order.
 
 use lockkit::LockClient;
-use lockkit::redis::Command;
+use lockkit::redis::{Command, Section};
 
-use super::{Case, Db, Turn, write};
+use super::{Case, Db, Turn};
 use crate::Outcome;
 
 /// One room.
@@ -93,24 +93,23 @@ impl ChatRoom {
     ///
     /// # Errors
     /// - If the server fails, or the lock was lost: then nothing was written.
-    pub async fn move_locked(
-        &self,
-        db: &mut Db,
-        locks: &LockClient,
-        user: &str,
-        what: Move,
-    ) -> Outcome {
+    pub async fn move_locked(&self, locks: &LockClient, user: &str, what: Move) -> Outcome {
         let lock = locks.lock(format!("room/{}", self.room))?;
-        let guard = lock.acquire().await?;
-        let (inside, members, events) = self.look(db, user).await?;
-        if let Some(change) = self.change(what, inside, members, events) {
-            let commands = self.words(user, change).map(|words| {
-                let command = Command::new(&words[0]);
-                words[1..].iter().fold(command, Command::arg)
-            });
-            write(locks, &guard, &commands).await?;
-        }
-        Ok(guard.release().await?)
+        let section = Section::of(&lock)
+            .read(Command::new("HEXISTS").arg(self.members()).arg(user))
+            .read(Command::new("HLEN").arg(self.members()))
+            .read(Command::new("LLEN").arg(self.events()));
+        let (entered, replies) = section.enter().await?;
+        let number = |at: usize| replies[at].as_int().and_then(|it| u64::try_from(it).ok());
+        let [inside, members, events] = [0, 1, 2].map(|at| number(at).unwrap_or_default());
+        let change = self.change(what, inside == 1, members, events);
+        let commands = change.map(|change| self.words(user, change));
+        let commands = commands.iter().flatten().map(|words| {
+            let command = Command::new(&words[0]);
+            words[1..].iter().fold(command, Command::arg)
+        });
+        entered.commit(&commands.collect::<Vec<_>>()).await?;
+        Ok(())
     }
 
     /// Whether `user` is inside, how many are, and how much has happened.
@@ -139,7 +138,6 @@ impl ChatRoom {
 
 impl Case for ChatRoom {
     const NAME: &'static str = "chat room";
-    const READS: u64 = 3;
 
     async fn reset(&self, db: &mut Db) -> Outcome {
         let keys = [self.members(), self.events()];
@@ -151,9 +149,9 @@ impl Case for ChatRoom {
         self.move_watched(db, &user, what).await
     }
 
-    async fn locked(&self, db: &mut Db, locks: &LockClient, turn: Turn) -> Outcome {
+    async fn locked(&self, locks: &LockClient, turn: Turn) -> Outcome {
         let (user, what) = user_and_move(turn);
-        self.move_locked(db, locks, &user, what).await
+        self.move_locked(locks, &user, what).await
     }
 
     /// Who is inside, and the numbers of what happened, which must have no gap and no repeat.

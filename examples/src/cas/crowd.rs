@@ -16,7 +16,7 @@ use crate::server::Server;
 pub enum Way {
     /// Before: `WATCH`, `MULTI`, `EXEC` and a loop.
     Watched,
-    /// After: a lock and a fenced write.
+    /// After: a section under a lock.
     Locked,
 }
 
@@ -89,11 +89,8 @@ pub async fn run<C: Case>(
         retries += again;
     }
     let span = start.elapsed();
-    let mut commands = sent(&mut own, way).await? - before;
+    let commands = sent(&mut own, way).await? - before;
     let done = u64::try_from(times.len())?;
-    if way == Way::Locked {
-        commands += done * C::READS;
-    }
     times.sort_unstable();
     let at = |part: usize| times.get(times.len() * part / 100).copied();
     Ok(Seen {
@@ -155,7 +152,7 @@ impl Contender {
             let began = Instant::now();
             match way {
                 Way::Watched => retries += case.watched(&mut self.db, turn).await?,
-                Way::Locked => case.locked(&mut self.db, &self.locks, turn).await?,
+                Way::Locked => case.locked(&self.locks, turn).await?,
             }
             times.push(began.elapsed());
         }
@@ -164,7 +161,7 @@ impl Contender {
 }
 
 /// How many commands clients have sent so far. The server also counts the commands that scripts call: for
-/// the locked way, this counts only the scripts, and the caller adds the reads.
+/// the locked way, this counts only the scripts.
 async fn sent(db: &mut Db, way: Way) -> Outcome<u64> {
     let info: String = redis::cmd("INFO")
         .arg("commandstats")

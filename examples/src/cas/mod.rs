@@ -6,7 +6,6 @@ pub mod session;
 pub mod stock;
 
 use lockkit::LockClient;
-use lockkit::redis::{Command, Fenced, FencedError};
 
 use crate::Outcome;
 
@@ -17,8 +16,6 @@ pub type Db = redis::aio::MultiplexedConnection;
 pub trait Case: Clone + Send + Sync + 'static {
     /// Its name in tables.
     const NAME: &'static str;
-    /// How many commands the locked way sends to read, before it writes.
-    const READS: u64;
 
     /// Puts the data into its first state.
     fn reset(&self, db: &mut Db) -> impl Future<Output = Outcome> + Send;
@@ -27,13 +24,8 @@ pub trait Case: Clone + Send + Sync + 'static {
     /// retries.
     fn watched(&self, db: &mut Db, turn: Turn) -> impl Future<Output = Outcome<u64>> + Send;
 
-    /// After: read and write under a lock.
-    fn locked(
-        &self,
-        db: &mut Db,
-        locks: &LockClient,
-        turn: Turn,
-    ) -> impl Future<Output = Outcome> + Send;
+    /// After: a section, which reads with the grant of a lock and writes with its release.
+    fn locked(&self, locks: &LockClient, turn: Turn) -> impl Future<Output = Outcome> + Send;
 
     /// The data, in words that can be compared.
     fn state(&self, db: &mut Db) -> impl Future<Output = Outcome<Vec<String>>> + Send;
@@ -47,15 +39,4 @@ pub struct Turn {
     pub contender: usize,
     /// Its turns so far.
     pub number: u64,
-}
-
-/// Writes while the hold of `guard` lasts, in one step of the server.
-///
-/// # Errors
-/// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
-async fn write(locks: &LockClient, guard: &lockkit::Guard, commands: &[Command]) -> Outcome {
-    let fenced = Fenced::by(locks, guard).ok_or("the locks are not in this Redis server")?;
-    let replies: Result<_, FencedError> = fenced.commands(commands).await;
-    replies?;
-    Ok(())
 }

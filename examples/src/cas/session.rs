@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use lockkit::LockClient;
-use lockkit::redis::Command;
+use lockkit::redis::{Command, Reply, Section};
 
-use super::{Case, Db, Turn, write};
+use super::{Case, Db, Turn};
 use crate::Outcome;
 
 /// One session, with what is in its basket.
@@ -100,17 +100,18 @@ impl Session {
     ///
     /// # Errors
     /// - If the server fails, or the lock was lost: then nothing was written.
-    pub async fn add_locked(&self, db: &mut Db, locks: &LockClient, price: u64) -> Outcome {
+    pub async fn add_locked(&self, locks: &LockClient, price: u64) -> Outcome {
         let lock = locks.lock(format!("session/{}", self.id))?;
-        let guard = lock.acquire().await?;
-        let basket = self.look(db).await?.with(price);
+        let section = Section::of(&lock).read(Command::new("HGETALL").arg(self.key()));
+        let (entered, replies) = section.enter().await?;
+        let basket = Basket::read(&fields(&replies[0])).with(price);
         let set = Command::new("HSET").arg(self.key());
         let set = basket.fields().iter().fold(set, |set, (field, value)| {
             set.arg(field).arg(value.to_string())
         });
         let expire = Command::new("EXPIRE").arg(self.key()).arg(KEPT.to_string());
-        write(locks, &guard, &[set, expire]).await?;
-        Ok(guard.release().await?)
+        entered.commit(&[set, expire]).await?;
+        Ok(())
     }
 
     async fn look(&self, db: &mut Db) -> Outcome<Basket> {
@@ -124,7 +125,6 @@ impl Session {
 
 impl Case for Session {
     const NAME: &'static str = "session";
-    const READS: u64 = 1;
 
     async fn reset(&self, db: &mut Db) -> Outcome {
         Ok(redis::cmd("DEL").arg(self.key()).exec_async(db).await?)
@@ -134,8 +134,8 @@ impl Case for Session {
         self.add_watched(db, price(turn)).await
     }
 
-    async fn locked(&self, db: &mut Db, locks: &LockClient, turn: Turn) -> Outcome {
-        self.add_locked(db, locks, price(turn)).await
+    async fn locked(&self, locks: &LockClient, turn: Turn) -> Outcome {
+        self.add_locked(locks, price(turn)).await
     }
 
     async fn state(&self, db: &mut Db) -> Outcome<Vec<String>> {
@@ -143,6 +143,16 @@ impl Case for Session {
         let fields = fields.map(|(field, value)| format!("{field} {value}"));
         Ok(fields.into())
     }
+}
+
+/// The fields of a hash: in turn a name and a value.
+fn fields(reply: &Reply) -> BTreeMap<String, u64> {
+    let pairs = reply.as_list().chunks_exact(2);
+    let pairs = pairs.filter_map(|pair| {
+        let value = pair[1].as_int()?.try_into().ok()?;
+        Some((pair[0].as_str()?.to_owned(), value))
+    });
+    pairs.collect()
 }
 
 fn price(turn: Turn) -> u64 {

@@ -1,9 +1,9 @@
 //! Stock that must never be oversold.
 
 use lockkit::LockClient;
-use lockkit::redis::{Command, Fenced, Script};
+use lockkit::redis::{Command, Fenced, Script, Section};
 
-use super::{Case, Db, Turn, write};
+use super::{Case, Db, Turn};
 use crate::Outcome;
 
 /// One article and its initial stock.
@@ -64,21 +64,20 @@ impl Stock {
     ///
     /// # Errors
     /// - If the server fails, or the lock was lost: then nothing was written.
-    pub async fn buy_locked(&self, db: &mut Db, locks: &LockClient, order: &str) -> Outcome<bool> {
-        let guard = locks.lock(format!("stock/{}", self.article))?;
-        let guard = guard.acquire().await?;
-        let left: u64 = redis::cmd("GET").arg(self.left()).query_async(db).await?;
-        if left > 0 {
-            let commands = [
-                Command::new("SET")
-                    .arg(self.left())
-                    .arg((left - 1).to_string()),
-                Command::new("RPUSH").arg(self.orders()).arg(order),
-            ];
-            write(locks, &guard, &commands).await?;
+    pub async fn buy_locked(&self, locks: &LockClient, order: &str) -> Outcome<bool> {
+        let lock = locks.lock(format!("stock/{}", self.article))?;
+        let section = Section::of(&lock).read(Command::new("GET").arg(self.left()));
+        let (entered, replies) = section.enter().await?;
+        let left = replies[0].as_int().unwrap_or(0);
+        if left == 0 {
+            entered.into_guard().release().await?;
+            return Ok(false);
         }
-        guard.release().await?;
-        Ok(left > 0)
+        let set = Command::new("SET").arg(self.left());
+        let set = set.arg((left - 1).to_string());
+        let push = Command::new("RPUSH").arg(self.orders()).arg(order);
+        entered.commit(&[set, push]).await?;
+        Ok(true)
     }
 
     /// In between, while old programs still use [`buy_watched`](Self::buy_watched). They detect our writes,
@@ -123,7 +122,6 @@ impl Stock {
 
 impl Case for Stock {
     const NAME: &'static str = "stock";
-    const READS: u64 = 1;
 
     async fn reset(&self, db: &mut Db) -> Outcome {
         let mut set = redis::pipe();
@@ -136,8 +134,8 @@ impl Case for Stock {
         Ok(self.buy_watched(db, &order(turn)).await?.1)
     }
 
-    async fn locked(&self, db: &mut Db, locks: &LockClient, turn: Turn) -> Outcome {
-        self.buy_locked(db, locks, &order(turn)).await.map(drop)
+    async fn locked(&self, locks: &LockClient, turn: Turn) -> Outcome {
+        self.buy_locked(locks, &order(turn)).await.map(drop)
     }
 
     /// How many are left and how many were sold. The buyers differ from run to run.
