@@ -27,8 +27,8 @@ pub use stores::memory;
 pub use time::clock;
 
 pub use client::{
-    Election, Guard, Leader, Leaders, Lock, LockClient, LockClientBuilder, MultiGuard, MultiLock,
-    Owner, RwLock,
+    DeferredRelease, Election, Guard, Leader, Leaders, Lock, LockClient, LockClientBuilder,
+    MultiGuard, MultiLock, Owner, RwLock,
 };
 pub use contract::DistributedLock;
 pub use contract::capability::{

@@ -73,6 +73,12 @@ impl Guard {
         &self.held().hold.ticket
     }
 
+    /// The store that keeps the lock, with its decorators.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn DistributedLock> {
+        &self.held().shared.context.store
+    }
+
     /// How many guards this hold has.
     #[must_use]
     pub fn guard_count(&self) -> u32 {

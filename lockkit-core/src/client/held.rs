@@ -67,6 +67,13 @@ impl Held {
         Ok(())
     }
 
+    /// Ends the hold for this client, as [`Hold::defer_release`].
+    pub(crate) fn defer_release(&self) -> Result<()> {
+        let ending = self.settled(self.hold.defer_release())?;
+        self.settle(ending);
+        Ok(())
+    }
+
     /// Takes one guard away. Returns until when the client believed in a hold that ends with it and
     /// whose ticket is to be released.
     pub(crate) fn drop_guard(&self) -> Result<Option<Moment>> {

@@ -260,20 +260,36 @@ impl Hold {
     /// # Errors
     /// - [`Failure`] if the hold was lost before, or has other guards.
     pub(crate) fn detach(&self) -> Result<Ending, Failure> {
-        let (mut state, _) = self.held(lock(&self.state))?;
+        let (state, _) = self.held(lock(&self.state))?;
+        self.end_with_last_guard(state)
+    }
+
+    /// Ends the hold for this client, whose ticket the caller releases.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the hold was lost before, has other guards, or is not to end with its last guard.
+    pub(crate) fn defer_release(&self) -> Result<Ending, Failure> {
+        let (state, now) = self.held(lock(&self.state))?;
+        if state.leaked || state.least.is_some_and(|least| now < least) {
+            return Err(self.refused("is kept after its last guard: drop the guard"));
+        }
+        self.end_with_last_guard(state)
+    }
+
+    fn end_with_last_guard(&self, mut state: MutexGuard<'_, State>) -> Result<Ending, Failure> {
         if state.guards > 1 {
-            let what = format!(
-                "the hold of lock `{}` has other guards: release them first",
-                self.ticket.name
-            );
-            let error = Error::InvalidOption { what };
-            return Err(Failure {
-                error,
-                ending: None,
-            });
+            return Err(self.refused("has other guards: release them first"));
         }
         state.guards = 0;
         Ok(state.end(Phase::Released))
+    }
+
+    fn refused(&self, why: &str) -> Failure {
+        let what = format!("the hold of lock `{}` {why}", self.ticket.name);
+        Failure {
+            error: Error::InvalidOption { what },
+            ending: None,
+        }
     }
 
     /// The options with which it goes on as another hold.
