@@ -132,6 +132,16 @@ pub(crate) async fn release_of_a_hold_that_has_ended_is_refused<D: Database>() -
                 next.release().await?;
             }
         }
+        // A late attempt of its own ticket took the lock again after others.
+        let guard = mine.lock("jobs")?.acquire().await?;
+        server
+            .run("update app.lockkit_locks set token = token + 1")
+            .await?;
+        let mut transaction = pool.begin().await?;
+        D::count(&mut transaction).await?;
+        refused(&D::release_in(guard, &mut transaction).await)?;
+        transaction.rollback().await?;
+        mine.drain().await;
         // The holder knows it.
         let lock = mine.lock("jobs")?.with_lease(Lease::fixed(TTL))?;
         let guard = lock.acquire().await?;
