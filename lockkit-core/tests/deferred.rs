@@ -88,6 +88,8 @@ async fn hold_whose_release_is_deferred_is_neither_renewed_nor_lost() {
     let guard = setup.guard().await;
     let lost = guard.lost();
     let release = guard.defer_release().unwrap();
+    sleep(S).await;
+    assert_eq!(setup.holds(), 1, "it was released");
     assert!(timeout(10 * S, lost).await.is_err(), "it was lost");
     assert_eq!(setup.calls.calls(Operation::Renew), 0);
     assert_eq!(setup.holds(), 0, "its lease has not ended");

@@ -32,7 +32,7 @@ pub(crate) async fn commit_shows_data_and_release_together<D: Database>() -> Out
         let store = builder(&server, way).connect().await?;
         let calls = Faulty::new(Arc::new(store.clone()), 1);
         let faults = calls.faults();
-        let mine = LockClient::builder(calls).lease(Lease::renewed(TTL));
+        let mine = LockClient::builder(calls).lease(Lease::renewed(LONG));
         let mine = mine.build()?;
         let other = client(&server, way, TTL).await?;
         let other = other.lock("jobs")?;

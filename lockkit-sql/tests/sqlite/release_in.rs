@@ -77,7 +77,9 @@ async fn lock_and_data_are_visible_with_the_commit() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(!waiter.is_finished(), "granted before the commit");
         transaction.commit().await.unwrap();
-        let next = waiter.await.unwrap().unwrap();
+        // Long before the lease ends.
+        let next = tokio::time::timeout(Duration::from_secs(5), waiter);
+        let next = next.await.unwrap().unwrap().unwrap();
         assert_eq!(stock(&setup.pool).await, left);
         assert!(next.token() > token);
         released.committed();
