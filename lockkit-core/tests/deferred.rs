@@ -1,9 +1,5 @@
 //! Releases that the caller carries out, on the memory store with paused time.
-#![expect(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests fail by panicking and run inside a runtime"
-)]
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::sync::Arc;
 use std::time::Duration;

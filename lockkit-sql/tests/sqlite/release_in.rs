@@ -66,7 +66,8 @@ async fn lock_and_data_are_visible_with_the_commit() {
         let guard = setup.guard().await;
         let token = guard.token();
         let other = setup.other.lock("shop/stock").unwrap();
-        let waiter = tokio::spawn(async move { other.acquire().await });
+        let runtime = tokio::runtime::Handle::current();
+        let waiter = runtime.spawn(async move { other.acquire().await });
         let mut transaction = sell(&setup.pool).await;
         if guarded {
             let held = setup.client.still_held(&guard, &mut transaction);
