@@ -7,6 +7,11 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "WHERE name = {name}\n    LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine",
     ),
     (
+        "mysql::ReleaseInWithoutOwnerCheck",
+        "AND l.holder = {holder} AND l.token = {token};",
+        ";",
+    ),
+    (
         "mysql::RenewalRecreates",
         " AND holder IN ({holders}) AND expires_at > @lockkit_now",
         "",
@@ -52,6 +57,16 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "postgres::ReleaseWithoutOwnerCheck",
         "WHERE m.name = {name} AND m.holder = {holder}",
         "WHERE m.name = {name} AND {holder} <> ''",
+    ),
+    (
+        "postgres::ReleaseInWithoutOwnerCheck",
+        "AND m.holder = {holder} AND m.token = {token}",
+        "",
+    ),
+    (
+        "postgres::ReleaseInWithoutOwnerCheck",
+        "AND l.holder = {holder} AND l.token = {token}\nFOR NO KEY UPDATE;",
+        "FOR NO KEY UPDATE;",
     ),
     (
         "postgres::RenewalRecreates",
@@ -115,6 +130,11 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "sqlite::ReleaseWithoutOwnerCheck",
         "WHERE l.name = {name} AND l.holder = {holder} AND l.expires_at >= {now};",
         "WHERE l.name = {name} AND {holder} <> '';",
+    ),
+    (
+        "sqlite::ReleaseInWithoutOwnerCheck",
+        "AND l.holder = {holder} AND l.token = {token};",
+        ";",
     ),
     (
         "sqlite::RenewalRecreates",

@@ -29,8 +29,8 @@ pub use time::clock;
 #[doc(hidden)]
 pub use client::ClientSettings;
 pub use client::{
-    Election, Guard, Leader, Leaders, Lock, LockClient, LockClientBuilder, MultiGuard, MultiLock,
-    Owner, RwLock,
+    DeferredRelease, Election, Guard, Leader, Leaders, Lock, LockClient, LockClientBuilder,
+    MultiGuard, MultiLock, Owner, RwLock,
 };
 pub use contract::DistributedLock;
 pub use contract::capability::{

@@ -202,7 +202,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let ticket = ticket.clone();
         let release = |dialect: Arc<D>| async move {
-            let withdrawal = turns::withdrawal(&*dialect, &ticket);
+            let withdrawal = turns::withdrawal(&dialect.common().waiters, ticket.holder);
             if ticket.mode.is_exclusive() {
                 withdrawal.whole(&dialect, &ticket).await?;
                 return dialect.release(&ticket).await;

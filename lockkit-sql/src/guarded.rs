@@ -22,6 +22,9 @@ pub enum GuardedError {
     /// The store of the client is not in a database of this kind.
     #[error("the client's locks are not in this database")]
     ForeignStore,
+    /// The client refuses: the hold has other guards, is to be kept after its last one, or shares its lock.
+    #[error(transparent)]
+    Refused(lockkit_core::Error),
     /// The text cannot name a lock.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),

@@ -24,6 +24,7 @@ mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod queries;
+mod release_in;
 mod session;
 mod shares;
 #[cfg(feature = "sqlite")]
@@ -45,6 +46,7 @@ pub use guarded::{GuardedError, StillHeld, TxLock};
 pub use mysql::{Mysql, MysqlStore};
 #[cfg(feature = "postgres")]
 pub use postgres::{Postgres, PostgresStore};
+pub use release_in::{ReleaseIn, UncommittedRelease};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteStore};
 /// The driver, whose pools, options and transactions stand in signatures here.

@@ -18,6 +18,8 @@ pub struct Common {
     pub(crate) break_lock: Template,
     /// Returns a row if a hold lasts, and blocks takeovers until its transaction ends.
     pub(crate) guard: Template,
+    /// Ends a hold that lasts, in a transaction of the application. Its last statement says whether it did.
+    pub(crate) release_in: Template,
     pub(crate) shares: Shares,
     /// What the store can do.
     pub(crate) rules: Capabilities,

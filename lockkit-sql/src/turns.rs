@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Grant, Ticket};
-use lockkit_core::queue_window;
+use lockkit_core::store::waiters::Waiters;
+use lockkit_core::{HolderId, queue_window};
 use tokio::time::sleep;
 
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, rows};
 use crate::error::Result;
-use crate::places::{Places as _, Seen};
+use crate::places::{Known, Places as _, Seen};
 use crate::steps::pauses;
 use crate::template::{Template, Values, micros, token};
 
@@ -84,8 +85,8 @@ pub(crate) async fn place<S: Steps>(
 }
 
 /// Forgets a ticket that is to be released. Returns what is left of it at the server.
-pub(crate) fn withdrawal<S: Steps>(store: &S, ticket: &Ticket) -> Withdrawal {
-    let known = store.common().waiters.forget(ticket.holder);
+pub(crate) fn withdrawal(waiters: &Waiters<Known>, holder: HolderId) -> Withdrawal {
+    let known = waiters.forget(holder);
     let waits = known.as_ref().is_none_or(|known| known.data.waits);
     let late = known.is_none_or(|known| known.unanswered);
     Withdrawal { waits, late }
@@ -101,6 +102,11 @@ pub(crate) struct Withdrawal {
 }
 
 impl Withdrawal {
+    /// Whether nothing is left.
+    pub(crate) const fn is_empty(self) -> bool {
+        !self.waits && !self.late
+    }
+
     /// Before the release of an exclusive ticket: no late attempt may hold after it.
     pub(crate) async fn whole<S: Steps>(self, store: &Arc<S>, ticket: &Ticket) -> Result<()> {
         if !self.late {

@@ -10,6 +10,7 @@ mod opening;
 mod pooler;
 mod pools;
 mod quiet;
+mod release_in;
 mod rows;
 #[cfg(feature = "secure")]
 mod secure;
@@ -39,6 +40,7 @@ fn tests() -> TestSuite {
         .test(sessions::wake_ups_come_back_after_a_silent_cut)
         .test(sessions::cut_off_pin_is_lost_before_another_is_granted)
         .test(limits::looks_for_the_primary_once_a_second)
+        .test(release_in::commit_grants_to_the_first_and_is_durable)
         .test(guarded::waiter_that_holds_asks_again_while_its_row_is_locked)
         .test(opening::table_locked_by_a_migration_of_postgres_ends_the_opening)
         .test(tables::roles_that_share_a_database_share_a_table)
@@ -108,5 +110,13 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(guarded::lock_of_a_transaction_ends_with_it::<D>)
         .test(guarded::lock_of_a_transaction_fences_the_expired_holder::<D>)
         .test(guarded::try_waits_for_a_row_locked_for_a_moment::<D>)
+        .test(release_in::commit_shows_data_and_release_together::<D>)
+        .test(release_in::rollback_leaves_the_release_to_the_client::<D>)
+        .test(release_in::release_of_a_hold_that_has_ended_is_refused::<D>)
+        .test(release_in::connection_cut_at_the_commit_leaves_a_free_lock::<D>)
+        .test(release_in::release_waits_for_a_row_locked_for_a_moment::<D>)
+        .test(release_in::late_attempt_is_withdrawn_after_the_commit::<D>)
+        .test(release_in::release_is_one_round_trip_and_may_be_cancelled::<D>)
+        .test(release_in::releases_under_strict_isolation_lose_no_write::<D>)
         .and(clocks)
 }

@@ -15,7 +15,8 @@ use conformance_tests::task::{spawn, until};
 use conformance_tests::{Outcome, Server, ensure};
 use lockkit_core::{Guard, Lease, Lock, LockClient, PollRange};
 use lockkit_sql::{
-    Dialect, GuardedError, Mysql, MysqlStore, PostgresStore, SqlStoreBuilder, StillHeld,
+    Dialect, GuardedError, Mysql, MysqlStore, PostgresStore, ReleaseIn, SqlStoreBuilder, StillHeld,
+    UncommittedRelease,
 };
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::pool::PoolOptions;
@@ -31,6 +32,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// How holds are kept.
 pub(crate) const WAYS: [&str; 2] = ["lease", "pin"];
+
+type ConnectOptions<D> =
+    <<<D as Database>::Driver as sqlx::Database>::Connection as sqlx::Connection>::Options;
 
 /// A database server, its user `app`, and a table `counter` of that user.
 pub(crate) trait Database: Sized + Send + Sync + 'static {
@@ -54,9 +58,12 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     async fn ask(&self, sql: &str) -> Outcome<Vec<String>>;
 
     /// How to connect as `app`.
-    fn options(
-        &self,
-    ) -> <<Self::Driver as sqlx::Database>::Connection as sqlx::Connection>::Options;
+    fn options(&self) -> ConnectOptions<Self> {
+        self.options_at(self.port())
+    }
+
+    /// The same to another port, of a proxy.
+    fn options_at(&self, port: u16) -> ConnectOptions<Self>;
     fn builder(&self) -> SqlStoreBuilder<Self::Dialect>;
     fn url(&self, query: &str) -> String;
     fn port(&self) -> u16;
@@ -73,14 +80,20 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
 
     /// A pool of the application, with this many connections.
     async fn pool(&self, most: u32) -> Outcome<Pool<Self::Driver>> {
+        self.pool_at(self.port(), most).await
+    }
+
+    async fn pool_at(&self, port: u16, most: u32) -> Outcome<Pool<Self::Driver>> {
         let pool = PoolOptions::new()
             .max_connections(most)
             .acquire_timeout(SOON);
-        Ok(pool.connect_with(self.options()).await?)
+        Ok(pool.connect_with(self.options_at(port)).await?)
     }
 
     /// Counts one up, inside a transaction.
-    async fn count(transaction: &mut Transaction<'_, Self::Driver>) -> Outcome;
+    fn count(
+        transaction: &mut Transaction<'_, Self::Driver>,
+    ) -> impl Future<Output = Outcome> + Send;
 
     async fn counted(&self) -> Outcome<u64> {
         Ok(self.ask("select n from app.counter").await?[0].parse()?)
@@ -92,6 +105,12 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
         guard: &Guard,
         transaction: &mut Transaction<'_, Self::Driver>,
     ) -> Result<(), GuardedError>;
+
+    /// Releases with the commit.
+    fn release_in(
+        guard: Guard,
+        transaction: &mut Transaction<'_, Self::Driver>,
+    ) -> impl Future<Output = Result<UncommittedRelease, GuardedError>> + Send;
 
     /// Locks the row of a name for this time, as another program would.
     fn row_lock(name: &str, span: Duration) -> String;
@@ -148,10 +167,10 @@ impl Database for Postgres {
         Ok(self.0.ask(sql).await?)
     }
 
-    fn options(&self) -> PgConnectOptions {
+    fn options_at(&self, port: u16) -> PgConnectOptions {
         PgConnectOptions::new_without_pgpass()
             .host("127.0.0.1")
-            .port(self.0.port())
+            .port(port)
             .username("app")
             .database("postgres")
     }
@@ -201,6 +220,13 @@ impl Database for Postgres {
         transaction: &mut Transaction<'_, Self::Driver>,
     ) -> Result<(), GuardedError> {
         client.still_held(guard, transaction).await
+    }
+
+    async fn release_in(
+        guard: Guard,
+        transaction: &mut Transaction<'_, Self::Driver>,
+    ) -> Result<UncommittedRelease, GuardedError> {
+        guard.release_in(transaction).await
     }
 
     fn row_lock(name: &str, span: Duration) -> String {
@@ -277,10 +303,10 @@ impl Database for Maria {
         Ok(self.0.ask(sql).await?)
     }
 
-    fn options(&self) -> MySqlConnectOptions {
+    fn options_at(&self, port: u16) -> MySqlConnectOptions {
         MySqlConnectOptions::new()
             .host("127.0.0.1")
-            .port(self.0.port())
+            .port(port)
             .ssl_mode(MySqlSslMode::Disabled)
             .username("app")
             .password("secret")
@@ -343,6 +369,13 @@ impl Database for Maria {
         transaction: &mut Transaction<'_, Self::Driver>,
     ) -> Result<(), GuardedError> {
         client.still_held(guard, transaction).await
+    }
+
+    async fn release_in(
+        guard: Guard,
+        transaction: &mut Transaction<'_, Self::Driver>,
+    ) -> Result<UncommittedRelease, GuardedError> {
+        guard.release_in(transaction).await
     }
 
     fn row_lock(name: &str, span: Duration) -> String {

@@ -73,6 +73,12 @@ impl Guard {
         &self.held().hold.ticket
     }
 
+    /// The store that keeps the lock, with its decorators.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn DistributedLock> {
+        &self.held().shared.context.store
+    }
+
     /// How many guards this hold has.
     #[must_use]
     pub fn guard_count(&self) -> u32 {
@@ -248,7 +254,8 @@ impl Guard {
     ///
     /// # Errors
     /// - [`Error::Lost`] if the hold had ended before: the work was not done.
-    /// - [`Error::InvalidOption`] if the hold has other guards. This one is gone, and the work was not done.
+    /// - [`Error::InvalidOption`] if the hold has other guards, or is to be kept after its last one. This one is gone,
+    ///   and the work was not done.
     /// - [`Error::Backend`] if the store failed. The work may have been done if the outcome is
     ///   [`Indeterminate`](crate::Outcome::Indeterminate).
     ///
@@ -259,7 +266,7 @@ impl Guard {
     /// One round trip.
     #[doc(hidden)]
     pub async fn release_with(mut self, work: Work) -> Result<()> {
-        let until = self.held().detach()?;
+        let until = self.held().defer_release()?;
         match self.held.take() {
             Some(held) => release(&held, until, Some(work)).await,
             None => Ok(()),

@@ -61,8 +61,15 @@ impl Held {
     }
 
     /// Ends the hold for this client alone, as [`Hold::detach`].
-    pub(crate) fn detach(&self) -> Result<Moment> {
-        let (ending, until) = self.settled(self.hold.detach())?;
+    pub(crate) fn detach(&self) -> Result<()> {
+        let ending = self.settled(self.hold.detach())?;
+        self.settle(ending);
+        Ok(())
+    }
+
+    /// Ends the hold for this client, as [`Hold::defer_release`].
+    pub(crate) fn defer_release(&self) -> Result<Moment> {
+        let (ending, until) = self.settled(self.hold.defer_release())?;
         self.settle(ending);
         Ok(until)
     }

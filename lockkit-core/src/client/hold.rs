@@ -256,27 +256,43 @@ impl Hold {
         Ok(GuardEnd::Release(state.end(Phase::Released), until))
     }
 
-    /// Ends the hold for this client and leaves it at the store, for another ticket to adopt or for a
-    /// request that ends it there. Also returns until when the client believed in it.
+    /// Ends the hold for this client and leaves it at the store, for another ticket to adopt.
     ///
     /// # Errors
     /// - [`Failure`] if the hold was lost before, or has other guards.
-    pub(crate) fn detach(&self) -> Result<(Ending, Moment), Failure> {
-        let (mut state, _) = self.held(lock(&self.state))?;
+    pub(crate) fn detach(&self) -> Result<Ending, Failure> {
+        let (state, _) = self.held(lock(&self.state))?;
+        self.end_with_last_guard(state)
+    }
+
+    /// Ends the hold for this client, whose ticket the caller releases. Also returns until when the client believed in
+    /// it.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the hold was lost before, has other guards, or is not to end with its last guard.
+    pub(crate) fn defer_release(&self) -> Result<(Ending, Moment), Failure> {
+        let (state, now) = self.held(lock(&self.state))?;
+        if state.leaked || state.least.is_some_and(|least| now < least) {
+            return Err(self.refused("is kept after its last guard: drop the guard"));
+        }
+        let until = state.limit().0;
+        Ok((self.end_with_last_guard(state)?, until))
+    }
+
+    fn end_with_last_guard(&self, mut state: MutexGuard<'_, State>) -> Result<Ending, Failure> {
         if state.guards > 1 {
-            let what = format!(
-                "the hold of lock `{}` has other guards: release them first",
-                self.ticket.name
-            );
-            let error = Error::InvalidOption { what };
-            return Err(Failure {
-                error,
-                ending: None,
-            });
+            return Err(self.refused("has other guards: release them first"));
         }
         state.guards = 0;
-        let until = state.limit().0;
-        Ok((state.end(Phase::Released), until))
+        Ok(state.end(Phase::Released))
+    }
+
+    fn refused(&self, why: &str) -> Failure {
+        let what = format!("the hold of lock `{}` {why}", self.ticket.name);
+        Failure {
+            error: Error::InvalidOption { what },
+            ending: None,
+        }
     }
 
     /// The options with which it goes on as another hold.

@@ -20,6 +20,7 @@ mod release;
 mod shared;
 
 mod acquire;
+mod deferred;
 mod election;
 mod guard;
 mod handover;
@@ -32,6 +33,7 @@ mod scope;
 mod try_acquire;
 mod wait;
 
+pub use self::deferred::DeferredRelease;
 pub use self::election::{Election, Leader, Leaders};
 pub use self::guard::Guard;
 pub use self::lock::Lock;

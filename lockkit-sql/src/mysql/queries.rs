@@ -70,6 +70,7 @@ impl Queries {
                 purge: read(include_str!("../sql/mysql/purge.sql")),
                 break_lock: read(include_str!("../sql/mysql/break.sql")),
                 guard: read(include_str!("../sql/mysql/guard.sql")),
+                release_in: read(include_str!("../sql/mysql/release_in.sql")),
                 shares: Shares::new(&WORDS, read),
                 rules,
                 waiters: Arc::default(),

@@ -22,6 +22,10 @@ const ASKED: &str = include_str!("../sql/postgres/asked.sql");
 const FRONT: &str = include_str!("../sql/postgres/front.sql");
 const UNLESS: &str = "AND NOT EXISTS (SELECT 1 FROM taken)";
 
+/// Unless it grants, a release does not wait for the disk.
+const UNSYNCED: &str =
+    "CASE WHEN g.granted = 0 THEN set_config('synchronous_commit', 'off', true) END";
+
 /// A message is one transaction.
 const WORDS: Words = Words {
     start: "",
@@ -77,6 +81,8 @@ impl Queries {
             ("{asked}", ASKED.replace("{unless}", UNLESS)),
             ("{ask}", format!("{};", ASKED.replace("{unless}", ""))),
             ("{front}", FRONT.to_owned()),
+            ("{unsynced}", UNSYNCED.to_owned()),
+            ("{token_too}", String::new()),
             ("{ended}", ENDED.to_owned()),
             ("{server}", SERVER.to_owned()),
             ("{grace}", GRACE.to_string()),
@@ -99,6 +105,7 @@ impl Queries {
                 purge: read(include_str!("../sql/postgres/purge.sql")),
                 break_lock: read(include_str!("../sql/postgres/break.sql")),
                 guard: read(include_str!("../sql/postgres/guard.sql")),
+                release_in: read(&release_in()),
                 shares: Shares::new(&WORDS, read),
                 rules,
                 waiters: Arc::default(),
@@ -116,6 +123,18 @@ impl Queries {
             channel,
         }
     }
+}
+
+/// A release in a transaction of the application, which commits as the application says.
+fn release_in() -> String {
+    let lock = include_str!("../sql/postgres/release_in.sql");
+    let release = include_str!("../sql/postgres/release.sql").replace("{front}", FRONT);
+    let release = release.replace("{unsynced}", "NULL");
+    [
+        lock,
+        &release.replace("{token_too}", "AND m.token = {token}"),
+    ]
+    .join("\n")
 }
 
 /// The statements that create the table.

@@ -54,6 +54,7 @@ impl Queries {
                 purge: read(include_str!("../sql/sqlite/purge.sql")),
                 break_lock: read(include_str!("../sql/sqlite/break.sql")),
                 guard: read(include_str!("../sql/sqlite/guard.sql")),
+                release_in: read(include_str!("../sql/sqlite/release_in.sql")),
                 shares: Shares::new(&WORDS, read),
                 rules,
                 waiters: Arc::default(),

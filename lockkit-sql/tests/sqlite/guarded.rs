@@ -6,14 +6,14 @@ use sqlx::SqlitePool;
 
 use crate::database::{Database, fixed};
 
-async fn shop(database: &Database) -> SqlitePool {
+pub(crate) async fn shop(database: &Database) -> SqlitePool {
     let pool = database.pool().await;
     let sql = "CREATE TABLE stock (n INTEGER NOT NULL); INSERT INTO stock VALUES (5)";
     sqlx::raw_sql(sql).execute(&pool).await.unwrap();
     pool
 }
 
-async fn stock(pool: &SqlitePool) -> i64 {
+pub(crate) async fn stock(pool: &SqlitePool) -> i64 {
     let stock = sqlx::query_scalar("SELECT n FROM stock");
     stock.fetch_one(pool).await.unwrap()
 }

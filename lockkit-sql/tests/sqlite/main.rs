@@ -8,4 +8,5 @@
 mod database;
 mod faults;
 mod guarded;
+mod release_in;
 mod table;

@@ -92,7 +92,11 @@ mod tests {
     fn named_tests_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for row in read(&root.join(by_hand::DIR)).unwrap() {
-            let programs = ["conformance-tests/tests", "lockkit-core/tests"];
+            let programs = [
+                "conformance-tests/tests",
+                "lockkit-core/tests",
+                "lockkit-sql/tests",
+            ];
             let mut dirs: Vec<_> = programs.map(|dir| root.join(dir).join(&row.program)).into();
             if row.program == "conformance" {
                 dirs.push(root.join("conformance-tests/src/cases"));

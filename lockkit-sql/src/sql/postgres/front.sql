@@ -1,7 +1,7 @@
 -- Grants to the tickets at the front of those that wait: an exclusive one, or all that fit beside each other and beside
 -- those that hold.
 -- name, holder: of the ticket that is released; mine: the row of the name, if it is locked; clear: the next token, and
--- how many hold together; no row if nothing may be granted.
+-- how many hold together; no row if nothing may be granted; unsynced: how the transaction commits.
 -- told: the sums of the grants. Each is notified; if there is none, all clients are that wait, and the commit does not
 -- wait for the disk: the next grant does, for both. A crash of the server can only undo a release that no grant has
 -- followed, and the lease ends by itself.
@@ -23,7 +23,7 @@ front AS (
     WHERE h.name = {name} AND h.holder = f.holder AND f.room IS NOT NULL
 ), told AS (
     SELECT g.*,
-           CASE WHEN g.granted = 0 THEN set_config('synchronous_commit', 'off', true) END,
+           {unsynced},
            CASE WHEN g.granted = 0 AND EXISTS (SELECT 1 FROM mine AS m WHERE m.waiting_until > {now})
                 THEN pg_notify({channel}, encode({name}, 'hex')) END
     FROM (

@@ -1,9 +1,9 @@
 -- Ends a hold, and gives the lock to the tickets at the front of those that wait: an exclusive one, or all that fit
 -- beside each other. The row stays, for its token.
--- name, holder. Returns a row if the ticket held the lock: whether its lease had not ended.
+-- name, holder; token_too: what else must hold. Returns a row if the ticket held the lock: whether its lease had not ended.
 WITH mine AS (
     SELECT m.ctid, m.expires_at, m.waiting_until, greatest(m.token + 1, {now}) AS next FROM {table} AS m
-    WHERE m.name = {name} AND m.holder = {holder}
+    WHERE m.name = {name} AND m.holder = {holder} {token_too}
     -- Skips a row that another transaction has locked.
     FOR NO KEY UPDATE SKIP LOCKED
 ), clear AS (

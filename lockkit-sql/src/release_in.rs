@@ -1,0 +1,126 @@
+//! The release of a lock inside a transaction of the application.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockkit_core::store::waiters::Waiters;
+use lockkit_core::{DeferredRelease, Error, Guard, HolderId};
+use sqlx::{Database, Transaction};
+
+use crate::backend::SqlStore;
+use crate::dialect::Steps as _;
+use crate::driver::{send, text};
+use crate::guarded::{GuardedError, Stored};
+use crate::places::Known;
+use crate::template::Values;
+use crate::turns;
+
+/// Releases a lock with a transaction of the application, where both are in one database.
+///
+/// # Examples
+/// ```no_run
+/// use lockkit_core::Guard;
+/// use lockkit_sql::ReleaseIn as _;
+/// use sqlx::PgPool;
+///
+/// # async fn example(guard: Guard, pool: PgPool) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut transaction = pool.begin().await?;
+/// sqlx::query("UPDATE stock SET n = n - 1 WHERE id = 42")
+///     .execute(&mut *transaction)
+///     .await?;
+/// let released = guard.release_in(&mut transaction).await?;
+/// transaction.commit().await?;
+/// released.committed();
+/// # Ok(())
+/// # }
+/// ```
+#[async_trait]
+pub trait ReleaseIn<D: Database> {
+    /// Releases the lock when the transaction commits, if it is still held: the data and the release become
+    /// visible together. No client gets the lock before, no clock is read, and nothing is written if the hold
+    /// has ended. A rollback leaves the lock held, until the client releases it in the background.
+    ///
+    /// Call it last in the transaction, and commit at once: until then no client gets the lock, even when the
+    /// lease has ended, and the client does not renew it any more.
+    ///
+    /// # Errors
+    /// In each case roll back; the guard is gone, as if it had been dropped.
+    /// - [`GuardedError::Fenced`] if the hold has ended.
+    /// - [`GuardedError::Refused`] if the hold has other guards or is to be kept after its last one, and if
+    ///   it is one to read or a permit.
+    /// - [`GuardedError::ForeignStore`] if the guard's store is not in a database of this kind. The caller
+    ///   ensures that it is the same database.
+    /// - [`GuardedError::Backend`] if the database failed.
+    ///
+    /// # Cancel safety
+    /// Roll the transaction back when this was dropped before its end. The client releases the lock.
+    ///
+    /// # Cost
+    /// One round trip, and none after the commit.
+    async fn release_in(
+        self,
+        transaction: &mut Transaction<'_, D>,
+    ) -> Result<UncommittedRelease, GuardedError>;
+}
+
+/// The release of a lock in a transaction that has not ended: by [`ReleaseIn::release_in`].
+///
+/// When it is dropped, the client releases the lock in the background: after a rollback, and where it is not
+/// known whether the commit succeeded.
+#[must_use = "tell it of the commit, or the client releases the lock once more"]
+#[derive(Debug)]
+pub struct UncommittedRelease {
+    waiters: Arc<Waiters<Known>>,
+    holder: HolderId,
+    release: DeferredRelease,
+}
+
+impl UncommittedRelease {
+    /// The transaction was committed, up to the outermost one: the lock is released.
+    ///
+    /// # Cost
+    /// No round trip. If an attempt to acquire this lock had no reply, the client makes sure in the background
+    /// that it has no effect any more.
+    pub fn committed(self) {
+        if turns::withdrawal(&self.waiters, self.holder).is_empty() {
+            self.release.done();
+        }
+    }
+}
+
+#[async_trait]
+impl<D: Stored> ReleaseIn<D> for Guard {
+    async fn release_in(
+        self,
+        transaction: &mut Transaction<'_, D>,
+    ) -> Result<UncommittedRelease, GuardedError> {
+        let store = self.backend().as_any().downcast_ref();
+        let store: &SqlStore<D::Dialect> = store.ok_or(GuardedError::ForeignStore)?;
+        let common = store.dialect().common();
+        let (ticket, token) = (self.backend().resolve(self.ticket()), self.token());
+        if !ticket.mode.is_exclusive() {
+            let what = format!(
+                "a hold to {} cannot be released in a transaction",
+                ticket.mode
+            );
+            return Err(GuardedError::Refused(Error::InvalidOption { what }));
+        }
+        let values = Values::of(&ticket).number("token", token.get().cast_signed());
+        let query = common.release_in.text(&values);
+        let waiters = Arc::clone(&common.waiters);
+        // No renewal finds the lock released.
+        let release = self.defer_release().map_err(|error| match error {
+            Error::Lost { .. } => GuardedError::Fenced,
+            error => GuardedError::Refused(error),
+        })?;
+        let replies = send::<D>(&mut **transaction, "release", text(&query)).await?;
+        // The last statement is the release.
+        let released = replies.last().is_some_and(|reply| reply.changed > 0);
+        released.then_some(()).ok_or(GuardedError::Fenced)?;
+        Ok(UncommittedRelease {
+            waiters,
+            holder: ticket.holder,
+            release,
+        })
+    }
+}
