@@ -182,9 +182,9 @@ impl Entered {
     /// # Errors
     /// In each case the lock is released, and no command is run twice.
     /// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
-    /// - [`FencedError::Backend`] with [`Outcome::Indeterminate`](lockkit_core::Outcome::Indeterminate) if it is unknown what was written: a command
-    ///   failed, or there was no reply. A request that is still on its way writes if it comes before the
-    ///   release, which goes on in the background.
+    /// - [`FencedError::Backend`] with [`Outcome::Indeterminate`](lockkit_core::Outcome::Indeterminate) if it is
+    ///   unknown what was written: a command failed, or there was no reply. A request that is still on its way
+    ///   writes if it comes before the release, which goes on in the background.
     /// - [`FencedError::Backend`] with another outcome if nothing was written: the server refused the request or
     ///   cannot be reached, or the hold has other guards.
     ///
