@@ -171,6 +171,8 @@ async fn section_whose_hold_has_ended_writes_nothing() -> Outcome {
     drop(section.enter().await?);
     drop(section.enter().await?.commit(&shop.set(1)));
     soon(client.drain()).await?;
+    let client = crate::world::client(shop.plot.builder()).await?;
+    let section = Section::of(&client.lock("jobs")?);
     let entered = section.enter().await?;
     let store: &ZkStore = client
         .store()
