@@ -32,6 +32,7 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(commits_write_once_while_replies_are_lost)
         .test(section_whose_lease_ended_writes_nothing)
         .test(section_dropped_at_any_moment_leaves_nothing)
+        .test(section_never_takes_the_replies_of_another_grant)
         .test(section_needs_keys_in_the_slot_of_the_lock)
 }
 
@@ -447,6 +448,34 @@ async fn section_dropped_at_any_moment_leaves_nothing() -> Outcome {
         server.ask(&["DEL", COUNTER]).await?;
     }
     only_tokens_left(&server).await
+}
+
+/// The replies to a caller that has gone stay behind, and another one of the section is granted by a message.
+async fn section_never_takes_the_replies_of_another_grant() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for way in WAYS {
+        let client = client_at(way, server.port(), LONG).await?;
+        let other = section(&client_at(way, server.port(), LONG).await?)?;
+        let lock = client.lock(NAME)?;
+        let section = section(&client)?;
+        drop(poll_times(section.enter(), 1).await);
+        soon(client.drain()).await?;
+        let (entered, replies) = other.enter().await?;
+        let next = counted(&replies) + 1;
+        let waiting = spawn(async move { section.enter().await });
+        if way == "fifo" || way == "resp2" {
+            until("it waits", async || {
+                let state = lock.inspect().await?;
+                Ok(state.and_then(|state| state.waiters) == Some(1))
+            })
+            .await?;
+        }
+        entered.commit(&[set(next)]).await?;
+        let (entered, replies) = within(SOON, waiting.soon()).await???;
+        ensure(counted(&replies) == next, format!("{way}: {replies:?}"))?;
+        entered.commit(&[]).await?;
+    }
+    Ok(())
 }
 
 async fn section_needs_keys_in_the_slot_of_the_lock() -> Outcome {
