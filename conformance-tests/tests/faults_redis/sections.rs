@@ -31,6 +31,7 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(commit_without_a_reply_writes_once)
         .test(commits_write_once_while_replies_are_lost)
         .test(section_whose_lease_ended_writes_nothing)
+        .test(section_writes_under_its_own_token_only)
         .test(section_dropped_at_any_moment_leaves_nothing)
         .test(section_never_takes_the_replies_of_another_grant)
         .test(section_needs_keys_in_the_slot_of_the_lock)
@@ -182,6 +183,8 @@ async fn sections_lose_no_update_behind_sentinels() -> Outcome {
 /// What becomes of the requests that commit, what is reported, and how often they were carried out.
 struct Trial {
     fates: Vec<Fate>,
+    /// Whether its second command fails.
+    fails: bool,
     reported: Option<Effect>,
     written: i64,
 }
@@ -195,11 +198,19 @@ fn trials() -> Vec<Trial> {
     };
     let trial = |fates: Vec<Fate>, reported, written| Trial {
         fates,
+        fails: false,
         reported,
         written,
     };
+    let failing = |fates: Vec<Fate>| Trial {
+        fails: true,
+        ..trial(fates, Some(Effect::Indeterminate), 1)
+    };
     let (lost, silent) = (Fate::Drop(Dropped::Reset), Fate::Drop(Dropped::Silence));
     vec![
+        failing(vec![]),
+        failing(vec![Fate::Cut]),
+        failing(vec![lost.clone()]),
         trial(vec![lost.clone()], Some(Effect::Indeterminate), 1),
         trial(vec![silent], Some(Effect::Indeterminate), 1),
         trial(vec![Fate::Cut], None, 1),
@@ -238,7 +249,10 @@ async fn commit_without_a_reply_writes_once() -> Outcome {
             let fate = commits.then(|| fates.next()).flatten();
             fate.unwrap_or(Fate::Pass)
         });
-        let result = within(SOON, entered.commit(&[incr()])).await?;
+        let wrong = Command::new("RPUSH").arg(COUNTER).arg("x");
+        let mut commands = vec![incr()];
+        commands.extend(trial.fails.then_some(wrong));
+        let result = within(SOON, entered.commit(&commands)).await?;
         let reported = match &result {
             Ok(_) => None,
             Err(FencedError::Backend(error)) => Some(error.outcome()),
@@ -380,6 +394,23 @@ async fn section_whose_lease_ended_writes_nothing() -> Outcome {
     let (entered, replies) = within(SOON, direct.enter()).await??;
     ensure(counted(&replies) == 7, format!("{replies:?}"))?;
     entered.into_guard().release().await?;
+    Ok(())
+}
+
+async fn section_writes_under_its_own_token_only() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let section = section(&client_at("fifo", server.port(), LONG).await?)?;
+    let (entered, _) = section.enter().await?;
+    let holder = entered.holder().to_string();
+    server.ask(&["HSET", NAME, &holder, "7 x"]).await?;
+    let refused = entered.commit(&[set(1)]).await;
+    ensure(
+        matches!(refused, Err(FencedError::Fenced)),
+        format!("{refused:?}"),
+    )?;
+    let (entered, replies) = within(SOON, section.enter()).await??;
+    ensure(replies == [Reply::Nil], format!("{replies:?}"))?;
+    entered.commit(&[]).await?;
     Ok(())
 }
 
