@@ -16,6 +16,7 @@ mod redlock;
 mod redlock_faults;
 mod redlock_guards;
 mod redlock_steps;
+mod sections;
 mod sentinel;
 mod shards;
 mod shared;
@@ -88,9 +89,11 @@ fn tests() -> TestSuite {
         .test(quarantine::grant_that_no_replica_has_is_none)
         .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
         .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has);
-    redlock_guards::add(redlock::add(shards::add(cluster::add(suite))))
-        .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
-        .needing(missing(Nutcracker::PROGRAM))
-        .test(proxies::list_refused_by_the_proxy_fails_alone)
-        .and(clocks::tests())
+    sections::add(redlock_guards::add(redlock::add(shards::add(
+        cluster::add(suite),
+    ))))
+    .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
+    .needing(missing(Nutcracker::PROGRAM))
+    .test(proxies::list_refused_by_the_proxy_fails_alone)
+    .and(clocks::tests())
 }

@@ -68,7 +68,7 @@ pub(crate) async fn only_tokens_left(server: &RedisServer) -> Outcome {
             }
             let left: i64 = server.run(&["PTTL", &key]).await?;
             let ends = left > 0 && left <= i64::try_from(LONG.as_millis())?;
-            if !(key.starts_with("lockkit_gone:") && ends) {
+            if !(key.starts_with("lockkit_gone") && ends) {
                 return Ok(false);
             }
         }

@@ -11,6 +11,7 @@ mod interop;
 mod outcomes;
 mod replies;
 mod rights;
+mod sections;
 mod server;
 mod steps;
 #[cfg(feature = "tls")]

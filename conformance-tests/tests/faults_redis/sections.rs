@@ -1,0 +1,542 @@
+//! Sections: what is read with a grant, and written with a release, while replies are lost and callers go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use conformance_tests::proxy::{Direction, Dropped, Fate, Flow, Proxy};
+use conformance_tests::servers::{MASTER, RedisCluster, RedisServer, SentinelGroup};
+use conformance_tests::task::{poll_once, soon, spawn, until, within};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
+use lockkit_core::{Error, LockClient, Outcome as Effect};
+use lockkit_redis::{Command, Entered, FencedError, RedisStore, Reply, Section};
+use tokio::time::{sleep, timeout};
+
+use crate::cluster;
+use crate::world::{LONG, TTL, WAYS, client_at, client_of, only_tokens_left, store};
+
+const SOON: Duration = Duration::from_secs(5);
+/// All keys are in its slot.
+const NAME: &str = "{cart:7}";
+const COUNTER: &str = "{cart:7}:counter";
+const LOG: &str = "{cart:7}:log";
+
+pub(crate) fn add(suite: TestSuite) -> TestSuite {
+    suite
+        .test(section_is_two_round_trips)
+        .test(section_that_waited_reads_with_one_more)
+        .test(sections_lose_no_update)
+        .test(sections_lose_no_update_in_a_cluster)
+        .test(sections_lose_no_update_behind_sentinels)
+        .test(commit_without_a_reply_writes_once)
+        .test(commits_write_once_while_replies_are_lost)
+        .test(section_whose_lease_ended_writes_nothing)
+        .test(section_writes_under_its_own_token_only)
+        .test(section_dropped_at_any_moment_leaves_nothing)
+        .test(section_never_takes_the_replies_of_another_grant)
+        .test(section_needs_keys_in_the_slot_of_the_lock)
+}
+
+fn section(client: &LockClient) -> Outcome<Section> {
+    let lock = client.lock(NAME)?;
+    Ok(Section::of(&lock).read(Command::new("GET").arg(COUNTER)))
+}
+
+fn counted(replies: &[Reply]) -> i64 {
+    replies.first().and_then(Reply::as_int).unwrap_or(0)
+}
+
+fn set(value: i64) -> Command {
+    Command::new("SET").arg(COUNTER).arg(value.to_string())
+}
+
+fn incr() -> Command {
+    Command::new("INCR").arg(COUNTER)
+}
+
+async fn section_is_two_round_trips() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+    let client = client_at("fifo", proxy.addr().port(), LONG).await?;
+    let section = section(&client)?;
+    let (entered, _) = section.enter().await?;
+    entered.commit(&[set(0)]).await?;
+    for turn in 1..20 {
+        let before = proxy.counts().round_trips;
+        let (entered, replies) = section.enter().await?;
+        let between = proxy.counts().round_trips;
+        ensure(counted(&replies) == turn - 1, format!("{replies:?}"))?;
+        entered.commit(&[set(turn)]).await?;
+        let after = proxy.counts().round_trips;
+        let trips = (between - before, after - between);
+        ensure(trips == (1, 1), format!("{trips:?} round trips"))?;
+    }
+    Ok(())
+}
+
+/// The message of the release before grants: then there is one request to read, and one to commit.
+async fn section_that_waited_reads_with_one_more() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for way in ["fifo", "resp2"] {
+        let holder = section(&client_at(way, server.port(), LONG).await?)?;
+        let client = client_at(way, server.port(), LONG).await?;
+        let waiter = section(&client)?;
+        let mut fewest = u64::MAX;
+        for _ in 0..10 {
+            let (entered, replies) = holder.enter().await?;
+            let next = counted(&replies) + 1;
+            let waiting = spawn({
+                let waiter = waiter.clone();
+                async move { waiter.enter().await }
+            });
+            let lock = client.lock(NAME)?;
+            until("it waits", async || {
+                let state = lock.inspect().await?;
+                Ok(state.and_then(|state| state.waiters) == Some(1))
+            })
+            .await?;
+            let before = server.calls("evalsha").await?;
+            entered.commit(&[set(next)]).await?;
+            let (entered, replies) = within(SOON, waiting.soon()).await???;
+            ensure(counted(&replies) == next, format!("{way}: {replies:?}"))?;
+            entered.commit(&[set(next)]).await?;
+            fewest = fewest.min(server.calls("evalsha").await? - before);
+        }
+        // In some rounds there is a recheck as well.
+        ensure(fewest == 3, format!("{way}: {fewest} requests"))?;
+    }
+    Ok(())
+}
+
+/// Each section counts on what it has read. Returns the value and the token of each.
+async fn count(section: Section, turns: usize) -> Outcome<Vec<(u64, i64)>> {
+    let mut all = Vec::new();
+    for _ in 0..turns {
+        let (entered, replies) = section.enter().await?;
+        let (token, value) = (entered.token().get(), counted(&replies) + 1);
+        let read = Command::new("GET").arg(COUNTER);
+        let written = entered.commit(&[set(value), read]).await?;
+        ensure(counted(&written[1..]) == value, format!("{written:?}"))?;
+        all.push((token, value));
+    }
+    Ok(all)
+}
+
+/// Sixteen tasks of two clients count, half of them with a section of their own.
+async fn count_together(clients: &[LockClient; 2], turns: usize) -> Outcome {
+    let shared = [section(&clients[0])?, section(&clients[1])?];
+    let mut tasks = Vec::new();
+    for number in 0..16 {
+        let section = match number {
+            0..8 => shared[number % 2].clone(),
+            _ => section(&clients[number % 2])?,
+        };
+        tasks.push(spawn(count(section, turns)));
+    }
+    let mut all = Vec::new();
+    for task in tasks {
+        all.extend(task.soon().await??);
+    }
+    // By token.
+    all.sort_unstable();
+    let in_order = (1..).zip(&all).all(|(value, (_, seen))| value == *seen);
+    let complete = all.len() == 16 * turns;
+    ensure(
+        in_order && complete,
+        format!("{} values: {all:?}", all.len()),
+    )
+}
+
+async fn sections_lose_no_update() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for way in WAYS {
+        let port = server.port();
+        let clients = [
+            client_at(way, port, LONG).await?,
+            client_at(way, port, LONG).await?,
+        ];
+        count_together(&clients, 20).await?;
+        server.ask(&["DEL", COUNTER]).await?;
+    }
+    only_tokens_left(&server).await
+}
+
+async fn sections_lose_no_update_in_a_cluster() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let client = async || {
+        let store = cluster::all(&cluster, "fifo").quarantine(None);
+        client_of(store.connect().await?, LONG)
+    };
+    count_together(&[client().await?, client().await?], 20).await
+}
+
+async fn sections_lose_no_update_behind_sentinels() -> Outcome {
+    let group = SentinelGroup::forgetful().await?;
+    let client = async || {
+        let hosts = group.ports().into_iter().map(|port| ("127.0.0.1", port));
+        let store = store("fifo", 0).sentinel(hosts, MASTER);
+        client_of(store.quarantine(None).connect().await?, LONG)
+    };
+    count_together(&[client().await?, client().await?], 20).await
+}
+
+/// What becomes of the requests that commit, what is reported, and how often they were carried out.
+struct Trial {
+    fates: Vec<Fate>,
+    /// Whether its second command fails.
+    fails: bool,
+    reported: Option<Effect>,
+    written: i64,
+}
+
+fn trials() -> Vec<Trial> {
+    let loading = || Fate::Answer(b"-LOADING Redis is loading\r\n".to_vec());
+    let refused = Fate::Answer(b"-NOPERM this user has no permissions\r\n".to_vec());
+    let then = |first: Fate, rest: Fate| {
+        let rest = std::iter::repeat_n(rest, 100);
+        std::iter::once(first).chain(rest).collect()
+    };
+    let trial = |fates: Vec<Fate>, reported, written| Trial {
+        fates,
+        fails: false,
+        reported,
+        written,
+    };
+    let failing = |fates: Vec<Fate>| Trial {
+        fails: true,
+        ..trial(fates, Some(Effect::Indeterminate), 1)
+    };
+    let (lost, silent) = (Fate::Drop(Dropped::Reset), Fate::Drop(Dropped::Silence));
+    vec![
+        failing(vec![]),
+        failing(vec![Fate::Cut]),
+        failing(vec![lost.clone()]),
+        trial(vec![lost.clone()], Some(Effect::Indeterminate), 1),
+        trial(vec![silent], Some(Effect::Indeterminate), 1),
+        trial(vec![Fate::Cut], None, 1),
+        trial(vec![loading()], None, 1),
+        trial(
+            vec![Fate::Cut, lost.clone()],
+            Some(Effect::Indeterminate),
+            1,
+        ),
+        // What is known of the last request says nothing of the first.
+        trial(
+            then(lost.clone(), loading()),
+            Some(Effect::Indeterminate),
+            1,
+        ),
+        trial(vec![lost, refused.clone()], Some(Effect::Indeterminate), 1),
+        trial(then(loading(), loading()), Some(Effect::Unavailable), 0),
+        trial(then(Fate::Cut, Fate::Cut), Some(Effect::Indeterminate), 0),
+        trial(vec![refused], Some(Effect::Rejected), 0),
+    ]
+}
+
+async fn commit_without_a_reply_writes_once() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for (number, trial) in trials().into_iter().enumerate() {
+        let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+        let client = client_at("fifo", proxy.addr().port(), LONG).await?;
+        let reader = section(&client_at("fifo", server.port(), LONG).await?)?;
+        let section = section(&client)?;
+        // From here on the script is known.
+        section.enter().await?.0.commit(&[set(0)]).await?;
+        let (entered, _) = section.enter().await?;
+        let mut fates = trial.fates.into_iter();
+        proxy.judge(move |request| {
+            let commits = request.windows(4).any(|word| word == b"INCR");
+            let fate = commits.then(|| fates.next()).flatten();
+            fate.unwrap_or(Fate::Pass)
+        });
+        let wrong = Command::new("RPUSH").arg(COUNTER).arg("x");
+        let mut commands = vec![incr()];
+        commands.extend(trial.fails.then_some(wrong));
+        let result = within(SOON, entered.commit(&commands)).await?;
+        let reported = match &result {
+            Ok(_) => None,
+            Err(FencedError::Backend(error)) => Some(error.outcome()),
+            Err(other) => return Err(Failure::new(format!("{number}: {other:?}"))),
+        };
+        ensure(
+            reported == trial.reported,
+            format!("{number}: {reported:?} {result:?}"),
+        )?;
+        proxy.heal();
+        soon(client.drain()).await?;
+        let (after, replies) = within(SOON, reader.enter()).await??;
+        let written = counted(&replies);
+        ensure(
+            written == trial.written,
+            format!("{number}: written {written} times"),
+        )?;
+        after.into_guard().release().await?;
+    }
+    Ok(())
+}
+
+/// How often each of four tasks commits while replies are lost.
+const TURNS: usize = 40;
+
+/// Commits a number that no other commit has, and says what was reported.
+async fn log(section: Section, number: usize) -> Outcome<(String, Option<bool>)> {
+    let word = number.to_string();
+    let entered = loop {
+        // What it reads may fail with the connection.
+        match section.enter().await {
+            Ok((entered, _)) => break entered,
+            Err(Error::Backend(_) | Error::Lost { .. }) => sleep(Duration::from_millis(5)).await,
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let push = Command::new("RPUSH").arg(LOG).arg(&word);
+    let committed = match entered.commit(&[push]).await {
+        Ok(_) => Some(true),
+        Err(FencedError::Backend(error)) if error.outcome() == Effect::Indeterminate => None,
+        Err(_) => Some(false),
+    };
+    Ok((word, committed))
+}
+
+/// Of ten requests one does not come through, and the reply to another is lost.
+fn flaky(proxy: &Proxy) {
+    proxy.judge(|request| {
+        let step = request.windows(4).any(|word| word == b"EVAL");
+        match fastrand::u8(0..10) {
+            0 if step => Fate::Cut,
+            1 if step => Fate::Drop(Dropped::Reset),
+            _ => Fate::Pass,
+        }
+    });
+}
+
+async fn commits_write_once_while_replies_are_lost() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for way in WAYS {
+        let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+        let client = client_at(way, proxy.addr().port(), LONG).await?;
+        let other = client_at(way, server.port(), LONG).await?;
+        let next = Arc::new(AtomicUsize::new(0));
+        flaky(&proxy);
+        let mut tasks = Vec::new();
+        for client in [&client, &other, &client, &other] {
+            let (section, next) = (section(client)?, Arc::clone(&next));
+            tasks.push(spawn(async move {
+                let mut logged = Vec::new();
+                for _ in 0..TURNS {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    logged.push(log(section.clone(), number).await?);
+                }
+                Ok::<_, Failure>(logged)
+            }));
+        }
+        let mut unknown = 0;
+        let mut logged = Vec::new();
+        for task in tasks {
+            logged.extend(task.soon().await??);
+        }
+        proxy.heal();
+        soon(client.drain()).await?;
+        soon(other.drain()).await?;
+        let written: Vec<String> = server.run(&["LRANGE", LOG, "0", "-1"]).await?;
+        for (word, committed) in logged {
+            let times = written.iter().filter(|other| **other == word).count();
+            let fits = match committed {
+                Some(committed) => times == usize::from(committed),
+                None => times <= 1,
+            };
+            unknown += usize::from(committed.is_none());
+            ensure(fits, format!("{way}: {committed:?}, but {times} times"))?;
+        }
+        println!(
+            "{way}: {unknown} of {} commits with an unknown outcome",
+            4 * TURNS
+        );
+        server.ask(&["DEL", LOG]).await?;
+    }
+    only_tokens_left(&server).await
+}
+
+async fn section_whose_lease_ended_writes_nothing() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+    let client = client_at("fifo", proxy.addr().port(), TTL).await?;
+    let (late, direct) = (
+        section(&client)?,
+        section(&client_at("fifo", server.port(), TTL).await?)?,
+    );
+    let (entered, _) = late.enter().await?;
+    // The commit is on its way when the lease ends.
+    proxy.delay(Direction::Request, TTL * 2);
+    let committing = spawn(async move { entered.commit(&[set(1)]).await });
+    let (next, replies) = within(SOON, direct.enter()).await??;
+    ensure(counted(&replies) == 0, format!("{replies:?}"))?;
+    next.commit(&[set(7)]).await?;
+    let committed = committing.soon().await?;
+    ensure(committed.is_err(), "a late commit was carried out")?;
+    sleep(TTL).await;
+    proxy.heal();
+    soon(client.drain()).await?;
+    let (entered, replies) = direct.enter().await?;
+    ensure(counted(&replies) == 7, format!("{replies:?}"))?;
+    // Nor does one of a client that knows that its lease has ended.
+    let (held, _) = {
+        entered.into_guard().release().await?;
+        late.enter().await?
+    };
+    proxy.flow(Direction::Request, Flow::Discard);
+    soon(held.lost()).await?;
+    let refused = held.commit(&[set(1)]).await;
+    ensure(
+        matches!(refused, Err(FencedError::Fenced)),
+        format!("{refused:?}"),
+    )?;
+    let (entered, replies) = within(SOON, direct.enter()).await??;
+    ensure(counted(&replies) == 7, format!("{replies:?}"))?;
+    entered.into_guard().release().await?;
+    Ok(())
+}
+
+async fn section_writes_under_its_own_token_only() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let section = section(&client_at("fifo", server.port(), LONG).await?)?;
+    let (entered, _) = section.enter().await?;
+    let holder = entered.holder().to_string();
+    server.ask(&["HSET", NAME, &holder, "7 x"]).await?;
+    let refused = entered.commit(&[set(1)]).await;
+    ensure(
+        matches!(refused, Err(FencedError::Fenced)),
+        format!("{refused:?}"),
+    )?;
+    let (entered, replies) = within(SOON, section.enter()).await??;
+    ensure(replies == [Reply::Nil], format!("{replies:?}"))?;
+    entered.commit(&[]).await?;
+    Ok(())
+}
+
+/// Polls a future so many times; `None` if it was not ready, and is dropped.
+async fn poll_times<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
+    let mut future = Box::pin(future);
+    for _ in 0..polls {
+        if let Some(value) = poll_once(&mut future).await {
+            return Some(value);
+        }
+        sleep(Duration::from_micros(200)).await;
+    }
+    None
+}
+
+async fn section_dropped_at_any_moment_leaves_nothing() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for way in WAYS {
+        let client = client_at(way, server.port(), LONG).await?;
+        let other = client_at(way, server.port(), LONG).await?;
+        let (dropped, other) = (section(&client)?, section(&other)?);
+        let mut before = 0;
+        for polls in 0..12 {
+            for waits in [false, true] {
+                let held = match waits {
+                    true => Some(other.enter().await?.0),
+                    false => None,
+                };
+                let entering = spawn({
+                    let dropped = dropped.clone();
+                    async move { poll_times(dropped.enter(), polls).await }
+                });
+                if let Some(held) = held {
+                    sleep(Duration::from_micros(300)).await;
+                    held.commit(&[]).await?;
+                }
+                drop(entering.soon().await?);
+                soon(client.drain()).await?;
+                let free = other.try_enter().await?;
+                let Some((entered, _)) = free else {
+                    return Err(Failure::new(format!("{way}: held after {polls} polls")));
+                };
+                entered.commit(&[]).await?;
+            }
+            let (entered, _): (Entered, _) = dropped.enter().await?;
+            let done = poll_times(entered.commit(&[incr()]), polls).await;
+            soon(client.drain()).await?;
+            let Some((entered, replies)) = other.try_enter().await? else {
+                return Err(Failure::new(format!("{way}: held after {polls} polls")));
+            };
+            let written = counted(&replies) - before;
+            let fits = match done {
+                Some(_) => written == 1,
+                None => written <= 1,
+            };
+            ensure(fits, format!("{way}: written {written} times"))?;
+            before = counted(&replies);
+            entered.commit(&[]).await?;
+        }
+        for _ in 0..50 {
+            let span = Duration::from_micros(fastrand::u64(0..2_000));
+            drop(timeout(span, dropped.enter()).await);
+        }
+        soon(client.drain()).await?;
+        ensure(other.try_enter().await?.is_some(), "it is held")?;
+        server.ask(&["DEL", COUNTER]).await?;
+    }
+    only_tokens_left(&server).await
+}
+
+/// The replies to a caller that has gone stay behind, and another one of the section is granted by a message.
+async fn section_never_takes_the_replies_of_another_grant() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for way in WAYS {
+        let client = client_at(way, server.port(), LONG).await?;
+        let other = section(&client_at(way, server.port(), LONG).await?)?;
+        let lock = client.lock(NAME)?;
+        let section = section(&client)?;
+        drop(poll_times(section.enter(), 1).await);
+        soon(client.drain()).await?;
+        let (entered, replies) = other.enter().await?;
+        let next = counted(&replies) + 1;
+        let waiting = spawn(async move { section.enter().await });
+        if way == "fifo" || way == "resp2" {
+            until("it waits", async || {
+                let state = lock.inspect().await?;
+                Ok(state.and_then(|state| state.waiters) == Some(1))
+            })
+            .await?;
+        }
+        entered.commit(&[set(next)]).await?;
+        let (entered, replies) = within(SOON, waiting.soon()).await???;
+        ensure(counted(&replies) == next, format!("{way}: {replies:?}"))?;
+        entered.commit(&[]).await?;
+    }
+    Ok(())
+}
+
+async fn section_needs_keys_in_the_slot_of_the_lock() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let store: RedisStore = cluster::all(&cluster, "fifo")
+        .quarantine(None)
+        .connect()
+        .await?;
+    let lock = client_of(store, LONG)?.lock(NAME)?;
+    let master = cluster.master_of(NAME).await?;
+    let mut elsewhere = None;
+    for number in 0..100 {
+        let key = format!("{{cart:{number}}}:state");
+        if cluster.master_of(&key).await? != master {
+            elsewhere = Some(key);
+            break;
+        }
+    }
+    let key = elsewhere.ok_or_else(|| Failure::new("there is one master"))?;
+    let foreign = || Command::new("SET").arg(&key).arg("1");
+    let refused = Section::of(&lock).read(foreign()).enter().await.err();
+    let text = refused.map(|error| error.to_string()).unwrap_or_default();
+    ensure(text.contains("`{tag}`"), text)?;
+    ensure(lock.inspect().await?.is_none(), "the lock is held")?;
+    let (entered, _) = Section::of(&lock).enter().await?;
+    let refused = entered.commit(&[foreign()]).await;
+    let Err(FencedError::Backend(error)) = refused else {
+        return Err(Failure::new(format!("{refused:?}")));
+    };
+    let text = crate::sentinel::source(&error);
+    ensure(text.contains("`{tag}`"), text)?;
+    ensure(lock.inspect().await?.is_none(), "the lock is held")
+}
