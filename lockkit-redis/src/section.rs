@@ -219,7 +219,6 @@ impl Entered {
     }
 
     /// The guard alone, to release or detach the lock without a write.
-    #[must_use]
     pub fn into_guard(self) -> Guard {
         self.guard
     }
