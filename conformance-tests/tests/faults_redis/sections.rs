@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use conformance_tests::foreign::missing;
 use conformance_tests::proxy::{Direction, Dropped, Fate, Flow, Proxy};
 use conformance_tests::servers::{MASTER, RedisCluster, RedisServer, SentinelGroup};
 use conformance_tests::task::{poll_once, soon, spawn, until, within};
@@ -21,8 +22,8 @@ const NAME: &str = "{cart:7}";
 const COUNTER: &str = "{cart:7}:counter";
 const LOG: &str = "{cart:7}:log";
 
-pub(crate) fn add(suite: TestSuite) -> TestSuite {
-    suite
+pub(crate) fn tests() -> TestSuite {
+    TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM))
         .test(section_is_two_round_trips)
         .test(section_that_waited_reads_with_one_more)
         .test(sections_lose_no_update)
