@@ -450,16 +450,26 @@ async fn refused_commit_writes_nothing_and_frees_the_lock() -> Outcome {
 async fn refused_read_frees_the_lock() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let client = client(&cluster, LONG).await?;
-    let mut section = section(&client)?;
+    let lock = client.lock(NAME)?.with_owner(&client.owner())?;
+    let mut section = Section::of(&lock);
     for number in 0..200 {
         section = section.read(format!("many/{number}"));
     }
-    let refused = within(SOON, section.enter()).await?.err();
-    let rejected = |error: &Error| matches!(error, Error::Backend(error) if error.outcome() == Effect::Rejected);
-    ensure(
-        refused.as_ref().is_some_and(rejected),
-        format!("{refused:?}"),
-    )?;
+    let refused = async || {
+        let refused = within(SOON, section.enter()).await?.err();
+        let rejected = |error: &Error| matches!(error, Error::Backend(error) if error.outcome() == Effect::Rejected);
+        ensure(
+            refused.as_ref().is_some_and(rejected),
+            format!("{refused:?}"),
+        )
+    };
+    refused().await?;
+    let outer = lock.try_acquire().await?;
+    let outer = outer.ok_or_else(|| Failure::new("it is held"))?;
+    // Under the hold of its owner.
+    refused().await?;
+    ensure(outer.guard_count() == 1, "the section kept its guard")?;
+    outer.release().await?;
     leaves_nothing(&cluster, &[client]).await
 }
 
