@@ -119,6 +119,37 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "redis.call('DEL', LOCK, SHARES) pass_on(0, false) redis.call('HSET', LOCK, ME, token .. ' ' .. WHO)",
     ),
     (
+        "redis::CommitWithoutTokenCheck",
+        "local held = type(own) == 'string' and token_of(own) == ARGV[7]",
+        "local held = type(own) == 'string'",
+    ),
+    (
+        "redis::CommitWithoutHold",
+        "if step() == 0 or not held then return {0} end",
+        "step()",
+    ),
+    (
+        "redis::FailedCommitKeepsTheHold",
+        "if step() == 0 or not held then return {0} end
+return {1, commands_or_error(8)}",
+        "if not held then return {0} end
+local replies = commands_or_error(8)
+if type(replies) == 'table' then step() end
+return {1, replies}",
+    ),
+    (
+        "redis::CommitBeforeItsRelease",
+        "if step() == 0 or not held then return {0} end
+return {1, commands_or_error(8)}",
+        "if not held then return {0} end
+return {1, commands_or_error(8)}",
+    ),
+    (
+        "redis::FailedReadHidesTheHold",
+        "return {1, attempt[2], commands_or_error(10)}",
+        "return {1, attempt[2], commands(10)}",
+    ),
+    (
         "redis::PassedOnInQuarantine",
         "if ADMITTED == '-' then return others, exclusive end",
         "",

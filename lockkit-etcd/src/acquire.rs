@@ -3,12 +3,14 @@
 use std::error::Error as _;
 use std::sync::Arc;
 
+use etcd_client::ResponseHeader;
 use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::{LossReason, Outcome};
 
 use crate::error::{Failed, Result, fault, unreadable};
 use crate::queue::{self, Contender, Tried};
 use crate::shared::Shared;
+use crate::work::{Reads, split};
 
 /// A session may end during an attempt. An attempt takes at most this many.
 const SESSIONS: usize = 3;
@@ -67,7 +69,7 @@ impl Shared {
             });
         }
         let txn = if at.created.is_some() {
-            queue::check(at)
+            queue::check(at, ticket)
         } else if ticket.enqueue {
             queue::enqueue(at, ticket)
         } else {
@@ -78,13 +80,22 @@ impl Shared {
             .with(ticket.holder, |entry| entry.data.unanswered += 1);
         let answer = self.link.txn("attempt", &txn).await?;
         let unreadable = || Failed::Other(unreadable("attempt"));
-        let mut tried = queue::tried(at, &answer).ok_or_else(unreadable)?;
+        let (results, found) = split(ticket, &answer);
+        let revision = answer.header().map(ResponseHeader::revision);
+        let tried = revision.and_then(|revision| queue::tried(at, revision, &results));
+        let mut tried = tried.ok_or_else(unreadable)?;
         if at.created.is_none() && !tried.holds && !ticket.enqueue && tried.created.is_some() {
             // The key of a permit. A try leaves nothing behind.
             self.remove(at).await?;
             tried.created = None;
         }
         self.tried(at, ticket.holder, &mut tried);
+        // Else a holder before it may still write.
+        let holds = tried.created.filter(|_| tried.holds);
+        let token = holds.and_then(|created| queue::token(created, self.token_base));
+        if let (Some(token), Some(reads)) = (token, Reads::of(ticket)) {
+            reads.keep(token, found);
+        }
         Ok(tried)
     }
 

@@ -43,7 +43,7 @@ pub(crate) struct Verdict {
 }
 
 /// Operations that only read, and so have no effect in any case.
-const READING: [&str; 4] = ["connect", "inspect", "list", "watch"];
+const READING: [&str; 5] = ["connect", "inspect", "list", "read", "watch"];
 
 /// An error in our words or the server's, without secrets. INV-14.
 pub(crate) fn fault(

@@ -1,12 +1,13 @@
 //! Guarded work: the server does it only while a hold lasts, in one transaction.
 
-use etcd_client::{Txn, TxnOpResponse, TxnResponse};
+use etcd_client::{GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use lockkit_core::contract::Ticket;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient};
 
 use crate::backend::EtcdStore;
 use crate::error::unreadable;
-use crate::queue::guarded;
+use crate::queue::{guarded, read};
+use crate::work::gets;
 
 /// The reason why guarded work was not done.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -78,6 +79,28 @@ impl<'a> Fenced<'a> {
     /// # Cost
     /// One round trip.
     pub async fn commit(&self, work: Txn) -> Result<TxnResponse, FencedError> {
+        let work = |key: &str, created| guarded(key, created, work);
+        let results = self.execute("guarded work", work).await?;
+        match results.into_iter().next() {
+            Some(TxnOpResponse::Txn(done)) => Ok(done),
+            _ => Err(unreadable("guarded work").into()),
+        }
+    }
+
+    /// Reads if the hold lasts.
+    pub(crate) async fn read(&self, reads: &[TxnOp]) -> Result<Vec<GetResponse>, FencedError> {
+        let reads = |key: &str, created| read(key, created, reads);
+        let mut results = self.execute("read", reads).await?;
+        // The first is the key of the lock.
+        Ok(gets(results.split_off(1.min(results.len()))))
+    }
+
+    /// Executes a transaction that succeeds if the key of the hold is the one that was created with it.
+    async fn execute(
+        &self,
+        operation: &'static str,
+        txn: impl FnOnce(&str, i64) -> Txn,
+    ) -> Result<Vec<TxnOpResponse>, FencedError> {
         // A released ticket holds nothing.
         let shared = self.store.shared();
         let at = shared.known(self.ticket.holder);
@@ -85,15 +108,12 @@ impl<'a> Fenced<'a> {
         let created = self.token.get().checked_sub(shared.token_base);
         let created = created.and_then(|created| i64::try_from(created).ok());
         let created = created.ok_or(FencedError::Fenced)?;
-        let txn = guarded(&at.key, created, work);
-        let answer = shared.link.txn("guarded work", &txn).await;
-        let answer = answer.map_err(|failed| failed.into_error("guarded work"))?;
-        if !answer.succeeded() {
-            return Err(FencedError::Fenced);
-        }
-        match answer.op_responses().into_iter().next() {
-            Some(TxnOpResponse::Txn(done)) => Ok(done),
-            _ => Err(unreadable("guarded work").into()),
+        let txn = txn(&at.key, created);
+        let answer = shared.link.txn(operation, &txn).await;
+        let answer = answer.map_err(|failed| failed.into_error(operation))?;
+        match answer.succeeded() {
+            true => Ok(answer.op_responses()),
+            false => Err(FencedError::Fenced),
         }
     }
 }

@@ -17,6 +17,7 @@ mod position;
 mod queue;
 mod release;
 mod renew;
+mod section;
 mod session;
 mod sessions;
 mod shared;
@@ -24,6 +25,7 @@ mod tickets;
 mod url;
 mod watch;
 mod watches;
+mod work;
 
 pub use etcd_client;
 
@@ -31,3 +33,4 @@ pub use backend::{Counts, EtcdStore};
 pub use config::EtcdStoreBuilder;
 pub use fenced::{Fenced, FencedError};
 pub use keys::Names;
+pub use section::{Entered, Section};

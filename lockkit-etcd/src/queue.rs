@@ -17,6 +17,7 @@ use lockkit_core::store::tag;
 
 use crate::keys;
 use crate::session::Session;
+use crate::work::and_read;
 
 /// A key, and the revision that created it.
 pub(crate) type Key = (Arc<str>, i64);
@@ -107,16 +108,14 @@ pub(crate) struct Tried {
 /// Puts the key and lists the last ones. A key that existed keeps its revision, which the answer tells.
 pub(crate) fn enqueue(at: &Contender, ticket: &Ticket) -> Txn {
     let put = put(at, ticket, PutOptions::new().with_prev_key());
-    Txn::new().and_then([
-        put,
-        TxnOp::get(&*at.directory, Some(last(&at.key, &at.directory))),
-    ])
+    let last = TxnOp::get(&*at.directory, Some(last(&at.key, &at.directory)));
+    Txn::new().and_then(and_read([put, last], ticket))
 }
 
 /// Reads whether the key still exists, and whether it holds. It never puts the key again: keys that were
 /// created meanwhile would not be known to come before it.
-pub(crate) fn check(at: &Contender) -> Txn {
-    Txn::new().and_then([own(&at.key), first(at)])
+pub(crate) fn check(at: &Contender, ticket: &Ticket) -> Txn {
+    Txn::new().and_then(and_read([own(&at.key), first(at)], ticket))
 }
 
 /// Succeeds while a key and one before it exist as they were created. It reads nothing else, so that the
@@ -141,7 +140,7 @@ pub(crate) fn try_once(at: &Contender, ticket: &Ticket) -> Txn {
     };
     Txn::new()
         .when([free])
-        .and_then([put(at, ticket, options)])
+        .and_then(and_read([put(at, ticket, options)], ticket))
         .or_else([own(&at.key), first(at)])
 }
 
@@ -161,6 +160,22 @@ pub(crate) fn write(at: &Contender, created: i64, value: String) -> Txn {
 /// Does the caller's work if the key is the one that was created at a revision.
 pub(crate) fn guarded(key: &str, created: i64, work: Txn) -> Txn {
     if_created(key, created).and_then([TxnOp::txn(work)])
+}
+
+/// Reads if the key is the one that was created at a revision. Its own read asks the leader.
+pub(crate) fn read(key: &str, created: i64, gets: &[TxnOp]) -> Txn {
+    let mut operations = vec![own(key)];
+    operations.extend_from_slice(gets);
+    if_created(key, created).and_then(operations)
+}
+
+/// Does the caller's work and deletes the key, if it is the one that was created at a revision. Else it only
+/// deletes the key.
+pub(crate) fn commit(key: &str, created: i64, work: Txn) -> Txn {
+    let delete = || TxnOp::delete(key, None);
+    if_created(key, created)
+        .and_then([TxnOp::txn(work), delete()])
+        .or_else([delete()])
 }
 
 /// Deletes a key if it is still the one that was created at a revision.
@@ -190,12 +205,12 @@ pub(crate) fn look(key: &str, directory: &str, before: GetOptions, serializable:
     ])
 }
 
-/// Reads the answer to [`enqueue`], [`check`] or [`try_once`]; `None` if it cannot be understood.
-pub(crate) fn tried(at: &Contender, answer: &TxnResponse) -> Option<Tried> {
-    let revision = answer.header()?.revision();
+/// Reads the results of [`enqueue`], [`check`] or [`try_once`] at a revision; `None` if they cannot be
+/// understood.
+pub(crate) fn tried(at: &Contender, revision: i64, results: &[TxnOpResponse]) -> Option<Tried> {
     let own_mode = keys::mode(&at.key);
     let former = |put: &PutResponse| put.prev_key().map_or(revision, KeyValue::create_revision);
-    match answer.op_responses().as_slice() {
+    match results {
         // There was no other key.
         [TxnOpResponse::Put(put)] => Some(Tried {
             created: Some(former(put)),

@@ -4,11 +4,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::contract::{Mode, Work};
-use lockkit_core::{Error, Guard, Lock, LossReason, Outcome};
+use lockkit_core::contract::Work;
+use lockkit_core::store::of_commit;
+use lockkit_core::{Error, Guard, Lock, LossReason};
 
 use crate::backend::RedisStore;
-use crate::error::fault;
+use crate::error::BACKEND;
 use crate::fenced::{Fenced, FencedError};
 use crate::reply::{Reply, unreadable};
 use crate::work::{Command, Reads, Writes};
@@ -126,13 +127,6 @@ impl Section {
     /// The lock whose grants read.
     fn lock(&self) -> Result<Lock, Error> {
         self.store()?;
-        if self.lock.mode() != Mode::Exclusive {
-            let what = format!(
-                "a section needs an exclusive lock: `{}` has readers, writers or permits",
-                self.lock.name()
-            );
-            return Err(Error::InvalidOption { what });
-        }
         let reads = Work::new(Arc::clone(&self.reads));
         self.lock.clone().with_work(reads)
     }
@@ -188,9 +182,9 @@ impl Entered {
     /// # Errors
     /// In each case the lock is released, and no command is run twice.
     /// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
-    /// - [`FencedError::Backend`] with [`Outcome::Indeterminate`] if it is unknown what was written: a command
-    ///   failed, or there was no reply. A request that is still on its way writes if it comes before the
-    ///   release, which goes on in the background.
+    /// - [`FencedError::Backend`] with [`Outcome::Indeterminate`](lockkit_core::Outcome::Indeterminate) if it is
+    ///   unknown what was written: a command failed, or there was no reply. A request that is still on its way
+    ///   writes if it comes before the release, which goes on in the background.
     /// - [`FencedError::Backend`] with another outcome if nothing was written: the server refused the request or
     ///   cannot be reached, or the hold has other guards.
     ///
@@ -207,19 +201,14 @@ impl Entered {
         if let Some(replies) = writes.take() {
             return Ok(replies?);
         }
-        let failed = |outcome, error: Error| fault("commit", outcome, error.to_string()).into();
-        Err(match ended {
+        Err(match ended.map_err(|error| of_commit(error, BACKEND)) {
             Ok(()) => unreadable("commit").into(),
-            Err(Error::Lost { .. }) => FencedError::Fenced,
-            Err(Error::Backend(error)) => error.into(),
-            // It may have been on its way.
-            Err(error @ Error::Shutdown) => failed(Outcome::Indeterminate, error),
-            Err(error) => failed(Outcome::Rejected, error),
+            Err(None) => FencedError::Fenced,
+            Err(Some(error)) => error.into(),
         })
     }
 
     /// The guard alone, to release or detach the lock without a write.
-    #[must_use]
     pub fn into_guard(self) -> Guard {
         self.guard
     }

@@ -8,7 +8,7 @@ use zookeeper_client::{CheckWriteError, CheckWriter, CreateMode, Error, MultiWri
 use crate::backend::ZkStore;
 use crate::config::Access;
 use crate::error::{BACKEND, fault, of_request};
-use crate::session::options;
+use crate::session::{Session, options};
 
 /// The longest time that a transaction may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -191,31 +191,51 @@ impl<'a> Fenced<'a> {
         let contender = contender.ok_or(FencedError::Fenced)?;
         // The node decides, not what this client knows: a hold that is taken for lost may still last.
         let path = contender.held_path().ok_or(FencedError::Fenced)?;
-        let client = &contender.session.client;
-        let bad = |error: Error| FencedError::Backend(of_request("guarded writes", &error));
-        let mut writer = client.new_check_writer(&path, None).map_err(bad)?;
-        for write in writes {
-            write.add(&mut writer, shared.access).map_err(bad)?;
-        }
-        let answer = timeout(LIMIT, writer.commit()).await;
+        let hold = (&*contender.session, &*path);
+        let written = transact("guarded writes", hold, writes, shared.access, false);
         let address = || self.store.address();
         let late =
             |_| BackendError::timeout(BACKEND, "guarded writes", LIMIT, address().as_deref());
-        let answer = answer.map_err(late)?;
-        match answer {
-            Ok(results) => results.into_iter().map(read).collect(),
-            Err(
-                CheckWriteError::CheckFailed { .. }
-                | CheckWriteError::RequestFailed {
-                    source: Error::SessionExpired | Error::ClientClosed,
-                },
-            ) => Err(FencedError::Fenced),
-            Err(CheckWriteError::OperationFailed { index, source }) => {
-                let why = source.to_string();
-                Err(FencedError::Refused { index, why })
-            }
-            Err(CheckWriteError::RequestFailed { source }) => Err(bad(source)),
+        timeout(LIMIT, written).await.map_err(late)?
+    }
+}
+
+/// Carries out writes if the node of a hold exists, and deletes it with them if they `end` the hold.
+pub(crate) async fn transact(
+    operation: &'static str,
+    (session, node): (&Session, &str),
+    writes: &[Write],
+    access: Access,
+    end: bool,
+) -> Result<Vec<Written>, FencedError> {
+    let bad = |error: Error| FencedError::Backend(of_request(operation, &error));
+    let mut writer = session.client.new_check_writer(node, None).map_err(bad)?;
+    for write in writes {
+        write.add(&mut writer, access).map_err(bad)?;
+    }
+    if end {
+        writer.add_delete(node, None).map_err(bad)?;
+    }
+    match writer.commit().await {
+        Ok(mut results) => {
+            results.truncate(writes.len());
+            results.into_iter().map(read).collect()
         }
+        Err(
+            CheckWriteError::CheckFailed {
+                source: Error::NoNode | Error::SessionExpired,
+            }
+            | CheckWriteError::RequestFailed {
+                source: Error::SessionExpired | Error::ClientClosed,
+            },
+        ) => Err(FencedError::Fenced),
+        Err(CheckWriteError::OperationFailed { index, source }) => {
+            let why = source.to_string();
+            Err(FencedError::Refused { index, why })
+        }
+        Err(
+            CheckWriteError::CheckFailed { source } | CheckWriteError::RequestFailed { source },
+        ) => Err(bad(source)),
     }
 }
 

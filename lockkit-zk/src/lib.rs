@@ -14,12 +14,15 @@ mod note;
 mod queue;
 mod release;
 mod renew;
+mod section;
 mod session;
 mod shared;
 mod url;
 mod waiters;
 mod watch;
+mod work;
 
 pub use backend::{Counts, ZkStore};
 pub use config::{Access, Auth, Dialect, Names, ZkStoreBuilder};
 pub use fenced::{Fenced, FencedError, Write, Written};
+pub use section::{Entered, Section};

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockkit_core::Outcome;
 use lockkit_core::contract::{Release, Ticket};
 use tokio::time::sleep;
 
-use crate::error::Result;
+use crate::error::{Result, fault};
+use crate::fenced::{FencedError, transact};
 use crate::queue;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::waiters::Contender;
+use crate::work::Writes;
 
 /// After this time no request is on its way any more.
 const LATE: Duration = Duration::from_secs(2);
@@ -26,7 +29,10 @@ impl Shared {
             self.waiters.forget(ticket.holder);
             return Ok(Release::NotHeld);
         };
-        let deleted = delete_own("release", &contender).await?;
+        let deleted = match (Writes::of(ticket), contender.held_path()) {
+            (Some(writes), Some(path)) => self.commit(&contender.session, &path, writes).await?,
+            _ => delete_own("release", &contender).await?,
+        };
         self.waiters.forget(ticket.holder);
         if contender.node.is_none() && !deleted {
             self.delete_late(&contender);
@@ -35,6 +41,27 @@ impl Shared {
             true => Release::Released,
             false => Release::NotHeld,
         })
+    }
+
+    /// Deletes the node of a hold in the transaction that writes. Returns whether it was there.
+    async fn commit(&self, session: &Session, node: &str, writes: &Writes) -> Result<bool> {
+        session.connected("commit").await?;
+        let sent = session.now();
+        let writing = transact("commit", (session, node), &writes.writes, self.access, true);
+        match writing.await {
+            Ok(written) => {
+                session.acknowledge(sent);
+                writes.keep(Ok(written));
+                Ok(true)
+            }
+            Err(FencedError::Fenced) => Ok(false),
+            Err(FencedError::Backend(error)) => Err(error),
+            Err(refused) => {
+                let why = refused.to_string();
+                writes.keep(Err(refused));
+                Err(fault("commit", Outcome::Rejected, why))
+            }
+        }
     }
 
     /// Deletes, a while after a create request that has no answer and no node, the node that it has created

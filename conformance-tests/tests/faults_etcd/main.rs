@@ -10,6 +10,7 @@ mod network;
 mod order;
 #[cfg(feature = "mutants")]
 mod requests;
+mod sections;
 #[cfg(feature = "secure")]
 mod secure;
 mod sessions;
@@ -64,6 +65,7 @@ fn tests() -> TestSuite {
         .test(access::user_of_one_lock_needs_only_its_keys)
         .test(network::reopens_broken_streams_with_backoff)
         .test(messages::connection_error_names_server);
+    let suite = sections::add(suite);
     #[cfg(feature = "mutants")]
     let suite = suite
         .test(requests::failed_request_does_not_block_others)

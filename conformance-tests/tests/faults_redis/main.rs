@@ -89,11 +89,10 @@ fn tests() -> TestSuite {
         .test(quarantine::grant_that_no_replica_has_is_none)
         .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
         .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has);
-    sections::add(redlock_guards::add(redlock::add(shards::add(
-        cluster::add(suite),
-    ))))
-    .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
-    .needing(missing(Nutcracker::PROGRAM))
-    .test(proxies::list_refused_by_the_proxy_fails_alone)
-    .and(clocks::tests())
+    redlock_guards::add(redlock::add(shards::add(cluster::add(suite))))
+        .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
+        .needing(missing(Nutcracker::PROGRAM))
+        .test(proxies::list_refused_by_the_proxy_fails_alone)
+        .and(clocks::tests())
+        .and(sections::tests())
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use conformance_tests::foreign::missing;
 use conformance_tests::proxy::{Direction, Dropped, Fate, Flow, Proxy};
 use conformance_tests::servers::{MASTER, RedisCluster, RedisServer, SentinelGroup};
 use conformance_tests::task::{poll_once, soon, spawn, until, within};
@@ -21,8 +22,8 @@ const NAME: &str = "{cart:7}";
 const COUNTER: &str = "{cart:7}:counter";
 const LOG: &str = "{cart:7}:log";
 
-pub(crate) fn add(suite: TestSuite) -> TestSuite {
-    suite
+pub(crate) fn tests() -> TestSuite {
+    TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM))
         .test(section_is_two_round_trips)
         .test(section_that_waited_reads_with_one_more)
         .test(sections_lose_no_update)
@@ -31,7 +32,9 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(commit_without_a_reply_writes_once)
         .test(commits_write_once_while_replies_are_lost)
         .test(section_whose_lease_ended_writes_nothing)
+        .test(section_writes_under_its_own_token_only)
         .test(section_dropped_at_any_moment_leaves_nothing)
+        .test(section_never_takes_the_replies_of_another_grant)
         .test(section_needs_keys_in_the_slot_of_the_lock)
 }
 
@@ -181,6 +184,8 @@ async fn sections_lose_no_update_behind_sentinels() -> Outcome {
 /// What becomes of the requests that commit, what is reported, and how often they were carried out.
 struct Trial {
     fates: Vec<Fate>,
+    /// Whether its second command fails.
+    fails: bool,
     reported: Option<Effect>,
     written: i64,
 }
@@ -194,11 +199,19 @@ fn trials() -> Vec<Trial> {
     };
     let trial = |fates: Vec<Fate>, reported, written| Trial {
         fates,
+        fails: false,
         reported,
         written,
     };
+    let failing = |fates: Vec<Fate>| Trial {
+        fails: true,
+        ..trial(fates, Some(Effect::Indeterminate), 1)
+    };
     let (lost, silent) = (Fate::Drop(Dropped::Reset), Fate::Drop(Dropped::Silence));
     vec![
+        failing(vec![]),
+        failing(vec![Fate::Cut]),
+        failing(vec![lost.clone()]),
         trial(vec![lost.clone()], Some(Effect::Indeterminate), 1),
         trial(vec![silent], Some(Effect::Indeterminate), 1),
         trial(vec![Fate::Cut], None, 1),
@@ -237,7 +250,10 @@ async fn commit_without_a_reply_writes_once() -> Outcome {
             let fate = commits.then(|| fates.next()).flatten();
             fate.unwrap_or(Fate::Pass)
         });
-        let result = within(SOON, entered.commit(&[incr()])).await?;
+        let wrong = Command::new("RPUSH").arg(COUNTER).arg("x");
+        let mut commands = vec![incr()];
+        commands.extend(trial.fails.then_some(wrong));
+        let result = within(SOON, entered.commit(&commands)).await?;
         let reported = match &result {
             Ok(_) => None,
             Err(FencedError::Backend(error)) => Some(error.outcome()),
@@ -382,6 +398,23 @@ async fn section_whose_lease_ended_writes_nothing() -> Outcome {
     Ok(())
 }
 
+async fn section_writes_under_its_own_token_only() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let section = section(&client_at("fifo", server.port(), LONG).await?)?;
+    let (entered, _) = section.enter().await?;
+    let holder = entered.holder().to_string();
+    server.ask(&["HSET", NAME, &holder, "7 x"]).await?;
+    let refused = entered.commit(&[set(1)]).await;
+    ensure(
+        matches!(refused, Err(FencedError::Fenced)),
+        format!("{refused:?}"),
+    )?;
+    let (entered, replies) = within(SOON, section.enter()).await??;
+    ensure(replies == [Reply::Nil], format!("{replies:?}"))?;
+    entered.commit(&[]).await?;
+    Ok(())
+}
+
 /// Polls a future so many times; `None` if it was not ready, and is dropped.
 async fn poll_times<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future = Box::pin(future);
@@ -447,6 +480,34 @@ async fn section_dropped_at_any_moment_leaves_nothing() -> Outcome {
         server.ask(&["DEL", COUNTER]).await?;
     }
     only_tokens_left(&server).await
+}
+
+/// The replies to a caller that has gone stay behind, and another one of the section is granted by a message.
+async fn section_never_takes_the_replies_of_another_grant() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    for way in WAYS {
+        let client = client_at(way, server.port(), LONG).await?;
+        let other = section(&client_at(way, server.port(), LONG).await?)?;
+        let lock = client.lock(NAME)?;
+        let section = section(&client)?;
+        drop(poll_times(section.enter(), 1).await);
+        soon(client.drain()).await?;
+        let (entered, replies) = other.enter().await?;
+        let next = counted(&replies) + 1;
+        let waiting = spawn(async move { section.enter().await });
+        if way == "fifo" || way == "resp2" {
+            until("it waits", async || {
+                let state = lock.inspect().await?;
+                Ok(state.and_then(|state| state.waiters) == Some(1))
+            })
+            .await?;
+        }
+        entered.commit(&[set(next)]).await?;
+        let (entered, replies) = within(SOON, waiting.soon()).await???;
+        ensure(counted(&replies) == next, format!("{way}: {replies:?}"))?;
+        entered.commit(&[]).await?;
+    }
+    Ok(())
 }
 
 async fn section_needs_keys_in_the_slot_of_the_lock() -> Outcome {

@@ -8,6 +8,7 @@ mod fenced;
 mod network;
 mod nodes;
 mod order;
+mod sections;
 #[cfg(feature = "secure")]
 mod secure;
 mod shared;
@@ -61,6 +62,7 @@ fn tests() -> TestSuite {
         .test(ensemble::killed_leader_makes_no_second_holder)
         .test(ensemble::client_leaves_a_frozen_member)
         .test(ensemble::cut_off_follower_keeps_no_hold_alive);
+    let suite = sections::add(suite);
     #[cfg(feature = "secure")]
     let suite = suite
         .test(secure::tls_needs_a_trusted_certificate)

@@ -16,7 +16,7 @@ const CREATE: i32 = 15;
 const DELETE: i32 = 2;
 
 /// Whether a read of the proxy has a request of this kind in it: length, number, kind.
-fn asks(bytes: &[u8], kind: i32) -> bool {
+pub(crate) fn asks(bytes: &[u8], kind: i32) -> bool {
     let mut rest = bytes;
     while let Some((head, after)) = rest.split_at_checked(4) {
         let length = i32::from_be_bytes(head.try_into().unwrap_or_default());

@@ -142,21 +142,23 @@ impl Lock {
         &self.shared.context.store
     }
 
-    /// Has the store do this work in the step that grants each later acquire. For authors of stores.
+    /// The lock of a section, whose later grants do this work, if there is any, in the step that grants. For
+    /// authors of stores.
     ///
     /// # Errors
-    /// - [`Error::InvalidOption`] if the hold is to last longer than its guards.
+    /// - [`Error::InvalidOption`] if the lock is not exclusive, or a hold is to last longer than its guards.
     #[doc(hidden)]
-    pub fn with_work(mut self, work: Work) -> Result<Self> {
-        if self.options.min_hold.is_some() {
-            let name = &self.name;
-            let what = format!(
-                "a section ends with its commit, and lock `{name}` is to be held for a time: leave out `with_min_hold`"
-            );
-            return Err(Error::InvalidOption { what });
-        }
-        self.work = Some(work);
-        Ok(self)
+    pub fn with_work(mut self, work: impl Into<Option<Work>>) -> Result<Self> {
+        let why = if self.mode != Mode::Exclusive {
+            "it has readers, writers or permits"
+        } else if self.options.min_hold.is_some() {
+            "it is to be held for a time: leave out `with_min_hold`"
+        } else {
+            self.work = work.into();
+            return Ok(self);
+        };
+        let what = format!("lock `{}` can have no section: {why}", self.name);
+        Err(Error::InvalidOption { what })
     }
 
     /// Waits for the lock, for as long as it takes.

@@ -1,0 +1,163 @@
+//! Writes under a lock that end with its release, in one transaction.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::contract::Work;
+use lockkit_core::store::of_commit;
+use lockkit_core::{Error, Guard, Lock, Outcome};
+
+use crate::backend::ZkStore;
+use crate::error::{BACKEND, fault};
+use crate::fenced::{FencedError, Write, Written};
+use crate::work::Writes;
+
+/// A read-modify-write under an exclusive lock, whose commit writes and releases in one transaction.
+///
+/// The commit writes only while the lock is held, whatever the clocks say, and everything or nothing. Reads
+/// are the caller's: a client that sends a `sync` once it has the lock reads what the section before has
+/// written.
+///
+/// # Examples
+/// ```no_run
+/// use lockkit_core::LockClient;
+/// use lockkit_zk::{Section, Write};
+///
+/// # async fn example(client: LockClient) -> Result<(), Box<dyn std::error::Error>> {
+/// let lock = client.lock("cart:7")?;
+/// let entered = Section::of(&lock).enter().await?;
+/// entered.commit(&[Write::set("/cart/7/state", "paid")]).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is done before `enter`"]
+pub struct Section {
+    lock: Lock,
+}
+
+impl Section {
+    /// A section of this lock. Its store must be a [`ZkStore`].
+    pub fn of(lock: &Lock) -> Self {
+        Self { lock: lock.clone() }
+    }
+
+    /// Waits for the lock, for as long as it takes.
+    ///
+    /// # Errors
+    /// - [`Error::Unsupported`] if the store is not a [`ZkStore`].
+    /// - [`Error::InvalidOption`] if the lock is not exclusive, or is kept for a time by
+    ///   [`with_min_hold`](Lock::with_min_hold).
+    /// - Those of [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cost
+    /// As [`Lock::acquire`].
+    pub async fn enter(&self) -> Result<Entered, Error> {
+        let guard = self.lock()?.acquire().await?;
+        Ok(Entered { guard })
+    }
+
+    /// As [`enter`](Self::enter), but waits not longer than `limit`.
+    ///
+    /// # Errors
+    /// - [`Error::Timeout`] as [`Lock::acquire_timeout`].
+    /// - Those of [`enter`](Self::enter).
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cost
+    /// As [`Lock::acquire`].
+    pub async fn enter_timeout(&self, limit: Duration) -> Result<Entered, Error> {
+        let guard = self.lock()?.acquire_timeout(limit).await?;
+        Ok(Entered { guard })
+    }
+
+    /// As [`enter`](Self::enter), but `None` if the lock is held or waited for.
+    ///
+    /// # Errors
+    /// - Those of [`enter`](Self::enter) and [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cost
+    /// As [`Lock::try_acquire`].
+    pub async fn try_enter(&self) -> Result<Option<Entered>, Error> {
+        let guard = self.lock()?.try_acquire().await?;
+        Ok(guard.map(|guard| Entered { guard }))
+    }
+
+    fn lock(&self) -> Result<Lock, Error> {
+        let store = self.lock.backend();
+        if !store.as_any().is::<ZkStore>() {
+            let what = format!(
+                "a section of this kind needs a lock in ZooKeeper, and not in the {} store",
+                store.backend()
+            );
+            return Err(Error::Unsupported { what });
+        }
+        self.lock.clone().with_work(None)
+    }
+}
+
+/// The guard of a section. Dropped, it releases the lock and writes nothing.
+#[derive(Debug)]
+#[must_use = "a section that is not kept releases its lock at once and writes nothing"]
+pub struct Entered {
+    guard: Guard,
+}
+
+impl Entered {
+    /// Writes and releases the lock in one transaction, if the lock is still held; returns one result for each
+    /// write. A waiter that gets the lock reads what was written.
+    ///
+    /// # Errors
+    /// In each case the lock is released, and the writes are not carried out twice.
+    /// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
+    /// - [`FencedError::Refused`] if a write was refused; nothing was written.
+    /// - [`FencedError::Backend`] with [`Outcome::Indeterminate`] if it is unknown whether they were carried out. A
+    ///   request that is still on its way writes if it comes before the release, which goes on in the background.
+    /// - [`FencedError::Backend`] with another outcome if nothing was written: the ensemble refused the request or
+    ///   cannot be reached, or the hold has other guards.
+    ///
+    /// # Cancel safety
+    /// After it is dropped, all may still be written, or nothing. The lock is released in the background.
+    ///
+    /// # Cost
+    /// One round trip.
+    pub async fn commit(self, writes: &[Write]) -> Result<Vec<Written>, FencedError> {
+        let work = Arc::new(Writes::new(writes));
+        let ended = self.guard.release_with(Work::new(Arc::clone(&work)));
+        let ended = ended.await.map_err(|error| of_commit(error, BACKEND));
+        let why = "the transaction had no answer";
+        match (work.take(), ended) {
+            // It is known also where a later request has failed.
+            (Some(Ok(written)), _) => Ok(written),
+            (_, Err(None)) => Err(FencedError::Fenced),
+            // An earlier request without an answer may still be carried out, whatever was said of this one.
+            (Some(Err(refused)), Err(Some(error))) if error.outcome() == Outcome::Rejected => {
+                Err(refused)
+            }
+            (_, Err(Some(error))) => Err(error.into()),
+            (_, Ok(())) => Err(fault("commit", Outcome::Indeterminate, why).into()),
+        }
+    }
+
+    /// The guard alone, to release or detach the lock without a write.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+}
+
+impl Deref for Entered {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
