@@ -138,7 +138,7 @@ if type(replies) == 'table' then step() end
 return {1, replies}",
     ),
     (
-        "redis::CommitBeforeItsRelease",
+        "redis::CommitKeepsTheHold",
         "if step() == 0 or not held then return {0} end
 return {1, commands_or_error(8)}",
         "if not held then return {0} end

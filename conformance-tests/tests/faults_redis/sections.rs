@@ -243,7 +243,7 @@ async fn commit_without_a_reply_writes_once() -> Outcome {
         let section = section(&client)?;
         // From here on the script is known.
         section.enter().await?.0.commit(&[set(0)]).await?;
-        let (entered, _) = section.enter().await?;
+        let (entered, _) = within(SOON, section.enter()).await??;
         let mut fates = trial.fates.into_iter();
         proxy.judge(move |request| {
             let commits = request.windows(4).any(|word| word == b"INCR");
