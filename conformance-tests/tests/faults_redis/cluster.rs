@@ -5,7 +5,7 @@ use std::time::Duration;
 use conformance_tests::servers::{Certificates, RedisCluster, RedisServer, partner};
 use conformance_tests::task::{acquire, soak_length, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
-use lockkit_core::{Error, Guard, LockClient, Outcome as Effect};
+use lockkit_core::{Error, Guard, Lease, LockClient, Outcome as Effect};
 use lockkit_redis::{Fenced, FencedError, RedisStore, RedisStoreBuilder, Script};
 use tokio::time::{Instant, sleep};
 
@@ -257,7 +257,10 @@ async fn frozen_master_costs_the_others_nothing() -> Outcome {
     let words = "--appendonly no --cluster-require-full-coverage no";
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
     let cluster = RedisCluster::start(&words).await?;
-    let client = client(&cluster, "fifo", TTL).await?;
+    // With the usual limit of a request: one that a busy machine delays is a long cycle and no failure.
+    let store = all(&cluster, "fifo").quarantine(None).connect().await?;
+    let client = LockClient::builder(store).lease(Lease::renewed(TTL));
+    let client = client.build()?;
     let names = names_of_all(&cluster).await?;
     let mut guards = Vec::new();
     for number in 0..1000 {
@@ -280,8 +283,9 @@ async fn frozen_master_costs_the_others_nothing() -> Outcome {
         }
         sleep(Duration::from_millis(10)).await;
     }
+    let max = cycles.iter().max().copied();
     let longest = longest_of_most(cycles);
-    println!("nine of ten cycles on the other masters took {longest:?} or less");
+    println!("nine of ten cycles on the other masters took {longest:?} or less, all {max:?}");
     ensure(longest < Duration::from_millis(100), format!("{longest:?}"))?;
     for (master, guard) in guards {
         let lost = guard.check().is_err();
