@@ -37,6 +37,14 @@ pub(crate) async fn check_table<D: Driver>(
         pool.ask_to_open(create).await?;
         found = columns_of(pool, columns).await?;
     }
+    for pause in pauses() {
+        if misfit(&options.table, expected, &found).is_none() {
+            break;
+        }
+        // MySQL reads the parts one after the other, while another client may be creating the table.
+        sleep(pause).await;
+        found = columns_of(pool, columns).await?;
+    }
     if let Some(text) = misfit(&options.table, expected, &found) {
         return Err(D::ERRORS.rejected("open", Problem::Schema, text));
     }
