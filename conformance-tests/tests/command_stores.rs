@@ -110,6 +110,16 @@ mod databases {
                 server.ask(&["FLUSHALL"]).await?;
             }
         }
+        let wrong = Command::new(lockkit()?)
+            .args(["status", "job"])
+            .env(
+                "LOCKKIT_URL",
+                format!("redis://127.0.0.1:{one}?quarantine=soon"),
+            )
+            .output()?;
+        if wrong.status.code() != Some(64) {
+            return Err(Failure::new(format!("a wrong option: {wrong:?}")));
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lockkit::url::StoreUrl;
+use lockkit::url::{StoreUrl, parse_duration};
 use lockkit::{Connect, Error, LockClient};
 use tokio::runtime::{Builder, Runtime};
 
@@ -105,20 +105,26 @@ impl Location {
     /// The URL; with it, the store creates a missing table, or writes to a server since when it is the primary, only if
     /// it `creates`.
     fn text(&self, creates: bool) -> String {
-        let given = |option: &str| self.url.options.names().any(|name| name == option);
+        let given = |option| self.url.clone().options.text(option);
         let (option, value) = match self.url.scheme() {
             "postgres" | "mysql" | "sqlite" => ("schema", "check"),
             scheme
                 if scheme.starts_with("redlock")
                     || scheme.ends_with("+sentinel")
                     || scheme.ends_with("+cluster")
-                    || given("quarantine") =>
+                    || given("quarantine").is_some() =>
             {
                 ("quarantine", "forever")
             }
             _ => return self.text.clone(),
         };
-        if creates || self.text.contains("quarantine=off") {
+        // A value that creates nothing stays, and a wrong one, which the store refuses.
+        let stays = match (option, given(option)) {
+            (_, None) => false,
+            ("schema", Some(given)) => given != "create",
+            (_, Some(given)) => parse_duration(&given).is_err(),
+        };
+        if creates || stays {
             return self.text.clone();
         }
         let (path, options) = self.text.split_once('?').unwrap_or((&self.text, ""));

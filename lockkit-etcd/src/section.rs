@@ -7,7 +7,7 @@ use std::time::Duration;
 use etcd_client::{GetOptions, GetResponse, Txn, TxnOp, TxnResponse};
 use lockkit_core::contract::Work;
 use lockkit_core::store::of_commit;
-use lockkit_core::{Error, Guard, Lock, LossReason};
+use lockkit_core::{Error, Guard, Lock};
 
 use crate::backend::EtcdStore;
 use crate::error::{BACKEND, unreadable};
@@ -171,12 +171,7 @@ impl Section {
         let fenced = Fenced::new(self.store()?, ticket, guard.token());
         let found = fenced.read(&self.reads.gets).await;
         found.map_err(|error| match error {
-            FencedError::Fenced => Error::Lost {
-                name: guard.name().clone(),
-                token: guard.token(),
-                reason: LossReason::Superseded,
-                source: None,
-            },
+            FencedError::Fenced => Error::superseded(guard.name(), guard.token()),
             FencedError::Backend(error) => error.into(),
         })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkit_core::contract::Work;
 use lockkit_core::store::of_commit;
-use lockkit_core::{Error, Guard, Lock, LossReason};
+use lockkit_core::{Error, Guard, Lock};
 
 use crate::backend::RedisStore;
 use crate::error::BACKEND;
@@ -155,12 +155,7 @@ impl Section {
         let fenced = Fenced::new(self.store()?, ticket, guard.token());
         let replies = fenced.commands(&self.reads.commands).await;
         replies.map_err(|error| match error {
-            FencedError::Fenced => Error::Lost {
-                name: guard.name().clone(),
-                token: guard.token(),
-                reason: LossReason::Superseded,
-                source: None,
-            },
+            FencedError::Fenced => Error::superseded(guard.name(), guard.token()),
             FencedError::Backend(error) => error.into(),
         })
     }

@@ -233,7 +233,7 @@ impl fmt::Debug for LockClient {
     }
 }
 
-/// What a client is told of itself. What is not set has its default.
+/// The options of a client; each has its default if it is not set.
 #[derive(Clone, Debug, Default)]
 #[doc(hidden)]
 #[non_exhaustive]
