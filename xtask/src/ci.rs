@@ -187,6 +187,7 @@ pub(crate) fn run_tests(workspace: &Workspace) -> Result<()> {
 #[expect(clippy::disallowed_methods, reason = "it measures its own steps")]
 fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
     let (mut ended, mut failed, mut goes_on) = (Vec::new(), Vec::new(), false);
+    let mut told = Vec::new();
     let mut begun = Vec::new();
     for (i, step) in steps.iter().enumerate() {
         println!(
@@ -219,6 +220,7 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
         goes_on |= step.name == TELL_ALL_FROM;
         let done = match (step.run)(workspace) {
             Err(error) if goes_on => {
+                told.push(format!("{}: {error:#}", step.name));
                 println!("   {error:#}");
                 failed.push(step.name);
                 Done::Failed
@@ -234,6 +236,9 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
     }
     for entry in &ended {
         println!("{}", line(entry));
+    }
+    for error in told {
+        println!("\n{error}");
     }
     ensure!(failed.is_empty(), repeat(&failed));
     Ok(())

@@ -8,6 +8,7 @@
 
 mod api;
 mod ci;
+mod failures;
 mod fetch;
 mod mutants;
 mod patched;

@@ -5,10 +5,14 @@
 //! set of features and build them again, minutes for each set. That a crate names each feature of
 //! its dependencies that it needs is checked where building is cheap: `msrv`, one by one.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use anyhow::{Result, ensure};
 use cargo_metadata::TargetKind;
 
 use crate::ci::Done;
+use crate::failures::Failures;
 use crate::workspace::{Crate, Workspace};
 
 const COMMAND: &str = "lockkit-cli";
@@ -80,13 +84,11 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Done> {
 
 /// None of the stores may be absent.
 pub(crate) fn unit(workspace: &Workspace) -> Result<Done> {
-    requiring_all(unit_tests(workspace)).run()?;
-    Ok(Done::Passed)
+    run(requiring_all(unit_tests(workspace)))
 }
 
 pub(crate) fn unit_on_what_is_present(workspace: &Workspace) -> Result<Done> {
-    unit_tests(workspace).run()?;
-    Ok(Done::Passed)
+    run(unit_tests(workspace))
 }
 
 fn unit_tests(workspace: &Workspace) -> xshell::Cmd<'_> {
@@ -100,8 +102,7 @@ fn unit_tests(workspace: &Workspace) -> xshell::Cmd<'_> {
 }
 
 pub(crate) fn doctest(workspace: &Workspace) -> Result<Done> {
-    test(workspace).arg("--doc").run()?;
-    Ok(Done::Passed)
+    run(test(workspace).arg("--doc"))
 }
 
 pub(crate) fn conformance(workspace: &Workspace) -> Result<Done> {
@@ -115,26 +116,21 @@ pub(crate) fn speed(workspace: &Workspace) -> Result<Done> {
 /// None of the stores may be absent.
 fn all_of(workspace: &Workspace, programs: &[&str]) -> Result<Done> {
     let tests = programs.iter().flat_map(|name| ["--test", name]);
-    requiring_all(test(workspace).args(tests)).run()?;
-    Ok(Done::Passed)
+    run(requiring_all(test(workspace).args(tests)))
 }
 
 pub(crate) fn suite_on_what_is_present(workspace: &Workspace) -> Result<Done> {
-    test(workspace)
-        .args(SUITE.iter().chain(SPEED).flat_map(|name| ["--test", name]))
-        .run()?;
-    Ok(Done::Passed)
+    let tests = SUITE.iter().chain(SPEED);
+    run(test(workspace).args(tests.flat_map(|name| ["--test", name])))
 }
 
 /// None of the stores may be absent.
 pub(crate) fn cli(workspace: &Workspace) -> Result<Done> {
-    requiring_all(cli_tests(workspace)?).run()?;
-    Ok(Done::Passed)
+    run(requiring_all(cli_tests(workspace)?))
 }
 
 pub(crate) fn cli_on_what_is_present(workspace: &Workspace) -> Result<Done> {
-    cli_tests(workspace)?.run()?;
-    Ok(Done::Passed)
+    run(cli_tests(workspace)?)
 }
 
 fn cli_tests(workspace: &Workspace) -> Result<xshell::Cmd<'_>> {
@@ -159,6 +155,25 @@ fn test(workspace: &Workspace) -> xshell::Cmd<'_> {
     workspace
         .cargo("test")
         .args(["--workspace", "--all-features", "--no-fail-fast"])
+}
+
+/// Runs tests; the error tells which of them failed.
+fn run(tests: xshell::Cmd<'_>) -> Result<Done> {
+    println!("$ {tests}");
+    let mut tests = Command::from(tests);
+    let mut tests = tests.stdout(Stdio::piped()).spawn()?;
+    let mut failures = Failures::default();
+    if let Some(output) = tests.stdout.take() {
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            failures.see(&line);
+        }
+    }
+    let status = tests.wait()?;
+    ensure!(status.success(), "{status}\n{}", failures.told());
+    Ok(Done::Passed)
 }
 
 /// Turns a server that is absent into a failure.

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{Message, TargetKind};
 
 use super::table::{self, Row};
+use crate::failures::Failures;
 use crate::patched;
 use crate::workspace::Workspace;
 
@@ -96,7 +98,7 @@ pub(crate) fn run(workspace: &Workspace, name: &str) -> Result<()> {
     let outputs = workspace.root.join("target/mutants/output");
     fs::create_dir_all(&outputs)?;
     let runs: Vec<_> = runs.into_iter().collect();
-    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -108,8 +110,12 @@ pub(crate) fn run(workspace: &Workspace, name: &str) -> Result<()> {
             match ended {
                 Ok(()) => println!("{run}: {took:.1} s"),
                 Err(error) => {
-                    failed.fetch_add(1, Ordering::Relaxed);
-                    println!("FAILED: {run}: {error:#}; see {}", output.display());
+                    let told = format!("FAILED: {run}: {error:#}");
+                    println!("{told}; see {}", output.display());
+                    failed
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(told);
                 }
             }
         }
@@ -119,11 +125,13 @@ pub(crate) fn run(workspace: &Workspace, name: &str) -> Result<()> {
             scope.spawn(work);
         }
     });
-    let failed = failed.into_inner();
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(
-        failed == 0,
-        "{failed} of {} tests did not end as they must",
-        runs.len()
+        failed.is_empty(),
+        "{} of {} tests did not end as they must\n{}",
+        failed.len(),
+        runs.len(),
+        failed.join("\n")
     );
     Ok(())
 }
@@ -201,10 +209,14 @@ impl Run {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        match (counts(&fs::read_to_string(output)?), &self.mutant) {
+        let output = fs::read_to_string(output)?;
+        match (counts(&output), &self.mutant) {
             (Some((1, 0)), None) | (Some((0, 1)), Some(_)) => Ok(()),
             (Some((1, 0)), Some(_)) => bail!("the test does not notice the mutant"),
-            (Some((0, 1)), None) => bail!("the test fails without any mutant"),
+            (Some((0, 1)), None) => bail!(
+                "the test fails without any mutant\n{}",
+                Failures::of(&output).told()
+            ),
             (counts, _) => bail!("one test must run, but passed and failed are {counts:?}"),
         }
     }
