@@ -55,8 +55,8 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::PushedGrantKeepsFullTtl",
-        "'^(%d+) (%d+) %d+ (%d+) (%S*) (%S+.*)$'",
-        "'^(%d+) %d+ (%d+) (%d+) (%S*) (%S+.*)$'",
+        "'^(%d+) (%d+) %d+ (%d+) (%S*) (%S+) (%S+.*)$'",
+        "'^(%d+) %d+ (%d+) (%d+) (%S*) (%S+) (%S+.*)$'",
     ),
     (
         "redis::QueueEntryWithoutHeartbeat",
@@ -120,34 +120,52 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::CommitWithoutTokenCheck",
-        "local held = type(own) == 'string' and token_of(own) == ARGV[7]",
-        "local held = type(own) == 'string'",
+        "local valid = type(own) == 'string' and token_of(own) == ARGV[7]",
+        "local valid = type(own) == 'string'",
     ),
     (
         "redis::CommitWithoutHold",
-        "if step() == 0 or not held then return {0} end",
-        "step()",
+        "local replies = held and valid and commands_or_error(first, #ARGV)",
+        "local replies = commands_or_error(first, #ARGV)",
     ),
     (
         "redis::FailedCommitKeepsTheHold",
-        "if step() == 0 or not held then return {0} end
-return {1, commands_or_error(8)}",
-        "if not held then return {0} end
-local replies = commands_or_error(8)
-if type(replies) == 'table' then step() end
-return {1, replies}",
+        "local held = end_hold()
+local replies = held and valid and commands_or_error(first, #ARGV)",
+        "local replies = valid and commands_or_error(first, #ARGV)
+if type(replies) == 'string' then return {1, replies} end
+local held = end_hold()",
     ),
     (
         "redis::CommitKeepsTheHold",
-        "if step() == 0 or not held then return {0} end
-return {1, commands_or_error(8)}",
-        "if not held then return {0} end
-return {1, commands_or_error(8)}",
+        "local held = end_hold()
+local replies",
+        "if valid then return {1, commands_or_error(first, #ARGV)} end
+local held = end_hold()
+local replies",
     ),
     (
         "redis::FailedReadHidesTheHold",
-        "return {1, attempt[2], commands_or_error(10)}",
-        "return {1, attempt[2], commands(10)}",
+        "return {1, attempt[2], commands_or_error(10, #ARGV)}",
+        "return {1, attempt[2], commands(10, #ARGV)}",
+    ),
+    (
+        "redis::GrantReadsBeforeTheCommit",
+        "local held = end_hold()
+local replies",
+        "local early = commands_or_error(9, first - 1)
+local held = end_hold()
+local replies",
+    ),
+    (
+        "redis::GrantReadsBeforeTheCommit",
+        "local found = commands_or_error(9, first - 1)",
+        "local found = early",
+    ),
+    (
+        "redis::GrantReadsForAnySection",
+        "read and reads == READS and read()",
+        "read and read()",
     ),
     (
         "redis::PassedOnInQuarantine",

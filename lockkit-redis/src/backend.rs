@@ -154,8 +154,7 @@ impl RedisStore {
             command.arg(keys::rw_channel(&ticket.name));
         }
         if let Some(writes) = writes {
-            command.arg(writes.token.to_string());
-            Command::add_all(&writes.commands, &mut command);
+            writes.add(&mut command);
         }
         let reply = route.run(step, command).await?;
         match (writes, reply.as_list()) {
@@ -322,6 +321,9 @@ impl DistributedLock for RedisStore {
         let waiters = self.masters.waiters();
         // Before the request is written, so that a message that comes at once is kept.
         let number = waiters.attempted(ticket);
+        if ticket.work.is_some() {
+            waiters.with(ticket.holder, |entry| entry.data.clone_from(&ticket.work));
+        }
         let acquire = |route| self.acquire(route, ticket, number);
         let result = self.masters.on("attempt", &ticket.name, acquire).await;
         waiters.answered(ticket, number, &result);

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use lockkit_core::store::waiters::Waiters;
 use lockkit_core::store::{Backoff, lock};
 use lockkit_core::{Outcome, Waiting};
 use redis::aio::MultiplexedConnection;
@@ -20,7 +19,7 @@ use crate::handshake::{self, Failure};
 use crate::keys;
 use crate::reply::Reply;
 use crate::route::Route;
-use crate::subscriptions::Subscriptions;
+use crate::subscriptions::{Subscriptions, Waiters};
 use crate::supervisor::{LONGEST_PAUSE, SHORTEST_PAUSE};
 use crate::survey::{no_answer, survey};
 

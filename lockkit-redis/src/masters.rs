@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkit_core::store::waiters::Waiters;
 use lockkit_core::{BackendError, LockName, Outcome};
 use redis::Cmd;
 use tokio::time::timeout;
@@ -17,6 +16,7 @@ use crate::keys;
 use crate::reply::Reply;
 use crate::route::{Acked, Route};
 use crate::scripts::Step;
+use crate::subscriptions::Waiters;
 
 /// How often a step follows a node that says that the lock is elsewhere.
 const MOST_REDIRECTS: usize = 5;

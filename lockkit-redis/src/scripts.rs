@@ -68,24 +68,10 @@ macro_rules! queue_and {
     };
 }
 
-/// The text of a step that runs commands of the caller: `first` as a function, and `then`, which calls it.
-macro_rules! with_commands {
-    ($first:literal, $then:literal) => {
-        concat!(
-            queue_and!("kind"),
-            "local function step()\n",
-            include_str!(concat!("scripts/", $first, ".lua")),
-            "end\n",
-            include_str!("scripts/commands.lua"),
-            include_str!(concat!("scripts/", $then, ".lua"))
-        )
-    };
-}
-
 /// All steps of the store.
 pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
     acquire: Step::new("attempt", queue_and!("kind", "acquire")),
-    release: Step::new("release", queue_and!("release")),
+    release: Step::new("release", queue_and!("ending", "release")),
     renew: Step::new("renew", include_str!("scripts/renew.lua")),
     accept: Step::new("attempt", queue_and!("kind", "accept")),
     share: Step::new("attempt", queue_and!("kind", "share")),
@@ -99,10 +85,22 @@ pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
     admit: Step::new("admit", include_str!("scripts/admit.lua")),
     commands: Step::guarded(concat!(
         include_str!("scripts/commands.lua"),
-        "return commands(1)\n"
+        "return commands(1, #ARGV)\n"
     )),
-    enter: Step::new("attempt", with_commands!("acquire", "enter")),
-    commit: Step::new("commit", with_commands!("release", "commit")),
+    enter: Step::new(
+        "attempt",
+        concat!(
+            queue_and!("kind", "carry", "commands"),
+            "local function step()\n",
+            include_str!("scripts/acquire.lua"),
+            "end\n",
+            include_str!("scripts/enter.lua")
+        ),
+    ),
+    commit: Step::new(
+        "commit",
+        queue_and!("ending", "carry", "commands", "commit"),
+    ),
 });
 
 pub(crate) struct Steps {

@@ -13,14 +13,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use lockkit_core::contract::{Grant, Ticket, Watch};
+use lockkit_core::contract::{Grant, Ticket, Watch, Work};
 use lockkit_core::store::lock;
-use lockkit_core::store::waiters::Waiters;
+use lockkit_core::store::waiters;
 use lockkit_core::{FencingToken, HolderId, LockName};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::keys;
+use crate::reply::Reply;
+use crate::work::Reads;
+
+/// The tickets of a store, with what the sections among them read.
+pub(crate) type Waiters = waiters::Waiters<Option<Work>>;
 
 /// How long a lock's channel stays subscribed after its last waiter here.
 const LINGER: Duration = Duration::from_secs(10);
@@ -118,12 +123,17 @@ impl Subscriptions {
             return;
         };
         if channel == self.channel {
-            if let Some((holder, attempt, grant)) = read_grant(payload) {
-                self.waiters
-                    .with(holder, |entry| match self.trusts_messages {
+            let (grant, replies) = split(payload);
+            if let Some((holder, attempt, grant)) = read_grant(grant) {
+                self.waiters.with(holder, |entry| {
+                    if let (Some(replies), Some(reads)) = (replies, Reads::of_work(&entry.data)) {
+                        reads.keep(grant.token, &replies);
+                    }
+                    match self.trusts_messages {
                         true => entry.granted(Some(attempt), grant),
                         false => entry.wake(),
-                    });
+                    }
+                });
             }
             return;
         }
@@ -189,6 +199,15 @@ impl Subscriptions {
         }
         idle
     }
+}
+
+/// A grant, and what was read with it: RESP behind a NUL byte, which no name has.
+fn split(payload: &[u8]) -> (&[u8], Option<Reply>) {
+    let Some(end) = payload.iter().position(|byte| *byte == 0) else {
+        return (payload, None);
+    };
+    let replies = redis::parse_redis_value(&payload[end + 1..]);
+    (&payload[..end], replies.ok().map(Reply::of))
 }
 
 /// `<ticket> <token> <window ms> <attempt> <lock>`

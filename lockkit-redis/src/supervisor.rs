@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use lockkit_core::store::waiters::Waiters;
 use lockkit_core::store::{Backoff, lock};
 use lockkit_core::{ClientId, Outcome};
 use redis::RedisError;
@@ -27,7 +26,7 @@ use crate::handshake::Opened;
 use crate::keys;
 use crate::sentinel::open;
 use crate::shards;
-use crate::subscriptions::Subscriptions;
+use crate::subscriptions::{Subscriptions, Waiters};
 
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);

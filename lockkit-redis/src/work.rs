@@ -1,6 +1,6 @@
 //! Commands of the caller, and the work of a ticket that is made of them.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use lockkit_core::contract::{Ticket, Work};
 use lockkit_core::store::lock;
@@ -38,6 +38,11 @@ impl Command {
             step.arg(command.words.len()).arg(&command.words);
         }
     }
+
+    /// How many words [`add_all`](Self::add_all) adds.
+    fn words_of(commands: &[Self]) -> usize {
+        commands.iter().map(|command| command.words.len() + 1).sum()
+    }
 }
 
 /// What is read in the step that grants.
@@ -58,7 +63,12 @@ impl Reads {
 
     /// What an attempt of this ticket is to read.
     pub(crate) fn of(ticket: &Ticket) -> Option<&Self> {
-        ticket.work.as_ref().and_then(Work::get)
+        Self::of_work(&ticket.work)
+    }
+
+    /// What this work reads.
+    pub(crate) fn of_work(work: &Option<Work>) -> Option<&Self> {
+        work.as_ref().and_then(Work::get)
     }
 
     /// Keeps what came with a grant.
@@ -77,15 +87,18 @@ impl Reads {
 /// What is written in the step that ends a hold.
 #[derive(Debug)]
 pub(crate) struct Writes {
-    pub(crate) token: FencingToken,
-    pub(crate) commands: Vec<Command>,
+    token: FencingToken,
+    /// What the section has read: a waiter that reads the same is told with its grant.
+    reads: Arc<Reads>,
+    commands: Vec<Command>,
     replies: Mutex<Option<Result<Vec<Reply>>>>,
 }
 
 impl Writes {
-    pub(crate) fn new(token: FencingToken, commands: &[Command]) -> Self {
+    pub(crate) fn new(token: FencingToken, reads: Arc<Reads>, commands: &[Command]) -> Self {
         Self {
             token,
+            reads,
             commands: commands.to_vec(),
             replies: Mutex::default(),
         }
@@ -94,6 +107,16 @@ impl Writes {
     /// What a release of this ticket is to write.
     pub(crate) fn of(ticket: &Ticket) -> Option<&Self> {
         ticket.work.as_ref().and_then(Work::get)
+    }
+
+    /// Adds the arguments of `commit.lua`.
+    pub(crate) fn add(&self, step: &mut Cmd) {
+        const FIRST: usize = 9;
+        let reads = &self.reads.commands;
+        step.arg(self.token.to_string());
+        step.arg(FIRST + Command::words_of(reads));
+        Command::add_all(reads, step);
+        Command::add_all(&self.commands, step);
     }
 
     /// Keeps what came with the end of the hold.

@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are for people")]
 
+mod carried_reads;
 mod clocks;
 mod cluster;
 mod cluster_steps;
@@ -94,5 +95,5 @@ fn tests() -> TestSuite {
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)
         .and(clocks::tests())
-        .and(sections::tests())
+        .and(carried_reads::add(sections::tests()))
 }

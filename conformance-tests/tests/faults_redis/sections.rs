@@ -25,7 +25,6 @@ const LOG: &str = "{cart:7}:log";
 pub(crate) fn tests() -> TestSuite {
     TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM))
         .test(section_is_two_round_trips)
-        .test(section_that_waited_reads_with_one_more)
         .test(sections_lose_no_update)
         .test(sections_lose_no_update_in_a_cluster)
         .test(sections_lose_no_update_behind_sentinels)
@@ -71,40 +70,6 @@ async fn section_is_two_round_trips() -> Outcome {
         let after = proxy.counts().round_trips;
         let trips = (between - before, after - between);
         ensure(trips == (1, 1), format!("{trips:?} round trips"))?;
-    }
-    Ok(())
-}
-
-/// The message of the release before grants: then there is one request to read, and one to commit.
-async fn section_that_waited_reads_with_one_more() -> Outcome {
-    let server = RedisServer::forgetful().await?;
-    for way in ["fifo", "resp2"] {
-        let holder = section(&client_at(way, server.port(), LONG).await?)?;
-        let client = client_at(way, server.port(), LONG).await?;
-        let waiter = section(&client)?;
-        let mut fewest = u64::MAX;
-        for _ in 0..10 {
-            let (entered, replies) = holder.enter().await?;
-            let next = counted(&replies) + 1;
-            let waiting = spawn({
-                let waiter = waiter.clone();
-                async move { waiter.enter().await }
-            });
-            let lock = client.lock(NAME)?;
-            until("it waits", async || {
-                let state = lock.inspect().await?;
-                Ok(state.and_then(|state| state.waiters) == Some(1))
-            })
-            .await?;
-            let before = server.calls("evalsha").await?;
-            entered.commit(&[set(next)]).await?;
-            let (entered, replies) = within(SOON, waiting.soon()).await???;
-            ensure(counted(&replies) == next, format!("{way}: {replies:?}"))?;
-            entered.commit(&[set(next)]).await?;
-            fewest = fewest.min(server.calls("evalsha").await? - before);
-        }
-        // In some rounds there is a recheck as well.
-        ensure(fewest == 3, format!("{way}: {fewest} requests"))?;
     }
     Ok(())
 }

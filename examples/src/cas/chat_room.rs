@@ -95,14 +95,16 @@ impl ChatRoom {
     /// - If the server fails, or the lock was lost: then nothing was written.
     pub async fn move_locked(&self, locks: &LockClient, user: &str, what: Move) -> Outcome {
         let lock = locks.lock(format!("room/{}", self.room))?;
+        // The same for all users: then each commit reads for the next.
         let section = Section::of(&lock)
-            .read(Command::new("HEXISTS").arg(self.members()).arg(user))
-            .read(Command::new("HLEN").arg(self.members()))
+            .read(Command::new("HKEYS").arg(self.members()))
             .read(Command::new("LLEN").arg(self.events()));
         let (entered, replies) = section.enter().await?;
-        let number = |at: usize| replies[at].as_int().and_then(|it| u64::try_from(it).ok());
-        let [inside, members, events] = [0, 1, 2].map(|at| number(at).unwrap_or_default());
-        let change = self.change(what, inside == 1, members, events);
+        let members = replies[0].as_list();
+        let inside = members.iter().any(|member| member.as_str() == Some(user));
+        let members = u64::try_from(members.len())?;
+        let events = u64::try_from(replies[1].as_int().unwrap_or(0))?;
+        let change = self.change(what, inside, members, events);
         let commands = change.map(|change| self.words(user, change));
         let commands = commands.iter().flatten().map(|words| {
             let command = Command::new(&words[0]);

@@ -7,6 +7,7 @@
 -- returns {1, token, replies}  it holds
 --         {1, token, text}     it holds, and a command has failed: an error here would hide the hold from its client
 --         else as acquire.lua
+READS = digest(10, #ARGV)
 local attempt = step()
 if attempt[1] ~= 1 then return attempt end
-return {1, attempt[2], commands_or_error(10)}
+return {1, attempt[2], commands_or_error(10, #ARGV)}

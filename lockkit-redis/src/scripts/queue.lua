@@ -4,13 +4,15 @@
 --                              lease
 -- KEYS[2] the token    string  the last token given
 -- KEYS[3] the queue    list    the tickets, in their order
--- KEYS[4] the waiters  hash    ticket -> "<deadline us> <window ms> <ttl ms> <attempt> <channel> <who>"
+-- KEYS[4] the waiters  hash    ticket -> "<deadline us> <window ms> <ttl ms> <attempt> <channel> <reads>
+--                              <who>"
 -- KEYS[5] a tombstone  string  of the ticket in ARGV[2]
 -- ARGV[1] how long a token is kept, in ms; 0: without an expiry
 -- ARGV[2] the ticket; empty for break
 -- ARGV[3] the replication id of the primary that the client was admitted to; empty: any; "-": it is not admitted
 --         yet, and nothing may be granted
 --
+-- <reads> is a digest of what the section of a ticket reads, or "-".
 -- <who> is the mode and the label of a ticket. The modes are x: exclusive, r: reads, w: writes; a number is that
 -- of the permits.
 --
@@ -26,6 +28,9 @@ local SHARES = 'lockkit_share' .. string.sub(QUEUE, #'lockkit_queue' + 1)
 if #ADMITTED > 1 and not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. ADMITTED, 1, true) then
   return redis.error_reply('LOCKKITPRIMARY the server has become the primary again, perhaps with lost writes')
 end
+
+-- What the section of this ticket reads, as a digest. `read` returns it as RESP, or nothing if that fails.
+local READS, read = '-', nil
 
 -- The mode of a ticket.
 local function mode_of(who)
@@ -166,7 +171,7 @@ local function join(ttl, window, attempt, channel, who)
   -- If one half of the queue is lost, as by eviction, all waiters join again.
   if redis.call('EXISTS', QUEUE, WAITERS) == 1 then redis.call('DEL', QUEUE, WAITERS) end
   local deadline = string.format('%.0f', now() + window * 1000)
-  local waiting = table.concat({deadline, window, ttl, attempt, channel, who}, ' ')
+  local waiting = table.concat({deadline, window, ttl, attempt, channel, READS, who}, ' ')
   if redis.call('HSET', WAITERS, ME, waiting) == 1 then redis.call('RPUSH', QUEUE, ME) end
   -- The queue outlives its last heartbeat by about a minute, and never ends before a window in it does.
   local keep = window + 1000
@@ -176,17 +181,18 @@ local function join(ttl, window, attempt, channel, who)
   end
 end
 
--- Returns the first live waiter, with its window, attempt, channel, mode and label, and removes the dead before it.
+-- Returns the first live waiter, with its window, attempt, channel, reads, mode and label, and removes the dead before
+-- it.
 -- `asker` is alive, even if its heartbeat is late.
 local function head(asker)
   while true do
     local ticket = redis.call('LINDEX', QUEUE, '0')
     if not ticket then return nil end
     local waiter = redis.call('HGET', WAITERS, ticket) or ''
-    local deadline, window, attempt, channel, who =
-      string.match(waiter, '^(%d+) (%d+) %d+ (%d+) (%S*) (%S+.*)$')
+    local deadline, window, attempt, channel, reads, who =
+      string.match(waiter, '^(%d+) (%d+) %d+ (%d+) (%S*) (%S+) (%S+.*)$')
     if ticket == asker or deadline and tonumber(deadline) >= now() then
-      return ticket, window, attempt, channel, who
+      return ticket, window, attempt, channel, reads, who
     end
     leave(ticket)
   end
@@ -201,13 +207,17 @@ end
 
 -- Makes a waiter a holder for its window, and notifies it. If the waiter is dead, this costs the others one
 -- window and not a whole lease. The message has the number of the waiter's last attempt, so that the waiter
--- recognises a late message about a grant that has ended.
-local function grant(ticket, window, attempt, channel, who)
+-- recognises a late message about a grant that has ended. If the waiter reads the same as the section of this step, it
+-- is told what is read now: never does one user's step run the commands of another.
+local function grant(ticket, window, attempt, channel, reads, who)
   local token = (mode_of(who) == 'x' and take or share)(ticket, window, who)
   leave(ticket)
   if channel ~= '' then
+    local message = ticket .. ' ' .. token .. ' ' .. window .. ' ' .. attempt .. ' ' .. LOCK
+    local found = read and reads == READS and read()
+    if found and #found <= 65536 then message = message .. '\0' .. found end
     -- It may be forbidden: then the waiter finds its hold with its next heartbeat.
-    redis.pcall('PUBLISH', channel, ticket .. ' ' .. token .. ' ' .. window .. ' ' .. attempt .. ' ' .. LOCK)
+    redis.pcall('PUBLISH', channel, message)
   end
 end
 
@@ -216,9 +226,9 @@ end
 local function pass_on(others, exclusive, asker)
   if ADMITTED == '-' then return others, exclusive end
   for _ = 1, 200 do
-    local ticket, window, attempt, channel, who = head(asker)
+    local ticket, window, attempt, channel, reads, who = head(asker)
     if not ticket or ticket == asker or not fits(who, others, exclusive) then break end
-    grant(ticket, window, attempt, channel, who)
+    grant(ticket, window, attempt, channel, reads, who)
     local mode = mode_of(who)
     others, exclusive = others + 1, mode == 'x' or mode == 'w'
     if exclusive then break end
