@@ -14,6 +14,7 @@ use crate::scripts::{STEPS, Step};
 use crate::work::Command;
 
 const FENCED: &str = "LOCKKITFENCED";
+const HELD: &str = "LOCKKITHELD";
 
 /// Why guarded work was not done.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -41,7 +42,10 @@ pub enum FencedError {
 /// ```
 #[derive(Debug)]
 pub struct Script {
-    step: Step,
+    /// While the lock is held.
+    guarded: Step,
+    /// If the lock is free.
+    applied: Step,
 }
 
 impl Script {
@@ -49,7 +53,34 @@ impl Script {
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self {
-            step: Step::guarded(text),
+            guarded: Step::guarded(text),
+            applied: Step::applied(text),
+        }
+    }
+
+    /// Runs the script if the lock is free and nobody waits; `None` if not, or if no server can be asked now.
+    pub(crate) async fn apply(
+        &self,
+        store: &RedisStore,
+        ticket: &Ticket,
+        keys: &[&str],
+        arguments: &[&[u8]],
+    ) -> Result<Option<Reply>, BackendError> {
+        let (step, holder) = (&self.applied, ticket.holder.to_string());
+        let work = async |route: Route| {
+            let admission = route.link.admission(step.name).await?;
+            let of_lock = keys::of_step(&ticket.name, &holder);
+            let of_lock = of_lock.iter().map(String::as_str);
+            let mut command = step.on(&of_lock.chain(keys.iter().copied()).collect::<Vec<_>>());
+            command.arg(route.link.token_ttl()).arg(&holder);
+            command.arg(admission.for_release()).arg(arguments);
+            route.run(step, command).await
+        };
+        match within_limit(store, step, store.masters.on(step.name, &ticket.name, work)).await {
+            Ok(reply) => Ok(Some(reply)),
+            Err(error) if text_of(&error).starts_with(HELD) => Ok(None),
+            Err(error) if error.outcome() == Outcome::Unavailable => Ok(None),
+            Err(error) => Err(failed(error)),
         }
     }
 }
@@ -118,9 +149,9 @@ impl<'a> Fenced<'a> {
         keys: &[&str],
         arguments: &[&[u8]],
     ) -> Result<Reply, FencedError> {
-        let mut command = self.guarded(&script.step, keys);
+        let mut command = self.guarded(&script.guarded, keys);
         command.arg(arguments);
-        self.run(&script.step, &command).await
+        self.run(&script.guarded, &command).await
     }
 
     /// The command of a step that follows `guard.lua`.
@@ -134,13 +165,9 @@ impl<'a> Fenced<'a> {
     }
 
     async fn run(&self, step: &Step, command: &Cmd) -> Result<Reply, FencedError> {
-        let limit = self.store.config.response_timeout;
         let work = async |route: Route| route.run(step, command.clone()).await;
         let work = self.store.masters.on(step.name, &self.ticket.name, work);
-        let reply = timeout(limit, work).await;
-        let address = || self.store.config.address.to_string();
-        let late = |_| BackendError::timeout(BACKEND, step.name, limit, Some(&address()));
-        let reply = reply.map_err(late)?;
+        let reply = within_limit(self.store, step, work).await;
         reply.map_err(of_script)
     }
 
@@ -165,19 +192,39 @@ impl<'a> Fenced<'a> {
     }
 }
 
-/// The error of a script. Its writes before it failed stay.
+/// The result of a request, or that it took too long.
+async fn within_limit(
+    store: &RedisStore,
+    step: &Step,
+    work: impl Future<Output = Result<Reply, BackendError>>,
+) -> Result<Reply, BackendError> {
+    let limit = store.config.response_timeout;
+    let address = || store.config.address.to_string();
+    let late = |_| BackendError::timeout(BACKEND, step.name, limit, Some(&address()));
+    timeout(limit, work).await.map_err(late)?
+}
+
+fn text_of(error: &BackendError) -> String {
+    let source = std::error::Error::source(error);
+    source.map(ToString::to_string).unwrap_or_default()
+}
+
 fn of_script(error: BackendError) -> FencedError {
-    let source = std::error::Error::source(&error);
-    let text = source.map(ToString::to_string).unwrap_or_default();
-    if text.starts_with(FENCED) {
-        return FencedError::Fenced;
+    match text_of(&error).starts_with(FENCED) {
+        true => FencedError::Fenced,
+        false => failed(error).into(),
     }
+}
+
+/// The error of a script. Its writes before it failed stay.
+fn failed(error: BackendError) -> BackendError {
+    let text = text_of(&error);
     // A script cannot cause this text itself: it must not call `EVAL`.
     let never_ran = text.starts_with("NOPERM ") && text.contains("'eval");
     // Neither does it get there if its keys are in several slots of a cluster.
     let never_ran = never_ran || text.starts_with("CROSSSLOT ");
-    if error.outcome() == Outcome::Rejected && !never_ran {
-        return fault(error.operation(), Outcome::Indeterminate, text).into();
+    match error.outcome() {
+        Outcome::Rejected if !never_ran => fault(error.operation(), Outcome::Indeterminate, text),
+        _ => error,
     }
-    error.into()
 }

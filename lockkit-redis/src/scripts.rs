@@ -35,6 +35,11 @@ impl Step {
         Self::new("guarded work", format!("{GUARD}{text}"))
     }
 
+    /// A script of the caller, which runs only if the lock is free.
+    pub(crate) fn applied(text: &str) -> Self {
+        Self::new("apply", format!("{APPLY}{text}"))
+    }
+
     /// The command by digest, to which the arguments are to be added.
     pub(crate) fn on(&self, keys: &[impl AsRef<[u8]>]) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
@@ -128,5 +133,9 @@ pub(crate) struct Steps {
     pub(crate) commit: Step,
 }
 
-/// Precedes a script of the caller.
-const GUARD: &str = include_str!("scripts/guard.lua");
+/// These precede a script of the caller.
+const GUARD: &str = concat!(
+    include_str!("scripts/arguments.lua"),
+    include_str!("scripts/guard.lua")
+);
+const APPLY: &str = queue_and!("arguments", "apply");

@@ -4,13 +4,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::contract::Work;
+use lockkit_core::contract::{Ticket, Work};
 use lockkit_core::store::of_commit;
-use lockkit_core::{Error, Guard, Lock};
+use lockkit_core::{ClientId, Error, Guard, HolderId, Lock};
 
 use crate::backend::RedisStore;
 use crate::error::BACKEND;
-use crate::fenced::{Fenced, FencedError};
+use crate::fenced::{Fenced, FencedError, Script};
 use crate::reply::{Reply, unreadable};
 use crate::work::{Command, Reads, Writes};
 
@@ -37,7 +37,7 @@ use crate::work::{Command, Reads, Writes};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is done before `enter`"]
+#[must_use = "nothing is done before `enter` or `apply`"]
 pub struct Section {
     lock: Lock,
     reads: Arc<Reads>,
@@ -113,6 +113,47 @@ impl Section {
         }
     }
 
+    /// Runs a script under the lock, for work that needs no answer from outside. Reads nothing else.
+    ///
+    /// If the lock is free and nobody waits, it is taken, the script is run, and it is released, all in one step and
+    /// without a lease. Otherwise this waits for the lock, runs the script as [`Fenced::script`] does, and releases.
+    ///
+    /// # Errors
+    /// In each case the lock is released, and the script is not run twice.
+    /// - [`Error::Backend`] with [`Outcome::Indeterminate`](lockkit_core::Outcome::Indeterminate) if it is unknown what
+    ///   the script has written: it failed, or there was no reply.
+    /// - [`Error::Lost`] if the lock was lost before the script could run; nothing was written.
+    /// - Those of [`enter`](Self::enter).
+    ///
+    /// # Cancel safety
+    /// After it is dropped, the script may still be run. The lock is released in the background.
+    ///
+    /// # Cost
+    /// One round trip when the lock is free. Else one more than a wait for the lock, to run the script, and a release.
+    pub async fn apply(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        arguments: &[&[u8]],
+    ) -> Result<Reply, Error> {
+        let store = self.store()?;
+        let lock = self.lock.clone().with_work(None)?;
+        let holder = HolderId::new(ClientId::random(), 0);
+        let ticket = Ticket::new(lock.name().clone(), holder, Duration::ZERO);
+        let ticket = lock.backend().resolve(&ticket);
+        if let Some(reply) = script.apply(store, &ticket, keys, arguments).await? {
+            return Ok(reply);
+        }
+        let guard = lock.acquire().await?;
+        let ticket = lock.backend().resolve(guard.ticket());
+        let fenced = Fenced::new(store, ticket, guard.token());
+        let done = fenced.script(script, keys, arguments).await;
+        let done = done.map_err(|error| of_fenced(error, &guard));
+        // Whatever becomes of it, what became of the script is to tell.
+        let _ = guard.release().await;
+        done
+    }
+
     /// The store.
     fn store(&self) -> Result<&RedisStore, Error> {
         let store = self.lock.backend();
@@ -158,10 +199,14 @@ impl Section {
         let ticket = self.lock.backend().resolve(guard.ticket());
         let fenced = Fenced::new(self.store()?, ticket, guard.token());
         let replies = fenced.commands(&self.reads.commands).await;
-        replies.map_err(|error| match error {
-            FencedError::Fenced => Error::superseded(guard.name(), guard.token()),
-            FencedError::Backend(error) => error.into(),
-        })
+        replies.map_err(|error| of_fenced(error, guard))
+    }
+}
+
+fn of_fenced(error: FencedError, guard: &Guard) -> Error {
+    match error {
+        FencedError::Fenced => Error::superseded(guard.name(), guard.token()),
+        FencedError::Backend(error) => error.into(),
     }
 }
 

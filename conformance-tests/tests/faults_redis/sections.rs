@@ -10,7 +10,7 @@ use conformance_tests::servers::{MASTER, RedisCluster, RedisServer, SentinelGrou
 use conformance_tests::task::{poll_once, soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::{Error, LockClient, Outcome as Effect};
-use lockkit_redis::{Command, Entered, FencedError, RedisStore, Reply, Section};
+use lockkit_redis::{Command, Entered, FencedError, RedisStore, Reply, Script, Section};
 use tokio::time::{sleep, timeout};
 
 use crate::cluster;
@@ -29,6 +29,7 @@ pub(crate) fn tests() -> TestSuite {
         .test(sections_lose_no_update_in_a_cluster)
         .test(sections_lose_no_update_behind_sentinels)
         .test(commit_without_a_reply_writes_once)
+        .test(script_without_a_reply_is_run_once)
         .test(commits_write_once_while_replies_are_lost)
         .test(section_whose_lease_ended_writes_nothing)
         .test(section_writes_under_its_own_token_only)
@@ -144,6 +145,38 @@ async fn sections_lose_no_update_behind_sentinels() -> Outcome {
         client_of(store.quarantine(None).connect().await?, LONG)
     };
     count_together(&[client().await?, client().await?], 20).await
+}
+
+async fn script_without_a_reply_is_run_once() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let script = Script::new("return redis.call('INCR', KEYS[1])");
+    let unknown = Some(Effect::Indeterminate);
+    let loading = Fate::Answer(b"-LOADING Redis is loading\r\n".to_vec());
+    for (fate, reported, runs) in [
+        (Fate::Drop(Dropped::Reset), unknown, 1),
+        (Fate::Drop(Dropped::Silence), unknown, 1),
+        (Fate::Cut, unknown, 0),
+        (loading, None, 1),
+    ] {
+        let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+        let client = client_at("fifo", proxy.addr().port(), LONG).await?;
+        let section = Section::of(&client.lock(NAME)?);
+        // From here on the script is known.
+        let before = section.apply(&script, &[COUNTER], &[]).await?;
+        let mut fates = [fate].into_iter();
+        proxy.judge(move |_| fates.next().unwrap_or(Fate::Pass));
+        let applied = within(SOON, section.apply(&script, &[COUNTER], &[])).await?;
+        let effect = match &applied {
+            Err(Error::Backend(error)) => Some(error.outcome()),
+            _ => None,
+        };
+        let now = server.ask(&["GET", COUNTER]).await?;
+        let now = now.first().and_then(|now| now.parse::<i64>().ok());
+        let run = now.zip(before.as_int()).map(|(now, before)| now - before);
+        let fits = effect == reported && run == Some(runs);
+        ensure(fits, format!("{applied:?}: {run:?} times"))?;
+    }
+    Ok(())
 }
 
 /// What becomes of the requests that commit, what is reported, and how often they were carried out.

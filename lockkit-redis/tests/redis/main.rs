@@ -6,6 +6,7 @@
     reason = "a helper of a test fails with the test"
 )]
 
+mod applied;
 mod connection;
 mod interop;
 mod outcomes;
