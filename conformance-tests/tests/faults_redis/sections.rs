@@ -14,7 +14,7 @@ use lockkit_redis::{Command, Entered, FencedError, RedisStore, Reply, Script, Se
 use tokio::time::{sleep, timeout};
 
 use crate::cluster;
-use crate::world::{LONG, TTL, WAYS, client_at, client_of, only_tokens_left, store};
+use crate::world::{LONG, TTL, WAYS, client_at, client_of, only_tokens_left, patient, store};
 
 const SOON: Duration = Duration::from_secs(5);
 /// All keys are in its slot.
@@ -118,10 +118,8 @@ async fn sections_lose_no_update() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
         let port = server.port();
-        let clients = [
-            client_at(way, port, LONG).await?,
-            client_at(way, port, LONG).await?,
-        ];
+        let client = async || patient(store(way, port)).await;
+        let clients = [client().await?, client().await?];
         count_together(&clients, 20).await?;
         server.ask(&["DEL", COUNTER]).await?;
     }
@@ -130,10 +128,7 @@ async fn sections_lose_no_update() -> Outcome {
 
 async fn sections_lose_no_update_in_a_cluster() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
-    let client = async || {
-        let store = cluster::all(&cluster, "fifo").quarantine(None);
-        client_of(store.connect().await?, LONG)
-    };
+    let client = async || patient(cluster::all(&cluster, "fifo").quarantine(None)).await;
     count_together(&[client().await?, client().await?], 20).await
 }
 
@@ -142,7 +137,7 @@ async fn sections_lose_no_update_behind_sentinels() -> Outcome {
     let client = async || {
         let hosts = group.ports().into_iter().map(|port| ("127.0.0.1", port));
         let store = store("fifo", 0).sentinel(hosts, MASTER);
-        client_of(store.quarantine(None).connect().await?, LONG)
+        patient(store.quarantine(None)).await
     };
     count_together(&[client().await?, client().await?], 20).await
 }
