@@ -143,7 +143,7 @@ impl Queued {
     }
 
     fn attempt(&self) -> Attempting {
-        Attempting::new(&self.shared.context, self.ticket.clone())
+        Attempting::new(&self.shared.context, self.ticket.clone(), None)
     }
 
     /// Goes on with another ticket.
