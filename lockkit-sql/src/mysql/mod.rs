@@ -26,7 +26,7 @@ use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::error::Result;
 use crate::guarded::Stored;
-use crate::places::{Places as _, Seen};
+use crate::places::{self, Seen};
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
@@ -181,7 +181,7 @@ impl Steps for Mysql {
         let values = Values::of(ticket).number("session", session);
         let mut has_row = lock(&self.with_row).contains(&ticket.name);
         // A ticket that has waited looks whether it is its turn.
-        let mut looks = self.queries.common.waiters.has_waited(ticket);
+        let mut looks = places::has_waited(&self.queries.common.waiters, ticket);
         let mut pauses = steps::pauses();
         loop {
             if !looks && let Some(grant) = self.acquire(ticket, &values, has_row).await? {

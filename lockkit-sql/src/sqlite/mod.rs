@@ -21,7 +21,7 @@ use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::error::Result;
 use crate::guarded::Stored;
-use crate::places::{Places as _, Seen};
+use crate::places::{self, Seen};
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::Session;
@@ -80,7 +80,7 @@ impl Steps for Sqlite {
     async fn attempt(&self, ticket: &Ticket, _session: i64) -> Result<Attempt> {
         let values = Values::of(ticket);
         // A ticket that has waited looks whether it is its turn.
-        let mut looks = self.queries.common.waiters.has_waited(ticket);
+        let mut looks = places::has_waited(&self.queries.common.waiters, ticket);
         for _ in 0..2 {
             let acquire = &self.queries.acquire;
             if !looks
