@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockkit_core::LockName;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
 use lockkit_core::store::lock;
-use lockkit_core::{Capabilities, LockName};
 use sqlx::MySqlConnection;
 use tokio::time::sleep;
 
@@ -146,10 +146,6 @@ impl Steps for Mysql {
 
     fn common(&self) -> &Common {
         &self.queries.common
-    }
-
-    fn capabilities(options: &Options) -> Capabilities {
-        options.capabilities()
     }
 
     async fn open(source: Source<sqlx::MySql>, options: Options) -> Result<Arc<Self>> {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockkit_core::LockName;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use lockkit_core::{Capabilities, LockName};
 use sqlx::SqliteConnection;
 
 use self::driver::ERRORS;
@@ -57,10 +57,6 @@ impl Steps for Sqlite {
 
     fn common(&self) -> &Common {
         &self.queries.common
-    }
-
-    fn capabilities(options: &Options) -> Capabilities {
-        options.capabilities()
     }
 
     async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Arc<Self>> {
