@@ -162,8 +162,8 @@ impl Count {
 }
 
 /// A node must not be asked, or refuses.
-pub(crate) fn refused(operation: &'static str, why: &str) -> BackendError {
-    BackendError::new(BACKEND, operation, Outcome::Rejected, why)
+pub(crate) fn refused(operation: &'static str, why: impl Into<String>) -> BackendError {
+    BackendError::new(BACKEND, operation, Outcome::Rejected, why.into())
 }
 
 pub(crate) fn silent(operation: &'static str) -> BackendError {
