@@ -27,7 +27,6 @@ use crate::survey::{no_answer, survey};
 /// How many nodes are asked for the map at once.
 const ASKED: usize = 3;
 
-/// The masters of a cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     config: RedisStoreBuilder,
@@ -126,7 +125,6 @@ impl Cluster {
         Ok(Route::to(self.link_to(master, lowest)))
     }
 
-    /// Every master.
     pub(crate) async fn masters(&self, operation: &'static str) -> Result<Vec<Route>> {
         let all = |map: &Map| {
             let with_slot = |master: &Address| (master.clone(), map.lowest_slot_of(master));

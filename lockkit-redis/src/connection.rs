@@ -19,7 +19,6 @@ use crate::subscriptions::Subscriptions;
 /// How often a connection without requests is checked.
 pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(15);
 
-/// The connection to a server.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) config: RedisStoreBuilder,
@@ -118,7 +117,6 @@ impl Link {
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 
-    /// The error of a request.
     pub(crate) fn failure(&self, operation: &'static str, error: &RedisError) -> BackendError {
         of_request(&self.config, operation, error)
     }

@@ -31,7 +31,6 @@ pub(crate) fn slot_of(name: &LockName) -> Option<u16> {
     shared.then(|| slot::of(&lock))
 }
 
-/// The key of a lock.
 pub(crate) fn lock(name: &LockName) -> String {
     let name = name.as_str();
     if RESERVED.iter().any(|reserved| name.starts_with(reserved)) {
@@ -74,7 +73,6 @@ pub(crate) fn name_of_lock(key: &str) -> Option<LockName> {
     LockName::new(name).ok()
 }
 
-/// The name of the lock with this queue.
 pub(crate) fn name_of_queue(key: &str) -> Option<LockName> {
     let rest = key.strip_prefix(QUEUE)?;
     let lock = match rest.strip_prefix(".raw:") {

@@ -167,7 +167,6 @@ impl RedlockStoreBuilder {
     }
 }
 
-/// The pauses of waiters.
 fn pauses() -> PollRange {
     PollRange::new(Duration::from_millis(5), Duration::from_millis(100))
 }

@@ -122,7 +122,6 @@ async fn send<S: Steps>(
     Ok(Shared::Locked)
 }
 
-/// Ends a hold beside others.
 pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release> {
     let unshare = store.common().shares.unshare.text(&Values::of(ticket));
     for pause in pauses() {
@@ -138,7 +137,6 @@ pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Rele
     Err(S::Driver::ERRORS.skipped("release"))
 }
 
-/// Sets the note of a hold.
 pub(crate) async fn note<S: Steps>(store: &S, ticket: &Ticket, note: &str) -> Result<bool> {
     let values = Values::of(ticket).bytes("note", note.as_bytes());
     let text = store.common().shares.note.text(&values);

@@ -219,7 +219,6 @@ impl Queued {
         pause
     }
 
-    /// Fails the waiters for which there is an error.
     fn fail(&self, error: impl Fn(&Waiter) -> Option<Error>) {
         self.shared.queues.fail(&self.key, error);
     }

@@ -7,7 +7,6 @@ use lockkit_core::{BackendError, FencingToken, Outcome};
 
 use crate::error::Result;
 
-/// The name of the store.
 pub(crate) const BACKEND: &str = "redlock";
 
 /// How many of these nodes decide: more than half, so that two decisions share a node.

@@ -49,7 +49,6 @@ impl Entry {
         self.queue.len()
     }
 
-    /// Whether the ticket holds or waits.
     fn knows(&self, holder: HolderId) -> bool {
         self.holds.iter().any(|hold| hold.holder == holder) || self.queue.has(holder)
     }
@@ -98,7 +97,6 @@ impl Entry {
         Some(globals.grant(hold.token, hold.session, ticket.ttl))
     }
 
-    /// The hold of a ticket.
     fn hold_of(&mut self, holder: HolderId) -> Option<&mut Hold> {
         self.holds.iter_mut().find(|hold| hold.holder == holder)
     }

@@ -61,7 +61,6 @@ impl Globals {
         self.rules.ttl_of == TtlOf::PerSession
     }
 
-    /// The token of a new hold.
     pub(super) fn next_token(&mut self) -> FencingToken {
         let next = match self.last_token {
             Some(last) => FencingToken::new(last.get() + 1).unwrap_or(FIRST_TOKEN),
@@ -137,7 +136,6 @@ impl Globals {
         self.alive.remove(&session);
     }
 
-    /// Wakes a ticket.
     pub(super) fn push(&self, holder: HolderId, wake: Wake) {
         if self.loses_wakes {
             return;
