@@ -20,16 +20,13 @@ pub(crate) fn adopt_orphans() {
     let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
-/// A process that runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
-    /// Its process group.
     group: Pid,
     parent: Pid,
 }
 
-/// Whether a group has a member.
 pub(crate) fn has_members(group: Pid) -> bool {
     test_kill_process_group(group) != Err(rustix::io::Errno::SRCH)
 }

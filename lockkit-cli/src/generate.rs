@@ -7,7 +7,6 @@ use crate::args::Cli;
 use crate::exit::{Code, Failure};
 use crate::output::print;
 
-/// Prints the completions for a shell.
 pub(crate) fn completions(shell: Shell) -> Result<Code, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "lockkit", &mut script);

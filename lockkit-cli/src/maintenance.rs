@@ -11,7 +11,6 @@ use crate::exit::{Code, Failure};
 use crate::output::print;
 use crate::store::{Location, look};
 
-/// `lockkit schema`.
 pub(crate) fn schema(args: &SchemaArgs, url: Option<&str>) -> Result<Code, Failure> {
     let location = Location::of(args.store.as_deref().or(url))?;
     if location.embedded {
@@ -35,7 +34,6 @@ fn ddl(_url: &StoreUrl) -> Result<String, Failure> {
     ))
 }
 
-/// `lockkit purge`.
 pub(crate) async fn purge(args: &PurgeArgs, url: Option<&str>) -> Result<Code, Failure> {
     let (client, _) = look(args.store.as_deref().or(url)).await?;
     let longest = client.backend().capabilities().max_ttl;

@@ -116,7 +116,6 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Acquires, runs and releases.
     async fn hold(&self, signals: &mut Signals) -> Result<Ran, Failure> {
         let args = self.args;
         let locks = self.locks()?;
@@ -223,7 +222,6 @@ impl Run<'_> {
         Ok(supervise(guard, child, signals, args.kill_after).await)
     }
 
-    /// Waits for the locks.
     async fn acquire(&self, locks: &[Lock]) -> Result<MultiGuard, Failure> {
         nested::refuse(locks).await?;
         let all = MultiLock::new(locks.iter().cloned())?;

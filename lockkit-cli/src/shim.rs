@@ -124,7 +124,6 @@ struct Shim {
     plan: Plan,
     /// The program, which leads the process group of this number.
     command: Pid,
-    /// How the program has ended.
     end: Option<ExitStatus>,
     stopped: bool,
     /// All descendants of the program have to end, and not only its group.

@@ -28,7 +28,6 @@ const PASSED: [Signal; 9] = [
 /// The process group of this process, for `kill`.
 const OUR_GROUP: Pid = Pid::from_raw(0);
 
-/// The signals that arrive.
 #[derive(Debug)]
 pub(crate) struct Signals {
     arrivals: mpsc::UnboundedReceiver<Signal>,

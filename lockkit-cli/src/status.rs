@@ -21,7 +21,6 @@ const OVERLAP: &str = "the program of this hold can continue until its next rene
 /// The shortest time between two polls of `watch`.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
-/// `lockkit status`.
 pub(crate) async fn status(args: &StatusArgs, url: Option<&str>) -> Result<Code, Failure> {
     let (client, store) = look(url).await?;
     let state = client.lock(args.name.as_str())?.inspect().await?;
@@ -38,7 +37,6 @@ pub(crate) async fn status(args: &StatusArgs, url: Option<&str>) -> Result<Code,
     })
 }
 
-/// `lockkit list`.
 pub(crate) async fn list(args: &ListArgs, url: Option<&str>) -> Result<Code, Failure> {
     let (client, store) = look(url).await?;
     let states = by_name(client.list(&args.prefix).await?);
@@ -60,7 +58,6 @@ pub(crate) async fn list(args: &ListArgs, url: Option<&str>) -> Result<Code, Fai
     Ok(Code::OK)
 }
 
-/// `lockkit break`.
 pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Code, Failure> {
     let (client, store) = look(url).await?;
     let lock = client.lock(args.name.as_str())?;
@@ -91,7 +88,6 @@ pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Co
     Ok(if held { Code::OK } else { Code::FREE })
 }
 
-/// `lockkit watch`.
 pub(crate) fn watch(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
     let ended = runtime()?.block_on(signals.interruptible(follow(args, url)));

@@ -21,7 +21,6 @@ use crate::signals::Signals;
 /// How much later than expected the shim may end a program before it is killed itself.
 const MARGIN: Duration = Duration::from_secs(6);
 
-/// How a program ran.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Code,

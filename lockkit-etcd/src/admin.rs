@@ -38,13 +38,11 @@ impl Shared {
         answer.map(drop)
     }
 
-    /// Reads the state of one lock.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         let line = self.line("inspect", name).await?;
         self.describe("inspect", name.clone(), &line).await
     }
 
-    /// Ends all holds.
     pub(crate) async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         for _ in 0..LOOKS {
             let line = self.line("break_lock", name).await?;

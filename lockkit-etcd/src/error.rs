@@ -22,7 +22,6 @@ const PASSING: [&str; 7] = [
     "auth: revision",
 ];
 
-/// A request that failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failed {
     /// The lease of the request has ended. Nothing was done.

@@ -174,7 +174,6 @@ impl KeepAlive {
         Ok(())
     }
 
-    /// Reads whether each key exists.
     async fn exist(&self, keys: impl Iterator<Item = &str>) -> Result<Vec<bool>, Failed> {
         let options = || Some(GetOptions::new().with_keys_only());
         let gets: Vec<TxnOp> = keys.map(|key| TxnOp::get(key, options())).collect();

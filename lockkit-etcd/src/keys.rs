@@ -116,7 +116,6 @@ pub(crate) fn last_part(key: &str) -> &str {
     key.rsplit_once('/').map_or(key, |(_, part)| part)
 }
 
-/// The lease of a key.
 pub(crate) fn lease(key: &str) -> &str {
     let part = last_part(key);
     let lease = part.rsplit_once('-').map_or(part, |(lease, _)| lease);

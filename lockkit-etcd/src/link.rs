@@ -26,7 +26,6 @@ const PONG: Duration = Duration::from_secs(2);
 /// The shortest and the longest pause after a stream or a read that failed.
 pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// The connections of a store.
 #[derive(Debug)]
 pub(crate) struct Link {
     config: EtcdStoreBuilder,
@@ -157,7 +156,6 @@ impl Link {
         }
     }
 
-    /// Executes a transaction.
     pub(crate) async fn txn(
         &self,
         operation: &'static str,
@@ -170,7 +168,6 @@ impl Link {
         .await
     }
 
-    /// Reads keys.
     pub(crate) async fn get(
         &self,
         operation: &'static str,
@@ -203,7 +200,6 @@ impl Link {
         }
     }
 
-    /// The host and port of a server.
     fn place(&self, opened: &Result<Opened, usize>) -> &str {
         let server = opened
             .as_ref()

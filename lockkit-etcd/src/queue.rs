@@ -22,7 +22,6 @@ use crate::work::and_read;
 /// A key, and the revision that created it.
 pub(crate) type Key = (Arc<str>, i64);
 
-/// The mode of a key.
 pub(crate) fn mode((key, _): &Key) -> Mode {
     keys::mode(key)
 }

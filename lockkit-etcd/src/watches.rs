@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use lockkit_core::HolderId;
 
-/// The watched keys.
 #[derive(Debug, Default)]
 pub(crate) struct KeyWatches {
     keys: HashMap<Arc<str>, KeyWatch>,

@@ -26,7 +26,6 @@ const NO_SCAN: &str = "the connection was closed when SCAN was sent: a proxy tha
                        Locks are listed at the server itself";
 
 impl RedisStore {
-    /// Inspects one lock.
     pub(crate) async fn inspect_name(&self, name: &LockName) -> Result<Option<LockState>> {
         let step = &STEPS.inspect;
         let look = async |route: Route| {
@@ -45,7 +44,6 @@ impl RedisStore {
         }))
     }
 
-    /// Ends the hold on a name.
     pub(crate) async fn break_name(&self, name: &LockName) -> Result<Option<LockState>> {
         let step = &STEPS.break_lock;
         let end = async |route: Route| {

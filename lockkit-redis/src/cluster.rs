@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::config::{Address, RedisStoreBuilder};
-use crate::connection::{Link, State};
+use crate::connection::{Link, Settled, State, settled};
 use crate::error::{Redirect, Result, fault, node, of_connecting};
 use crate::handshake::{self, Failure};
 use crate::keys;
@@ -26,13 +26,12 @@ use crate::survey::{no_answer, survey};
 /// How many nodes are asked for the map at once.
 const ASKED: usize = 3;
 
-/// The masters of a cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     config: RedisStoreBuilder,
     waiters: Arc<Waiters>,
     runtime: Handle,
-    map: watch::Sender<MapState>,
+    map: watch::Sender<Settled<Map>>,
     /// Notified when the map may be wrong.
     stale: Arc<Notify>,
     nodes: Mutex<HashMap<Address, Node>>,
@@ -43,13 +42,6 @@ pub(crate) struct Cluster {
 struct Node {
     link: Arc<Link>,
     _supervisor: JoinSet<()>,
-}
-
-#[derive(Debug)]
-enum MapState {
-    Unread,
-    Read(Map),
-    Failed(Outcome, Arc<str>),
 }
 
 /// Which master serves which slots, as one node sees it.
@@ -87,7 +79,7 @@ impl Cluster {
             config,
             waiters: Arc::default(),
             runtime,
-            map: watch::Sender::new(MapState::Unread),
+            map: watch::Sender::new(Settled::Pending),
             stale: Arc::default(),
             nodes: Mutex::default(),
         }
@@ -101,18 +93,13 @@ impl Cluster {
     async fn in_map<T>(
         &self,
         operation: &'static str,
-        part: impl FnOnce(&Map) -> Option<T>,
+        part: impl FnOnce(&Map) -> Option<T> + Send,
     ) -> Result<T> {
-        let mut state = self.map.subscribe();
-        let known = state.wait_for(|state| !matches!(state, MapState::Unread));
-        match known.await.as_deref() {
-            Ok(MapState::Read(map)) => part(map).ok_or_else(|| {
-                let why = format!("no master serves its slot ({})", self.config.address);
-                fault(operation, Outcome::Unavailable, why)
-            }),
-            Ok(MapState::Failed(outcome, why)) => Err(fault(operation, *outcome, why.as_ref())),
-            _ => Err(fault(operation, Outcome::Unavailable, "not connected")),
-        }
+        let part = settled(&self.map, operation, part).await?;
+        part.ok_or_else(|| {
+            let why = format!("no master serves its slot ({})", self.config.address);
+            fault(operation, Outcome::Unavailable, why)
+        })
     }
 
     /// Where the locks of a slot are.
@@ -125,7 +112,6 @@ impl Cluster {
         Ok(Route::to(self.link_to(master, lowest)))
     }
 
-    /// Every master.
     pub(crate) async fn masters(&self, operation: &'static str) -> Result<Vec<Route>> {
         let all = |map: &Map| {
             let with_slot = |master: &Address| (master.clone(), map.lowest_slot_of(master));
@@ -188,9 +174,9 @@ impl Cluster {
                 Err((outcome, why)) => {
                     self.map.send_if_modified(|state| {
                         // A map that may be old is better than none.
-                        let unknown = !matches!(state, MapState::Read(_));
+                        let unknown = !matches!(state, Settled::Ready(_));
                         if unknown {
-                            *state = MapState::Failed(outcome, why.into());
+                            *state = Settled::Failed(outcome, why.into());
                         }
                         unknown
                     });
@@ -215,9 +201,9 @@ impl Cluster {
         }
         drop(nodes);
         drop(gone);
-        let before = self.map.send_replace(MapState::Read(map));
+        let before = self.map.send_replace(Settled::Ready(map));
         let now = self.map.borrow();
-        let (MapState::Read(before), MapState::Read(now)) = (&before, &*now) else {
+        let (Settled::Ready(before), Settled::Ready(now)) = (&before, &*now) else {
             return;
         };
         if before.ranges != now.ranges {
@@ -231,12 +217,12 @@ impl Cluster {
         let limit = self.config.connect_timeout;
         let mut connected = HashMap::new();
         for link in self.links() {
-            if let State::Up(connection, _) = &*link.state.borrow() {
+            if let State::Ready((connection, _)) = &*link.state.borrow() {
                 connected.insert(link.config.address.clone(), connection.clone());
             }
         }
         let mut candidates: Vec<Address> = connected.keys().cloned().collect();
-        if let MapState::Read(map) = &*self.map.borrow() {
+        if let Settled::Ready(map) = &*self.map.borrow() {
             candidates.extend(map.masters().into_iter().cloned());
         }
         if let Address::Cluster(hosts) = &self.config.address {

@@ -19,7 +19,6 @@ use crate::subscriptions::Subscriptions;
 /// How often a connection without requests is checked.
 pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(15);
 
-/// The connection to a server.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) config: RedisStoreBuilder,
@@ -43,12 +42,30 @@ pub(crate) struct Link {
     pub(crate) token_ttl: AtomicU64,
 }
 
-/// Whether there is a connection.
+/// The connection, and what the server does for its requests.
+pub(crate) type State = Settled<(MultiplexedConnection, Admission)>;
+
+/// What requests need, if it is there.
 #[derive(Clone, Debug)]
-pub(crate) enum State {
-    Connecting,
-    Up(MultiplexedConnection, Admission),
-    Down(Outcome, Arc<str>),
+pub(crate) enum Settled<T> {
+    Pending,
+    Ready(T),
+    Failed(Outcome, Arc<str>),
+}
+
+/// Returns a part of what requests need. Waits while that is pending; fails if the last try failed.
+pub(crate) async fn settled<T: Send + Sync, R>(
+    state: &watch::Sender<Settled<T>>,
+    operation: &'static str,
+    part: impl FnOnce(&T) -> R + Send,
+) -> Result<R> {
+    let mut state = state.subscribe();
+    let settled = state.wait_for(|state| !matches!(state, Settled::Pending));
+    match settled.await.as_deref() {
+        Ok(Settled::Ready(value)) => Ok(part(value)),
+        Ok(Settled::Failed(outcome, why)) => Err(fault(operation, *outcome, why.as_ref())),
+        _ => Err(fault(operation, Outcome::Unavailable, "not connected")),
+    }
 }
 
 impl Link {
@@ -66,7 +83,7 @@ impl Link {
             config,
             primary_key: Mutex::new(primary_key),
             subscriptions: Arc::new(subscriptions),
-            state: watch::Sender::new(State::Connecting),
+            state: watch::Sender::new(State::Pending),
             suspicion: Notify::new(),
             demoted: Notify::new(),
             misplaced,
@@ -87,27 +104,13 @@ impl Link {
         &self,
         operation: &'static str,
     ) -> Result<MultiplexedConnection> {
-        self.up(operation, |connection, _| connection.clone()).await
+        settled(&self.state, operation, |(connection, _)| connection.clone()).await
     }
 
     /// What the server does for the requests that follow, as [`connection`](Self::connection). If another connection
     /// carries them, the server finds that it is not the one that is meant.
     pub(crate) async fn admission(&self, operation: &'static str) -> Result<Admission> {
-        self.up(operation, |_, admission| admission.clone()).await
-    }
-
-    async fn up<T>(
-        &self,
-        operation: &'static str,
-        part: impl FnOnce(&MultiplexedConnection, &Admission) -> T,
-    ) -> Result<T> {
-        let mut state = self.state.subscribe();
-        let settled = state.wait_for(|state| !matches!(state, State::Connecting));
-        match settled.await.as_deref() {
-            Ok(State::Up(connection, admission)) => Ok(part(connection, admission)),
-            Ok(State::Down(outcome, why)) => Err(fault(operation, *outcome, why.as_ref())),
-            _ => Err(fault(operation, Outcome::Unavailable, "not connected")),
-        }
+        settled(&self.state, operation, |(_, admission)| admission.clone()).await
     }
 
     /// Makes a second connection, without messages, that ends when it is dropped.
@@ -118,7 +121,6 @@ impl Link {
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 
-    /// The error of a request.
     pub(crate) fn failure(&self, operation: &'static str, error: &RedisError) -> BackendError {
         of_request(&self.config, operation, error)
     }

@@ -31,14 +31,17 @@ pub(crate) fn slot_of(name: &LockName) -> Option<u16> {
     shared.then(|| slot::of(&lock))
 }
 
-/// The key of a lock.
 pub(crate) fn lock(name: &LockName) -> String {
     let name = name.as_str();
-    if RESERVED.iter().any(|reserved| name.starts_with(reserved)) {
+    if is_reserved(name) {
         format!("{ESCAPE}{name}")
     } else {
         name.to_owned()
     }
+}
+
+fn is_reserved(name: &str) -> bool {
+    RESERVED.iter().any(|it| name.starts_with(it))
 }
 
 /// The key of a lock's token.
@@ -64,17 +67,13 @@ pub(crate) fn rw_channel(name: &LockName) -> String {
 /// The name of the lock with this key; `None` if it is not the key of a lock.
 pub(crate) fn name_of_lock(key: &str) -> Option<LockName> {
     let name = match key.strip_prefix(ESCAPE) {
-        Some(name) => RESERVED
-            .iter()
-            .any(|reserved| name.starts_with(reserved))
-            .then_some(name)?,
-        None if RESERVED.iter().any(|reserved| key.starts_with(reserved)) => return None,
-        None => key,
+        Some(name) if is_reserved(name) => name,
+        None if !is_reserved(key) => key,
+        _ => return None,
     };
     LockName::new(name).ok()
 }
 
-/// The name of the lock with this queue.
 pub(crate) fn name_of_queue(key: &str) -> Option<LockName> {
     let rest = key.strip_prefix(QUEUE)?;
     let lock = match rest.strip_prefix(".raw:") {
@@ -90,7 +89,7 @@ pub(crate) type Scan = (String, &'static str, fn(&str) -> Option<LockName>);
 /// The scans for the locks, and for the queues, of the names that begin with `prefix`. They may find
 /// more: each costs a scan of the whole database.
 pub(crate) fn scans(prefix: &str) -> Vec<Scan> {
-    let escaped = RESERVED.iter().any(|it| prefix.starts_with(it));
+    let escaped = is_reserved(prefix);
     let perhaps = !prefix.is_empty() && RESERVED.iter().any(|it| it.starts_with(prefix));
     let prefix = escape_glob(prefix);
     let mut scans: Vec<Scan> = vec![(format!("{QUEUE}*{prefix}*"), "list", name_of_queue)];

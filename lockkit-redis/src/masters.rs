@@ -21,7 +21,6 @@ use crate::subscriptions::Waiters;
 /// How often a step follows a node that says that the lock is elsewhere.
 const MOST_REDIRECTS: usize = 5;
 
-/// The servers of a store.
 #[derive(Clone, Debug)]
 pub(crate) enum Masters {
     One(Arc<Link>),
@@ -58,7 +57,6 @@ impl Masters {
         }
     }
 
-    /// Every server.
     pub(crate) async fn all(&self, operation: &'static str) -> Result<Vec<Route>> {
         match self {
             Self::One(link) => Ok(vec![Route::to(Arc::clone(link))]),

@@ -19,9 +19,7 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{
-    BackendError, Capabilities, Failover, LockName, Modes, Outcome, PollRange, Waiting,
-};
+use lockkit_core::{Capabilities, Failover, LockName, Modes, PollRange, Waiting};
 use tokio::runtime::Handle;
 
 use crate::backend::RedisStore;
@@ -29,7 +27,7 @@ use crate::config::{Address, Quarantine, RedisStoreBuilder};
 use crate::error::Result;
 use node::Node;
 use nodes::Nodes;
-use quorum::{BACKEND, Count, Verdict};
+use quorum::{BACKEND, Count, Verdict, refused};
 use tickets::Asked;
 
 const NO_QUARANTINE: &str = "there is no Redlock without a quarantine: a server that was restarted would grant what it \
@@ -125,11 +123,12 @@ impl RedlockStoreBuilder {
     /// # Cancel safety
     /// Cancel safe: nothing stays behind.
     pub async fn connect(self) -> Result<RedlockStore> {
-        self.check().map_err(rejected)?;
-        let runtime = Handle::try_current().map_err(|error| rejected(error.to_string()))?;
+        self.check().map_err(|why| refused("connect", why))?;
+        let runtime =
+            Handle::try_current().map_err(|error| refused("connect", error.to_string()))?;
         let nodes = self.hosts.iter().map(|host| {
             let store = self.of_node(host).open()?;
-            Node::of(store).ok_or_else(|| rejected("a node is a single server"))
+            Node::of(store).ok_or_else(|| refused("connect", "a node is a single server"))
         });
         let nodes = nodes.collect::<Result<_, _>>()?;
         // Two rounds, and what gives nodes up, within the time of a request of the client.
@@ -168,13 +167,8 @@ impl RedlockStoreBuilder {
     }
 }
 
-/// The pauses of waiters.
 fn pauses() -> PollRange {
     PollRange::new(Duration::from_millis(5), Duration::from_millis(100))
-}
-
-fn rejected(why: impl Into<String>) -> BackendError {
-    BackendError::new(BACKEND, "connect", Outcome::Rejected, why.into())
 }
 
 impl RedlockStore {
@@ -250,8 +244,7 @@ impl DistributedLock for RedlockStore {
     }
 
     async fn watch(&self, _: &Ticket) -> Result<Box<dyn Watch>> {
-        let why = "waiters of this store poll";
-        Err(BackendError::new(BACKEND, "watch", Outcome::Rejected, why))
+        Err(refused("watch", "waiters of this store poll"))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {

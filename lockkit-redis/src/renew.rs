@@ -51,7 +51,6 @@ impl RedisStore {
         results
     }
 
-    /// Renews them in chunks.
     async fn renew_by(
         &self,
         chunk: usize,

@@ -52,7 +52,6 @@ impl Route {
         Self { link, asking: true }
     }
 
-    /// Runs a step.
     pub(crate) async fn run(&self, step: &Step, command: Cmd) -> Result<Reply> {
         Ok(self.run_acked(step, command).await?.0)
     }

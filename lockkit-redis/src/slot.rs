@@ -13,7 +13,6 @@ pub(crate) fn tag(slot: u16) -> String {
         .unwrap_or_default()
 }
 
-/// The slot of a key.
 pub(crate) fn of(key: &str) -> u16 {
     crc16(tag_of(key).unwrap_or(key).as_bytes()) % COUNT
 }

@@ -96,7 +96,7 @@ impl Link {
                         backoff.reset();
                     }
                     if std::mem::take(&mut at_once) {
-                        self.state.send_replace(State::Connecting);
+                        self.state.send_replace(State::Pending);
                         continue;
                     }
                     let why = "the connection ended as soon as it was ready";
@@ -105,7 +105,7 @@ impl Link {
                 }
                 Err(failure) => failure,
             };
-            self.state.send_replace(State::Down(outcome, why.into()));
+            self.state.send_replace(State::Failed(outcome, why.into()));
             self.misplaced.notify_one();
             at_once = false;
             sleep(backoff.pause()).await;
@@ -120,7 +120,7 @@ impl Link {
         settled: Instant,
     ) -> Result<Infallible, Ended> {
         self.state
-            .send_replace(State::Up(opened.connection.clone(), admission));
+            .send_replace(State::Ready((opened.connection.clone(), admission)));
         self.subscriptions.opened();
         let patience = self.config.response_timeout / 2;
         let mut check = interval(patience.max(Duration::from_millis(10)));

@@ -51,7 +51,10 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     fn common(&self) -> &Common;
 
     /// What the store will be able to do.
-    fn capabilities(options: &Options) -> Capabilities;
+    #[must_use]
+    fn capabilities(options: &Options) -> Capabilities {
+        options.capabilities()
+    }
 
     /// Connects, and creates or checks the table.
     async fn open(source: Source<Self::Driver>, options: Options) -> Result<Arc<Self>>;

@@ -39,7 +39,6 @@ impl<D: Database> Source<D> {
         self.read(Clone::clone)
     }
 
-    /// Reads how to connect now.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Connecting<D>) -> T) -> T {
         match &self.0 {
             Origin::Options(options) => read(options),

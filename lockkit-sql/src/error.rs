@@ -1,7 +1,6 @@
 //! Errors of the database and of connections, and what they say about the effect of a request.
 
-use std::error::Error as StdError;
-use std::fmt;
+use std::error::Error as _;
 use std::io::ErrorKind;
 
 use lockkit_core::{BackendError, Outcome};
@@ -45,7 +44,8 @@ pub enum Problem {
 }
 
 /// What went wrong in a database: the source of a [`BackendError`] of these stores.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{text}{}", .code.as_ref().map_or_else(String::new, |code| format!(" ({code})")))]
 pub struct SqlFault {
     problem: Problem,
     code: Option<String>,
@@ -65,18 +65,6 @@ impl SqlFault {
         self.code.as_deref()
     }
 }
-
-impl fmt::Display for SqlFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
-        match &self.code {
-            Some(code) => write!(f, " ({code})"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl StdError for SqlFault {}
 
 /// The source of an error of this crate.
 pub(crate) fn fault_of(error: &BackendError) -> Option<&SqlFault> {

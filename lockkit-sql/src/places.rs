@@ -88,55 +88,40 @@ impl Seen {
     }
 }
 
-/// What a ticket's entry learns. Each changes nothing if the ticket is not known.
-pub(crate) trait Places {
-    /// The ticket may have a place from now on: a request may be carried out without a reply.
-    fn may_have_place(&self, ticket: &Ticket);
-
-    /// Whether the ticket may have a place.
-    fn has_waited(&self, ticket: &Ticket) -> bool;
-
-    /// The ticket was told to wait; what it saw, if it saw anything.
-    fn told_to_wait(&self, ticket: &Ticket, seen: Option<&Seen>);
-
-    /// A step that deletes the ticket's place says that the ticket holds.
-    fn told_to_hold(&self, ticket: &Ticket);
-
-    /// A notification says that the ticket holds.
-    fn granted(&self, holder: HolderId, granted: Granted);
+/// The ticket may have a place from now on: a request may be carried out without a reply.
+pub(crate) fn may_have_place(waiters: &Waiters<Known>, ticket: &Ticket) {
+    waiters.with(ticket.holder, |entry| entry.data.waits = true);
 }
 
-impl Places for Waiters<Known> {
-    fn may_have_place(&self, ticket: &Ticket) {
-        self.with(ticket.holder, |entry| entry.data.waits = true);
-    }
+/// Whether the ticket may have a place.
+pub(crate) fn has_waited(waiters: &Waiters<Known>, ticket: &Ticket) -> bool {
+    waiters.with(ticket.holder, |entry| entry.data.waits) == Some(true)
+}
 
-    fn has_waited(&self, ticket: &Ticket) -> bool {
-        self.with(ticket.holder, |entry| entry.data.waits) == Some(true)
-    }
-
-    fn told_to_wait(&self, ticket: &Ticket, seen: Option<&Seen>) {
-        self.with(ticket.holder, |entry| {
-            entry.data.waits |= seen.is_some_and(|seen| seen.place > 0);
-            entry.data.seen = seen.copied();
-            // A notification came while the attempt was under way.
-            if entry.data.granted.is_some() {
-                entry.restart();
-                believe(entry);
-            }
-        });
-    }
-
-    fn told_to_hold(&self, ticket: &Ticket) {
-        self.with(ticket.holder, |entry| entry.data.waits = false);
-    }
-
-    fn granted(&self, holder: HolderId, granted: Granted) {
-        self.with(holder, |entry| {
-            entry.data.granted = Some(granted);
+/// The ticket was told to wait; what it saw, if it saw anything.
+pub(crate) fn told_to_wait(waiters: &Waiters<Known>, ticket: &Ticket, seen: Option<&Seen>) {
+    waiters.with(ticket.holder, |entry| {
+        entry.data.waits |= seen.is_some_and(|seen| seen.place > 0);
+        entry.data.seen = seen.copied();
+        // A notification came while the attempt was under way.
+        if entry.data.granted.is_some() {
+            entry.restart();
             believe(entry);
-        });
-    }
+        }
+    });
+}
+
+/// A step that deletes the ticket's place says that the ticket holds.
+pub(crate) fn told_to_hold(waiters: &Waiters<Known>, ticket: &Ticket) {
+    waiters.with(ticket.holder, |entry| entry.data.waits = false);
+}
+
+/// A notification says that the ticket holds.
+pub(crate) fn granted(waiters: &Waiters<Known>, holder: HolderId, granted: Granted) {
+    waiters.with(holder, |entry| {
+        entry.data.granted = Some(granted);
+        believe(entry);
+    });
 }
 
 /// Takes a grant for true that was made after the last attempt found the lock held. The client counts its lease from
@@ -206,17 +191,17 @@ mod tests {
         let (waiters, ticket) = (Arc::new(Waiters::<Known>::default()), ticket());
         let number = waiters.attempted(&ticket);
         let held = Ok(Attempt::held());
-        waiters.may_have_place(&ticket);
-        waiters.told_to_wait(&ticket, Some(&held_with(1)));
+        may_have_place(&waiters, &ticket);
+        told_to_wait(&waiters, &ticket, Some(&held_with(1)));
         waiters.answered(&ticket, number, &held);
         let number = waiters.attempted(&ticket);
         if let Some(token) = before {
-            waiters.granted(ticket.holder, granted(token));
+            super::granted(&waiters, ticket.holder, granted(token));
         }
-        waiters.told_to_wait(&ticket, Some(&held_with(found)));
+        told_to_wait(&waiters, &ticket, Some(&held_with(found)));
         waiters.answered(&ticket, number, &held);
         if let Some(token) = after {
-            waiters.granted(ticket.holder, granted(token));
+            super::granted(&waiters, ticket.holder, granted(token));
         }
         let mut watch = waiters.watch(&ticket);
         let told = tokio::time::timeout(Duration::from_millis(10), watch.changed());
@@ -249,15 +234,15 @@ mod tests {
     fn only_a_ticket_that_may_have_a_place_is_withdrawn() {
         let (waiters, ticket) = (Waiters::<Known>::default(), ticket());
         waiters.attempted(&ticket);
-        assert!(!waiters.has_waited(&ticket));
-        waiters.may_have_place(&ticket);
-        assert!(waiters.has_waited(&ticket));
-        waiters.told_to_wait(&ticket, Some(&held_with(1)));
-        waiters.granted(ticket.holder, granted(2));
-        assert!(!waiters.has_waited(&ticket), "its place became the hold");
-        waiters.may_have_place(&ticket);
-        waiters.told_to_hold(&ticket);
-        assert!(!waiters.has_waited(&ticket));
+        assert!(!has_waited(&waiters, &ticket));
+        may_have_place(&waiters, &ticket);
+        assert!(has_waited(&waiters, &ticket));
+        told_to_wait(&waiters, &ticket, Some(&held_with(1)));
+        super::granted(&waiters, ticket.holder, granted(2));
+        assert!(!has_waited(&waiters, &ticket), "its place became the hold");
+        may_have_place(&waiters, &ticket);
+        told_to_hold(&waiters, &ticket);
+        assert!(!has_waited(&waiters, &ticket));
     }
 
     #[test]

@@ -207,7 +207,6 @@ impl<D: Driver> Pool<D> {
         }
     }
 
-    /// How to connect now.
     pub(crate) fn options(&self) -> Connecting<D> {
         (self.change)(self.source.options())
     }
@@ -222,7 +221,6 @@ impl<D: Driver> Pool<D> {
         &self.runtime
     }
 
-    /// The number of idle connections.
     pub(crate) fn idle(&self) -> usize {
         lock(&self.idle).len()
     }

@@ -89,11 +89,9 @@ const BEFORE: &str = "FROM {holds} AS b
                    SELECT o.token FROM {holds} AS o
                    WHERE o.name = {name} AND o.holder = {holder} AND o.token < 0), {withdrawn}) END";
 
-/// When a ticket's place ends.
 const PLACE_END: &str = "(SELECT p.expires_at FROM {holds} AS p
     WHERE p.name = {name} AND p.holder = {holder} AND p.token < 0 AND p.token > {withdrawn})";
 
-/// When the last place of a name ends.
 const LAST_PLACE: &str = "coalesce((SELECT max(w.expires_at) FROM {holds} AS w
     WHERE w.name = {name} AND w.token < 0), 0)";
 

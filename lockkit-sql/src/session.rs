@@ -201,7 +201,6 @@ impl Session {
         });
     }
 
-    /// The number of holds that end with the session.
     pub(crate) fn holds(&self) -> usize {
         let mut holds = 0;
         self.waiters

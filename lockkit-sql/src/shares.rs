@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, Reply, rows};
 use crate::error::Result;
-use crate::places::{Places as _, Seen};
+use crate::places::{self, Seen};
 use crate::steps::pauses;
 use crate::template::{Template, Values, token};
 use crate::turns;
@@ -28,21 +28,21 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
     let share = &store.common().shares.share;
     let (rules, waiters) = (&store.common().rules, &store.common().waiters);
     // Most looks of a waiter find nothing to do.
-    if waiters.has_waited(ticket)
+    if places::has_waited(waiters, ticket)
         && let Shared::Refused(seen) = look(store, &values).await?
         && !seen.needs_place(turns::window(store, ticket))
     {
-        waiters.told_to_wait(ticket, Some(&seen));
+        places::told_to_wait(waiters, ticket, Some(&seen));
         return Ok(seen.answer(rules));
     }
     Ok(match send(store, "attempt", share, &values).await? {
         Shared::Granted(token) => {
-            waiters.told_to_hold(ticket);
+            places::told_to_hold(waiters, ticket);
             Attempt::Granted(Grant::new(token, ticket.ttl))
         }
         Shared::Refused(seen) => {
             let (seen, held) = turns::place(store, ticket, seen).await?;
-            waiters.told_to_wait(ticket, Some(&seen));
+            places::told_to_wait(waiters, ticket, Some(&seen));
             // Others may have made room before there was a place.
             let refused = held || matches!(look(store, &values).await?, Shared::Refused(_));
             match refused {
@@ -52,7 +52,7 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
         }
         // Soon, if the row is locked, perhaps by a release.
         Shared::Locked => {
-            waiters.told_to_wait(ticket, None);
+            places::told_to_wait(waiters, ticket, None);
             Attempt::held_for(Some(STEP))
         }
     })
@@ -122,7 +122,6 @@ async fn send<S: Steps>(
     Ok(Shared::Locked)
 }
 
-/// Ends a hold beside others.
 pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release> {
     let unshare = store.common().shares.unshare.text(&Values::of(ticket));
     for pause in pauses() {
@@ -138,7 +137,6 @@ pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Rele
     Err(S::Driver::ERRORS.skipped("release"))
 }
 
-/// Sets the note of a hold.
 pub(crate) async fn note<S: Steps>(store: &S, ticket: &Ticket, note: &str) -> Result<bool> {
     let values = Values::of(ticket).bytes("note", note.as_bytes());
     let text = store.common().shares.note.text(&values);

@@ -43,7 +43,6 @@ enum Piece {
     Parameter(String),
 }
 
-/// The values of one template.
 #[derive(Debug, Default)]
 pub(crate) struct Values<'a>(Vec<(&'static str, Value<'a>)>);
 

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, rows};
 use crate::error::Result;
-use crate::places::{Known, Places as _, Seen};
+use crate::places::{self, Known, Seen};
 use crate::steps::pauses;
 use crate::template::{Template, Values, micros, token};
 
@@ -41,10 +41,10 @@ pub(crate) async fn wait<S: Steps>(
 ) -> Result<Option<Attempt>> {
     if seen.waits() {
         let (seen, _) = place(store, ticket, *seen).await?;
-        store.common().waiters.told_to_wait(ticket, Some(&seen));
+        places::told_to_wait(&store.common().waiters, ticket, Some(&seen));
         return Ok(Some(seen.answer(&store.common().rules)));
     }
-    if !waiting && !store.common().waiters.has_waited(ticket) {
+    if !waiting && !places::has_waited(&store.common().waiters, ticket) {
         return Ok(None);
     }
     let values = Values::of(ticket).number("session", session);
@@ -52,7 +52,7 @@ pub(crate) async fn wait<S: Steps>(
     let found = locked(store, "attempt", turn, &values, 1, |row| row.number(0)).await?;
     let token = found.flatten().and_then(token);
     if token.is_some() {
-        store.common().waiters.told_to_hold(ticket);
+        places::told_to_hold(&store.common().waiters, ticket);
     }
     Ok(token.map(|token| Attempt::Granted(Grant::new(token, ticket.ttl))))
 }
@@ -68,7 +68,7 @@ pub(crate) async fn place<S: Steps>(
     if !seen.needs_place(window) {
         return Ok((seen, true));
     }
-    store.common().waiters.may_have_place(ticket);
+    places::may_have_place(&store.common().waiters, ticket);
     let values = Values::of(ticket)
         .number("window", window)
         .number("exclusive", i64::from(ticket.mode.is_exclusive()));

@@ -8,7 +8,6 @@ use lockkit_core::url::{InvalidUrl, StoreUrl, Tls};
 use crate::config::{Options, Schema};
 use crate::table::Table;
 
-/// The schemes of this build.
 const SCHEMES: &[&str] = &[
     #[cfg(feature = "mysql")]
     "mysql",
@@ -18,7 +17,6 @@ const SCHEMES: &[&str] = &[
     "sqlite",
 ];
 
-/// Takes the table's name.
 fn table(url: &mut StoreUrl) -> Result<Table, InvalidUrl> {
     let read = |text: &str| text.parse().map_err(|error| format!("{error}"));
     Ok(url.options.parsed("table", read)?.unwrap_or_default())

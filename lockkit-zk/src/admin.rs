@@ -21,14 +21,12 @@ const READS: u32 = 20;
 const NOTE: usize = 512;
 
 impl Shared {
-    /// Reads the state of one lock.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         let session = self.synced("inspect").await?;
         let read = self.read(&session, "inspect", name).await?;
         Ok(read.map(|(state, _)| state))
     }
 
-    /// Ends all holds.
     pub(crate) async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         let session = self.synced("break").await?;
         for _ in 0..READS {

@@ -40,7 +40,6 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Begins a session.
     pub(crate) async fn begin(config: &ZkStoreBuilder) -> Result<Arc<Self>, (Outcome, String)> {
         let began = config.clock.now();
         let client = connect(config).await?;

@@ -77,7 +77,6 @@ impl Shared {
         lock(&self.tombstones).insert(holder);
     }
 
-    /// Whether the ticket was released.
     pub(crate) fn is_released(&self, holder: HolderId) -> bool {
         lock(&self.tombstones).contains(holder)
     }

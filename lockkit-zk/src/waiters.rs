@@ -8,7 +8,6 @@ use tokio::task::JoinSet;
 use crate::keys;
 use crate::session::Session;
 
-/// The tickets of a store.
 pub(crate) type Waiters = lockkit_core::store::waiters::Waiters<TicketState>;
 
 /// What the store keeps of one ticket.
@@ -68,7 +67,6 @@ impl Contender {
         format!("{}/{node}", self.lock_path)
     }
 
-    /// The path of its own node.
     pub(crate) fn own_path(&self) -> Option<String> {
         self.node.as_ref().map(|node| self.path(node.name()))
     }

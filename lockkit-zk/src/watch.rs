@@ -31,7 +31,6 @@ const DOUBT: Duration = Duration::from_millis(500);
 /// `recheck`, report an error that lasts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
-/// Watches one ticket.
 struct NodeWatch {
     /// Weak, because the store has the task.
     shared: Weak<Shared>,

@@ -54,7 +54,7 @@ impl Acquire {
         let mut first = FirstAttempt {
             shared: Arc::clone(shared),
             key: self.key.clone(),
-            attempt: Some(Attempting::new(context, ticket.clone())),
+            attempt: Some(Attempting::new(context, ticket.clone(), None)),
         };
         let (sent, answer) = first.answer().await;
         drop(first);

@@ -16,13 +16,9 @@ pub(crate) struct Attempting {
 }
 
 impl Attempting {
-    /// Sends an attempt when its answer is polled first, which is bounded as one request is.
-    pub(crate) fn new(context: &Arc<Context>, ticket: Ticket) -> Self {
-        Self::adopting(context, ticket, None)
-    }
-
-    /// As [`new`](Self::new); where a hold is to be adopted, the request asks for that.
-    pub(crate) fn adopting(context: &Arc<Context>, ticket: Ticket, from: Option<HolderId>) -> Self {
+    /// Sends an attempt when its answer is polled first, which is bounded as one request is. With `from`, it adopts that
+    /// hold.
+    pub(crate) fn new(context: &Arc<Context>, ticket: Ticket, from: Option<HolderId>) -> Self {
         let (context, request) = (Arc::clone(context), ticket.clone());
         Self {
             ticket,

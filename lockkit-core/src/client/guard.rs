@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::client::hold::Hold;
 use crate::client::label::check_line;
 use crate::client::release::release;
 use crate::client::shared::Held;
@@ -142,7 +143,7 @@ impl Guard {
     /// # Cost
     /// No round trip.
     pub fn reenter(&self) -> Result<Self> {
-        self.held().add_guard()?;
+        self.held().on(Hold::add_guard)?;
         Ok(Self::new(self.held().clone()))
     }
 
@@ -167,7 +168,7 @@ impl Guard {
         let held = self.held();
         let context = &held.shared.context;
         context.check_lease(Lease::fixed(ttl))?;
-        match held.promise(ttl)? {
+        match held.on(|hold| hold.promise(ttl))? {
             Some((ticket, sent)) => self.renew(ticket, sent).await,
             None => Ok(()),
         }

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use crate::client::guard::Guard;
+use crate::client::hold::Hold;
 use crate::client::lock_client::LockClient;
 use crate::client::owner::Entry;
 use crate::client::queue::Key;
@@ -32,7 +33,7 @@ impl Guard {
     pub async fn detach(self) -> Result<String> {
         let held = self.held();
         held.shared.context.check_adopts()?;
-        let (ticket, sent) = held.renewal()?;
+        let (ticket, sent) = held.on(Hold::renewal)?;
         self.renew(ticket, sent).await?;
         let text = Detached {
             holder: self.holder(),

@@ -37,39 +37,24 @@ impl Held {
 
     /// Whether the lock is held, by the clock.
     pub(crate) fn check(&self) -> Result<()> {
-        self.settled(self.hold.check())
+        self.on(Hold::check)
     }
 
     /// How long the hold lasts without another renewal; zero if it is lost.
     pub(crate) fn remaining(&self) -> Duration {
-        self.settled(self.hold.remaining()).unwrap_or_default()
-    }
-
-    /// Counts another guard.
-    pub(crate) fn add_guard(&self) -> Result<()> {
-        self.settled(self.hold.add_guard())
-    }
-
-    /// Promises a fixed lease of `ttl` from now on, as [`Hold::promise`].
-    pub(crate) fn promise(&self, ttl: Duration) -> Result<Option<(Ticket, Moment)>> {
-        self.settled(self.hold.promise(ttl))
-    }
-
-    /// A renewal out of turn, as [`Hold::renewal`].
-    pub(crate) fn renewal(&self) -> Result<(Ticket, Moment)> {
-        self.settled(self.hold.renewal())
+        self.on(Hold::remaining).unwrap_or_default()
     }
 
     /// Ends the hold for this client alone, as [`Hold::detach`].
     pub(crate) fn detach(&self) -> Result<()> {
-        let ending = self.settled(self.hold.detach())?;
+        let ending = self.on(Hold::detach)?;
         self.settle(ending);
         Ok(())
     }
 
     /// Ends the hold for this client, as [`Hold::defer_release`].
     pub(crate) fn defer_release(&self) -> Result<Moment> {
-        let (ending, until) = self.settled(self.hold.defer_release())?;
+        let (ending, until) = self.on(Hold::defer_release)?;
         self.settle(ending);
         Ok(until)
     }
@@ -77,7 +62,7 @@ impl Held {
     /// Takes one guard away. Returns until when the client believed in a hold that ends with it and
     /// whose ticket is to be released.
     pub(crate) fn drop_guard(&self) -> Result<Option<Moment>> {
-        match self.settled(self.hold.drop_guard())? {
+        match self.on(Hold::drop_guard)? {
             GuardEnd::Shared => Ok(None),
             GuardEnd::Kept(event) => {
                 self.shared.queues.hold_ended(&self.hold.ticket.name);
@@ -150,8 +135,9 @@ impl Held {
         }
     }
 
-    fn settled<T>(&self, result: Result<T, Failure>) -> Result<T> {
-        result.map_err(|failure| {
+    /// Does something with the hold, and what follows if it was found lost.
+    pub(crate) fn on<T>(&self, act: impl FnOnce(&Hold) -> Result<T, Failure>) -> Result<T> {
+        act(&self.hold).map_err(|failure| {
             if let Some(ending) = failure.ending {
                 self.settle(*ending);
             }

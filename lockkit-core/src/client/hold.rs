@@ -54,11 +54,9 @@ pub(crate) enum Next {
     Nothing,
     /// Something is due at this moment.
     At(Moment),
-    /// The hold has ended.
     End(Ending),
 }
 
-/// What is due for a hold.
 pub(crate) enum Due {
     /// No request.
     Next(Next),

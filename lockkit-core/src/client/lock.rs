@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::client::acquire::{Acquire, until};
 use crate::client::guard::Guard;
-use crate::client::hold::HoldOptions;
+use crate::client::hold::{Hold, HoldOptions};
 use crate::client::owner::{Claim, Entry, Owner};
 use crate::client::queue::Key;
 use crate::client::shared::{Held, Shared};
@@ -338,7 +338,7 @@ impl Lock {
                 Entry::Holds(hold) => {
                     let shared = Arc::clone(&self.shared);
                     let held = Held { shared, hold };
-                    if held.add_guard().is_ok() {
+                    if held.on(Hold::add_guard).is_ok() {
                         let guard = Guard::new(held);
                         return self.covered(guard).map(Reentry::Done);
                     }

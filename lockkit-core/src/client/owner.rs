@@ -38,12 +38,10 @@ enum Slot {
 
 /// The answer to an owner that wants a lock.
 pub(crate) enum Entry {
-    /// It holds already.
     Holds(Arc<Hold>),
     /// Another acquire of this owner is in progress; retry when this notification fires. It is
     /// registered, so no wake-up is missed.
     Busy(OwnedNotified),
-    /// It may acquire.
     Claimed(Claim),
 }
 

@@ -21,7 +21,7 @@ use crate::store::sync::lock;
 const LANES: u32 = 64;
 
 /// Which local queue.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Key {
     pub(crate) name: LockName,
     pub(crate) mode: Mode,
@@ -52,10 +52,7 @@ impl Waiter {
 
 #[derive(Debug)]
 struct Queue {
-    mode: Mode,
-    ttl: Duration,
-    lane: u32,
-    work: Option<Work>,
+    key: Key,
     waiters: VecDeque<Waiter>,
     /// Wakes the task that serves the queue: the last waiter has left, another deadline came in, or
     /// the client closes.
@@ -114,10 +111,7 @@ impl Queues {
         }
         let waiters = (!attempts).then(waiter).into_iter().collect();
         entry.queues.push(Queue {
-            mode: key.mode,
-            ttl: key.ttl,
-            lane: key.lane,
-            work: key.work.clone(),
+            key: key.clone(),
             waiters,
             wake: Arc::new(Notify::new()),
             leaving: None,
@@ -281,10 +275,7 @@ pub(crate) struct Occupied;
 
 impl Entry {
     fn position(&self, key: &Key) -> Option<usize> {
-        let sought = (key.mode, key.ttl, key.lane, &key.work);
-        self.queues
-            .iter()
-            .position(|queue| (queue.mode, queue.ttl, queue.lane, &queue.work) == sought)
+        self.queues.iter().position(|queue| queue.key == *key)
     }
 
     fn queue(&mut self, key: &Key) -> Option<&mut Queue> {

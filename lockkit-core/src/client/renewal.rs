@@ -69,8 +69,8 @@ fn serve(due: Vec<Held>, now: Moment) {
             Due::Watch(kept, event) => {
                 held.schedule(event);
                 let runtime = &held.shared.context.runtime;
-                let task = runtime.spawn_abortable(watch(held.clone(), kept));
-                held.hold.watched_by(task);
+                let task = runtime.spawn(watch(held.clone(), kept));
+                held.hold.watched_by(task.abort_handle());
             }
             Due::Renew(ticket, event) => {
                 held.schedule(event);

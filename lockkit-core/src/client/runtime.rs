@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 
 use crate::contract::{Error, Result};
 
@@ -60,13 +60,5 @@ impl Runtime {
         F: Future<Output: Send> + Send + 'static,
     {
         self.0.spawn(future)
-    }
-
-    /// As [`spawn`](Self::spawn), for a task that is only ever aborted.
-    pub(crate) fn spawn_abortable<F>(&self, future: F) -> AbortHandle
-    where
-        F: Future<Output: Send> + Send + 'static,
-    {
-        self.0.spawn(future).abort_handle()
     }
 }

@@ -84,7 +84,7 @@ impl TryAcquire {
 
     async fn answer(&mut self) -> (Moment, Result<Attempt, BackendError>) {
         let (context, ticket) = (&self.shared.context, self.ticket.clone());
-        let attempt = Attempting::adopting(context, ticket, self.adopted);
+        let attempt = Attempting::new(context, ticket, self.adopted);
         let attempt = self.attempt.insert(attempt);
         let (sent, answer) = (attempt.sent, (&mut attempt.answer).await);
         self.attempt = None;

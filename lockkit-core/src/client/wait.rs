@@ -13,7 +13,7 @@ use crate::client::queue::{Key, Waiter};
 use crate::client::reaper::release_later;
 use crate::client::shared::{Held, Shared};
 use crate::contract::{Attempt, BackendError, Error, Grant, Outcome, Ticket, Waiting, Wake, Watch};
-use crate::time::backoff::{PollState, pause};
+use crate::time::backoff::pause;
 use crate::time::clock::Moment;
 use crate::time::lease::recheck;
 
@@ -143,7 +143,7 @@ impl Queued {
     }
 
     fn attempt(&self) -> Attempting {
-        Attempting::new(&self.shared.context, self.ticket.clone())
+        Attempting::new(&self.shared.context, self.ticket.clone(), None)
     }
 
     /// Goes on with another ticket.
@@ -184,12 +184,10 @@ impl Queued {
             })
         });
         let context = &self.shared.context;
-        let state = PollState {
-            polls: self.polls,
-            jitter: context.jitter(),
-        };
+        let (polls, jitter) = (self.polls, context.jitter());
         self.polls += 1;
-        Step::Pause(pause(&context.capabilities, self.ticket.ttl, &held, state))
+        let (rules, ttl) = (&context.capabilities, self.ticket.ttl);
+        Step::Pause(pause(rules, ttl, &held, polls, jitter))
     }
 
     fn failed(&mut self, error: BackendError) -> Step {
@@ -219,7 +217,6 @@ impl Queued {
         pause
     }
 
-    /// Fails the waiters for which there is an error.
     fn fail(&self, error: impl Fn(&Waiter) -> Option<Error>) {
         self.shared.queues.fail(&self.key, error);
     }

@@ -16,7 +16,6 @@ const RANGES: usize = 65_536;
 #[derive(Debug, Default)]
 pub struct Tombstones {
     clients: HashMap<ClientId, Released>,
-    /// Counts what was inserted.
     inserted: u64,
 }
 

@@ -14,25 +14,17 @@ const SHORTEST_HINT: Duration = Duration::from_millis(5);
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// What a waiter knows when it asks for its next pause.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PollState {
-    /// How many attempts came before this one.
-    pub(crate) polls: u32,
-    /// A random number in `-1.0..=1.0`.
-    pub(crate) jitter: f64,
-}
-
-/// How long to wait after an attempt that was answered with [`Attempt::Held`]. INV-9: never longer
-/// than the recheck, whatever the store promised.
+/// How long to wait after an attempt that was answered with [`Attempt::Held`], and before which came `polls` others.
+/// INV-9: never longer than the recheck, whatever the store promised.
 pub(crate) fn pause(
     capabilities: &Capabilities,
     ttl: Duration,
     held: &Attempt,
-    state: PollState,
+    polls: u32,
+    jitter: f64,
 ) -> Duration {
     // Waiters that were woken together do not attempt in step for ever.
-    let limit = recheck(capabilities, ttl).mul_f64(0.95 + state.jitter / 20.0);
+    let limit = recheck(capabilities, ttl).mul_f64(0.95 + jitter / 20.0);
     let hint = match held {
         Attempt::Held {
             retry_after: Some(hint),
@@ -44,12 +36,8 @@ pub(crate) fn pause(
         return hint.min(limit);
     }
     let poll = capabilities.poll;
-    let grown = poll
-        .min
-        .saturating_mul(1 << state.polls.min(16))
-        .min(poll.max);
-    hint.min(spread(grown, state.jitter))
-        .min(limit.max(poll.min))
+    let grown = poll.min.saturating_mul(1 << polls.min(16)).min(poll.max);
+    hint.min(spread(grown, jitter)).min(limit.max(poll.min))
 }
 
 /// How long to wait after the `errors`th failure in a row.
@@ -121,28 +109,21 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn state(polls: u32) -> PollState {
-        PollState { polls, jitter: 1.0 }
-    }
-
     #[test]
     fn pushed_waiters_poll_every_recheck() {
         let push = Capabilities::new().with_waiting(Waiting::Push);
-        assert_eq!(pause(&push, TTL, &Attempt::held(), state(9)), ms(3_000));
-        assert_eq!(pause(&push, ms(600), &Attempt::held(), state(0)), ms(200));
+        assert_eq!(pause(&push, TTL, &Attempt::held(), 9, 1.0), ms(3_000));
+        assert_eq!(pause(&push, ms(600), &Attempt::held(), 0, 1.0), ms(200));
         let hint = Attempt::held_for(Some(ms(120)));
-        assert_eq!(pause(&push, TTL, &hint, state(0)), ms(120));
+        assert_eq!(pause(&push, TTL, &hint, 0, 1.0), ms(120));
         let now = Attempt::held_for(Some(Duration::ZERO));
-        assert_eq!(pause(&push, TTL, &now, state(0)), SHORTEST_HINT);
+        assert_eq!(pause(&push, TTL, &now, 0, 1.0), SHORTEST_HINT);
     }
 
     #[test]
     fn polls_of_pushed_waiters_are_spread_over_a_tenth() {
         let push = Capabilities::new().with_waiting(Waiting::Push);
-        let at = |jitter| {
-            let state = PollState { polls: 0, jitter };
-            pause(&push, TTL, &Attempt::held(), state)
-        };
+        let at = |jitter| pause(&push, TTL, &Attempt::held(), 0, jitter);
         assert_eq!(at(1.0), ms(3_000), "never later than the recheck");
         assert_eq!(at(0.0), ms(2_850));
         assert_eq!(at(-1.0), ms(2_700));
@@ -152,14 +133,10 @@ mod tests {
     fn polling_waiters_slow_down_to_the_users_limit() {
         let poll = Capabilities::new().with_poll(PollRange::new(ms(50), ms(400)));
         let pauses: Vec<_> = (0..5)
-            .map(|n| pause(&poll, TTL, &Attempt::held(), state(n)))
+            .map(|n| pause(&poll, TTL, &Attempt::held(), n, 1.0))
             .collect();
         assert_eq!(pauses, [ms(50), ms(100), ms(200), ms(400), ms(400)]);
-        let early = PollState {
-            polls: 0,
-            jitter: -1.0,
-        };
-        assert_eq!(pause(&poll, TTL, &Attempt::held(), early), ms(25));
+        assert_eq!(pause(&poll, TTL, &Attempt::held(), 0, -1.0), ms(25));
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Nodes {
     /// Fails if a node before this one is the same server.
     pub(crate) fn check_twin(&self, operation: &'static str, at: usize) -> Result<()> {
         let run = |node: &Node| match &*node.route.link.state.borrow() {
-            State::Up(_, admission) => Some(Arc::clone(&admission.run)),
+            State::Ready((_, admission)) => Some(Arc::clone(&admission.run)),
             _ => None,
         };
         let own = run(&self.all[at]);

@@ -7,7 +7,6 @@ use lockkit_core::{BackendError, FencingToken, Outcome};
 
 use crate::error::Result;
 
-/// The name of the store.
 pub(crate) const BACKEND: &str = "redlock";
 
 /// How many of these nodes decide: more than half, so that two decisions share a node.
@@ -162,8 +161,8 @@ impl Count {
 }
 
 /// A node must not be asked, or refuses.
-pub(crate) fn refused(operation: &'static str, why: &str) -> BackendError {
-    BackendError::new(BACKEND, operation, Outcome::Rejected, why)
+pub(crate) fn refused(operation: &'static str, why: impl Into<String>) -> BackendError {
+    BackendError::new(BACKEND, operation, Outcome::Rejected, why.into())
 }
 
 pub(crate) fn silent(operation: &'static str) -> BackendError {

@@ -28,7 +28,6 @@ pub(crate) struct Asked {
     pub(crate) sent: Arc<Sent>,
 }
 
-/// The tickets of a store.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     nodes: usize,

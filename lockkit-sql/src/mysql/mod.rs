@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockkit_core::LockName;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
 use lockkit_core::store::lock;
-use lockkit_core::{Capabilities, LockName};
 use sqlx::MySqlConnection;
 use tokio::time::sleep;
 
@@ -26,7 +26,7 @@ use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::error::Result;
 use crate::guarded::Stored;
-use crate::places::{Places as _, Seen};
+use crate::places::{self, Seen};
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
@@ -148,10 +148,6 @@ impl Steps for Mysql {
         &self.queries.common
     }
 
-    fn capabilities(options: &Options) -> Capabilities {
-        options.capabilities()
-    }
-
     async fn open(source: Source<sqlx::MySql>, options: Options) -> Result<Arc<Self>> {
         let pool = Pool::new(source, identity, &options, options.prepare);
         let queries = open::find(&pool, &options, Self::capabilities(&options)).await?;
@@ -181,7 +177,7 @@ impl Steps for Mysql {
         let values = Values::of(ticket).number("session", session);
         let mut has_row = lock(&self.with_row).contains(&ticket.name);
         // A ticket that has waited looks whether it is its turn.
-        let mut looks = self.queries.common.waiters.has_waited(ticket);
+        let mut looks = places::has_waited(&self.queries.common.waiters, ticket);
         let mut pauses = steps::pauses();
         loop {
             if !looks && let Some(grant) = self.acquire(ticket, &values, has_row).await? {

@@ -22,7 +22,7 @@ use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, rows, send, text};
 use crate::error::Result;
 use crate::guarded::Stored;
-use crate::places::{Places as _, Seen};
+use crate::places::{self, Seen};
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
@@ -110,7 +110,7 @@ impl Steps for Postgres {
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt> {
         let (waiters, window) = (&self.queries.common.waiters, turns::window(self, ticket));
         if ticket.enqueue {
-            waiters.may_have_place(ticket);
+            places::may_have_place(waiters, ticket);
         }
         let values = Values::of(ticket)
             .number("session", session)
@@ -123,7 +123,7 @@ impl Steps for Postgres {
             let row = rows(&replies).next();
             let row = row.ok_or_else(|| ERRORS.unreadable("attempt"))?;
             if let Some(token) = row.number(0).and_then(token) {
-                waiters.told_to_hold(ticket);
+                places::told_to_hold(waiters, ticket);
                 return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
             }
             let seen = Seen::read(row);
@@ -131,7 +131,7 @@ impl Steps for Postgres {
             match pauses.next() {
                 Some(pause) if !waits => sleep(pause).await,
                 _ => {
-                    waiters.told_to_wait(ticket, Some(&seen));
+                    places::told_to_wait(waiters, ticket, Some(&seen));
                     return Ok(match waits {
                         true => seen.answer(&self.queries.common.rules),
                         // Soon, if the row was locked, perhaps by a release, or no release will be notified.

@@ -13,7 +13,6 @@ use crate::driver::{Columns as _, rows};
 use crate::error::{Problem, Result};
 use crate::pool::Pool;
 use crate::steps::check_table;
-use crate::table::Table;
 use crate::template::Values;
 
 const COLUMNS: [(&str, &str); 9] = [
@@ -33,22 +32,12 @@ pub(super) fn plain(options: PgConnectOptions) -> PgConnectOptions {
     options.extra_float_digits(None)
 }
 
-/// Finds the table, or creates it. Returns the queries for it.
+/// Finds the table, or creates it. Returns the queries for it, with its schema.
 pub(super) async fn find(
     pool: &Pool<sqlx::Postgres>,
     options: &Options,
     rules: Capabilities,
 ) -> Result<Queries> {
-    let table = resolve(pool, options, rules).await?;
-    Ok(Queries::new(&table, rules))
-}
-
-/// Finds the table, or creates it. Returns it with its schema.
-async fn resolve(
-    pool: &Pool<sqlx::Postgres>,
-    options: &Options,
-    rules: Capabilities,
-) -> Result<Table> {
     let table = &options.table;
     let queries = &Queries::new(table, rules);
     let mut found = schemas(pool, queries).await?;
@@ -78,7 +67,8 @@ async fn resolve(
         found = schemas(pool, queries).await?;
     }
     let found = found.into_iter().find(|it| it.visible);
-    Ok(found.map_or_else(|| table.clone(), |found| table.within(found.schema)))
+    let found = found.map_or_else(|| table.clone(), |found| table.within(found.schema));
+    Ok(Queries::new(&found, rules))
 }
 
 /// A schema that has a table of this name.

@@ -17,7 +17,7 @@ use super::Postgres;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows};
 use crate::error::{Phase, Result, at};
-use crate::places::{Granted, Known, Places as _};
+use crate::places::{self, Granted, Known};
 use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::steps::name_of;
 use crate::template::Values;
@@ -69,7 +69,7 @@ impl Postgres {
         let waiters = &self.queries.common.waiters;
         if let Some(granted) = payload.strip_prefix(GRANTED) {
             if let Some((holder, granted)) = grant_in(granted) {
-                waiters.granted(holder, granted);
+                places::granted(waiters, holder, granted);
                 // The order matters: if the session ends now, either its end finds the hold or this finds the end.
                 self.session.lose_if_ended(holder);
             }

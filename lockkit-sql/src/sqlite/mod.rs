@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockkit_core::LockName;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use lockkit_core::{Capabilities, LockName};
 use sqlx::SqliteConnection;
 
 use self::driver::ERRORS;
@@ -21,7 +21,7 @@ use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::error::Result;
 use crate::guarded::Stored;
-use crate::places::{Places as _, Seen};
+use crate::places::{self, Seen};
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::Session;
@@ -59,10 +59,6 @@ impl Steps for Sqlite {
         &self.queries.common
     }
 
-    fn capabilities(options: &Options) -> Capabilities {
-        options.capabilities()
-    }
-
     async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Arc<Self>> {
         let rules = Self::capabilities(&options);
         let (pool, queries) = open::open(source, &options, rules).await?;
@@ -80,7 +76,7 @@ impl Steps for Sqlite {
     async fn attempt(&self, ticket: &Ticket, _session: i64) -> Result<Attempt> {
         let values = Values::of(ticket);
         // A ticket that has waited looks whether it is its turn.
-        let mut looks = self.queries.common.waiters.has_waited(ticket);
+        let mut looks = places::has_waited(&self.queries.common.waiters, ticket);
         for _ in 0..2 {
             let acquire = &self.queries.acquire;
             if !looks

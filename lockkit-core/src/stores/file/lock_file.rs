@@ -25,7 +25,6 @@ pub(super) enum TryLock {
     Shared,
 }
 
-/// An open lock file.
 #[derive(Debug)]
 pub(super) struct LockFile {
     /// The file, open for reading and, unless it is only looked at, for writing.
@@ -123,7 +122,6 @@ impl LockFile {
         })
     }
 
-    /// Whether the lock is held.
     pub(super) fn is_held(&self) -> Result<bool, Problem> {
         let free = self.granted(self.file.try_lock_shared())?;
         if free {

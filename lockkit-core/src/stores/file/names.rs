@@ -85,7 +85,6 @@ pub(super) fn gate_of(path: &Path) -> PathBuf {
     path.with_extension(GATE)
 }
 
-/// Whether a path is that of a gate.
 pub(super) fn is_gate(path: &Path) -> bool {
     let lock_file = path.with_extension(&SUFFIX[1..]);
     let file_name = lock_file.file_name().and_then(|name| name.to_str());

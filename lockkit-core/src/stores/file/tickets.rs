@@ -16,7 +16,6 @@ pub(super) struct Tickets {
     pub(super) tombstones: Tombstones,
 }
 
-/// A ticket that waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// When it was refused first, in microseconds of the machine's wall clock.

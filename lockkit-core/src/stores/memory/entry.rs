@@ -11,6 +11,7 @@ use crate::contract::{
     Attempt, FencingToken, Grant, Holder, HolderId, LockName, LockState, LossReason, Mode, Release,
     Renewal, Ticket, Wake,
 };
+use crate::store::waiters::TicketWatch;
 use crate::time::clock::Moment;
 
 #[derive(Debug, Default)]
@@ -48,8 +49,7 @@ impl Entry {
         self.queue.len()
     }
 
-    /// Whether the ticket holds or waits.
-    pub(super) fn knows(&self, holder: HolderId) -> bool {
+    fn knows(&self, holder: HolderId) -> bool {
         self.holds.iter().any(|hold| hold.holder == holder) || self.queue.has(holder)
     }
 
@@ -57,56 +57,54 @@ impl Entry {
         &mut self,
         ticket: &Ticket,
         session: Session,
-        now: Moment,
         globals: &mut Globals,
     ) -> Result<Attempt, WasReleased> {
-        let ended = self.expire(now, globals);
-        if let Some(grant) = self.repeat(ticket, now, globals) {
+        let ended = self.expire(globals);
+        if let Some(grant) = self.repeat(ticket, globals) {
             return Ok(Attempt::Granted(grant));
         }
         if globals.tombstones.contains(ticket.holder) {
             return Err(WasReleased);
         }
-        self.queue.beat(ticket, now);
-        self.queue.drop_dead(now, globals);
+        self.queue.beat(ticket, globals.now);
+        self.queue.drop_dead(globals);
         // Where waiters race, they are woken only when a hold has ended.
         let passes_on = ended || !globals.barging();
         if passes_on && !self.admits(ticket, globals) {
             // A newcomer never overtakes; it finds the lock free for those before it.
-            self.pass_on(now, globals);
-            if let Some(grant) = self.repeat(ticket, now, globals) {
+            self.pass_on(globals);
+            if let Some(grant) = self.repeat(ticket, globals) {
                 return Ok(Attempt::Granted(grant));
             }
         }
         if self.admits(ticket, globals) {
             self.queue.leave(ticket.holder);
-            let grant = self.take(ticket, session, now, globals);
+            let grant = self.take(ticket, session, globals);
             if passes_on {
-                self.pass_on(now, globals);
+                self.pass_on(globals);
             }
             return Ok(Attempt::Granted(grant));
         }
         if ticket.enqueue {
-            self.enqueue(ticket, session, now, globals);
+            self.enqueue(ticket, session, globals);
         }
-        Ok(self.held(now, globals))
+        Ok(self.held(globals))
     }
 
     /// A holder asks again: its lease begins anew, but never becomes shorter, and its token stays. INV-5, INV-6.
-    fn repeat(&mut self, ticket: &Ticket, now: Moment, globals: &Globals) -> Option<Grant> {
-        let hold = self.prolong(ticket, now, globals)?;
+    fn repeat(&mut self, ticket: &Ticket, globals: &Globals) -> Option<Grant> {
+        let hold = self.prolong(ticket, globals)?;
         Some(globals.grant(hold.token, hold.session, ticket.ttl))
     }
 
-    /// The hold of a ticket.
     fn hold_of(&mut self, holder: HolderId) -> Option<&mut Hold> {
         self.holds.iter_mut().find(|hold| hold.holder == holder)
     }
 
     /// Begins the lease of a holder anew, but makes it no shorter than it is.
-    fn prolong(&mut self, ticket: &Ticket, now: Moment, globals: &Globals) -> Option<&Hold> {
+    fn prolong(&mut self, ticket: &Ticket, globals: &Globals) -> Option<&Hold> {
         let hold = self.hold_of(ticket.holder)?;
-        let end = globals.lease_end(now, ticket.ttl);
+        let end = globals.lease_end(ticket.ttl);
         hold.until = hold.until.max(end);
         Some(hold)
     }
@@ -121,13 +119,7 @@ impl Entry {
         in_turn && fits(ticket.mode, &self.holds)
     }
 
-    fn take(
-        &mut self,
-        ticket: &Ticket,
-        session: Session,
-        now: Moment,
-        globals: &mut Globals,
-    ) -> Grant {
+    fn take(&mut self, ticket: &Ticket, session: Session, globals: &mut Globals) -> Grant {
         let token = globals.next_token();
         self.holds.push(Hold {
             holder: ticket.holder,
@@ -136,31 +128,32 @@ impl Entry {
             mode: ticket.mode,
             session,
             token,
-            since: now,
-            until: globals.lease_end(now, ticket.ttl),
+            since: globals.now,
+            until: globals.lease_end(ticket.ttl),
         });
         globals.grant(token, session, ticket.ttl)
     }
 
-    fn enqueue(&mut self, ticket: &Ticket, session: Session, now: Moment, globals: &mut Globals) {
+    fn enqueue(&mut self, ticket: &Ticket, session: Session, globals: &mut Globals) {
         if self.knows(ticket.holder) {
             return;
         }
-        self.queue.join(ticket, session, now);
+        self.queue.join(ticket, session, globals.now);
         // In the same step as the place: no wake-up can come earlier.
         if globals.pushes() || globals.rules.tells_loss {
             globals.waiters.attempted(ticket);
         }
     }
 
-    fn held(&self, now: Moment, globals: &Globals) -> Attempt {
+    fn held(&self, globals: &Globals) -> Attempt {
         let holds = self.holds.iter().filter(|_| !globals.in_sessions());
-        Attempt::held_for(holds.map(|hold| hold.until.since(now)).min())
+        Attempt::held_for(holds.map(|hold| hold.until.since(globals.now)).min())
     }
 
     /// Ends the holds whose leases have ended, and returns whether there was one. The next step on the lock
     /// does this first.
-    fn expire(&mut self, now: Moment, globals: &mut Globals) -> bool {
+    fn expire(&mut self, globals: &mut Globals) -> bool {
+        let now = globals.now;
         self.end_holds(LossReason::Expired, globals, |hold| hold.until <= now)
     }
 
@@ -183,8 +176,8 @@ impl Entry {
     }
 
     /// Lets in the first waiters who live, as many as fit; or wakes all where they race.
-    fn pass_on(&mut self, now: Moment, globals: &mut Globals) {
-        self.queue.drop_dead(now, globals);
+    fn pass_on(&mut self, globals: &mut Globals) {
+        self.queue.drop_dead(globals);
         if !globals.pushes() {
             return;
         }
@@ -200,33 +193,56 @@ impl Entry {
             // A dead waiter costs one window, not its whole lease.
             let window = globals.window(next.ticket.ttl);
             let ticket = next.ticket.with_ttl(window);
-            let grant = self.take(&ticket, next.session, now, globals);
+            let grant = self.take(&ticket, next.session, globals);
             globals.push(ticket.holder, Wake::Granted(grant));
         }
     }
 
-    /// Ends what has expired. To inspect the lock does no more: it grants nothing.
-    pub(super) fn settle(&mut self, now: Moment, globals: &mut Globals) {
-        self.expire(now, globals);
-        self.queue.drop_dead(now, globals);
-    }
-
-    pub(super) fn release(
+    /// Opens the wake-ups of a ticket. One that the store does not know gets one at once.
+    pub(super) fn watch(
         &mut self,
         ticket: &Ticket,
-        now: Moment,
+        session: Session,
         globals: &mut Globals,
-    ) -> Release {
+    ) -> TicketWatch {
+        self.settle(globals);
+        let known = self.knows(ticket.holder);
+        let waiters = &globals.waiters;
+        if known && waiters.with(ticket.holder, |_| ()).is_none() {
+            // It got the lock at once, so that nothing was kept of it yet.
+            waiters.attempted(ticket);
+        }
+        let watch = waiters.watch(ticket);
+        waiters.with(ticket.holder, |entry| {
+            if known {
+            } else if !globals.rules.tells_loss {
+                entry.wake();
+            } else if globals.last_keep_alive(session).is_none() {
+                entry.lost(LossReason::SessionEnded);
+            } else {
+                entry.lost(LossReason::Superseded);
+            }
+        });
+        watch
+    }
+
+    /// Ends what has expired. To inspect the lock does no more: it grants nothing.
+    pub(super) fn settle(&mut self, globals: &mut Globals) {
+        self.expire(globals);
+        self.queue.drop_dead(globals);
+    }
+
+    pub(super) fn release(&mut self, ticket: &Ticket, globals: &mut Globals) -> Release {
         globals.tombstones.insert(ticket.holder);
         globals.waiters.forget(ticket.holder);
-        self.expire(now, globals);
+        self.expire(globals);
         let before = self.holds.len();
         self.holds.retain(|hold| hold.holder != ticket.holder);
         let held = self.holds.len() < before;
         if !held {
             self.queue.leave(ticket.holder);
         }
-        self.pass_on(now, globals);
+        self.pass_on(globals);
         if held {
             Release::Released
         } else {
@@ -234,11 +250,11 @@ impl Entry {
         }
     }
 
-    pub(super) fn renew(&mut self, ticket: &Ticket, now: Moment, globals: &mut Globals) -> Renewal {
-        let ended = self.expire(now, globals);
-        let renewed = self.prolong(ticket, now, globals).map(|hold| hold.session);
+    pub(super) fn renew(&mut self, ticket: &Ticket, globals: &mut Globals) -> Renewal {
+        let ended = self.expire(globals);
+        let renewed = self.prolong(ticket, globals).map(|hold| hold.session);
         if ended || renewed.is_none() {
-            self.pass_on(now, globals);
+            self.pass_on(globals);
         }
         match renewed {
             Some(session) => Renewal::Renewed {
@@ -250,14 +266,8 @@ impl Entry {
     }
 
     /// Gives a hold a note; returns whether there is one.
-    pub(super) fn note(
-        &mut self,
-        ticket: &Ticket,
-        text: &str,
-        now: Moment,
-        globals: &mut Globals,
-    ) -> bool {
-        self.settle(now, globals);
+    pub(super) fn note(&mut self, ticket: &Ticket, text: &str, globals: &mut Globals) -> bool {
+        self.settle(globals);
         let hold = self.hold_of(ticket.holder);
         hold.map(|hold| hold.note = Some(text.to_owned())).is_some()
     }
@@ -268,10 +278,9 @@ impl Entry {
         from: HolderId,
         ticket: &Ticket,
         session: Session,
-        now: Moment,
         globals: &mut Globals,
     ) -> Result<Attempt, WasReleased> {
-        self.expire(now, globals);
+        self.expire(globals);
         if globals.tombstones.contains(ticket.holder) {
             return Err(WasReleased);
         }
@@ -290,25 +299,32 @@ impl Entry {
             hold.mode = ticket.mode;
             hold.session = session;
         }
-        let grant = self.repeat(ticket, now, globals);
+        let grant = self.repeat(ticket, globals);
         // A hold that shares now lets others in.
-        self.pass_on(now, globals);
-        Ok(grant.map_or_else(|| self.held(now, globals), Attempt::Granted))
+        self.pass_on(globals);
+        Ok(grant.map_or_else(|| self.held(globals), Attempt::Granted))
     }
 
-    /// Ends the holds of all tickets.
-    pub(super) fn break_holds(&mut self, now: Moment, globals: &mut Globals) {
+    /// Ends the holds of all tickets, and describes the lock as it was.
+    pub(super) fn break_lock(
+        &mut self,
+        name: &LockName,
+        globals: &mut Globals,
+    ) -> Option<LockState> {
+        self.settle(globals);
+        let was = (self.holds() > 0).then(|| self.describe(name, globals));
         self.end_holds(LossReason::Superseded, globals, |_| true);
-        self.pass_on(now, globals);
+        self.pass_on(globals);
+        was
     }
 
     /// Ends all that came through `session`.
-    pub(super) fn end_session(&mut self, session: Session, now: Moment, globals: &mut Globals) {
+    pub(super) fn end_session(&mut self, session: Session, globals: &mut Globals) {
         self.queue.end_session(session, globals);
         self.end_holds(LossReason::SessionEnded, globals, |hold| {
             hold.session == session
         });
-        self.pass_on(now, globals);
+        self.pass_on(globals);
     }
 
     /// Ends all of it at once, as if it had been deleted by hand.
@@ -319,7 +335,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn describe(&self, name: &LockName, now: Moment, globals: &Globals) -> LockState {
+    pub(super) fn describe(&self, name: &LockName, globals: &Globals) -> LockState {
         let state = LockState::new(name.clone()).with_waiters(u32::try_from(self.queue.len()).ok());
         let holders = self.holds.iter().map(|hold| {
             let session = globals.last_keep_alive(hold.session);
@@ -328,8 +344,8 @@ impl Entry {
                 .with_label(hold.label.as_deref().map(str::to_owned))
                 .with_mode(Some(hold.mode))
                 .with_token(Some(hold.token))
-                .with_held_for(Some(now.since(hold.since)))
-                .with_remaining(Some(until.since(now)))
+                .with_held_for(Some(globals.now.since(hold.since)))
+                .with_remaining(Some(until.since(globals.now)))
                 .with_note(hold.note.clone())
         });
         holders.fold(state, LockState::with_holder)

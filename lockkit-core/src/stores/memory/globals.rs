@@ -22,6 +22,8 @@ pub(super) type Session = u64;
 
 #[derive(Debug)]
 pub(super) struct Globals {
+    /// The time of the present step.
+    pub(super) now: Moment,
     pub(super) rules: Capabilities,
     /// One counter serves all names: each name sees it grow, and nothing is kept for a name that
     /// is not in use.
@@ -37,6 +39,7 @@ pub(super) struct Globals {
 impl Globals {
     pub(super) fn new(rules: Capabilities) -> Self {
         Self {
+            now: Moment::from_nanos(0),
             rules,
             last_token: None,
             alive: BTreeMap::new(),
@@ -58,7 +61,6 @@ impl Globals {
         self.rules.ttl_of == TtlOf::PerSession
     }
 
-    /// The token of a new hold.
     pub(super) fn next_token(&mut self) -> FencingToken {
         let next = match self.last_token {
             Some(last) => FencingToken::new(last.get() + 1).unwrap_or(FIRST_TOKEN),
@@ -79,11 +81,11 @@ impl Globals {
     }
 
     /// When a lease that begins now ends by itself; a session's hold ends with the session.
-    pub(super) fn lease_end(&self, now: Moment, ttl: Duration) -> Moment {
+    pub(super) fn lease_end(&self, ttl: Duration) -> Moment {
         if self.in_sessions() {
             Moment::from_nanos(u64::MAX)
         } else {
-            now + ttl
+            self.now + ttl
         }
     }
 
@@ -106,13 +108,13 @@ impl Globals {
 
     /// The session begins, or proves that it lives. As with a real session, a request does so only
     /// when the last proof is a while ago: a lease may be older than the attempt that relies on it.
-    pub(super) fn keep_alive(&mut self, session: Session, now: Moment) {
+    pub(super) fn keep_alive(&mut self, session: Session) {
         if !self.in_sessions() {
             return;
         }
-        let last = self.alive.entry(session).or_insert(now);
-        if *last + self.rules.max_ttl / 4 <= now {
-            *last = now;
+        let last = self.alive.entry(session).or_insert(self.now);
+        if *last + self.rules.max_ttl / 4 <= self.now {
+            *last = self.now;
         }
     }
 
@@ -121,8 +123,8 @@ impl Globals {
     }
 
     /// Forgets a session that was silent for its whole lease, and names it.
-    pub(super) fn end_silent_session(&mut self, now: Moment) -> Option<Session> {
-        let lease = self.rules.max_ttl;
+    pub(super) fn end_silent_session(&mut self) -> Option<Session> {
+        let (now, lease) = (self.now, self.rules.max_ttl);
         let silent =
             |(&session, &last): (&Session, &Moment)| (last + lease <= now).then_some(session);
         let session = self.alive.iter().find_map(silent)?;
@@ -134,7 +136,6 @@ impl Globals {
         self.alive.remove(&session);
     }
 
-    /// Wakes a ticket.
     pub(super) fn push(&self, holder: HolderId, wake: Wake) {
         if self.loses_wakes {
             return;

@@ -36,16 +36,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 
-use self::globals::Session;
+use self::entry::Entry;
+use self::globals::{Globals, Session};
 use self::state::State;
 use crate::contract::{
     Attempt, BackendError, Capabilities, DistributedLock, HolderId, LockName, LockState, Outcome,
     Release, Renewal, Ticket, Waiting, Watch,
 };
 use crate::store::sync::lock;
-use crate::time::clock::{Clock, Moment};
+use crate::time::clock::Clock;
 
 pub use self::builder::MemoryStoreBuilder;
+pub use self::state::Counts;
 
 const BACKEND: &str = "memory";
 /// How many renewals are carried out before other requests get their turn.
@@ -93,18 +95,6 @@ struct Shared {
     sessions: AtomicU64,
 }
 
-/// What a [`MemoryStore`] keeps at a moment. All zero when it is not in use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Tickets that hold.
-    pub holds: usize,
-    /// Tickets that wait.
-    pub waiters: usize,
-    /// Tickets whose wake-ups are kept.
-    pub watches: usize,
-}
-
 impl MemoryStore {
     /// A store of leases with a fair queue that pushes wake-ups.
     #[must_use]
@@ -129,8 +119,7 @@ impl MemoryStore {
     /// leases sends nothing, as if all of them had run out at once. The handle's next attempt begins
     /// a new session.
     pub fn expire_session(&self) {
-        let (mut state, now) = self.step();
-        state.end_session(self.session, now);
+        self.step().end_session(self.session);
     }
 
     /// Drops all wake-ups of the store from now on, of every handle, or delivers them again.
@@ -147,13 +136,7 @@ impl MemoryStore {
     /// Counts what is kept now, without what has ended.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let (mut state, now) = self.step();
-        let (holds, waiters, watches) = state.counts(now);
-        Counts {
-            holds,
-            waiters,
-            watches,
-        }
+        self.step().counts()
     }
 
     /// Whether no ticket holds, waits or watches.
@@ -163,10 +146,14 @@ impl MemoryStore {
     }
 
     /// Begins a step: the clock is read inside, so that the state never sees time go back.
-    fn step(&self) -> (MutexGuard<'_, State>, Moment) {
-        let state = lock(&self.shared.state);
-        let now = self.shared.clock.now();
-        (state, now)
+    fn step(&self) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.shared.state);
+        state.begin(self.shared.clock.now());
+        state
+    }
+
+    fn on<T>(&self, name: &LockName, step: impl FnOnce(&mut Entry, &mut Globals) -> T) -> T {
+        self.step().on(name, step)
     }
 }
 
@@ -195,8 +182,10 @@ impl DistributedLock for MemoryStore {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let (mut state, now) = self.step();
-        let answer = state.attempt(ticket, self.session, now);
+        let answer = self.on(&ticket.name, |entry, globals| {
+            globals.keep_alive(self.session);
+            entry.attempt(ticket, self.session, globals)
+        });
         answer.map_err(|_| released_before("attempt"))
     }
 
@@ -205,48 +194,56 @@ impl DistributedLock for MemoryStore {
             let why = "this store was built without wake-ups";
             return Err(BackendError::new(BACKEND, "watch", Outcome::Rejected, why));
         }
-        let (mut state, now) = self.step();
-        Ok(Box::new(state.watch(ticket, self.session, now)))
+        Ok(Box::new(self.on(&ticket.name, |entry, globals| {
+            entry.watch(ticket, self.session, globals)
+        })))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
         let mut answers = Vec::with_capacity(tickets.len());
         for batch in tickets.chunks(BATCH) {
-            let (mut state, now) = self.step();
-            let renew = |ticket| Ok(state.renew(ticket, self.session, now));
+            let mut state = self.step();
+            state.globals.keep_alive(self.session);
+            let renew = |ticket: &Ticket| {
+                Ok(state.on(&ticket.name, |entry, globals| entry.renew(ticket, globals)))
+            };
             answers.extend(batch.iter().map(renew));
         }
         answers
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
-        let (mut state, now) = self.step();
-        Ok(state.release(ticket, now))
+        Ok(self.on(&ticket.name, |entry, globals| {
+            entry.release(ticket, globals)
+        }))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let (mut state, now) = self.step();
-        Ok(state.inspect(name, now))
+        Ok(self.on(name, |entry, globals| {
+            entry.settle(globals);
+            (!entry.is_blank()).then(|| entry.describe(name, globals))
+        }))
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
-        let (mut state, now) = self.step();
-        Ok(state.break_lock(name, now))
+        Ok(self.on(name, |entry, globals| entry.break_lock(name, globals)))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
-        let (mut state, now) = self.step();
-        Ok(state.list(prefix, now))
+        Ok(self.step().list(prefix))
     }
 
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
-        let (mut state, now) = self.step();
-        Ok(state.note(ticket, text, now))
+        Ok(self.on(&ticket.name, |entry, globals| {
+            entry.note(ticket, text, globals)
+        }))
     }
 
     async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
-        let (mut state, now) = self.step();
-        let answer = state.adopt(from, ticket, self.session, now);
+        let answer = self.on(&ticket.name, |entry, globals| {
+            globals.keep_alive(self.session);
+            entry.adopt(from, ticket, self.session, globals)
+        });
         answer.map_err(|_| released_before("adopt"))
     }
 

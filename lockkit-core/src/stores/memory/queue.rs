@@ -80,7 +80,7 @@ impl Queue {
     }
 
     /// Drops waiters without a heartbeat: all of them, or those at the head where places count.
-    pub(super) fn drop_dead(&mut self, now: Moment, globals: &mut Globals) {
+    pub(super) fn drop_dead(&mut self, globals: &mut Globals) {
         // A session's heartbeat is that of all its places.
         if self.waiters.is_empty() || globals.in_sessions() {
             return;
@@ -88,7 +88,7 @@ impl Queue {
         let everywhere = globals.barging();
         let mut head = true;
         self.waiters.retain(|waiter| {
-            let dead = waiter.seen + globals.window(waiter.ticket.ttl) <= now;
+            let dead = waiter.seen + globals.window(waiter.ticket.ttl) <= globals.now;
             let drop = dead && (head || everywhere);
             if drop {
                 globals.lose(waiter.ticket.holder, LossReason::Expired);
