@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, Lock, LockClient, Outcome};
 use lockkit_redis::{Command, Script, Section};
+use tokio::runtime::Handle;
 
 use crate::server::Server;
 
@@ -55,7 +56,7 @@ async fn held_lock_is_waited_for() {
     let server = Server::start(&[]).await;
     let [holder, other] = [lock(&server).await, lock(&server).await];
     let (entered, _) = Section::of(&holder).enter().await.unwrap();
-    let applying = tokio::spawn(async move {
+    let applying = Handle::current().spawn(async move {
         let section = Section::of(&other);
         section.apply(&buy(), &[LEFT], &[b"1"]).await
     });
@@ -78,13 +79,13 @@ async fn waiters_are_not_passed() {
         lock(&server).await,
     ];
     let guard = holder.acquire().await.unwrap();
-    let waiter = tokio::spawn(async move { waiting.acquire().await });
+    let waiter = Handle::current().spawn(async move { waiting.acquire().await });
     while holder.inspect().await.unwrap().and_then(|it| it.waiters) != Some(1) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // As if its lease had ended.
     server.cli(&["DEL", NAME]);
-    let applying = tokio::spawn(async move {
+    let applying = Handle::current().spawn(async move {
         Section::of(&applying)
             .apply(&buy(), &[LEFT], &[b"-3"])
             .await
