@@ -10,6 +10,8 @@ use sqlx::{Connection, MySql, MySqlPool, QueryBuilder, Row};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
 use crate::built_in;
+use crate::counter::sql::{self, Statements};
+use crate::counter::{Control, Counter};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -112,6 +114,10 @@ impl Bare for Database {
         Ok(Box::new(Turn { connection, name }))
     }
 
+    fn counter(&self, name: &str) -> Option<Box<dyn Counter>> {
+        Some(Box::new(sql::Value::new(&self.pool, name)))
+    }
+
     async fn take(&self, name: &str, _ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {
         let mut connection = self.own().await?;
         lock(&mut connection, name).await?;
@@ -160,9 +166,12 @@ impl Bare for Database {
     }
 
     async fn sweep(&self, prefix: &str) -> Outcome {
-        sqlx::query("DROP TABLE IF EXISTS lockkit_bench")
-            .execute(&self.pool)
-            .await?;
+        for drop in [
+            "DROP TABLE IF EXISTS lockkit_bench",
+            "DROP TABLE IF EXISTS lockkit_bench_value",
+        ] {
+            sqlx::query(drop).execute(&self.pool).await?;
+        }
         let delete = "DELETE FROM lockkit_locks WHERE LEFT(name, LENGTH(?)) = ?";
         match sqlx::query(delete)
             .bind(prefix)
@@ -188,5 +197,28 @@ impl Contender for Turn {
         lock(&mut self.connection, &self.name).await?;
         taken.now();
         unlock(&mut self.connection, &self.name).await
+    }
+}
+
+impl sql::Dialect for MySql {
+    const TABLE: &'static str = "CREATE TABLE IF NOT EXISTS lockkit_bench_value
+        (name VARBINARY(512) PRIMARY KEY, value BIGINT NOT NULL)";
+    const RESET: &'static str = "INSERT INTO lockkit_bench_value VALUES (?, 0)
+        ON DUPLICATE KEY UPDATE value = 0";
+    const CONTROLS: &'static [Control] = &[Control::Pessimistic];
+
+    fn under_lock() -> Statements {
+        Statements {
+            begin: "START TRANSACTION",
+            read: "SELECT value FROM lockkit_bench_value WHERE name = ?",
+            write: "UPDATE lockkit_bench_value SET value = ? WHERE name = ?",
+        }
+    }
+
+    fn statements(_control: Control) -> Statements {
+        Statements {
+            read: "SELECT value FROM lockkit_bench_value WHERE name = ? FOR UPDATE",
+            ..Self::under_lock()
+        }
     }
 }

@@ -10,6 +10,8 @@ use sqlx::{QueryBuilder, Row, Sqlite, SqlitePool};
 
 use super::{Bare, Contender, Fact, Words, poll};
 use crate::built_in;
+use crate::counter::sql::{self, Statements};
+use crate::counter::{Control, Counter};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -113,6 +115,10 @@ impl Bare for File {
         }))
     }
 
+    fn counter(&self, name: &str) -> Option<Box<dyn Counter>> {
+        Some(Box::new(sql::Value::new(&self.pool, name)))
+    }
+
     async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {
         if self.tried(name, ttl).await? {
             return Ok(Box::new(()));
@@ -157,9 +163,12 @@ impl Bare for File {
     }
 
     async fn sweep(&self, prefix: &str) -> Outcome {
-        sqlx::query("DROP TABLE IF EXISTS lockkit_bench")
-            .execute(&self.pool)
-            .await?;
+        for drop in [
+            "DROP TABLE IF EXISTS lockkit_bench",
+            "DROP TABLE IF EXISTS lockkit_bench_value",
+        ] {
+            sqlx::query(drop).execute(&self.pool).await?;
+        }
         let delete =
             "DELETE FROM lockkit_locks WHERE substr(CAST(name AS TEXT), 1, length(?1)) = ?1";
         match sqlx::query(delete).bind(prefix).execute(&self.pool).await {
@@ -181,5 +190,25 @@ impl Contender for Turn {
         poll(|| self.file.tried(&self.name, Duration::from_secs(30))).await?;
         taken.now();
         self.file.freed(&self.name).await
+    }
+}
+
+impl sql::Dialect for Sqlite {
+    const TABLE: &'static str = "CREATE TABLE IF NOT EXISTS lockkit_bench_value
+        (name TEXT PRIMARY KEY, value BIGINT NOT NULL)";
+    const RESET: &'static str = "INSERT INTO lockkit_bench_value VALUES (?1, 0)
+        ON CONFLICT (name) DO UPDATE SET value = 0";
+    const CONTROLS: &'static [Control] = &[Control::Pessimistic];
+
+    fn under_lock() -> Statements {
+        Statements {
+            begin: "BEGIN IMMEDIATE",
+            read: "SELECT value FROM lockkit_bench_value WHERE name = ?1",
+            write: "UPDATE lockkit_bench_value SET value = ?1 WHERE name = ?2",
+        }
+    }
+
+    fn statements(_control: Control) -> Statements {
+        Self::under_lock()
     }
 }

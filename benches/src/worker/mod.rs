@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 pub use program::serve;
 
+use crate::counter::Control;
 use crate::failure::{Failure, Outcome};
 use crate::target::Side;
 
@@ -113,6 +114,12 @@ pub(crate) enum Role {
         first: usize,
         count: usize,
         mode: Mode,
+    },
+    /// Some of the contenders that update one number.
+    Updates {
+        first: usize,
+        count: usize,
+        control: Control,
     },
     /// Holds one until it is killed.
     Victim { ttl: Duration },

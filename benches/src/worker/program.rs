@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{ARGUMENT, Answer, Order, Role, Start};
 use crate::bare::{self, Bare, Contender};
+use crate::counter::{Control, Update};
 use crate::failure::{Failure, Outcome};
 use crate::latency::{histogram, record};
 use crate::measure::usage;
@@ -72,6 +73,11 @@ async fn work() -> Outcome {
         Role::Crowd { first, count, mode } => {
             crowd(&start, mode, first..first + count, &mut input).await
         }
+        Role::Updates {
+            first,
+            count,
+            control,
+        } => updates(&start, control, first..first + count, &mut input).await,
         Role::Victim { ttl } => victim(&start, ttl, &mut input).await,
         Role::Keeper { ttl } => keeper(&start, ttl, &mut input).await,
     }
@@ -81,18 +87,19 @@ async fn work() -> Outcome {
 enum Member {
     Lock(Lock),
     Bare(Box<dyn Contender>),
+    Update(Box<dyn Update>),
 }
 
 async fn crowd(start: &Start, mode: Mode, numbers: Range<usize>, input: &mut Input) -> Outcome {
     let mut members = others(start, numbers.len()).await?;
-    let mut client = None;
+    let mut clients = Vec::new();
     match start.side {
         _ if !members.is_empty() => {}
         Side::Lock => {
             let one = lockkit::connect(&start.url).await?;
             let lock = lock_in(&one, &start.name, mode)?;
             members.extend(numbers.clone().map(|_| Member::Lock(lock.clone())));
-            client = Some(one);
+            clients.push(one);
         }
         Side::Bare => {
             let bare = bare::open(&start.url).await?;
@@ -101,15 +108,50 @@ async fn crowd(start: &Start, mode: Mode, numbers: Range<usize>, input: &mut Inp
             }
         }
     }
+    rounds(members, &clients, numbers.start, input).await
+}
+
+async fn updates(
+    start: &Start,
+    control: Control,
+    numbers: Range<usize>,
+    input: &mut Input,
+) -> Outcome {
+    let bare = bare::open(&start.url).await?;
+    let counter = bare.counter(&start.name);
+    let counter = counter.ok_or_else(|| Failure::new("the store has no sections"))?;
+    let (mut members, mut clients) = (Vec::new(), Vec::new());
+    for _ in numbers.clone() {
+        members.push(Member::Update(match start.side {
+            Side::Lock => {
+                if clients.is_empty() || counter.has_room() {
+                    clients.push(lockkit::connect(&start.url).await?);
+                }
+                let client = &clients[clients.len() - 1];
+                counter.section(client.lock(&*start.name)?)
+            }
+            Side::Bare => counter.bare(control).await?,
+        }));
+    }
+    rounds(members, &clients, numbers.start, input).await
+}
+
+/// Takes turns as often as it is told; `first` is the number of the first member.
+async fn rounds(
+    mut members: Vec<Member>,
+    clients: &[LockClient],
+    first: usize,
+    input: &mut Input,
+) -> Outcome {
     say(&Answer::Ready)?;
     while let Some(order) = next(input).await? {
         let Order::Turns { span } = order else {
             return Err(Failure::new("a crowd only takes turns"));
         };
         let answer;
-        (answer, members) = turns(members, numbers.start, span).await?;
+        (answer, members) = turns(members, first, span).await?;
         // What was given up at the end is out of the store's queue before the others have their turn.
-        if let Some(client) = &client {
+        for client in clients {
             client.drain().await;
         }
         say(&answer)?;
@@ -214,6 +256,16 @@ impl Member {
                 Self::Bare(contender) => {
                     contender.turn(&mut taken).await?;
                     record(&mut waits, began.elapsed());
+                }
+                Self::Update(update) => {
+                    let mut done = false;
+                    while !done && Instant::now() < end {
+                        done = update.attempt(end).await?;
+                    }
+                    record(&mut waits, began.elapsed());
+                    if done {
+                        taken.now();
+                    }
                 }
             }
         }

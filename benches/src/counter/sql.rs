@@ -1,0 +1,202 @@
+//! A row: `SERIALIZABLE` with retries, or locked when it is read.
+
+use async_trait::async_trait;
+use lockkit::sql::ReleaseIn;
+use lockkit::{Guard, Lock};
+use sqlx::{
+    ColumnIndex, Connection, Database, Decode, Encode, Executor, IntoArguments, Pool, Row,
+    Transaction, Type,
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Control, Counter, Update};
+use crate::failure::Outcome;
+
+/// A transaction that reads the row by name and then writes it.
+pub(crate) struct Statements {
+    pub(crate) begin: &'static str,
+    pub(crate) read: &'static str,
+    /// With the value and the name.
+    pub(crate) write: &'static str,
+}
+
+/// The statements of a database.
+pub(crate) trait Dialect: Rows {
+    /// Makes the table, if there is none.
+    const TABLE: &'static str;
+    /// Inserts a row with 0, or sets it to 0.
+    const RESET: &'static str;
+    const CONTROLS: &'static [Control];
+
+    fn under_lock() -> Statements;
+    fn statements(control: Control) -> Statements;
+}
+
+/// Sends a statement; of any database whose driver knows these types.
+pub(crate) trait Rows: Database {
+    /// Returns the first number, if there is one.
+    fn run(
+        connection: &mut Self::Connection,
+        statement: &'static str,
+        value: Option<i64>,
+        name: Option<&str>,
+    ) -> impl Future<Output = sqlx::Result<Option<i64>>> + Send;
+}
+
+impl<D> Rows for D
+where
+    D: Database<Arguments: IntoArguments<D>>,
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    for<'a> i64: Encode<'a, D> + Decode<'a, D> + Type<D>,
+    for<'a> String: Encode<'a, D> + Type<D>,
+    usize: ColumnIndex<D::Row>,
+{
+    async fn run(
+        connection: &mut D::Connection,
+        statement: &'static str,
+        value: Option<i64>,
+        name: Option<&str>,
+    ) -> sqlx::Result<Option<i64>> {
+        let mut query = sqlx::query(statement);
+        if let Some(value) = value {
+            query = query.bind(value);
+        }
+        if let Some(name) = name {
+            query = query.bind(name.to_owned());
+        }
+        let row = query.fetch_optional(connection).await?;
+        row.map(|row| row.try_get(0)).transpose()
+    }
+}
+
+pub(crate) struct Value<D: Dialect> {
+    pool: Pool<D>,
+    name: String,
+}
+
+impl<D: Dialect> Value<D> {
+    pub(crate) fn new(pool: &Pool<D>, name: &str) -> Self {
+        Self {
+            pool: pool.clone(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+#[async_trait]
+impl<D: Dialect> Counter for Value<D>
+where
+    Guard: ReleaseIn<D>,
+{
+    fn controls(&self) -> &'static [Control] {
+        D::CONTROLS
+    }
+
+    fn has_room(&self) -> bool {
+        false
+    }
+
+    async fn create(&self) -> Outcome {
+        let mut connection = self.pool.acquire().await?;
+        D::run(&mut connection, D::TABLE, None, None).await?;
+        D::run(&mut connection, D::RESET, None, Some(&self.name)).await?;
+        Ok(())
+    }
+
+    async fn read(&self) -> Outcome<u64> {
+        let mut connection = self.pool.acquire().await?;
+        let value = D::run(
+            &mut connection,
+            D::under_lock().read,
+            None,
+            Some(&self.name),
+        )
+        .await?;
+        Ok(u64::try_from(value.unwrap_or(0))?)
+    }
+
+    fn section(&self, lock: Lock) -> Box<dyn Update> {
+        Box::new(InSection {
+            lock,
+            pool: self.pool.clone(),
+            name: self.name.clone(),
+        })
+    }
+
+    async fn bare(&self, control: Control) -> Outcome<Box<dyn Update>> {
+        let options = self.pool.connect_options();
+        Ok(Box::new(Bare::<D> {
+            connection: D::Connection::connect_with(&options).await?,
+            statements: D::statements(control),
+            name: self.name.clone(),
+        }))
+    }
+}
+
+/// Reads and writes the row in a transaction that has begun.
+async fn increase<D: Dialect>(
+    transaction: &mut Transaction<'_, D>,
+    statements: &Statements,
+    name: &str,
+) -> sqlx::Result<()> {
+    let value = D::run(&mut **transaction, statements.read, None, Some(name)).await?;
+    let value = value.ok_or(sqlx::Error::RowNotFound)? + 1;
+    D::run(
+        &mut **transaction,
+        statements.write,
+        Some(value),
+        Some(name),
+    )
+    .await?;
+    Ok(())
+}
+
+struct InSection<D: Dialect> {
+    lock: Lock,
+    pool: Pool<D>,
+    name: String,
+}
+
+#[async_trait]
+impl<D: Dialect> Update for InSection<D>
+where
+    Guard: ReleaseIn<D>,
+{
+    async fn attempt(&mut self, end: Instant) -> Outcome<bool> {
+        let Ok(guard) = timeout_at(end, self.lock.acquire()).await else {
+            return Ok(false);
+        };
+        let (guard, statements) = (guard?, D::under_lock());
+        let mut transaction = self.pool.begin_with(statements.begin).await?;
+        increase(&mut transaction, &statements, &self.name).await?;
+        let released = guard.release_in(&mut transaction).await?;
+        transaction.commit().await?;
+        released.committed();
+        Ok(true)
+    }
+}
+
+struct Bare<D: Dialect> {
+    connection: D::Connection,
+    statements: Statements,
+    name: String,
+}
+
+#[async_trait]
+impl<D: Dialect> Update for Bare<D> {
+    async fn attempt(&mut self, _end: Instant) -> Outcome<bool> {
+        let mut transaction = self.connection.begin_with(self.statements.begin).await?;
+        let done = match increase(&mut transaction, &self.statements, &self.name).await {
+            Ok(()) => transaction.commit().await,
+            Err(error) => transaction.rollback().await.and(Err(error)),
+        };
+        match done {
+            Ok(()) => Ok(true),
+            // Another transaction was faster.
+            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("40001") => {
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
