@@ -10,8 +10,7 @@ use sqlx::{Connection, MySql, MySqlPool, QueryBuilder, Row};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
 use crate::built_in;
-use crate::counter::sql::{self, Statements};
-use crate::counter::{Control, Counter};
+use crate::counter::{Control, Counter, sql};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -201,24 +200,10 @@ impl Contender for Turn {
 }
 
 impl sql::Dialect for MySql {
-    const TABLE: &'static str = "CREATE TABLE IF NOT EXISTS lockkit_bench_value
-        (name VARBINARY(512) PRIMARY KEY, value BIGINT NOT NULL)";
-    const RESET: &'static str = "INSERT INTO lockkit_bench_value VALUES (?, 0)
-        ON DUPLICATE KEY UPDATE value = 0";
     const CONTROLS: &'static [Control] = &[Control::Pessimistic];
-
-    fn under_lock() -> Statements {
-        Statements {
-            begin: "START TRANSACTION",
-            read: "SELECT value FROM lockkit_bench_value WHERE name = ?",
-            write: "UPDATE lockkit_bench_value SET value = ? WHERE name = ?",
-        }
-    }
-
-    fn statements(_control: Control) -> Statements {
-        Statements {
-            read: "SELECT value FROM lockkit_bench_value WHERE name = ? FOR UPDATE",
-            ..Self::under_lock()
-        }
-    }
+    const BEGIN: &'static str = "BEGIN";
+    const RESET: &'static str = "REPLACE INTO lockkit_bench_value VALUES (?, 0)";
+    const READ: &'static str = "SELECT value FROM lockkit_bench_value WHERE name = ?";
+    const LOCK: &'static str = "SELECT value FROM lockkit_bench_value WHERE name = ? FOR UPDATE";
+    const WRITE: &'static str = "UPDATE lockkit_bench_value SET value = ? WHERE name = ?";
 }

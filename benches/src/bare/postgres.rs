@@ -10,8 +10,7 @@ use sqlx::{Connection, PgPool, Postgres, Row};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
 use crate::built_in;
-use crate::counter::sql::{self, Statements};
-use crate::counter::{Control, Counter};
+use crate::counter::{Control, Counter, sql};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -196,30 +195,11 @@ impl Contender for Turn {
 }
 
 impl sql::Dialect for Postgres {
-    const TABLE: &'static str = "CREATE TABLE IF NOT EXISTS lockkit_bench_value
-        (name text PRIMARY KEY, value BIGINT NOT NULL)";
+    const CONTROLS: &'static [Control] = &[Control::Optimistic, Control::Pessimistic];
+    const BEGIN: &'static str = "BEGIN";
     const RESET: &'static str = "INSERT INTO lockkit_bench_value VALUES ($1, 0)
         ON CONFLICT (name) DO UPDATE SET value = 0";
-    const CONTROLS: &'static [Control] = &[Control::Optimistic, Control::Pessimistic];
-
-    fn under_lock() -> Statements {
-        Statements {
-            begin: "BEGIN",
-            read: "SELECT value FROM lockkit_bench_value WHERE name = $1",
-            write: "UPDATE lockkit_bench_value SET value = $1 WHERE name = $2",
-        }
-    }
-
-    fn statements(control: Control) -> Statements {
-        match control {
-            Control::Optimistic => Statements {
-                begin: "BEGIN ISOLATION LEVEL SERIALIZABLE",
-                ..Self::under_lock()
-            },
-            Control::Pessimistic => Statements {
-                read: "SELECT value FROM lockkit_bench_value WHERE name = $1 FOR UPDATE",
-                ..Self::under_lock()
-            },
-        }
-    }
+    const READ: &'static str = "SELECT value FROM lockkit_bench_value WHERE name = $1";
+    const LOCK: &'static str = "SELECT value FROM lockkit_bench_value WHERE name = $1 FOR UPDATE";
+    const WRITE: &'static str = "UPDATE lockkit_bench_value SET value = $1 WHERE name = $2";
 }

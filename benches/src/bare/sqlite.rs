@@ -10,8 +10,7 @@ use sqlx::{QueryBuilder, Row, Sqlite, SqlitePool};
 
 use super::{Bare, Contender, Fact, Words, poll};
 use crate::built_in;
-use crate::counter::sql::{self, Statements};
-use crate::counter::{Control, Counter};
+use crate::counter::{Control, Counter, sql};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -194,21 +193,11 @@ impl Contender for Turn {
 }
 
 impl sql::Dialect for Sqlite {
-    const TABLE: &'static str = "CREATE TABLE IF NOT EXISTS lockkit_bench_value
-        (name TEXT PRIMARY KEY, value BIGINT NOT NULL)";
-    const RESET: &'static str = "INSERT INTO lockkit_bench_value VALUES (?1, 0)
-        ON CONFLICT (name) DO UPDATE SET value = 0";
     const CONTROLS: &'static [Control] = &[Control::Pessimistic];
-
-    fn under_lock() -> Statements {
-        Statements {
-            begin: "BEGIN IMMEDIATE",
-            read: "SELECT value FROM lockkit_bench_value WHERE name = ?1",
-            write: "UPDATE lockkit_bench_value SET value = ?1 WHERE name = ?2",
-        }
-    }
-
-    fn statements(_control: Control) -> Statements {
-        Self::under_lock()
-    }
+    const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    const RESET: &'static str = "REPLACE INTO lockkit_bench_value VALUES (?, 0)";
+    const READ: &'static str = "SELECT value FROM lockkit_bench_value WHERE name = ?";
+    // The whole file is locked.
+    const LOCK: &'static str = Self::READ;
+    const WRITE: &'static str = "UPDATE lockkit_bench_value SET value = ? WHERE name = ?";
 }

@@ -12,24 +12,20 @@ use tokio::time::{Instant, timeout_at};
 use super::{Control, Counter, Update};
 use crate::failure::Outcome;
 
-/// A transaction that reads the row by name and then writes it.
-pub(crate) struct Statements {
-    pub(crate) begin: &'static str,
-    pub(crate) read: &'static str,
-    /// With the value and the name.
-    pub(crate) write: &'static str,
-}
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS lockkit_bench_value
+    (name VARCHAR(500) PRIMARY KEY, value BIGINT NOT NULL)";
 
-/// The statements of a database.
+/// The statements of a database, each with the name as its last argument.
 pub(crate) trait Dialect: Rows {
-    /// Makes the table, if there is none.
-    const TABLE: &'static str;
-    /// Inserts a row with 0, or sets it to 0.
-    const RESET: &'static str;
     const CONTROLS: &'static [Control];
-
-    fn under_lock() -> Statements;
-    fn statements(control: Control) -> Statements;
+    const BEGIN: &'static str;
+    /// Makes the row, or sets it to 0.
+    const RESET: &'static str;
+    const READ: &'static str;
+    /// Reads and locks the row.
+    const LOCK: &'static str;
+    /// The value is its first argument.
+    const WRITE: &'static str;
 }
 
 /// Sends a statement; of any database whose driver knows these types.
@@ -98,20 +94,14 @@ where
 
     async fn create(&self) -> Outcome {
         let mut connection = self.pool.acquire().await?;
-        D::run(&mut connection, D::TABLE, None, None).await?;
+        D::run(&mut connection, TABLE, None, None).await?;
         D::run(&mut connection, D::RESET, None, Some(&self.name)).await?;
         Ok(())
     }
 
     async fn read(&self) -> Outcome<u64> {
         let mut connection = self.pool.acquire().await?;
-        let value = D::run(
-            &mut connection,
-            D::under_lock().read,
-            None,
-            Some(&self.name),
-        )
-        .await?;
+        let value = D::run(&mut connection, D::READ, None, Some(&self.name)).await?;
         Ok(u64::try_from(value.unwrap_or(0))?)
     }
 
@@ -127,7 +117,7 @@ where
         let options = self.pool.connect_options();
         Ok(Box::new(Bare::<D> {
             connection: D::Connection::connect_with(&options).await?,
-            statements: D::statements(control),
+            control,
             name: self.name.clone(),
         }))
     }
@@ -136,18 +126,12 @@ where
 /// Reads and writes the row in a transaction that has begun.
 async fn increase<D: Dialect>(
     transaction: &mut Transaction<'_, D>,
-    statements: &Statements,
+    read: &'static str,
     name: &str,
 ) -> sqlx::Result<()> {
-    let value = D::run(&mut **transaction, statements.read, None, Some(name)).await?;
+    let value = D::run(&mut **transaction, read, None, Some(name)).await?;
     let value = value.ok_or(sqlx::Error::RowNotFound)? + 1;
-    D::run(
-        &mut **transaction,
-        statements.write,
-        Some(value),
-        Some(name),
-    )
-    .await?;
+    D::run(&mut **transaction, D::WRITE, Some(value), Some(name)).await?;
     Ok(())
 }
 
@@ -166,9 +150,9 @@ where
         let Ok(guard) = timeout_at(end, self.lock.acquire()).await else {
             return Ok(false);
         };
-        let (guard, statements) = (guard?, D::under_lock());
-        let mut transaction = self.pool.begin_with(statements.begin).await?;
-        increase(&mut transaction, &statements, &self.name).await?;
+        let guard = guard?;
+        let mut transaction = self.pool.begin_with(D::BEGIN).await?;
+        increase(&mut transaction, D::READ, &self.name).await?;
         let released = guard.release_in(&mut transaction).await?;
         transaction.commit().await?;
         released.committed();
@@ -178,15 +162,19 @@ where
 
 struct Bare<D: Dialect> {
     connection: D::Connection,
-    statements: Statements,
+    control: Control,
     name: String,
 }
 
 #[async_trait]
 impl<D: Dialect> Update for Bare<D> {
     async fn attempt(&mut self, _end: Instant) -> Outcome<bool> {
-        let mut transaction = self.connection.begin_with(self.statements.begin).await?;
-        let done = match increase(&mut transaction, &self.statements, &self.name).await {
+        let (begin, read) = match self.control {
+            Control::Optimistic => ("BEGIN ISOLATION LEVEL SERIALIZABLE", D::READ),
+            Control::Pessimistic => (D::BEGIN, D::LOCK),
+        };
+        let mut transaction = self.connection.begin_with(begin).await?;
+        let done = match increase(&mut transaction, read, &self.name).await {
             Ok(()) => transaction.commit().await,
             Err(error) => transaction.rollback().await.and(Err(error)),
         };

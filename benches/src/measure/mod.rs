@@ -232,6 +232,8 @@ impl Case {
             // Longer than the pauses of contenders that poll (up to a quarter of a second), the first turns
             // over a distance, and the warm-up of programs that are compiled at run time.
             Self::Peer(..) | Self::FarCrowd | Self::FarSections(..) => Duration::from_millis(400),
+            // Each has several turns, also where a commit takes milliseconds.
+            Self::Sections(_, 64) => Duration::from_millis(250),
             _ => Duration::ZERO,
         }
     }

@@ -3,6 +3,7 @@
 //! Each gets an [`Order`] as a line of standard input and returns an [`Answer`] as a line of standard output.
 //! The URL is sent there too, because every user of the machine can read the arguments.
 
+mod contenders;
 mod program;
 
 use std::ffi::OsString;
