@@ -4,7 +4,6 @@ use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, KeyValue, Txn, TxnOp, TxnOpResponse};
 use lockkit::Lock;
 use lockkit::etcd::Section;
-use tokio::time::{Instant, timeout_at};
 
 use super::{Control, Counter, Update};
 use crate::failure::{Failure, Outcome};
@@ -76,11 +75,8 @@ struct InSection {
 
 #[async_trait]
 impl Update for InSection {
-    async fn attempt(&mut self, end: Instant) -> Outcome<bool> {
-        let Ok(entered) = timeout_at(end, self.section.enter()).await else {
-            return Ok(false);
-        };
-        let (entered, found) = entered?;
+    async fn attempt(&mut self) -> Outcome<bool> {
+        let (entered, found) = self.section.enter().await?;
         let (value, _) = parsed(found[0].kvs())?;
         let work = Txn::new().and_then([self.key.put(value + 1)]);
         entered.commit(work).await?;
@@ -90,7 +86,7 @@ impl Update for InSection {
 
 #[async_trait]
 impl Update for Key {
-    async fn attempt(&mut self, _end: Instant) -> Outcome<bool> {
+    async fn attempt(&mut self) -> Outcome<bool> {
         let (value, revision) = match self.seen.take() {
             Some(seen) => seen,
             None => self.get().await?,

@@ -12,7 +12,6 @@ pub(crate) mod zk;
 use async_trait::async_trait;
 use lockkit::Lock;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
 use crate::failure::Outcome;
 
@@ -52,6 +51,6 @@ pub(crate) trait Counter: Send + Sync {
 /// One of several contenders.
 #[async_trait]
 pub(crate) trait Update: Send {
-    /// Tries to increase the number by one, and stops waiting for a lock at `end`; returns whether it did.
-    async fn attempt(&mut self, end: Instant) -> Outcome<bool>;
+    /// Tries to increase the number by one; returns whether it did.
+    async fn attempt(&mut self) -> Outcome<bool>;
 }

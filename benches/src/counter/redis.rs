@@ -5,7 +5,6 @@ use lockkit::Lock;
 use lockkit::redis::{Command, Section};
 use redis::Client;
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, timeout_at};
 
 use super::{Control, Counter, Update};
 use crate::failure::Outcome;
@@ -65,11 +64,8 @@ struct InSection {
 
 #[async_trait]
 impl Update for InSection {
-    async fn attempt(&mut self, end: Instant) -> Outcome<bool> {
-        let Ok(entered) = timeout_at(end, self.section.enter()).await else {
-            return Ok(false);
-        };
-        let (entered, replies) = entered?;
+    async fn attempt(&mut self) -> Outcome<bool> {
+        let (entered, replies) = self.section.enter().await?;
         let value = replies[0].as_int().unwrap_or(0) + 1;
         let set = Command::new("SET").arg(&self.key).arg(value.to_string());
         entered.commit(&[set]).await?;
@@ -84,7 +80,7 @@ struct Watched {
 
 #[async_trait]
 impl Update for Watched {
-    async fn attempt(&mut self, _end: Instant) -> Outcome<bool> {
+    async fn attempt(&mut self) -> Outcome<bool> {
         let mut read = redis::pipe();
         read.cmd("WATCH").arg(&self.key).ignore();
         read.cmd("GET").arg(&self.key);

@@ -7,7 +7,6 @@ use sqlx::{
     ColumnIndex, Connection, Database, Decode, Encode, Executor, IntoArguments, Pool, Row,
     Transaction, Type,
 };
-use tokio::time::{Instant, timeout_at};
 
 use super::{Control, Counter, Update};
 use crate::failure::Outcome;
@@ -146,11 +145,8 @@ impl<D: Dialect> Update for InSection<D>
 where
     Guard: ReleaseIn<D>,
 {
-    async fn attempt(&mut self, end: Instant) -> Outcome<bool> {
-        let Ok(guard) = timeout_at(end, self.lock.acquire()).await else {
-            return Ok(false);
-        };
-        let guard = guard?;
+    async fn attempt(&mut self) -> Outcome<bool> {
+        let guard = self.lock.acquire().await?;
         let mut transaction = self.pool.begin_with(D::BEGIN).await?;
         increase(&mut transaction, D::READ, &self.name).await?;
         let released = guard.release_in(&mut transaction).await?;
@@ -168,7 +164,7 @@ struct Bare<D: Dialect> {
 
 #[async_trait]
 impl<D: Dialect> Update for Bare<D> {
-    async fn attempt(&mut self, _end: Instant) -> Outcome<bool> {
+    async fn attempt(&mut self) -> Outcome<bool> {
         let (begin, read) = match self.control {
             Control::Optimistic => ("BEGIN ISOLATION LEVEL SERIALIZABLE", D::READ),
             Control::Pessimistic => (D::BEGIN, D::LOCK),

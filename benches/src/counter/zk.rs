@@ -3,7 +3,6 @@
 use async_trait::async_trait;
 use lockkit::Lock;
 use lockkit::zk::{Section, Write};
-use tokio::time::{Instant, timeout_at};
 use tokio::try_join;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
@@ -76,11 +75,8 @@ struct InSection {
 
 #[async_trait]
 impl Update for InSection {
-    async fn attempt(&mut self, end: Instant) -> Outcome<bool> {
-        let Ok(entered) = timeout_at(end, self.section.enter()).await else {
-            return Ok(false);
-        };
-        let entered = entered?;
+    async fn attempt(&mut self) -> Outcome<bool> {
+        let entered = self.section.enter().await?;
         // Without the sync, another server of the ensemble may return what was there before.
         let synced = async { Ok(self.node.client.sync(&self.node.path).await?) };
         let ((), (value, _)) = try_join!(synced, self.node.get())?;
@@ -94,7 +90,7 @@ impl Update for InSection {
 
 #[async_trait]
 impl Update for Node {
-    async fn attempt(&mut self, _end: Instant) -> Outcome<bool> {
+    async fn attempt(&mut self) -> Outcome<bool> {
         let (value, version) = self.get().await?;
         let value = (value + 1).to_string();
         let set = self

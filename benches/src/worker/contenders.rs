@@ -92,7 +92,7 @@ impl Member {
                 Self::Update(update) => {
                     let mut done = false;
                     while !done && Instant::now() < end {
-                        done = update.attempt(end).await?;
+                        done = update.attempt().await?;
                     }
                     record(&mut waits, began.elapsed());
                     if done {
