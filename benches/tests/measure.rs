@@ -159,7 +159,7 @@ async fn a_cycle_far_away_is_two_round_trips() -> Outcome {
 async fn a_section_far_away_is_two_round_trips() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let bench = bench([server.url()])?.topics([Topic::Sections]);
-    let report = run(bench.delay(Some(Duration::from_millis(5)))).await?;
+    let report = run(bench.rounds(1).delay(Some(Duration::from_millis(5)))).await?;
     ensure(report.failures.is_empty(), report.failures.join("; "))?;
     let figures = of(&report, Topic::Sections, "redis");
     let counted = figures
