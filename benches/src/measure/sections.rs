@@ -49,8 +49,8 @@ pub(super) fn open(
     });
     let counters = names.iter().filter_map(|name| target.bare.counter(name));
     let counters: Vec<_> = counters.collect();
-    let has = |counter: &Box<dyn Counter>| counter.controls().contains(&control);
-    if !counters.first().is_some_and(has) {
+    let mut controls = counters.iter().flat_map(|counter| counter.controls());
+    if !controls.any(|it| *it == control) {
         return Ok(None);
     }
     let url = far.as_ref().map_or(&target.url, |far| &far.url);
