@@ -36,6 +36,7 @@ mod bare;
     expect(dead_code, reason = "each is named where its feature is")
 )]
 mod built_in;
+mod counter;
 mod failure;
 mod latency;
 mod machine;

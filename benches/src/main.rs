@@ -31,6 +31,7 @@ Examples:
   lockkit bench --html report.html
   lockkit bench redis://127.0.0.1/ file:/var/lib/lockkit
   lockkit bench fair=redis://h/ barging=redis://h/?queue=barging --only crowd --delay 5ms
+  lockkit bench redis://h/ etcd://h/ postgres://h/db --only sections --delay 5ms
 
 Exit codes:
   0   everything was measured

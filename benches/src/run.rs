@@ -206,7 +206,7 @@ impl Bench {
         let delayed = self.delay.is_some();
         let wanted = move |case: &Case| {
             let few = !matches!(case, Case::Holds(count) if *count > self.holds);
-            let near = delayed || case.topic() != Topic::Distance;
+            let near = delayed || !case.is_far();
             let met = !self.peers.is_empty() || case.topic() != Topic::Peers;
             self.topics.contains(&case.topic()) && few && near && met
         };

@@ -19,6 +19,7 @@ fn tests() -> TestSuite {
         .test(every_part_is_measured_on_every_store)
         .test(what_takes_too_long_has_fewer_rounds)
         .test(a_cycle_far_away_is_two_round_trips)
+        .test(a_section_far_away_is_two_round_trips)
         .test(nothing_is_left_at_the_store)
         .test(a_store_that_is_not_there_is_an_error_without_secrets)
 }
@@ -59,6 +60,8 @@ async fn every_part_is_measured_on_every_store() -> Outcome {
             (Topic::Names, 2),
             // Three figures for each crowd, which a file does not have, and two for the names.
             (Topic::Modes, if store == "file" { 2 } else { 8 }),
+            // Three figures for one contender, four for more.
+            (Topic::Sections, if store == "here" { 15 } else { 0 }),
             (Topic::Recovery, usize::from(shared)),
             (Topic::Holds, 5),
         ];
@@ -153,9 +156,26 @@ async fn a_cycle_far_away_is_two_round_trips() -> Outcome {
     )
 }
 
+async fn a_section_far_away_is_two_round_trips() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let bench = bench([server.url()])?.topics([Topic::Sections]);
+    let report = run(bench.rounds(1).delay(Some(Duration::from_millis(5)))).await?;
+    ensure(report.failures.is_empty(), report.failures.join("; "))?;
+    let figures = of(&report, Topic::Sections, "redis");
+    let counted = figures
+        .iter()
+        .find(|figure| figure.case == "1 alone, delayed" && figure.what.starts_with("round trips"));
+    let counted =
+        counted.map(|figure| (figure.lock.median, figure.bare.as_ref().map(|it| it.median)));
+    ensure(
+        counted == Some((2.0, Some(2.0))),
+        format!("{counted:?} round trips were counted"),
+    )
+}
+
 async fn nothing_is_left_at_the_store() -> Outcome {
     let server = RedisServer::forgetful().await?;
-    let topics = [Topic::Throughput, Topic::Crowd];
+    let topics = [Topic::Throughput, Topic::Crowd, Topic::Sections];
     run(bench([server.url()])?.topics(topics)).await?;
     let keys: Vec<String> = server.run(&["KEYS", "*"]).await?;
     ensure(keys.is_empty(), format!("left: {keys:?}"))

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 
 use super::{Bare, Contender, Fact, Words};
 use crate::built_in;
+use crate::counter::{self, Counter};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -142,6 +143,11 @@ impl Bare for Cluster {
             cluster: Self { client, root },
             name,
         }))
+    }
+
+    fn counter(&self, name: &str) -> Option<Box<dyn Counter>> {
+        let client = self.client.clone();
+        Some(Box::new(counter::etcd::Key::new(client, name)))
     }
 
     async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {

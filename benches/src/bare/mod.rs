@@ -30,6 +30,7 @@ use lockkit::url::StoreUrl;
 #[cfg(feature = "peers")]
 pub(crate) use postgres::options as postgres_options;
 
+use crate::counter::Counter;
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -63,6 +64,11 @@ pub(crate) trait Bare: Debug + Send + Sync {
 
     /// Makes contender `number` of several that take turns at `name`, in any number of processes.
     async fn contender(&self, name: &str, number: usize) -> Outcome<Box<dyn Contender>>;
+
+    /// A number of this name, if the store has sections.
+    fn counter(&self, _name: &str) -> Option<Box<dyn Counter>> {
+        None
+    }
 
     /// Takes `name` for `ttl`, or for as long as the program runs and the returned value exists.
     async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>>;

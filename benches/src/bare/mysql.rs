@@ -10,6 +10,7 @@ use sqlx::{Connection, MySql, MySqlPool, QueryBuilder, Row};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
 use crate::built_in;
+use crate::counter::{Control, Counter, sql};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -112,6 +113,10 @@ impl Bare for Database {
         Ok(Box::new(Turn { connection, name }))
     }
 
+    fn counter(&self, name: &str) -> Option<Box<dyn Counter>> {
+        Some(Box::new(sql::Value::new(&self.pool, name)))
+    }
+
     async fn take(&self, name: &str, _ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {
         let mut connection = self.own().await?;
         lock(&mut connection, name).await?;
@@ -160,9 +165,12 @@ impl Bare for Database {
     }
 
     async fn sweep(&self, prefix: &str) -> Outcome {
-        sqlx::query("DROP TABLE IF EXISTS lockkit_bench")
-            .execute(&self.pool)
-            .await?;
+        for drop in [
+            "DROP TABLE IF EXISTS lockkit_bench",
+            "DROP TABLE IF EXISTS lockkit_bench_value",
+        ] {
+            sqlx::query(drop).execute(&self.pool).await?;
+        }
         let delete = "DELETE FROM lockkit_locks WHERE LEFT(name, LENGTH(?)) = ?";
         match sqlx::query(delete)
             .bind(prefix)
@@ -189,4 +197,13 @@ impl Contender for Turn {
         taken.now();
         unlock(&mut self.connection, &self.name).await
     }
+}
+
+impl sql::Dialect for MySql {
+    const CONTROLS: &'static [Control] = &[Control::Pessimistic];
+    const BEGIN: &'static str = "BEGIN";
+    const RESET: &'static str = "REPLACE INTO lockkit_bench_value VALUES (?, 0)";
+    const READ: &'static str = "SELECT value FROM lockkit_bench_value WHERE name = ?";
+    const LOCK: &'static str = "SELECT value FROM lockkit_bench_value WHERE name = ? FOR UPDATE";
+    const WRITE: &'static str = "UPDATE lockkit_bench_value SET value = ? WHERE name = ?";
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit::url::StoreUrl;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
-use sqlx::{Connection, PgPool, Row};
+use sqlx::{Connection, PgPool, Postgres, Row};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
 use crate::built_in;
+use crate::counter::{Control, Counter, sql};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -125,6 +126,10 @@ impl Bare for Database {
         Ok(Box::new(Turn { connection, name }))
     }
 
+    fn counter(&self, name: &str) -> Option<Box<dyn Counter>> {
+        Some(Box::new(sql::Value::new(&self.pool, name)))
+    }
+
     async fn take(&self, name: &str, _ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {
         let mut connection = self.own().await?;
         lock(&mut connection, name).await?;
@@ -160,9 +165,12 @@ impl Bare for Database {
     }
 
     async fn sweep(&self, prefix: &str) -> Outcome {
-        sqlx::query("DROP TABLE IF EXISTS lockkit_bench")
-            .execute(&self.pool)
-            .await?;
+        for drop in [
+            "DROP TABLE IF EXISTS lockkit_bench",
+            "DROP TABLE IF EXISTS lockkit_bench_value",
+        ] {
+            sqlx::query(drop).execute(&self.pool).await?;
+        }
         let delete = "DELETE FROM lockkit_locks WHERE starts_with(convert_from(name, 'UTF8'), $1)";
         match sqlx::query(delete).bind(prefix).execute(&self.pool).await {
             // The URL may name another table; its rows are few and small.
@@ -184,4 +192,14 @@ impl Contender for Turn {
         taken.now();
         unlock(&mut self.connection, &self.name).await
     }
+}
+
+impl sql::Dialect for Postgres {
+    const CONTROLS: &'static [Control] = &[Control::Optimistic, Control::Pessimistic];
+    const BEGIN: &'static str = "BEGIN";
+    const RESET: &'static str = "INSERT INTO lockkit_bench_value VALUES ($1, 0)
+        ON CONFLICT (name) DO UPDATE SET value = 0";
+    const READ: &'static str = "SELECT value FROM lockkit_bench_value WHERE name = $1";
+    const LOCK: &'static str = "SELECT value FROM lockkit_bench_value WHERE name = $1 FOR UPDATE";
+    const WRITE: &'static str = "UPDATE lockkit_bench_value SET value = $1 WHERE name = $2";
 }

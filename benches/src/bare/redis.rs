@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words, holding, poll};
 use crate::built_in;
+use crate::counter::{self, Counter};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -179,6 +180,11 @@ impl Bare for Redis {
             take: Script::new(TAKE),
             pass: Script::new(PASS),
         }))
+    }
+
+    fn counter(&self, name: &str) -> Option<Box<dyn Counter>> {
+        let (client, connection) = (self.client.clone(), self.connection.clone());
+        Some(Box::new(counter::redis::Key::new(client, connection, name)))
     }
 
     async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {

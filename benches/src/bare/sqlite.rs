@@ -10,6 +10,7 @@ use sqlx::{QueryBuilder, Row, Sqlite, SqlitePool};
 
 use super::{Bare, Contender, Fact, Words, poll};
 use crate::built_in;
+use crate::counter::{Control, Counter, sql};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -113,6 +114,10 @@ impl Bare for File {
         }))
     }
 
+    fn counter(&self, name: &str) -> Option<Box<dyn Counter>> {
+        Some(Box::new(sql::Value::new(&self.pool, name)))
+    }
+
     async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {
         if self.tried(name, ttl).await? {
             return Ok(Box::new(()));
@@ -157,9 +162,12 @@ impl Bare for File {
     }
 
     async fn sweep(&self, prefix: &str) -> Outcome {
-        sqlx::query("DROP TABLE IF EXISTS lockkit_bench")
-            .execute(&self.pool)
-            .await?;
+        for drop in [
+            "DROP TABLE IF EXISTS lockkit_bench",
+            "DROP TABLE IF EXISTS lockkit_bench_value",
+        ] {
+            sqlx::query(drop).execute(&self.pool).await?;
+        }
         let delete =
             "DELETE FROM lockkit_locks WHERE substr(CAST(name AS TEXT), 1, length(?1)) = ?1";
         match sqlx::query(delete).bind(prefix).execute(&self.pool).await {
@@ -182,4 +190,14 @@ impl Contender for Turn {
         taken.now();
         self.file.freed(&self.name).await
     }
+}
+
+impl sql::Dialect for Sqlite {
+    const CONTROLS: &'static [Control] = &[Control::Pessimistic];
+    const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    const RESET: &'static str = "REPLACE INTO lockkit_bench_value VALUES (?, 0)";
+    const READ: &'static str = "SELECT value FROM lockkit_bench_value WHERE name = ?";
+    // The whole file is locked.
+    const LOCK: &'static str = Self::READ;
+    const WRITE: &'static str = "UPDATE lockkit_bench_value SET value = ? WHERE name = ?";
 }

@@ -12,6 +12,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, EventType};
 
 use super::{Bare, Contender, Fact, UNKNOWN, Words};
 use crate::built_in;
+use crate::counter::{self, Counter};
 use crate::failure::{Failure, Outcome};
 use crate::turns::Taken;
 
@@ -136,6 +137,11 @@ impl Bare for Ensemble {
             client,
             path: path(name),
         }))
+    }
+
+    fn counter(&self, name: &str) -> Option<Box<dyn Counter>> {
+        let client = self.client.clone();
+        Some(Box::new(counter::zk::Node::new(client, &path(name))))
     }
 
     async fn take(&self, name: &str, ttl: Duration) -> Outcome<Box<dyn Any + Send + Sync>> {

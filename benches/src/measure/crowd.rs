@@ -27,6 +27,28 @@ pub(super) struct Crowd {
     cold: bool,
 }
 
+/// One round of one side.
+pub(super) struct Round {
+    /// The turns of each contender.
+    counts: Vec<u64>,
+    /// Turns in a second.
+    pub(super) rate: f64,
+    /// Hand-offs in a second.
+    hand_offs: f64,
+    pub(super) waits: Histogram<u64>,
+}
+
+impl Round {
+    /// The turns of all.
+    pub(super) fn turns(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    pub(super) fn p99(&self) -> f64 {
+        at(&self.waits, 0.99)
+    }
+}
+
 impl Crowd {
     pub(super) fn new(
         target: &Target,
@@ -40,25 +62,34 @@ impl Crowd {
             Mode::Read => "readers",
             _ => "permits",
         };
+        let names =
+            Side::BOTH.map(|side| name(target, side, format!("{kind}-{contenders}-{processes}")));
+        let start = |side, first, count| Start {
+            url: url.to_owned(),
+            // The lock of another library is compared with ours.
+            side: if target.peer.is_some() {
+                Side::Lock
+            } else {
+                side
+            },
+            name: names[side as usize].clone(),
+            role: Role::Crowd { first, count, mode },
+        };
+        let excludes = mode.is_exclusive();
+        Self::of(programs, [contenders, processes], excludes, start)
+    }
+
+    /// Contenders that are started with the number of the first and how many there are in a process.
+    pub(super) fn of(
+        programs: [&Program; 2],
+        [contenders, processes]: [usize; 2],
+        excludes: bool,
+        start: impl Fn(Side, usize, usize) -> Start,
+    ) -> Outcome<Self> {
         let starts = Side::BOTH.map(|side| {
             let start = |number| {
                 let first = contenders * number / processes;
-                let count = contenders * (number + 1) / processes - first;
-                Start {
-                    url: url.to_owned(),
-                    // The lock of another library is compared with ours.
-                    side: if target.peer.is_some() {
-                        Side::Lock
-                    } else {
-                        side
-                    },
-                    name: name(
-                        target,
-                        side,
-                        format_args!("{kind}-{contenders}-{processes}"),
-                    ),
-                    role: Role::Crowd { first, count, mode },
-                }
+                start(side, first, contenders * (number + 1) / processes - first)
             };
             (0..processes).map(start).collect()
         });
@@ -68,15 +99,13 @@ impl Crowd {
             workers: [Vec::new(), Vec::new()],
             waits: [histogram()?, histogram()?],
             turns: [vec![0; contenders], vec![0; contenders]],
-            excludes: mode.is_exclusive(),
+            excludes,
             cold: false,
         })
     }
-}
 
-#[async_trait]
-impl Probe for Crowd {
-    async fn measure(&mut self, side: Side, span: Duration) -> Outcome<Vec<Reading>> {
+    /// All of a side take turns for this time.
+    pub(super) async fn turns(&mut self, side: Side, span: Duration) -> Outcome<Round> {
         let workers = &mut self.workers[side as usize];
         for worker in &mut *workers {
             worker.say(&Order::Turns { span }).await?;
@@ -109,19 +138,36 @@ impl Probe for Crowd {
             }
             self.waits[side as usize].add(&waits)?;
         }
-        if all.len() == 1 {
-            return Ok(vec![Reading::new("cycles", Unit::PerSecond, rate)]);
+        let passed = u32::try_from(hand_offs(&mut turns))?;
+        Ok(Round {
+            counts: all,
+            rate,
+            hand_offs: f64::from(passed) / longest.as_secs_f64(),
+            waits,
+        })
+    }
+
+    /// Over all rounds so far: one round has too few turns to tell favour from chance.
+    pub(super) fn fairness(&self, side: Side) -> Reading {
+        Reading::new("fairness", Unit::Jain, jain(&self.turns[side as usize]))
+    }
+}
+
+#[async_trait]
+impl Probe for Crowd {
+    async fn measure(&mut self, side: Side, span: Duration) -> Outcome<Vec<Reading>> {
+        let round = self.turns(side, span).await?;
+        if round.counts.len() == 1 {
+            return Ok(vec![Reading::new("cycles", Unit::PerSecond, round.rate)]);
         }
         let mut readings = Vec::new();
         if self.excludes {
-            let passed = f64::from(u32::try_from(hand_offs(&mut turns))?) / longest.as_secs_f64();
-            readings.push(Reading::new("hand-offs", Unit::PerSecond, passed));
+            readings.push(Reading::new("hand-offs", Unit::PerSecond, round.hand_offs));
         }
         readings.extend([
-            Reading::new("turns", Unit::PerSecond, rate),
-            Reading::new("p99 wait", Unit::Seconds, at(&waits, 0.99)),
-            // Over all rounds so far: one round has too few turns to tell favour from chance.
-            Reading::new("fairness", Unit::Jain, jain(&self.turns[side as usize])),
+            Reading::new("turns", Unit::PerSecond, round.rate),
+            Reading::new("p99 wait", Unit::Seconds, round.p99()),
+            self.fairness(side),
         ]);
         Ok(readings)
     }

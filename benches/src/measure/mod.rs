@@ -8,6 +8,7 @@ mod cycle;
 mod far;
 mod holds;
 mod recovery;
+mod sections;
 mod solo;
 mod tasks;
 pub(crate) mod usage;
@@ -19,6 +20,7 @@ use async_trait::async_trait;
 use hdrhistogram::Histogram;
 use lockkit::contract::Mode;
 
+use crate::counter::Control;
 use crate::failure::Outcome;
 use crate::report::{Topic, Unit};
 use crate::target::{Side, Target};
@@ -103,6 +105,10 @@ pub(crate) enum Case {
     Recovery,
     /// This number of holds is kept.
     Holds(usize),
+    /// A number of contenders that update one number, and how the store itself would exclude them.
+    Sections(Control, usize),
+    /// The same through the proxy that delays.
+    FarSections(Control, usize),
     /// The lock of another library, with a number of contenders in a number of processes.
     Peer(usize, usize),
 }
@@ -127,6 +133,18 @@ pub(crate) const CASES: &[Case] = &[
     Case::Shared(Mode::Read),
     Case::Shared(FOUR_PERMITS),
     Case::FourNames,
+    Case::Sections(Control::Optimistic, 1),
+    Case::Sections(Control::Optimistic, 2),
+    Case::Sections(Control::Optimistic, 8),
+    Case::Sections(Control::Optimistic, 64),
+    Case::Sections(Control::Pessimistic, 1),
+    Case::Sections(Control::Pessimistic, 2),
+    Case::Sections(Control::Pessimistic, 8),
+    Case::Sections(Control::Pessimistic, 64),
+    Case::FarSections(Control::Optimistic, 1),
+    Case::FarSections(Control::Optimistic, 64),
+    Case::FarSections(Control::Pessimistic, 1),
+    Case::FarSections(Control::Pessimistic, 64),
     Case::FarSolo,
     Case::FarCrowd,
     Case::Recovery,
@@ -146,11 +164,17 @@ impl Case {
             Self::Crowd(..) => Topic::Crowd,
             Self::ManyNames => Topic::Names,
             Self::Shared(_) | Self::FourNames => Topic::Modes,
+            Self::Sections(..) | Self::FarSections(..) => Topic::Sections,
             Self::FarSolo | Self::FarCrowd => Topic::Distance,
             Self::Recovery => Topic::Recovery,
             Self::Holds(_) => Topic::Holds,
             Self::Peer(..) => Topic::Peers,
         }
+    }
+
+    /// Whether it needs the proxy that delays.
+    pub(crate) const fn is_far(self) -> bool {
+        matches!(self, Self::FarSections(..) | Self::FarSolo | Self::FarCrowd)
     }
 
     pub(crate) fn name(self) -> String {
@@ -167,6 +191,16 @@ impl Case {
             Self::Shared(Mode::Permit { of }) => format!("8 for {of} permits"),
             Self::Shared(_) => "8 readers".into(),
             Self::FourNames => "4 names together".into(),
+            Self::Sections(control, count) => {
+                let crowd = Self::Peer(count, sections::processes(count)).name();
+                match control {
+                    Control::Optimistic => crowd,
+                    Control::Pessimistic => format!("{crowd}, row lock"),
+                }
+            }
+            Self::FarSections(control, count) => {
+                format!("{}, delayed", Self::Sections(control, count).name())
+            }
             Self::FarSolo => "1 task".into(),
             Self::FarCrowd => "8 in 4 processes".into(),
             Self::Recovery => "kill -9 of the holder".into(),
@@ -181,8 +215,13 @@ impl Case {
         match self {
             // Contenders that poll have few turns.
             Self::Crowd(..) | Self::Shared(_) | Self::Peer(..) => Some(2.0),
+            Self::FarSections(..) => Some(2.0),
             Self::FarSolo | Self::FarCrowd => Some(4.0),
-            Self::Solo | Self::Tasks(_) | Self::ManyNames | Self::FourNames => Some(1.0),
+            Self::Solo
+            | Self::Tasks(_)
+            | Self::ManyNames
+            | Self::FourNames
+            | Self::Sections(..) => Some(1.0),
             Self::Recovery | Self::Holds(_) => None,
         }
     }
@@ -192,7 +231,9 @@ impl Case {
         match self {
             // Longer than the pauses of contenders that poll (up to a quarter of a second), the first turns
             // over a distance, and the warm-up of programs that are compiled at run time.
-            Self::Peer(..) | Self::FarCrowd => Duration::from_millis(400),
+            Self::Peer(..) | Self::FarCrowd | Self::FarSections(..) => Duration::from_millis(400),
+            // Each has several turns, also where a commit takes milliseconds.
+            Self::Sections(_, 64) => Duration::from_millis(250),
             _ => Duration::ZERO,
         }
     }
@@ -246,6 +287,9 @@ impl Case {
                 mode,
             )?),
             Self::FourNames => Box::new(solo::Solo::with_four_names(target)?),
+            Self::Sections(control, count) | Self::FarSections(control, count) => {
+                return sections::open(target, program, control, count, self.is_far());
+            }
             Self::FarSolo => match &target.far {
                 Some(_) => Box::new(far::Far::new(target)?),
                 None => return Ok(None),

@@ -102,6 +102,8 @@ pub enum Topic {
     Names,
     /// Readers, permits, and several names together.
     Modes,
+    /// Several tasks that read and write one value.
+    Sections,
     /// With `--delay`: a store that is far away.
     Distance,
     /// A holder is killed.
@@ -115,12 +117,13 @@ pub enum Topic {
 
 impl Topic {
     /// All, in the order of the report.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Solo,
         Self::Throughput,
         Self::Crowd,
         Self::Names,
         Self::Modes,
+        Self::Sections,
         Self::Distance,
         Self::Recovery,
         Self::Holds,

@@ -153,6 +153,7 @@ const fn id(topic: Topic) -> &'static str {
         Topic::Crowd => "crowd",
         Topic::Names => "names",
         Topic::Modes => "modes",
+        Topic::Sections => "sections",
         Topic::Distance => "distance",
         Topic::Recovery => "recovery",
         Topic::Holds => "holds",
@@ -168,6 +169,7 @@ fn table(report: &Report, topic: Topic) -> String {
             | Topic::Throughput
             | Topic::Crowd
             | Topic::Modes
+            | Topic::Sections
             | Topic::Distance
             | Topic::Peers
     );

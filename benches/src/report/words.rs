@@ -80,6 +80,7 @@ pub(crate) const fn title(topic: Topic) -> &'static str {
         Topic::Crowd => "Contention",
         Topic::Names => "Many names compared with one",
         Topic::Modes => "Readers, permits, several names",
+        Topic::Sections => "Sections",
         Topic::Distance => "Over a distance",
         Topic::Recovery => "A killed holder",
         Topic::Holds => "Many holds",
@@ -110,6 +111,9 @@ pub(crate) const fn method(topic: Topic) -> &'static str {
             "Eight contenders as under contention, in four processes (memory: in one), that read or want one of \
              four permits; and one task alone that takes four free names together. The bare operations exclude: \
              of contenders one at a time, of four names each by itself, all sent at once."
+        }
+        Topic::Sections => {
+            "All contenders read one number, add one and write it, without a pause. With lockkit they do so in a              section: the lock is granted, and the write releases it. The contenders are in at most four              processes, each with a client of its own on Redis and etcd. The bare operations have no lock:              WATCH and EXEC on Redis, a transaction that compares the revision on etcd, the version of a node on              ZooKeeper, SERIALIZABLE on PostgreSQL, each with retries; with a row lock, SELECT FOR UPDATE, and on              SQLite BEGIN IMMEDIATE. Each round checks that no update is lost. A latency is that of a whole              update, with its retries."
         }
         Topic::Distance => {
             "The same through a proxy on this machine that delays each direction and counts round trips."
@@ -155,6 +159,12 @@ const GLANCE: &[(Topic, &str, &str, &str)] = &[
     (Topic::Modes, "8 readers", "turns", "8 readers of one name"),
     (Topic::Modes, "8 for ", "turns", "8 for 4 permits"),
     (Topic::Modes, "4 names", "median", "4 names together, alone"),
+    (
+        Topic::Sections,
+        "64 in 4 ",
+        "updates",
+        "64 that update one value",
+    ),
     (
         Topic::Recovery,
         "kill",

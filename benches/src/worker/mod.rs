@@ -3,6 +3,7 @@
 //! Each gets an [`Order`] as a line of standard input and returns an [`Answer`] as a line of standard output.
 //! The URL is sent there too, because every user of the machine can read the arguments.
 
+mod contenders;
 mod program;
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use tokio::time::timeout;
 
 pub use program::serve;
 
+use crate::counter::Control;
 use crate::failure::{Failure, Outcome};
 use crate::target::Side;
 
@@ -113,6 +115,12 @@ pub(crate) enum Role {
         first: usize,
         count: usize,
         mode: Mode,
+    },
+    /// Some of the contenders that update one number.
+    Updates {
+        first: usize,
+        count: usize,
+        control: Control,
     },
     /// Holds one until it is killed.
     Victim { ttl: Duration },

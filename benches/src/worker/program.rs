@@ -12,15 +12,15 @@ use lockkit::{Guard, Lock, LockClient};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::task::{JoinSet, consume_budget};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 
+use super::contenders::{Member, turns};
 use super::{ARGUMENT, Answer, Order, Role, Start};
-use crate::bare::{self, Bare, Contender};
+use crate::bare::{self, Bare};
+use crate::counter::Control;
 use crate::failure::{Failure, Outcome};
-use crate::latency::{histogram, record};
 use crate::measure::usage;
 use crate::target::Side;
-use crate::turns::Taken;
 
 /// How many tasks fill a keeper at the same time.
 const FILLERS: usize = 64;
@@ -72,27 +72,26 @@ async fn work() -> Outcome {
         Role::Crowd { first, count, mode } => {
             crowd(&start, mode, first..first + count, &mut input).await
         }
+        Role::Updates {
+            first,
+            count,
+            control,
+        } => updates(&start, control, first..first + count, &mut input).await,
         Role::Victim { ttl } => victim(&start, ttl, &mut input).await,
         Role::Keeper { ttl } => keeper(&start, ttl, &mut input).await,
     }
 }
 
-/// One of many.
-enum Member {
-    Lock(Lock),
-    Bare(Box<dyn Contender>),
-}
-
 async fn crowd(start: &Start, mode: Mode, numbers: Range<usize>, input: &mut Input) -> Outcome {
     let mut members = others(start, numbers.len()).await?;
-    let mut client = None;
+    let mut clients = Vec::new();
     match start.side {
         _ if !members.is_empty() => {}
         Side::Lock => {
             let one = lockkit::connect(&start.url).await?;
             let lock = lock_in(&one, &start.name, mode)?;
             members.extend(numbers.clone().map(|_| Member::Lock(lock.clone())));
-            client = Some(one);
+            clients.push(one);
         }
         Side::Bare => {
             let bare = bare::open(&start.url).await?;
@@ -101,15 +100,50 @@ async fn crowd(start: &Start, mode: Mode, numbers: Range<usize>, input: &mut Inp
             }
         }
     }
+    rounds(members, &clients, numbers.start, input).await
+}
+
+async fn updates(
+    start: &Start,
+    control: Control,
+    numbers: Range<usize>,
+    input: &mut Input,
+) -> Outcome {
+    let bare = bare::open(&start.url).await?;
+    let counter = bare.counter(&start.name);
+    let counter = counter.ok_or_else(|| Failure::new("the store has no sections"))?;
+    let (mut members, mut clients) = (Vec::new(), Vec::new());
+    for _ in numbers.clone() {
+        members.push(Member::Update(match start.side {
+            Side::Lock => {
+                if clients.is_empty() || counter.has_room() {
+                    clients.push(lockkit::connect(&start.url).await?);
+                }
+                let client = &clients[clients.len() - 1];
+                counter.section(client.lock(&*start.name)?)
+            }
+            Side::Bare => counter.bare(control).await?,
+        }));
+    }
+    rounds(members, &clients, numbers.start, input).await
+}
+
+/// Takes turns as often as it is told; `first` is the number of the first member.
+async fn rounds(
+    mut members: Vec<Member>,
+    clients: &[LockClient],
+    first: usize,
+    input: &mut Input,
+) -> Outcome {
     say(&Answer::Ready)?;
     while let Some(order) = next(input).await? {
         let Order::Turns { span } = order else {
             return Err(Failure::new("a crowd only takes turns"));
         };
         let answer;
-        (answer, members) = turns(members, numbers.start, span).await?;
+        (answer, members) = turns(members, first, span).await?;
         // What was given up at the end is out of the store's queue before the others have their turn.
-        if let Some(client) = &client {
+        for client in clients {
             client.drain().await;
         }
         say(&answer)?;
@@ -144,80 +178,6 @@ async fn others(start: &Start, count: usize) -> Outcome<Vec<Member>> {
 #[expect(clippy::unused_async, reason = "with the feature it waits")]
 async fn others(_start: &Start, _count: usize) -> Outcome<Vec<Member>> {
     Ok(Vec::new())
-}
-
-/// All take turns until `span` is over; `first` is the number of the first.
-async fn turns(
-    members: Vec<Member>,
-    first: usize,
-    span: Duration,
-) -> Outcome<(Answer, Vec<Member>)> {
-    let start = Instant::now();
-    let mut tasks = JoinSet::new();
-    let mut members: Vec<_> = members.into_iter().enumerate().collect();
-    // Where a round is short, those who come first are served more often: let it be others each time.
-    fastrand::shuffle(&mut members);
-    for (number, member) in members {
-        tasks.spawn(async move { (number, member.turns(start + span).await) });
-    }
-    let mut done = Vec::new();
-    while let Some(ended) = tasks.join_next().await {
-        let (number, ended) = ended?;
-        done.push((number, ended?));
-    }
-    let took = start.elapsed();
-    done.sort_by_key(|(number, _)| *number);
-    let mut waits = histogram()?;
-    let (mut counts, mut members, mut all) = (Vec::new(), Vec::new(), Vec::new());
-    for (number, (member, taken, seen)) in done {
-        waits.add(seen)?;
-        counts.push(u64::try_from(taken.count())?);
-        all.extend(taken.of(first + number));
-        members.push(member);
-    }
-    let waits = waits.iter_recorded();
-    let waits = waits.map(|value| (value.value_iterated_to(), value.count_at_value()));
-    let waits = waits.collect();
-    let answer = Answer::Turns {
-        counts,
-        took,
-        waits,
-        taken: all,
-    };
-    Ok((answer, members))
-}
-
-type Seen = hdrhistogram::Histogram<u64>;
-
-impl Member {
-    /// Takes turns until the end. A wait that the end cuts off counts with what it had lasted: else those
-    /// who starve would not be seen.
-    async fn turns(mut self, end: Instant) -> Outcome<(Self, Taken, Seen)> {
-        let (mut taken, mut waits) = (Taken::default(), histogram()?);
-        loop {
-            // Where nothing is waited for, the others of this thread get their turns all the same.
-            consume_budget().await;
-            let began = Instant::now();
-            if began >= end {
-                return Ok((self, taken, waits));
-            }
-            match &mut self {
-                Self::Lock(lock) => match timeout_at(end, lock.acquire()).await {
-                    Ok(guard) => {
-                        record(&mut waits, began.elapsed());
-                        let guard = guard?;
-                        taken.now();
-                        guard.release().await?;
-                    }
-                    Err(_) => record(&mut waits, began.elapsed()),
-                },
-                Self::Bare(contender) => {
-                    contender.turn(&mut taken).await?;
-                    record(&mut waits, began.elapsed());
-                }
-            }
-        }
-    }
 }
 
 /// Takes one and waits to be killed.

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
 fn tests() -> TestSuite {
     let suite = TestSuite::new("speed-of-etcd", missing(EtcdCluster::PROGRAM))
         .test(solo::cycle_is_two_round_trips)
+        .test(solo::section_is_two_round_trips)
         .test(solo::cycle_costs_little_more_than_its_requests)
         .test(crowd::eight_hand_over_in_one_round_trip)
         .test(crowd::eight_and_sixty_four_on_loopback)

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use conformance_tests::contention::float;
 use conformance_tests::figures::{bound, median, ratio, rounds, slow_link};
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{EtcdCluster, EtcdCommand};
 use conformance_tests::{Outcome, Storage, ensure};
 use etcd_client::{Client, DeleteOptions, GetOptions, LockOptions, PutOptions, Txn, TxnOp};
 use lockkit_core::LockClient;
-use lockkit_etcd::EtcdStore;
+use lockkit_etcd::{EtcdStore, Section};
 use tokio::time::{Instant, sleep};
 
 pub(crate) async fn client_at(port: u16) -> Outcome<LockClient> {
@@ -35,19 +36,41 @@ pub(crate) async fn trip(port: u16) -> Outcome<Duration> {
 }
 
 pub(crate) async fn cycle_is_two_round_trips() -> Outcome {
-    const CYCLES: u64 = 60;
     let cluster = cluster().await?;
     let proxy = slow_link(cluster.ports()[0]).await?;
     let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
+    two_round_trips(&proxy, async || Ok(lock.acquire().await?.release().await?)).await
+}
+
+pub(crate) async fn section_is_two_round_trips() -> Outcome {
+    let cluster = cluster().await?;
+    let proxy = slow_link(cluster.ports()[0]).await?;
+    let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
+    let section = Section::of(&lock).read("value");
+    two_round_trips(&proxy, async || {
+        let (entered, found) = section.enter().await?;
+        let value = found[0]
+            .kvs()
+            .first()
+            .map_or("", |it| it.value_str().unwrap_or(""));
+        let put = TxnOp::put("value", (value.len() + 1).to_string(), None);
+        entered.commit(Txn::new().and_then([put])).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn two_round_trips(proxy: &Proxy, cycle: impl AsyncFn() -> Outcome) -> Outcome {
+    const CYCLES: u64 = 60;
     // The session is made.
-    lock.acquire().await?.release().await?;
+    cycle().await?;
     let trip = trip(proxy.addr().port()).await?;
     let passed = || proxy.counts().round_trips;
     let (began, before) = (Instant::now(), passed());
     let mut cycles = Vec::new();
     for _ in 0..CYCLES {
         let start = Instant::now();
-        lock.acquire().await?.release().await?;
+        cycle().await?;
         cycles.push(start.elapsed());
     }
     let all = passed() - before;

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
 fn tests() -> TestSuite {
     let suite = TestSuite::new("speed-of-redis", missing(RedisServer::PROGRAM))
         .test(solo::cycle_is_two_round_trips)
+        .test(solo::section_is_two_round_trips)
         .test(solo::cycle_behind_sentinels_is_two_round_trips)
         .test(solo::cycle_in_a_cluster_is_two_round_trips)
         .test(redlock::cycle_of_five_nodes_is_two_round_trips)

@@ -7,7 +7,7 @@ use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{FakeSentinel, MASTER, RedisServer};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{HolderId, LockClient};
-use lockkit_redis::RedisStore;
+use lockkit_redis::{Command, RedisStore, Section};
 use redis::Script;
 use tokio::time::Instant;
 
@@ -62,6 +62,36 @@ async fn cycles(server: &RedisServer, proxy: &Proxy, client: LockClient) -> Outc
         scripts == CYCLES * 2,
         format!("{scripts} EVALSHA in {CYCLES} cycles"),
     )
+}
+
+pub(crate) async fn section_is_two_round_trips() -> Outcome {
+    const SECTIONS: u64 = 60;
+    let server = RedisServer::forgetful().await?;
+    let proxy = slow_link(server.port()).await?;
+    let lock = client_at(proxy.addr().port()).await?.lock("solo")?;
+    let section = Section::of(&lock).read(Command::new("GET").arg("value"));
+    lock.acquire().await?.release().await?;
+    let trip = ping(proxy.addr().port()).await?;
+    let passed = proxy.counts().round_trips;
+    let mut sections = Vec::new();
+    for _ in 0..SECTIONS {
+        let start = Instant::now();
+        let (entered, replies) = section.enter().await?;
+        let value = replies[0].as_int().unwrap_or(0) + 1;
+        let set = Command::new("SET").arg("value").arg(value.to_string());
+        entered.commit(&[set]).await?;
+        sections.push(start.elapsed());
+    }
+    let counted = each(proxy.counts().round_trips - passed, SECTIONS);
+    let trips = ratio(median(sections)?, trip);
+    println!(
+        "section, {trip:?} away: takes as long as {trips:.2} round trips, {counted:.2} are counted"
+    );
+    ensure(
+        counted <= 2.15,
+        format!("{counted:.2} round trips are counted"),
+    )?;
+    ensure(trips <= bound(2.15, 2.9), format!("{trips:.2} round trips"))
 }
 
 /// What one round trip takes.

@@ -31,6 +31,7 @@ fn tests() -> TestSuite {
     let postgres = TestSuite::new("speed-of-postgres", PostgresPrograms::system().missing())
         .test(solo::cycle_is_two_round_trips::<Postgres>)
         .test(solo::cycle_costs_little_more_than_two_updates::<Postgres>)
+        .test(solo::transaction_that_releases_is_five_round_trips)
         .test(solo::grant_waits_for_the_disk_and_release_does_not)
         .test(crowd::eight_through_the_proxy_hand_over_in_two_trips)
         .test(crowd::eight_on_loopback_are_faster_than_a_polled_row)

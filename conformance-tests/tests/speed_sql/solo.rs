@@ -6,9 +6,9 @@ use conformance_tests::contention::float;
 use conformance_tests::figures::{bound, median, ratio, rounds, slow_link};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::LockClient;
-use lockkit_sql::{SqlStoreBuilder, Sqlite};
+use lockkit_sql::{ReleaseIn as _, SqlStoreBuilder, Sqlite};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, SqliteConnection};
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 use tokio::time::Instant;
 
 use crate::world::{Database, For, Postgres, Updates, on_one_processor, unwritten};
@@ -53,6 +53,35 @@ pub(crate) async fn cycle_is_two_round_trips<D: Database>() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The grant, and a transaction that begins, writes, releases and commits.
+pub(crate) async fn transaction_that_releases_is_five_round_trips() -> Outcome {
+    const CYCLES: u64 = 40;
+    let server = Postgres::start(For::Speed).await?;
+    let proxy = slow_link(server.port()).await?;
+    let port = proxy.addr().port();
+    let lock = Postgres::client_at(port, false).await?.lock("solo")?;
+    let mut connection = server.connect(port).await?;
+    let mut passed = 0;
+    for cycle in 0..=CYCLES {
+        if cycle == 1 {
+            // Statements are prepared.
+            passed = proxy.counts().round_trips;
+        }
+        let guard = lock.acquire().await?;
+        let mut transaction = connection.begin().await?;
+        transaction.update(cycle.cast_signed()).await?;
+        let released = guard.release_in(&mut transaction).await?;
+        transaction.commit().await?;
+        released.committed();
+    }
+    let counted = float(proxy.counts().round_trips - passed) / float(CYCLES);
+    println!("in a transaction: {counted:.2} round trips are counted");
+    ensure(
+        counted <= 5.1,
+        format!("{counted:.2} round trips are counted"),
+    )
 }
 
 /// What one round trip takes.

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
 fn tests() -> TestSuite {
     let alone = TestSuite::new("speed-of-zk", ZkServer::missing())
         .test(solo::cycle_is_three_round_trips)
+        .test(solo::section_is_three_round_trips)
         .test(solo::cycle_costs_little_more_than_its_requests)
         .test(crowd::eight_through_the_proxy_hand_over_in_one_trip)
         .test(crowd::eight_and_sixty_four_are_served_equally_fast)

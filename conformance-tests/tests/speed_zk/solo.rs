@@ -7,7 +7,7 @@ use conformance_tests::figures::{bound, first_quarter, median, ratio, rounds, sl
 use conformance_tests::servers::{ZkCommand, ZkServer};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::LockClient;
-use lockkit_zk::ZkStore;
+use lockkit_zk::{Section, Write, ZkStore};
 use tokio::time::Instant;
 use zookeeper_client::{Acls, Client, CreateMode, LockPrefix};
 
@@ -66,6 +66,29 @@ pub(crate) async fn cycle_is_three_round_trips() -> Outcome {
     ensure(
         ours < theirs * 1.05,
         format!("{ours:.2}, and the library's own {theirs:.2}"),
+    )
+}
+
+/// Without the read, which is the caller's.
+pub(crate) async fn section_is_three_round_trips() -> Outcome {
+    const SECTIONS: u64 = 60;
+    let server = start().await?;
+    let proxy = slow_link(server.port()).await?;
+    let parent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let bare = bare_at(server.port()).await?;
+    bare.create("/value", b"", &parent).await?;
+    let section = Section::of(&client_at(proxy.addr().port()).await?.lock("solo")?);
+    section.enter().await?.into_guard().release().await?;
+    let passed = proxy.counts().round_trips;
+    for number in 0..SECTIONS {
+        let set = Write::set("/value", number.to_string());
+        section.enter().await?.commit(&[set]).await?;
+    }
+    let counted = float(proxy.counts().round_trips - passed) / float(SECTIONS);
+    println!("section: {counted:.2} round trips are counted");
+    ensure(
+        counted <= 3.1,
+        format!("{counted:.2} round trips are counted"),
     )
 }
 
