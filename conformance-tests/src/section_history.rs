@@ -22,6 +22,17 @@ const PROCESSES: usize = 4;
 const SPAN: Duration = Duration::from_millis(3500);
 /// The time in which what was stopped comes back before the end.
 const QUIET: Duration = Duration::from_millis(300);
+/// What is done, in this order.
+const FAULTS: [Fault; 8] = [
+    Fault::Break,
+    Fault::Kill,
+    Fault::Reset,
+    Fault::Break,
+    Fault::Expire,
+    Fault::Reset,
+    Fault::Break,
+    Fault::Hold,
+];
 /// The fewest commits that tell anything.
 const FEWEST: usize = 5;
 
@@ -80,14 +91,14 @@ impl<'a> SectionHistory<'a> {
         let mut crowd = Crowd {
             history: self,
             lock,
-            end: Instant::now() + soak_length(SPAN)?,
+            end: Instant::now(),
             takers: Vec::new(),
             started: 0,
             past: Vec::new(),
-            done: [0; 5],
+            done: Vec::new(),
         };
-        crowd.run().await?;
-        let [late, broken, killed, reset, held] = crowd.done;
+        crowd.run(soak_length(SPAN)?).await?;
+        let done = crowd.counts();
         let history = crowd.ended().await?;
         let kept = soon(sections.kept()).await??;
         let count = |phase| {
@@ -96,8 +107,7 @@ impl<'a> SectionHistory<'a> {
             commits.count()
         };
         println!(
-            "{} sections wrote, {} were refused, {} ended without a reply; {late} stopped for longer than a lease, \
-             {broken} broken, {killed} killed, {reset} times all connections reset, {held} times the network stood still",
+            "{} sections wrote, {} were refused, of {} it is not known; {done}",
             kept.entries.len(),
             count(Phase::Fail),
             count(Phase::Invoke) - count(Phase::Fail) - count(Phase::Ok),
@@ -110,6 +120,21 @@ impl<'a> SectionHistory<'a> {
     }
 }
 
+/// What is done to a holder, or to the way of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Its process is stopped, and its hold broken.
+    Break,
+    /// Its process is killed.
+    Kill,
+    /// Its process is stopped for longer than its lease.
+    Expire,
+    /// All connections through the proxy are reset.
+    Reset,
+    /// Nothing passes the proxy for longer than a lease.
+    Hold,
+}
+
 struct Crowd<'a> {
     history: &'a SectionHistory<'a>,
     lock: Lock,
@@ -118,77 +143,104 @@ struct Crowd<'a> {
     started: usize,
     /// What the killed saw.
     past: Vec<History>,
-    /// How often each fault was made.
-    done: [u32; 5],
+    done: Vec<Fault>,
 }
 
 impl Crowd<'_> {
-    async fn run(&mut self) -> Outcome {
+    async fn run(&mut self, span: Duration) -> Outcome {
         for _ in 0..PROCESSES {
             self.start_one().await?;
         }
+        self.end = Instant::now() + span;
+        for number in 0..PROCESSES {
+            self.begin(number).await?;
+        }
         self.lose_replies();
-        let history = self.history;
-        let span = self.end - Instant::now();
         let quiet = self.end - QUIET.min(span);
-        let late = history.ttl.mul_f64(1.2);
-        for fault in (0..self.done.len()).cycle() {
-            let pause = Duration::from_millis(fastrand::u64(20..120));
-            sleep(pause.min(span / 10)).await;
+        for fault in FAULTS.into_iter().cycle() {
+            let through_proxy = matches!(fault, Fault::Reset | Fault::Hold);
+            if through_proxy && self.history.proxy.is_none() {
+                continue;
+            }
+            sleep(Duration::from_millis(fastrand::u64(20..120))).await;
             if Instant::now() >= quiet {
                 break;
             }
-            match (fault, &history.proxy) {
-                (0, _) => {
-                    let taker = self.stop_a_holder().await?;
-                    sleep(late).await;
-                    self.takers[taker].resume()?;
-                }
-                (1, _) => {
-                    let taker = self.stop_a_holder().await?;
-                    self.break_lock().await;
-                    sleep(pause / 2).await;
-                    self.takers[taker].resume()?;
-                }
-                (2, _) => self.kill_a_holder().await?,
-                (3, Some(proxy)) => proxy.reset(),
-                (4, Some(proxy)) => {
-                    let flow = |flow| {
-                        proxy.flow(Direction::Request, flow);
-                        proxy.flow(Direction::Reply, flow);
-                    };
-                    flow(Flow::Hold);
-                    sleep(late).await;
-                    flow(Flow::Pass);
-                }
-                _ => continue,
-            }
-            self.done[fault] += 1;
+            self.make(fault).await?;
+            self.done.push(fault);
         }
-        if let Some(proxy) = &history.proxy {
-            proxy.heal();
+        self.heal();
+        Ok(())
+    }
+
+    async fn make(&mut self, fault: Fault) -> Outcome {
+        let late = self.history.ttl.mul_f64(1.2);
+        match (fault, &self.history.proxy) {
+            (Fault::Break, _) => {
+                let taker = self.stop_a_holder().await?;
+                self.break_lock().await;
+                sleep(Duration::from_millis(fastrand::u64(0..50))).await;
+                self.takers[taker].resume()?;
+            }
+            (Fault::Expire, _) => {
+                let taker = self.stop_a_holder().await?;
+                sleep(late).await;
+                self.takers[taker].resume()?;
+            }
+            (Fault::Kill, _) => self.kill_a_holder().await?,
+            (Fault::Reset, Some(proxy)) => proxy.reset(),
+            (Fault::Hold, Some(proxy)) => {
+                let flow = |flow| {
+                    proxy.flow(Direction::Request, flow);
+                    proxy.flow(Direction::Reply, flow);
+                };
+                flow(Flow::Hold);
+                sleep(late).await;
+                flow(Flow::Pass);
+            }
+            (_, None) => {}
         }
         Ok(())
+    }
+
+    fn heal(&self) {
+        if let Some(proxy) = &self.history.proxy {
+            proxy.heal();
+        }
+    }
+
+    /// How often each fault was made.
+    fn counts(&self) -> String {
+        use Fault::{Break, Expire, Hold, Kill, Reset};
+        let counts = [Break, Kill, Expire, Reset, Hold].map(|fault| {
+            let count = self.done.iter().filter(|it| **it == fault).count();
+            format!("{fault:?} {count}")
+        });
+        counts.join(", ")
     }
 
     async fn start_one(&mut self) -> Outcome {
         let (history, number) = (self.history, self.started);
         self.started += 1;
         let url = &history.urls[number % history.urls.len()];
-        let mut taker = Taker::start(history.program, url, history.ttl).await?;
-        let span = self.end - Instant::now();
-        let (name, millis) = (self.lock.name(), span.as_millis());
-        taker.send(&format!("sections {name} {millis}")).await?;
+        let taker = Taker::start(history.program, url, history.ttl).await?;
         self.takers.push(taker);
         Ok(())
     }
 
-    /// Of 64 requests one does not come through, and the reply to another is lost.
+    async fn begin(&mut self, taker: usize) -> Outcome {
+        let span = self.end - Instant::now();
+        let (name, millis) = (self.lock.name(), span.as_millis());
+        let command = format!("sections {name} {millis}");
+        self.takers[taker].send(&command).await
+    }
+
+    /// Of 32 requests one does not come through, and the reply to another is lost.
     fn lose_replies(&self) {
         let Some(proxy) = &self.history.proxy else {
             return;
         };
-        proxy.judge(|_| match fastrand::u8(..64) {
+        proxy.judge(|_| match fastrand::u8(..32) {
             0 => Fate::Cut,
             1 => Fate::Drop(Dropped::Reset),
             _ => Fate::Pass,
@@ -237,10 +289,9 @@ impl Crowd<'_> {
         // What it wrote before its end is still in the pipe.
         while taker.answer(self.history.ttl).await.is_ok() {}
         self.past.push(taker.history());
-        if let Some(proxy) = &self.history.proxy {
-            proxy.heal();
-        }
+        self.heal();
         self.start_one().await?;
+        self.begin(PROCESSES - 1).await?;
         self.lose_replies();
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::sections::{Sections, Written};
 
 /// How many tasks of a process share a client.
 const TASKS: usize = 3;
-/// The longest that a section takes before it is dropped.
+/// The longest that one may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
 impl Worker {
@@ -30,12 +30,8 @@ impl Worker {
             let (worker, all) = (self.clone(), Arc::clone(all));
             tasks.spawn(async move {
                 while Instant::now() < end {
-                    let limit = match fastrand::u8(..16) {
-                        0 => SHORT.mul_f64(fastrand::f64()),
-                        _ => LIMIT,
-                    };
                     // What became of its commit is not known then.
-                    let _ = timeout(limit, worker.section(&*all)).await;
+                    let _ = timeout(limit(), worker.section(&*all)).await;
                 }
             });
         }
@@ -59,17 +55,23 @@ impl Worker {
         let token = entered.token();
         let event = |op, phase| self.event(now(), hold, op, phase).with_token(token);
         self.recorder.push(event(Op::Acquire, Phase::Ok));
-        if fastrand::bool() {
-            sleep(SHORT.mul_f64(fastrand::f64())).await;
-        }
+        sleep(SHORT.mul_f64(fastrand::f64())).await;
         let begun = event(Op::Write, Phase::Invoke);
         let entry = Entry::of(&begun, entered.read());
         self.recorder.push(begun);
-        let ended = match entered.commit(&entry).await {
-            Written::Yes => event(Op::Write, Phase::Ok),
-            Written::No(why) => event(Op::Write, Phase::Fail).with_note(why),
-            Written::Unknown => event(Op::Write, Phase::Info),
+        let ended = match timeout(limit(), entered.commit(&entry)).await {
+            Ok(Written::Yes) => event(Op::Write, Phase::Ok),
+            Ok(Written::No(why)) => event(Op::Write, Phase::Fail).with_note(why),
+            Ok(Written::Unknown) | Err(_) => event(Op::Write, Phase::Info),
         };
         self.recorder.push(ended);
+    }
+}
+
+/// When a section or its commit is dropped: some in the middle.
+fn limit() -> Duration {
+    match fastrand::u8(..16) {
+        0 => SHORT.mul_f64(fastrand::f64()),
+        _ => LIMIT,
     }
 }

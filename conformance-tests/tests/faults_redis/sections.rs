@@ -109,7 +109,11 @@ async fn section_that_waited_reads_with_one_more() -> Outcome {
 
 /// With sections in processes that are killed and stopped.
 fn history(urls: impl IntoIterator<Item = String>) -> SectionHistory<'static> {
-    SectionHistory::new(Path::new(env!("CARGO_BIN_EXE_lock-taker")), urls, TTL)
+    SectionHistory::new(
+        Path::new(env!("CARGO_BIN_EXE_lock-taker")),
+        urls,
+        Duration::from_millis(800),
+    )
 }
 
 async fn sections_follow_each_other() -> Outcome {

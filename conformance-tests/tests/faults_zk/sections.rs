@@ -116,8 +116,8 @@ async fn sections_follow_each_other() -> Outcome {
     let proxy = Proxy::start(([127, 0, 0, 1], plot.port).into()).await?;
     let program = Path::new(env!("CARGO_BIN_EXE_lock-taker"));
     let urls = [plot.port, proxy.addr().port()]
-        .map(|port| format!("zk://127.0.0.1:{port}?root={}&ttl=1500ms", plot.root));
-    let history = SectionHistory::new(program, urls, Duration::from_millis(1500));
+        .map(|port| format!("zk://127.0.0.1:{port}?root={}&ttl=1s", plot.root));
+    let history = SectionHistory::new(program, urls, Duration::from_secs(1));
     history.behind(proxy).check().await
 }
 
