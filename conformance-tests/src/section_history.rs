@@ -23,14 +23,17 @@ const SPAN: Duration = Duration::from_millis(3500);
 /// The time in which what was stopped comes back before the end.
 const QUIET: Duration = Duration::from_millis(300);
 /// What is done, in this order.
-const FAULTS: [Fault; 8] = [
+const FAULTS: [Fault; 11] = [
+    Fault::Break,
     Fault::Break,
     Fault::Kill,
     Fault::Reset,
     Fault::Break,
-    Fault::Expire,
-    Fault::Reset,
     Fault::Break,
+    Fault::Expire,
+    Fault::Break,
+    Fault::Break,
+    Fault::Reset,
     Fault::Hold,
 ];
 /// The fewest commits that tell anything.
@@ -162,7 +165,7 @@ impl Crowd<'_> {
             if through_proxy && self.history.proxy.is_none() {
                 continue;
             }
-            sleep(Duration::from_millis(fastrand::u64(20..120))).await;
+            sleep(Duration::from_millis(fastrand::u64(10..60))).await;
             if Instant::now() >= quiet {
                 break;
             }
@@ -179,7 +182,10 @@ impl Crowd<'_> {
             (Fault::Break, _) => {
                 let taker = self.stop_a_holder().await?;
                 self.break_lock().await;
-                sleep(Duration::from_millis(fastrand::u64(0..50))).await;
+                if fastrand::bool() {
+                    self.next_holder(taker).await;
+                }
+                sleep(Duration::from_millis(fastrand::u64(0..40))).await;
                 self.takers[taker].resume()?;
             }
             (Fault::Expire, _) => {
@@ -235,14 +241,14 @@ impl Crowd<'_> {
         self.takers[taker].send(&command).await
     }
 
-    /// Of 32 requests one does not come through, and the reply to another is lost.
+    /// Of 32 requests one does not come through, and the replies to two others are lost.
     fn lose_replies(&self) {
         let Some(proxy) = &self.history.proxy else {
             return;
         };
         proxy.judge(|_| match fastrand::u8(..32) {
             0 => Fate::Cut,
-            1 => Fate::Drop(Dropped::Reset),
+            1 | 2 => Fate::Drop(Dropped::Reset),
             _ => Fate::Pass,
         });
     }
@@ -272,6 +278,16 @@ impl Crowd<'_> {
         let taker = fastrand::usize(..self.takers.len());
         self.takers[taker].stop()?;
         Ok(taker)
+    }
+
+    /// Waits until another process holds the lock, if it does not take long.
+    async fn next_holder(&self, taker: usize) {
+        for _ in 0..50 {
+            match self.holder().await {
+                Some(next) if next != taker => return,
+                _ => sleep(Duration::from_millis(2)).await,
+            }
+        }
     }
 
     async fn break_lock(&self) {

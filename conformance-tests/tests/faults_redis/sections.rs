@@ -112,7 +112,7 @@ fn history(urls: impl IntoIterator<Item = String>) -> SectionHistory<'static> {
     SectionHistory::new(
         Path::new(env!("CARGO_BIN_EXE_lock-taker")),
         urls,
-        Duration::from_millis(800),
+        Duration::from_millis(600),
     )
 }
 

@@ -335,7 +335,7 @@ pub(crate) async fn sections_follow_each_other<D: Database>() -> Outcome {
     let query = "poll=5ms..50ms";
     let urls = [server.url(query), through(&server, &proxy, query)];
     let program = taker();
-    let history = SectionHistory::new(&program, urls, SHORT * 4).behind(proxy);
+    let history = SectionHistory::new(&program, urls, SHORT * 3).behind(proxy);
     history.check().await
 }
 
