@@ -12,6 +12,7 @@ use crate::history::{Event, History, Op, Phase};
 /// # Units and shapes
 /// The text is `{value} {read} {read}`; a value is `{process}-{hold}:{token}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry {
     /// What it wrote to both keys.
     pub value: String,
@@ -66,6 +67,7 @@ impl FromStr for Entry {
 
 /// What the store has at the end: the entries of all sections in any order, and both values.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Kept {
     /// One for each section that wrote; one that wrote twice is here twice.
     pub entries: Vec<Entry>,

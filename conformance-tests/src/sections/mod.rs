@@ -15,7 +15,7 @@ use crate::failure::{Failure, Outcome};
 
 /// The sections of a lock.
 #[async_trait]
-pub trait Sections: Send + Sync {
+pub(crate) trait Sections: Send + Sync {
     /// Makes what the first section needs.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ pub trait Sections: Send + Sync {
 
 /// A section that holds its lock.
 #[async_trait]
-pub trait Entered: Send {
+pub(crate) trait Entered: Send {
     /// The token of its hold.
     fn token(&self) -> u64;
 
@@ -52,7 +52,7 @@ pub trait Entered: Send {
 
 /// What is known of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
+pub(crate) enum Written {
     /// It was carried out.
     Yes,
     /// It was not carried out, and why.
@@ -75,7 +75,7 @@ impl Written {
 ///
 /// # Errors
 /// - [`Failure`] if the store has no sections, or the URL is wrong.
-pub fn open(url: &str, lock: Lock) -> Outcome<Arc<dyn Sections>> {
+pub(crate) fn open(url: &str, lock: Lock) -> Outcome<Arc<dyn Sections>> {
     let scheme = url.split(':').next().unwrap_or_default();
     Ok(match scheme.split('+').next() {
         Some("redis") => Arc::new(redis::Redis::new(lock)),
