@@ -62,6 +62,7 @@
 //! | [`history`], [`checker`] | what clients saw, from any number of processes, and the checks of it |
 //! | [`loss`] | what a guard sees when its hold is lost |
 //! | [`taker`] | a process that takes locks, to be killed and frozen |
+//! | [`section_history`] | sections of all stores alike, in processes that are killed and stopped |
 //! | [`contention`], [`figures`] | clients that contend, and the bounds of their speed |
 //! | [`mode_speed`] | the speed of readers, writers and permits, measured alike on all stores |
 //! | [`setups`] | the setups of the stores that come with lockkit |
@@ -84,6 +85,9 @@ pub mod loss;
 pub mod mode_speed;
 mod namespace;
 mod runner;
+#[cfg(unix)]
+pub mod section_history;
+mod sections;
 #[cfg(unix)]
 pub mod servers;
 mod setup;

@@ -13,9 +13,11 @@
 //! | `work NAME MILLIS` | takes the lock, looks at it twice and gives it back, again and again |
 //! | `write NAME MILLIS` | the same with a guarded write after each look, whatever it saw; holds for longer |
 //! | `mix MILLIS NAME...` | the same as `work` in random modes, of one or two of the names; holds for longer |
+//! | `sections NAME MILLIS` | runs sections of a store that has them, again and again |
 
 mod mixed;
 mod program;
+mod sections;
 mod worker;
 mod writer;
 

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::{DONE, Mixed, Worker, Writer};
 use crate::failure::{Failure, Outcome};
 use crate::history::Recorder;
+use crate::sections;
 
 /// Acts as a lock-taker: the whole `main` of such a program. `open` opens the store at a URL.
 ///
@@ -67,11 +68,13 @@ where
         let client = LockClient::builder_arc(store).lease(Lease::renewed(ttl));
         let mut program = Program::new(client.build()?);
         program.writer = writer;
+        url.clone_into(&mut program.url);
         program.obey().await
     })
 }
 
 struct Program {
+    url: String,
     client: LockClient,
     recorder: Recorder,
     held: Option<Held>,
@@ -88,6 +91,7 @@ struct Held {
 impl Program {
     fn new(client: LockClient) -> Self {
         Self {
+            url: String::new(),
             client,
             recorder: Recorder::writing_to(io::stdout()),
             held: None,
@@ -120,6 +124,12 @@ impl Program {
                     let mixed = Mixed::new(self.client.clone(), names, self.recorder.clone());
                     let span = Duration::from_millis(millis.parse()?);
                     mixed.with_long_holds().work(span).await?;
+                }
+                ["sections", name, millis] => {
+                    let sections = sections::open(&self.url, self.client.lock(name)?)?;
+                    let (worker, span) = (self.worker(name)?, millis.parse()?);
+                    let span = Duration::from_millis(span);
+                    worker.run_sections(&sections, span).await?;
                 }
                 _ => return Err(Failure::new(format!("no command is `{command}`"))),
             }

@@ -1,9 +1,11 @@
 //! Sections: what is read with a grant, and written with a release, while replies are lost and callers go.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::proxy::{Direction, Flow, Proxy};
+use conformance_tests::section_history::SectionHistory;
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{poll_once, soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
@@ -26,12 +28,11 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
     suite
         .test(section_is_two_requests)
         .test(section_that_waited_reads_the_last_commit)
-        .test(sections_lose_no_update)
+        .test(sections_follow_each_other)
         .test(section_reads_keys_and_prefixes)
         .test(section_whose_hold_has_ended_writes_nothing)
         .test(section_whose_lease_ended_on_the_way_writes_nothing)
         .test(commit_without_a_reply_writes_once)
-        .test(commits_write_once_while_connections_are_reset)
         .test(refused_commit_writes_nothing_and_frees_the_lock)
         .test(refused_read_frees_the_lock)
         .test(section_dropped_at_any_moment_leaves_nothing)
@@ -138,45 +139,23 @@ async fn section_that_waited_reads_the_last_commit() -> Outcome {
     ensure(fewest == 3, format!("{fewest} requests"))
 }
 
-/// Each section counts on what it has read. Returns the token and the value of each.
-async fn count(section: Section, turns: usize) -> Outcome<Vec<(u64, i64)>> {
-    let mut all = Vec::new();
-    for _ in 0..turns {
-        let (entered, found) = section.enter().await?;
-        let (token, value) = (entered.token().get(), number(found.first())? + 1);
-        entered.commit(put(value)).await?;
-        all.push((token, value));
-    }
-    Ok(all)
-}
-
-/// Sixteen tasks of two clients count, half of them with a section of their own.
-async fn sections_lose_no_update() -> Outcome {
-    const TURNS: usize = 20;
+/// In processes that are killed and stopped, also while the leader stands still.
+async fn sections_follow_each_other() -> Outcome {
     let cluster = EtcdCluster::of(3).await?;
-    let clients = [client(&cluster, LONG).await?, client(&cluster, LONG).await?];
-    let shared = [section(&clients[0])?, section(&clients[1])?];
-    let mut tasks = Vec::new();
-    for number in 0..16 {
-        let section = match number {
-            0..8 => shared[number % 2].clone(),
-            _ => section(&clients[number % 2])?,
-        };
-        tasks.push(spawn(count(section, TURNS)));
-    }
-    let mut all = Vec::new();
-    for task in tasks {
-        all.extend(task.soon().await??);
-    }
-    // By token.
-    all.sort_unstable();
-    let in_order = (1..).zip(&all).all(|(value, (_, seen))| value == *seen);
-    let complete = all.len() == 16 * TURNS;
-    ensure(
-        in_order && complete,
-        format!("{} values: {all:?}", all.len()),
-    )?;
-    leaves_nothing(&cluster, &clients).await
+    let proxy = proxy(&cluster).await?;
+    let program = Path::new(env!("CARGO_BIN_EXE_lock-taker"));
+    let hosts = [cluster.endpoints(), proxy.addr().to_string()];
+    let urls = hosts.map(|hosts| format!("etcd://{hosts}"));
+    let history = SectionHistory::new(program, urls, TTL).behind(proxy);
+    let stop = async {
+        sleep(TTL / 2).await;
+        let leader = cluster.process(cluster.leader().await?);
+        leader.stop()?;
+        sleep(TTL / 4).await;
+        leader.resume()
+    };
+    let (checked, stopped) = tokio::join!(history.check(), stop);
+    stopped.and(checked)
 }
 
 async fn leaves_nothing(cluster: &EtcdCluster, clients: &[LockClient]) -> Outcome {
@@ -363,59 +342,6 @@ async fn commit_without_a_reply_writes_once() -> Outcome {
         after.into_guard().release().await?;
     }
     Ok(())
-}
-
-/// Commits a key that no other commit has, and says what was reported.
-async fn log(section: Section, key: String) -> Outcome<(String, Option<bool>)> {
-    let entered = loop {
-        // What it reads may fail with the connection.
-        match section.enter().await {
-            Ok((entered, _)) => break entered,
-            Err(Error::Backend(_) | Error::Lost { .. }) => sleep(Duration::from_millis(5)).await,
-            Err(error) => return Err(error.into()),
-        }
-    };
-    let work = Txn::new().and_then([TxnOp::put(key.as_str(), "", None)]);
-    let committed = match entered.commit(work).await {
-        Ok(_) => Some(true),
-        Err(FencedError::Backend(error)) if error.outcome() == Effect::Indeterminate => None,
-        Err(_) => Some(false),
-    };
-    Ok((key, committed))
-}
-
-async fn commits_write_once_while_connections_are_reset() -> Outcome {
-    let cluster = EtcdCluster::of(1).await?;
-    let mut asker = cluster.client().await?;
-    let proxy = proxy(&cluster).await?;
-    let clients = [behind(&proxy, LONG).await?, behind(&proxy, LONG).await?];
-    let mut tasks = Vec::new();
-    for task in 0..4 {
-        let section = section(&clients[task % 2])?;
-        tasks.push(spawn(async move {
-            let mut logged = Vec::new();
-            for number in 0..40 {
-                logged.push(log(section.clone(), format!("log/{task}-{number}")).await?);
-            }
-            Ok::<_, Failure>(logged)
-        }));
-    }
-    for _ in 0..30 {
-        proxy.reset();
-        sleep(Duration::from_millis(fastrand::u64(5..30))).await;
-    }
-    for task in tasks {
-        for (key, committed) in task.soon().await?? {
-            let found = asker.get(key.as_str(), None).await?;
-            let times = found.kvs().first().map_or(0, |kv| kv.version());
-            let fits = match committed {
-                Some(committed) => times == i64::from(committed),
-                None => times <= 1,
-            };
-            ensure(fits, format!("{key}: {committed:?}, but {times} times"))?;
-        }
-    }
-    leaves_nothing(&cluster, &clients).await
 }
 
 async fn refused_commit_writes_nothing_and_frees_the_lock() -> Outcome {

@@ -1,12 +1,12 @@
 //! Sections: what is read with a grant, and written with a release, while replies are lost and callers go.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::Path;
 use std::time::Duration;
 
 use conformance_tests::foreign::missing;
 use conformance_tests::proxy::{Direction, Dropped, Fate, Flow, Proxy};
-use conformance_tests::servers::{MASTER, RedisCluster, RedisServer, SentinelGroup};
+use conformance_tests::section_history::SectionHistory;
+use conformance_tests::servers::{RedisCluster, RedisServer, SentinelGroup};
 use conformance_tests::task::{poll_once, soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::{Error, LockClient, Outcome as Effect};
@@ -14,23 +14,21 @@ use lockkit_redis::{Command, Entered, FencedError, RedisStore, Reply, Script, Se
 use tokio::time::{sleep, timeout};
 
 use crate::cluster;
-use crate::world::{LONG, TTL, WAYS, client_at, client_of, only_tokens_left, patient, store};
+use crate::world::{LONG, TTL, WAYS, client_at, client_of, only_tokens_left};
 
 const SOON: Duration = Duration::from_secs(5);
 /// All keys are in its slot.
 const NAME: &str = "{cart:7}";
 const COUNTER: &str = "{cart:7}:counter";
-const LOG: &str = "{cart:7}:log";
 
 pub(crate) fn tests() -> TestSuite {
     TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM))
         .test(section_is_two_round_trips)
-        .test(sections_lose_no_update)
-        .test(sections_lose_no_update_in_a_cluster)
-        .test(sections_lose_no_update_behind_sentinels)
+        .test(sections_follow_each_other)
+        .test(sections_follow_each_other_in_a_cluster)
+        .test(sections_follow_each_other_behind_sentinels)
         .test(commit_without_a_reply_writes_once)
         .test(script_without_a_reply_is_run_once)
-        .test(commits_write_once_while_replies_are_lost)
         .test(section_whose_lease_ended_writes_nothing)
         .test(section_writes_under_its_own_token_only)
         .test(section_dropped_at_any_moment_leaves_nothing)
@@ -75,71 +73,45 @@ async fn section_is_two_round_trips() -> Outcome {
     Ok(())
 }
 
-/// Each section counts on what it has read. Returns the value and the token of each.
-async fn count(section: Section, turns: usize) -> Outcome<Vec<(u64, i64)>> {
-    let mut all = Vec::new();
-    for _ in 0..turns {
-        let (entered, replies) = section.enter().await?;
-        let (token, value) = (entered.token().get(), counted(&replies) + 1);
-        let read = Command::new("GET").arg(COUNTER);
-        let written = entered.commit(&[set(value), read]).await?;
-        ensure(counted(&written[1..]) == value, format!("{written:?}"))?;
-        all.push((token, value));
-    }
-    Ok(all)
-}
-
-/// Sixteen tasks of two clients count, half of them with a section of their own.
-async fn count_together(clients: &[LockClient; 2], turns: usize) -> Outcome {
-    let shared = [section(&clients[0])?, section(&clients[1])?];
-    let mut tasks = Vec::new();
-    for number in 0..16 {
-        let section = match number {
-            0..8 => shared[number % 2].clone(),
-            _ => section(&clients[number % 2])?,
-        };
-        tasks.push(spawn(count(section, turns)));
-    }
-    let mut all = Vec::new();
-    for task in tasks {
-        all.extend(task.soon().await??);
-    }
-    // By token.
-    all.sort_unstable();
-    let in_order = (1..).zip(&all).all(|(value, (_, seen))| value == *seen);
-    let complete = all.len() == 16 * turns;
-    ensure(
-        in_order && complete,
-        format!("{} values: {all:?}", all.len()),
+/// With sections in processes that are killed and stopped.
+fn history(urls: impl IntoIterator<Item = String>) -> SectionHistory<'static> {
+    SectionHistory::new(
+        Path::new(env!("CARGO_BIN_EXE_lock-taker")),
+        urls,
+        Duration::from_millis(600),
     )
 }
 
-async fn sections_lose_no_update() -> Outcome {
+async fn sections_follow_each_other() -> Outcome {
     let server = RedisServer::forgetful().await?;
-    for way in WAYS {
-        let port = server.port();
-        let client = async || patient(store(way, port)).await;
-        let clients = [client().await?, client().await?];
-        count_together(&clients, 20).await?;
-        server.ask(&["DEL", COUNTER]).await?;
-    }
-    only_tokens_left(&server).await
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+    let behind = format!("redis://{}", proxy.addr());
+    let urls = [
+        format!("{}?recheck=500ms", server.url()),
+        format!("{behind}?recheck=500ms&protocol=resp2"),
+        format!("{behind}?recheck=500ms&queue=barging"),
+        format!("{}?wake=poll&poll=5ms..50ms", server.url()),
+    ];
+    history(urls).behind(proxy).check().await
 }
 
-async fn sections_lose_no_update_in_a_cluster() -> Outcome {
+/// A failover as planned loses nothing that was acknowledged.
+async fn sections_follow_each_other_in_a_cluster() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
-    let client = async || patient(cluster::all(&cluster, "fifo").quarantine(None)).await;
-    count_together(&[client().await?, client().await?], 20).await
+    let history = history([format!("{}?quarantine=off&recheck=500ms", cluster.url())]);
+    let failover = async {
+        sleep(TTL).await;
+        let master = cluster.master_of(history.name()).await?;
+        cluster.fail_over_as_planned(master).await
+    };
+    let (checked, failed_over) = tokio::join!(history.check(), failover);
+    failed_over.and(checked)
 }
 
-async fn sections_lose_no_update_behind_sentinels() -> Outcome {
+async fn sections_follow_each_other_behind_sentinels() -> Outcome {
     let group = SentinelGroup::forgetful().await?;
-    let client = async || {
-        let hosts = group.ports().into_iter().map(|port| ("127.0.0.1", port));
-        let store = store("fifo", 0).sentinel(hosts, MASTER);
-        patient(store.quarantine(None)).await
-    };
-    count_together(&[client().await?, client().await?], 20).await
+    let url = format!("{}?quarantine=off&recheck=500ms", group.url());
+    history([url]).check().await
 }
 
 async fn script_without_a_reply_is_run_once() -> Outcome {
@@ -267,88 +239,6 @@ async fn commit_without_a_reply_writes_once() -> Outcome {
         after.into_guard().release().await?;
     }
     Ok(())
-}
-
-/// How often each of four tasks commits while replies are lost.
-const TURNS: usize = 40;
-
-/// Commits a number that no other commit has, and says what was reported.
-async fn log(section: Section, number: usize) -> Outcome<(String, Option<bool>)> {
-    let word = number.to_string();
-    let entered = loop {
-        // What it reads may fail with the connection.
-        match section.enter().await {
-            Ok((entered, _)) => break entered,
-            Err(Error::Backend(_) | Error::Lost { .. }) => sleep(Duration::from_millis(5)).await,
-            Err(error) => return Err(error.into()),
-        }
-    };
-    let push = Command::new("RPUSH").arg(LOG).arg(&word);
-    let committed = match entered.commit(&[push]).await {
-        Ok(_) => Some(true),
-        Err(FencedError::Backend(error)) if error.outcome() == Effect::Indeterminate => None,
-        Err(_) => Some(false),
-    };
-    Ok((word, committed))
-}
-
-/// Of ten requests one does not come through, and the reply to another is lost.
-fn flaky(proxy: &Proxy) {
-    proxy.judge(|request| {
-        let step = request.windows(4).any(|word| word == b"EVAL");
-        match fastrand::u8(0..10) {
-            0 if step => Fate::Cut,
-            1 if step => Fate::Drop(Dropped::Reset),
-            _ => Fate::Pass,
-        }
-    });
-}
-
-async fn commits_write_once_while_replies_are_lost() -> Outcome {
-    let server = RedisServer::forgetful().await?;
-    for way in WAYS {
-        let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
-        let client = client_at(way, proxy.addr().port(), LONG).await?;
-        let other = client_at(way, server.port(), LONG).await?;
-        let next = Arc::new(AtomicUsize::new(0));
-        flaky(&proxy);
-        let mut tasks = Vec::new();
-        for client in [&client, &other, &client, &other] {
-            let (section, next) = (section(client)?, Arc::clone(&next));
-            tasks.push(spawn(async move {
-                let mut logged = Vec::new();
-                for _ in 0..TURNS {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    logged.push(log(section.clone(), number).await?);
-                }
-                Ok::<_, Failure>(logged)
-            }));
-        }
-        let mut unknown = 0;
-        let mut logged = Vec::new();
-        for task in tasks {
-            logged.extend(task.soon().await??);
-        }
-        proxy.heal();
-        soon(client.drain()).await?;
-        soon(other.drain()).await?;
-        let written: Vec<String> = server.run(&["LRANGE", LOG, "0", "-1"]).await?;
-        for (word, committed) in logged {
-            let times = written.iter().filter(|other| **other == word).count();
-            let fits = match committed {
-                Some(committed) => times == usize::from(committed),
-                None => times <= 1,
-            };
-            unknown += usize::from(committed.is_none());
-            ensure(fits, format!("{way}: {committed:?}, but {times} times"))?;
-        }
-        println!(
-            "{way}: {unknown} of {} commits with an unknown outcome",
-            4 * TURNS
-        );
-        server.ask(&["DEL", LOG]).await?;
-    }
-    only_tokens_left(&server).await
 }
 
 async fn section_whose_lease_ended_writes_nothing() -> Outcome {

@@ -117,6 +117,7 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(release_in::release_waits_for_a_row_locked_for_a_moment::<D>)
         .test(release_in::late_attempt_is_withdrawn_after_the_commit::<D>)
         .test(release_in::release_is_one_round_trip_and_may_be_cancelled::<D>)
+        .test(release_in::sections_follow_each_other::<D>)
         .test(release_in::releases_under_strict_isolation_lose_no_write::<D>)
         .and(clocks)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::proxy::{Dropped, Fate, Proxy};
+use conformance_tests::section_history::SectionHistory;
 use conformance_tests::task::{acquire, poll_once, spawn, until, within};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::layers::Faulty;
@@ -13,7 +14,8 @@ use sqlx::Transaction;
 use tokio::time::{Instant, sleep};
 
 use crate::world::{
-    Database, LONG, Postgres, SOON, TTL, WAYS, address, builder, client, only_rows_left,
+    Database, LONG, Postgres, SOON, TTL, WAYS, address, builder, client, only_rows_left, taker,
+    through,
 };
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -324,6 +326,17 @@ pub(crate) async fn releases_under_strict_isolation_lose_no_write<D: Database>()
         format!("{counted} of {commits}"),
     )?;
     only_rows_left(&server).await
+}
+
+/// Transactions that release the lock, in processes that are killed and stopped.
+pub(crate) async fn sections_follow_each_other<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let proxy = Proxy::start(address(&server)).await?;
+    let query = "poll=5ms..50ms";
+    let urls = [server.url(query), through(&server, &proxy, query)];
+    let program = taker();
+    let history = SectionHistory::new(&program, urls, SHORT * 3).behind(proxy);
+    history.check().await
 }
 
 /// The commit notifies the first that waits, and waits for the disk as the application says.

@@ -1,9 +1,10 @@
 //! Sections: what is written with a release, while replies are lost and callers go.
 
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use conformance_tests::proxy::{Direction, Dropped, Flow, Proxy};
+use conformance_tests::section_history::SectionHistory;
 use conformance_tests::task::{poll_once, soon, spawn, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::memory::MemoryStore;
@@ -22,12 +23,11 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
     suite
         .test(commit_is_one_request)
         .test(section_that_waited_reads_the_last_commit)
-        .test(sections_lose_no_update)
+        .test(sections_follow_each_other)
         .test(section_whose_hold_has_ended_writes_nothing)
         .test(section_whose_session_ended_on_the_way_writes_nothing)
         .test(commit_without_a_reply_writes_once)
         .test(commit_returns_its_true_outcome_whichever_request_fails)
-        .test(commits_write_once_while_connections_are_reset)
         .test(refused_commit_writes_nothing_and_frees_the_lock)
         .test(section_dropped_at_any_moment_leaves_nothing)
         .test(section_refuses_other_modes_and_stores)
@@ -110,43 +110,15 @@ async fn section_that_waited_reads_the_last_commit() -> Outcome {
     Ok(())
 }
 
-/// Sixteen tasks of two clients count, half of them with a section of their own.
-async fn sections_lose_no_update() -> Outcome {
-    const TURNS: usize = 10;
-    let shop = Arc::new(Shop::new().await?);
-    let shared = [shop.section().await?, shop.section().await?];
-    let mut tasks = Vec::new();
-    for number in 0..16 {
-        let (client, section) = &shared[number % 2];
-        let section = match number {
-            0..8 => section.clone(),
-            _ => Section::of(&client.lock("jobs")?),
-        };
-        let shop = Arc::clone(&shop);
-        tasks.push(spawn(async move {
-            let mut all = Vec::new();
-            for _ in 0..TURNS {
-                let entered = section.enter().await?;
-                let (token, value) = (entered.token().get(), shop.read().await?.0 + 1);
-                entered.commit(&shop.set(value)).await?;
-                all.push((token, value));
-            }
-            Ok::<_, Failure>(all)
-        }));
-    }
-    let mut all = Vec::new();
-    for task in tasks {
-        all.extend(task.soon().await??);
-    }
-    // By token.
-    all.sort_unstable();
-    let in_order = (1..).zip(&all).all(|(value, (_, seen))| value == *seen);
-    let complete = all.len() == 16 * TURNS;
-    ensure(
-        in_order && complete,
-        format!("{} values: {all:?}", all.len()),
-    )?;
-    shop.plot.queued(0).await
+/// In processes that are killed and stopped.
+async fn sections_follow_each_other() -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = Proxy::start(([127, 0, 0, 1], plot.port).into()).await?;
+    let program = Path::new(env!("CARGO_BIN_EXE_lock-taker"));
+    let urls = [plot.port, proxy.addr().port()]
+        .map(|port| format!("zk://127.0.0.1:{port}?root={}&ttl=1s", plot.root));
+    let history = SectionHistory::new(program, urls, Duration::from_secs(1));
+    history.behind(proxy).check().await
 }
 
 fn refused<T: std::fmt::Debug>(result: &Result<T, FencedError>) -> Outcome {
@@ -271,40 +243,6 @@ async fn commit_returns_its_true_outcome_whichever_request_fails() -> Outcome {
         free.commit(&[]).await?;
     }
     Ok(())
-}
-
-async fn commits_write_once_while_connections_are_reset() -> Outcome {
-    let shop = Shop::new().await?;
-    let proxy = Proxy::start(([127, 0, 0, 1], shop.plot.port).into()).await?;
-    let client = client(shop.plot.builder_at(proxy.addr().port()).session(LONG)).await?;
-    let mut tasks = Vec::new();
-    for task in 0..4 {
-        let section = Section::of(&client.lock("jobs")?);
-        let stock = shop.stock.clone();
-        tasks.push(spawn(async move {
-            let mut logged = Vec::new();
-            for number in 0..30 {
-                let entered = section.enter().await?;
-                let node = format!("{stock}/{task}-{number}");
-                let committed = entered.commit(&[Write::create(node.as_str(), "")]).await;
-                logged.push((node, told(&committed)));
-            }
-            Ok::<_, Failure>(logged)
-        }));
-    }
-    for _ in 0..20 {
-        proxy.reset();
-        sleep(Duration::from_millis(fastrand::u64(20..60))).await;
-    }
-    for task in tasks {
-        for (node, committed) in task.soon().await?? {
-            let there = shop.plot.bare.check_stat(&node).await?.is_some();
-            let fits = committed.is_none_or(|committed| committed == there);
-            ensure(fits, format!("{node}: {committed:?}, but {there}"))?;
-        }
-    }
-    soon(client.drain()).await?;
-    shop.plot.queued(0).await
 }
 
 async fn refused_commit_writes_nothing_and_frees_the_lock() -> Outcome {
