@@ -65,12 +65,13 @@ impl ChatRoom {
     pub async fn move_watched(&self, db: &mut Db, user: &str, what: Move) -> Outcome<u64> {
         let mut retries = 0;
         loop {
-            let watch = redis::cmd("WATCH")
-                .arg(self.members())
-                .arg(self.events())
-                .to_owned();
-            watch.exec_async(db).await?;
-            let (inside, members, events) = self.look(db, user).await?;
+            let mut look = redis::pipe();
+            let keys = [self.members(), self.events()];
+            look.cmd("WATCH").arg(&keys).ignore();
+            look.cmd("HEXISTS").arg(&keys[0]).arg(user);
+            look.cmd("HLEN").arg(&keys[0]);
+            look.cmd("LLEN").arg(&keys[1]);
+            let (inside, members, events) = look.query_async(db).await?;
             let Some(change) = self.change(what, inside, members, events) else {
                 redis::cmd("UNWATCH").exec_async(db).await?;
                 return Ok(retries);
@@ -112,15 +113,6 @@ impl ChatRoom {
         });
         entered.commit(&commands.collect::<Vec<_>>()).await?;
         Ok(())
-    }
-
-    /// Whether `user` is inside, how many are, and how much has happened.
-    async fn look(&self, db: &mut Db, user: &str) -> Outcome<(bool, u64, u64)> {
-        let mut look = redis::pipe();
-        look.cmd("HEXISTS").arg(self.members()).arg(user);
-        look.cmd("HLEN").arg(self.members());
-        look.cmd("LLEN").arg(self.events());
-        Ok(look.query_async(db).await?)
     }
 
     fn words(&self, user: &str, change: Change) -> [Vec<String>; 2] {

@@ -76,8 +76,11 @@ impl Session {
     pub async fn add_watched(&self, db: &mut Db, price: u64) -> Outcome<u64> {
         let mut retries = 0;
         loop {
-            redis::cmd("WATCH").arg(self.key()).exec_async(db).await?;
-            let basket = self.look(db).await?.with(price);
+            let mut look = redis::pipe();
+            look.cmd("WATCH").arg(self.key()).ignore();
+            look.cmd("HGETALL").arg(self.key());
+            let (fields,): (BTreeMap<String, u64>,) = look.query_async(db).await?;
+            let basket = Basket::read(&fields).with(price);
             let written: Option<redis::Value> = redis::pipe()
                 .atomic()
                 .cmd("HSET")

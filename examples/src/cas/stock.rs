@@ -35,9 +35,10 @@ impl Stock {
     pub async fn buy_watched(&self, db: &mut Db, order: &str) -> Outcome<(bool, u64)> {
         let mut retries = 0;
         loop {
-            let watch = redis::cmd("WATCH").arg(self.left()).to_owned();
-            watch.exec_async(db).await?;
-            let left: u64 = redis::cmd("GET").arg(self.left()).query_async(db).await?;
+            let mut look = redis::pipe();
+            look.cmd("WATCH").arg(self.left()).ignore();
+            look.cmd("GET").arg(self.left());
+            let (left,): (u64,) = look.query_async(db).await?;
             if left == 0 {
                 redis::cmd("UNWATCH").exec_async(db).await?;
                 return Ok((false, retries));
