@@ -116,7 +116,7 @@ impl RedlockStoreBuilder {
     /// Connects to a majority of the servers; the others are tried for as long as the store lives.
     ///
     /// # Errors
-    /// - [`BackendError`] if there are fewer than three servers or an even number, if one is there twice, if other
+    /// - [`BackendError`](lockkit_core::BackendError) if there are fewer than three servers or an even number, if one is there twice, if other
     ///   clients have another list, if there is no quarantine, if a server refuses this user, or if no majority can be
     ///   reached.
     ///
