@@ -94,7 +94,7 @@ impl Shared {
         let holds = tried.created.filter(|_| tried.holds);
         let token = holds.and_then(|created| queue::token(created, self.token_base));
         if let (Some(token), Some(reads)) = (token, Reads::of(ticket)) {
-            reads.keep(token, found);
+            reads.keep((token, found));
         }
         Ok(tried)
     }

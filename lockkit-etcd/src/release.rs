@@ -36,7 +36,7 @@ impl Shared {
         let Some(created) = at.created.filter(|_| at.held) else {
             return self.delete(at).await.map(|_| false);
         };
-        let txn = queue::commit(&at.key, created, writes.work.clone());
+        let txn = queue::commit(&at.key, created, writes.request.clone());
         let answer = match self.link.txn("commit", &txn).await {
             Err(Failed::LeaseGone) => {
                 let why = "nothing was done: a lease of the transaction has ended";

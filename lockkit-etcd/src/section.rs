@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use etcd_client::{GetOptions, GetResponse, Txn, TxnOp, TxnResponse};
 use lockkit_core::contract::Work;
-use lockkit_core::store::of_commit;
+use lockkit_core::store::section::{committed, store_of};
 use lockkit_core::{Error, Guard, Lock};
 
 use crate::backend::EtcdStore;
-use crate::error::{BACKEND, unreadable};
+use crate::error::BACKEND;
 use crate::fenced::{Fenced, FencedError};
 use crate::work::{Reads, Writes};
 
@@ -48,7 +48,7 @@ impl Section {
     pub fn of(lock: &Lock) -> Self {
         Self {
             lock: lock.clone(),
-            reads: Arc::default(),
+            reads: Arc::new(Reads::new(Vec::new())),
         }
     }
 
@@ -64,7 +64,7 @@ impl Section {
     }
 
     fn get(mut self, get: TxnOp) -> Self {
-        let gets = self.reads.gets.iter().cloned().chain([get]);
+        let gets = self.reads.request.iter().cloned().chain([get]);
         self.reads = Arc::new(Reads::new(gets.collect()));
         self
     }
@@ -129,26 +129,19 @@ impl Section {
 
     /// The store.
     fn store(&self) -> Result<&EtcdStore, Error> {
-        let store = self.lock.backend();
-        store.as_any().downcast_ref().ok_or_else(|| {
-            let what = format!(
-                "a section of this kind needs a lock in etcd, and not in the {} store",
-                store.backend()
-            );
-            Error::Unsupported { what }
-        })
+        store_of(&self.lock, "etcd")
     }
 
     /// The lock whose grants read.
     fn lock(&self) -> Result<Lock, Error> {
         self.store()?;
-        let reads = !self.reads.gets.is_empty();
+        let reads = !self.reads.request.is_empty();
         let reads = reads.then(|| Work::new(Arc::clone(&self.reads)));
         self.lock.clone().with_work(reads)
     }
 
     async fn entered(&self, guard: Guard) -> Result<(Entered, Vec<GetResponse>), Error> {
-        let found = match self.reads.take(guard.token()) {
+        let found = match self.reads.take_of(guard.token()) {
             Some(found) => Ok(found),
             None => self.read_under(&guard).await,
         };
@@ -164,12 +157,12 @@ impl Section {
 
     /// Reads under a hold that came without a read: by an event, or because the owner has it.
     async fn read_under(&self, guard: &Guard) -> Result<Vec<GetResponse>, Error> {
-        if self.reads.gets.is_empty() {
+        if self.reads.request.is_empty() {
             return Ok(Vec::new());
         }
         let ticket = self.lock.backend().resolve(guard.ticket());
         let fenced = Fenced::new(self.store()?, ticket, guard.token());
-        let found = fenced.read(&self.reads.gets).await;
+        let found = fenced.read(&self.reads.request).await;
         found.map_err(|error| match error {
             FencedError::Fenced => Error::superseded(guard.name(), guard.token()),
             FencedError::Backend(error) => error.into(),
@@ -208,15 +201,8 @@ impl Entered {
         let writes = Arc::new(Writes::new(work));
         let ended = self.guard.release_with(Work::new(Arc::clone(&writes)));
         let ended = ended.await;
-        // It is known also where a later request has failed.
-        if let Some(done) = writes.take() {
-            return Ok(done);
-        }
-        Err(match ended.map_err(|error| of_commit(error, BACKEND)) {
-            Ok(()) => unreadable("commit").into(),
-            Err(None) => FencedError::Fenced,
-            Err(Some(error)) => error.into(),
-        })
+        let done = committed(writes.take(), ended, BACKEND);
+        done.map_err(|error| error.map_or(FencedError::Fenced, Into::into))
     }
 
     /// The guard alone, to release or detach the lock without a write.

@@ -26,7 +26,7 @@ use crate::masters::Masters;
 use crate::reply::{Reply, unreadable};
 use crate::route::Route;
 use crate::scripts::{STEPS, Step};
-use crate::work::{Command, Reads, Writes};
+use crate::work::{self, Command, Reads, Writes};
 
 /// Keeps locks in a Redis or Valkey server.
 ///
@@ -117,7 +117,7 @@ impl RedisStore {
             .arg(channel)
             .arg(who(ticket));
         if let Some(reads) = reads {
-            Command::add_all(&reads.commands, &mut command);
+            Command::add_all(&reads.request, &mut command);
         }
         let attempt = grant(&route, step, ticket, command).await?;
         if matches!(attempt, Attempt::Held { .. })
@@ -154,12 +154,12 @@ impl RedisStore {
             command.arg(keys::rw_channel(&ticket.name));
         }
         if let Some(writes) = writes {
-            writes.add(&mut command);
+            writes.request.add(&mut command);
         }
         let reply = route.run(step, command).await?;
         match (writes, reply.as_list()) {
             (Some(writes), [Reply::Int(1), replies]) => {
-                writes.keep(replies);
+                writes.keep(work::written(replies));
                 Ok(Release::Released)
             }
             (Some(_), [Reply::Int(0)]) => Ok(Release::NotHeld),
@@ -268,7 +268,7 @@ fn attempt(step: &Step, ticket: &Ticket, reply: &Reply) -> Result<Attempt> {
         [Reply::Int(1), token, read @ ..] => {
             let token = token.as_token().ok_or_else(|| unreadable(step.name))?;
             if let (Some(reads), [replies]) = (Reads::of(ticket), read) {
-                reads.keep(token, replies);
+                reads.keep((token, work::read(replies)));
             }
             Ok(Attempt::Granted(Grant::new(token, ticket.ttl)))
         }

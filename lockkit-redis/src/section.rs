@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Ticket, Work};
-use lockkit_core::store::of_commit;
+use lockkit_core::store::section::{committed, store_of};
 use lockkit_core::{ClientId, Error, Guard, HolderId, Lock};
 
 use crate::backend::RedisStore;
 use crate::error::BACKEND;
 use crate::fenced::{Fenced, FencedError, Script};
-use crate::reply::{Reply, unreadable};
-use crate::work::{Command, Reads, Writes};
+use crate::reply::Reply;
+use crate::work::{Command, Commit, Reads, Writes};
 
 /// A read-modify-write under an exclusive lock: the grant reads, and the commit writes and releases.
 ///
@@ -48,13 +48,13 @@ impl Section {
     pub fn of(lock: &Lock) -> Self {
         Self {
             lock: lock.clone(),
-            reads: Arc::default(),
+            reads: Arc::new(Reads::new(Vec::new())),
         }
     }
 
     /// Reads this as well. A command that writes may be carried out several times.
     pub fn read(mut self, command: Command) -> Self {
-        let commands = self.reads.commands.iter().cloned().chain([command]);
+        let commands = self.reads.request.iter().cloned().chain([command]);
         self.reads = Arc::new(Reads::new(commands.collect()));
         self
     }
@@ -156,14 +156,7 @@ impl Section {
 
     /// The store.
     fn store(&self) -> Result<&RedisStore, Error> {
-        let store = self.lock.backend();
-        store.as_any().downcast_ref().ok_or_else(|| {
-            let what = format!(
-                "a section needs a lock in Redis, and not one in several servers or in the {} store",
-                store.backend()
-            );
-            Error::Unsupported { what }
-        })
+        store_of(&self.lock, "Redis")
     }
 
     /// The lock whose grants read.
@@ -174,7 +167,7 @@ impl Section {
     }
 
     async fn entered(&self, guard: Guard) -> Result<(Entered, Vec<Reply>), Error> {
-        let replies = match self.reads.take(guard.token()) {
+        let replies = match self.reads.take_of(guard.token()) {
             Some(replies) => replies.map_err(Error::from),
             None => self.read_under(&guard).await,
         };
@@ -193,12 +186,12 @@ impl Section {
 
     /// Reads under a hold that came without replies: by a release, or because the owner has it.
     async fn read_under(&self, guard: &Guard) -> Result<Vec<Reply>, Error> {
-        if self.reads.commands.is_empty() {
+        if self.reads.request.is_empty() {
             return Ok(Vec::new());
         }
         let ticket = self.lock.backend().resolve(guard.ticket());
         let fenced = Fenced::new(self.store()?, ticket, guard.token());
-        let replies = fenced.commands(&self.reads.commands).await;
+        let replies = fenced.commands(&self.reads.request).await;
         replies.map_err(|error| of_fenced(error, guard))
     }
 }
@@ -239,18 +232,18 @@ impl Entered {
     /// # Cost
     /// One round trip.
     pub async fn commit(self, commands: &[Command]) -> Result<Vec<Reply>, FencedError> {
-        let writes = Arc::new(Writes::new(self.guard.token(), self.reads, commands));
+        let writes = Arc::new(Writes::new(Commit {
+            token: self.guard.token(),
+            reads: self.reads,
+            commands: commands.to_vec(),
+        }));
         let ended = self.guard.release_with(Work::new(Arc::clone(&writes)));
         let ended = ended.await;
-        // They are known also where a later request has failed.
-        if let Some(replies) = writes.take() {
-            return Ok(replies?);
+        match committed(writes.take(), ended, BACKEND) {
+            Ok(replies) => Ok(replies?),
+            Err(None) => Err(FencedError::Fenced),
+            Err(Some(error)) => Err(error.into()),
         }
-        Err(match ended.map_err(|error| of_commit(error, BACKEND)) {
-            Ok(()) => unreadable("commit").into(),
-            Err(None) => FencedError::Fenced,
-            Err(Some(error)) => error.into(),
-        })
     }
 
     /// The guard alone, to release or detach the lock without a write.

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::keys;
 use crate::reply::Reply;
-use crate::work::Reads;
+use crate::work::{self, Reads};
 
 /// The tickets of a store, with what the sections among them read.
 pub(crate) type Waiters = waiters::Waiters<Option<Work>>;
@@ -126,8 +126,9 @@ impl Subscriptions {
             let (grant, replies) = split(payload);
             if let Some((holder, attempt, grant)) = read_grant(grant) {
                 self.waiters.with(holder, |entry| {
-                    if let (Some(replies), Some(reads)) = (replies, Reads::of_work(&entry.data)) {
-                        reads.keep(grant.token, &replies);
+                    let reads = entry.data.as_ref().and_then(Work::get::<Reads>);
+                    if let (Some(replies), Some(reads)) = (replies, reads) {
+                        reads.keep((grant.token, work::read(&replies)));
                     }
                     match self.trusts_messages {
                         true => entry.granted(Some(attempt), grant),

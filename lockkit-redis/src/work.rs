@@ -1,9 +1,8 @@
 //! Commands of the caller, and the work of a ticket that is made of them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use lockkit_core::contract::{Ticket, Work};
-use lockkit_core::store::lock;
+use lockkit_core::store::section::Exchange;
 use lockkit_core::{FencingToken, Outcome};
 use redis::Cmd;
 
@@ -46,89 +45,39 @@ impl Command {
 }
 
 /// What is read in the step that grants.
-#[derive(Debug, Default)]
-pub(crate) struct Reads {
-    pub(crate) commands: Vec<Command>,
-    /// The replies that came with the last grant.
-    replies: Mutex<Option<(FencingToken, Result<Vec<Reply>>)>>,
-}
-
-impl Reads {
-    pub(crate) fn new(commands: Vec<Command>) -> Self {
-        Self {
-            commands,
-            replies: Mutex::default(),
-        }
-    }
-
-    /// What an attempt of this ticket is to read.
-    pub(crate) fn of(ticket: &Ticket) -> Option<&Self> {
-        Self::of_work(&ticket.work)
-    }
-
-    /// What this work reads.
-    pub(crate) fn of_work(work: &Option<Work>) -> Option<&Self> {
-        work.as_ref().and_then(Work::get)
-    }
-
-    /// Keeps what came with a grant.
-    pub(crate) fn keep(&self, token: FencingToken, reply: &Reply) {
-        let replies = replies(reply, "attempt", Outcome::Rejected);
-        *lock(&self.replies) = Some((token, replies));
-    }
-
-    /// What came with the grant of this token; `None` if nothing did.
-    pub(crate) fn take(&self, token: FencingToken) -> Option<Result<Vec<Reply>>> {
-        let kept = lock(&self.replies).take_if(|kept| kept.0 == token)?;
-        Some(kept.1)
-    }
-}
+pub(crate) type Reads = Exchange<Vec<Command>, (FencingToken, Result<Vec<Reply>>)>;
 
 /// What is written in the step that ends a hold.
+pub(crate) type Writes = Exchange<Commit, Result<Vec<Reply>>>;
+
+/// The arguments of `commit.lua`.
 #[derive(Debug)]
-pub(crate) struct Writes {
-    token: FencingToken,
+pub(crate) struct Commit {
+    pub(crate) token: FencingToken,
     /// What the section has read: a waiter that reads the same is told with its grant.
-    reads: Arc<Reads>,
-    commands: Vec<Command>,
-    replies: Mutex<Option<Result<Vec<Reply>>>>,
+    pub(crate) reads: Arc<Reads>,
+    pub(crate) commands: Vec<Command>,
 }
 
-impl Writes {
-    pub(crate) fn new(token: FencingToken, reads: Arc<Reads>, commands: &[Command]) -> Self {
-        Self {
-            token,
-            reads,
-            commands: commands.to_vec(),
-            replies: Mutex::default(),
-        }
-    }
-
-    /// What a release of this ticket is to write.
-    pub(crate) fn of(ticket: &Ticket) -> Option<&Self> {
-        ticket.work.as_ref().and_then(Work::get)
-    }
-
-    /// Adds the arguments of `commit.lua`.
+impl Commit {
     pub(crate) fn add(&self, step: &mut Cmd) {
         const FIRST: usize = 9;
-        let reads = &self.reads.commands;
+        let reads = &self.reads.request;
         step.arg(self.token.to_string());
         step.arg(FIRST + Command::words_of(reads));
         Command::add_all(reads, step);
         Command::add_all(&self.commands, step);
     }
+}
 
-    /// Keeps what came with the end of the hold.
-    pub(crate) fn keep(&self, reply: &Reply) {
-        // As in every script, the writes before the error stay.
-        *lock(&self.replies) = Some(replies(reply, "commit", Outcome::Indeterminate));
-    }
+/// What was read with a grant.
+pub(crate) fn read(reply: &Reply) -> Result<Vec<Reply>> {
+    replies(reply, "attempt", Outcome::Rejected)
+}
 
-    /// What came with the end of the hold; `None` if nothing did.
-    pub(crate) fn take(&self) -> Option<Result<Vec<Reply>>> {
-        lock(&self.replies).take()
-    }
+/// What was written with the end of a hold: as in every script, the writes before an error stay.
+pub(crate) fn written(reply: &Reply) -> Result<Vec<Reply>> {
+    replies(reply, "commit", Outcome::Indeterminate)
 }
 
 /// What `commands_or_error` returned.

@@ -1,6 +1,7 @@
 //! Guarded writes: transactions that the ensemble carries out only while a lock is held.
 
 use lockkit_core::contract::{DistributedLock as _, Ticket};
+use lockkit_core::store::section::Exchange;
 use lockkit_core::{BackendError, Guard, LockClient, Outcome};
 use tokio::time::{Duration, timeout};
 use zookeeper_client::{CheckWriteError, CheckWriter, CreateMode, Error, MultiWriteResult};
@@ -130,6 +131,9 @@ pub enum Written {
     /// The condition was met.
     Checked,
 }
+
+/// What a section writes in the transaction that ends its hold, and the last answer.
+pub(crate) type Writes = Exchange<Vec<Write>, Result<Vec<Written>, FencedError>>;
 
 /// Writes that the ensemble carries out only while one hold lasts.
 ///

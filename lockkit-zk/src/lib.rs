@@ -20,7 +20,6 @@ mod shared;
 mod url;
 mod waiters;
 mod watch;
-mod work;
 
 pub use backend::{Counts, ZkStore};
 pub use config::{Access, Auth, Dialect, Names, ZkStoreBuilder};

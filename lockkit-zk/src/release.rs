@@ -8,12 +8,11 @@ use lockkit_core::contract::{Release, Ticket};
 use tokio::time::sleep;
 
 use crate::error::{Result, fault};
-use crate::fenced::{FencedError, transact};
+use crate::fenced::{FencedError, Writes, transact};
 use crate::queue;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::waiters::Contender;
-use crate::work::Writes;
 
 /// After this time no request is on its way any more.
 const LATE: Duration = Duration::from_secs(2);
@@ -47,7 +46,13 @@ impl Shared {
     async fn commit(&self, session: &Session, node: &str, writes: &Writes) -> Result<bool> {
         session.connected("commit").await?;
         let sent = session.now();
-        let writing = transact("commit", (session, node), &writes.writes, self.access, true);
+        let writing = transact(
+            "commit",
+            (session, node),
+            &writes.request,
+            self.access,
+            true,
+        );
         match writing.await {
             Ok(written) => {
                 session.acknowledge(sent);

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::Work;
-use lockkit_core::store::of_commit;
+use lockkit_core::store::section::{of_commit, store_of};
 use lockkit_core::{Error, Guard, Lock, Outcome};
 
 use crate::backend::ZkStore;
 use crate::error::{BACKEND, fault};
-use crate::fenced::{FencedError, Write, Written};
-use crate::work::Writes;
+use crate::fenced::{FencedError, Write, Writes, Written};
 
 /// A read-modify-write under an exclusive lock, whose commit writes and releases in one transaction.
 ///
@@ -93,14 +92,7 @@ impl Section {
     }
 
     fn lock(&self) -> Result<Lock, Error> {
-        let store = self.lock.backend();
-        if !store.as_any().is::<ZkStore>() {
-            let what = format!(
-                "a section of this kind needs a lock in ZooKeeper, and not in the {} store",
-                store.backend()
-            );
-            return Err(Error::Unsupported { what });
-        }
+        store_of::<ZkStore>(&self.lock, "ZooKeeper")?;
         self.lock.clone().with_work(None)
     }
 }
@@ -131,7 +123,7 @@ impl Entered {
     /// # Cost
     /// One round trip.
     pub async fn commit(self, writes: &[Write]) -> Result<Vec<Written>, FencedError> {
-        let work = Arc::new(Writes::new(writes));
+        let work = Arc::new(Writes::new(writes.to_vec()));
         let ended = self.guard.release_with(Work::new(Arc::clone(&work)));
         let ended = ended.await.map_err(|error| of_commit(error, BACKEND));
         let why = "the transaction had no answer";
