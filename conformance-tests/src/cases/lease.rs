@@ -176,8 +176,8 @@ async fn one_bad_lock_does_not_stop_others(ctx: &Ctx) -> Outcome {
 /// The time that an answer takes is taken off the window: the store's lease began before it.
 async fn window_counts_from_the_request(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
-    // Shorter than a request of this client may take.
-    let slow = (ctx.ttl() / 4).min(Duration::from_millis(300));
+    // Much shorter than a request of this client may take.
+    let slow = (ctx.ttl() / 4).min(Duration::from_millis(100));
     let late = Fault::SlowReply {
         min: slow,
         max: slow,

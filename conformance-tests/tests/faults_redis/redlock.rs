@@ -582,6 +582,7 @@ async fn try_leaves_nothing_at_a_slow_node() -> Outcome {
 /// The release, as the store sends it.
 const RELEASE: &str = concat!(
     include_str!("../../../lockkit-redis/src/scripts/queue.lua"),
+    include_str!("../../../lockkit-redis/src/scripts/ending.lua"),
     include_str!("../../../lockkit-redis/src/scripts/release.lua")
 );
 

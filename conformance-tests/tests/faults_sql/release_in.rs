@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::proxy::{Dropped, Fate, Proxy};
+use conformance_tests::proxy::{Direction, Dropped, Fate, Proxy};
 use conformance_tests::section_history::SectionHistory;
 use conformance_tests::task::{acquire, poll_once, spawn, until, within};
 use conformance_tests::{Outcome, ensure};
@@ -250,6 +250,8 @@ pub(crate) async fn release_is_one_round_trip_and_may_be_cancelled<D: Database>(
     let pool = server.pool_at(proxy.addr().port(), 1).await?;
     let mine = client(&server, "lease", LONG).await?;
     let jobs = mine.lock("jobs")?;
+    // Else a reply may come within one poll, when the machine is busy.
+    proxy.delay(Direction::Reply, Duration::from_millis(20));
     for polls in 0.. {
         let guard = within(SOON, jobs.acquire()).await??;
         let mut transaction = pool.begin().await?;

@@ -110,6 +110,7 @@ pub(crate) async fn ping(port: u16) -> Outcome<Duration> {
 const QUEUE: &str = include_str!("../../../lockkit-redis/src/scripts/queue.lua");
 const KIND: &str = include_str!("../../../lockkit-redis/src/scripts/kind.lua");
 const ACQUIRE: &str = include_str!("../../../lockkit-redis/src/scripts/acquire.lua");
+const ENDING: &str = include_str!("../../../lockkit-redis/src/scripts/ending.lua");
 const RELEASE: &str = include_str!("../../../lockkit-redis/src/scripts/release.lua");
 
 /// The store's own two scripts, sent by nothing but the client library.
@@ -123,7 +124,7 @@ impl Bare {
     pub(crate) async fn connect(server: &RedisServer) -> Outcome<Self> {
         Ok(Self {
             acquire: Script::new(&[QUEUE, KIND, ACQUIRE].concat()),
-            release: Script::new(&[QUEUE, RELEASE].concat()),
+            release: Script::new(&[QUEUE, ENDING, RELEASE].concat()),
             connection: server.connect().await?,
         })
     }

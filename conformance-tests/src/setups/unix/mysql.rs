@@ -106,6 +106,6 @@ impl SqlServer for MysqlServer {
     }
 
     fn url(namespace: &str, port: u16) -> String {
-        format!("mysql://{namespace}:{PASSWORD}@127.0.0.1:{port}/{namespace}?poll=5ms..100ms")
+        format!("mysql://{namespace}:{PASSWORD}@127.0.0.1:{port}/{namespace}?poll=5ms..200ms")
     }
 }

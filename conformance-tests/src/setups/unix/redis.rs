@@ -110,7 +110,7 @@ impl Kind {
         match self {
             Self::Fair => "",
             Self::Barging => "?queue=barging",
-            Self::Poll => "?wake=poll&poll=5ms..100ms",
+            Self::Poll => "?wake=poll&poll=5ms..200ms",
         }
     }
 }

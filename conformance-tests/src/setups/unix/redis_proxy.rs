@@ -36,7 +36,7 @@ impl RedisProxySetup {
 }
 
 /// The same options.
-const QUERY: &str = "?wake=poll&poll=5ms..100ms";
+const QUERY: &str = "?wake=poll&poll=5ms..200ms";
 
 #[async_trait]
 impl Setup for RedisProxySetup {

@@ -153,7 +153,7 @@ impl Options {
         match (self.pin, self.pooler) {
             (false, false) => "",
             (true, _) => "&pin=true",
-            (_, true) => "&wake=poll&poll=5ms..100ms",
+            (_, true) => "&wake=poll&poll=5ms..200ms",
         }
     }
 }
