@@ -43,15 +43,11 @@ impl Etcd {
 
 #[async_trait]
 impl Sections for Etcd {
-    async fn enter(&self) -> Outcome<Box<dyn Entered>> {
+    async fn enter(&self) -> Outcome<(Box<dyn Entered>, [String; 2])> {
         let own = fastrand::bool().then(|| section(&self.lock));
         let (entered, found) = own.as_ref().unwrap_or(&self.shared).enter().await?;
         let (lock, read) = (self.lock.clone(), values(&found)?);
-        Ok(Box::new(Holding {
-            lock,
-            entered,
-            read,
-        }))
+        Ok((Box::new(Holding { lock, entered }), read))
     }
 
     async fn kept(&self) -> Outcome<Kept> {
@@ -72,17 +68,12 @@ impl Sections for Etcd {
 struct Holding {
     lock: Lock,
     entered: lockkit_etcd::Entered,
-    read: [String; 2],
 }
 
 #[async_trait]
 impl Entered for Holding {
     fn token(&self) -> u64 {
         self.entered.token().get()
-    }
-
-    fn read(&self) -> [String; 2] {
-        self.read.clone()
     }
 
     async fn commit(self: Box<Self>, entry: &Entry) -> Written {

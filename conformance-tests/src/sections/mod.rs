@@ -24,11 +24,11 @@ pub(crate) trait Sections: Send + Sync {
         Ok(())
     }
 
-    /// Takes the lock and reads both values.
+    /// Takes the lock and returns both values.
     ///
     /// # Errors
     /// - [`Failure`] of the store; nothing is held any more.
-    async fn enter(&self) -> Outcome<Box<dyn Entered>>;
+    async fn enter(&self) -> Outcome<(Box<dyn Entered>, [String; 2])>;
 
     /// Takes the lock and reads all that is there.
     ///
@@ -42,9 +42,6 @@ pub(crate) trait Sections: Send + Sync {
 pub(crate) trait Entered: Send {
     /// The token of its hold.
     fn token(&self) -> u64;
-
-    /// The values that it read.
-    fn read(&self) -> [String; 2];
 
     /// Writes and releases the lock in one step.
     async fn commit(self: Box<Self>, entry: &Entry) -> Written;

@@ -40,15 +40,11 @@ impl Redis {
 
 #[async_trait]
 impl Sections for Redis {
-    async fn enter(&self) -> Outcome<Box<dyn Entered>> {
+    async fn enter(&self) -> Outcome<(Box<dyn Entered>, [String; 2])> {
         let own = fastrand::bool().then(|| section(&self.lock));
         let (entered, replies) = own.as_ref().unwrap_or(&self.shared).enter().await?;
         let (lock, read) = (self.lock.clone(), values(&replies));
-        Ok(Box::new(Holding {
-            lock,
-            entered,
-            read,
-        }))
+        Ok((Box::new(Holding { lock, entered }), read))
     }
 
     async fn kept(&self) -> Outcome<Kept> {
@@ -68,17 +64,12 @@ impl Sections for Redis {
 struct Holding {
     lock: Lock,
     entered: lockkit_redis::Entered,
-    read: [String; 2],
 }
 
 #[async_trait]
 impl Entered for Holding {
     fn token(&self) -> u64 {
         self.entered.token().get()
-    }
-
-    fn read(&self) -> [String; 2] {
-        self.read.clone()
     }
 
     async fn commit(self: Box<Self>, entry: &Entry) -> Written {

@@ -82,15 +82,11 @@ where
         Ok(())
     }
 
-    async fn enter(&self) -> Outcome<Box<dyn Entered>> {
+    async fn enter(&self) -> Outcome<(Box<dyn Entered>, [String; 2])> {
         let guard = self.lock.acquire().await?;
         let mut transaction = self.pool.begin().await?;
         let read = values::<D>(&mut transaction).await?;
-        Ok(Box::new(Holding {
-            guard,
-            transaction,
-            read,
-        }))
+        Ok((Box::new(Holding { guard, transaction }), read))
     }
 
     async fn kept(&self) -> Outcome<Kept> {
@@ -110,7 +106,6 @@ where
 struct Holding<D: Rows> {
     guard: Guard,
     transaction: Transaction<'static, D>,
-    read: [String; 2],
 }
 
 #[async_trait]
@@ -120,10 +115,6 @@ where
 {
     fn token(&self) -> u64 {
         self.guard.token().get()
-    }
-
-    fn read(&self) -> [String; 2] {
-        self.read.clone()
     }
 
     async fn commit(self: Box<Self>, entry: &Entry) -> Written {

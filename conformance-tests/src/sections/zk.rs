@@ -75,14 +75,10 @@ impl Sections for Zk {
         Ok(())
     }
 
-    async fn enter(&self) -> Outcome<Box<dyn Entered>> {
+    async fn enter(&self) -> Outcome<(Box<dyn Entered>, [String; 2])> {
         let entered = Section::of(&self.lock).enter().await?;
         let (lock, read) = (self.lock.clone(), self.values().await?);
-        Ok(Box::new(Holding {
-            lock,
-            entered,
-            read,
-        }))
+        Ok((Box::new(Holding { lock, entered }), read))
     }
 
     async fn kept(&self) -> Outcome<Kept> {
@@ -102,17 +98,12 @@ impl Sections for Zk {
 struct Holding {
     lock: Lock,
     entered: lockkit_zk::Entered,
-    read: [String; 2],
 }
 
 #[async_trait]
 impl Entered for Holding {
     fn token(&self) -> u64 {
         self.entered.token().get()
-    }
-
-    fn read(&self) -> [String; 2] {
-        self.read.clone()
     }
 
     async fn commit(self: Box<Self>, entry: &Entry) -> Written {

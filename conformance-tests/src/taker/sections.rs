@@ -44,7 +44,7 @@ impl Worker {
     async fn section(&self, all: &dyn Sections) {
         let hold = self.recorder.next_hold();
         self.note(hold, Op::Acquire, Phase::Invoke);
-        let entered = match all.enter().await {
+        let (entered, read) = match all.enter().await {
             Ok(entered) => entered,
             Err(failure) => {
                 let event = self.event(now(), hold, Op::Acquire, Phase::Fail);
@@ -58,7 +58,7 @@ impl Worker {
         // Most holds are short, but a fault at a random moment meets a long one.
         sleep(SHORT.mul_f64(5.0 * fastrand::f64().powi(3))).await;
         let begun = event(Op::Write, Phase::Invoke);
-        let entry = Entry::of(&begun, entered.read());
+        let entry = Entry::of(&begun, read);
         self.recorder.push(begun);
         let ended = match timeout(limit(), entered.commit(&entry)).await {
             Ok(Written::Yes) => event(Op::Write, Phase::Ok),
