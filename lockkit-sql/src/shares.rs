@@ -27,15 +27,16 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
     let values = Values::of(ticket).number("window", 0);
     let share = &store.common().shares.share;
     let (rules, waiters) = (&store.common().rules, &store.common().waiters);
-    // Most looks of a waiter find nothing to do.
-    if places::has_waited(waiters, ticket)
-        && let Shared::Refused(seen) = look(store, &values).await?
-        && !seen.needs_place(turns::window(store, ticket))
-    {
-        places::told_to_wait(waiters, ticket, Some(&seen));
-        return Ok(seen.answer(rules));
-    }
-    Ok(match send(store, "attempt", share, &values).await? {
+    // Most looks of a waiter find nothing to do but to keep its place.
+    let found = match places::has_waited(waiters, ticket) {
+        true => look(store, &values).await?,
+        false => Shared::Locked,
+    };
+    let found = match found {
+        Shared::Refused(seen) => Shared::Refused(seen),
+        _ => send(store, "attempt", share, &values).await?,
+    };
+    Ok(match found {
         Shared::Granted(token) => {
             places::told_to_hold(waiters, ticket);
             Attempt::Granted(Grant::new(token, ticket.ttl))
