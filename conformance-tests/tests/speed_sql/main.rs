@@ -38,6 +38,7 @@ fn tests() -> TestSuite {
         .test(crowd::waiter_is_served_at_once)
         .test(crowd::waiter_whose_wake_up_is_lost_is_served_by_its_next_poll)
         .test(turns::eight_on_loopback_take_turns::<Postgres>)
+        .test(modes::waiting_reader_asks_twice_each_time)
         .test(holds::five_thousand_leases_are_renewed_in_ten_statements::<Postgres>);
     let mariadb = TestSuite::new("speed-of-mariadb", MysqlPrograms::mariadb().missing())
         .test(solo::cycle_is_two_round_trips::<Maria>)

@@ -4,12 +4,15 @@
 
 use std::time::Duration;
 
-use conformance_tests::Outcome;
+use conformance_tests::figures::slow_link;
 use conformance_tests::mode_speed::Measured;
-use lockkit_core::LockClient;
+use conformance_tests::task::spawn;
+use conformance_tests::{Outcome, ensure};
+use lockkit_core::{Lease, LockClient};
+use tokio::time::sleep;
 
 use crate::solo::trip;
-use crate::world::{Database, For};
+use crate::world::{Database, For, Postgres};
 
 /// A database that does not wait for its disk.
 pub(crate) struct Shared<D>(D);
@@ -49,4 +52,31 @@ impl<D: Database> Measured for Shared<D> {
     async fn trip(&self, port: u16) -> Outcome<Duration> {
         trip(self.0.connect(port).await?).await
     }
+}
+
+/// It looks once, and renews its place: it does not try to hold.
+pub(crate) async fn waiting_reader_asks_twice_each_time() -> Outcome {
+    const TIMES: u32 = 4;
+    let server = Postgres::start(For::Speed).await?;
+    let proxy = slow_link(server.port()).await?;
+    let holder = Postgres::client_at(server.port(), false).await?;
+    let client = Postgres::client_at(proxy.addr().port(), false).await?;
+    let held = holder.lock("a")?.acquire().await?;
+    // A waiter of such a lease asks each second.
+    let lease = Lease::renewed(Duration::from_secs(3));
+    let reader = client.rw_lock("a")?.read().with_lease(lease)?;
+    let reader = spawn(async move { reader.acquire().await });
+    sleep(Duration::from_millis(500)).await;
+    let passed = proxy.counts().round_trips;
+    sleep(Duration::from_secs(u64::from(TIMES))).await;
+    let counted = proxy.counts().round_trips - passed;
+    println!("a reader that waits: {counted} round trips in {TIMES} s");
+    ensure(counted > 0, "it does not keep its place")?;
+    // It asks a little sooner than each second.
+    ensure(
+        counted <= u64::from(TIMES + 1) * 2,
+        format!("{counted} round trips"),
+    )?;
+    held.release().await?;
+    Ok(reader.soon().await??.release().await?)
 }
