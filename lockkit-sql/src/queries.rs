@@ -20,6 +20,8 @@ pub struct Common {
     pub(crate) guard: Template,
     /// Ends a hold that lasts, in a transaction of the application. Its last statement says whether it did.
     pub(crate) release_in: Template,
+    /// The same, which does nothing if the row is locked. Where it is worth it to prepare that.
+    pub(crate) release_in_at_once: Option<Template>,
     pub(crate) shares: Shares,
     /// What the store can do.
     pub(crate) rules: Capabilities,

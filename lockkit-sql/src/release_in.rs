@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockkit_core::store::waiters::Waiters;
-use lockkit_core::{DeferredRelease, Error, Guard, HolderId};
-use sqlx::{Database, Transaction};
+use lockkit_core::{BackendError, DeferredRelease, Error, Guard, HolderId};
+use sqlx::{Database, Execute, Transaction};
 
 use crate::backend::SqlStore;
 use crate::dialect::Steps as _;
-use crate::driver::{send, text};
+use crate::driver::{Driver, prepared, send, text};
 use crate::guarded::{GuardedError, Stored};
 use crate::places::Known;
 use crate::template::Values;
@@ -56,7 +56,8 @@ pub trait ReleaseIn<D: Database> {
     /// Roll the transaction back when this was dropped before its end. The client releases the lock.
     ///
     /// # Cost
-    /// One round trip, and none after the commit.
+    /// One round trip, and none after the commit. Two on PostgreSQL if another request has locked the row of the
+    /// lock, or the hold has ended; the first in a connection prepares a statement there.
     async fn release_in(
         self,
         transaction: &mut Transaction<'_, D>,
@@ -107,15 +108,19 @@ impl<D: Stored> ReleaseIn<D> for Guard {
         }
         let values = Values::of(&ticket).number("token", token.get().cast_signed());
         let query = common.release_in.text(&values);
+        let at_once = common.release_in_at_once.as_ref();
+        let at_once = at_once.map(|release| prepared(release, &values));
         let waiters = Arc::clone(&common.waiters);
         // No renewal finds the lock released.
         let release = self.defer_release().map_err(|error| match error {
             Error::Lost { .. } => GuardedError::Fenced,
             error => GuardedError::Refused(error),
         })?;
-        let replies = send::<D>(&mut **transaction, "release", text(&query)).await?;
-        // The last statement is the release.
-        let released = replies.last().is_some_and(|reply| reply.changed > 0);
+        let released = match at_once {
+            Some(query) => ends_hold(transaction, query).await?,
+            None => false,
+        };
+        let released = released || ends_hold(transaction, text(&query)).await?;
         released.then_some(()).ok_or(GuardedError::Fenced)?;
         Ok(UncommittedRelease {
             waiters,
@@ -123,4 +128,13 @@ impl<D: Stored> ReleaseIn<D> for Guard {
             release,
         })
     }
+}
+
+/// Sends a query whose last statement is the release.
+async fn ends_hold<D: Driver>(
+    transaction: &mut Transaction<'_, D>,
+    query: impl Execute<'static, D> + 'static,
+) -> Result<bool, BackendError> {
+    let replies = send::<D>(&mut **transaction, "release", query).await?;
+    Ok(replies.last().is_some_and(|reply| reply.changed > 0))
 }

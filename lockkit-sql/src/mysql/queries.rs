@@ -71,6 +71,7 @@ impl Queries {
                 break_lock: read(include_str!("../sql/mysql/break.sql")),
                 guard: read(include_str!("../sql/mysql/guard.sql")),
                 release_in: read(include_str!("../sql/mysql/release_in.sql")),
+                release_in_at_once: None,
                 shares: Shares::new(&WORDS, read),
                 rules,
                 waiters: Arc::default(),

@@ -105,7 +105,15 @@ impl Queries {
                 purge: read(include_str!("../sql/postgres/purge.sql")),
                 break_lock: read(include_str!("../sql/postgres/break.sql")),
                 guard: read(include_str!("../sql/postgres/guard.sql")),
-                release_in: read(&release_in()),
+                release_in: read(
+                    &[
+                        include_str!("../sql/postgres/release_in.sql"),
+                        &release_in(),
+                    ]
+                    .join("\n"),
+                ),
+                // Its plan takes a millisecond on two cores, and its execution a tenth of that.
+                release_in_at_once: Some(read(&release_in())),
                 shares: Shares::new(&WORDS, read),
                 rules,
                 waiters: Arc::default(),
@@ -127,14 +135,10 @@ impl Queries {
 
 /// A release in a transaction of the application, which commits as the application says.
 fn release_in() -> String {
-    let lock = include_str!("../sql/postgres/release_in.sql");
-    let release = include_str!("../sql/postgres/release.sql").replace("{front}", FRONT);
-    let release = release.replace("{unsynced}", "NULL");
-    [
-        lock,
-        &release.replace("{token_too}", "AND m.token = {token}"),
-    ]
-    .join("\n")
+    include_str!("../sql/postgres/release.sql")
+        .replace("{front}", FRONT)
+        .replace("{unsynced}", "NULL")
+        .replace("{token_too}", "AND m.token = {token}")
 }
 
 /// The statements that create the table.

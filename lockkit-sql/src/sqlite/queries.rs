@@ -55,6 +55,7 @@ impl Queries {
                 break_lock: read(include_str!("../sql/sqlite/break.sql")),
                 guard: read(include_str!("../sql/sqlite/guard.sql")),
                 release_in: read(include_str!("../sql/sqlite/release_in.sql")),
+                release_in_at_once: None,
                 shares: Shares::new(&WORDS, read),
                 rules,
                 waiters: Arc::default(),
