@@ -27,13 +27,13 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
     let values = Values::of(ticket).number("window", 0);
     let share = &store.common().shares.share;
     let (rules, waiters) = (&store.common().rules, &store.common().waiters);
-    // Most looks of a waiter find nothing to do but to keep its place.
+    // Most looks of a waiter find nothing to do but to keep its place. One without a place may hold by now.
     let found = match places::has_waited(waiters, ticket) {
         true => look(store, &values).await?,
         false => Shared::Locked,
     };
     let found = match found {
-        Shared::Refused(seen) => Shared::Refused(seen),
+        Shared::Refused(seen) if seen.place > 0 => Shared::Refused(seen),
         _ => send(store, "attempt", share, &values).await?,
     };
     Ok(match found {
@@ -61,8 +61,9 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
 
 /// What a ticket would find. Waits for no lock.
 async fn look<S: Steps>(store: &S, values: &Values<'_>) -> Result<Shared> {
-    let look = store.common().shares.look.text(values);
-    Shared::read::<S>(&store.pool().ask("attempt", &look).await?, "attempt")
+    let look = &store.common().shares.look;
+    let replies = store.pool().step("attempt", look, values).await?;
+    Shared::read::<S>(&replies, "attempt")
 }
 
 /// Makes the hold of `from` that of a ticket.
