@@ -28,13 +28,13 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
     let share = &store.common().shares.share;
     let (rules, waiters) = (&store.common().rules, &store.common().waiters);
     // Most looks of a waiter find nothing to do but to keep its place. One without a place may hold by now.
-    let found = match places::has_waited(waiters, ticket) {
-        true => look(store, &values).await?,
-        false => Shared::Locked,
-    };
-    let found = match found {
-        Shared::Refused(seen) if seen.place > 0 => Shared::Refused(seen),
-        _ => send(store, "attempt", share, &values).await?,
+    let found = if places::has_waited(waiters, ticket)
+        && let Shared::Refused(seen) = look(store, &values).await?
+        && seen.place > 0
+    {
+        Shared::Refused(seen)
+    } else {
+        send(store, "attempt", share, &values).await?
     };
     Ok(match found {
         Shared::Granted(token) => {

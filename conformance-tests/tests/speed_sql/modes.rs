@@ -25,10 +25,8 @@ impl<D: Database> Measured for Shared<D> {
     // The aim is 1.5. A client has eight connections, and a request that finds the row of the name locked is
     // sent again.
     const READERS_OF_ONE: f64 = 40.0;
-    // The aim is 1.5. The notification wakes all readers at once, and they pass through the row of the name one
-    // after the other.
-    const ADMISSION: f64 = 70.0;
-    // The aim is 2. As above, and readers lock the row of the name when the writer asks.
+    const ADMISSION: f64 = 1.5;
+    // The aim is 2. Readers lock the row of the name when the writer asks.
     const WRITER: f64 = 10.0;
     const HAND_OFF: f64 = 2.38;
     const READERS: f64 = 0.5;
