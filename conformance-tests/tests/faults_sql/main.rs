@@ -39,6 +39,7 @@ fn tests() -> TestSuite {
     let suite = of_a_database::<Postgres>("faults-of-postgres", "clock-of-postgres")
         .test(sessions::wake_ups_come_back_after_a_silent_cut)
         .test(sessions::cut_off_pin_is_lost_before_another_is_granted)
+        .test(sessions::readers_follow_a_killed_process_at_once)
         .test(limits::looks_for_the_primary_once_a_second)
         .test(release_in::commit_grants_to_the_first_and_is_durable)
         .test(guarded::waiter_that_holds_asks_again_while_its_row_is_locked)

@@ -125,6 +125,25 @@ pub(crate) async fn lock_of_a_killed_process_is_free_at_once<D: Database>() -> O
     only_rows_left(&server).await
 }
 
+/// Readers that wait find out with their looks.
+pub(crate) async fn readers_follow_a_killed_process_at_once() -> Outcome {
+    let server = Postgres::start().await?;
+    let url = server.url("pin=true");
+    let readers = client(&server, "lease", LONG)
+        .await?
+        .rw_lock("jobs")?
+        .read();
+    let mut taker = Taker::start(&taker(), &url, LONG).await?;
+    taker.acquire("jobs").await?;
+    let mut waiter = acquire(&readers);
+    waiter.waits_for(Duration::from_millis(200)).await?;
+    taker.kill().await?;
+    // A waiter looks every three seconds.
+    let limit = Duration::from_secs(5);
+    within(limit, waiter.soon()).await???.release().await?;
+    only_rows_left(&server).await
+}
+
 /// A server that ends whatever is idle, long before a lease ends.
 pub(crate) async fn idle_killers_cost_no_hold<D: Database>() -> Outcome {
     let server = D::start().await?;
