@@ -95,10 +95,11 @@ impl<D: Stored> ReleaseIn<D> for Guard {
         self,
         transaction: &mut Transaction<'_, D>,
     ) -> Result<UncommittedRelease, GuardedError> {
-        let store = self.backend().as_any().downcast_ref();
+        let backend = Arc::clone(self.backend());
+        let store = backend.as_any().downcast_ref();
         let store: &SqlStore<D::Dialect> = store.ok_or(GuardedError::ForeignStore)?;
         let common = store.dialect().common();
-        let (ticket, token) = (self.backend().resolve(self.ticket()), self.token());
+        let (ticket, token) = (backend.resolve(self.ticket()), self.token());
         if !ticket.mode.is_exclusive() {
             let what = format!(
                 "a hold to {} cannot be released in a transaction",
@@ -107,23 +108,22 @@ impl<D: Stored> ReleaseIn<D> for Guard {
             return Err(GuardedError::Refused(Error::InvalidOption { what }));
         }
         let values = Values::of(&ticket).number("token", token.get().cast_signed());
-        let query = common.release_in.text(&values);
-        let at_once = common.release_in_at_once.as_ref();
-        let at_once = at_once.map(|release| prepared(release, &values));
-        let waiters = Arc::clone(&common.waiters);
         // No renewal finds the lock released.
         let release = self.defer_release().map_err(|error| match error {
             Error::Lost { .. } => GuardedError::Fenced,
             error => GuardedError::Refused(error),
         })?;
-        let released = match at_once {
-            Some(query) => ends_hold(transaction, query).await?,
-            None => false,
-        };
-        let released = released || ends_hold(transaction, text(&query)).await?;
+        let mut released = false;
+        if let Some(at_once) = &common.release_in_at_once {
+            released = ends_hold(transaction, prepared(at_once, &values)).await?;
+        }
+        if !released {
+            let query = common.release_in.text(&values);
+            released = ends_hold(transaction, text(&query)).await?;
+        }
         released.then_some(()).ok_or(GuardedError::Fenced)?;
         Ok(UncommittedRelease {
-            waiters,
+            waiters: Arc::clone(&common.waiters),
             holder: ticket.holder,
             release,
         })

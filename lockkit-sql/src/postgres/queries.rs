@@ -22,6 +22,8 @@ const ASKED: &str = include_str!("../sql/postgres/asked.sql");
 const FRONT: &str = include_str!("../sql/postgres/front.sql");
 const UNLESS: &str = "AND NOT EXISTS (SELECT 1 FROM taken)";
 
+const WAIT_IN: &str = include_str!("../sql/postgres/release_in.sql");
+
 /// Unless it grants, a release does not wait for the disk.
 const UNSYNCED: &str =
     "CASE WHEN g.granted = 0 THEN set_config('synchronous_commit', 'off', true) END";
@@ -105,13 +107,7 @@ impl Queries {
                 purge: read(include_str!("../sql/postgres/purge.sql")),
                 break_lock: read(include_str!("../sql/postgres/break.sql")),
                 guard: read(include_str!("../sql/postgres/guard.sql")),
-                release_in: read(
-                    &[
-                        include_str!("../sql/postgres/release_in.sql"),
-                        &release_in(),
-                    ]
-                    .join("\n"),
-                ),
+                release_in: read(&[WAIT_IN, &release_in()].join("\n")),
                 // Its plan takes a millisecond on two cores, and its execution a tenth of that.
                 release_in_at_once: Some(read(&release_in())),
                 shares: Shares::new(&WORDS, read),
