@@ -70,7 +70,9 @@ pub(crate) struct Words {
     pub(crate) renew: &'static str,
     /// Deletes holds of names that were not used for long.
     pub(crate) purge: &'static str,
-    /// Asks for a notification of the release.
+    /// Says in the row of the name, if it does not yet, that a ticket waits.
+    pub(crate) announce: &'static str,
+    /// Shortens the lease of a holder whose session has ended, where waiting for it is not enough.
     pub(crate) ask: &'static str,
     /// Notifies the waiters of the name.
     pub(crate) notify: &'static str,
@@ -227,7 +229,7 @@ impl Shares {
             ),
             renew: read(words.renew),
             turn: step(&[words.lock, include_str!("sql/turn.sql")], ANY),
-            place: step(&[&mark, include_str!("sql/place.sql")], PLACES),
+            place: step(&[words.announce, include_str!("sql/place.sql")], PLACES),
             withdraw: step(
                 &[words.make_row, &mark, include_str!("sql/withdraw.sql")],
                 ANY,

@@ -33,6 +33,10 @@ const WORDS: Words = Words {
         token = VALUES(token), expires_at = VALUES(expires_at), room = VALUES(room)",
     renew: include_str!("../sql/mysql/renew_shares.sql"),
     purge: include_str!("../sql/mysql/purge_shares.sql"),
+    announce: concat!(
+        include_str!("../sql/mysql/lock.sql"),
+        include_str!("../sql/announce.sql")
+    ),
     ask: "",
     notify: "NULL",
     hand_on: "",

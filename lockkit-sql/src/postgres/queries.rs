@@ -42,6 +42,7 @@ const WORDS: Words = Words {
         SET token = excluded.token, expires_at = excluded.expires_at, room = excluded.room",
     renew: include_str!("../sql/postgres/renew_shares.sql"),
     purge: include_str!("../sql/purge_shares.sql"),
+    announce: "{ask}",
     ask: "{ask}",
     notify: "(SELECT CASE WHEN l.waiting_until > {now}
                   THEN pg_notify({channel}, encode({name}, 'hex'))::text END

@@ -1,5 +1,4 @@
--- Gives a ticket a place among those that wait, or keeps its place, after lock.sql. Shortens the lease of a holder whose
--- session has ended.
+-- Gives a ticket a place among those that wait, or keeps its place, after the row of the name was told of it.
 -- name, holder, room, label; exclusive: 1 or 0; window: how long the place lasts.
 -- Returns whether the row of the name says so: else another transaction had it locked; whether it is held, and not
 -- shared; the rest of the place, and its end.
@@ -11,8 +10,6 @@ SELECT {name}, {holder}, -{now}, {now} + {window}, CASE WHEN {exclusive} = 0 THE
 FROM {table} AS l
 WHERE l.name = {name}
   AND NOT EXISTS (SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder});
-UPDATE {table} SET waiting_until = {now} + {window} WHERE name = {mine};
-{ask}
 SELECT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.waiting_until > {now} + {window} / 2),
        EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder <> '~' AND l.expires_at > {now}),
        {place}, {place_end};

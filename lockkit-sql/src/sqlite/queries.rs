@@ -23,6 +23,7 @@ const WORDS: Words = Words {
         SET token = excluded.token, expires_at = excluded.expires_at, room = excluded.room",
     renew: include_str!("../sql/sqlite/renew_shares.sql"),
     purge: include_str!("../sql/purge_shares.sql"),
+    announce: include_str!("../sql/announce.sql"),
     ask: "",
     notify: "NULL",
     hand_on: "",

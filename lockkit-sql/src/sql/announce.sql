@@ -1,0 +1,1 @@
+UPDATE {table} SET waiting_until = {now} + {window} WHERE name = {mine};
