@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use crate::config::Options;
 use crate::driver::{self, Connecting, Driver, FileId, Reply, Source, prepared, send};
 use crate::error::{Phase, Problem, Result, SqlFault, at, fault_of};
-use crate::template::{Template, Values};
+use crate::template::{Known, Template, Values};
 
 /// A connection that was idle for longer is closed: servers and networks may have forgotten it.
 const IDLE: Duration = Duration::from_secs(300);
@@ -65,6 +65,8 @@ pub struct Pool<D: Driver> {
 
 struct Open<D: Driver> {
     connection: D::Connection,
+    /// The statements that it has prepared by name.
+    known: Known,
     /// Where it leads, for messages.
     address: String,
     /// The file that it has open.
@@ -109,7 +111,7 @@ impl<D: Driver> Pool<D> {
 
     /// Sends a message of one or more statements.
     pub(crate) async fn ask(&self, operation: &'static str, text: &str) -> Result<Vec<Reply<D>>> {
-        self.send(operation, &self.steps, false, || driver::text(text))
+        self.send(operation, &self.steps, false, |_| driver::text(text))
             .await
     }
 
@@ -134,14 +136,23 @@ impl<D: Driver> Pool<D> {
         )
     }
 
-    /// Sends a message that begins and ends a transaction. After an error its connection is closed, which
-    /// rolls the transaction back.
+    /// Sends a message that is a transaction, as prepared statements where the server allows it. After an error its
+    /// connection is closed, which rolls the transaction back.
     pub(crate) async fn transact(
         &self,
         operation: &'static str,
-        text: &str,
+        template: &Template,
+        values: &Values<'_>,
     ) -> Result<Vec<Reply<D>>> {
-        self.send(operation, &self.steps, true, || driver::text(text))
+        if template.has_names() {
+            let message = |known: &mut _| driver::text(&template.by_name(values, known));
+            let sent = self.send(operation, &self.steps, true, message);
+            if let Some(result) = self.prepared(sent).await {
+                return result;
+            }
+        }
+        let text = template.text(values);
+        self.send(operation, &self.steps, true, |_| driver::text(&text))
             .await
     }
 
@@ -153,27 +164,37 @@ impl<D: Driver> Pool<D> {
             &self.renewals
         };
         // On SQLite a transaction.
-        self.send("renew", permits, D::ALONE, || driver::text(text))
+        self.send("renew", permits, D::ALONE, |_| driver::text(text))
             .await
     }
 
-    /// Sends a step of a hold, as a prepared statement where the server allows it.
+    /// Sends a step of a hold that is one statement, as a prepared one where the server allows it.
     pub(crate) async fn step(
         &self,
         operation: &'static str,
         template: &Template,
         values: &Values<'_>,
     ) -> Result<Vec<Reply<D>>> {
-        if self.prepares.load(Ordering::Relaxed) {
-            let message = || prepared(template, values);
-            match self.send(operation, &self.steps, false, message).await {
-                Err(error) if D::ERRORS.is_unprepared(&error) => {
-                    self.prepares.store(false, Ordering::Relaxed);
-                }
-                result => return result,
-            }
+        let message = |_: &mut _| prepared(template, values);
+        let sent = self.send(operation, &self.steps, false, message);
+        match self.prepared(sent).await {
+            Some(result) => result,
+            None => self.ask(operation, &template.text(values)).await,
         }
-        self.ask(operation, &template.text(values)).await
+    }
+
+    /// Waits for a request that needs prepared statements. `None` if there are none: nothing was executed.
+    async fn prepared<T>(&self, sent: impl Future<Output = Result<T>>) -> Option<Result<T>> {
+        if !self.prepares.load(Ordering::Relaxed) {
+            return None;
+        }
+        match sent.await {
+            Err(error) if D::ERRORS.is_unprepared(&error) => {
+                self.prepares.store(false, Ordering::Relaxed);
+                None
+            }
+            result => Some(result),
+        }
     }
 
     /// Sends a message, again after a conflict of transactions.
@@ -182,13 +203,14 @@ impl<D: Driver> Pool<D> {
         operation: &'static str,
         permits: &Semaphore,
         transaction: bool,
-        message: impl Fn() -> M,
+        message: impl Fn(&mut Known) -> M,
     ) -> Result<Vec<Reply<D>>> {
         let mut conflicts = 0;
         loop {
             let mut pooled = self.take(operation, permits).await?;
-            let connection = &mut pooled.open.connection;
-            let error = match send(connection, operation, message()).await {
+            let open = &mut pooled.open;
+            let message = message(&mut open.known);
+            let error = match send(&mut open.connection, operation, message).await {
                 Ok(replies) => {
                     if !READS.contains(&operation) {
                         *lock(&self.refused) = None;
@@ -292,6 +314,7 @@ impl<D: Driver> Pool<D> {
         let now = Instant::now();
         Ok(Open {
             connection,
+            known: Known::default(),
             address,
             file: D::file(&self.source),
             ends: now + longest_use(self.oldest),

@@ -112,10 +112,9 @@ async fn send<S: Steps>(
     step: &Template,
     values: &Values<'_>,
 ) -> Result<Shared> {
-    let text = step.text(values);
     for pause in once(Duration::ZERO).chain(pauses()) {
         sleep(pause).await;
-        let replies = store.pool().transact(operation, &text).await?;
+        let replies = store.pool().transact(operation, step, values).await?;
         match Shared::read::<S>(&replies, operation)? {
             Shared::Locked => {}
             found => return Ok(found),
@@ -125,9 +124,9 @@ async fn send<S: Steps>(
 }
 
 pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release> {
-    let unshare = store.common().shares.unshare.text(&Values::of(ticket));
+    let (unshare, values) = (&store.common().shares.unshare, Values::of(ticket));
     for pause in pauses() {
-        let replies = store.pool().transact("release", &unshare).await?;
+        let replies = store.pool().transact("release", unshare, &values).await?;
         let row = rows(&replies).last();
         let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable("release"))?;
         match (row.truth(0), row.truth(1)) {
@@ -141,7 +140,7 @@ pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Rele
 
 pub(crate) async fn note<S: Steps>(store: &S, ticket: &Ticket, note: &str) -> Result<bool> {
     let values = Values::of(ticket).bytes("note", note.as_bytes());
-    let text = store.common().shares.note.text(&values);
-    let replies = store.pool().transact("note", &text).await?;
+    let note = &store.common().shares.note;
+    let replies = store.pool().transact("note", note, &values).await?;
     Ok(rows(&replies).any(|row| row.truth(0)))
 }

@@ -251,8 +251,8 @@ pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u
     let values = Values::new().number("unused", micros(unused_for));
     let delete = store.common().purge.text(&values);
     let replies = store.pool().ask("purge", &delete).await?;
-    let delete = store.common().shares.purge.text(&values);
-    store.pool().transact("purge", &delete).await?;
+    let delete = &store.common().shares.purge;
+    store.pool().transact("purge", delete, &values).await?;
     Ok(replies.iter().map(|reply| reply.changed).sum())
 }
 

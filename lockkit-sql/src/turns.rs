@@ -163,10 +163,9 @@ async fn locked<S: Steps, T>(
     column: usize,
     read: impl Fn(&<S::Driver as sqlx::Database>::Row) -> T,
 ) -> Result<Option<T>> {
-    let text = step.text(values);
     for pause in pauses() {
         sleep(pause).await;
-        let replies = store.pool().transact(operation, &text).await?;
+        let replies = store.pool().transact(operation, step, values).await?;
         let row = rows(&replies).last();
         let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable(operation))?;
         if row.truth(column) {

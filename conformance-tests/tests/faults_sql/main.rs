@@ -35,6 +35,7 @@ fn main() -> ExitCode {
 fn tests() -> TestSuite {
     let poolers = TestSuite::new("poolers-of-postgres", pooler::missing())
         .test(pooler::polling_or_unprepared_stores_prepare_nothing)
+        .test(pooler::store_works_whose_statements_are_forgotten)
         .test(pooler::session_behind_a_pooler_needs_session_mode);
     let suite = of_a_database::<Postgres>("faults-of-postgres", "clock-of-postgres")
         .test(sessions::wake_ups_come_back_after_a_silent_cut)

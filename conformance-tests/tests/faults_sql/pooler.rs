@@ -22,21 +22,29 @@ fn options(port: u16) -> PgConnectOptions {
         .database("postgres")
 }
 
-/// Takes and releases a lock on every connection that a store has. Returns for each session of the server
-/// whether the statement was prepared there.
+/// Whether the last step of each session was prepared: one alone by the driver, one of a reader by its name.
+const ALONE: &str = "SELECT (query LIKE '%$1%')::text FROM pg_stat_activity \
+                     WHERE query LIKE 'WITH mine AS%lockkit_locks%'";
+const READER: &str = "SELECT (query LIKE 'EXECUTE%')::text FROM pg_stat_activity \
+                      WHERE query LIKE 'EXECUTE%' OR query LIKE '%lockkit_locks_holds%' AND pid <> pg_backend_pid()";
+
+/// Takes and releases locks on every connection that a store has. Returns what `sql` says of the sessions.
 async fn prepared(
     server: &PostgresServer,
     store: SqlStoreBuilder<Postgres>,
+    sql: &str,
 ) -> Outcome<Vec<String>> {
     let client = LockClient::new(store.connect().await?)?;
     for turn in 0..3 {
-        let (first, second) = (client.lock("first")?, client.lock(format!("{turn}"))?);
+        let lock = |name: String| match sql == ALONE {
+            true => client.lock(name),
+            false => client.rw_lock(name).map(|lock| lock.read()),
+        };
+        let (first, second) = (lock("first".to_owned())?, lock(turn.to_string())?);
         let (first, second) = tokio::join!(first.acquire(), second.acquire());
         first?.release().await?;
         second?.release().await?;
     }
-    let sql = "SELECT (query LIKE '%$1%')::text FROM pg_stat_activity \
-               WHERE query LIKE 'WITH mine AS%lockkit_locks%'";
     let prepared = server.ask(sql).await?;
     client.drain().await;
     if prepared.is_empty() {
@@ -49,17 +57,40 @@ pub(crate) async fn polling_or_unprepared_stores_prepare_nothing() -> Outcome {
     let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
     let pooler = PgBouncer::start(server.port(), std::iter::empty()).await?;
     let pooled = || PostgresStore::builder(options(pooler.addr().port()));
-    let direct = PostgresStore::builder(options(server.port()));
-    for (store, expected) in [
-        (direct, "true"),
-        (pooled().wake(Wake::Poll), "false"),
-        (pooled().prepare(false).wake(Wake::Poll), "false"),
-    ] {
-        let prepared = prepared(&server, store).await?;
-        ensure(
-            prepared.iter().all(|said| said == expected),
-            format!("prepared: {prepared:?}"),
-        )?;
+    let direct = || PostgresStore::builder(options(server.port()));
+    for sql in [ALONE, READER] {
+        for (store, expected) in [
+            (direct(), "true"),
+            (pooled().wake(Wake::Poll), "false"),
+            (pooled().prepare(false).wake(Wake::Poll), "false"),
+        ] {
+            let prepared = prepared(&server, store, sql).await?;
+            ensure(
+                prepared.iter().all(|said| said == expected),
+                format!("prepared: {prepared:?}"),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// The sessions of the server forget what they have prepared after each transaction.
+pub(crate) async fn store_works_whose_statements_are_forgotten() -> Outcome {
+    let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
+    let settings = "pool_mode = transaction\nserver_reset_query = DEALLOCATE ALL\n\
+                    server_reset_query_always = 1\n";
+    let pooler = PgBouncer::start_with(server.port(), std::iter::empty(), settings).await?;
+    let store = PostgresStore::builder(options(pooler.addr().port()));
+    let client = LockClient::new(store.connect().await?)?;
+    for _ in 0..3 {
+        client
+            .rw_lock("jobs")?
+            .read()
+            .acquire()
+            .await?
+            .release()
+            .await?;
+        client.lock("jobs")?.acquire().await?.release().await?;
     }
     Ok(())
 }

@@ -25,6 +25,7 @@ pub(super) static SYNTAX: Syntax = Syntax {
     // centuries, and costs the server half as much as `extract`.
     clock: "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
     numbered: Some('$'),
+    types: Some(["bytea", "bigint", "text"]),
 };
 
 impl Driver for sqlx::Postgres {
