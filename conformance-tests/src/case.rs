@@ -104,6 +104,7 @@ pub struct Case {
     name: String,
     needs: Vec<Need>,
     alone: bool,
+    whole_machine: bool,
     limit: Duration,
     body: Box<dyn for<'a> Run<'a>>,
 }
@@ -118,6 +119,7 @@ impl Case {
             name,
             needs: Vec::new(),
             alone: false,
+            whole_machine: false,
             limit: Duration::from_secs(60),
             body: Box::new(body),
         }
@@ -143,6 +145,13 @@ impl Case {
         self
     }
 
+    /// Runs the case beside no other, because it keeps all processors busy and counts on their time.
+    #[must_use]
+    pub const fn on_the_whole_machine(mut self) -> Self {
+        self.whole_machine = true;
+        self
+    }
+
     /// `module::function`.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -159,6 +168,10 @@ impl Case {
 
     pub(crate) const fn wants_alone(&self) -> bool {
         self.alone
+    }
+
+    pub(crate) const fn wants_whole_machine(&self) -> bool {
+        self.whole_machine
     }
 
     pub(crate) const fn limit(&self) -> Duration {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
@@ -13,6 +13,9 @@ use crate::ctx::{Ctx, Programs};
 use crate::failure::{Failure, Outcome};
 use crate::runner::{REQUIRE, ignored, required, run, runtime};
 use crate::setup::Setup;
+
+/// Held by a case that runs beside no other; each of the others holds it to read.
+static MACHINE: RwLock<()> = RwLock::new(());
 
 /// The suite, ready to run.
 ///
@@ -73,6 +76,8 @@ impl Suite {
         let required =
             required.map(|(name, answer)| Trial::test(name, move || answer.map_err(Failed::from)));
         let mut tests: Vec<Trial> = required.collect();
+        // They come last, so that the others do not wait for them.
+        let mut whole_machine = Vec::new();
         for setup in &self.setups {
             let missing = setup.missing();
             for case in cases::all() {
@@ -80,9 +85,14 @@ impl Suite {
                     .clone()
                     .or_else(|| case.skip(&**setup, &self.programs))
                     .or_else(|| setup.skips(case.name()));
+                let tests = match case.wants_whole_machine() {
+                    true => &mut whole_machine,
+                    false => &mut tests,
+                };
                 tests.push(self.test(setup, case, skip));
             }
         }
+        tests.append(&mut whole_machine);
         tests
     }
 
@@ -99,8 +109,17 @@ impl Suite {
         let (setup, programs) = (Arc::clone(setup), self.programs.clone());
         let body = move || {
             let run = CaseRun::new(&*setup, &case, programs);
-            run.run()
-                .map_err(|failure| Failed::from(failure.to_string()))
+            let run = || {
+                run.run()
+                    .map_err(|failure| Failed::from(failure.to_string()))
+            };
+            if case.wants_whole_machine() {
+                let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+                run()
+            } else {
+                let _beside = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+                run()
+            }
         };
         ignored(Trial::test(name, body), skip)
     }

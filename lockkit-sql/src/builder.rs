@@ -98,9 +98,9 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
-    /// Whether connections prepare the statements of acquire and release, which makes them cheaper for the
-    /// server. Write `false` behind a pooler in transaction mode. With [`Wake::Poll`] PostgreSQL prepares
-    /// nothing. It has no effect on SQLite.
+    /// Whether connections prepare the statements of acquire and release, on PostgreSQL also those of readers and
+    /// permits, which makes them cheaper for the server. Write `false` behind a pooler in transaction mode. With
+    /// [`Wake::Poll`] PostgreSQL prepares nothing. It has no effect on SQLite.
     pub const fn prepare(mut self, prepare: bool) -> Self {
         self.options.prepare = prepare;
         self

@@ -282,9 +282,9 @@ pub(crate) async fn renew<S: Steps>(store: &S, tickets: &[Ticket]) -> Vec<Result
     results
 }
 
-/// The holders whose leases have not ended, and whether each was renewed: a locked row is skipped. Holds
-/// beside others look again: each step of such a hold locks the row of the name for a moment, and many follow
-/// each other.
+/// The holders whose leases have not ended, and whether each was renewed: a locked row is skipped, except on PostgreSQL
+/// by holds beside others. Those look again: each step of such a hold locks the row of the name for a moment, and many
+/// follow each other.
 async fn renewed<S: Steps>(store: &S, tickets: &[&Ticket]) -> Result<HashMap<String, bool>> {
     let values = Values::of_all(tickets, S::Driver::SYNTAX);
     let exclusive = tickets.iter().all(|ticket| ticket.mode.is_exclusive());

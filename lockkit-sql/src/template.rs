@@ -28,8 +28,17 @@ pub struct Syntax {
     pub(crate) clock: &'static str,
     /// The sign before the number of a prepared parameter. Without one each parameter is a `?`.
     pub(crate) numbered: Option<char>,
-    /// The types of bytes, numbers and texts, if a message can prepare statements and execute them by name.
-    pub(crate) types: Option<[&'static str; 3]>,
+    /// How a message prepares statements and executes them by name, where it can.
+    pub(crate) names: Option<Names>,
+}
+
+/// How a message prepares statements and executes them by name.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// What a connection executes before.
+    pub(crate) first: &'static str,
+    /// The types of bytes, numbers and texts.
+    pub(crate) types: [&'static str; 3],
 }
 
 /// A message of one or more statements with named parameters: `{name}`.
@@ -207,12 +216,15 @@ impl Template {
 
     /// Whether its statements can be prepared, and executed by name.
     pub(crate) const fn has_names(&self) -> bool {
-        self.syntax.types.is_some()
+        self.syntax.names.is_some()
     }
 
     /// The text that executes the statements by name, and first prepares those that the connection does not know.
     pub(crate) fn by_name(&self, values: &Values<'_>, known: &mut Known) -> String {
         let mut text = String::with_capacity(1024);
+        if let Some(names) = self.syntax.names.as_ref().filter(|_| known.is_empty()) {
+            text.push_str(names.first);
+        }
         for statement in &self.statements {
             let (hash, parameters) = (statement.hash, &statement.parameters);
             if known.insert(hash) {
@@ -295,7 +307,8 @@ fn list(parameters: &[String], write: impl Fn(&mut String, &str)) -> String {
 
 impl Values<'_> {
     fn type_of(&self, parameter: &str, syntax: &Syntax) -> &'static str {
-        let [bytes, number, text] = syntax.types.unwrap_or_default();
+        let types = syntax.names.as_ref().map(|names| names.types);
+        let [bytes, number, text] = types.unwrap_or_default();
         match self.find(parameter) {
             Some(Value::Bytes(_)) => bytes,
             Some(Value::Number(_)) => number,
@@ -361,7 +374,10 @@ pub(crate) mod tests {
         bytes: ("decode('", "', 'hex')"),
         clock: "clock()",
         numbered: Some('$'),
-        types: Some(["bytes", "int", "text"]),
+        names: Some(Names {
+            first: "SET x;\n",
+            types: ["bytes", "int", "text"],
+        }),
     };
 
     #[test]
@@ -393,7 +409,8 @@ pub(crate) mod tests {
         assert_eq!(
             step.by_name(&values, &mut known),
             format!(
-                "PREPARE lockkit_{first:016x}(bytes, int) AS SELECT $1, $2;\n\
+                "SET x;\n\
+                 PREPARE lockkit_{first:016x}(bytes, int) AS SELECT $1, $2;\n\
                  EXECUTE lockkit_{first:016x}(decode('61', 'hex'), -7);\n\
                  PREPARE lockkit_{second:016x} AS SELECT 1;\n\
                  EXECUTE lockkit_{second:016x};\n"

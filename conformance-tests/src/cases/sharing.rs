@@ -29,7 +29,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(one_release_lets_all_readers_in),
         Case::new(five_hundred_readers_are_served)
             .needs(Need::Fifo)
-            .needs(Need::Push),
+            .needs(Need::Push)
+            .on_the_whole_machine(),
         Case::new(dead_reader_ends_alone)
             .needs(Need::LeasePerHold)
             .needs(Need::StoreEndsLeases),

@@ -26,7 +26,8 @@ fn options(port: u16) -> PgConnectOptions {
 const ALONE: &str = "SELECT (query LIKE '%$1%')::text FROM pg_stat_activity \
                      WHERE query LIKE 'WITH mine AS%lockkit_locks%'";
 const READER: &str = "SELECT (query LIKE 'EXECUTE%')::text FROM pg_stat_activity \
-                      WHERE query LIKE 'EXECUTE%' OR query LIKE '%lockkit_locks_holds%' AND pid <> pg_backend_pid()";
+                      WHERE pid <> pg_backend_pid() \
+                      AND (query LIKE 'EXECUTE%' OR query LIKE '%lockkit_locks_holds%')";
 
 /// Takes and releases locks on every connection that a store has. Returns what `sql` says of the sessions.
 async fn prepared(
@@ -54,13 +55,13 @@ async fn prepared(
 }
 
 pub(crate) async fn polling_or_unprepared_stores_prepare_nothing() -> Outcome {
-    let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
-    let pooler = PgBouncer::start(server.port(), std::iter::empty()).await?;
-    let pooled = || PostgresStore::builder(options(pooler.addr().port()));
-    let direct = || PostgresStore::builder(options(server.port()));
     for sql in [ALONE, READER] {
+        let server = PostgresServer::start(&PostgresPrograms::system(), &[]).await?;
+        let pooler = PgBouncer::start(server.port(), std::iter::empty()).await?;
+        let pooled = || PostgresStore::builder(options(pooler.addr().port()));
+        let direct = PostgresStore::builder(options(server.port()));
         for (store, expected) in [
-            (direct(), "true"),
+            (direct, "true"),
             (pooled().wake(Wake::Poll), "false"),
             (pooled().prepare(false).wake(Wake::Poll), "false"),
         ] {
@@ -80,17 +81,16 @@ pub(crate) async fn store_works_whose_statements_are_forgotten() -> Outcome {
     let settings = "pool_mode = transaction\nserver_reset_query = DEALLOCATE ALL\n\
                     server_reset_query_always = 1\n";
     let pooler = PgBouncer::start_with(server.port(), std::iter::empty(), settings).await?;
-    let store = PostgresStore::builder(options(pooler.addr().port()));
-    let client = LockClient::new(store.connect().await?)?;
-    for _ in 0..3 {
-        client
-            .rw_lock("jobs")?
-            .read()
-            .acquire()
-            .await?
-            .release()
-            .await?;
-        client.lock("jobs")?.acquire().await?.release().await?;
+    for shared in [true, false] {
+        let store = PostgresStore::builder(options(pooler.addr().port()));
+        let client = LockClient::new(store.connect().await?)?;
+        let lock = match shared {
+            true => client.rw_lock("jobs")?.read(),
+            false => client.lock("jobs")?,
+        };
+        for _ in 0..3 {
+            lock.acquire().await?.release().await?;
+        }
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Rows of readers and permits that are deleted, all of them or some, or locked.
 
+use std::convert::Infallible;
 use std::slice;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{Mode, Ticket};
 use lockkit_core::{ClientId, DistributedLock as _, Guard, HolderId, Lock, LockName};
+use tokio::time::sleep;
 
 use crate::world::{Database, LONG, SOON, TTL, builder, client, only_rows_left};
 
@@ -126,6 +128,36 @@ pub(crate) async fn renewal_of_a_reader_waits_for_short_steps<D: Database>() -> 
     steps?;
     // Not none, for a step lasts longer on a busy machine.
     ensure(skipped <= 5, format!("{skipped} of 100 were skipped"))?;
+    store.release(&ticket).await?;
+    only_rows_left(&server).await
+}
+
+/// Steps of others follow each other at once, so that the row is always locked.
+pub(crate) async fn renewal_of_a_reader_takes_its_turn<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let store = builder(&server, "lease").connect().await?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new(NAME)?, holder, LONG).with_mode(Mode::Read);
+    store.attempt(&ticket).await?;
+    let step = D::row_lock(NAME, Duration::from_millis(100));
+    let steps = async || -> Outcome<Infallible> {
+        loop {
+            server.run(&step).await?;
+        }
+    };
+    let renewals = async {
+        sleep(Duration::from_millis(500)).await;
+        for _ in 0..5 {
+            for renewed in store.renew(slice::from_ref(&ticket)).await {
+                renewed?;
+            }
+        }
+        Outcome::Ok(())
+    };
+    tokio::select! {
+        failed = async { tokio::try_join!(steps(), steps(), steps()) } => match failed?.0 {},
+        renewed = renewals => renewed?,
+    }
     store.release(&ticket).await?;
     only_rows_left(&server).await
 }

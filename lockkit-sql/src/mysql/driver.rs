@@ -26,7 +26,7 @@ pub(super) static SYNTAX: Syntax = Syntax {
     clock: "(TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) \
             + GREATEST(0, MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)), 900000000)))",
     numbered: None,
-    types: None,
+    names: None,
 };
 
 /// Without autocommit, which a server may have turned off, a row would stay locked.

@@ -7,7 +7,7 @@ use sqlx::{Execute, Executor as _};
 
 use crate::driver::{Driver, Yields};
 use crate::error::{Errors, Problem};
-use crate::template::Syntax;
+use crate::template::{Names, Syntax};
 
 pub(super) const ERRORS: Errors = Errors {
     backend: "postgres",
@@ -25,7 +25,13 @@ pub(super) static SYNTAX: Syntax = Syntax {
     // centuries, and costs the server half as much as `extract`.
     clock: "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
     numbered: Some('$'),
-    types: Some(["bytea", "bigint", "text"]),
+    names: Some(Names {
+        // The same plan serves all values. Otherwise the server makes five for some values first, for a millisecond each.
+        // Servers before 12 do not know the setting.
+        first: "SELECT CASE WHEN current_setting('plan_cache_mode', true) IS NOT NULL
+                THEN set_config('plan_cache_mode', 'force_generic_plan', false) END;\n",
+        types: ["bytea", "bigint", "text"],
+    }),
 };
 
 impl Driver for sqlx::Postgres {

@@ -26,7 +26,7 @@ pub(super) static SYNTAX: Syntax = Syntax {
     bytes: ("x'", "'"),
     clock: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
     numbered: Some('?'),
-    types: None,
+    names: None,
 };
 
 /// How often a file is opened again that another process is creating.
