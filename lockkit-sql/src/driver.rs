@@ -12,7 +12,8 @@ use sqlx::{
 };
 
 use crate::error::{Errors, Phase, Result, unclear};
-use crate::template::{Syntax, Template, Value, Values};
+use crate::template::Template;
+use crate::values::{Syntax, Value, Values};
 
 pub(crate) type Connecting<D> = <<D as Database>::Connection as sqlx::Connection>::Options;
 

@@ -10,7 +10,7 @@ use sqlx::{Database, Transaction};
 use crate::backend::SqlStore;
 use crate::dialect::{Dialect, Steps as _};
 use crate::driver::{Driver, rows, send, text};
-use crate::template::Values;
+use crate::values::Values;
 
 /// Why a step inside a transaction did not succeed. Roll the transaction back.
 #[derive(Debug, thiserror::Error)]

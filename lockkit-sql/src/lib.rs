@@ -34,6 +34,7 @@ mod table;
 mod template;
 mod turns;
 mod url;
+mod values;
 
 pub use backend::SqlStore;
 pub use builder::SqlStoreBuilder;

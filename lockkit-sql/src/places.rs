@@ -7,7 +7,7 @@ use lockkit_core::store::waiters::{Entry, Waiters};
 use lockkit_core::{Capabilities, HolderId, Waiting};
 
 use crate::driver::Columns;
-use crate::template::token;
+use crate::values::token;
 
 /// What this process knows of a ticket.
 #[derive(Debug, Default)]

@@ -20,7 +20,8 @@ use tokio::time::{Instant, timeout};
 use crate::config::Options;
 use crate::driver::{self, Connecting, Driver, FileId, Reply, Source, prepared, send};
 use crate::error::{Phase, Problem, Result, SqlFault, at, fault_of};
-use crate::template::{Known, Template, Values};
+use crate::template::{Prepared, Template};
+use crate::values::Values;
 
 /// A connection that was idle for longer is closed: servers and networks may have forgotten it.
 const IDLE: Duration = Duration::from_secs(300);
@@ -66,7 +67,7 @@ pub struct Pool<D: Driver> {
 struct Open<D: Driver> {
     connection: D::Connection,
     /// The statements that it has prepared by name.
-    known: Known,
+    prepared: Prepared,
     /// Where it leads, for messages.
     address: String,
     /// The file that it has open.
@@ -203,13 +204,13 @@ impl<D: Driver> Pool<D> {
         operation: &'static str,
         permits: &Semaphore,
         transaction: bool,
-        message: impl Fn(&mut Known) -> M,
+        message: impl Fn(&mut Prepared) -> M,
     ) -> Result<Vec<Reply<D>>> {
         let mut conflicts = 0;
         loop {
             let mut pooled = self.take(operation, permits).await?;
             let open = &mut pooled.open;
-            let message = message(&mut open.known);
+            let message = message(&mut open.prepared);
             let error = match send(&mut open.connection, operation, message).await {
                 Ok(replies) => {
                     if !READS.contains(&operation) {
@@ -314,7 +315,7 @@ impl<D: Driver> Pool<D> {
         let now = Instant::now();
         Ok(Open {
             connection,
-            known: Known::default(),
+            prepared: Prepared::default(),
             address,
             file: D::file(&self.source),
             ends: now + longest_use(self.oldest),

@@ -12,8 +12,8 @@ use crate::dialect::Steps as _;
 use crate::driver::{Driver, prepared, send, text};
 use crate::guarded::{GuardedError, Stored};
 use crate::places::Known;
-use crate::template::Values;
 use crate::turns;
+use crate::values::Values;
 
 /// Releases a lock with a transaction of the application, where both are in one database.
 ///

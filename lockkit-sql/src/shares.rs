@@ -16,8 +16,9 @@ use crate::driver::{Columns as _, Driver as _, Reply, rows};
 use crate::error::Result;
 use crate::places::{self, Seen};
 use crate::steps::pauses;
-use crate::template::{Template, Values, token};
+use crate::template::Template;
 use crate::turns;
+use crate::values::{Values, token};
 
 /// How long a step locks a row, with a commit that waits for the disk.
 pub(crate) const STEP: Duration = Duration::from_millis(10);

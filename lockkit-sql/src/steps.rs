@@ -18,7 +18,8 @@ use crate::driver::{Columns, Driver, changed, rows};
 use crate::error::{Errors, Problem, Result};
 use crate::pool::Pool;
 use crate::table::{Which, misfit};
-use crate::template::{Template, Values, micros, token};
+use crate::template::Template;
+use crate::values::{Values, micros, token};
 
 /// The holder of a row of a name whose holds are in the second table.
 const SHARED: &str = "~";

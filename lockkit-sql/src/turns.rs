@@ -16,7 +16,8 @@ use crate::driver::{Columns as _, Driver as _, rows};
 use crate::error::Result;
 use crate::places::{self, Known, Seen};
 use crate::steps::pauses;
-use crate::template::{Template, Values, micros, token};
+use crate::template::Template;
+use crate::values::{Values, micros, token};
 
 /// For how long attempts are refused that may still arrive, at most: the connection of a request without a reply is
 /// closed long before.

@@ -7,7 +7,7 @@ use sqlx::{Connection as _, Execute, Executor as _, MySqlConnection};
 
 use crate::driver::{Driver, Yields};
 use crate::error::{Errors, Problem};
-use crate::template::Syntax;
+use crate::values::Syntax;
 
 pub(super) const ERRORS: Errors = Errors {
     backend: "mysql",

@@ -31,8 +31,8 @@ use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
 use crate::steps;
-use crate::template::{Values, micros, token};
 use crate::turns;
+use crate::values::{Values, micros, token};
 
 pub(crate) use self::queries::ddl;
 

@@ -11,7 +11,7 @@ use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows, send, text};
 use crate::error::{Result, at};
 use crate::session::{Connect, OPENING, SILENCE, Session};
-use crate::template::Values;
+use crate::values::Values;
 
 /// How often the client proves its session, so that it learns of its end.
 const PROVE_EVERY: Duration = Duration::from_millis(400);

@@ -7,7 +7,7 @@ use sqlx::{Execute, Executor as _};
 
 use crate::driver::{Driver, Yields};
 use crate::error::{Errors, Problem};
-use crate::template::{Names, Syntax};
+use crate::values::{Names, Syntax};
 
 pub(super) const ERRORS: Errors = Errors {
     backend: "postgres",

@@ -28,8 +28,8 @@ use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
 use crate::shares::STEP;
 use crate::steps;
-use crate::template::{Values, token};
 use crate::turns;
+use crate::values::{Values, token};
 
 pub(crate) use self::queries::ddl;
 

@@ -13,7 +13,7 @@ use crate::driver::{Columns as _, rows};
 use crate::error::{Problem, Result};
 use crate::pool::Pool;
 use crate::steps::check_table;
-use crate::template::Values;
+use crate::values::Values;
 
 const COLUMNS: [(&str, &str); 9] = [
     ("name", "bytea"),

@@ -20,7 +20,7 @@ use crate::error::{Phase, Result, at};
 use crate::places::{self, Granted, Known};
 use crate::session::{Connect, OPENING, SILENCE, Session};
 use crate::steps::name_of;
-use crate::template::Values;
+use crate::values::Values;
 
 /// After this time without a notification, the client asks the server for a reply.
 const QUIET: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::driver::{Driver, FileId, Source, Yields};
 use crate::error::{Errors, Phase, Problem};
-use crate::template::Syntax;
+use crate::values::Syntax;
 
 pub(super) const ERRORS: Errors = Errors {
     backend: "sqlite",

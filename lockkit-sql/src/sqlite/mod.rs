@@ -25,8 +25,8 @@ use crate::places::{self, Seen};
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::Session;
-use crate::template::{Values, token};
 use crate::turns;
+use crate::values::{Values, token};
 
 pub(crate) use self::queries::ddl;
 
