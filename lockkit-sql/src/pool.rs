@@ -176,8 +176,9 @@ impl<D: Driver> Pool<D> {
         template: &Template,
         values: &Values<'_>,
     ) -> Result<Vec<Reply<D>>> {
-        let message = |_: &mut _| prepared(template, values);
-        let sent = self.send(operation, &self.steps, false, message);
+        let sent = self.send(operation, &self.steps, false, |_| {
+            prepared(template, values)
+        });
         match self.prepared(sent).await {
             Some(result) => result,
             None => self.ask(operation, &template.text(values)).await,
