@@ -146,7 +146,7 @@ impl<D: Driver> Pool<D> {
         values: &Values<'_>,
     ) -> Result<Vec<Reply<D>>> {
         if template.has_names() {
-            let message = |known: &mut _| driver::text(&template.by_name(values, known));
+            let message = |prepared: &mut _| driver::text(&template.by_name(values, prepared));
             let sent = self.send(operation, &self.steps, true, message);
             if let Some(result) = self.prepared(sent).await {
                 return result;
@@ -159,10 +159,9 @@ impl<D: Driver> Pool<D> {
 
     /// Sends a renewal, which waits for no other request.
     pub(crate) async fn renew(&self, text: &str) -> Result<Vec<Reply<D>>> {
-        let permits = if D::ALONE {
-            &self.steps
-        } else {
-            &self.renewals
+        let permits = match D::ALONE {
+            true => &self.steps,
+            false => &self.renewals,
         };
         // On SQLite a transaction.
         self.send("renew", permits, D::ALONE, |_| driver::text(text))
@@ -176,9 +175,8 @@ impl<D: Driver> Pool<D> {
         template: &Template,
         values: &Values<'_>,
     ) -> Result<Vec<Reply<D>>> {
-        let sent = self.send(operation, &self.steps, false, |_| {
-            prepared(template, values)
-        });
+        let message = |_: &mut _| prepared(template, values);
+        let sent = self.send(operation, &self.steps, false, message);
         match self.prepared(sent).await {
             Some(result) => result,
             None => self.ask(operation, &template.text(values)).await,
