@@ -145,8 +145,8 @@ impl<D: Driver> Pool<D> {
         template: &Template,
         values: &Values<'_>,
     ) -> Result<Vec<Reply<D>>> {
-        if template.has_names() {
-            let message = |prepared: &mut _| driver::text(&template.by_name(values, prepared));
+        if let Some(names) = &D::SYNTAX.names {
+            let message = |known: &mut _| driver::text(&template.by_name(names, values, known));
             let sent = self.send(operation, &self.steps, true, message);
             if let Some(result) = self.prepared(sent).await {
                 return result;

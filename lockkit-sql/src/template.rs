@@ -13,7 +13,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use crate::table::Table;
-use crate::values::{Syntax, Value, Values};
+use crate::values::{Names, Syntax, Value, Values};
 
 /// A message of one or more statements with named parameters: `{name}`.
 #[derive(Debug)]
@@ -85,22 +85,22 @@ impl Template {
         text
     }
 
-    /// Whether its statements can be prepared, and executed by name.
-    pub(crate) const fn has_names(&self) -> bool {
-        self.syntax.names.is_some()
-    }
-
     /// The text that executes the statements by name, and first prepares those that the connection does not know.
-    pub(crate) fn by_name(&self, values: &Values<'_>, known: &mut Prepared) -> String {
+    pub(crate) fn by_name(
+        &self,
+        names: &Names,
+        values: &Values<'_>,
+        known: &mut Prepared,
+    ) -> String {
         let mut text = String::with_capacity(1024);
-        if let Some(names) = self.syntax.names.as_ref().filter(|_| known.is_empty()) {
+        if known.is_empty() {
             text.push_str(names.first);
         }
         for statement in &self.statements {
             let (hash, parameters) = (statement.hash, &statement.parameters);
             if known.insert(hash) {
                 let types = list(parameters, |text, parameter| {
-                    text.push_str(values.type_of(parameter, self.syntax));
+                    text.push_str(values.type_of(parameter, names));
                 });
                 let prepared = &statement.prepared;
                 let _ = writeln!(text, "PREPARE lockkit_{hash:016x}{types} AS {prepared};");
@@ -185,7 +185,6 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::table::Which;
-    use crate::values::Names;
 
     /// A parameter without a value would be an error of the server, and one that is not hexadecimal an
     /// injection.
@@ -248,9 +247,9 @@ pub(crate) mod tests {
         let name = LockName::new("a").unwrap();
         let values = Values::new().name(&name).number("ttl", -7);
         let [first, second] = [0, 1].map(|n| step.statements[n].hash);
-        let mut known = Prepared::default();
+        let (names, mut known) = (SYNTAX.names.as_ref().unwrap(), Prepared::default());
         assert_eq!(
-            step.by_name(&values, &mut known),
+            step.by_name(names, &values, &mut known),
             format!(
                 "SET x;\n\
                  PREPARE lockkit_{first:016x}(bytes, int) AS SELECT $1, $2;\n\
@@ -260,7 +259,7 @@ pub(crate) mod tests {
             )
         );
         assert_eq!(
-            same.by_name(&values, &mut known),
+            same.by_name(names, &values, &mut known),
             format!("EXECUTE lockkit_{second:016x};\n")
         );
     }

@@ -128,22 +128,10 @@ impl<'a> Values<'a> {
         let found = values.find(|(known, _)| *known == parameter)?;
         Some(&found.1)
     }
-}
 
-/// A duration in the unit of the table.
-pub(crate) fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
-}
-
-/// A token as the table keeps it.
-pub(crate) fn token(number: i64) -> Option<FencingToken> {
-    u64::try_from(number).ok().and_then(FencingToken::new)
-}
-
-impl Values<'_> {
-    pub(crate) fn type_of(&self, parameter: &str, syntax: &Syntax) -> &'static str {
-        let types = syntax.names.as_ref().map(|names| names.types);
-        let [bytes, number, text] = types.unwrap_or_default();
+    /// The type of a parameter.
+    pub(crate) fn type_of(&self, parameter: &str, names: &Names) -> &'static str {
+        let [bytes, number, text] = names.types;
         match self.find(parameter) {
             Some(Value::Bytes(_)) => bytes,
             Some(Value::Number(_)) => number,
@@ -151,6 +139,7 @@ impl Values<'_> {
         }
     }
 
+    /// Writes the value of a parameter.
     pub(crate) fn push(&self, text: &mut String, parameter: &str, syntax: &Syntax) {
         let _ = match self.find(parameter) {
             Some(Value::Bytes(bytes)) => return push_bytes(text, bytes, syntax),
@@ -161,6 +150,16 @@ impl Values<'_> {
             None => write!(text, "{{{parameter}}}"),
         };
     }
+}
+
+/// A duration in the unit of the table.
+pub(crate) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
+}
+
+/// A token as the table keeps it.
+pub(crate) fn token(number: i64) -> Option<FencingToken> {
+    u64::try_from(number).ok().and_then(FencingToken::new)
 }
 
 /// Writes bytes as the database reads them, whatever its settings for strings are.

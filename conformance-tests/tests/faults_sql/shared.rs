@@ -9,6 +9,7 @@ use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{Mode, Ticket};
 use lockkit_core::{ClientId, DistributedLock as _, Guard, HolderId, Lock, LockName};
+use lockkit_sql::SqlStore;
 use tokio::time::sleep;
 
 use crate::world::{Database, LONG, SOON, TTL, builder, client, only_rows_left};
@@ -35,6 +36,15 @@ async fn two<D: Database>(server: &D, mode: &str) -> Outcome<[Guard; 2]> {
     }
     let wrong = |_| Failure::new("not two guards");
     guards.try_into().map_err(wrong)
+}
+
+/// A reader that holds, without a client above its store.
+async fn reader<D: Database>(server: &D) -> Outcome<(SqlStore<D::Dialect>, Ticket)> {
+    let store = builder(server, "lease").connect().await?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new(NAME)?, holder, LONG).with_mode(Mode::Read);
+    store.attempt(&ticket).await?;
+    Ok((store, ticket))
 }
 
 /// The row of the name stays: no writer gets the lock before the last lease would have ended.
@@ -105,10 +115,7 @@ pub(crate) async fn rows_without_that_of_their_name_are_no_holds<D: Database>() 
 /// Steps of other holds lock the row of the name, each for a moment.
 pub(crate) async fn renewal_of_a_reader_waits_for_short_steps<D: Database>() -> Outcome {
     let server = D::start().await?;
-    let store = builder(&server, "lease").connect().await?;
-    let holder = HolderId::new(ClientId::random(), 1);
-    let ticket = Ticket::new(LockName::new(NAME)?, holder, LONG).with_mode(Mode::Read);
-    store.attempt(&ticket).await?;
+    let (store, ticket) = reader(&server).await?;
     let step = D::row_lock(NAME, Duration::from_millis(5));
     let steps = async {
         for _ in 0..10 {
@@ -135,10 +142,7 @@ pub(crate) async fn renewal_of_a_reader_waits_for_short_steps<D: Database>() -> 
 /// Steps of others follow each other at once, so that the row is always locked.
 pub(crate) async fn renewal_of_a_reader_takes_its_turn<D: Database>() -> Outcome {
     let server = D::start().await?;
-    let store = builder(&server, "lease").connect().await?;
-    let holder = HolderId::new(ClientId::random(), 1);
-    let ticket = Ticket::new(LockName::new(NAME)?, holder, LONG).with_mode(Mode::Read);
-    store.attempt(&ticket).await?;
+    let (store, ticket) = reader(&server).await?;
     let step = D::row_lock(NAME, Duration::from_millis(100));
     let steps = async || -> Outcome<Infallible> {
         loop {
