@@ -22,12 +22,13 @@ fn options(port: u16) -> PgConnectOptions {
         .database("postgres")
 }
 
-/// Whether the last step of each session was prepared: one alone by the driver, one of a reader by its name.
+/// Whether the last step of each session was prepared: one alone by the driver, one of a reader by its name, at its first
+/// use there or before.
 const ALONE: &str = "SELECT (query LIKE '%$1%')::text FROM pg_stat_activity \
                      WHERE query LIKE 'WITH mine AS%lockkit_locks%'";
-const READER: &str = "SELECT (query LIKE 'EXECUTE%')::text FROM pg_stat_activity \
+const READER: &str = "SELECT (query ~ '(PREPARE|EXECUTE) lockkit_')::text FROM pg_stat_activity \
                       WHERE pid <> pg_backend_pid() \
-                      AND (query LIKE 'EXECUTE%' OR query LIKE '%lockkit_locks_holds%')";
+                      AND query ~ '(PREPARE|EXECUTE) lockkit_|lockkit_locks_holds'";
 
 /// Takes and releases locks on every connection that a store has. Returns what `sql` says of the sessions.
 async fn prepared(
