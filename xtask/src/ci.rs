@@ -207,12 +207,9 @@ fn run_all(workspace: &Workspace, steps: &[&Step]) -> Result<()> {
                 begun.push((names, process));
             }
         }
-        // Nothing goes on that could disturb those behind them.
+        // Two of the same step would be in each other's way, and what goes on disturbs those behind it.
         for (names, process) in &mut begun {
-            if !names
-                .iter()
-                .any(|name| later.contains(name) || *name == step.name)
-            {
+            if !names.iter().all(|name| later.contains(name)) {
                 process.wait()?;
             }
         }
