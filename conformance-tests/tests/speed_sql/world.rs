@@ -37,6 +37,8 @@ pub(crate) trait Database: Sized + 'static {
 
     /// How many times longer than two updates of a row a cycle of one client may take.
     const SOLO: f64;
+    /// The same of a turn of one of eight clients that all want one lock, without optimisation.
+    const TURN: f64;
 
     async fn start(kind: For) -> Outcome<Self>;
     fn port(&self) -> u16;
@@ -61,6 +63,7 @@ impl Database for Postgres {
     type Connection = PgConnection;
 
     const SOLO: f64 = 1.3;
+    const TURN: f64 = 5.0;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {
@@ -145,6 +148,8 @@ impl<const EIGHT: bool> Database for Mysql<EIGHT> {
 
     /// To pass over a locked row the server needs a temporary table.
     const SOLO: f64 = 1.6;
+    /// Two transactions of eight statements, and ten looks of those who wait.
+    const TURN: f64 = 20.0;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {
