@@ -40,12 +40,17 @@ pub(crate) async fn eight_on_loopback_take_turns<D: Database>() -> Outcome {
     let rate = take_turns(&clients).await?;
     let least = (before + two_updates(&mut bare).await?) / 2;
     let updates = 1.0 / (rate * least.as_secs_f64());
-    println!("a turn takes as long as two updates of one client alone, {least:?}, {updates:.1} times");
+    println!(
+        "a turn takes as long as two updates of one client alone, {least:?}, {updates:.1} times"
+    );
     if OPTIMISED {
         return ensure(rate >= 200.0, format!("{rate:.0} turns/s"));
     }
     // The clients take as much of the machine as the server does.
-    ensure(updates <= D::TURN, format!("{updates:.1} times two updates"))
+    ensure(
+        updates <= D::TURN,
+        format!("{updates:.1} times two updates"),
+    )
 }
 
 async fn two_updates(bare: &mut impl Updates) -> Outcome<Duration> {
