@@ -1,10 +1,9 @@
 //! The public API of each library, compared with the listing in `api/`, so that a change of it is
 //! seen in review.
 //!
-//! The listing comes from rustdoc's JSON output, which only a nightly toolchain writes and whose
-//! format changes with it. The crate `public-api` reads exactly one version of the format, so three
-//! things move together: [`FORMAT`], [`NIGHTLY`] and the version of `public-api` in `Cargo.toml`. A
-//! toolchain that is absent or writes another format is a visible skip and not a failure.
+//! The listing comes from rustdoc's JSON output, which is not stable: its format changes, and `public-api` reads
+//! exactly one version of it. So three things move together: [`FORMAT`], [`RUST`] and the version of `public-api` in
+//! `Cargo.toml`. A toolchain that writes another format is a visible skip and not a failure.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,6 @@ use anyhow::{Context, Result, bail};
 use cargo_metadata::TargetKind;
 use public_api::Builder;
 use serde_json::Value;
-use xshell::cmd;
 
 use crate::ci::Done;
 use crate::workspace::{Crate, Workspace};
@@ -20,23 +18,23 @@ use crate::workspace::{Crate, Workspace};
 /// The version of rustdoc's JSON format that `public-api` reads.
 const FORMAT: u64 = 57;
 
-/// A toolchain that writes it. Any other nightly that does will serve as well.
-const NIGHTLY: &str = "nightly-2026-05-20";
+/// A toolchain that writes it.
+const RUST: &str = "1.95.0";
+
+/// Calls rustdoc and lets it write JSON. The variable that does so is set for rustdoc alone: build scripts that read it
+/// would run again, and with them everything that the other steps have built.
+const RUSTDOC: &str = "xtask/rustdoc.sh";
 
 pub(crate) fn run(workspace: &Workspace, bless: bool) -> Result<Done> {
-    let Some(toolchain) = nightly(workspace)? else {
-        return Ok(Done::Skipped(format!(
-            "no nightly toolchain; `rustup toolchain install {NIGHTLY} --profile minimal` gives one"
-        )));
-    };
+    document(workspace)?;
     let mut changed = Vec::new();
     for package in workspace.crates().filter(Crate::is_public_library) {
-        let json = document(workspace, &toolchain, &package)?;
+        let json = json_of(workspace, &package)?;
         let format = format_of(&json)?;
         if format != FORMAT {
             return Ok(Done::Skipped(format!(
-                "toolchain {toolchain} writes format {format} of rustdoc's JSON and not {FORMAT}; \
-                 {NIGHTLY} writes it"
+                "this toolchain writes format {format} of rustdoc's JSON and not {FORMAT}; \
+                 `RUSTUP_TOOLCHAIN={RUST} cargo x api` uses one that does"
             )));
         }
         let api = Builder::from_rustdoc_json(&json)
@@ -60,48 +58,25 @@ pub(crate) fn run(workspace: &Workspace, bless: bool) -> Result<Done> {
     Ok(Done::Passed)
 }
 
-fn nightly(workspace: &Workspace) -> Result<Option<String>> {
-    let installed = cmd!(workspace.sh, "rustup toolchain list").quiet();
-    let Ok(installed) = installed.ignore_stderr().read() else {
-        return Ok(None); // no rustup
-    };
-    let names = || installed.lines().filter_map(|line| line.split(' ').next());
-    let pinned = names().find(|name| name.starts_with(NIGHTLY));
-    let any = || names().find(|name| name.starts_with("nightly"));
-    Ok(pinned.or_else(any).map(str::to_owned))
+/// Writes the JSON of all libraries. The documentation itself is judged by another step, hence the capped lints.
+fn document(workspace: &Workspace) -> Result<()> {
+    let documented = workspace.cargo("doc").arg("--quiet");
+    documented
+        .args(["--workspace", "--all-features", "--no-deps", "--lib"])
+        .env("RUSTDOC", workspace.root.join(RUSTDOC))
+        .env(
+            "RUSTDOCFLAGS",
+            "-Zunstable-options --output-format json --cap-lints allow",
+        )
+        .run()?;
+    Ok(())
 }
 
-/// Writes the JSON of one library, into a target directory of its own: two toolchains that share one
-/// would both build everything again and again.
-fn document(workspace: &Workspace, toolchain: &str, package: &Crate<'_>) -> Result<PathBuf> {
-    let target = workspace.root.join("target/api");
-    let (name, target_dir) = (package.name(), &target);
-    let features: Vec<_> = package
-        .features()
-        .filter(|feature| *feature != "default")
-        .collect();
-    let features = features.join(",");
-    // Through `rustup run` because `cargo +nightly` needs rustup's own cargo first in PATH. The
-    // documentation itself is judged by another step, hence the capped lints.
-    let json = [
-        "-Zunstable-options",
-        "--output-format",
-        "json",
-        "--cap-lints",
-        "allow",
-    ];
-    cmd!(
-        workspace.sh,
-        "rustup run {toolchain} cargo rustdoc --quiet --lib --package {name} --features {features}
-         --target-dir {target_dir} -- {json...}"
-    )
-    .env_remove("RUSTUP_TOOLCHAIN")
-    .env_remove("CARGO")
-    .run()?;
+fn json_of(workspace: &Workspace, package: &Crate<'_>) -> Result<PathBuf> {
     let lib = package
         .target_name(&TargetKind::Lib)
         .context("a library has a library target")?;
-    Ok(target.join(format!("doc/{lib}.json")))
+    Ok(workspace.root.join(format!("target/doc/{lib}.json")))
 }
 
 fn format_of(json: &Path) -> Result<u64> {

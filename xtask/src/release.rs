@@ -29,7 +29,8 @@ pub(crate) fn deny(workspace: &Workspace) -> Result<Done> {
         let install = workspace
             .cargo("install")
             .args(["cargo-deny", "--locked", "--debug"]);
-        install.env("CARGO_TARGET_DIR", "target/cargo-deny").run()?;
+        let install = install.env("CARGO_TARGET_DIR", "target/cargo-deny");
+        install.env("CARGO_PROFILE_DEV_DEBUG", "0").run()?;
     }
     let checks = ["licenses", "bans", "sources"];
     let deny = workspace
