@@ -103,7 +103,7 @@ impl<'a> SectionHistory<'a> {
         crowd.run(soak_length(SPAN)?).await?;
         let done = crowd.counts();
         let history = crowd.ended().await?;
-        let kept = soon(sections.kept()).await??;
+        let kept = soon(sections.stored()).await??;
         let count = |phase| {
             let events = history.events().iter();
             let commits = events.filter(|it| it.op == Op::Write && it.phase == phase);

@@ -15,7 +15,7 @@ use std::fmt;
 pub use holds::Hold;
 pub use liveness::{everyone_served, loss_before_take_over, no_spurious_loss};
 pub use safety::{beliefs_fit, reentry_keeps_token, tokens_grow};
-pub use sections::{Entry, Kept, sections_follow};
+pub use sections::{Entry, StoredSections, sections_follow};
 pub use stops::{no_loss_without_a_stop, stale_writes_refused};
 
 use crate::history::{Event, History};

@@ -68,7 +68,7 @@ impl FromStr for Entry {
 /// What the store has at the end: the entries of all sections in any order, and both values.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Kept {
+pub struct StoredSections {
     /// One for each section that wrote; one that wrote twice is here twice.
     pub entries: Vec<Entry>,
     /// The values of both keys.
@@ -91,14 +91,14 @@ fn violation(rule: &'static str, first: impl ToString, second: impl ToString) ->
 ///
 /// # Errors
 /// - [`Violation`] with two entries, or an entry and a line of the history, that contradict each other.
-pub fn sections_follow(history: &History, kept: &Kept) -> Result<(), Violation> {
+pub fn sections_follow(history: &History, stored: &StoredSections) -> Result<(), Violation> {
     let mut there = HashMap::new();
-    for entry in &kept.entries {
+    for entry in &stored.entries {
         if let Some(other) = there.insert(&*entry.value, entry) {
             return Err(violation("a section wrote twice", other, entry));
         }
     }
-    in_one_chain(&there, kept)?;
+    in_one_chain(&there, stored)?;
     for event in history.events().iter().filter(|it| it.op == Op::Write) {
         match (event.phase, there.get(&*value(event))) {
             (Phase::Ok, None) => {
@@ -115,9 +115,9 @@ pub fn sections_follow(history: &History, kept: &Kept) -> Result<(), Violation> 
     Ok(())
 }
 
-fn in_one_chain(there: &HashMap<&str, &Entry>, kept: &Kept) -> Result<(), Violation> {
+fn in_one_chain(there: &HashMap<&str, &Entry>, stored: &StoredSections) -> Result<(), Violation> {
     let mut after: HashMap<&str, &Entry> = HashMap::new();
-    for entry in &kept.entries {
+    for entry in &stored.entries {
         let [one, two] = &entry.read;
         if one != two {
             let rule = "a section read values of different sections";
@@ -143,14 +143,17 @@ fn in_one_chain(there: &HashMap<&str, &Entry>, kept: &Kept) -> Result<(), Violat
         last = &entry.value;
         passed.insert(last);
     }
-    let apart = kept.entries.iter().find(|it| !passed.contains(&*it.value));
+    let apart = stored
+        .entries
+        .iter()
+        .find(|it| !passed.contains(&*it.value));
     if let Some(entry) = apart {
         let rule = "a section does not follow the first one";
         return Err(violation(rule, last, entry));
     }
-    if kept.last.iter().any(|value| value != last) {
+    if stored.last.iter().any(|value| value != last) {
         let rule = "the values are not those of the last section";
-        return Err(violation(rule, last, kept.last.join(" ")));
+        return Err(violation(rule, last, stored.last.join(" ")));
     }
     Ok(())
 }
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     /// `1` commits under token 10, then `2` under 20, and `3` under 30 is refused.
-    fn good() -> (Vec<Event>, Kept) {
+    fn good() -> (Vec<Event>, StoredSections) {
         let event = |hold, phase| {
             let event = Event::new(hold, hold, "a", Op::Write, phase);
             event.with_process(7).with_token(hold * 10)
@@ -170,11 +173,11 @@ mod tests {
             event(2, Phase::Ok),
             event(3, Phase::Fail),
         ];
-        let kept = Kept {
+        let stored = StoredSections {
             entries: vec![entry("7-2:20 7-1:10 7-1:10"), entry("7-1:10 - -")],
             last: ["7-2:20", "7-2:20"].map(str::to_owned),
         };
-        (events, kept)
+        (events, stored)
     }
 
     fn entry(text: &str) -> Entry {
@@ -182,10 +185,10 @@ mod tests {
     }
 
     /// What the checker says of the good history after a change.
-    fn found(change: impl Fn(&mut Vec<Event>, &mut Kept)) -> String {
-        let (mut events, mut kept) = good();
-        change(&mut events, &mut kept);
-        let checked = sections_follow(&History::new(events), &kept);
+    fn found(change: impl Fn(&mut Vec<Event>, &mut StoredSections)) -> String {
+        let (mut events, mut stored) = good();
+        change(&mut events, &mut stored);
+        let checked = sections_follow(&History::new(events), &stored);
         checked.map_or_else(|it| it.to_string(), |()| String::new())
     }
 
@@ -194,45 +197,45 @@ mod tests {
         assert_eq!(found(|_, _| ()), "");
         assert_eq!(found(|events, _| events.clear()), "");
         assert_eq!(found(|events, _| events[1].phase = Phase::Info), "");
-        let none = found(|events, kept| {
+        let none = found(|events, stored| {
             events.truncate(0);
-            kept.entries.clear();
-            kept.last = ["-", "-"].map(str::to_owned);
+            stored.entries.clear();
+            stored.last = ["-", "-"].map(str::to_owned);
         });
         assert_eq!(none, "");
-        let (_, kept) = good();
-        assert_eq!(entry(&kept.entries[0].to_string()), kept.entries[0]);
+        let (_, stored) = good();
+        assert_eq!(entry(&stored.entries[0].to_string()), stored.entries[0]);
         assert!("7-1:10 -".parse::<Entry>().is_err());
     }
 
     #[test]
     fn each_contradiction_is_named_with_its_entries() {
-        type Change = fn(&mut Vec<Event>, &mut Kept);
+        type Change = fn(&mut Vec<Event>, &mut StoredSections);
         let broken: [(&str, Change); 10] = [
-            ("is lost:\n  7-1:10 - -\n  7-9:30 - -", |_, kept| {
-                kept.entries.push(entry("7-9:30 - -"));
+            ("is lost:\n  7-1:10 - -\n  7-9:30 - -", |_, stored| {
+                stored.entries.push(entry("7-9:30 - -"));
             }),
-            ("wrote twice:\n  7-1:10 - -\n  7-1:10", |_, kept| {
-                kept.entries.push(entry("7-1:10 - -"));
+            ("wrote twice:\n  7-1:10 - -\n  7-1:10", |_, stored| {
+                stored.entries.push(entry("7-1:10 - -"));
             }),
-            ("has not grown:\n  7-2:20\n  7-9:20", |_, kept| {
-                kept.entries.push(entry("7-9:20 7-2:20 7-2:20"));
+            ("has not grown:\n  7-2:20\n  7-9:20", |_, stored| {
+                stored.entries.push(entry("7-9:20 7-2:20 7-2:20"));
             }),
-            ("has not grown:\n  -\n  7-1:x - -", |events, kept| {
+            ("has not grown:\n  -\n  7-1:x - -", |events, stored| {
                 events.clear();
-                kept.entries = vec![entry("7-1:x - -")];
+                stored.entries = vec![entry("7-1:x - -")];
             }),
-            ("different sections:\n  7-1:10\n", |_, kept| {
-                kept.entries[0] = entry("7-2:20 7-1:10 -");
+            ("different sections:\n  7-1:10\n", |_, stored| {
+                stored.entries[0] = entry("7-2:20 7-1:10 -");
             }),
-            ("no section wrote:\n  7-8:15\n", |_, kept| {
-                kept.entries[0] = entry("7-2:20 7-8:15 7-8:15");
+            ("no section wrote:\n  7-8:15\n", |_, stored| {
+                stored.entries[0] = entry("7-2:20 7-8:15 7-8:15");
             }),
-            ("not follow the first one:\n  7-2:20\n  7-8", |_, kept| {
-                kept.entries.push(entry("7-8:15 7-8:15 7-8:15"));
+            ("not follow the first one:\n  7-2:20\n  7-8", |_, stored| {
+                stored.entries.push(entry("7-8:15 7-8:15 7-8:15"));
             }),
-            ("of the last section:\n  7-2:20\n  7-2:20 -", |_, kept| {
-                kept.last[1] = Entry::START.to_owned();
+            ("of the last section:\n  7-2:20\n  7-2:20 -", |_, stored| {
+                stored.last[1] = Entry::START.to_owned();
             }),
             ("is not there:\n  {\"at\":3", |events, _| {
                 events[2].phase = Phase::Ok;

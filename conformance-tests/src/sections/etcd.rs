@@ -6,7 +6,7 @@ use lockkit_core::Lock;
 use lockkit_etcd::{FencedError, Section};
 
 use super::{Entered, Sections, Written};
-use crate::checker::{Entry, Kept};
+use crate::checker::{Entry, StoredSections};
 use crate::failure::Outcome;
 
 /// Two keys, and one for each entry.
@@ -50,7 +50,7 @@ impl Sections for Etcd {
         Ok((Box::new(Holding { lock, entered }), read))
     }
 
-    async fn kept(&self) -> Outcome<Kept> {
+    async fn stored(&self) -> Outcome<StoredSections> {
         let section = section(&self.lock).read_prefix(key(&self.lock, "log/"));
         let (entered, found) = section.enter().await?;
         let mut entries = Vec::new();
@@ -61,7 +61,7 @@ impl Sections for Etcd {
         }
         entered.into_guard().release().await?;
         let last = values(&found)?;
-        Ok(Kept { entries, last })
+        Ok(StoredSections { entries, last })
     }
 }
 

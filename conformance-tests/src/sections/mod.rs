@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lockkit_core::{Lock, Outcome as Told};
 
-use crate::checker::{Entry, Kept};
+use crate::checker::{Entry, StoredSections};
 use crate::failure::{Failure, Outcome};
 
 /// The sections of a lock.
@@ -34,7 +34,7 @@ pub(crate) trait Sections: Send + Sync {
     ///
     /// # Errors
     /// - [`Failure`] of the store.
-    async fn kept(&self) -> Outcome<Kept>;
+    async fn stored(&self) -> Outcome<StoredSections>;
 }
 
 /// A section that holds its lock.

@@ -5,7 +5,7 @@ use lockkit_core::Lock;
 use lockkit_redis::{Command, FencedError, Reply, Section};
 
 use super::{Entered, Sections, Written};
-use crate::checker::{Entry, Kept};
+use crate::checker::{Entry, StoredSections};
 use crate::failure::Outcome;
 
 /// Two keys and a list, in the slot of a lock that has a `{tag}`.
@@ -47,7 +47,7 @@ impl Sections for Redis {
         Ok((Box::new(Holding { lock, entered }), read))
     }
 
-    async fn kept(&self) -> Outcome<Kept> {
+    async fn stored(&self) -> Outcome<StoredSections> {
         let list = Command::new("LRANGE").arg(key(&self.lock, "log"));
         let section = section(&self.lock).read(list.arg("0").arg("-1"));
         let (entered, replies) = section.enter().await?;
@@ -57,7 +57,7 @@ impl Sections for Redis {
         }
         entered.into_guard().release().await?;
         let last = values(&replies);
-        Ok(Kept { entries, last })
+        Ok(StoredSections { entries, last })
     }
 }
 

@@ -8,7 +8,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Database, MySql, Pool, Postgres, Transaction};
 
 use super::{Entered, Sections, Written};
-use crate::checker::{Entry, Kept};
+use crate::checker::{Entry, StoredSections};
 use crate::failure::{Failure, Outcome};
 
 /// A database whose driver returns rows of two texts.
@@ -89,7 +89,7 @@ where
         Ok((Box::new(Holding { guard, transaction }), read))
     }
 
-    async fn kept(&self) -> Outcome<Kept> {
+    async fn stored(&self) -> Outcome<StoredSections> {
         let guard = self.lock.acquire().await?;
         let mut connection = self.pool.acquire().await?;
         let last = values::<D>(&mut connection).await?;
@@ -99,7 +99,7 @@ where
             entries.push(text.parse()?);
         }
         guard.release().await?;
-        Ok(Kept { entries, last })
+        Ok(StoredSections { entries, last })
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use zookeeper_client::{Acls, Client, CreateMode};
 
 use super::{Entered, Sections, Written};
-use crate::checker::{Entry, Kept};
+use crate::checker::{Entry, StoredSections};
 use crate::failure::Outcome;
 
 /// Two nodes, and one with a child for each entry.
@@ -81,7 +81,7 @@ impl Sections for Zk {
         Ok((Box::new(Holding { lock, entered }), read))
     }
 
-    async fn kept(&self) -> Outcome<Kept> {
+    async fn stored(&self) -> Outcome<StoredSections> {
         let guard = self.lock.acquire().await?;
         let (last, reader) = (self.values().await?, self.reader().await?);
         let log = node(&self.lock, "log");
@@ -91,7 +91,7 @@ impl Sections for Zk {
             entries.push(String::from_utf8(text)?.parse()?);
         }
         guard.release().await?;
-        Ok(Kept { entries, last })
+        Ok(StoredSections { entries, last })
     }
 }
 

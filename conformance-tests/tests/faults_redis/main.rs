@@ -16,6 +16,7 @@ mod quarantine;
 mod redlock;
 mod redlock_faults;
 mod redlock_guards;
+mod redlock_nodes;
 mod redlock_steps;
 mod sections;
 mod sentinel;
@@ -77,20 +78,9 @@ fn tests() -> TestSuite {
         .test(sentinel::unknown_name_is_refused_with_the_known_ones)
         .test(sentinel::no_answer_of_any_sentinel_is_unavailable)
         .test(sentinel::sentinels_with_a_password_get_theirs)
-        .test(sentinel::failover_with_tls)
-        .test(quarantine::lost_grant_ends_before_another_begins)
-        .test(quarantine::without_quarantine_a_lost_grant_is_given_twice)
-        .test(quarantine::lost_release_that_is_repeated_lets_nobody_in)
-        .test(quarantine::connection_that_lived_through_two_failovers_is_left)
-        .test(quarantine::each_failover_begins_a_quarantine_on_a_master_that_was_not_demoted)
-        .test(quarantine::restarted_server_grants_after_the_longest_lease)
-        .test(quarantine::new_id_without_a_failover_costs_no_quarantine)
-        .test(quarantine::leases_are_no_longer_than_the_quarantine)
-        .test(quarantine::user_without_info_is_refused_with_a_way_out)
-        .test(quarantine::grant_that_no_replica_has_is_none)
-        .test(quarantine::hold_ends_in_time_when_no_replica_has_it)
-        .test(quarantine::waiter_does_not_trust_a_message_that_no_replica_has);
-    redlock_guards::add(redlock::add(shards::add(cluster::add(suite))))
+        .test(sentinel::failover_with_tls);
+    let suite = redlock::add(shards::add(cluster::add(quarantine::add(suite))));
+    redlock_guards::add(redlock_nodes::add(suite))
         .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
         .needing(missing(Nutcracker::PROGRAM))
         .test(proxies::list_refused_by_the_proxy_fails_alone)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::servers::{FakeSentinel, MASTER, RedisServer, SentinelGroup};
 use conformance_tests::task::{acquire, until, within};
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::contract::{DistributedLock as _, Release, Ticket};
 use lockkit_core::{
     Error, Failover, Guard, HolderId, Lease, LockClient, LockName, Outcome as Effect,
@@ -23,6 +23,22 @@ const FORMER_MASTER_SERVES: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(1500);
 const NAME: &str = "jobs/quarantine";
 const WAYS: [&str; 3] = ["fifo", "resp2", "poll"];
+
+pub(crate) fn add(suite: TestSuite) -> TestSuite {
+    suite
+        .test(lost_grant_ends_before_another_begins)
+        .test(without_quarantine_a_lost_grant_is_given_twice)
+        .test(lost_release_that_is_repeated_lets_nobody_in)
+        .test(connection_that_lived_through_two_failovers_is_left)
+        .test(each_failover_begins_a_quarantine_on_a_master_that_was_not_demoted)
+        .test(restarted_server_grants_after_the_longest_lease)
+        .test(new_id_without_a_failover_costs_no_quarantine)
+        .test(leases_are_no_longer_than_the_quarantine)
+        .test(user_without_info_is_refused_with_a_way_out)
+        .test(grant_that_no_replica_has_is_none)
+        .test(hold_ends_in_time_when_no_replica_has_it)
+        .test(waiter_does_not_trust_a_message_that_no_replica_has)
+}
 
 fn behind(group: &SentinelGroup, way: &str) -> RedisStoreBuilder {
     let hosts = group.ports().into_iter().map(|port| ("127.0.0.1", port));
@@ -70,7 +86,7 @@ async fn lose_a_grant(
     Ok((lost, next, at.elapsed()))
 }
 
-pub(crate) async fn lost_grant_ends_before_another_begins() -> Outcome {
+async fn lost_grant_ends_before_another_begins() -> Outcome {
     for way in WAYS {
         let group = SentinelGroup::forgetful().await?;
         let stores = [(); 2].map(|()| behind(&group, way));
@@ -89,7 +105,7 @@ pub(crate) async fn lost_grant_ends_before_another_begins() -> Outcome {
 }
 
 /// It shows that the test above loses the grant.
-pub(crate) async fn without_quarantine_a_lost_grant_is_given_twice() -> Outcome {
+async fn without_quarantine_a_lost_grant_is_given_twice() -> Outcome {
     let group = SentinelGroup::forgetful().await?;
     let stores = [(); 2].map(|()| behind(&group, "fifo").quarantine(None));
     let promised = stores[0].capabilities().failover;
@@ -101,7 +117,7 @@ pub(crate) async fn without_quarantine_a_lost_grant_is_given_twice() -> Outcome 
 }
 
 /// The lock was passed to the first waiter. The new master does not know it, and finds that waiter dead.
-pub(crate) async fn lost_release_that_is_repeated_lets_nobody_in() -> Outcome {
+async fn lost_release_that_is_repeated_lets_nobody_in() -> Outcome {
     let group = SentinelGroup::forgetful().await?;
     let name = LockName::new(NAME)?;
     let holder = behind(&group, "fifo").connect().await?;
@@ -154,7 +170,7 @@ pub(crate) async fn lost_release_that_is_repeated_lets_nobody_in() -> Outcome {
 }
 
 /// Sentinels end such connections, other tools may not.
-pub(crate) async fn connection_that_lived_through_two_failovers_is_left() -> Outcome {
+async fn connection_that_lived_through_two_failovers_is_left() -> Outcome {
     for way in WAYS {
         let server = RedisServer::forgetful().await?;
         let client = client(store(way, server.port()).quarantine(TTL)).await?;
@@ -179,8 +195,7 @@ pub(crate) async fn connection_that_lived_through_two_failovers_is_left() -> Out
 
 /// Sentinels made another server the master and then this one again, before they had demoted it: nobody but they
 /// knows that others may have had the lock meanwhile.
-pub(crate) async fn each_failover_begins_a_quarantine_on_a_master_that_was_not_demoted() -> Outcome
-{
+async fn each_failover_begins_a_quarantine_on_a_master_that_was_not_demoted() -> Outcome {
     let (first, second) = (
         RedisServer::forgetful().await?,
         RedisServer::forgetful().await?,
@@ -216,7 +231,7 @@ pub(crate) async fn each_failover_begins_a_quarantine_on_a_master_that_was_not_d
     Ok(())
 }
 
-pub(crate) async fn restarted_server_grants_after_the_longest_lease() -> Outcome {
+async fn restarted_server_grants_after_the_longest_lease() -> Outcome {
     for keeps in ["yes", "no"] {
         let words = ["--appendonly", keeps];
         let server = RedisServer::start(&std::env::current_exe()?, words).await?;
@@ -245,7 +260,7 @@ pub(crate) async fn restarted_server_grants_after_the_longest_lease() -> Outcome
 }
 
 /// A server whose last replica has left for long takes another id.
-pub(crate) async fn new_id_without_a_failover_costs_no_quarantine() -> Outcome {
+async fn new_id_without_a_failover_costs_no_quarantine() -> Outcome {
     let guard = std::env::current_exe()?;
     let server = RedisServer::start(&guard, ["--repl-backlog-ttl", "1"]).await?;
     server.has_lost_nothing().await?;
@@ -281,7 +296,7 @@ pub(crate) async fn new_id_without_a_failover_costs_no_quarantine() -> Outcome {
     ensure(changed.elapsed() < SOON, format!("{:?}", changed.elapsed()))
 }
 
-pub(crate) async fn leases_are_no_longer_than_the_quarantine() -> Outcome {
+async fn leases_are_no_longer_than_the_quarantine() -> Outcome {
     let server = RedisServer::forgetful().await?;
     server.has_lost_nothing().await?;
     let url = |rest: &str| format!("{}?{rest}", server.url());
@@ -301,7 +316,7 @@ pub(crate) async fn leases_are_no_longer_than_the_quarantine() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn user_without_info_is_refused_with_a_way_out() -> Outcome {
+async fn user_without_info_is_refused_with_a_way_out() -> Outcome {
     let server = RedisServer::forgetful().await?;
     server.ask(&["ACL", "SETUSER", "default", "-info"]).await?;
     let opened = store("fifo", server.port()).quarantine(TTL).connect().await;
@@ -317,7 +332,7 @@ fn acked(group: &SentinelGroup, way: &str) -> RedisStoreBuilder {
     behind(group, way).quarantine(None).acks(1)
 }
 
-pub(crate) async fn grant_that_no_replica_has_is_none() -> Outcome {
+async fn grant_that_no_replica_has_is_none() -> Outcome {
     for way in WAYS {
         let group = SentinelGroup::forgetful().await?;
         group.replicates().await?;
@@ -337,7 +352,7 @@ pub(crate) async fn grant_that_no_replica_has_is_none() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn hold_ends_in_time_when_no_replica_has_it() -> Outcome {
+async fn hold_ends_in_time_when_no_replica_has_it() -> Outcome {
     let group = SentinelGroup::forgetful().await?;
     group.replicates().await?;
     let client = client_of(acked(&group, "fifo").connect().await?, TTL)?;
@@ -353,7 +368,7 @@ pub(crate) async fn hold_ends_in_time_when_no_replica_has_it() -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn waiter_does_not_trust_a_message_that_no_replica_has() -> Outcome {
+async fn waiter_does_not_trust_a_message_that_no_replica_has() -> Outcome {
     let group = SentinelGroup::forgetful().await?;
     group.replicates().await?;
     let (one, two) = (

@@ -1,0 +1,307 @@
+//! What the nodes of a Redlock accept, and requests to them that arrive late or twice.
+
+use std::time::Duration;
+
+use conformance_tests::servers::{RedisServer, RedlockServers};
+use conformance_tests::task::{acquire, spawn, until, within};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
+use lockkit_core::contract::{Attempt, DistributedLock as _, Renewal, Ticket};
+use lockkit_core::{ClientId, Guard, HolderId, Lease, Lock, LockName};
+use tokio::time::{Instant, sleep};
+
+use crate::redlock::{
+    LATE, NAME, SOON, TTL, client, having, nodes, proxies, renewed, store, take_everywhere,
+};
+use crate::world::LONG;
+
+pub(crate) fn add(suite: TestSuite) -> TestSuite {
+    suite
+        .test(token_is_larger_than_the_last_ones_of_a_majority)
+        .test(renewal_without_a_majority_makes_no_hold)
+        .test(node_accepts_only_larger_tokens)
+        .test(late_withdrawal_does_not_end_the_later_hold)
+        .test(attempt_that_ends_late_ends_no_hold)
+        .test(try_leaves_nothing_at_a_slow_node)
+        .test(flushed_scripts_of_nodes_leave_no_hold)
+        .test(killed_connections_of_nodes_lose_nothing)
+}
+
+/// As after clients that saw a clock that is ahead.
+async fn token_is_larger_than_the_last_ones_of_a_majority() -> Outcome {
+    let servers = nodes(3).await?;
+    let client = renewed(&servers, LONG).await?;
+    let mut last = take(&client.lock(NAME)?).await?;
+    for turn in 0..12 {
+        let name = format!("jobs/{turn}");
+        last += 2_000_000;
+        for (at, node) in servers.nodes().iter().enumerate() {
+            if at != turn % 3 {
+                let key = format!("redisson_lock_token:{{{name}}}");
+                node.ask(&["SET", &key, &last.to_string()]).await?;
+            }
+        }
+        let lock = client.lock(name)?;
+        let (token, next) = (take(&lock).await?, take(&lock).await?);
+        ensure(token > last, format!("{token} after {last}"))?;
+        ensure(next > token, format!("{next} after {token}"))?;
+        last = next;
+    }
+    Ok(())
+}
+
+async fn renewal_without_a_majority_makes_no_hold() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let store = store(servers.hosts().collect(), TTL).connect().await?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new(NAME)?, holder, TTL);
+    let granted = store.attempt(&ticket).await?;
+    ensure(
+        matches!(granted, Attempt::Granted(_)),
+        format!("{granted:?}"),
+    )?;
+    until("all have it", async || {
+        Ok(having(servers.nodes()).await? == 5)
+    })
+    .await?;
+    for node in &servers.nodes()[..3] {
+        node.ask(&["DEL", NAME]).await?;
+    }
+    let renewed = store.renew(&[ticket]).await.remove(0)?;
+    ensure(renewed == Renewal::NotHeld, format!("{renewed:?}"))?;
+    sleep(Duration::from_millis(300)).await;
+    ensure(having(servers.nodes()).await? == 2, "it was repaired")
+}
+
+async fn take(lock: &Lock) -> Outcome<u64> {
+    let guard: Guard = lock.acquire().await?;
+    let token = guard.token().get();
+    guard.release().await?;
+    Ok(token)
+}
+
+/// The words of the last script that a server has run with so many arguments.
+async fn last_script(server: &RedisServer, arguments: usize) -> Outcome<Option<Vec<String>>> {
+    let words = server.ask(&["SLOWLOG", "GET", "64"]).await?;
+    let count = 3 + 5 + arguments;
+    let scripts = words.windows(count + 1);
+    let fits = |it: &&[String]| {
+        // Behind the arguments comes the address of the client.
+        it[0] == "EVALSHA" && it[2] == "5" && it[count].starts_with("127.0.0.1:")
+    };
+    let found = scripts.filter(fits).map(|it| it[..count].to_vec());
+    Ok(found.into_iter().next())
+}
+
+async fn log_scripts(server: &RedisServer) -> Outcome {
+    let all = ["CONFIG", "SET", "slowlog-log-slower-than", "0"];
+    server.ask(&all).await?;
+    Ok(())
+}
+
+async fn run(server: &RedisServer, words: &[String]) -> Outcome<Vec<String>> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    server.ask(&words).await
+}
+
+/// The step of a node itself, sent as a client has sent it before.
+async fn node_accepts_only_larger_tokens() -> Outcome {
+    let servers = nodes(3).await?;
+    let node = &servers.nodes()[0];
+    let lock = renewed(&servers, LONG).await?.lock(NAME)?;
+    take_everywhere(&lock, servers.nodes()).await?;
+    log_scripts(node).await?;
+    let last = take_everywhere(&lock, servers.nodes()).await?;
+    let step = last_script(node, 7).await?;
+    let step = step.ok_or_else(|| Failure::new("no attempt is seen"))?;
+    let attempt = async |number: u64, token: u64, raise: &str| {
+        let mut words = step.clone();
+        let holder = format!("6fa3d3a6-2b0c-4a53-9b0e-3a4d5c6b7a89:{number}");
+        words[7] = format!("lockkit_gone:{{{NAME}}}:{holder}");
+        words[9] = holder;
+        words[12] = token.to_string();
+        words[13] = raise.to_owned();
+        let reply = run(node, &words).await?;
+        let told = reply[..3.min(reply.len())].join(" ");
+        Ok::<_, Failure>(told)
+    };
+    let far = last + 60_000_000;
+    for (number, token, raise, expected) in [
+        (1, last, "0", format!("1 0 {last}")),
+        (1, last + 1, "0", format!("1 0 {last}")),
+        (1, last, "1", format!("1 0 {last}")),
+        (1, far, "1", format!("1 {far} {far}")),
+        (1, far, "1", format!("1 {far} {far}")),
+        (1, far + 5, "0", format!("1 {far} {far}")),
+        (2, far + 5, "1", "0 ".to_owned()),
+    ] {
+        let told = attempt(number, token, raise).await?;
+        let what = format!("{number} {token} {raise}: {told}");
+        ensure(told.starts_with(&expected), what)?;
+    }
+    node.ask(&["DEL", NAME]).await?;
+    for (number, token, raise, expected) in [
+        (2, far, "0", format!("1 0 {far}")),
+        (2, far, "1", format!("1 0 {far}")),
+        (2, far - 1, "1", format!("1 0 {far}")),
+        (2, far + 1, "1", format!("1 {0} {0}", far + 1)),
+    ] {
+        let told = attempt(number, token, raise).await?;
+        let what = format!("{number} {token} {raise}: {told}");
+        ensure(told == expected, what)?;
+    }
+    Ok(())
+}
+
+/// A waiter gives nodes up that are no majority. A copy of that request that arrives late does not touch what the
+/// waiter gets later.
+async fn late_withdrawal_does_not_end_the_later_hold() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    // Renewals give it to nodes that were busy.
+    let lock = renewed(&servers, TTL).await?.lock(NAME)?;
+    take_everywhere(&lock, servers.nodes()).await?;
+    let (taken, free) = servers.nodes().split_at(3);
+    for node in taken {
+        node.ask(&["SET", NAME, "of-another", "PX", "60000"])
+            .await?;
+    }
+    log_scripts(&free[0]).await?;
+    let waiter = acquire(&lock);
+    let mut late = None;
+    until("it has withdrawn", async || {
+        late = last_script(&free[0], 6).await?;
+        Ok(late.is_some())
+    })
+    .await?;
+    for node in taken {
+        node.ask(&["DEL", NAME]).await?;
+    }
+    let guard = within(SOON, waiter.soon()).await???;
+    until("all have it", async || {
+        Ok(having(servers.nodes()).await? == 5)
+    })
+    .await?;
+    run(&free[0], &late.unwrap_or_default()).await?;
+    ensure(having(free).await? == 2, "the hold was ended at a node")?;
+    guard.release().await?;
+    Ok(())
+}
+
+/// Its client has given it up, and a later one of the same ticket was granted the lock.
+async fn attempt_that_ends_late_ends_no_hold() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let (proxies, hosts) = proxies(&servers).await?;
+    let store = store(hosts, TTL).connect().await?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new(NAME)?, holder, TTL);
+    let (taken, free) = servers.nodes().split_at(2);
+    for node in taken {
+        node.ask(&["SET", NAME, "of-another", "PX", "60000"])
+            .await?;
+    }
+    // It waits for this one, but not for so long.
+    proxies[2].delay_both(LATE / 2);
+    let late = {
+        let (store, ticket) = (store.clone(), ticket.clone());
+        spawn(async move { store.attempt(&ticket).await })
+    };
+    until("the others have it", async || {
+        Ok(having(&free[1..]).await? == 2)
+    })
+    .await?;
+    // The first two have replied by then, which are as near.
+    sleep(Duration::from_millis(100)).await;
+    for node in taken {
+        node.ask(&["DEL", NAME]).await?;
+    }
+    let granted = store.attempt(&ticket).await?;
+    ensure(
+        matches!(granted, Attempt::Granted(_)),
+        format!("{granted:?}"),
+    )?;
+    let late = late.soon().await??;
+    ensure(late == Attempt::held(), format!("{late:?}"))?;
+    sleep(LATE).await;
+    ensure(having(servers.nodes()).await? >= 4, "the hold was ended")?;
+    store.release(&ticket).await?;
+    Ok(())
+}
+
+async fn try_leaves_nothing_at_a_slow_node() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let (proxies, hosts) = proxies(&servers).await?;
+    let lock = client(hosts, Lease::renewed(LONG)).await?.lock(NAME)?;
+    take_everywhere(&lock, servers.nodes()).await?;
+    let (taken, free) = servers.nodes().split_at(3);
+    for node in taken {
+        node.ask(&["SET", NAME, "of-another", "PX", "60000"])
+            .await?;
+    }
+    proxies[4].delay_both(LATE / 2);
+    let start = Instant::now();
+    ensure(lock.try_acquire().await?.is_none(), "two hold the lock")?;
+    let took = start.elapsed();
+    ensure(took < LATE * 3 / 4, format!("{took:?}"))?;
+    sleep(LATE * 2).await;
+    ensure(having(free).await? == 0, "the try has left something")
+}
+
+/// The release, as the store sends it.
+const RELEASE: &str = concat!(
+    include_str!("../../../lockkit-redis/src/scripts/queue.lua"),
+    include_str!("../../../lockkit-redis/src/scripts/ending.lua"),
+    include_str!("../../../lockkit-redis/src/scripts/release.lua")
+);
+
+/// A node that does not know the script of an attempt needs a second request, which the release must not pass. These
+/// two know the release, and are so slow that it is sent before their replies.
+async fn flushed_scripts_of_nodes_leave_no_hold() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let (proxies, hosts) = proxies(&servers).await?;
+    let client = client(hosts, Lease::renewed(LONG)).await?;
+    take(&client.lock("jobs/first")?).await?;
+    for proxy in &proxies[3..] {
+        proxy.delay_both(LATE / 2);
+    }
+    for turn in 0..3 {
+        for node in &servers.nodes()[3..] {
+            node.ask(&["SCRIPT", "FLUSH"]).await?;
+            node.ask(&["SCRIPT", "LOAD", RELEASE]).await?;
+        }
+        take(&client.lock(format!("jobs/{turn}"))?).await?;
+    }
+    // Until the last request has arrived there.
+    sleep(LATE * 2).await;
+    for node in servers.nodes() {
+        within(
+            SOON,
+            until("nothing is left", async || {
+                Ok(node.ask(&["KEYS", "jobs/*"]).await?.is_empty())
+            }),
+        )
+        .await??;
+    }
+    Ok(())
+}
+
+async fn killed_connections_of_nodes_lose_nothing() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let (holder, other) = (renewed(&servers, TTL).await?, renewed(&servers, TTL).await?);
+    let guard = holder.lock(NAME)?.acquire().await?;
+    let mut waiter = acquire(&other.lock(NAME)?);
+    for _ in 0..3 {
+        for node in servers.nodes() {
+            node.ask(&["CLIENT", "KILL", "TYPE", "normal"]).await?;
+        }
+        waiter.waits_for(Duration::from_secs(1)).await?;
+    }
+    guard.check()?;
+    let token = guard.token();
+    guard.release().await?;
+    let next = within(SOON, waiter.soon()).await???;
+    ensure(next.token() > token, "the token has not grown")?;
+    next.release().await?;
+    until("nothing is left", async || {
+        Ok(having(servers.nodes()).await? == 0)
+    })
+    .await
+}
