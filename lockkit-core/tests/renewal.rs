@@ -191,9 +191,12 @@ async fn failed_renewals_are_repeated_until_the_deadline() {
         faults.inject(Rule::new(Fault::Fail(outcome)).on(Operation::Renew));
         // Longer than a renewal's turn, shorter than the lease.
         sleep(TTL * 6 / 10).await;
+        let failure = guard.renewal_failure().map(|error| error.outcome());
+        assert_eq!(failure, Some(outcome));
         faults.heal();
         sleep(2 * TTL).await;
         guard.check().unwrap();
+        assert!(guard.renewal_failure().is_none(), "one has succeeded");
     }
     assert!(faults.injected() > 3);
 }
