@@ -1,6 +1,8 @@
 //! A Redis Cluster: three masters with a replica each.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -369,24 +371,32 @@ pub const fn partner(node: usize) -> usize {
 
 /// Starts a node; also returns the port of its bus.
 async fn start_node(guard: &Path, program: &Path, words: &[String]) -> Outcome<(RedisServer, u16)> {
-    if program == RedisServer::PROGRAM {
+    if is_bus_chosen(program)? {
         let bus = free_port()?;
         let own = ["--cluster-port".to_owned(), bus.to_string()];
-        let node = RedisServer::start(guard, own.iter().chain(words)).await?;
+        let words = own.iter().chain(words);
+        let node = RedisServer::start_program(guard, program, words).await?;
         return Ok((node, bus));
     }
-    // Before Redis 7 it cannot be chosen, so that another program may have it.
-    let mut failure = Failure::new("no node");
-    for _ in 0..5 {
-        match RedisServer::start_program(guard, program, words).await {
-            Ok(node) => {
-                let bus = node.port() + 10_000;
-                return Ok((node, bus));
-            }
-            Err(error) => failure = error,
+    let (port, bus) = loop {
+        let port = free_port()?;
+        let bus = port + 10_000;
+        // Not one that an outgoing connection may get.
+        if bus < 32_768 && TcpListener::bind((Ipv4Addr::LOCALHOST, bus)).is_ok() {
+            break (port, bus);
         }
-    }
-    Err(failure)
+    };
+    let node = RedisServer::start_at(port, guard, &[program.into()], words).await?;
+    Ok((node, bus))
+}
+
+/// Whether the port of a node's bus can be chosen: since version 7. Before, it is a fixed number above the other.
+fn is_bus_chosen(program: &Path) -> Outcome<bool> {
+    let told = Command::new(program).arg("--version").output()?.stdout;
+    let told = String::from_utf8_lossy(&told);
+    let version = told.split_once("v=").map_or("", |(_, version)| version);
+    let major = version.split('.').next().unwrap_or_default();
+    Ok(major.parse::<u32>()? >= 7)
 }
 
 async fn id_of(node: &RedisServer) -> Outcome<String> {

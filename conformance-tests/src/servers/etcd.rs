@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Processes, ServerCommand, ServerProcess, free_port};
 use crate::failure::{Failure, Outcome};
@@ -171,11 +171,21 @@ impl EtcdCluster {
         Err(Failure::new("no member leads"))
     }
 
-    /// A plain client of the first member that answers.
+    /// A plain client of the first member that answers, soon: while another leader is elected none does.
     ///
     /// # Errors
     /// - [`Failure`] if none answers.
     pub async fn client(&self) -> Outcome<Client> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            match self.first_client().await {
+                Err(_) if Instant::now() < end => sleep(Duration::from_millis(20)).await,
+                found => return found,
+            }
+        }
+    }
+
+    async fn first_client(&self) -> Outcome<Client> {
         let mut last = Failure::new("there are no members");
         for member in &self.members {
             let asked = async {

@@ -62,10 +62,19 @@ impl RedisServer {
         command: &[OsString],
         words: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Outcome<Self> {
+        Self::start_at(free_port()?, guard, command, words).await
+    }
+
+    /// The same at a chosen port.
+    pub(super) async fn start_at(
+        port: u16,
+        guard: &Path,
+        command: &[OsString],
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Outcome<Self> {
         let [first, rest @ ..] = command else {
             return Err(Failure::new("no program"));
         };
-        let port = free_port()?;
         let plain =
             format!("--port {port} --bind 127.0.0.1 --save  --appendonly yes --appendfsync always");
         let process = ServerCommand::new(guard, first)
