@@ -247,4 +247,8 @@ async fn hold_that_ends_at_its_shortest_time_is_released_at_once() {
         guard.release().await.unwrap();
         assert_eq!(store.counts().holds, held);
     }
+    let lock = client.lock("b").unwrap().with_min_hold(5 * S);
+    let guard = lock.acquire().await.unwrap();
+    clock.advance(5 * S);
+    guard.defer_release().unwrap().done();
 }
