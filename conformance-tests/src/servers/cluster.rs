@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -371,7 +370,8 @@ pub const fn partner(node: usize) -> usize {
 
 /// Starts a node; also returns the port of its bus.
 async fn start_node(guard: &Path, program: &Path, words: &[String]) -> Outcome<(RedisServer, u16)> {
-    if is_bus_chosen(program)? {
+    // Before, it is a fixed number above the other.
+    if RedisServer::version(program)? >= 7 {
         let bus = free_port()?;
         let own = ["--cluster-port".to_owned(), bus.to_string()];
         let words = own.iter().chain(words);
@@ -388,15 +388,6 @@ async fn start_node(guard: &Path, program: &Path, words: &[String]) -> Outcome<(
     };
     let node = RedisServer::start_at(port, guard, &[program.into()], words).await?;
     Ok((node, bus))
-}
-
-/// Whether the port of a node's bus can be chosen: since version 7. Before, it is a fixed number above the other.
-fn is_bus_chosen(program: &Path) -> Outcome<bool> {
-    let told = Command::new(program).arg("--version").output()?.stdout;
-    let told = String::from_utf8_lossy(&told);
-    let version = told.split_once("v=").map_or("", |(_, version)| version);
-    let major = version.split('.').next().unwrap_or_default();
-    Ok(major.parse::<u32>()? >= 7)
 }
 
 async fn id_of(node: &RedisServer) -> Outcome<String> {

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::process::Command;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Client, FromRedisValue, RedisResult, Value};
@@ -54,6 +55,14 @@ impl RedisServer {
         words: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Outcome<Self> {
         Self::start_command(guard, &[program.into()], words).await
+    }
+
+    /// The first number of the version of a program.
+    pub(super) fn version(program: &Path) -> Outcome<u32> {
+        let told = Command::new(program).arg("--version").output()?.stdout;
+        let told = String::from_utf8_lossy(&told);
+        let version = told.split_once("v=").map_or("", |(_, version)| version);
+        Ok(version.split('.').next().unwrap_or_default().parse()?)
     }
 
     /// Starts the program at the end of `command`.
