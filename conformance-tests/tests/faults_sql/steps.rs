@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use conformance_tests::task::{repeated, spawn};
+use conformance_tests::task::{PATIENCE, repeated, spawn};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{Attempt, DistributedLock, LockState, Mode, Ticket};
 use lockkit_core::{BackendError, ClientId, HolderId, LockName, Outcome as Told, PollRange};
@@ -307,7 +307,11 @@ pub(crate) async fn step_returns_its_true_outcome_whichever_request_fails<D: Dat
         all_steps(way, least, move |faults| {
             let server = Arc::clone(&server);
             async move {
-                let open = || builder(&*server, way).poll(PollRange::new(LONG, LONG));
+                let open = || {
+                    // All trials connect at once.
+                    let open = builder(&*server, way).connect_timeout(PATIENCE);
+                    open.poll(PollRange::new(LONG, LONG))
+                };
                 Ok(Stores {
                     faulty: Arc::new(open().faults(faults).connect().await?),
                     sound: Arc::new(open().connect().await?),
