@@ -197,6 +197,8 @@ impl Run {
             .stderr(file);
         if let Some(mutant) = &self.mutant {
             command.env(VARIABLE, mutant);
+            // A short history of random faults may miss it by chance.
+            command.env("LOCKKIT_SOAK", "10");
         }
         let mut child = command.spawn()?;
         let limit = self.mutant.as_ref().map_or(LONGEST, |_| LIMIT);
