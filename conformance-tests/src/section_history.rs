@@ -79,7 +79,7 @@ impl<'a> SectionHistory<'a> {
         self
     }
 
-    /// Runs them, and checks what they saw and what the store has kept.
+    /// Runs them, and checks what they saw and what is stored.
     ///
     /// # Errors
     /// - [`Failure`] if a check fails, or the sections do not come to their end.
@@ -103,7 +103,7 @@ impl<'a> SectionHistory<'a> {
         crowd.run(soak_length(SPAN)?).await?;
         let done = crowd.counts();
         let history = crowd.ended().await?;
-        let kept = soon(sections.stored()).await??;
+        let stored = soon(sections.stored()).await??;
         let count = |phase| {
             let events = history.events().iter();
             let commits = events.filter(|it| it.op == Op::Write && it.phase == phase);
@@ -111,15 +111,15 @@ impl<'a> SectionHistory<'a> {
         };
         println!(
             "{} sections wrote, {} were refused, of {} it is not known; {done}",
-            kept.entries.len(),
+            stored.entries.len(),
             count(Phase::Fail),
             count(Phase::Invoke) - count(Phase::Fail) - count(Phase::Ok),
         );
         tokens_grow(&history)?;
         stale_writes_refused(&history)?;
-        sections_follow(&history, &kept)?;
-        let enough = kept.entries.len() >= FEWEST;
-        ensure(enough, format!("{} sections", kept.entries.len()))
+        sections_follow(&history, &stored)?;
+        let enough = stored.entries.len() >= FEWEST;
+        ensure(enough, format!("{} sections", stored.entries.len()))
     }
 }
 

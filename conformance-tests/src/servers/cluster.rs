@@ -370,7 +370,7 @@ pub const fn partner(node: usize) -> usize {
 
 /// Starts a node; also returns the port of its bus.
 async fn start_node(guard: &Path, program: &Path, words: &[String]) -> Outcome<(RedisServer, u16)> {
-    // Before, it is a fixed number above the other.
+    // Before version 7 it cannot be chosen: it is a fixed number above the other port.
     if RedisServer::version(program)? >= 7 {
         let bus = free_port()?;
         let own = ["--cluster-port".to_owned(), bus.to_string()];

@@ -154,6 +154,14 @@ impl Updates for SqliteConnection {
     }
 }
 
+/// What two updates of a row take.
+pub(crate) async fn two_updates(bare: &mut impl Updates, number: i64) -> Outcome<Duration> {
+    let start = Instant::now();
+    bare.update(number).await?;
+    bare.update(-number).await?;
+    Ok(start.elapsed())
+}
+
 /// An update of a lock is more than one of a number: it writes to two indexes, reads the clock, answers, and
 /// is kept alive from then on; and disks differ from one moment to the next.
 async fn compare(client: LockClient, mut bare: impl Updates, most: f64) -> Outcome {
@@ -167,10 +175,7 @@ async fn compare(client: LockClient, mut bare: impl Updates, most: f64) -> Outco
         let start = Instant::now();
         lock.acquire().await?.release().await?;
         ours.push(start.elapsed());
-        let start = Instant::now();
-        bare.update(cycle).await?;
-        bare.update(-cycle).await?;
-        least.push(start.elapsed());
+        least.push(two_updates(&mut bare, cycle).await?);
     }
     let (ours, least) = (median(ours)?, median(least)?);
     let ratio = ratio(ours, least);

@@ -11,7 +11,8 @@ use lockkit_core::{Lock, LockClient};
 use lockkit_sql::{SqlStoreBuilder, Sqlite};
 use tokio::time::Instant;
 
-use crate::world::{Database, For, Updates};
+use crate::solo::two_updates;
+use crate::world::{Database, For};
 
 /// One client of a lock. It notes how long it waits.
 struct One {
@@ -36,9 +37,15 @@ pub(crate) async fn eight_on_loopback_take_turns<D: Database>() -> Outcome {
         clients.push(D::client_at(server.port(), false).await?);
     }
     let mut bare = server.connect(server.port()).await?;
-    let before = two_updates(&mut bare).await?;
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for number in 0..200 {
+        before.push(two_updates(&mut bare, number).await?);
+    }
     let rate = take_turns(&clients).await?;
-    let least = (before + two_updates(&mut bare).await?) / 2;
+    for number in 0..200 {
+        after.push(two_updates(&mut bare, number).await?);
+    }
+    let least = (median(before)? + median(after)?) / 2;
     let updates = 1.0 / (rate * least.as_secs_f64());
     println!(
         "a turn takes as long as two updates of one client alone, {least:?}, {updates:.1} times"
@@ -51,17 +58,6 @@ pub(crate) async fn eight_on_loopback_take_turns<D: Database>() -> Outcome {
         updates <= D::TURN,
         format!("{updates:.1} times two updates"),
     )
-}
-
-async fn two_updates(bare: &mut impl Updates) -> Outcome<Duration> {
-    let mut took = Vec::new();
-    for number in 0..200 {
-        let start = Instant::now();
-        bare.update(number).await?;
-        bare.update(-number).await?;
-        took.push(start.elapsed());
-    }
-    median(took)
 }
 
 pub(crate) async fn eight_at_a_file_take_turns() -> Outcome {
