@@ -1,7 +1,10 @@
 //! Tasks that run beside a case, and how long the case waits for them.
 
+use std::fmt::Debug;
+use std::future::ready;
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use lockkit_core::{BackendError, Guard, Lock, Outcome as Told};
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
@@ -100,6 +103,31 @@ impl<T> Task<T> {
     }
 }
 
+/// Runs trials, so many of them at once. Returns of how many the fault has struck.
+///
+/// # Errors
+/// - [`Failure`] of the first trial that fails, panics, or takes longer than [`PATIENCE`]; it names the trial.
+pub async fn run_trials<T, F>(
+    trials: Vec<T>,
+    at_once: usize,
+    run: impl Fn(T) -> F + Send + Sync,
+) -> Outcome<usize>
+where
+    T: Copy + Debug + Send,
+    F: Future<Output = Outcome<bool>> + Send + 'static,
+{
+    let ended = trials.into_iter().map(|trial| {
+        let task = run(trial);
+        async move {
+            let ended = spawn(task).soon().await.flatten();
+            ended.map_err(|failed| Failure::new(format!("{trial:?}: {failed}")))
+        }
+    });
+    let struck = stream::iter(ended).buffer_unordered(at_once);
+    let struck = struck.try_filter(|struck| ready(*struck));
+    Ok(struck.try_collect::<Vec<_>>().await?.len())
+}
+
 /// Runs something in a runtime of its own, which ends with it.
 ///
 /// # Errors
@@ -127,7 +155,7 @@ pub async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     tokio::select! {
         biased;
         value = future => Some(value),
-        () = std::future::ready(()) => None,
+        () = ready(()) => None,
     }
 }
 

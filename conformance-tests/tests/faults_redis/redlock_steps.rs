@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use conformance_tests::task::{repeated, spawn};
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::task::{repeated, run_trials};
+use conformance_tests::{Outcome, ensure};
 use lockkit_core::contract::{Attempt, DistributedLock as _, LockState, Renewal, Ticket};
 use lockkit_core::{BackendError, ClientId, Outcome as Told};
 use lockkit_redis::RedlockStore;
-use tokio::sync::{Barrier, Semaphore};
+use tokio::sync::Barrier;
 use tokio::time::{Instant, sleep};
 
 use crate::redlock::{having_at, store};
@@ -303,22 +303,11 @@ async fn hold(store: &RedlockStore, ticket: &Ticket) -> Outcome {
 /// Runs trials, some of them at once. Returns how many had a request that failed.
 async fn run_all(world: &Arc<World>, trials: Vec<Trial>, at_once: usize) -> Outcome<usize> {
     let together = Arc::new(Barrier::new(trials.len()));
-    let (turns, mut struck) = (Arc::new(Semaphore::new(at_once)), 0);
-    let run = trials.into_iter().map(|trial| {
+    let run = |trial: Trial| {
         let (world, together) = (Arc::clone(world), Arc::clone(&together));
-        let turns = Arc::clone(&turns);
-        let run = async move {
-            let _turn = turns.acquire().await?;
-            trial.run(&world, &together).await
-        };
-        (trial, spawn(run))
-    });
-    for (trial, task) in run.collect::<Vec<_>>() {
-        let ended = task.soon().await?;
-        let ended = ended.map_err(|failed| Failure::new(format!("{trial:?}: {failed}")));
-        struck += usize::from(ended?);
-    }
-    Ok(struck)
+        async move { trial.run(&world, &together).await }
+    };
+    run_trials(trials, at_once, run).await
 }
 
 pub(crate) async fn step_returns_its_true_outcome_whichever_nodes_fail() -> Outcome {

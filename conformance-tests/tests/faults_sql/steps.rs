@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use conformance_tests::task::{PATIENCE, repeated, spawn};
+use conformance_tests::task::{PATIENCE, repeated, run_trials};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{Attempt, DistributedLock, LockState, Mode, Ticket};
 use lockkit_core::{BackendError, ClientId, HolderId, LockName, Outcome as Told, PollRange};
@@ -23,8 +23,8 @@ const FAILURES: [SqlFailure; 4] = [
 /// More than the requests of any step without contention.
 const REQUESTS: u32 = 4;
 
-/// The steps whose trials run at once.
-const TOGETHER: usize = 5;
+/// The trials that run at once.
+const TOGETHER: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -204,7 +204,7 @@ impl Trial {
         if let Err(error) = &told {
             // On a busy machine a pin may not answer in time either, which is indeterminate as well.
             if error.outcome() != Told::Indeterminate {
-                ensure(failed, format!("{self:?}: {error:?}"))?;
+                ensure(failed, format!("{error:?}"))?;
                 self.had_no_effect(sound, &mine, other.as_ref(), error)
                     .await?;
             }
@@ -240,7 +240,7 @@ impl Trial {
         let found: Vec<_> = holders.map(|it| (it.id.clone(), it.note.clone())).collect();
         ensure(
             found.iter().eq(&expected),
-            format!("{self:?}: {error:?} had an effect: {found:?}"),
+            format!("{error:?} had an effect: {found:?}"),
         )
     }
 
@@ -249,9 +249,7 @@ impl Trial {
         let (next, asked) = (self.ticket(4, mode)?, Instant::now());
         while matches!(sound.attempt(&next).await?, Attempt::Held { .. }) {
             if asked.elapsed() > TTL * 2 {
-                return Err(Failure::new(format!(
-                    "{self:?}: no client gets it any more"
-                )));
+                return Err(Failure::new(format!("no client gets it any more")));
             }
             sleep(TTL / 20).await;
         }
@@ -270,30 +268,26 @@ async fn all_steps<F>(
 where
     F: Future<Output = Outcome<Stores>> + Send,
 {
-    let mut failed = 0;
-    for steps in STEPS.chunks(TOGETHER) {
-        let mut trials = Vec::new();
-        for &step in steps.iter().filter(|step| step.is_offered(way)) {
-            for failure in FAILURES {
-                for passed in 0..REQUESTS {
-                    let trial = Trial {
-                        way,
-                        step,
-                        failure,
-                        passed,
-                    };
-                    let open = open.clone();
-                    trials.push(spawn(async move {
-                        let faults = SqlFaults::default();
-                        trial.run(open(faults.clone()).await?, faults).await
-                    }));
-                }
-            }
-        }
-        for trial in trials {
-            failed += usize::from(trial.soon().await??);
+    let mut trials = Vec::new();
+    for step in STEPS.into_iter().filter(|step| step.is_offered(way)) {
+        for failure in FAILURES {
+            let trial = |passed| Trial {
+                way,
+                step,
+                failure,
+                passed,
+            };
+            trials.extend((0..REQUESTS).map(trial));
         }
     }
+    let run = |trial: Trial| {
+        let open = open.clone();
+        async move {
+            let faults = SqlFaults::default();
+            trial.run(open(faults.clone()).await?, faults).await
+        }
+    };
+    let failed = run_trials(trials, TOGETHER, run).await?;
     ensure(failed >= least, format!("{failed} requests failed ({way})"))
 }
 
