@@ -263,7 +263,7 @@ impl Trial {
 async fn all_steps<F>(
     way: &'static str,
     least: usize,
-    open: impl Fn(SqlFaults) -> F + Clone + Send + 'static,
+    open: impl Fn(SqlFaults) -> F + Clone + Send + Sync + 'static,
 ) -> Outcome
 where
     F: Future<Output = Outcome<Stores>> + Send,
