@@ -10,7 +10,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, ensure};
 
 /// The longest that a case waits for an event that must come.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -148,6 +148,18 @@ where
 pub fn acquire(lock: &Lock) -> Task<lockkit_core::Result<Guard>> {
     let lock = lock.clone();
     spawn(async move { lock.acquire().await })
+}
+
+/// Gives a lock back to one that waits for it, whose token is larger.
+///
+/// # Errors
+/// - [`Failure`] if it is not, or the lock is not given over.
+pub async fn hand_over(guard: Guard, waiter: Task<lockkit_core::Result<Guard>>) -> Outcome<Guard> {
+    let token = guard.token();
+    guard.release().await?;
+    let next = waiter.soon().await??;
+    ensure(next.token() > token, "the token has not grown")?;
+    Ok(next)
 }
 
 /// Polls a future once: an acquire has its place in the order of its client then.

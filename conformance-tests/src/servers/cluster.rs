@@ -1,13 +1,12 @@
 //! A Redis Cluster: three masters with a replica each.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::sleep;
 
-use super::port::local_hosts;
+use super::port::{free_pair, local_hosts};
 use super::{Certificates, Processes, RedisServer, free_port};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::namespace::Server;
@@ -60,7 +59,7 @@ impl RedisCluster {
         words: &[String],
         certificates: Option<&Certificates>,
     ) -> Outcome<Self> {
-        let guard = std::env::current_exe()?;
+        let (guard, version) = (std::env::current_exe()?, RedisServer::version(program)?);
         let (mut nodes, mut buses, mut secure_ports) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..2 * MASTERS {
             let of_cluster = "--cluster-enabled yes --cluster-node-timeout 1000 \
@@ -73,7 +72,7 @@ impl RedisCluster {
                 words.extend(options.flat_map(|[name, value]| [format!("--{name}"), value]));
                 secure_ports.push(port);
             }
-            let (node, bus) = start_node(&guard, program, &words).await?;
+            let (node, bus) = start_node(&guard, program, version, &words).await?;
             nodes.push(node);
             buses.push(bus);
         }
@@ -361,7 +360,6 @@ impl RedisCluster {
     }
 }
 
-/// The replica of a master, or the master of a replica.
 /// The replica of a master, and the other way round, by their places among the nodes.
 #[must_use]
 pub const fn partner(node: usize) -> usize {
@@ -369,24 +367,22 @@ pub const fn partner(node: usize) -> usize {
 }
 
 /// Starts a node; also returns the port of its bus.
-async fn start_node(guard: &Path, program: &Path, words: &[String]) -> Outcome<(RedisServer, u16)> {
+async fn start_node(
+    guard: &Path,
+    program: &Path,
+    version: u32,
+    words: &[String],
+) -> Outcome<(RedisServer, u16)> {
     // Before version 7 it cannot be chosen: it is a fixed number above the other port.
-    if RedisServer::version(program)? >= 7 {
-        let bus = free_port()?;
-        let own = ["--cluster-port".to_owned(), bus.to_string()];
-        let words = own.iter().chain(words);
-        let node = RedisServer::start_program(guard, program, words).await?;
+    if version < 7 {
+        let [port, bus] = free_pair(10_000)?;
+        let node = RedisServer::start_at(port, guard, &[program.into()], words).await?;
         return Ok((node, bus));
     }
-    let (port, bus) = loop {
-        let port = free_port()?;
-        let bus = port + 10_000;
-        // Not one that an outgoing connection may get.
-        if bus < 32_768 && TcpListener::bind((Ipv4Addr::LOCALHOST, bus)).is_ok() {
-            break (port, bus);
-        }
-    };
-    let node = RedisServer::start_at(port, guard, &[program.into()], words).await?;
+    let bus = free_port()?;
+    let own = ["--cluster-port".to_owned(), bus.to_string()];
+    let words = own.iter().chain(words);
+    let node = RedisServer::start_program(guard, program, words).await?;
     Ok((node, bus))
 }
 

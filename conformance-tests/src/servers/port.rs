@@ -33,6 +33,16 @@ pub fn free_port() -> io::Result<u16> {
     Err(last)
 }
 
+/// Such a port, so that the one `apart` above it is one as well.
+pub(super) fn free_pair(apart: u16) -> io::Result<[u16; 2]> {
+    loop {
+        let pair = free_port().map(|port| [port, port + apart])?;
+        if pair[1] < FIRST + COUNT && TcpListener::bind((Ipv4Addr::LOCALHOST, pair[1])).is_ok() {
+            return Ok(pair);
+        }
+    }
+}
+
 /// The hosts in a URL of servers with these ports.
 pub(super) fn local_hosts(ports: impl IntoIterator<Item = u16>) -> String {
     let hosts = ports.into_iter().map(|port| format!("127.0.0.1:{port}"));

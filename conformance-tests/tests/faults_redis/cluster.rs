@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::servers::{Certificates, RedisCluster, RedisServer, partner};
-use conformance_tests::task::{acquire, soak_length, spawn, until, within};
+use conformance_tests::task::{acquire, hand_over, soak_length, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::{Error, Guard, Lease, LockClient, Outcome as Effect};
 use lockkit_redis::{Fenced, FencedError, RedisStore, RedisStoreBuilder, Script};
@@ -88,11 +88,8 @@ async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
         waiter.waits_for(Duration::from_millis(10)).await?;
         cluster.end_move(slot, way_of_it).await?;
         let moved = Instant::now();
-        let token = guard.token();
-        guard.release().await?;
-        let next = within(SOON, waiter.soon()).await???;
+        let next = within(SOON, hand_over(guard, waiter)).await??;
         println!("{way}: served {:?} after the move", moved.elapsed());
-        ensure(next.token() > token, "the token has not grown")?;
         let there = cluster.nodes()[way_of_it[1]].ask(&["EXISTS", NAME]).await?;
         ensure(there == ["1"], "the hold is not at the new master")?;
         next.release().await?;
@@ -156,10 +153,7 @@ async fn promoted_replica_keeps_holds_and_serves_waiters() -> Outcome {
         )?;
         guard.check()?;
         waiter.waits_for(Duration::from_millis(10)).await?;
-        let token = guard.token();
-        guard.release().await?;
-        let next = within(SOON, waiter.soon()).await???;
-        ensure(next.token() > token, "the token has not grown")?;
+        let next = within(SOON, hand_over(guard, waiter)).await??;
         next.release().await?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::servers::{RedisServer, RedlockServers};
-use conformance_tests::task::{acquire, spawn, until, within};
+use conformance_tests::task::{acquire, hand_over, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::contract::{Attempt, DistributedLock as _, Renewal, Ticket};
 use lockkit_core::{ClientId, Guard, HolderId, Lease, Lock, LockName};
@@ -63,13 +63,19 @@ async fn renewal_without_a_majority_makes_no_hold() -> Outcome {
         Ok(having(servers.nodes()).await? == 5)
     })
     .await?;
-    for node in &servers.nodes()[..3] {
-        node.ask(&["DEL", NAME]).await?;
-    }
+    by_another(&servers.nodes()[..3], &["DEL", NAME]).await?;
     let renewed = store.renew(&[ticket]).await.remove(0)?;
     ensure(renewed == Renewal::NotHeld, format!("{renewed:?}"))?;
     sleep(Duration::from_millis(300)).await;
     ensure(having(servers.nodes()).await? == 2, "it was repaired")
+}
+
+/// Another program does something at these nodes.
+async fn by_another(nodes: &[RedisServer], command: &[&str]) -> Outcome {
+    for node in nodes {
+        node.ask(command).await?;
+    }
+    Ok(())
 }
 
 async fn take(lock: &Lock) -> Outcome<u64> {
@@ -160,10 +166,7 @@ async fn late_withdrawal_does_not_end_the_later_hold() -> Outcome {
     let lock = renewed(&servers, TTL).await?.lock(NAME)?;
     take_everywhere(&lock, servers.nodes()).await?;
     let (taken, free) = servers.nodes().split_at(3);
-    for node in taken {
-        node.ask(&["SET", NAME, "of-another", "PX", "60000"])
-            .await?;
-    }
+    by_another(taken, &["SET", NAME, "of-another", "PX", "60000"]).await?;
     log_scripts(&free[0]).await?;
     let waiter = acquire(&lock);
     let mut late = None;
@@ -172,9 +175,7 @@ async fn late_withdrawal_does_not_end_the_later_hold() -> Outcome {
         Ok(late.is_some())
     })
     .await?;
-    for node in taken {
-        node.ask(&["DEL", NAME]).await?;
-    }
+    by_another(taken, &["DEL", NAME]).await?;
     let guard = within(SOON, waiter.soon()).await???;
     until("all have it", async || {
         Ok(having(servers.nodes()).await? == 5)
@@ -194,10 +195,7 @@ async fn attempt_that_ends_late_ends_no_hold() -> Outcome {
     let holder = HolderId::new(ClientId::random(), 1);
     let ticket = Ticket::new(LockName::new(NAME)?, holder, TTL);
     let (taken, free) = servers.nodes().split_at(2);
-    for node in taken {
-        node.ask(&["SET", NAME, "of-another", "PX", "60000"])
-            .await?;
-    }
+    by_another(taken, &["SET", NAME, "of-another", "PX", "60000"]).await?;
     // It waits for this one, but not for so long.
     proxies[2].delay_both(LATE / 2);
     let late = {
@@ -210,9 +208,7 @@ async fn attempt_that_ends_late_ends_no_hold() -> Outcome {
     .await?;
     // The first two have replied by then, which are as near.
     sleep(Duration::from_millis(100)).await;
-    for node in taken {
-        node.ask(&["DEL", NAME]).await?;
-    }
+    by_another(taken, &["DEL", NAME]).await?;
     let granted = store.attempt(&ticket).await?;
     ensure(
         matches!(granted, Attempt::Granted(_)),
@@ -232,10 +228,7 @@ async fn try_leaves_nothing_at_a_slow_node() -> Outcome {
     let lock = client(hosts, Lease::renewed(LONG)).await?.lock(NAME)?;
     take_everywhere(&lock, servers.nodes()).await?;
     let (taken, free) = servers.nodes().split_at(3);
-    for node in taken {
-        node.ask(&["SET", NAME, "of-another", "PX", "60000"])
-            .await?;
-    }
+    by_another(taken, &["SET", NAME, "of-another", "PX", "60000"]).await?;
     proxies[4].delay_both(LATE / 2);
     let start = Instant::now();
     ensure(lock.try_acquire().await?.is_none(), "two hold the lock")?;
@@ -289,16 +282,11 @@ async fn killed_connections_of_nodes_lose_nothing() -> Outcome {
     let guard = holder.lock(NAME)?.acquire().await?;
     let mut waiter = acquire(&other.lock(NAME)?);
     for _ in 0..3 {
-        for node in servers.nodes() {
-            node.ask(&["CLIENT", "KILL", "TYPE", "normal"]).await?;
-        }
+        by_another(servers.nodes(), &["CLIENT", "KILL", "TYPE", "normal"]).await?;
         waiter.waits_for(Duration::from_secs(1)).await?;
     }
     guard.check()?;
-    let token = guard.token();
-    guard.release().await?;
-    let next = within(SOON, waiter.soon()).await???;
-    ensure(next.token() > token, "the token has not grown")?;
+    let next = within(SOON, hand_over(guard, waiter)).await??;
     next.release().await?;
     until("nothing is left", async || {
         Ok(having(servers.nodes()).await? == 0)
