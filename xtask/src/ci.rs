@@ -41,11 +41,11 @@ const EARLY: [Early; 2] = [
         names: &["servers", "foreign"],
         gently: &["nice", "-n", "19"],
     },
-    // They only build. The suite waits a lot, and they get what it leaves: every other task interrupts them at once.
+    // They only build. Tests wait a lot, and they get what it leaves: every other task interrupts them at once.
     // With `nice` they would delay renewals until leases end.
     Early {
-        with: "conformance",
-        names: &["clippy", "msrv", "deny", "docs", "api"],
+        with: "unit",
+        names: &["clippy", "msrv", "deny", "docs", "api", "copy"],
         gently: &["chrt", "--idle", "0"],
     },
 ];
@@ -128,6 +128,11 @@ const STEPS: &[Step] = &[
         name: "api",
         what: "the public API is the one listed in api/",
         run: |workspace| api::run(workspace, false),
+    },
+    Step {
+        name: "copy",
+        what: "the code with the mutants is built",
+        run: |workspace| mutants::by_hand::build(workspace).map(|()| Done::Passed),
     },
     Step {
         name: "speed",

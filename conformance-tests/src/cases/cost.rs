@@ -123,10 +123,13 @@ async fn renewals_share_a_call(ctx: &Ctx) -> Outcome {
     let (client, faults) = counted(ctx).await?;
     // How fast the machine is does not matter here.
     let ttl = ctx.renewable(ctx.ttl() * 3);
-    let mut guards = Vec::new();
+    let (mut tasks, mut guards) = (Vec::new(), Vec::new());
     for _ in 0..50 {
         let lock = client.lock(ctx.name())?.with_lease(Lease::renewed(ttl))?;
-        guards.push(lock.acquire().await?);
+        tasks.push(acquire(&lock));
+    }
+    for task in tasks {
+        guards.push(task.soon().await??);
     }
     // Of a session a store may believe in less than its whole length.
     let believed = guards.last().map_or(ttl, |guard| guard.remaining());

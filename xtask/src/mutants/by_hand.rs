@@ -83,18 +83,16 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     patched::check(workspace, Path::new(DIR))
 }
 
+/// Builds all that [`run`] needs.
+pub(crate) fn build(workspace: &Workspace) -> Result<()> {
+    programs(workspace, &runs_of(workspace, "")?).map(drop)
+}
+
 /// Tries the mutants whose names contain `name`: each test in their rows must pass, and fail while the mutant
 /// is on.
 pub(crate) fn run(workspace: &Workspace, name: &str) -> Result<()> {
-    let mut table = table::read(&workspace.root.join(DIR))?;
-    table.retain(|row| row.mutant.contains(name));
-    ensure!(!table.is_empty(), "no mutant has `{name}` in its name");
-    let mut runs = runs(&table);
-    if name.is_empty() {
-        runs.extend(OF_THE_COPY.map(|(program, test)| Run::new(program, test, None)));
-    }
-    let copy = patched::copy(workspace, Some(Path::new(DIR)))?;
-    let programs = build(workspace, &copy, &runs)?;
+    let runs = runs_of(workspace, name)?;
+    let programs = programs(workspace, &runs)?;
     let outputs = workspace.root.join("target/mutants/output");
     fs::create_dir_all(&outputs)?;
     let runs: Vec<_> = runs.into_iter().collect();
@@ -136,6 +134,18 @@ pub(crate) fn run(workspace: &Workspace, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// What is run for the mutants whose names contain `name`.
+fn runs_of(workspace: &Workspace, name: &str) -> Result<BTreeSet<Run>> {
+    let mut table = table::read(&workspace.root.join(DIR))?;
+    table.retain(|row| row.mutant.contains(name));
+    ensure!(!table.is_empty(), "no mutant has `{name}` in its name");
+    let mut runs = runs(&table);
+    if name.is_empty() {
+        runs.extend(OF_THE_COPY.map(|(program, test)| Run::new(program, test, None)));
+    }
+    Ok(runs)
+}
+
 /// Each test of the table once without a mutant, and once with each mutant that it must notice.
 fn runs(table: &[Row]) -> BTreeSet<Run> {
     let each = table.iter().flat_map(|row| {
@@ -146,13 +156,10 @@ fn runs(table: &[Row]) -> BTreeSet<Run> {
 }
 
 /// Builds the test programs of the copy.
-fn build(
-    workspace: &Workspace,
-    copy: &Path,
-    runs: &BTreeSet<Run>,
-) -> Result<BTreeMap<String, Program>> {
+fn programs(workspace: &Workspace, runs: &BTreeSet<Run>) -> Result<BTreeMap<String, Program>> {
+    let copy = patched::copy(workspace, Some(Path::new(DIR)))?;
     let names: BTreeSet<_> = runs.iter().map(|run| run.program.as_str()).collect();
-    let build = patched::cargo(workspace, copy, "test")
+    let build = patched::cargo(workspace, &copy, "test")
         .args(["--workspace", "--all-features", "--no-run"])
         .arg("--message-format=json-render-diagnostics")
         .args(names.iter().flat_map(|name| ["--test", name]));
