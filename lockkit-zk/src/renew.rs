@@ -24,7 +24,11 @@ impl Shared {
         };
         let paths: Vec<Option<String>> = tickets.iter().map(held).collect();
         if session.has_ended() || paths.iter().all(Option::is_none) {
-            return vec![Ok(Renewal::NotHeld); tickets.len()];
+            let answer = |ticket: &Ticket| match self.contender(ticket.holder) {
+                Some(contender) if contender.session.has_ended() => Ok(Renewal::SessionEnded),
+                _ => Ok(Renewal::NotHeld),
+            };
+            return tickets.iter().map(answer).collect();
         }
         if let Err(error) = session.connected("renew").await {
             return vec![Err(error); tickets.len()];

@@ -160,6 +160,8 @@ pub enum Renewal {
     },
     /// The ticket does not hold. Definite.
     NotHeld,
+    /// The same, because the session that carried the hold has ended.
+    SessionEnded,
 }
 
 impl Renewal {

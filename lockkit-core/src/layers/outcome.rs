@@ -46,6 +46,7 @@ impl Answer for Renewal {
         match self {
             Self::Renewed { .. } => "renewed",
             Self::NotHeld => "not_held",
+            Self::SessionEnded => "session_ended",
         }
     }
 }

@@ -101,6 +101,7 @@ impl Hold {
                 self.renewed(since.unwrap_or(sent), sent, ttl)
             }
             Ok(Renewal::NotHeld) => self.lose(LossReason::Superseded),
+            Ok(Renewal::SessionEnded) => self.lose(LossReason::SessionEnded),
             Err(error) => {
                 self.failed(error);
                 self.renew_again(asked)
