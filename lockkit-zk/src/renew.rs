@@ -23,12 +23,12 @@ impl Shared {
             present.then(|| contender.held_path())?
         };
         let paths: Vec<Option<String>> = tickets.iter().map(held).collect();
+        let gone = |ticket: &Ticket| match self.contender(ticket.holder) {
+            Some(contender) if contender.session.has_ended() => Renewal::SessionEnded,
+            _ => Renewal::NotHeld,
+        };
         if session.has_ended() || paths.iter().all(Option::is_none) {
-            let answer = |ticket: &Ticket| match self.contender(ticket.holder) {
-                Some(contender) if contender.session.has_ended() => Ok(Renewal::SessionEnded),
-                _ => Ok(Renewal::NotHeld),
-            };
-            return tickets.iter().map(answer).collect();
+            return tickets.iter().map(gone).map(Ok).collect();
         }
         if let Err(error) = session.connected("renew").await {
             return vec![Err(error); tickets.len()];
@@ -43,7 +43,7 @@ impl Shared {
             return vec![Err(error); tickets.len()];
         }
         let mut answers = Vec::with_capacity(tickets.len());
-        for stat in stats {
+        for (ticket, stat) in tickets.iter().zip(stats) {
             let stat = match stat {
                 Some(stat) => stat.await,
                 None => Ok(None),
@@ -53,7 +53,7 @@ impl Shared {
                     since: Some(session.since()),
                     ttl: session.lease,
                 },
-                _ => Renewal::NotHeld,
+                _ => gone(ticket),
             }));
         }
         answers

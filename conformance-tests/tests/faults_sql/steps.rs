@@ -249,7 +249,7 @@ impl Trial {
         let (next, asked) = (self.ticket(4, mode)?, Instant::now());
         while matches!(sound.attempt(&next).await?, Attempt::Held { .. }) {
             if asked.elapsed() > TTL * 2 {
-                return Err(Failure::new(format!("no client gets it any more")));
+                return Err(Failure::new("no client gets it any more"));
             }
             sleep(TTL / 20).await;
         }
