@@ -7,7 +7,10 @@
 
 mod stage;
 
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use lockkit_core::clock::TokioClock;
@@ -199,7 +202,7 @@ fn calls_outside_a_runtime_return_no_runtime() {
         .unwrap();
     let lock = client.lock("a").unwrap();
     let mut acquire = std::pin::pin!(lock.acquire());
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(
         acquire.as_mut().poll(&mut context),
         std::task::Poll::Ready(Err(Error::NoRuntime))
@@ -225,6 +228,48 @@ async fn shutdown_ends_waits_and_holds_and_refuses_acquires() {
     assert_eq!(lost.await, lockkit_core::LossReason::Shutdown);
     assert!(matches!(lock.acquire().await, Err(Error::Shutdown)));
     assert!(store.is_empty());
+}
+
+/// Polls a shutdown at the moment at which it is woken.
+struct Meddler {
+    closing: Mutex<Pin<Box<dyn Future<Output = lockkit_core::Result<()>> + Send>>>,
+    closed: AtomicBool,
+}
+
+impl Meddler {
+    fn poll(&self) -> bool {
+        let mut closing = self.closing.lock().unwrap();
+        let poll = closing
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        poll.is_ready()
+    }
+}
+
+impl Wake for Meddler {
+    fn wake(self: Arc<Self>) {
+        self.closed.fetch_or(self.poll(), Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_waits_for_a_release_that_is_about_to_begin() {
+    let (store, client) = setup();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    let closing = client.clone();
+    let meddler = Arc::new(Meddler {
+        closing: Mutex::new(Box::pin(async move { closing.shutdown(60 * S).await })),
+        closed: AtomicBool::new(false),
+    });
+    assert!(!meddler.poll());
+    let waker = Waker::from(Arc::clone(&meddler));
+    let mut lost = Box::pin(guard.lost());
+    let poll = lost.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(poll.is_pending());
+    drop(guard);
+    assert!(!meddler.closed.load(Ordering::Relaxed));
+    client.drain().await;
+    assert!(meddler.poll() && store.is_empty());
 }
 
 #[tokio::test]

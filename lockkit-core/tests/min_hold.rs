@@ -252,3 +252,39 @@ async fn hold_that_ends_at_its_shortest_time_is_released_at_once() {
     clock.advance(5 * S);
     guard.defer_release().unwrap().done();
 }
+
+#[tokio::test(start_paused = true)]
+async fn longest_hold_time_ends_a_kept_lock_too() {
+    let stage = stage(MemoryStore::builder());
+    let lock = stage.lock(Lease::renewed(9 * S), 20 * S);
+    let lock = lock.with_max_hold(2 * S).unwrap();
+    drop(lock.acquire().await.unwrap());
+    near(stage.freed().await, 2 * S);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_without_an_end_is_released_like_another() {
+    for sessions in [true, false] {
+        let builder = MemoryStore::builder();
+        let stage = stage(if sessions {
+            builder.sessions(10 * S)
+        } else {
+            builder
+        });
+        let lock = stage.client.lock("a").unwrap();
+        let longest = if sessions {
+            Duration::MAX
+        } else {
+            stage.client.backend().capabilities().max_ttl
+        };
+        drop(
+            lock.with_lease(Lease::fixed(longest))
+                .unwrap()
+                .acquire()
+                .await
+                .unwrap(),
+        );
+        stage.client.drain().await;
+        assert!(stage.store.is_empty());
+    }
+}

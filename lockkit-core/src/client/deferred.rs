@@ -2,7 +2,6 @@
 
 use crate::client::guard::Guard;
 use crate::client::outstanding::Outstanding;
-use crate::client::reaper::release_after;
 use crate::client::shared::Held;
 use crate::contract::Result;
 
@@ -33,11 +32,9 @@ impl Guard {
     /// No round trip.
     pub fn defer_release(self) -> Result<DeferredRelease> {
         let held = self.held().clone();
-        // First, so that `drain` waits from now on.
-        let outstanding = held.shared.context.pending.begin();
-        held.defer_release()?;
+        let (_, unfinished) = held.defer_release()?;
         Ok(DeferredRelease {
-            owed: Some((held, outstanding)),
+            owed: Some((held, unfinished)),
         })
     }
 }
@@ -52,9 +49,8 @@ impl DeferredRelease {
 impl Drop for DeferredRelease {
     /// Hands the ticket to the reaper. Never blocks or panics. INV-8.
     fn drop(&mut self) {
-        if let Some((held, outstanding)) = self.owed.take() {
-            let ticket = held.hold.to_release();
-            release_after(&held.shared.context, ticket, None, outstanding);
+        if let Some((held, _unfinished)) = self.owed.take() {
+            held.release_later();
         }
     }
 }

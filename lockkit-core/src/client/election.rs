@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::client::guard::Guard;
+use crate::client::label::check_note;
 use crate::client::lock::Lock;
 use crate::contract::{FencingToken, LockName, LockState, Result};
 
@@ -75,6 +76,7 @@ impl Election {
     /// # Cost
     /// Two round trips where nobody leads.
     pub async fn campaign(&self, value: &str) -> Result<Guard> {
+        check_note(value)?;
         let guard = self.lock.acquire().await?;
         match guard.note(value).await {
             Ok(()) => Ok(guard),
@@ -103,6 +105,7 @@ impl Election {
         Leaders {
             election: self.clone(),
             seen: None,
+            term: None,
             next: Instant::now(),
         }
     }
@@ -125,6 +128,8 @@ pub struct Leaders {
     election: Election,
     /// The last one that was returned; `None` before the first.
     seen: Option<Option<Leader>>,
+    /// The largest term of those that were returned.
+    term: Option<FencingToken>,
     next: Instant,
 }
 
@@ -144,17 +149,65 @@ impl Leaders {
             let jitter = self.election.lock.jitter().abs();
             self.next = Instant::now() + LOOK.mul_f64(1.0 + 0.1 * jitter);
             let now = self.election.leader().await?;
-            if self.seen.as_ref() != Some(&now) && !self.is_older(now.as_ref()) {
-                self.seen = Some(now.clone());
+            if self.is_news(now.as_ref()) {
                 return Ok(now);
             }
         }
     }
 
-    /// Whether a store that lags behind has answered.
-    fn is_older(&self, now: Option<&Leader>) -> bool {
-        let seen = self.seen.iter().flatten().find_map(|leader| leader.term);
+    /// Whether it is another state than the last one, and none of before: a store that lags behind, or has lost
+    /// something, may show one.
+    fn is_news(&mut self, now: Option<&Leader>) -> bool {
         let term = now.and_then(|leader| leader.term);
-        matches!((term, seen), (Some(term), Some(seen)) if term < seen)
+        let is_older = term.is_some() && term < self.term;
+        let is_same = matches!(&self.seen, Some(seen) if seen.as_ref() == now);
+        if is_older || is_same {
+            return false;
+        }
+        self.term = self.term.max(term);
+        self.seen = Some(now.cloned());
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::LockClient;
+    use crate::memory::MemoryStore;
+
+    #[tokio::test]
+    async fn terms_do_not_go_back_after_a_time_without_a_leader() {
+        let client = LockClient::new(MemoryStore::new()).unwrap();
+        let mut seen = client.election("a").unwrap().observe();
+        let leader = |term| Leader {
+            value: None,
+            term: FencingToken::new(term),
+            holder: String::new(),
+            label: None,
+        };
+        for (now, is_news) in [
+            (None, true),
+            (None, false),
+            (Some(leader(5)), true),
+            (None, true),
+            (Some(leader(4)), false),
+            (Some(leader(5)), true),
+            (Some(leader(0)), true),
+            (Some(leader(4)), false),
+        ] {
+            assert_eq!(seen.is_news(now.as_ref()), is_news, "{now:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_value_that_cannot_be_proclaimed_waits_for_no_turn() {
+        let client = LockClient::new(MemoryStore::new()).unwrap();
+        let election = client.election("a").unwrap();
+        let _leader = election.campaign("x").await.unwrap();
+        let soon = timeout(LOOK, election.campaign("two\nlines"));
+        assert!(soon.await.unwrap().is_err());
     }
 }

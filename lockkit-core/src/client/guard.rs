@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::client::hold::Hold;
-use crate::client::label::check_line;
+use crate::client::label::check_note;
 use crate::client::release::release;
 use crate::client::shared::Held;
 use crate::contract::{
@@ -17,9 +17,6 @@ use crate::contract::{
 };
 use crate::time::clock::Moment;
 use crate::time::lease::Lease;
-
-/// The longest note, in bytes.
-const LONGEST_NOTE: usize = 512;
 
 /// Holds a lock. The hold ends with the last guard of it, or when it is lost.
 ///
@@ -209,7 +206,7 @@ impl Guard {
     pub async fn note(&self, text: &str) -> Result<()> {
         let held = self.held();
         let context = &held.shared.context;
-        check_line("note", text, LONGEST_NOTE)?;
+        check_note(text)?;
         context.check_notes()?;
         held.check()?;
         let (ticket, text) = (self.ticket().clone(), text.to_owned());
@@ -243,7 +240,7 @@ impl Guard {
         };
         match held.drop_guard()? {
             None => Ok(()),
-            Some(until) => release(&held, until, None).await,
+            Some((until, unfinished)) => release(&held, until, unfinished, None).await,
         }
     }
 
@@ -267,9 +264,9 @@ impl Guard {
     /// One round trip.
     #[doc(hidden)]
     pub async fn release_with(mut self, work: Work) -> Result<()> {
-        let until = self.held().defer_release()?;
+        let (until, unfinished) = self.held().defer_release()?;
         match self.held.take() {
-            Some(held) => release(&held, until, Some(work)).await,
+            Some(held) => release(&held, until, unfinished, Some(work)).await,
             None => Ok(()),
         }
     }
@@ -315,7 +312,7 @@ impl Drop for Guard {
     /// Hands the ticket of the last guard to the reaper. Never blocks or panics. INV-8.
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        if let Ok(Some(_)) = held.drop_guard() {
+        if let Ok(Some(_unfinished)) = held.drop_guard() {
             held.release_later();
         }
     }

@@ -5,7 +5,6 @@ use std::num::NonZeroU32;
 use crate::client::guard::Guard;
 use crate::client::hold::Hold;
 use crate::client::lock_client::LockClient;
-use crate::client::owner::Entry;
 use crate::client::queue::Key;
 use crate::client::shared::Held;
 use crate::client::try_acquire::try_acquire;
@@ -87,16 +86,22 @@ impl Guard {
             lane: shared.queues.lane(Mode::Read),
             work: None,
         };
-        held.detach()?;
-        // From here on this releases the hold, until it is adopted.
-        let leaves = Leaves(&held);
+        // Until it ends, the owner neither holds nor can acquire.
+        let claim = options.owner;
+        let claim = claim.and_then(|owner| shared.owners.claim(&key.name, owner, &held.hold));
+        let mut passing = Passing::begin(&held);
+        if let Err(error) = held.detach() {
+            if let Some(claim) = claim {
+                claim.held(&held.hold);
+            }
+            return Err(error);
+        }
+        passing.leaves = true;
         let from = self.holder();
         let guard = try_acquire(shared, &key, options, Some(from)).await?;
-        std::mem::forget(leaves);
+        passing.leaves = false;
         let guard = guard.ok_or_else(|| Error::superseded(&key.name, self.token()))?;
-        if let Some(owner) = options.owner
-            && let Entry::Claimed(claim) = shared.owners.enter(&key.name, owner)
-        {
+        if let Some(claim) = claim {
             claim.held(&guard.held().hold);
         }
         Ok(guard)
@@ -111,6 +116,7 @@ impl LockClient {
     /// - [`Error::InvalidOption`] if the text is none of `detach`.
     /// - [`Error::Lost`] if the hold has ended, or was adopted before.
     /// - [`Error::Unsupported`] if the store cannot hand over.
+    /// - [`Error::Shutdown`] if the client is closed; nothing was done.
     /// - [`Error::Backend`] if the store did not answer. The lock is released then.
     ///
     /// # Cancel safety
@@ -137,6 +143,9 @@ impl LockClient {
     pub async fn adopt(&self, text: &str) -> Result<Guard> {
         let shared = &self.shared;
         shared.context.check_adopts()?;
+        if shared.is_closing() {
+            return Err(Error::Shutdown);
+        }
         let Some(detached) = Detached::parse(text) else {
             let what = "the text does not come from `Guard::detach`".into();
             return Err(Error::InvalidOption { what });
@@ -153,12 +162,28 @@ impl LockClient {
     }
 }
 
-/// Releases a hold that nobody renews any more.
-struct Leaves<'a>(&'a Held);
+/// A hold on its way from one guard to another: one of the client's holds until it has arrived.
+struct Passing<'a> {
+    held: &'a Held,
+    /// Nobody renews it: if it does not arrive, it is released.
+    leaves: bool,
+}
 
-impl Drop for Leaves<'_> {
+impl<'a> Passing<'a> {
+    fn begin(held: &'a Held) -> Self {
+        held.shared.queues.hold_began(&held.hold.ticket.name);
+        let leaves = false;
+        Self { held, leaves }
+    }
+}
+
+impl Drop for Passing<'_> {
     fn drop(&mut self) {
-        self.0.release_later();
+        if self.leaves {
+            self.held.release_later();
+        }
+        let Held { shared, hold } = self.held;
+        shared.queues.hold_ended(&hold.ticket.name);
     }
 }
 

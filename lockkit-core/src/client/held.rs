@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use crate::client::hold::{
     Ending, Failure, GuardEnd, Hold, HoldOptions, LONGEST_SLEEP, Next, Phase,
 };
+use crate::client::outstanding::Outstanding;
 use crate::client::reaper::release_later;
 use crate::client::shared::{Held, Shared};
 use crate::contract::{BackendError, Grant, LossReason, Renewal, Result, Ticket, Watch};
@@ -48,20 +49,20 @@ impl Held {
     /// Ends the hold for this client alone, as [`Hold::detach`].
     pub(crate) fn detach(&self) -> Result<()> {
         let ending = self.on(Hold::detach)?;
-        self.settle(ending);
+        drop(self.settle(ending));
         Ok(())
     }
 
-    /// Ends the hold for this client, as [`Hold::defer_release`].
-    pub(crate) fn defer_release(&self) -> Result<Moment> {
+    /// Ends the hold for this client, as [`Hold::defer_release`]. Returns what [`drop_guard`](Self::drop_guard)
+    /// does.
+    pub(crate) fn defer_release(&self) -> Result<(Moment, Outstanding)> {
         let (ending, until) = self.on(Hold::defer_release)?;
-        self.settle(ending);
-        Ok(until)
+        Ok((until, self.settle(ending)))
     }
 
-    /// Takes one guard away. Returns until when the client believed in a hold that ends with it and
-    /// whose ticket is to be released.
-    pub(crate) fn drop_guard(&self) -> Result<Option<Moment>> {
+    /// Takes one guard away. Of a hold that ends with it and whose ticket is to be released, returns until when the
+    /// client believed in it, and what counts as unfinished until the release does.
+    pub(crate) fn drop_guard(&self) -> Result<Option<(Moment, Outstanding)>> {
         match self.on(Hold::drop_guard)? {
             GuardEnd::Shared => Ok(None),
             GuardEnd::Kept(event) => {
@@ -72,8 +73,7 @@ impl Held {
             }
             GuardEnd::Release(ending, until) => {
                 // Before the release is sent, so that no renewal of a hold that has ended goes out.
-                self.settle(ending);
-                Ok(Some(until))
+                Ok(Some((until, self.settle(ending))))
             }
         }
     }
@@ -131,7 +131,7 @@ impl Held {
         match next {
             Next::Nothing => {}
             Next::At(event) => self.schedule(event),
-            Next::End(ending) => self.settle(ending),
+            Next::End(ending) => drop(self.settle(ending)),
         }
     }
 
@@ -139,7 +139,7 @@ impl Held {
     pub(crate) fn on<T>(&self, act: impl FnOnce(&Hold) -> Result<T, Failure>) -> Result<T> {
         act(&self.hold).map_err(|failure| {
             if let Some(ending) = failure.ending {
-                self.settle(*ending);
+                drop(self.settle(*ending));
             }
             failure.error
         })
@@ -161,9 +161,11 @@ impl Held {
         }
     }
 
-    /// Does what follows from the end of the hold, once.
-    fn settle(&self, ending: Ending) {
+    /// Does what follows from the end of the hold, once. Returns what counts as unfinished until its release does.
+    fn settle(&self, ending: Ending) -> Outstanding {
         let (shared, context, name) = (&self.shared, &self.shared.context, &self.hold.ticket.name);
+        // First: who waits until nothing is held looks for unfinished work then.
+        let unfinished = context.pending.begin();
         ending.stop_watching();
         shared.schedule.remove(self.number());
         if !ending.kept {
@@ -184,8 +186,7 @@ impl Held {
             Phase::Released if ending.kept => self.release_later(),
             Phase::Released | Phase::Held => {}
         }
-        // Only now, so that `drain` sees the release before it sees the end of this.
-        drop(ending.unfinished);
+        unfinished
     }
 
     /// Leaves a trace of a loss that concerns a guard.

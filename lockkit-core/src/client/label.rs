@@ -3,14 +3,19 @@
 use crate::contract::{Error, Result};
 
 const LONGEST: usize = 128;
+const LONGEST_NOTE: usize = 512;
 
 /// Refuses a label that does not fit on one line of a report.
 pub(crate) fn check(label: &str) -> Result<()> {
     check_line("label", label, LONGEST)
 }
 
-/// Refuses a text that does not fit on one line of a report.
-pub(crate) fn check_line(what: &str, text: &str, longest: usize) -> Result<()> {
+/// The same for a note.
+pub(crate) fn check_note(note: &str) -> Result<()> {
+    check_line("note", note, LONGEST_NOTE)
+}
+
+fn check_line(what: &str, text: &str, longest: usize) -> Result<()> {
     if text.len() <= longest && !text.contains(char::is_control) {
         return Ok(());
     }

@@ -70,6 +70,20 @@ impl Owners {
         })
     }
 
+    /// Claims the place of a hold that is to become another one.
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        name: &LockName,
+        owner: u64,
+        hold: &Arc<Hold>,
+    ) -> Option<Claim> {
+        self.forget(name, owner, hold);
+        match self.enter(name, owner) {
+            Entry::Claimed(claim) => Some(claim),
+            Entry::Holds(_) | Entry::Busy(_) => None,
+        }
+    }
+
     /// Forgets the hold of `owner`, if it is still this one.
     pub(crate) fn forget(&self, name: &LockName, owner: u64, hold: &Hold) {
         let mut slots = lock(&self.0);

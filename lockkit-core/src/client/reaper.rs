@@ -37,7 +37,7 @@ pub(crate) fn release_after(
     let ticket = ticket.with_work(None);
     // When the lease of the ticket must have ended, if it has one of its own. One request may still be
     // on its way when this begins, and the clocks may differ as they may within a lease.
-    let lease = ticket.ttl + (ticket.ttl - window(ticket.ttl));
+    let lease = ticket.ttl.saturating_add(ticket.ttl - window(ticket.ttl));
     let ends = context
         .lease_ends_hold()
         .then(|| context.clock.now() + lease + context.timeout);

@@ -22,13 +22,19 @@ struct Releasing {
 type Request = Pin<Box<dyn Future<Output = Result<Release, BackendError>> + Send>>;
 
 /// Releases the ticket of a hold that the client believed in until the moment `until`, with work for the store.
-pub(crate) async fn release(held: &Held, until: Moment, work: Option<Work>) -> Result<()> {
+/// `unfinished` counts it.
+pub(crate) async fn release(
+    held: &Held,
+    until: Moment,
+    unfinished: Outstanding,
+    work: Option<Work>,
+) -> Result<()> {
     let context = Arc::clone(&held.shared.context);
     let ticket = held.hold.ticket.clone().with_work(work);
     let request = repeat(Arc::clone(&context), ticket, until);
     let mut releasing = Releasing {
         ticket: held.hold.to_release(),
-        request: Some((Box::pin(request), context.pending.begin())),
+        request: Some((Box::pin(request), unfinished)),
         context: Arc::clone(&context),
     };
     let answer = async move { releasing.answer().await };

@@ -64,7 +64,8 @@ impl TryAcquire {
                         let ticket = self.ticket.clone();
                         let held = Held::begin(&shared, ticket, grant, since, options, None);
                         let guard = Guard::new(held);
-                        if shared.is_closing() {
+                        // What was adopted was held already.
+                        if self.adopted.is_none() && shared.is_closing() {
                             return Err(Error::Shutdown);
                         }
                         return Ok(Some(guard));

@@ -67,7 +67,7 @@ pub(crate) struct Ending {
     pub(crate) kept: bool,
     watching: Watching,
     /// Ends after the release was handed over.
-    pub(crate) unfinished: Option<Outstanding>,
+    _unfinished: Option<Outstanding>,
 }
 
 impl Ending {
@@ -107,7 +107,7 @@ impl State {
             phase,
             kept: self.kept.is_some(),
             watching: std::mem::replace(&mut self.watching, Watching::No),
-            unfinished: self.unfinished.take(),
+            _unfinished: self.unfinished.take(),
         }
     }
 
@@ -134,6 +134,7 @@ impl State {
             self.least.filter(|least| now < *least)
         };
         let Some(until) = until else { return false };
+        let until = self.cap.map_or(until, |cap| cap.min(until));
         self.kept = Some(until);
         self.promised = self.promised.max(until);
         // A lease of the rest is asked for at once, so that the process may end.

@@ -82,7 +82,7 @@ impl FileStore {
     fn rules(&self) -> Rules {
         Rules {
             clock: host_micros,
-            window: self.poll.max * 3,
+            window: self.poll.max.saturating_mul(3),
         }
     }
 
