@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Grant, Ticket};
 use lockkit_core::store::waiters::{Entry, Waiters};
-use lockkit_core::{Capabilities, HolderId, Waiting};
+use lockkit_core::{Capabilities, HolderId, LossReason, Waiting};
 
 use crate::driver::Columns;
 use crate::values::token;
@@ -124,6 +124,12 @@ pub(crate) fn granted(waiters: &Waiters<Known>, holder: HolderId, granted: Grant
     });
 }
 
+/// The ticket's hold has ended: no notification of its grant counts any more.
+pub(crate) fn lost(entry: &mut Entry<Known>, reason: LossReason) {
+    entry.data.granted = None;
+    entry.lost(reason);
+}
+
 /// Takes a grant for true that was made after the last attempt found the lock held. The client counts its lease from
 /// the moment at which it sent that attempt: the reply tells how far that was from the end of the place at least.
 fn believe(entry: &mut Entry<Known>) {
@@ -228,6 +234,26 @@ mod tests {
         );
         assert_eq!(told(Some(6), 7, None).await, None, "another holds since");
         assert_eq!(told(None, 7, Some(6)).await, None, "another holds since");
+    }
+
+    #[tokio::test]
+    async fn lost_grant_does_not_come_back() {
+        let (waiters, ticket) = (Arc::new(Waiters::<Known>::default()), ticket());
+        let number = waiters.attempted(&ticket);
+        may_have_place(&waiters, &ticket);
+        super::granted(&waiters, ticket.holder, granted(6));
+        waiters.with(ticket.holder, |entry| {
+            lost(entry, LossReason::SessionEnded);
+        });
+        // The answer to an attempt that was under way.
+        told_to_wait(&waiters, &ticket, Some(&held_with(5)));
+        waiters.answered(&ticket, number, &Ok(Attempt::held()));
+        let mut watch = waiters.watch(&ticket);
+        let lost = Wake::Lost(LossReason::SessionEnded);
+        assert_eq!(
+            format!("{:?}", watch.changed().await.unwrap()),
+            format!("{lost:?}")
+        );
     }
 
     #[test]

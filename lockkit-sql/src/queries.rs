@@ -175,10 +175,11 @@ const ADOPT_SHARED: &Parts = &[
     (
         "{refused}",
         "NOT EXISTS (
-             SELECT 1 FROM {table} AS n WHERE n.name = {name} AND n.holder = {from} AND n.expires_at > {now})
+             SELECT 1 FROM {table} AS n
+             WHERE n.name = {name} AND n.holder IN ({from}, {holder}) AND n.expires_at > {now})
          AND NOT EXISTS (
              SELECT 1 FROM {holds} AS h JOIN {table} AS n ON n.name = h.name AND n.holder = '~'
-             WHERE h.name = {name} AND h.holder = {from} AND h.token > 0 AND h.expires_at > {now}
+             WHERE h.name = {name} AND h.holder IN ({from}, {holder}) AND h.token > 0 AND h.expires_at > {now}
                AND n.expires_at > {now})",
     ),
     ("{token}", "l.token"),
@@ -219,6 +220,7 @@ impl Shares {
             "l.holder = '~' AND l.expires_at > {now} AND ({which})",
         );
         let adopt_shared = include_str!("sql/adopt_shared.sql");
+        let let_in = words.hand_on.replace("{front}", "{front_on_disk}");
         Self {
             probe: read(PROBE),
             share: step(&[words.make_row, &wait, words.lock, share, seen], SHARE),
@@ -237,7 +239,10 @@ impl Shares {
             sweep: read(include_str!("sql/sweep.sql")),
             note: read(include_str!("sql/note.sql")),
             adopt: step(&[words.lock, include_str!("sql/adopt.sql")], ADOPT),
-            adopt_shared: step(&[words.lock, adopt_shared, share, seen], ADOPT_SHARED),
+            adopt_shared: step(
+                &[words.lock, adopt_shared, share, &let_in, seen],
+                ADOPT_SHARED,
+            ),
             purge: read(words.purge),
         }
     }

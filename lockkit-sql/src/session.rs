@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::error::{Errors, Problem, Result, at};
-use crate::places::Known;
+use crate::places::{self, Known};
 use crate::pool::{OLDEST, longest_use};
 
 /// The longest time until a session has begun.
@@ -124,7 +124,7 @@ impl Drop for End<'_> {
         session.state.send_replace(State::Opening);
         session.waiters.for_each(|_, entry| {
             if *key != 0 && entry.data.session == *key {
-                entry.lost(LossReason::SessionEnded);
+                places::lost(entry, LossReason::SessionEnded);
             }
         });
     }
@@ -196,7 +196,7 @@ impl Session {
         };
         self.waiters.with(holder, |entry| {
             if entry.data.session != 0 && entry.data.session != open {
-                entry.lost(LossReason::SessionEnded);
+                places::lost(entry, LossReason::SessionEnded);
             }
         });
     }

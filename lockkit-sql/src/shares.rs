@@ -8,7 +8,7 @@ use std::iter::once;
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use lockkit_core::{FencingToken, HolderId};
+use lockkit_core::{FencingToken, HolderId, Waiting};
 use tokio::time::sleep;
 
 use crate::dialect::Steps;
@@ -43,11 +43,13 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
             Attempt::Granted(Grant::new(token, ticket.ttl))
         }
         Shared::Refused(seen) => {
+            let is_new = seen.place <= 0;
             let (seen, held) = turns::place(store, ticket, seen).await?;
             places::told_to_wait(waiters, ticket, Some(&seen));
             // Others may have made room before there was a place.
             let refused = held || matches!(look(store, &values).await?, Shared::Refused(_));
-            match refused {
+            // A release under way may not see a new place, and tells only those whose places it sees.
+            match refused && !(is_new && rules.waiting == Waiting::Push) {
                 true => seen.answer(rules),
                 false => Attempt::held_for(Some(STEP)),
             }

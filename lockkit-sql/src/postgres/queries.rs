@@ -83,6 +83,7 @@ impl Queries {
         let constants = [
             ("{asked}", ASKED.replace("{unless}", UNLESS)),
             ("{ask}", format!("{};", ASKED.replace("{unless}", ""))),
+            ("{front_on_disk}", FRONT.replace("{unsynced}", "NULL")),
             ("{front}", FRONT.to_owned()),
             ("{unsynced}", UNSYNCED.to_owned()),
             ("{token_too}", String::new()),
@@ -133,8 +134,7 @@ impl Queries {
 /// A release in a transaction of the application, which commits as the application says.
 fn release_in() -> String {
     include_str!("../sql/postgres/release.sql")
-        .replace("{front}", FRONT)
-        .replace("{unsynced}", "NULL")
+        .replace("{front}", "{front_on_disk}")
         .replace("{token_too}", "AND m.token = {token}")
 }
 

@@ -76,7 +76,7 @@ impl Postgres {
         } else if let Some(holder) = payload.strip_prefix(BROKEN) {
             let holder = holder.parse::<HolderId>().ok();
             holder.and_then(|holder| {
-                let broken = |entry: &mut Entry<Known>| entry.lost(LossReason::Superseded);
+                let broken = |entry: &mut Entry<Known>| places::lost(entry, LossReason::Superseded);
                 waiters.with(holder, broken)
             });
         } else if let Some(name) = name_in(payload) {

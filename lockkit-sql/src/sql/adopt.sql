@@ -6,5 +6,6 @@ SET holder = {holder}, session = 0, label = {label}, expires_at = {greatest}(exp
 WHERE name = {mine};
 SELECT (SELECT l.token FROM {table} AS l WHERE l.name = {mine} AND l.holder = {holder}),
        NOT EXISTS (
-           SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = {from} AND l.expires_at > {now}),
+           SELECT 1 FROM {table} AS l
+           WHERE l.name = {name} AND l.holder IN ({from}, {holder}) AND l.expires_at > {now}),
        NULL;

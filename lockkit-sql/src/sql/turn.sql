@@ -2,7 +2,7 @@
 -- name, holder, ttl, session, room, label. Returns the token or null, and whether the row of the name was locked: else
 -- nothing was done.
 -- It may hold since an attempt without a reply.
-UPDATE {table} SET expires_at = {greatest}(expires_at, {now} + {ttl})
+UPDATE {table} SET expires_at = {greatest}(expires_at, {now} + {ttl}), session = {session}
 WHERE name = {mine} AND holder = {holder} AND expires_at > {now};
 UPDATE {table}
 SET token = {greatest}(token + 1, {now}), expires_at = {now} + {ttl}, holder = {holder}, session = {session},

@@ -1,4 +1,4 @@
--- After unshare.sql: gives what it made free to those that wait.
+-- After unshare.sql or share.sql: gives what it made free to those that wait.
 -- name, holder. Returns no rows.
 WITH mine AS (
     SELECT l.waiting_until, greatest(l.token + 1, {now}) AS next FROM {table} AS l WHERE l.name = {mine}
