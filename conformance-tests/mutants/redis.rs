@@ -15,8 +15,8 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::RenewalShortens",
-        "if redis.call('PTTL', lock) < ttl then",
-        "if true then",
+        "math.max(redis.call('PTTL', lock), ttl)",
+        "ttl",
     ),
     (
         "redis::WakeUpLost",

@@ -41,6 +41,12 @@ pub(crate) fn fault(
     BackendError::new(BACKEND, operation, outcome, why.into())
 }
 
+/// What the server or the connection said.
+pub(crate) fn text_of(error: &BackendError) -> String {
+    let source = StdError::source(error);
+    source.map(ToString::to_string).unwrap_or_default()
+}
+
 /// The codes of a server that is not the primary, or not the one that it was.
 const DEMOTED: [&str; 3] = ["READONLY", "MASTERDOWN", "LOCKKITPRIMARY"];
 
@@ -48,7 +54,7 @@ const DEMOTED: [&str; 3] = ["READONLY", "MASTERDOWN", "LOCKKITPRIMARY"];
 const ELSEWHERE: [&str; 2] = ["MOVED", "CLUSTERDOWN"];
 
 /// The code of a step that failed after its first write.
-const PARTLY: &str = "LOCKKITPARTLY";
+pub(crate) const PARTLY: &str = "LOCKKITPARTLY";
 
 /// What to do about a node of a cluster.
 pub(crate) const CLUSTER: &str =
@@ -182,11 +188,11 @@ fn of_server(error: &RedisError) -> Outcome {
         && error
             .detail()
             .is_some_and(|detail| detail.contains("max number of clients"));
-    if full || PASSING.iter().any(|code| says(error, code)) {
-        return Outcome::Unavailable;
-    }
     if says(error, PARTLY) {
         return Outcome::Indeterminate;
+    }
+    if full || PASSING.iter().any(|code| says(error, code)) {
+        return Outcome::Unavailable;
     }
     Outcome::Rejected
 }

@@ -6,7 +6,7 @@ use redis::Cmd;
 use tokio::time::timeout;
 
 use crate::backend::RedisStore;
-use crate::error::{BACKEND, fault};
+use crate::error::{BACKEND, fault, text_of};
 use crate::keys;
 use crate::reply::Reply;
 use crate::route::Route;
@@ -202,11 +202,6 @@ async fn within_limit(
     let address = || store.config.address.to_string();
     let late = |_| BackendError::timeout(BACKEND, step.name, limit, Some(&address()));
     timeout(limit, work).await.map_err(late)?
-}
-
-fn text_of(error: &BackendError) -> String {
-    let source = std::error::Error::source(error);
-    source.map(ToString::to_string).unwrap_or_default()
 }
 
 fn of_script(error: BackendError) -> FencedError {

@@ -6,7 +6,7 @@ use redis::Cmd;
 
 use crate::backend::RedisStore;
 use crate::connection::Link;
-use crate::error::Result;
+use crate::error::{Result, text_of};
 use crate::keys;
 use crate::reply::{Reply, unreadable};
 use crate::scripts::{STEPS, Step};
@@ -33,13 +33,16 @@ impl RedisStore {
 
     async fn renew_with(&self, step: &Step, tickets: &[&Ticket]) -> Vec<Result<Renewal>> {
         let mut results = self.renew_by(CHUNK, step, tickets).await;
-        // One that is refused makes its whole chunk fail.
-        let rejected = |result: &Result<_>| {
+        // One that is refused makes its whole chunk fail, and so do some of a slot that is on its way: only keys
+        // that are all here, or all gone, are served.
+        let refused = |result: &Result<_>| {
             let error = result.as_ref().err();
-            error.is_some_and(|error| error.outcome() == Outcome::Rejected)
+            error.is_some_and(|error| {
+                error.outcome() == Outcome::Rejected || text_of(error).starts_with("TRYAGAIN")
+            })
         };
         let refused: Vec<usize> = (0..results.len())
-            .filter(|&at| rejected(&results[at]))
+            .filter(|&at| refused(&results[at]))
             .collect();
         if refused.len() > 1 {
             let again: Vec<_> = refused.iter().map(|&at| tickets[at]).collect();

@@ -8,6 +8,8 @@ use std::sync::LazyLock;
 
 use redis::{Arg, Cmd, Script};
 
+use crate::error::PARTLY;
+
 /// A script and its digest.
 #[derive(Debug)]
 pub(crate) struct Step {
@@ -32,12 +34,12 @@ impl Step {
 
     /// A script of the caller, which runs only while the lock is held.
     pub(crate) fn guarded(text: &str) -> Self {
-        Self::new("guarded work", format!("{GUARD}{text}"))
+        Self::new("guarded work", format!("{GUARD}{}", work(text)))
     }
 
     /// A script of the caller, which runs only if the lock is free.
     pub(crate) fn applied(text: &str) -> Self {
-        Self::new("apply", format!("{APPLY}{text}"))
+        Self::new("apply", format!("{APPLY}{}", work(text)))
     }
 
     /// The command by digest, to which the arguments are to be added.
@@ -131,6 +133,19 @@ pub(crate) struct Steps {
     pub(crate) enter: Step,
     /// As `release`, with commands that write.
     pub(crate) commit: Step,
+}
+
+/// A script of the caller. An error that it returns may come after its writes, whatever it is, and be none of the
+/// server's.
+fn work(text: &str) -> String {
+    format!(
+        "local function work()\n{text}\nend\n\
+         local reply = work()\n\
+         if type(reply) == 'table' and reply['err'] then\n\
+         return redis.error_reply('{PARTLY} ' .. reply['err'])\n\
+         end\n\
+         return reply\n"
+    )
 }
 
 /// These precede a script of the caller.

@@ -141,6 +141,7 @@ impl Shards<'_> {
                 _ => self.subscribed.insert(channel.clone()),
             };
         }
+        self.link.subscriptions.subscribed(&new);
         Some(true)
     }
 

@@ -69,6 +69,8 @@ impl Link {
         loop {
             let opened = match open(&config, &self.subscriptions).await {
                 Ok(mut opened) => {
+                    // One that the previous server left. What comes from now on is about this one.
+                    self.demoted.notified().now_or_never();
                     let key = lock(&self.primary_key).clone();
                     let admission = admit(&config, key.as_deref(), &mut opened).await;
                     admission.map(|admission| (opened, admission))
@@ -132,8 +134,6 @@ impl Link {
         };
         let mut seen = self.replied.load(Ordering::Relaxed);
         let mut idle = Duration::ZERO;
-        // A notification that the previous server left.
-        self.demoted.notified().now_or_never();
         let mut demoted = false;
         loop {
             tokio::select! {

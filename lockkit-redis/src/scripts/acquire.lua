@@ -18,7 +18,8 @@ local TTL, ENQUEUE, WINDOW, ATTEMPT, CHANNEL, WHO = ARGV[4], ARGV[5], ARGV[6], A
 --    A late attempt never makes a lease shorter.
 local own = redis.pcall('HGET', LOCK, ME)
 if type(own) == 'string' then
-  if redis.call('PTTL', LOCK) < tonumber(TTL) then redis.call('PEXPIRE', LOCK, TTL) end
+  -- Written in any case: replicas acknowledge what is written.
+  redis.call('PEXPIRE', LOCK, math.max(redis.call('PTTL', LOCK), tonumber(TTL)))
   leave(ME)
   return {1, token_of(own)}
 end

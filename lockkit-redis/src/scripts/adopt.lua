@@ -20,8 +20,8 @@ local shares = mode == 'lockkit' or mode == 'lockkit:write'
 if type(own) == 'string' then
   if shares then
     prolong(ME, TTL)
-  elseif redis.call('PTTL', LOCK) < tonumber(TTL) then
-    redis.call('PEXPIRE', LOCK, TTL)
+  else
+    redis.call('PEXPIRE', LOCK, math.max(redis.call('PTTL', LOCK), tonumber(TTL)))
   end
   return {1, token_of(own)}
 end

@@ -10,7 +10,8 @@ for i = 1, #KEYS / 2 do
   local lock, token = KEYS[2 * i - 1], KEYS[2 * i]
   if type(redis.pcall('HGET', lock, ARGV[2 * i])) == 'string' then
     local ttl = tonumber(ARGV[2 * i + 1])
-    if redis.call('PTTL', lock) < ttl then redis.call('PEXPIRE', lock, ttl) end
+    -- Written in any case: replicas acknowledge what is written.
+    redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ttl))
     -- The token must outlive the longest hold. A token without an expiry keeps none.
     if keep > 0 then
       local left = redis.call('PTTL', token)

@@ -147,3 +147,18 @@ async fn refuses_what_it_cannot_do() {
     assert!(matches!(refused, Err(Error::Backend(_))), "{refused:?}");
     assert_eq!(server.cli(&["EXISTS", LEFT]), "0");
 }
+
+#[tokio::test]
+async fn script_that_returns_an_error_of_the_server_is_not_run_again() {
+    let server = Server::start(&[]).await;
+    let section = Section::of(&lock(&server).await);
+    for (text, runs) in [("BUSY no", "1"), ("NOSCRIPT no", "2"), ("TRYAGAIN no", "3")] {
+        let script = format!("redis.call('INCR', KEYS[1]) return redis.error_reply('{text}')");
+        let answer = section.apply(&Script::new(&script), &[LEFT], &[]).await;
+        let Err(Error::Backend(error)) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(error.outcome(), Outcome::Indeterminate, "{text}");
+        assert_eq!(server.cli(&["GET", LEFT]), runs, "{text}");
+    }
+}

@@ -6,7 +6,7 @@ use crate::server::Server;
 use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, Mode, Release, Renewal, Ticket, Wake,
 };
-use lockkit_core::{ClientId, HolderId, LockName, Outcome, Queueing};
+use lockkit_core::{ClientId, HolderId, LockClient, LockName, Outcome, Queueing};
 use lockkit_redis::RedisStore;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -465,4 +465,17 @@ async fn barging_tickets_queue_only_behind_a_queue() {
     let Wake::Granted(_) = wake(&barging, &first).await else {
         panic!()
     };
+}
+
+#[tokio::test]
+async fn downgrade_leaves_no_ticket_behind() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let client = LockClient::new(store.clone()).unwrap();
+    let lock = client.rw_lock("a").unwrap();
+    for _ in 0..3 {
+        let writer = lock.write().acquire().await.unwrap();
+        writer.downgrade().await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(store.counts().tickets, 0);
 }
