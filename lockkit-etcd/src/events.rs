@@ -74,7 +74,8 @@ impl Shared {
     ) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut unanswered_since = None;
+        // The oldest request without an answer, and when it was first seen.
+        let mut waits_for: Option<(i64, Instant)> = None;
         loop {
             let (mut wanted, mut ended) = (Vec::new(), Vec::new());
             tokio::select! {
@@ -90,11 +91,10 @@ impl Shared {
                     // This asks for watches that were refused. To ask at once would be a busy loop.
                     let mut watches = lock(&self.watches);
                     (ended, wanted) = (watches.end_unused(), watches.take_wanted());
-                    if !watches.is_unanswered() {
-                        unanswered_since = None;
-                    } else if *unanswered_since.get_or_insert_with(Instant::now)
-                        + self.link.request_timeout() <= Instant::now()
-                    {
+                    let now = Instant::now();
+                    let same = |number| waits_for.filter(|(other, _)| *other == number);
+                    waits_for = watches.unanswered().map(|number| same(number).unwrap_or((number, now)));
+                    if waits_for.is_some_and(|(_, since)| since + self.link.request_timeout() <= now) {
                         self.link.give_up_current();
                         return;
                     }

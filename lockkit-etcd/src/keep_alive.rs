@@ -75,6 +75,8 @@ impl KeepAlive {
             let pace = if held.is_empty() { IDLE } else { HELD };
             next = Instant::now() + self.lease.ttl() / pace;
             if requests.is_empty() && !self.lease.is_active() {
+                // Soon: a waiter that looks every half of the ttl may be about to.
+                next = Instant::now() + self.lease.ttl() / HELD;
                 continue;
             }
             let result = match Box::pin(self.confirm(held)).await {

@@ -38,7 +38,9 @@ impl Shared {
     /// Creates a lease, and spawns the task that keeps it alive.
     async fn create(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
         let confirmed = self.clock.now();
-        let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+        // Rounded up: a fixed lease may be of any length, and the server keeps none for less than is believed.
+        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
         let granted = self.link.ask(
             "attempt",
             self.link.request_timeout(),

@@ -135,12 +135,17 @@ impl Shared {
     pub(crate) fn renewed(&self, holder: HolderId) -> Option<Renewal> {
         let renewed = |entry: &mut Entry<Position>| {
             let alive = entry.data.alive().is_some_and(|at| at.held);
+            let ended = entry.data.lost == Some(LossReason::SessionEnded);
             let at = entry.data.contender.as_mut()?;
             at.reported = at.session.confirmed();
-            alive.then(|| Renewal::Renewed {
+            let renewed = Renewal::Renewed {
                 since: Some(at.reported),
                 ttl: at.session.ttl(),
-            })
+            };
+            match alive {
+                true => Some(renewed),
+                false => ended.then_some(Renewal::SessionEnded),
+            }
         };
         self.tickets.with(holder, renewed)?
     }

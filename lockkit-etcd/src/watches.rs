@@ -151,10 +151,11 @@ impl KeyWatches {
             .collect()
     }
 
-    /// Whether the server has not yet answered the request for a watch.
-    pub(crate) fn is_unanswered(&self) -> bool {
-        let mut watches = self.keys.values();
-        watches.any(|watch| watch.phase == Phase::Asked)
+    /// The first watch that was asked for and is not answered yet.
+    pub(crate) fn unanswered(&self) -> Option<i64> {
+        let asked = |watch: &&KeyWatch| watch.phase == Phase::Asked;
+        let asked = self.keys.values().filter(asked);
+        asked.map(|watch| watch.number).min()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -188,7 +189,8 @@ mod tests {
         watches.join(&key, other);
         watches.join(&key, other);
         assert_eq!(watches.take_wanted(), [(1, Arc::clone(&key))]);
-        assert!(watches.is_unanswered() && watches.open_since(&key).is_none());
+        assert_eq!(watches.unanswered(), Some(1));
+        assert!(watches.open_since(&key).is_none());
         assert_eq!(watches.opened(1, 7), [one, other]);
         assert_eq!(watches.open_since(&key), Some(7));
         assert_eq!(watches.report(1, 9), [one, other]);

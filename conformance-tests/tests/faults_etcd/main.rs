@@ -41,6 +41,8 @@ fn tests() -> TestSuite {
         .test(keys::lease_counts_from_last_keep_alive)
         .test(sessions::extension_beyond_session_keeps_others_out)
         .test(sessions::renewal_returns_lease_of_its_session)
+        .test(sessions::server_keeps_a_lease_for_as_long_as_is_believed)
+        .test(sessions::renewal_tells_of_the_end_of_its_session)
         .test(fenced::guarded_work_is_done_during_hold)
         .test(fenced::guarded_work_of_silent_holder_is_refused)
         .test(fenced::guarded_work_of_paused_holder_is_refused)

@@ -9,7 +9,7 @@ use lockkit_core::contract::{Attempt, DistributedLock as _, Renewal, Ticket};
 use lockkit_core::{ClientId, HolderId, Lease, LockName};
 use tokio::time::{Instant, sleep};
 
-use crate::world::{LONG, SOON, TTL, builder, client};
+use crate::world::{LONG, SOON, TTL, builder, client, client_of, lease, store};
 
 pub(crate) fn ticket(name: &str, ttl: Duration) -> Outcome<Ticket> {
     let holder = HolderId::new(ClientId::random(), 1);
@@ -63,6 +63,34 @@ pub(crate) async fn renewal_returns_lease_of_its_session() -> Outcome {
             } if ttl == session => {}
             other => return Err(Failure::new(format!("{other:?}, not {session:?}"))),
         }
+    }
+    Ok(())
+}
+
+/// The server counts whole seconds.
+pub(crate) async fn server_keeps_a_lease_for_as_long_as_is_believed() -> Outcome {
+    const TTL: Duration = Duration::from_millis(2_900);
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let store = store(&cluster).await?;
+    let lock = client_of(&store, LONG)?.lock("jobs")?;
+    let guard = lock.with_lease(Lease::fixed(TTL))?.acquire().await?;
+    let kept = asker.lease_time_to_live(lease(&store)?, None).await?;
+    let kept = Duration::from_secs(u64::try_from(kept.granted_ttl())?);
+    ensure(kept >= TTL, format!("the server keeps it for {kept:?}"))?;
+    guard.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn renewal_tells_of_the_end_of_its_session() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let (store, ticket) = (store(&cluster).await?, ticket("jobs", TTL)?);
+    store.attempt(&ticket).await?;
+    asker.lease_revoke(lease(&store)?).await?;
+    for renewed in store.renew(&[ticket]).await {
+        let renewed = renewed?;
+        ensure(renewed == Renewal::SessionEnded, format!("{renewed:?}"))?;
     }
     Ok(())
 }
