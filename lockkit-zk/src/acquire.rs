@@ -105,7 +105,15 @@ impl Shared {
                 return Ok(Attempt::held());
             }
         };
-        self.set(ticket.holder, Some(contender));
+        self.waiters.with(ticket.holder, |entry| {
+            let known = entry.data.contender.as_ref();
+            let known = known.and_then(|known| known.node.as_ref());
+            // An event that came after the listing may have granted it.
+            if let (Some(node), Some(known)) = (&mut contender.node, known) {
+                node.granted |= known.granted && known.czxid == node.czxid;
+            }
+            entry.data.contender = Some(contender);
+        });
         Ok(attempt)
     }
 
