@@ -104,7 +104,8 @@ This begins --kill-after, at most a third of the lease, before the lease ends, s
 longer than the lease. Only `lockkit break` gives no warning: CMD can run beside the next holder until \
 the next renewal, at most a third of the lease, and then for --kill-after. When `lockkit run` is killed, \
 even by SIGKILL, CMD and its descendants are killed too. When it is stopped for too long, they are \
-terminated. A job that Ctrl-Z stopped and that is continued too late is terminated.
+terminated. A job that Ctrl-Z stopped is stopped as a whole before its lease ends (on Linux), and terminated if \
+it is continued too late.
 
 A lock keeps two jobs from running at the same time, but the second one can run afterwards: if the \
 clock of its host is late and the first job is short, it finds the lock free. --at-least 50s keeps the lock for \
@@ -130,20 +131,21 @@ pub(crate) struct RunArgs {
     /// excludes them and waits for its turn.
     #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
-    /// Lets as many commands with this option hold the lock at the same time.
+    /// Lets up to N commands with this option hold the lock at the same time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
     /// A note that `status`, `list` and `watch` show while CMD runs, such as the number of an invoice.
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
-    /// The lease: after this time others can get the lock when this machine fails or loses its network.
+    /// The lease, by default 30s: after this time others can get the lock when this machine fails or loses its
+    /// network.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
     /// Keeps the lock for at least this time, even if CMD ends sooner.
     ///
     /// For jobs that several hosts start at the same time of day, with clocks that differ. Where a lease
     /// ends the hold, `lockkit run` exits with CMD and leaves the rest to the lease. Elsewhere, and if the
-    /// rest is shorter than the lease, it stays until then; a signal ends the stay.
+    /// rest is shorter than the lease, it stays until then. A signal ends the stay, also one that CMD got.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,
     /// The time from SIGTERM to SIGKILL, for CMD when the lock is lost (at most a third of the lease), and

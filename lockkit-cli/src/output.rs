@@ -35,12 +35,18 @@ pub(crate) fn explain(mut error: clap::Error) -> Code {
         let _ = error.print();
         return Code::OK;
     }
-    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg] {
-        if let Some(ContextValue::String(value)) = error.get(kind)
-            && value.len() > LONG
-        {
-            let cut: String = value.chars().take(LONG / 2).collect();
-            error.insert(kind, ContextValue::String(format!("{cut}...")));
+    for kind in [
+        ContextKind::InvalidValue,
+        ContextKind::InvalidArg,
+        ContextKind::InvalidSubcommand,
+    ] {
+        if let Some(ContextValue::String(value)) = error.get(kind) {
+            // Before it is cut, and quotes in it are part of it.
+            let mut value = clean(value);
+            if value.len() > LONG {
+                value = value.chars().take(LONG / 2).chain("...".chars()).collect();
+            }
+            error.insert(kind, ContextValue::String(value));
         }
     }
     let text = if io::stderr().is_terminal() {

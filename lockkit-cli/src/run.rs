@@ -8,7 +8,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkit::contract::Mode;
+use lockkit::contract::{LockState, Mode};
 use lockkit::file::FileStore;
 use lockkit::{Error, Guard, Lease, Lock, LockClient, MultiGuard, MultiLock};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -141,20 +141,22 @@ impl Run<'_> {
         }
         let ran = self.run_program(&guard, signals).await;
         let lost = ran.as_ref().is_ok_and(|ran| ran.lost);
-        let mut keeps = false;
+        let (mut keeps, mut was_held) = (false, false);
         if let Some(until) = kept
-            && ran.is_ok()
-            && !lost
+            && ran.as_ref().is_ok_and(|ran| !ran.lost && !ran.told_to_end)
         {
-            let kept = signals.interruptible(self.keep(&guard, until)).await;
-            keeps = kept.is_ok();
+            let kept = async {
+                was_held = self.is_held(&guard, &locks).await;
+                self.keep(&guard, until).await;
+            };
+            keeps = signals.interruptible(kept).await.is_ok();
         }
         let held = release(guard, signals, lost).await;
         if keeps {
             let _ = signals.interruptible(self.client.drain()).await;
         }
         let mut ran = ran?;
-        if !held {
+        if !held && !was_held {
             ran.code = Code::LOST;
         }
         Ok(ran)
@@ -275,6 +277,21 @@ impl Run<'_> {
             }
         }
         Ok(format!("`{}` is held by others", plain(&self.args.name)))
+    }
+
+    /// Whether the store says that the program has ended under its locks: what becomes of them while they are
+    /// kept says nothing about it.
+    async fn is_held(&self, guard: &MultiGuard, locks: &[Lock]) -> bool {
+        for lock in locks {
+            let own = guard.guards().iter().find(|own| own.name() == lock.name());
+            let id = own.map(|own| own.holder().to_string());
+            let state = lock.inspect().await.ok().flatten();
+            let holds = |state: LockState| state.holder_ids().any(|of| Some(of) == id.as_deref());
+            if !state.is_some_and(holds) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Waits until then, unless the release leaves the lock to a lease of the rest. A longer lease cannot be

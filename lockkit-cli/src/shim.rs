@@ -30,7 +30,7 @@ use crate::family::{self, DEATH, TELLS_DESCENDANTS, adopt_orphans, has_members};
 use crate::ipc::{self, Link, Message};
 use crate::output::say;
 use crate::plan::Plan;
-use crate::signals;
+use crate::signals::{self, ENDS};
 
 /// The hidden first argument that makes this binary a shim.
 pub(crate) const ARGUMENT: &str = "__shim";
@@ -40,9 +40,6 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// The longest pause, because timers do not run while the machine is suspended.
 const LONGEST: Duration = Duration::from_secs(1);
-
-/// The signals that ask a program to end.
-const ENDS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP];
 
 /// Serves one program from start to end.
 pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
@@ -74,6 +71,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), F
                     command,
                     end: None,
                     stopped: false,
+                    all_stopped: false,
                     ending: false,
                     kill_at: None,
                     abandoned: false,
@@ -113,8 +111,8 @@ fn spawn(
 /// Whether a signal ended the program: it may have handled the signal, and exits as shells do then, with 128
 /// and the number of the signal.
 fn by_signal(end: ExitStatus) -> bool {
-    let numbers = ENDS.map(|signal| Some(128 + signal.as_raw()));
-    end.signal().is_some() || numbers.contains(&end.code())
+    let code = end.code().is_some_and(|code| ENDS.contains(&(code - 128)));
+    end.signal().is_some() || code
 }
 
 #[derive(Debug)]
@@ -126,6 +124,8 @@ struct Shim {
     command: Pid,
     end: Option<ExitStatus>,
     stopped: bool,
+    /// While it was stopped, its lease was about to end: its other processes were stopped as well.
+    all_stopped: bool,
     /// All descendants of the program have to end, and not only its group.
     ending: bool,
     /// When the processes that have to end are killed.
@@ -189,7 +189,8 @@ impl Shim {
     }
 
     /// Ends what the program has left running, and all of it when its lease is about to end: `lockkit run`
-    /// could not renew it, or is frozen. A stopped program does no harm and may wait.
+    /// could not renew it, or is frozen. A stopped program does no harm and may wait, but a stop reaches only
+    /// its group: what has left that is stopped then, until the program continues.
     fn keep_time(&mut self) {
         let moment = now();
         let deadline = self.plan.deadline;
@@ -197,9 +198,16 @@ impl Shim {
             self.end_by(moment + self.plan.kill_after);
         }
         let outlives = self.kill_at.is_none_or(|at| at > deadline.max(moment));
-        if outlives && !self.stopped && deadline <= moment + self.plan.notice {
+        let overdue = outlives && deadline <= moment + self.plan.notice;
+        if overdue && self.stopped {
+            self.all_stopped = true;
+            family::send(Signal::STOP, self.command, true);
+        } else if overdue {
             self.link.send(Message::Overdue);
             self.lose();
+        } else if self.all_stopped && !self.stopped {
+            self.all_stopped = false;
+            family::send(Signal::CONT, self.command, true);
         }
         if self.kill_at.is_some_and(|at| at <= moment) {
             self.signal(Signal::KILL);
@@ -225,7 +233,8 @@ impl Shim {
             // The system does not tell of the end of other processes than children.
             _ if self.end.is_some() => POLL,
             Some(at) => at.since(moment),
-            None if self.stopped => LONGEST,
+            // Again, because one may have begun meanwhile.
+            None if self.all_stopped => LONGEST,
             None => self
                 .plan
                 .deadline
@@ -252,7 +261,7 @@ impl Shim {
     /// A signal that asks programs to end goes to all of them, any other one to the group.
     fn pass_on(&mut self, number: i32) {
         if let Some(signal) = Signal::from_named_raw(number) {
-            let ends = ENDS.contains(&signal);
+            let ends = ENDS.contains(&number);
             self.ending |= ends;
             family::send(signal, self.command, ends);
         }

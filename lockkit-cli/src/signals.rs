@@ -25,6 +25,14 @@ const PASSED: [Signal; 9] = [
     Signal::SIGWINCH,
 ];
 
+/// The numbers of those that ask a program to end.
+pub(crate) const ENDS: [i32; 4] = [
+    Signal::SIGHUP as i32,
+    Signal::SIGINT as i32,
+    Signal::SIGQUIT as i32,
+    Signal::SIGTERM as i32,
+];
+
 /// The process group of this process, for `kill`.
 const OUR_GROUP: Pid = Pid::from_raw(0);
 

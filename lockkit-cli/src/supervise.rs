@@ -16,7 +16,7 @@ use crate::exit::Code;
 use crate::ipc::Message;
 use crate::output::say;
 use crate::render::{plain, rounded};
-use crate::signals::Signals;
+use crate::signals::{ENDS, Signals};
 
 /// How much later than expected the shim may end a program before it is killed itself.
 const MARGIN: Duration = Duration::from_secs(6);
@@ -28,6 +28,8 @@ pub(crate) struct Ran {
     pub(crate) lost: bool,
     /// The program had the terminal, and Ctrl-C ended it.
     pub(crate) interrupted: bool,
+    /// A signal asked the command to end.
+    pub(crate) told_to_end: bool,
 }
 
 struct Supervision<'a> {
@@ -38,6 +40,7 @@ struct Supervision<'a> {
     give_up: Option<Instant>,
     /// `lockkit run` got a stop signal and passed it on; it stops once the program has.
     stopping: bool,
+    told_to_end: bool,
 }
 
 /// Supervises the program until no process of it is left.
@@ -57,6 +60,7 @@ pub(crate) async fn supervise(
         kill_after,
         give_up: None,
         stopping: false,
+        told_to_end: false,
     };
     let end = loop {
         tokio::select! {
@@ -85,6 +89,7 @@ pub(crate) async fn supervise(
     here.child.ended = end.is_some();
     let signal = end.and_then(|status| status.signal());
     let interrupted = signal == Some(Signal::SIGINT as i32) && here.child.has_terminal;
+    let told_to_end = here.told_to_end || interrupted;
     let lost = here.give_up.is_some();
     // Kills what the shim has not.
     drop(here);
@@ -93,6 +98,7 @@ pub(crate) async fn supervise(
         code,
         lost,
         interrupted,
+        told_to_end,
     }
 }
 
@@ -140,6 +146,7 @@ impl Supervision<'_> {
             return self.resume();
         }
         self.stopping |= signal == Signal::SIGTSTP;
+        self.told_to_end |= ENDS.contains(&(signal as i32));
         self.child.link.send(Message::Signal(signal as i32));
     }
 

@@ -126,6 +126,30 @@ fn a_signal_ends_the_stay_of_a_lock_whose_job_has_ended() {
 }
 
 #[test]
+fn a_signal_that_ends_a_job_ends_its_stay_too() {
+    let stage = Stage::new();
+    let mut running = stage.run(&["--at-least", "10m"], "job", "echo ready; exec sleep 600");
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::TERM);
+    assert_eq!(running.code(), Some(143));
+    assert_eq!(stage.is_free("job"), stage.is_embedded());
+}
+
+#[test]
+fn a_lock_that_is_broken_after_its_job_does_not_fail_the_job() {
+    let stage = Stage::new();
+    let mut command = stage.lockkit();
+    let stay = ["--ttl", "1500ms", "--at-least", "3s"];
+    command.args(["run", "-v"]).args(stay);
+    command.args(["job", "--", "sh", "-c", "exit 3"]);
+    let mut running = Running::start(command);
+    assert!(running.said_line().contains("holds"));
+    assert!(running.said_line().contains("keeps"));
+    stage.call(&["break", "--yes", "job"]);
+    assert_eq!(running.code(), Some(3));
+}
+
+#[test]
 fn the_process_that_holds_is_the_one_behind_the_prefix() {
     let dir = tempfile::tempdir().unwrap();
     let url = |prefix: &str| format!("file:{}?prefix={prefix}", dir.path().display());

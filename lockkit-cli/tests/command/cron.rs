@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::stage::{Running, Stage, children_of, eventually};
+use crate::stage::{Running, Stage, eventually};
 
 /// The script of the examples, where the command is on the path.
 fn nightly(stage: &Stage, seconds: &str, at_least: &str) -> Command {
@@ -32,8 +32,7 @@ fn the_second_of_two_jobs_has_nothing_to_do() {
     assert_eq!(second.code(), Some(0));
     assert_eq!(second.said(), "");
     assert!(first.is_running());
-    // Not the shell, which would leave it running.
-    kill_process(first.shim(), Signal::TERM).unwrap();
+    first.signal(Signal::TERM);
     assert_eq!(first.code(), Some(143));
 }
 
@@ -50,11 +49,10 @@ fn a_machine_whose_clock_is_late_does_not_run_a_short_job_again() {
     let stage = Stage::new();
     let mut first = Running::start(nightly(&stage, "0", "10m"));
     assert!(first.line().starts_with("works under token "));
-    let command = first.shim();
-    eventually("the job has ended", || children_of(command).is_empty());
+    eventually("the job has ended", || first.children().is_empty());
     let mut late = Running::start(nightly(&stage, "0", "10m"));
     assert_eq!(late.line(), "");
     assert_eq!(late.code(), Some(0));
-    kill_process(command, Signal::TERM).unwrap();
+    first.signal(Signal::TERM);
     assert_eq!(first.code(), Some(0));
 }

@@ -6,7 +6,10 @@ use crate::stage::Stage;
 fn no_message_holds_a_password() {
     let stage = Stage::new();
     let secret = "hunter2";
+    let long = "x".repeat(50);
     let urls = [
+        format!("redis://default:{secret}{long}@redis-12345.example.com:12345/0"),
+        format!("redis://me:quo'{secret}@127.0.0.1:1/ a"),
         format!("gopher://me:{secret}@127.0.0.1/"),
         format!("redis://me:{secret}@127.0.0.1:1/?nonsense=1"),
         format!("file:/tmp?password={secret}&nonsense={secret}"),
@@ -14,7 +17,9 @@ fn no_message_holds_a_password() {
         format!("redis://me:{secret}@["),
     ];
     for url in &urls {
-        let calls: [&[&str]; 4] = [
+        let calls: [&[&str]; 6] = [
+            &[url, "job"],
+            &["run", "--wait", url, "job", "--", "true"],
             &["--url", url, "list"],
             &["list", "--url", url, "--nonsense"],
             &["run", "-n", "--url", url, "job", "--", "true"],
@@ -48,10 +53,7 @@ fn no_message_holds_a_password() {
 fn passwords_are_hidden_wherever_a_url_is() {
     let stage = Stage::new();
     for (argument, shown) in [
-        (
-            "redis://me:s3/cr@et@host/0' and a://b c@d",
-            "redis://***@host/0' and a://b c@d",
-        ),
+        ("redis://me:s3/cr@et@host/0' and a://b c@d", "redis://***@d"),
         ("file:/tmp?key=s3cret", "file:/tmp?***"),
         ("what? nothing", "what? nothing"),
     ] {

@@ -190,7 +190,14 @@ impl Running {
 
     /// The children of the command.
     pub(crate) fn children(&self) -> Vec<Pid> {
-        children_of(self.pid())
+        let all = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output();
+        let all = String::from_utf8(all.unwrap().stdout).unwrap();
+        let own = self.pid().to_string();
+        let children = all.lines().filter_map(|line| {
+            let (child, parent) = line.trim().split_once(char::is_whitespace)?;
+            (parent.trim() == own).then(|| Pid::from_raw(child.parse().unwrap()).unwrap())
+        });
+        children.collect()
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -262,15 +269,4 @@ pub(crate) fn gone(pids: &[Pid]) {
     for &pid in pids {
         eventually(&format!("process {pid} is gone"), || !runs(pid));
     }
-}
-
-/// The children of a process.
-pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
-    let all = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output();
-    let all = String::from_utf8(all.unwrap().stdout).unwrap();
-    let children = all.lines().filter_map(|line| {
-        let (child, parent) = line.trim().split_once(char::is_whitespace)?;
-        (parent.trim() == pid.to_string()).then(|| Pid::from_raw(child.parse().unwrap()).unwrap())
-    });
-    children.collect()
 }

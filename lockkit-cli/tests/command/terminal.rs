@@ -272,6 +272,34 @@ fn a_job_continued_after_its_lease_is_ended() {
 }
 
 #[test]
+fn what_has_left_the_group_of_a_stopped_job_does_not_run_longer_than_its_lease() {
+    let stage = Stage::new();
+    let (script, written) = (stage.dir().join("work"), stage.dir().join("written"));
+    let work = format!(
+        "echo ready; while :; do echo x >> {}; sleep 0.02; done",
+        written.display()
+    );
+    std::fs::write(&script, work).unwrap();
+    let mut console = Console::new(&stage);
+    console.enter(&format!(
+        "$L run --ttl 1500ms job -- sh -c 'timeout 600 sh {}; true'",
+        script.display()
+    ));
+    console.shows("ready");
+    console.press(CTRL_Z);
+    console.shows("Stopped");
+    let length = || std::fs::metadata(&written).map_or(0, |file| file.len());
+    eventually("nothing is written", || {
+        let before = length();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        length() == before
+    });
+    assert!(length() > 0);
+    console.enter("fg; echo c\"o\"de $?");
+    console.shows("code 76");
+}
+
+#[test]
 fn break_asks_at_a_terminal() {
     let stage = Stage::new();
     let mut holder = stage.run(&["--ttl", "3s"], "job", "echo ready; exec sleep 600");
