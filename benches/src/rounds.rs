@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::measure::{Case, Probe, Reading};
 use crate::progress::Progress;
-use crate::target::{Side, Target};
+use crate::side::Side;
+use crate::target::Target;
 
 /// Some rounds of a case: in each all stores, one after the other. What would burden the machine while
 /// others are measured has all of its rounds alone.

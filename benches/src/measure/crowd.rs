@@ -11,7 +11,8 @@ use super::{Probe, Reading};
 use crate::failure::Outcome;
 use crate::latency::{at, histogram};
 use crate::report::Unit;
-use crate::target::{Side, Target};
+use crate::side::Side;
+use crate::target::Target;
 use crate::turns::hand_offs;
 use crate::worker::{Answer, Order, Program, Role, Start, Worker, unexpected};
 

@@ -7,7 +7,8 @@ use tokio::try_join;
 
 use crate::bare::Bare;
 use crate::failure::Outcome;
-use crate::target::{Side, Target};
+use crate::side::Side;
+use crate::target::Target;
 
 /// A program's way to a store.
 #[derive(Clone)]

@@ -9,7 +9,8 @@ use super::cycle::{Cycle, Way, name};
 use super::{Probe, Reading};
 use crate::failure::{Failure, Outcome};
 use crate::report::Unit;
-use crate::target::{self, Side, Target};
+use crate::side::Side;
+use crate::target::{self, Target};
 
 pub(super) struct Far {
     cycles: [Cycle; 2],

@@ -8,7 +8,8 @@ use super::cycle::name;
 use super::{Probe, Reading};
 use crate::failure::{Failure, Outcome};
 use crate::report::{Unit, thousands};
-use crate::target::{Side, Target, with_option};
+use crate::side::Side;
+use crate::target::{Target, with_option};
 use crate::worker::{Answer, Order, Program, Role, Start, Worker, unexpected};
 
 /// The longest time to take the holds.

@@ -23,7 +23,8 @@ use lockkit::contract::Mode;
 use crate::counter::Control;
 use crate::failure::Outcome;
 use crate::report::{Topic, Unit};
-use crate::target::{Side, Target};
+use crate::side::Side;
+use crate::target::Target;
 use crate::worker::Program;
 
 /// One value of one round.

@@ -11,7 +11,8 @@ use super::{Probe, Reading};
 use crate::bare;
 use crate::failure::{Failure, Outcome};
 use crate::report::Unit;
-use crate::target::{Side, Target, with_option};
+use crate::side::Side;
+use crate::target::{Target, with_option};
 use crate::worker::{Program, Role, Start, Worker};
 
 /// Enough for a waiter to join the queue.

@@ -13,7 +13,8 @@ use crate::counter::{Control, Counter};
 use crate::failure::{Failure, Outcome};
 use crate::latency::at;
 use crate::report::Unit;
-use crate::target::{Far, Side, Target};
+use crate::side::Side;
+use crate::target::{Far, Target};
 use crate::worker::{Program, Role, Start};
 
 pub(super) struct Sections {

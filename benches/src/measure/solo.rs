@@ -12,7 +12,8 @@ use super::{Probe, Reading};
 use crate::failure::{Failure, Outcome};
 use crate::latency::{at, at_a_fixed_rate, histogram, record};
 use crate::report::Unit;
-use crate::target::{Side, Target};
+use crate::side::Side;
+use crate::target::Target;
 
 /// Cycles that tell how long one takes.
 const TRIAL: usize = 51;

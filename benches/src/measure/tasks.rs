@@ -10,7 +10,8 @@ use super::cycle::{Way, name};
 use super::{Probe, Reading};
 use crate::failure::Outcome;
 use crate::report::Unit;
-use crate::target::{Side, Target};
+use crate::side::Side;
+use crate::target::Target;
 
 pub(super) struct Tasks {
     ways: [Way; 2],

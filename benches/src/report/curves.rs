@@ -3,7 +3,7 @@
 use super::chart::{Axis, WIDTH, color, mark, text};
 use super::words::escape;
 use super::{Curve, Report, Topic, Unit};
-use crate::target::Side;
+use crate::side::Side;
 
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = WIDTH - 16.0;

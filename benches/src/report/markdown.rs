@@ -58,6 +58,10 @@ fn peers(report: &Report) -> String {
         let Some(on) = &peer.peer_on else { continue };
         let of = peer.facts.iter().find(|(name, _)| name == LOCK_OF);
         let name = of.map_or(&peer.label, |(_, version)| version);
+        let name = match name.split_once(" of ") {
+            Some((class, library)) => format!("`{class}` of {library}"),
+            None => name.clone(),
+        };
         rows.push_str(&format!("| {name} | {on}"));
         for (case, what) in [
             ("1 alone", "cycles"),

@@ -190,7 +190,7 @@ pub struct Curve {
     /// The label of the store.
     pub store: String,
     /// The lock or the bare operations.
-    pub side: crate::target::Side,
+    pub side: crate::side::Side,
     /// How many latencies there were.
     pub count: u64,
     /// Pairs of a part of all latencies, and the seconds within which that part was.

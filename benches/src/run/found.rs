@@ -10,7 +10,8 @@ use crate::noise::Spread;
 use crate::progress::Progress;
 use crate::report::{Curve, Figure, Topic, Unit};
 use crate::rounds::{Rounds, pass};
-use crate::target::{Side, Target};
+use crate::side::Side;
+use crate::target::Target;
 
 /// What was found so far.
 #[derive(Default)]

@@ -21,7 +21,7 @@ pub use program::serve;
 
 use crate::counter::Control;
 use crate::failure::{Failure, Outcome};
-use crate::target::Side;
+use crate::side::Side;
 
 /// The first argument that makes a program a worker.
 pub const ARGUMENT: &str = "__bench";

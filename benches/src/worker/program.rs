@@ -20,7 +20,7 @@ use crate::bare::{self, Bare};
 use crate::counter::Control;
 use crate::failure::{Failure, Outcome};
 use crate::measure::usage;
-use crate::target::Side;
+use crate::side::Side;
 
 /// How many tasks fill a keeper at the same time.
 const FILLERS: usize = 64;
