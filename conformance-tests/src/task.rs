@@ -15,6 +15,9 @@ use crate::failure::{Failure, Outcome, ensure};
 /// The longest that a case waits for an event that must come.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What a user takes for "at once" on a busy machine; shorter than any re-check of a long lease.
+pub const AT_ONCE: Duration = Duration::from_millis(1500);
+
 /// How long a long test takes: the seconds in `LOCKKIT_SOAK`, or else `short`.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use cargo_metadata::TargetKind;
 use public_api::Builder;
 use serde_json::Value;
 
-use crate::ci::Done;
+use crate::done::Done;
 use crate::workspace::{Crate, Workspace};
 
 /// The version of rustdoc's JSON format that `public-api` reads.

@@ -7,17 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::done::Done;
 use crate::workspace::Workspace;
 use crate::{api, fetch, mutants, release, setup, steps, tidy};
-
-/// How a step ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Done {
-    Passed,
-    Failed,
-    /// It could not run, and why. Shown again at the end.
-    Skipped(String),
-}
 
 struct Step {
     name: &'static str,

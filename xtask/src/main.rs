@@ -8,6 +8,7 @@
 
 mod api;
 mod ci;
+mod done;
 mod failures;
 mod fetch;
 mod mutants;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::done::Done;
 use crate::workspace::Workspace;
 
 /// Developers' tasks of the lockkit workspace.
@@ -89,7 +91,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Test => ci::run_tests(&workspace),
         Task::Setup => setup::run(&workspace),
         Task::Api { bless } => {
-            if let ci::Done::Skipped(reason) = api::run(&workspace, *bless)? {
+            if let Done::Skipped(reason) = api::run(&workspace, *bless)? {
                 println!("skipped: {reason}");
             }
             Ok(())

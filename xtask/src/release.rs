@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::ci::Done;
+use crate::done::Done;
 use crate::workspace::{Crate, Workspace};
 
 /// Features that need a newer compiler than their crates declare.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use xshell::cmd;
 
-use crate::ci::Done;
+use crate::done::Done;
 use crate::fetch;
 use crate::workspace::Workspace;
 

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, ensure};
 use cargo_metadata::TargetKind;
 
-use crate::ci::Done;
+use crate::done::Done;
 use crate::failures::Failures;
 use crate::workspace::{Crate, Workspace};
 

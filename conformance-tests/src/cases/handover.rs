@@ -1,14 +1,16 @@
 //! A hold that passes from one client to another, or from a writer to a reader, without a gap. INV-22.
 
+use std::time::Duration;
+
 use lockkit_core::contract::{Attempt, Mode, Release, Renewal};
 use lockkit_core::layers::{Fault, Operation, Rule};
-use lockkit_core::{Error, Guard, LockClient};
+use lockkit_core::{Error, Guard, Lease, LockClient};
 use tokio::time::sleep;
 
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
-use crate::task::{acquire, soon};
+use crate::task::{AT_ONCE, acquire, soon, within};
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = vec![
@@ -188,9 +190,11 @@ async fn downgrade_lets_readers_in(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let (name, adopts) = (ctx.name(), ctx.capabilities().adopts);
     let (lock, other) = (a.rw_lock(name.as_str())?, b.rw_lock(name)?);
-    let writer = lock.write().acquire().await?;
+    // Longer than a waiter waits until it looks by itself.
+    let lease = Lease::renewed(ctx.renewable(Duration::from_secs(12)));
+    let writer = lock.write().with_lease(lease)?.acquire().await?;
     let token = writer.token();
-    let mut waiting = acquire(&other.read());
+    let mut waiting = acquire(&other.read().with_lease(lease)?);
     waiting.waits_for(ctx.ttl() / 4).await?;
     let reader = writer.downgrade().await?;
     ensure(reader.token() == token, "the token changed")?;
@@ -199,7 +203,8 @@ async fn downgrade_lets_readers_in(ctx: &Ctx) -> Outcome {
         format!("{:?}", reader.ticket()),
     )?;
     if adopts {
-        let beside = waiting.soon().await??;
+        let limit = AT_ONCE + ctx.capabilities().poll.max;
+        let beside = within(limit, waiting.soon()).await???;
         reader.check()?;
         beside.check()?;
         sleep(ctx.freed_after()).await;

@@ -14,10 +14,7 @@ use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::Recorder;
 use crate::taker::Mixed;
-use crate::task::{PATIENCE, Task, acquire, soon, spawn, until, within};
-
-/// What a user takes for "at once" on a busy machine.
-const AT_ONCE: Duration = Duration::from_millis(1500);
+use crate::task::{AT_ONCE, PATIENCE, Task, acquire, soon, spawn, until, within};
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = vec![

@@ -12,10 +12,8 @@ use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::namespace::Hook;
-use crate::task::{acquire, poll_once, soon, spawn, within};
+use crate::task::{AT_ONCE, acquire, poll_once, soon, spawn, within};
 
-/// What a user takes for "at once" on a busy machine; shorter than any re-check of a long lease.
-const AT_ONCE: Duration = Duration::from_millis(1500);
 /// Long enough that a waiter looks again only after the longest time that the store allows.
 const LONG: Duration = Duration::from_secs(30);
 
