@@ -220,6 +220,16 @@ fn no_secret_is_shown() {
         !shown.contains("hunter2") && !shown.contains("admin"),
         "{shown}"
     );
+    for text in [
+        "redis:admin:hunter2@h/0",
+        "redis:/admin:hunter2@h/0",
+        "redis:///admin:hunter2@h/0",
+    ] {
+        let shown = format!("{:?}", parse(text));
+        assert!(shown.contains("***@h/0"), "{shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    assert_eq!(parse("file:/app@1/locks").to_string(), "file:/app@1/locks");
 }
 
 /// A small generator of numbers, from a seed that a failure prints.

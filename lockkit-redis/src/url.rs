@@ -59,7 +59,7 @@ impl RedisStoreBuilder {
         this.password = url.password().map(Into::into);
         if unix {
             url.expect(
-                url.hosts().is_empty() && url.path().len() > 1,
+                url.hosts().is_empty() && url.path().starts_with('/') && url.path().len() > 1,
                 "has the path of a socket and no host: write `redis+unix:///run/redis.sock`",
             )?;
             this.address = Address::Unix(url.path().into());

@@ -20,6 +20,7 @@ fn refuses_unknown_parts() {
         "redis://h/?token_ttl=1d",
         "redis+unix://h/run/redis.sock",
         "redis+unix:",
+        "redis+unix:app:pw@/run/redis.sock",
     ] {
         let read = text.parse::<StoreUrl>();
         let read = read.and_then(|mut url| RedisStoreBuilder::from_url(&mut url));

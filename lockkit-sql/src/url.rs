@@ -138,6 +138,10 @@ pub(crate) fn tls(url: &mut StoreUrl, verified: bool) -> Result<(TlsMode, Tls), 
                 why,
             ));
         }
+        Some(TlsMode::VerifyCa) if has_ca && authorities(&tls).is_none() => {
+            let why = "a public authority vouches for every server: write `verify-full`";
+            return Err(InvalidUrl::bad_value("sslmode", "verify-ca", why));
+        }
         Some(mode) => mode,
         None if has_certificates => TlsMode::VerifyFull,
         None if cfg!(feature = "tls") => TlsMode::Prefer,
@@ -239,6 +243,7 @@ mod tests {
             "ca=/ca.pem&sslmode=disable",
             "cert=/me.pem&key=/me.key&sslmode=prefer",
             "sslrootcert=system&sslmode=require",
+            "sslrootcert=system&sslmode=verify-ca",
             "cert=/me.pem",
             "key=/me.key",
         ] {

@@ -110,6 +110,8 @@ mod sqlite {
         for text in [
             "sqlite:",
             "sqlite://host/a.db",
+            "sqlite::memory:",
+            "sqlite:file:a.db",
             "sqlite:a.db?table=a;b",
             "sqlite:a.db?sync=off",
             "sqlite:a.db?pin=true",

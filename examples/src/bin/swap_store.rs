@@ -20,7 +20,12 @@ async fn main() -> Outcome {
             last = Some(token);
         }
         let can = client.backend().capabilities();
-        println!("{url}: waiters {:?}, {:?}", can.queueing, can.waiting);
+        println!(
+            "{}: waiters {:?}, {:?}",
+            client.backend().backend(),
+            can.queueing,
+            can.waiting
+        );
     }
     Ok(())
 }

@@ -29,8 +29,8 @@ const WAKES: &str = "lockkit_store_wakes_total";
 ///
 /// - `operation`: `attempt`, `watch`, `renew`, `release`, `inspect`, `break_lock`, `list`, `note`,
 ///   `adopt`.
-/// - `outcome`: `granted`, `held`, `renewed`, `released`, `not_held`, `ok`; for an error `rejected`,
-///   `unavailable`, `indeterminate`; `cancelled` if the caller dropped the call, as the client does
+/// - `outcome`: `granted`, `held`, `renewed`, `session_ended`, `released`, `not_held`, `ok`; for an error
+///   `rejected`, `unavailable`, `indeterminate`; `cancelled` if the caller dropped the call, as the client does
 ///   at its time limit. A batch shows the first outcome in it that is not `renewed`.
 /// - `wake`: `retry`, `granted`, `lost`, or the outcome of an error.
 ///

@@ -17,11 +17,11 @@ use crate::contract::{
 /// | field | content |
 /// |---|---|
 /// | `backend` | the store: `redis`, `memory` |
-/// | `operation` | `attempt`, `watch`, `renew`, `release`, `inspect`, `break_lock`, `list` |
+/// | `operation` | `attempt`, `watch`, `renew`, `release`, `inspect`, `break_lock`, `list`, `note`, `adopt` |
 /// | `name` | the lock, where the call has one |
 /// | `holder` | the ticket's holder, where the call has one |
 /// | `tickets` | how many a renewal has |
-/// | `outcome` | `granted`, `held`, `renewed`, `released`, `not_held`, `ok`; for an error `rejected`, `unavailable`, `indeterminate`; `cancelled` if the caller dropped the call |
+/// | `outcome` | `granted`, `held`, `renewed`, `session_ended`, `released`, `not_held`, `ok`; for an error `rejected`, `unavailable`, `indeterminate`; `cancelled` if the caller dropped the call |
 ///
 /// A wake-up is an event at debug level with `backend`, `name`, `holder` and `wake`. There are no
 /// secrets in any of them.

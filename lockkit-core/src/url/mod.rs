@@ -150,6 +150,9 @@ impl StoreUrl {
     }
 }
 
+/// The schemes whose path is that of a file: they have no password.
+const FILES: [&str; 2] = ["file", "sqlite"];
+
 /// Writes the URL without user, password and the values of options.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,7 +164,12 @@ impl fmt::Display for StoreUrl {
             f.write_str("***@")?;
         }
         let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
-        write!(f, "{}{}", hosts.join(","), self.path)?;
+        // With a slash too many, or one too few, a user and a password come into the path.
+        let names_file = FILES.contains(&&*self.scheme);
+        match self.path.rsplit_once('@') {
+            Some((_, path)) if !names_file => write!(f, "{}***@{path}", hosts.join(","))?,
+            _ => write!(f, "{}{}", hosts.join(","), self.path)?,
+        }
         for (index, name) in self.options.names().enumerate() {
             let mark = if index == 0 { '?' } else { '&' };
             write!(f, "{mark}{name}=***")?;

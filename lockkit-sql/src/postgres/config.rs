@@ -83,6 +83,12 @@ fn server(url: &mut StoreUrl) -> Result<(PgConnectOptions, Tls), InvalidUrl> {
     let name = url.options.text("application_name");
     let settings = settings(url)?;
     let socket = url::socket(url, "host")?;
+    // As in libpq: the server offers none there, and `channel_binding` alone demands it.
+    let mode = match bound {
+        Some(true) => mode,
+        _ if socket.is_some() => PgSslMode::Disable,
+        _ => mode,
+    };
     url.options.finish()?;
     let host = match (&socket, url.hosts()) {
         (Some(_), []) => None,
@@ -207,8 +213,9 @@ mod tests {
             (socket.get_port(), socket.get_database()),
             (5433, Some("shop"))
         );
-        let socket = server("postgres://app@/shop?host=/run/postgresql");
+        let socket = server("postgres://app@/shop?host=/run/postgresql&sslmode=prefer");
         assert_eq!(socket.get_socket(), Some(&"/run/postgresql".into()));
+        assert!(matches!(socket.get_ssl_mode(), PgSslMode::Disable));
         let set = server("postgres://h/?options=-c%20search_path=a\\%20b%20--lock-timeout=5s");
         assert_eq!(
             set.get_options(),

@@ -22,10 +22,10 @@ impl From<SqliteConnectOptions> for Source<sqlx::Sqlite> {
     }
 }
 
-/// Opens `path`.
+/// Opens `path`, the same file after a change of the working directory.
 pub(super) fn file(path: &str) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
-        .filename(path)
+        .filename(std::path::absolute(path).unwrap_or_else(|_| path.into()))
         .create_if_missing(true)
         .synchronous(SqliteSynchronous::Normal)
         .busy_timeout(BUSY)
@@ -61,8 +61,10 @@ impl SqlStoreBuilder<Sqlite> {
         let sync = url.options.choice("sync", &syncs)?;
         let sync = sync.unwrap_or(SqliteSynchronous::Normal);
         url.options.finish()?;
+        // Words of SQLite that name no file, or not this one: a database in memory excludes nobody.
+        let names_file = !url.path().starts_with([':', '?']) && !url.path().starts_with("file:");
         url.expect(
-            url.is_bare() && !url.path().is_empty(),
+            url.is_bare() && !url.path().is_empty() && names_file,
             "has a file and no host: write `sqlite:/var/lib/locks.db`, or `sqlite:locks.db` for a file inside the working directory",
         )?;
         let source = file(url.path()).synchronous(sync).into();
