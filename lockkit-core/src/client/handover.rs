@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use crate::client::guard::Guard;
 use crate::client::hold::Hold;
 use crate::client::lock_client::LockClient;
+use crate::client::outstanding::Outstanding;
 use crate::client::queue::Key;
 use crate::client::shared::Held;
 use crate::client::try_acquire::try_acquire;
@@ -40,7 +41,7 @@ impl Guard {
             mode: self.ticket().mode,
             name: self.name().clone(),
         };
-        held.detach()?;
+        drop(held.detach()?);
         Ok(text.to_string())
     }
 
@@ -90,16 +91,18 @@ impl Guard {
         let claim = options.owner;
         let claim = claim.and_then(|owner| shared.owners.claim(&key.name, owner, &held.hold));
         let mut passing = Passing::begin(&held);
-        if let Err(error) = held.detach() {
-            if let Some(claim) = claim {
-                claim.held(&held.hold);
+        match held.detach() {
+            Ok(unfinished) => passing.left = Some(unfinished),
+            Err(error) => {
+                if let Some(claim) = claim {
+                    claim.held(&held.hold);
+                }
+                return Err(error);
             }
-            return Err(error);
         }
-        passing.leaves = true;
         let from = self.holder();
         let guard = try_acquire(shared, &key, options, Some(from)).await?;
-        passing.leaves = false;
+        passing.left = None;
         let guard = guard.ok_or_else(|| Error::superseded(&key.name, self.token()))?;
         if let Some(claim) = claim {
             claim.held(&guard.held().hold);
@@ -166,20 +169,19 @@ impl LockClient {
 struct Passing<'a> {
     held: &'a Held,
     /// Nobody renews it: if it does not arrive, it is released.
-    leaves: bool,
+    left: Option<Outstanding>,
 }
 
 impl<'a> Passing<'a> {
     fn begin(held: &'a Held) -> Self {
         held.shared.queues.hold_began(&held.hold.ticket.name);
-        let leaves = false;
-        Self { held, leaves }
+        Self { held, left: None }
     }
 }
 
 impl Drop for Passing<'_> {
     fn drop(&mut self) {
-        if self.leaves {
+        if self.left.is_some() {
             self.held.release_later();
         }
         let Held { shared, hold } = self.held;

@@ -46,11 +46,10 @@ impl Held {
         self.on(Hold::remaining).unwrap_or_default()
     }
 
-    /// Ends the hold for this client alone, as [`Hold::detach`].
-    pub(crate) fn detach(&self) -> Result<()> {
-        let ending = self.on(Hold::detach)?;
-        drop(self.settle(ending));
-        Ok(())
+    /// Ends the hold for this client alone, as [`Hold::detach`]. Returns what counts as unfinished until the hold has
+    /// gone over to another guard.
+    pub(crate) fn detach(&self) -> Result<Outstanding> {
+        self.on(Hold::detach).map(|ending| self.settle(ending))
     }
 
     /// Ends the hold for this client, as [`Hold::defer_release`]. Returns what [`drop_guard`](Self::drop_guard)

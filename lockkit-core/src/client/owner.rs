@@ -60,38 +60,44 @@ impl Owners {
             }
             None => {}
         }
+        Entry::Claimed(self.claim_in(&mut slots, key))
+    }
+
+    fn claim_in(self: &Arc<Self>, slots: &mut HashMap<Key, Slot>, key: Key) -> Claim {
         let done = Arc::new(Notify::new());
         slots.insert(key.clone(), Slot::Acquiring(Arc::clone(&done)));
-        Entry::Claimed(Claim {
+        Claim {
             owners: Arc::clone(self),
             key,
             done,
             held: false,
-        })
+        }
     }
 
-    /// Claims the place of a hold that is to become another one.
+    /// Claims the place of a hold of `owner` that is to become another one; `None` if it is not this one's.
     pub(crate) fn claim(
         self: &Arc<Self>,
         name: &LockName,
         owner: u64,
-        hold: &Arc<Hold>,
+        hold: &Hold,
     ) -> Option<Claim> {
-        self.forget(name, owner, hold);
-        match self.enter(name, owner) {
-            Entry::Claimed(claim) => Some(claim),
-            Entry::Holds(_) | Entry::Busy(_) => None,
-        }
+        let (mut slots, key) = (lock(&self.0), (name.clone(), owner));
+        let is_its = is_of(&slots, &key, hold);
+        is_its.then(|| self.claim_in(&mut slots, key))
     }
 
     /// Forgets the hold of `owner`, if it is still this one.
     pub(crate) fn forget(&self, name: &LockName, owner: u64, hold: &Hold) {
-        let mut slots = lock(&self.0);
-        let key = (name.clone(), owner);
-        if matches!(slots.get(&key), Some(Slot::Held(weak)) if std::ptr::eq(weak.as_ptr(), hold)) {
+        let (mut slots, key) = (lock(&self.0), (name.clone(), owner));
+        if is_of(&slots, &key, hold) {
             slots.remove(&key);
         }
     }
+}
+
+/// Whether an owner's hold is this one.
+fn is_of(slots: &HashMap<Key, Slot>, key: &Key, hold: &Hold) -> bool {
+    matches!(slots.get(key), Some(Slot::Held(weak)) if std::ptr::eq(weak.as_ptr(), hold))
 }
 
 /// The single acquire that an owner has under way for one name; ends when it is dropped.
