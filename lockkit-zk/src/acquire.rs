@@ -6,7 +6,8 @@ use std::sync::Arc;
 use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::store::predecessors::{Next, fits};
 use lockkit_core::store::tag;
-use lockkit_core::{BackendError, Outcome};
+use lockkit_core::store::waiters::Entry;
+use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use zookeeper_client::{CreateMode, Error};
 
 use crate::error::{Result, fault, of_request, outcome};
@@ -15,7 +16,7 @@ use crate::queue;
 use crate::release::delete_own;
 use crate::session::{Session, options};
 use crate::shared::Shared;
-use crate::waiters::{Contender, Node};
+use crate::waiters::{Contender, Node, TicketState};
 
 /// How often the node of a lock is created before an attempt fails, because another client keeps removing it.
 const CREATES: u32 = 5;
@@ -59,7 +60,11 @@ impl Shared {
         let session = self.sessions.live("attempt").await?;
         // The node of an ended session has gone with it.
         let known = self.contender(ticket.holder);
-        let known = known.filter(|contender| Arc::ptr_eq(&contender.session, &session));
+        let of_session = |contender: &Contender| Arc::ptr_eq(&contender.session, &session);
+        if known.as_ref().is_some_and(|known| !of_session(known)) {
+            self.expect_unwatched(ticket.holder, LossReason::SessionEnded)?;
+        }
+        let known = known.filter(of_session);
         let mut found = None;
         if let Some(contender) = known {
             if still_waits(&contender).await? {
@@ -136,13 +141,31 @@ impl Shared {
                 contender.node = Some(Node::new(name, czxid));
                 self.set(ticket.holder, Some(contender.clone()));
             }
-            (None, Some(_)) => return Ok(None),
+            (None, Some(_)) => {
+                self.expect_unwatched(ticket.holder, LossReason::Superseded)?;
+                return Ok(None);
+            }
             (None, None) => {
                 self.delete_late(&contender);
                 return Ok(None);
             }
         }
         Ok(Some((contender, queue)))
+    }
+
+    /// A ticket whose node is watched has lost with it: it gets no other one, and the client begins anew.
+    fn expect_unwatched(&self, holder: HolderId, reason: LossReason) -> Result<()> {
+        let lose = |entry: &mut Entry<TicketState>| {
+            let is_watched = entry.is_watched();
+            if is_watched {
+                entry.lost(reason);
+            }
+            is_watched
+        };
+        match self.waiters.with(holder, lose) {
+            Some(true) => Err(vanished()),
+            _ => Ok(()),
+        }
     }
 
     /// Creates the node and lists the queue, in one pipelined round trip.

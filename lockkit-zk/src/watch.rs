@@ -59,7 +59,18 @@ struct OpenWatch {
 impl Shared {
     /// Watches the node of a ticket from now on.
     pub(crate) async fn watch_node(self: &Arc<Self>, holder: HolderId) -> Result<()> {
-        let mut watch = self.node_watch(holder).ok_or_else(unknown)?;
+        let contender = self.contender(holder).ok_or_else(unknown)?;
+        let mut watch = NodeWatch {
+            shared: Arc::downgrade(self),
+            holder,
+            lock_path: contender.lock_path,
+            node: contender.node.ok_or_else(unknown)?,
+            open: Vec::new(),
+            states: contender.session.client.state_watcher(),
+            session_ended: contender.session.has_ended(),
+            backoff: Backoff::new(PAUSES.0, PAUSES.1),
+            session: contender.session,
+        };
         if !watch.session_ended {
             watch.open().await?;
         }
@@ -71,60 +82,20 @@ impl Shared {
         let former = self.waiters.with(holder, replace);
         former.map(drop).ok_or_else(unknown)
     }
-
-    fn node_watch(self: &Arc<Self>, holder: HolderId) -> Option<NodeWatch> {
-        let contender = self.contender(holder)?;
-        Some(NodeWatch {
-            shared: Arc::downgrade(self),
-            holder,
-            lock_path: contender.lock_path,
-            node: contender.node?,
-            open: Vec::new(),
-            states: contender.session.client.state_watcher(),
-            session_ended: contender.session.has_ended(),
-            backoff: Backoff::new(PAUSES.0, PAUSES.1),
-            session: contender.session,
-        })
-    }
-
-    /// The node of a ticket is gone, and the ticket is lost: unless a later attempt has made another node. Returns
-    /// whether it has.
-    fn node_gone(&self, holder: HolderId, czxid: i64, reason: LossReason) -> bool {
-        let gone = |entry: &mut Entry<TicketState>| {
-            let contender = entry.data.contender.as_ref();
-            let node = contender.and_then(|contender| contender.node.as_ref());
-            let has_other = node.is_some_and(|node| node.czxid != czxid);
-            if !has_other {
-                entry.lost(reason);
-            }
-            has_other
-        };
-        self.waiters.with(holder, gone) == Some(true)
-    }
 }
 
 impl NodeWatch {
     /// Reports the grant and the loss of the ticket.
     async fn run(mut self) {
-        loop {
-            let lost = match self.until_gone().await {
-                Ok(lost) => lost,
-                Err(_) if self.session.has_ended() => Some(LossReason::SessionEnded),
-                Err(_) => {
-                    sleep(self.backoff.pause()).await;
-                    continue;
-                }
-            };
-            let (Some(reason), Some(shared)) = (lost, self.shared.upgrade()) else {
-                return;
-            };
-            if !shared.node_gone(self.holder, self.node.czxid, reason) {
-                return;
+        let lost = loop {
+            match self.until_gone().await {
+                Ok(lost) => break lost,
+                Err(_) if self.session.has_ended() => break Some(LossReason::SessionEnded),
+                Err(_) => sleep(self.backoff.pause()).await,
             }
-            match shared.node_watch(self.holder) {
-                Some(next) => self = next,
-                None => return,
-            }
+        };
+        if let (Some(reason), Some(shared)) = (lost, self.shared.upgrade()) {
+            shared.waiters.with(self.holder, |entry| entry.lost(reason));
         }
     }
 
