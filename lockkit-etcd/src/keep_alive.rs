@@ -72,11 +72,15 @@ impl KeepAlive {
                 break;
             }
             let held = self.shared.holds(self.lease.id());
-            let pace = if held.is_empty() { IDLE } else { HELD };
+            // One that is not active is looked at often: a waiter whose looks come late may be about to use it.
+            let is_active = self.lease.is_active();
+            let pace = if held.is_empty() && is_active {
+                IDLE
+            } else {
+                HELD
+            };
             next = Instant::now() + self.lease.ttl() / pace;
-            if requests.is_empty() && !self.lease.is_active() {
-                // Soon: a waiter that looks every half of the ttl may be about to.
-                next = Instant::now() + self.lease.ttl() / HELD;
+            if requests.is_empty() && !is_active {
                 continue;
             }
             let result = match Box::pin(self.confirm(held)).await {

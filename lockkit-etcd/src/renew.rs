@@ -18,7 +18,7 @@ impl Shared {
             let session = &at.session;
             // Holds share the keep-alives of their session, also if they are not renewed together. A result
             // that came too late for one renewal serves the next.
-            if !session.is_renewed_since(at.reported) {
+            if session.is_alive() && !session.is_renewed_since(at.reported) {
                 requests
                     .entry(session.id())
                     .or_insert_with(|| session.keep_alive());

@@ -39,7 +39,8 @@ impl Shared {
     async fn create(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
         let confirmed = self.clock.now();
         // Rounded up: a fixed lease may be of any length, and the server keeps none for less than is believed.
-        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let fraction = u64::from(ttl.subsec_nanos() > 0);
+        let seconds = ttl.as_secs().saturating_add(fraction);
         let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
         let granted = self.link.ask(
             "attempt",
