@@ -176,7 +176,7 @@ const ADOPT_SHARED: &Parts = &[
         "{refused}",
         "NOT EXISTS (
              SELECT 1 FROM {table} AS n
-             WHERE n.name = {name} AND n.holder IN ({from}, {holder}) AND n.expires_at > {now})
+             WHERE n.name = {name} AND n.holder = {from} AND n.expires_at > {now})
          AND NOT EXISTS (
              SELECT 1 FROM {holds} AS h JOIN {table} AS n ON n.name = h.name AND n.holder = '~'
              WHERE h.name = {name} AND h.holder IN ({from}, {holder}) AND h.token > 0 AND h.expires_at > {now}

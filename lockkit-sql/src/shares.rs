@@ -23,6 +23,9 @@ use crate::values::{Values, token};
 /// How long a step locks a row, with a commit that waits for the disk.
 pub(crate) const STEP: Duration = Duration::from_millis(10);
 
+/// How long a release takes that began before a place was there, with commits of both that wait for the disk.
+const RELEASE: Duration = Duration::from_millis(50);
+
 /// Tries to hold beside others.
 pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Attempt> {
     let values = Values::of(ticket).number("window", 0);
@@ -43,13 +46,16 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
             Attempt::Granted(Grant::new(token, ticket.ttl))
         }
         Shared::Refused(seen) => {
-            let is_new = seen.place <= 0;
+            let is_new = ticket.enqueue && seen.place <= 0;
             let (seen, held) = turns::place(store, ticket, seen).await?;
             places::told_to_wait(waiters, ticket, Some(&seen));
             // Others may have made room before there was a place.
             let refused = held || matches!(look(store, &values).await?, Shared::Refused(_));
             // A release under way may not see a new place, and tells only those whose places it sees.
-            match refused && !(is_new && rules.waiting == Waiting::Push) {
+            match refused {
+                true if is_new && rules.waiting == Waiting::Push => {
+                    Attempt::held_for(Some(RELEASE))
+                }
                 true => seen.answer(rules),
                 false => Attempt::held_for(Some(STEP)),
             }
