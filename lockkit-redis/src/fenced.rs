@@ -6,7 +6,7 @@ use redis::Cmd;
 use tokio::time::timeout;
 
 use crate::backend::RedisStore;
-use crate::error::{BACKEND, fault, text_of};
+use crate::error::{BACKEND, PARTLY, fault, text_of};
 use crate::keys;
 use crate::reply::Reply;
 use crate::route::Route;
@@ -214,6 +214,9 @@ fn of_script(error: BackendError) -> FencedError {
 /// The error of a script. Its writes before it failed stay.
 fn failed(error: BackendError) -> BackendError {
     let text = text_of(&error);
+    if let Some(own) = text.strip_prefix(PARTLY) {
+        return fault(error.operation(), Outcome::Indeterminate, own.trim_start());
+    }
     // A script cannot cause this text itself: it must not call `EVAL`.
     let never_ran = text.starts_with("NOPERM ") && text.contains("'eval");
     // Neither does it get there if its keys are in several slots of a cluster.

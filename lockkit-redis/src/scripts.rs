@@ -141,7 +141,7 @@ fn work(text: &str) -> String {
     format!(
         "local function work()\n{text}\nend\n\
          local reply = work()\n\
-         if type(reply) == 'table' and reply['err'] then\n\
+         if type(reply) == 'table' and type(reply['err']) == 'string' then\n\
          return redis.error_reply('{PARTLY} ' .. reply['err'])\n\
          end\n\
          return reply\n"

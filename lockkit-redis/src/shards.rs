@@ -141,7 +141,6 @@ impl Shards<'_> {
                 _ => self.subscribed.insert(channel.clone()),
             };
         }
-        self.link.subscriptions.subscribed(&new);
         Some(true)
     }
 

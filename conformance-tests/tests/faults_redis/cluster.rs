@@ -64,7 +64,8 @@ async fn names_of_all(cluster: &RedisCluster) -> Outcome<Vec<(usize, String)>> {
     Ok(names)
 }
 
-/// Key by key, with pauses in which the lock and its token are apart, and in which both have left the rest.
+/// Key by key, with pauses in which the lock and its token are apart, and in which both have left the rest: another
+/// lock of the same slot, whose renewals go out with those of the first.
 async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
     for way in WAYS {
         let cluster = RedisCluster::forgetful().await?;
@@ -73,6 +74,8 @@ async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
             client(&cluster, way, TTL).await?,
         );
         let guard = holder.lock(NAME)?.acquire().await?;
+        let beside = holder.lock(format!("beside/{{{NAME}}}"))?;
+        let beside = beside.acquire().await?;
         let mut waiter = acquire(&other.lock(NAME)?);
         waiter.waits_for(Duration::from_millis(300)).await?;
         let (slot, from) = (cluster.slot_of(NAME).await?, cluster.master_of(NAME).await?);
@@ -85,6 +88,7 @@ async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
         // Longer than the lease: it is renewed where it is.
         sleep(TTL * 2).await;
         guard.check()?;
+        beside.check()?;
         waiter.waits_for(Duration::from_millis(10)).await?;
         cluster.end_move(slot, way_of_it).await?;
         let moved = Instant::now();
@@ -93,6 +97,7 @@ async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
         let there = cluster.nodes()[way_of_it[1]].ask(&["EXISTS", NAME]).await?;
         ensure(there == ["1"], "the hold is not at the new master")?;
         next.release().await?;
+        beside.release().await?;
     }
     Ok(())
 }

@@ -479,3 +479,19 @@ async fn downgrade_leaves_no_ticket_behind() {
     }
     assert_eq!(store.counts().tickets, 0);
 }
+
+/// Replicas acknowledge what is written, and nothing else.
+#[tokio::test]
+async fn hold_that_is_confirmed_is_written() {
+    let server = Server::start(&[]).await;
+    let (store, ticket) = (server.open().await, ticket("a"));
+    granted(&store, &ticket).await;
+    let before = server.calls("pexpire");
+    granted(&store, &ticket).await;
+    // Shorter than its lease, which stays.
+    let renewed = store.renew(&[ticket.with_ttl(TTL / 2)]).await;
+    assert!(matches!(renewed[..], [Ok(Renewal::Renewed { .. })]));
+    assert_eq!(server.calls("pexpire") - before, 2);
+    let left: u64 = server.cli(&["PTTL", "a"]).parse().unwrap();
+    assert!(u128::from(left) > TTL.as_millis() / 2, "{left}");
+}
