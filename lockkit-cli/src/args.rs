@@ -145,7 +145,8 @@ pub(crate) struct RunArgs {
     ///
     /// For jobs that several hosts start at the same time of day, with clocks that differ. Where a lease
     /// ends the hold, `lockkit run` exits with CMD and leaves the rest to the lease. Elsewhere, and if the
-    /// rest is shorter than the lease, it stays until then. A signal ends the stay, also one that CMD got.
+    /// rest is shorter than the lease, it stays until then. A signal ends the stay, also one that came while
+    /// CMD ran, or ended it.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,
     /// The time from SIGTERM to SIGKILL, for CMD when the lock is lost (at most a third of the lease), and

@@ -87,14 +87,17 @@ pub(crate) fn without_secrets(text: &str) -> String {
 fn clean(word: &str) -> String {
     let end = word.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`'));
     let (url, end) = word.split_at(end.len());
-    let (place, options) = match url.split_once('?') {
-        Some((place, _)) if place.contains(':') => (place, "?***"),
-        _ => (url, ""),
+    // First up to the last `@`: a password may have any character.
+    let (secret, place) = match url.split_once("://") {
+        Some((scheme, rest)) => match rest.rsplit_once('@') {
+            Some((_, host)) => (format!("{scheme}://***@"), host),
+            None => (String::new(), url),
+        },
+        None => (String::new(), url),
     };
-    let (scheme, place) = match place.split_once("://") {
-        Some((scheme, place)) if place.contains('@') => (scheme, place),
-        _ => return format!("{place}{options}{end}"),
+    let (place, options) = match place.split_once('?') {
+        Some((place, _)) if !secret.is_empty() || place.contains(':') => (place, "?***"),
+        _ => (place, ""),
     };
-    let host = place.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://***@{host}{options}{end}")
+    format!("{secret}{place}{options}{end}")
 }

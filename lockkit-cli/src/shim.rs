@@ -108,13 +108,6 @@ fn spawn(
     Ok(Pid::from_child(&child))
 }
 
-/// Whether a signal ended the program: it may have handled the signal, and exits as shells do then, with 128
-/// and the number of the signal.
-fn by_signal(end: ExitStatus) -> bool {
-    let code = end.code().is_some_and(|code| ENDS.contains(&(code - 128)));
-    end.signal().is_some() || code
-}
-
 #[derive(Debug)]
 struct Shim {
     link: Link,
@@ -142,6 +135,7 @@ impl Shim {
             if let Some(end) = self.end
                 && !self.is_left(end, has_children)
             {
+                self.continue_all();
                 return self.link.send(Message::Changed(end));
             }
             self.keep_time();
@@ -180,7 +174,7 @@ impl Shim {
             return false;
         }
         let gives_up = self.kill_at.is_some_and(|at| at + DEATH <= now()) && !self.abandoned;
-        self.ending |= by_signal(end);
+        self.ending |= end.signal().is_some() || signals::asked_to_end(end);
         if self.ending && TELLS_DESCENDANTS {
             has_children && !gives_up
         } else {
@@ -200,17 +194,27 @@ impl Shim {
         let outlives = self.kill_at.is_none_or(|at| at > deadline.max(moment));
         let overdue = outlives && deadline <= moment + self.plan.notice;
         if overdue && self.stopped {
+            if !self.all_stopped {
+                family::send(Signal::STOP, self.command, true);
+            }
             self.all_stopped = true;
+            // Again, because one may have begun meanwhile.
             family::send(Signal::STOP, self.command, true);
         } else if overdue {
             self.link.send(Message::Overdue);
             self.lose();
-        } else if self.all_stopped && !self.stopped {
-            self.all_stopped = false;
-            family::send(Signal::CONT, self.command, true);
+        } else if !self.stopped {
+            self.continue_all();
         }
         if self.kill_at.is_some_and(|at| at <= moment) {
             self.signal(Signal::KILL);
+        }
+    }
+
+    /// Continues what was stopped with the program.
+    fn continue_all(&mut self) {
+        if std::mem::take(&mut self.all_stopped) {
+            family::send(Signal::CONT, self.command, true);
         }
     }
 
@@ -233,7 +237,6 @@ impl Shim {
             // The system does not tell of the end of other processes than children.
             _ if self.end.is_some() => POLL,
             Some(at) => at.since(moment),
-            // Again, because one may have begun meanwhile.
             None if self.all_stopped => LONGEST,
             None => self
                 .plan

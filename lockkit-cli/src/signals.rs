@@ -4,7 +4,9 @@
 //! would have without lockkit, and no signal is blocked.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
+use std::process::ExitStatus;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise};
 use nix::unistd::Pid;
@@ -32,6 +34,14 @@ pub(crate) const ENDS: [i32; 4] = [
     Signal::SIGQUIT as i32,
     Signal::SIGTERM as i32,
 ];
+
+/// Whether one of these ended a program: it may have handled the signal, and exits as shells do then, with 128 and
+/// the number of the signal.
+pub(crate) fn asked_to_end(end: ExitStatus) -> bool {
+    let handled = end.code().map(|code| code - 128);
+    let number = end.signal().or(handled);
+    number.is_some_and(|number| ENDS.contains(&number))
+}
 
 /// The process group of this process, for `kill`.
 const OUR_GROUP: Pid = Pid::from_raw(0);

@@ -16,7 +16,7 @@ use crate::exit::Code;
 use crate::ipc::Message;
 use crate::output::say;
 use crate::render::{plain, rounded};
-use crate::signals::{ENDS, Signals};
+use crate::signals::{ENDS, Signals, asked_to_end};
 
 /// How much later than expected the shim may end a program before it is killed itself.
 const MARGIN: Duration = Duration::from_secs(6);
@@ -28,7 +28,7 @@ pub(crate) struct Ran {
     pub(crate) lost: bool,
     /// The program had the terminal, and Ctrl-C ended it.
     pub(crate) interrupted: bool,
-    /// A signal asked the command to end.
+    /// A signal asked the command to end, or the program.
     pub(crate) told_to_end: bool,
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn supervise(
     here.child.ended = end.is_some();
     let signal = end.and_then(|status| status.signal());
     let interrupted = signal == Some(Signal::SIGINT as i32) && here.child.has_terminal;
-    let told_to_end = here.told_to_end || interrupted;
+    let told_to_end = here.told_to_end || end.is_some_and(asked_to_end);
     let lost = here.give_up.is_some();
     // Kills what the shim has not.
     drop(here);
@@ -146,7 +146,8 @@ impl Supervision<'_> {
             return self.resume();
         }
         self.stopping |= signal == Signal::SIGTSTP;
-        self.told_to_end |= ENDS.contains(&(signal as i32));
+        // Many programs take SIGHUP for something else: it counts if it ends them.
+        self.told_to_end |= signal != Signal::SIGHUP && ENDS.contains(&(signal as i32));
         self.child.link.send(Message::Signal(signal as i32));
     }
 

@@ -139,7 +139,7 @@ fn a_signal_that_ends_a_job_ends_its_stay_too() {
 fn a_lock_that_is_broken_after_its_job_does_not_fail_the_job() {
     let stage = Stage::new();
     let mut command = stage.lockkit();
-    let stay = ["--ttl", "1500ms", "--at-least", "3s"];
+    let stay = ["--ttl", "9s", "--at-least", "6s"];
     command.args(["run", "-v"]).args(stay);
     command.args(["job", "--", "sh", "-c", "exit 3"]);
     let mut running = Running::start(command);

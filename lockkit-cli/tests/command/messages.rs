@@ -11,6 +11,7 @@ fn no_message_holds_a_password() {
         format!("redis://default:{secret}{long}@redis-12345.example.com:12345/0"),
         format!("redis://me:quo'{secret}@127.0.0.1:1/ a"),
         format!("gopher://me:{secret}@127.0.0.1/"),
+        format!("redis://me:{secret}?x@127.0.0.1:1/"),
         format!("redis://me:{secret}@127.0.0.1:1/?nonsense=1"),
         format!("file:/tmp?password={secret}&nonsense={secret}"),
         format!("://me:{secret}@"),
