@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Mode, Release, Renewal};
 use lockkit_core::layers::{Fault, Operation, Rule};
-use lockkit_core::{Error, Guard, Lease, LockClient};
+use lockkit_core::{Error, Guard, Lease, LockClient, Waiting};
 use tokio::time::sleep;
 
 use crate::case::{Case, Need};
@@ -190,11 +190,11 @@ async fn downgrade_lets_readers_in(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.two().await?;
     let (name, adopts) = (ctx.name(), ctx.capabilities().adopts);
     let (lock, other) = (a.rw_lock(name.as_str())?, b.rw_lock(name)?);
-    // Longer than a waiter waits until it looks by itself.
-    let lease = Lease::renewed(ctx.renewable(Duration::from_secs(12)));
-    let writer = lock.write().with_lease(lease)?.acquire().await?;
+    let writer = lock.write().acquire().await?;
     let token = writer.token();
-    let mut waiting = acquire(&other.read().with_lease(lease)?);
+    // Its lease is so long that it does not look by itself.
+    let long = Lease::renewed(ctx.renewable(Duration::from_secs(30)));
+    let mut waiting = acquire(&other.read().with_lease(long)?);
     waiting.waits_for(ctx.ttl() / 4).await?;
     let reader = writer.downgrade().await?;
     ensure(reader.token() == token, "the token changed")?;
@@ -203,7 +203,10 @@ async fn downgrade_lets_readers_in(ctx: &Ctx) -> Outcome {
         format!("{:?}", reader.ticket()),
     )?;
     if adopts {
-        let limit = AT_ONCE + ctx.capabilities().poll.max;
+        let limit = match ctx.capabilities().waiting {
+            Waiting::Push => AT_ONCE,
+            _ => AT_ONCE + ctx.capabilities().poll.max,
+        };
         let beside = within(limit, waiting.soon()).await???;
         reader.check()?;
         beside.check()?;
