@@ -5,6 +5,7 @@ use std::time::Duration;
 use conformance_tests::servers::{Certificates, RedisCluster, RedisServer, partner};
 use conformance_tests::task::{acquire, hand_over, soak_length, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
+use lockkit_core::contract::{DistributedLock as _, Renewal};
 use lockkit_core::{Error, Guard, Lease, LockClient, Outcome as Effect};
 use lockkit_redis::{Fenced, FencedError, RedisStore, RedisStoreBuilder, Script};
 use tokio::time::{Instant, sleep};
@@ -65,7 +66,7 @@ async fn names_of_all(cluster: &RedisCluster) -> Outcome<Vec<(usize, String)>> {
 }
 
 /// Key by key, with pauses in which the lock and its token are apart, and in which both have left the rest: another
-/// lock of the same slot, whose renewals go out with those of the first.
+/// lock of the same slot, whose renewal goes out with that of the first.
 async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
     for way in WAYS {
         let cluster = RedisCluster::forgetful().await?;
@@ -89,6 +90,14 @@ async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
         sleep(TTL * 2).await;
         guard.check()?;
         beside.check()?;
+        let store = holder.store::<RedisStore>();
+        let store = store.ok_or_else(|| Failure::new("the store is not one of Redis"))?;
+        let both = [&guard, &beside].map(|guard| guard.ticket().clone());
+        for renewed in store.renew(&both).await {
+            let renewed = renewed?;
+            let is_renewed = matches!(renewed, Renewal::Renewed { .. });
+            ensure(is_renewed, format!("{way}: {renewed:?}"))?;
+        }
         waiter.waits_for(Duration::from_millis(10)).await?;
         cluster.end_move(slot, way_of_it).await?;
         let moved = Instant::now();
