@@ -35,14 +35,14 @@ impl RedisStore {
         let mut results = self.renew_by(CHUNK, step, tickets).await;
         // One that is refused makes its whole chunk fail, and so do some of a slot that is on its way: only keys
         // that are all here, or all gone, are served.
-        let refused = |result: &Result<_>| {
+        let is_refused = |result: &Result<_>| {
             let error = result.as_ref().err();
             error.is_some_and(|error| {
                 error.outcome() == Outcome::Rejected || text_of(error).starts_with("TRYAGAIN")
             })
         };
         let refused: Vec<usize> = (0..results.len())
-            .filter(|&at| refused(&results[at]))
+            .filter(|&at| is_refused(&results[at]))
             .collect();
         if refused.len() > 1 {
             let again: Vec<_> = refused.iter().map(|&at| tickets[at]).collect();
