@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit::LockClient;
-use lockkit::contract::Mode;
 use lockkit::url::StoreUrl;
 use lockkit_proxy::Proxy;
 use tokio::net::lookup_host;
@@ -124,11 +123,7 @@ impl Target {
 
     /// Whether its locks may have several holders.
     pub(crate) fn shares(&self) -> bool {
-        self.client
-            .backend()
-            .capabilities()
-            .modes
-            .contains(Mode::Read)
+        self.client.backend().capabilities().shares
     }
 
     /// A lease as short as `wished`, or the shortest that a client of this store can ask for.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use lockkit_core::{EndsBy, Modes, Queueing, TtlOf, Waiting};
+use lockkit_core::{EndsBy, Queueing, TtlOf, Waiting};
 
 use crate::ctx::{Ctx, Programs};
 use crate::failure::Outcome;
@@ -66,10 +66,7 @@ impl Need {
             ),
             Self::LeasePerHold => (can.ttl_of == TtlOf::PerHold, "leases are the session's"),
             Self::LeasePerSession => (can.ttl_of == TtlOf::PerSession, "each hold has a lease"),
-            Self::Shares => (
-                can.modes == Modes::ALL,
-                "the store has exclusive locks only",
-            ),
+            Self::Shares => (can.shares, "the store has exclusive locks only"),
             Self::Notes => (can.notes, "the store keeps no notes"),
             Self::Adopts => (can.adopts, "the store cannot hand over"),
             Self::Hook(hook) => (setup.hooks().contains(&hook), hook.what()),

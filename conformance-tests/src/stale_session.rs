@@ -86,10 +86,6 @@ impl DistributedLock for StaleSession {
         self.inner.list(prefix).await
     }
 
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        self.inner.resolve(ticket)
-    }
-
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
     }

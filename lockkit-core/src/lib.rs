@@ -34,7 +34,7 @@ pub use client::{
 };
 pub use contract::DistributedLock;
 pub use contract::capability::{
-    Capabilities, EndsBy, Failover, Modes, PollRange, Queueing, TtlOf, Waiting,
+    Capabilities, EndsBy, Failover, PollRange, Queueing, TtlOf, Waiting,
 };
 pub use contract::error::{BackendError, Error, LossReason, Outcome, Result};
 pub use contract::holder::{ClientId, HolderId, InvalidHolderId};

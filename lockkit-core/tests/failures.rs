@@ -349,9 +349,6 @@ impl DistributedLock for Losing {
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         self.inner.list(prefix).await
     }
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        ticket.clone()
-    }
     fn as_any(&self) -> &dyn Any {
         self
     }

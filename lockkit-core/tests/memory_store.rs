@@ -516,9 +516,8 @@ fn a_wipe_is_told_where_losses_are_told() {
 fn a_list_is_sorted_and_shows_what_lives() {
     let bench = Bench::fifo();
     for (n, name) in ["b", "a/2", "a/1"].into_iter().enumerate() {
-        let ticket = bench
-            .ticket(n as u64)
-            .with_name(LockName::new(name).unwrap());
+        let mut ticket = bench.ticket(n as u64);
+        ticket.name = LockName::new(name).unwrap();
         answer(bench.store.attempt(&ticket)).unwrap();
     }
     let found = bench.list("a/");
@@ -590,9 +589,10 @@ async fn a_clone_shares_the_session_and_a_connection_has_its_own() {
 #[tokio::test(start_paused = true)]
 async fn renewals_are_answered_one_by_one_in_order() {
     let store = paused();
-    let tickets: Vec<_> = (0..1201)
-        .map(|n| ticket(n).with_name(LockName::new(n.to_string()).unwrap()))
-        .collect();
+    let mut tickets: Vec<_> = (0..1201).map(ticket).collect();
+    for (n, ticket) in tickets.iter_mut().enumerate() {
+        ticket.name = LockName::new(n.to_string()).unwrap();
+    }
     for ticket in tickets.iter().step_by(2) {
         store.attempt(ticket).await.unwrap();
     }

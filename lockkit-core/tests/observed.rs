@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkit_core::contract::{DistributedLock, Ticket};
-use lockkit_core::layers::{Faults, Faulty, Metered, Prefixed, Traced};
+use lockkit_core::layers::{Faults, Faulty, Metered, Traced};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::store::lock;
 use lockkit_core::{ClientId, HolderId, LockClient, LockName, LossReason};
@@ -257,7 +257,6 @@ async fn loss_is_traced_if_it_concerns_a_guard() {
 async fn a_silent_server_is_named_through_all_layers() {
     let store = Faulty::new(Arc::new(Slow::new(MemoryStore::new(), 0)), 1);
     let faults = store.faults();
-    let store = Prefixed::new(Arc::new(store), "shop:").unwrap();
     let store = Metered::new(Arc::new(Traced::new(Arc::new(store))));
     let client = LockClient::new(store).unwrap();
     faults.black_hole();

@@ -1,87 +1,91 @@
-//! A prefix before every name of a store.
+//! A prefix before every name of a client.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use lockkit_core::contract::{Attempt, DistributedLock, Release, Renewal, Ticket};
-use lockkit_core::layers::Prefixed;
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{ClientId, HolderId, InvalidName, LockName, Outcome};
+use lockkit_core::{Error, InvalidName, LockClient};
 
-fn name(name: &str) -> LockName {
-    LockName::new(name).unwrap()
-}
-
-fn ticket(text: &str) -> Ticket {
-    let holder = HolderId::new(ClientId::random(), 1);
-    Ticket::new(name(text), holder, Duration::from_secs(30))
-}
-
-fn stores() -> (MemoryStore, Prefixed) {
-    let memory = MemoryStore::new();
-    let store = Prefixed::new(Arc::new(memory.clone()), "shop:").unwrap();
-    (memory, store)
+fn client(store: &MemoryStore, prefix: &str) -> LockClient {
+    let builder = LockClient::builder(store.clone());
+    builder.prefix(prefix).build().unwrap()
 }
 
 #[tokio::test]
 async fn names_have_the_prefix_inside_and_not_outside() {
-    let (memory, store) = stores();
-    let ticket = ticket("a");
-    memory.attempt(&ticket).await.unwrap();
-    let mine = self::ticket("a");
-    assert!(matches!(
-        store.attempt(&mine).await,
-        Ok(Attempt::Granted(_))
-    ));
-    assert_eq!(store.resolve(&mine).name, name("shop:a"));
-    let inside = memory.inspect(&name("shop:a")).await.unwrap().unwrap();
+    let store = MemoryStore::new();
+    let (shop, all) = (client(&store, "shop:"), client(&store, ""));
+    // Of another application, and one that has only the prefix.
+    for name in ["a", "shop:"] {
+        all.lock(name).unwrap().acquire().await.unwrap().leak();
+    }
+    let lock = shop.lock("a").unwrap();
+    let guard = lock.try_acquire().await.unwrap().unwrap();
+    assert_eq!(guard.name().as_str(), "a");
+    assert_eq!(guard.ticket().name.as_str(), "shop:a");
+    let inside = all
+        .lock("shop:a")
+        .unwrap()
+        .inspect()
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(inside.holder_ids().eq([guard.holder().to_string()]));
+
+    assert_eq!(lock.inspect().await.unwrap().unwrap().name, *lock.name());
+    assert_eq!(shop.list("b").await.unwrap(), []);
+    for prefix in ["", "a"] {
+        let listed = shop.list(prefix).await.unwrap();
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].name, *lock.name());
+    }
+    let late = lock.acquire_timeout(std::time::Duration::ZERO).await;
     assert!(
-        inside.holder_ids().eq([mine.holder.to_string()]),
-        "{inside:?}"
+        late.unwrap_err()
+            .to_string()
+            .starts_with("lock `a` was still held")
     );
-    assert_eq!(store.list("b").await.unwrap(), []);
-    let listed = store.list("a").await.unwrap();
-    assert_eq!(listed.len(), 1);
-    assert_eq!(listed[0].name, name("a"));
-    let seen = store.inspect(&name("a")).await.unwrap().unwrap();
-    assert_eq!(seen.name, name("a"));
-    let broken = store.break_lock(&name("a")).await.unwrap().unwrap();
-    assert!(
-        broken.holder_ids().eq([mine.holder.to_string()]),
-        "{broken:?}"
-    );
-    assert!(matches!(store.release(&mine).await, Ok(Release::NotHeld)));
-    assert_eq!(memory.counts().holds, 1);
+    let broken = lock.break_lock().await.unwrap().unwrap();
+    assert_eq!(broken.name, *lock.name());
+    let lost = guard.release().await.unwrap_err();
+    assert!(lost.to_string().starts_with("lock `a` ("), "{lost}");
+    assert_eq!(all.list("").await.unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn a_name_that_grows_too_long_is_rejected_alone() {
-    let (_, store) = stores();
-    let long = ticket(&"x".repeat(508));
-    let error = store.attempt(&long).await.unwrap_err();
-    assert_eq!(error.outcome(), Outcome::Rejected);
-    let why = std::error::Error::source(&error).unwrap().to_string();
-    assert!(why.contains("513 bytes") && why.contains("shop:"), "{why}");
-    let short = ticket("a");
-    store.attempt(&short).await.unwrap();
-    let answers = store.renew(&[long.clone(), short, long.clone()]).await;
-    assert!(answers[0].is_err() && answers[2].is_err());
-    assert!(matches!(answers[1], Ok(Renewal::Renewed { .. })));
-    assert_eq!(store.resolve(&long), long);
+async fn hold_passes_to_clients_of_the_same_prefix() {
+    let store = MemoryStore::new();
+    let guard = client(&store, "shop:").rw_lock("a").unwrap();
+    let guard = guard.write().acquire().await.unwrap();
+    let guard = guard.downgrade().await.unwrap();
+    assert_eq!(guard.name().as_str(), "a");
+    let text = guard.detach().await.unwrap();
+    let guard = client(&store, "shop:").adopt(&text).await.unwrap();
+    assert_eq!(guard.name().as_str(), "a");
+    guard.release().await.unwrap();
+    assert_eq!(store.counts().holds, 0);
 }
 
-#[test]
-fn a_prefix_that_no_name_fits_behind_is_refused() {
-    let inner: Arc<dyn DistributedLock> = Arc::new(MemoryStore::new());
-    let prefixed = |prefix: String| Prefixed::new(Arc::clone(&inner), prefix).map(|_| ());
-    assert_eq!(prefixed(String::new()), Ok(()));
-    assert_eq!(prefixed("x".repeat(511)), Ok(()));
-    assert_eq!(
-        prefixed("x".repeat(512)),
-        Err(InvalidName::TooLong { len: 512 })
+#[tokio::test]
+async fn a_name_that_is_too_long_with_the_prefix_is_refused() {
+    let shop = client(&MemoryStore::new(), "shop:");
+    shop.lock("x".repeat(507)).unwrap();
+    let error = shop.lock("x".repeat(508)).unwrap_err().to_string();
+    assert!(
+        error.contains("513 bytes") && error.contains("shop:"),
+        "{error}"
     );
-    assert_eq!(prefixed("\0".to_owned()), Err(InvalidName::Nul));
-    let store = Prefixed::new(inner, "a").unwrap();
-    assert!(store.as_any().is::<MemoryStore>());
+}
+
+#[tokio::test]
+async fn a_prefix_that_no_name_fits_behind_is_refused() {
+    let refused = |prefix: &str| {
+        let builder = LockClient::builder(MemoryStore::new());
+        match builder.prefix(prefix).build() {
+            Err(Error::InvalidName(why)) => Some(why),
+            result => result.map(|_| None).unwrap(),
+        }
+    };
+    assert_eq!(refused(&"x".repeat(511)), None);
+    let too_long = InvalidName::TooLong { len: 513 };
+    assert_eq!(refused(&"x".repeat(512)), Some(too_long));
+    assert_eq!(refused("\0"), Some(InvalidName::Nul));
 }

@@ -60,9 +60,6 @@ impl DistributedLock for Blocked {
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         self.inner.list(prefix).await
     }
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        ticket.clone()
-    }
     fn as_any(&self) -> &dyn Any {
         self
     }

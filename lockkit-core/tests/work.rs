@@ -111,9 +111,6 @@ impl DistributedLock for Working {
         self.request("note", ticket);
         self.inner.note(ticket, text).await
     }
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        ticket.clone()
-    }
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -172,10 +172,6 @@ impl DistributedLock for EtcdStore {
         self.shared().note(ticket, text).await
     }
 
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        ticket.clone()
-    }
-
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
 use lockkit_core::url::{Tls, host_and_port};
-use lockkit_core::{Capabilities, EndsBy, Failover, Modes, Queueing, TtlOf, Waiting};
+use lockkit_core::{Capabilities, EndsBy, Failover, Queueing, TtlOf, Waiting};
 
 use crate::keys::Names;
 
@@ -130,19 +130,21 @@ impl EtcdStoreBuilder {
     /// The capabilities of the store.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
-        Capabilities::new()
+        Capabilities {
             // With its default election timeout, the server lengthens shorter leases.
-            .with_ttl_range(Duration::from_secs(2), Duration::from_secs(86_400))
-            .with_ttl_step(Duration::from_secs(1))
-            .with_ttl_of(TtlOf::PerSession)
-            .with_ends_by(EndsBy::Session)
-            .with_failover(Failover::Majority)
-            .with_queueing(Queueing::Fifo)
-            .with_waiting(Waiting::Push)
-            .with_tells_loss(true)
-            .with_recheck(self.recheck)
-            .with_modes(Modes::ALL)
-            .with_notes(true)
+            min_ttl: Duration::from_secs(2),
+            ttl_step: Duration::from_secs(1),
+            ttl_of: TtlOf::PerSession,
+            ends_by: EndsBy::Session,
+            failover: Failover::Majority,
+            queueing: Queueing::Fifo,
+            waiting: Waiting::Push,
+            tells_loss: true,
+            recheck: self.recheck,
+            shares: true,
+            notes: true,
+            ..Capabilities::new()
+        }
     }
 }
 

@@ -52,9 +52,7 @@ impl<'a> Fenced<'a> {
     /// Work under the hold of `guard`, which comes from `client`; `None` if its store is not etcd.
     pub fn by(client: &'a LockClient, guard: &Guard) -> Option<Self> {
         let store = client.store()?;
-        // The store's name of the lock includes the client's prefix.
-        let ticket = client.backend().resolve(guard.ticket());
-        Some(Self::new(store, ticket, guard.token()))
+        Some(Self::new(store, guard.ticket().clone(), guard.token()))
     }
 
     /// Work under the hold of a ticket, to which `store` gave `token`.

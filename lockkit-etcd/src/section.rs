@@ -160,7 +160,7 @@ impl Section {
         if self.reads.request.is_empty() {
             return Ok(Vec::new());
         }
-        let ticket = self.lock.backend().resolve(guard.ticket());
+        let ticket = guard.ticket().clone();
         let fenced = Fenced::new(self.store()?, ticket, guard.token());
         let found = fenced.read(&self.reads.request).await;
         found.map_err(|error| match error {

@@ -388,10 +388,6 @@ impl DistributedLock for RedisStore {
         Ok(adopted)
     }
 
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        ticket.clone()
-    }
-
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::url::{Tls, host_and_port};
-use lockkit_core::{Capabilities, Failover, Lease, Modes, PollRange, Queueing, Waiting};
+use lockkit_core::{Capabilities, Failover, Lease, PollRange, Queueing, Waiting};
 
 pub(crate) const PORT: u16 = 6379;
 pub(crate) const SENTINEL_PORT: u16 = 26379;
@@ -348,21 +348,23 @@ impl RedisStoreBuilder {
             _ => Queueing::Barging,
         };
         let rules = Capabilities::new();
-        let (longest, failover) = match self.longest_lease() {
+        let (max_ttl, failover) = match self.longest_lease() {
             Some(length) => (length, Failover::Guarded),
             None if self.fails_over() => (rules.max_ttl, Failover::Fenced),
             None => (rules.max_ttl, Failover::Alone),
         };
-        rules
-            .with_ttl_range(rules.min_ttl, longest)
-            .with_failover(failover)
-            .with_queueing(queueing)
-            .with_waiting(self.waiting)
-            .with_poll(self.poll)
-            .with_recheck(self.recheck)
-            .with_modes(Modes::ALL)
-            .with_notes(true)
-            .with_adopts(true)
+        Capabilities {
+            max_ttl,
+            failover,
+            queueing,
+            waiting: self.waiting,
+            poll: self.poll,
+            recheck: self.recheck,
+            shares: true,
+            notes: true,
+            adopts: true,
+            ..rules
+        }
     }
 }
 

@@ -117,9 +117,7 @@ impl<'a> Fenced<'a> {
     /// Work under the hold of `guard`, which comes from `client`; `None` if its store is not Redis.
     pub fn by(client: &'a LockClient, guard: &Guard) -> Option<Self> {
         let store = client.store()?;
-        // As the store sees it: a prefix of the client is part of its name.
-        let ticket = client.backend().resolve(guard.ticket());
-        Some(Self::new(store, ticket, guard.token()))
+        Some(Self::new(store, guard.ticket().clone(), guard.token()))
     }
 
     /// Work under the hold of a ticket, to which `store` gave `token`.

@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{Capabilities, Failover, LockName, Modes, PollRange, Waiting};
+use lockkit_core::{Capabilities, Failover, LockName, PollRange, Waiting};
 use tokio::runtime::Handle;
 
 use crate::backend::RedisStore;
@@ -105,12 +105,13 @@ impl RedlockStoreBuilder {
     /// What the store will be able to do.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
-        let rules = self.of_node(&self.node.address).capabilities();
-        rules
-            .with_failover(Failover::Majority)
-            .with_modes(Modes::EXCLUSIVE)
-            .with_notes(false)
-            .with_adopts(false)
+        Capabilities {
+            failover: Failover::Majority,
+            shares: false,
+            notes: false,
+            adopts: false,
+            ..self.of_node(&self.node.address).capabilities()
+        }
     }
 
     /// Connects to a majority of the servers; the others are tried for as long as the store lives.
@@ -290,10 +291,6 @@ impl DistributedLock for RedlockStore {
         let merge =
             |(name, states): (_, Vec<_>)| states::merge(&name, &states, nodes.all.len(), silent);
         Ok(states.into_iter().filter_map(merge).collect())
-    }
-
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        ticket.clone()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -139,14 +139,12 @@ impl Section {
         let store = self.store()?;
         let lock = self.lock.clone().with_work(None)?;
         let holder = HolderId::new(ClientId::random(), 0);
-        let ticket = Ticket::new(lock.name().clone(), holder, Duration::ZERO);
-        let ticket = lock.backend().resolve(&ticket);
+        let ticket = Ticket::new(lock.stored_name().clone(), holder, Duration::ZERO);
         if let Some(reply) = script.apply(store, &ticket, keys, arguments).await? {
             return Ok(reply);
         }
         let guard = lock.acquire().await?;
-        let ticket = lock.backend().resolve(guard.ticket());
-        let fenced = Fenced::new(store, ticket, guard.token());
+        let fenced = Fenced::new(store, guard.ticket().clone(), guard.token());
         let done = fenced.script(script, keys, arguments).await;
         let done = done.map_err(|error| of_fenced(error, &guard));
         // Whatever becomes of it, what became of the script is to tell.
@@ -189,7 +187,7 @@ impl Section {
         if self.reads.request.is_empty() {
             return Ok(Vec::new());
         }
-        let ticket = self.lock.backend().resolve(guard.ticket());
+        let ticket = guard.ticket().clone();
         let fenced = Fenced::new(self.store()?, ticket, guard.token());
         let replies = fenced.commands(&self.reads.request).await;
         replies.map_err(|error| of_fenced(error, guard))

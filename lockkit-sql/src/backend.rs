@@ -257,10 +257,6 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         self.run("adopt", adopt).await
     }
 
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        ticket.clone()
-    }
-
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::{Capabilities, Modes, PollRange, Queueing};
+use lockkit_core::{Capabilities, PollRange, Queueing};
 
 use crate::table::Table;
 
@@ -56,20 +56,18 @@ pub struct Options {
 impl Options {
     /// What a store with these options can do. A pinned hold is exclusive, and ends with its session.
     pub(crate) fn capabilities(&self) -> Capabilities {
-        let modes = match self.pin {
-            true => Modes::EXCLUSIVE,
-            false => Modes::ALL,
-        };
         let usual = PollRange::new(Duration::from_millis(1), Duration::from_secs(1));
         let poll = self.poll.unwrap_or(usual);
-        Capabilities::new()
-            .with_queueing(Queueing::Fifo)
-            .with_poll(poll)
-            .with_recheck(poll.max)
-            .with_tells_loss(self.pin)
-            .with_modes(modes)
-            .with_notes(true)
-            .with_adopts(!self.pin)
+        Capabilities {
+            queueing: Queueing::Fifo,
+            poll,
+            recheck: poll.max,
+            tells_loss: self.pin,
+            shares: !self.pin,
+            notes: true,
+            adopts: !self.pin,
+            ..Capabilities::new()
+        }
     }
 }
 

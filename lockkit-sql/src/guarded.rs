@@ -3,7 +3,6 @@
 use std::ops::{Deref, DerefMut};
 
 use async_trait::async_trait;
-use lockkit_core::contract::Ticket;
 use lockkit_core::{BackendError, Guard, InvalidName, LockClient, LockName};
 use sqlx::{Database, Transaction};
 
@@ -90,9 +89,8 @@ impl<D: Stored> StillHeld<D> for LockClient {
     ) -> Result<(), GuardedError> {
         let store: Option<&SqlStore<D::Dialect>> = self.store();
         let store = store.ok_or(GuardedError::ForeignStore)?;
-        let ticket = self.backend().resolve(guard.ticket());
         let token = guard.token().get().cast_signed();
-        let values = Values::of(&ticket).number("token", token);
+        let values = Values::of(guard.ticket()).number("token", token);
         let query = store.dialect().common().guard.text(&values);
         let replies = send::<D>(&mut **transaction, "guard", text(&query)).await?;
         let held = rows(&replies).next().is_some();
@@ -144,13 +142,8 @@ impl<'t, 'c, S: Dialect> TxLock<'t, 'c, S> {
     ) -> Result<Option<Self>, GuardedError> {
         let store: Option<&SqlStore<S>> = client.store();
         let store = store.ok_or(GuardedError::ForeignStore)?;
-        let ticket = Ticket::new(
-            LockName::new(name)?,
-            lockkit_core::HolderId::new(lockkit_core::ClientId::random(), 0),
-            std::time::Duration::ZERO,
-        );
-        // The prefix of the client is a part of the name.
-        let name = client.backend().resolve(&ticket).name;
+        let lock = client.lock(LockName::new(name)?);
+        let name = lock.map_err(GuardedError::Refused)?.stored_name().clone();
         let taken = store.dialect().lock_row(&name, &mut **transaction).await?;
         Ok(taken.then_some(Self { transaction, name }))
     }

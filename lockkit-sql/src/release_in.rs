@@ -99,7 +99,7 @@ impl<D: Stored> ReleaseIn<D> for Guard {
         let store = backend.as_any().downcast_ref();
         let store: &SqlStore<D::Dialect> = store.ok_or(GuardedError::ForeignStore)?;
         let common = store.dialect().common();
-        let (ticket, token) = (backend.resolve(self.ticket()), self.token());
+        let (ticket, token) = (self.ticket().clone(), self.token());
         if !ticket.mode.is_exclusive() {
             let what = format!(
                 "a hold to {} cannot be released in a transaction",

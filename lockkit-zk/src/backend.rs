@@ -152,10 +152,6 @@ impl DistributedLock for ZkStore {
         self.shared.note(ticket, text).await
     }
 
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        ticket.clone()
-    }
-
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkit_core::clock::{BootClock, Clock};
 use lockkit_core::url::{Tls, host_and_port};
-use lockkit_core::{Capabilities, EndsBy, Failover, Lease, Modes, Queueing, TtlOf, Waiting};
+use lockkit_core::{Capabilities, EndsBy, Failover, Lease, Queueing, TtlOf, Waiting};
 
 pub(crate) const PORT: u16 = 2181;
 const ROOT: &str = "/locks";
@@ -202,17 +202,20 @@ impl ZkStoreBuilder {
     /// The capabilities of the store, if the ensemble grants the session as requested.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
-        Capabilities::new()
-            .with_ttl_range(self.session, self.session)
-            .with_ttl_of(TtlOf::PerSession)
-            .with_ends_by(EndsBy::Session)
-            .with_failover(Failover::Majority)
-            .with_queueing(Queueing::Fifo)
-            .with_waiting(Waiting::Push)
-            .with_recheck(self.recheck)
-            .with_tells_loss(true)
-            .with_modes(Modes::ALL)
-            .with_notes(true)
+        Capabilities {
+            min_ttl: self.session,
+            max_ttl: self.session,
+            ttl_of: TtlOf::PerSession,
+            ends_by: EndsBy::Session,
+            failover: Failover::Majority,
+            queueing: Queueing::Fifo,
+            waiting: Waiting::Push,
+            recheck: self.recheck,
+            tells_loss: true,
+            shares: true,
+            notes: true,
+            ..Capabilities::new()
+        }
     }
 
     pub(crate) fn who_may(&self) -> Access {

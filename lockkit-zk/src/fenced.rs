@@ -166,9 +166,7 @@ impl<'a> Fenced<'a> {
     /// Writes under the hold of `guard`, which `client` gave; `None` if its store is not ZooKeeper.
     pub fn by(client: &'a LockClient, guard: &Guard) -> Option<Self> {
         let store = client.store()?;
-        // As the store sees it: a prefix of the client is part of its name.
-        let ticket = client.backend().resolve(guard.ticket());
-        Some(Self::new(store, ticket))
+        Some(Self::new(store, guard.ticket().clone()))
     }
 
     /// Writes under the hold of a ticket that `store` granted.

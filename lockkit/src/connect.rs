@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::Clock;
-use lockkit_core::layers::Prefixed;
 use lockkit_core::url::{ClientOptions, InvalidUrl, StoreUrl};
 use lockkit_core::{ClientSettings, Lease, LockClient, Result};
 use tokio::runtime::Handle;
@@ -91,7 +90,6 @@ pub async fn connect(url: impl AsRef<str>) -> Result<LockClient> {
 pub fn builder(url: impl AsRef<str>) -> Connect {
     Connect {
         url: url.as_ref().parse(),
-        prefix: None,
         wait: None,
         settings: ClientSettings::default(),
     }
@@ -103,7 +101,6 @@ pub fn builder(url: impl AsRef<str>) -> Connect {
 pub struct Connect {
     // Parsed at once, so that `Debug` shows no secret. INV-14.
     url: Result<StoreUrl, InvalidUrl>,
-    prefix: Option<String>,
     wait: Option<Duration>,
     settings: ClientSettings,
 }
@@ -129,7 +126,7 @@ impl Connect {
 
     /// The prefix of every name; in a URL `prefix=`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = Some(prefix.into());
+        self.settings.prefix = Some(prefix.into());
         self
     }
 
@@ -183,17 +180,14 @@ impl Connect {
         let options = ClientOptions::take(&mut url.options)?;
         settings.lease = settings.lease.or(options.ttl.map(Lease::renewed));
         settings.label = settings.label.or(options.label);
+        settings.prefix = settings.prefix.or(options.prefix);
         settings.max_hold = settings.max_hold.or(options.max_hold);
         settings.timeout = settings.timeout.or(options.timeout);
         settings.outage = settings.outage.or(options.outage);
         let wait = self.wait.or(settings.outage);
         let wait = wait.unwrap_or(ClientOptions::DEFAULT_OUTAGE);
         let ttl = settings.lease.map(Lease::ttl);
-        let mut store = stores::open_within(&url, settings.clock.as_ref(), ttl, wait).await?;
-        let prefix = self.prefix.or(options.prefix);
-        if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) {
-            store = Arc::new(Prefixed::new(store, prefix)?);
-        }
+        let store = stores::open_within(&url, settings.clock.as_ref(), ttl, wait).await?;
         LockClient::builder_arc(store).with(settings).build()
     }
 }

@@ -60,7 +60,7 @@ pub use lockkit_core::file;
 pub use lockkit_core::{
     BackendError, Capabilities, ClientId, DistributedLock, Election, EndsBy, Error, Failover,
     FencingToken, Guard, HolderId, InvalidHolderId, InvalidName, InvalidToken, Leader, Leaders,
-    Lease, Lock, LockClient, LockClientBuilder, LockName, LossReason, Modes, MultiGuard, MultiLock,
+    Lease, Lock, LockClient, LockClientBuilder, LockName, LossReason, MultiGuard, MultiLock,
     Outcome, Owner, PollRange, Queueing, Result, RwLock, TtlOf, Waiting,
 };
 #[doc(inline)]

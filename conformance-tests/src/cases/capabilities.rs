@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Renewal, Wake};
-use lockkit_core::{Error, Lease, LockClient, Modes, PollRange, TtlOf, Waiting};
+use lockkit_core::{Error, Lease, LockClient, PollRange, TtlOf, Waiting};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::case::{Case, Need};
@@ -283,7 +283,7 @@ async fn modes_are_supported_or_refused(ctx: &Ctx) -> Outcome {
         Err(Error::InvalidOption { .. }) => {}
         answer => return Err(Failure::new(format!("no permits: {answer:?}"))),
     }
-    if ctx.capabilities().modes == Modes::ALL {
+    if ctx.capabilities().shares {
         let lock = client.rw_lock(name.as_str())?;
         for lock in [lock.read(), lock.write(), client.semaphore(name, 3)?] {
             lock.acquire().await?.release().await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::contract::{Attempt, LockState, Mode, Release, Renewal, Ticket, Watch};
-use lockkit_core::{BackendError, Capabilities, DistributedLock, HolderId, LockName, Modes};
+use lockkit_core::{BackendError, Capabilities, DistributedLock, HolderId, LockName};
 
 use crate::failure::Outcome;
 use crate::namespace::{Hook, Namespace, Server};
@@ -93,7 +93,10 @@ impl<S: Setup> Setup for InMode<S> {
 
 /// Cases choose exclusive locks alone: the mode is chosen below them.
 const fn exclusive(capabilities: Capabilities) -> Capabilities {
-    capabilities.with_modes(Modes::EXCLUSIVE)
+    Capabilities {
+        shares: false,
+        ..capabilities
+    }
 }
 
 #[derive(Debug)]
@@ -206,10 +209,6 @@ impl DistributedLock for StoreInMode {
 
     async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
         self.inner.adopt(from, &self.ticket(ticket)).await
-    }
-
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        self.inner.resolve(&self.ticket(ticket))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -1,7 +1,6 @@
 //! Sections: what is read with a grant, and written with a release, while replies are lost and callers go.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::proxy::{Direction, Flow, Proxy};
@@ -10,8 +9,6 @@ use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{poll_once, soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use etcd_client::{Client, Compare, CompareOp, GetResponse, PutOptions, Txn, TxnOp};
-use lockkit_core::contract::DistributedLock;
-use lockkit_core::layers::Prefixed;
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, LockClient, Outcome as Effect};
 use lockkit_etcd::{Entered, FencedError, Names, Section};
@@ -173,8 +170,8 @@ async fn leaves_nothing(cluster: &EtcdCluster, clients: &[LockClient]) -> Outcom
 async fn section_reads_keys_and_prefixes() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let store = builder(&cluster.ports()).names(Names::Raw);
-    let store: Arc<dyn DistributedLock> = Arc::new(store.connect().await?);
-    let client = LockClient::new(Prefixed::new(store, "app/")?)?;
+    let client = LockClient::builder(store.connect().await?);
+    let client = client.prefix("app/").build()?;
     let section = Section::of(&client.lock(NAME)?);
     let section = section.read_prefix("stock/").read("other");
     let (entered, found) = section.enter().await?;

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use crate::client::outstanding::Pending;
 use crate::client::runtime::Runtime;
 use crate::contract::{
-    BackendError, Capabilities, ClientId, DistributedLock, EndsBy, Error, Grant, Mode, Outcome,
-    Result, TtlOf,
+    BackendError, Capabilities, ClientId, DistributedLock, EndsBy, Error, Grant, LockName, Mode,
+    Outcome, Result, TtlOf,
 };
 use crate::store::sync::lock;
 use crate::time::backoff::{jitter, retry_delay};
@@ -30,6 +30,8 @@ pub(crate) struct Context {
     pub(crate) id: ClientId,
     /// What operators read of this client.
     pub(crate) label: Option<Arc<str>>,
+    /// What the store has before every name of this client.
+    pub(crate) prefix: String,
     /// The longest that one request may take.
     pub(crate) timeout: Duration,
     /// After how long a failing store is given up by an acquire without a limit.
@@ -110,10 +112,34 @@ impl Context {
         Ok(self.runtime.run(bounded).await??)
     }
 
+    /// The name that the store has for a lock.
+    pub(crate) fn stored(&self, name: &LockName) -> Result<LockName> {
+        if self.prefix.is_empty() {
+            return Ok(name.clone());
+        }
+        LockName::new(format!("{}{name}", self.prefix)).map_err(|_| {
+            let what = format!(
+                "the name has {} bytes with the prefix `{}`: at most {} are possible",
+                self.prefix.len() + name.as_str().len(),
+                self.prefix,
+                LockName::MAX_LEN,
+            );
+            Error::InvalidOption { what }
+        })
+    }
+
+    /// The name that the caller has for a lock of the store.
+    pub(crate) fn shown(&self, stored: &LockName) -> LockName {
+        let name = stored.as_str().strip_prefix(&self.prefix);
+        let name = name.filter(|name| name.len() < stored.as_str().len());
+        name.and_then(|name| LockName::new(name).ok())
+            .unwrap_or_else(|| stored.clone())
+    }
+
     /// Checks a mode against what the store can do.
     pub(crate) fn check_mode(&self, mode: Mode) -> Result<()> {
         self.offered(
-            self.capabilities.modes.contains(mode),
+            self.capabilities.shares || mode == Mode::Exclusive,
             "has exclusive locks only: it can do no readers-writer locks and no semaphores",
         )
     }

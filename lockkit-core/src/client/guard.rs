@@ -50,7 +50,7 @@ impl Guard {
     /// The lock's name.
     #[must_use]
     pub fn name(&self) -> &LockName {
-        &self.held().hold.ticket.name
+        &self.held().hold.name
     }
 
     /// The fencing token, the same for all guards of this hold.
@@ -323,7 +323,7 @@ impl fmt::Debug for Guard {
         let mut debug = f.debug_struct("Guard");
         if let Some(Held { hold, .. }) = &self.held {
             debug
-                .field("name", &hold.ticket.name)
+                .field("name", &hold.name)
                 .field("token", &hold.token)
                 .field("holder", &hold.ticket.holder);
         }

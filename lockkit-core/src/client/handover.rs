@@ -103,7 +103,7 @@ impl Guard {
         let from = self.holder();
         let guard = try_acquire(shared, &key, options, Some(from)).await?;
         passing.left = None;
-        let guard = guard.ok_or_else(|| Error::superseded(&key.name, self.token()))?;
+        let guard = guard.ok_or_else(|| Error::superseded(self.name(), self.token()))?;
         if let Some(claim) = claim {
             claim.held(&guard.held().hold);
         }
@@ -154,14 +154,14 @@ impl LockClient {
             return Err(Error::InvalidOption { what });
         };
         let key = Key {
-            name: detached.name,
+            name: shared.context.stored(&detached.name)?,
             mode: detached.mode,
             ttl: shared.options.lease.ttl(),
             lane: shared.queues.lane(detached.mode),
             work: None,
         };
         let guard = try_acquire(shared, &key, shared.options, Some(detached.holder)).await?;
-        guard.ok_or_else(|| Error::superseded(&key.name, detached.token))
+        guard.ok_or_else(|| Error::superseded(&detached.name, detached.token))
     }
 }
 

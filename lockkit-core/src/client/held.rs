@@ -191,9 +191,9 @@ impl Held {
     /// Leaves a trace of a loss that concerns a guard.
     #[cfg(feature = "tracing")]
     fn trace_loss(&self, reason: LossReason) {
-        let Hold { ticket, token, .. } = &*self.hold;
+        let Hold { name, token, .. } = &*self.hold;
         if self.hold.guards() > 0 {
-            tracing::warn!(lock = %ticket.name, %token, %reason, "lock lost");
+            tracing::warn!(lock = %name, %token, %reason, "lock lost");
         }
     }
 

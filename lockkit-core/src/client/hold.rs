@@ -14,7 +14,9 @@ use tokio::task::AbortHandle;
 
 use self::state::{State, Watching};
 use crate::client::context::Context;
-use crate::contract::{Error, FencingToken, Grant, LossReason, Mode, Ticket, TtlOf, Watch};
+use crate::contract::{
+    Error, FencingToken, Grant, LockName, LossReason, Mode, Ticket, TtlOf, Watch,
+};
 use crate::store::sync::lock;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, first_renewal_due, lease_for, renewal_due, window};
@@ -39,6 +41,8 @@ pub(crate) struct HoldOptions {
 #[derive(Debug)]
 pub(crate) struct Hold {
     context: Arc<Context>,
+    /// That of the lock, without the client's prefix.
+    pub(crate) name: LockName,
     pub(crate) ticket: Ticket,
     pub(crate) token: FencingToken,
     pub(crate) owner: Option<u64>,
@@ -128,6 +132,7 @@ impl Hold {
         let event = state.next_event();
         let hold = Self {
             context: Arc::clone(context),
+            name: context.shown(&ticket.name),
             token: grant.token,
             owner: options.owner,
             state: Mutex::new(state),
@@ -172,7 +177,7 @@ impl Hold {
     fn lost_error(&self, reason: LossReason, state: &State) -> Error {
         let expired = reason == LossReason::Expired;
         Error::Lost {
-            name: self.ticket.name.clone(),
+            name: self.name.clone(),
             token: self.token,
             reason,
             source: state.failure.clone().filter(|_| expired),
@@ -286,7 +291,7 @@ impl Hold {
     }
 
     fn refused(&self, why: &str) -> Failure {
-        let what = format!("the hold of lock `{}` {why}", self.ticket.name);
+        let what = format!("the hold of lock `{}` {why}", self.name);
         Failure {
             error: Error::InvalidOption { what },
             ending: None,

@@ -42,6 +42,8 @@ use crate::time::lease::Lease;
 pub struct Lock {
     shared: Arc<Shared>,
     name: LockName,
+    /// The name that the store has for it.
+    stored: LockName,
     mode: Mode,
     options: HoldOptions,
     work: Option<Work>,
@@ -52,6 +54,7 @@ impl Lock {
         shared.context.check_mode(mode)?;
         Ok(Self {
             shared: Arc::clone(shared),
+            stored: shared.context.stored(&name)?,
             name,
             mode,
             options: shared.options,
@@ -63,6 +66,13 @@ impl Lock {
     #[must_use]
     pub const fn name(&self) -> &LockName {
         &self.name
+    }
+
+    /// The lock's name as the store has it, with the client's prefix. For authors of stores.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn stored_name(&self) -> &LockName {
+        &self.stored
     }
 
     /// What kind of hold it acquires.
@@ -278,7 +288,7 @@ impl Lock {
             Reentry::Claimed(claim) => Some(claim),
             Reentry::None => None,
         };
-        if self.mode.is_exclusive() && self.shared.queues.is_busy(&self.name) {
+        if self.mode.is_exclusive() && self.shared.queues.is_busy(&self.stored) {
             return Ok(None);
         }
         let guard = try_acquire(&self.shared, &self.key(), self.options, None).await?;
@@ -290,11 +300,10 @@ impl Lock {
     /// # Errors
     /// - [`Error::Backend`] if the store did not answer.
     pub async fn inspect(&self) -> Result<Option<LockState>> {
-        let name = self.name.clone();
+        let name = self.stored.clone();
         let context = &self.shared.context;
-        context
-            .request("inspect", |store| async move { store.inspect(&name).await })
-            .await
+        let state = context.request("inspect", |store| async move { store.inspect(&name).await });
+        Ok(state.await?.map(|state| self.shown(state)))
     }
 
     /// Ends the hold of any client, and returns what was there. For operators.
@@ -305,13 +314,18 @@ impl Lock {
     /// # Errors
     /// - [`Error::Backend`] if the store did not answer.
     pub async fn break_lock(&self) -> Result<Option<LockState>> {
-        let name = self.name.clone();
+        let name = self.stored.clone();
         let context = &self.shared.context;
-        context
-            .request("break_lock", |store| async move {
-                store.break_lock(&name).await
-            })
-            .await
+        let state = context.request("break_lock", |store| async move {
+            store.break_lock(&name).await
+        });
+        Ok(state.await?.map(|state| self.shown(state)))
+    }
+
+    /// The state under the name that the caller has for the lock.
+    fn shown(&self, mut state: LockState) -> LockState {
+        state.name = self.name.clone();
+        state
     }
 
     /// What every acquire does first.
@@ -332,7 +346,7 @@ impl Lock {
             return Ok(Reentry::None);
         };
         loop {
-            match self.shared.owners.enter(&self.name, owner) {
+            match self.shared.owners.enter(&self.stored, owner) {
                 Entry::Busy(done) => return Ok(Reentry::Busy(done)),
                 Entry::Claimed(claim) => return Ok(Reentry::Claimed(claim)),
                 Entry::Holds(hold) => {
@@ -343,7 +357,7 @@ impl Lock {
                         return self.covered(guard).map(Reentry::Done);
                     }
                     // It has just ended: what is forgotten here is not found again.
-                    self.shared.owners.forget(&self.name, owner, &held.hold);
+                    self.shared.owners.forget(&self.stored, owner, &held.hold);
                 }
             }
         }
@@ -363,7 +377,7 @@ impl Lock {
 
     fn key(&self) -> Key {
         Key {
-            name: self.name.clone(),
+            name: self.stored.clone(),
             mode: self.mode,
             ttl: self.options.lease.ttl(),
             lane: self.shared.queues.lane(self.mode),

@@ -82,6 +82,7 @@ impl LockClient {
     ///
     /// # Errors
     /// - [`Error::InvalidName`] if the text cannot name a lock.
+    /// - [`Error::InvalidOption`] if it is too long with the client's prefix.
     pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock> {
         self.lock_in(name.as_ref(), Mode::Exclusive)
     }
@@ -181,11 +182,16 @@ impl LockClient {
     /// # Errors
     /// - [`Error::Backend`] if the store did not answer.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        let prefix = prefix.to_owned();
         let context = &self.shared.context;
-        context
-            .request("list", |store| async move { store.list(&prefix).await })
-            .await
+        let prefix = format!("{}{prefix}", context.prefix);
+        let listed = context.request("list", |store| async move { store.list(&prefix).await });
+        let mut states = listed.await?;
+        // What has only the prefix as its name was locked without it.
+        states.retain(|state| state.name.as_str().len() > context.prefix.len());
+        for state in &mut states {
+            state.name = context.shown(&state.name);
+        }
+        Ok(states)
     }
 
     /// Waits until everything that was dropped is released at the store.
@@ -241,6 +247,7 @@ pub struct ClientSettings {
     pub lease: Option<Lease>,
     pub label: Option<String>,
     pub program: Option<String>,
+    pub prefix: Option<String>,
     pub max_hold: Option<Duration>,
     pub clock: Option<Arc<dyn Clock>>,
     pub timeout: Option<Duration>,
@@ -291,6 +298,13 @@ impl LockClientBuilder {
         self
     }
 
+    /// What the store has before every name of this client, so that applications share a store without meeting. By
+    /// default nothing.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.settings.prefix = Some(prefix.into());
+        self
+    }
+
     /// The longest hold time of locks that set none. By default there is none.
     pub const fn max_hold(mut self, limit: Duration) -> Self {
         self.settings.max_hold = Some(limit);
@@ -334,6 +348,7 @@ impl LockClientBuilder {
     /// - [`Error::Unsupported`] if the store cannot honour the lease.
     /// - [`Error::InvalidOption`] if the request timeout is zero, or the label has more than
     ///   128 bytes or a control character.
+    /// - [`Error::InvalidName`] if the prefix has a NUL byte, or leaves no room for a name.
     pub fn build(self) -> Result<LockClient> {
         let settings = self.settings;
         let handle = match settings.runtime {
@@ -352,6 +367,9 @@ impl LockClientBuilder {
             Some(label) => label::check(&label).map(|()| label.into())?,
             None => label::of_process(settings.program.as_deref()).into(),
         };
+        let prefix = settings.prefix.unwrap_or_default();
+        // With one more byte, which a name has at least.
+        LockName::new(format!("{prefix}-"))?;
         let capabilities = self.store.capabilities();
         let options = HoldOptions {
             lease: settings.lease.unwrap_or_else(|| nearest(&capabilities)),
@@ -366,6 +384,7 @@ impl LockClientBuilder {
             runtime: Runtime::new(handle),
             id: ClientId::random(),
             label: Some(label).filter(|label| !label.is_empty()),
+            prefix,
             timeout: timeout.min(LONGEST),
             outage: settings
                 .outage

@@ -42,7 +42,7 @@ pub(crate) async fn release(
         Release::Released => Ok(()),
         Release::NotHeld => {
             let hold = &held.hold;
-            Err(Error::superseded(&hold.ticket.name, hold.token))
+            Err(Error::superseded(&hold.name, hold.token))
         }
     }
 }

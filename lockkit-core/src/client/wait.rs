@@ -178,7 +178,7 @@ impl Queued {
         let now = Instant::now();
         self.fail(|waiter| {
             waiter.is_late(now).then(|| Error::Timeout {
-                name: self.key.name.clone(),
+                name: self.shared.context.shown(&self.key.name),
                 waited: now.saturating_duration_since(waiter.joined),
                 state: None,
             })

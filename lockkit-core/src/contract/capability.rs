@@ -11,14 +11,19 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use lockkit_core::{Capabilities, Queueing, Waiting};
 ///
-/// let capabilities = Capabilities::new()
-///     .with_queueing(Queueing::Fifo)
-///     .with_waiting(Waiting::Push)
-///     .with_ttl_range(Duration::from_millis(100), Duration::from_secs(86_400));
+/// let capabilities = Capabilities {
+///     min_ttl: Duration::from_secs(2),
+///     queueing: Queueing::Fifo,
+///     waiting: Waiting::Push,
+///     ..Capabilities::new()
+/// };
 /// assert_eq!(capabilities.waiting, Waiting::Push);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "stores write it with `..Capabilities::new()`"
+)]
 pub struct Capabilities {
     /// The shortest lease.
     pub min_ttl: Duration,
@@ -43,8 +48,9 @@ pub struct Capabilities {
     pub ends_by: EndsBy,
     /// What can be lost when a server fails and another one takes over.
     pub failover: Failover,
-    /// The modes that tickets may have.
-    pub modes: Modes,
+    /// Whether tickets may have modes other than [`Mode::Exclusive`]. The rule for them is one, so that no store does
+    /// a part.
+    pub shares: bool,
     /// Whether a hold can have a [note](crate::DistributedLock::note).
     pub notes: bool,
     /// Whether a hold can pass [from one ticket to another](crate::DistributedLock::adopt).
@@ -71,102 +77,10 @@ impl Capabilities {
             tells_loss: false,
             ends_by: EndsBy::Lease,
             failover: Failover::Alone,
-            modes: Modes::EXCLUSIVE,
+            shares: false,
             notes: false,
             adopts: false,
         }
-    }
-
-    /// Sets the shortest and the longest lease.
-    #[must_use]
-    pub const fn with_ttl_range(mut self, min: Duration, max: Duration) -> Self {
-        self.min_ttl = min;
-        self.max_ttl = max;
-        self
-    }
-
-    /// Sets the unit of leases.
-    #[must_use]
-    pub const fn with_ttl_step(mut self, step: Duration) -> Self {
-        self.ttl_step = step;
-        self
-    }
-
-    /// Sets whose lease it is.
-    #[must_use]
-    pub const fn with_ttl_of(mut self, ttl_of: TtlOf) -> Self {
-        self.ttl_of = ttl_of;
-        self
-    }
-
-    /// Sets the order of waiters.
-    #[must_use]
-    pub const fn with_queueing(mut self, queueing: Queueing) -> Self {
-        self.queueing = queueing;
-        self
-    }
-
-    /// Sets how waiters are woken.
-    #[must_use]
-    pub const fn with_waiting(mut self, waiting: Waiting) -> Self {
-        self.waiting = waiting;
-        self
-    }
-
-    /// Sets the pauses of waiters that poll.
-    #[must_use]
-    pub const fn with_poll(mut self, poll: PollRange) -> Self {
-        self.poll = poll;
-        self
-    }
-
-    /// Sets the longest time between two attempts of a waiter.
-    #[must_use]
-    pub const fn with_recheck(mut self, recheck: Duration) -> Self {
-        self.recheck = recheck;
-        self
-    }
-
-    /// Sets whether watches report a loss.
-    #[must_use]
-    pub const fn with_tells_loss(mut self, tells_loss: bool) -> Self {
-        self.tells_loss = tells_loss;
-        self
-    }
-
-    /// Sets what frees a crashed holder's lock.
-    #[must_use]
-    pub const fn with_ends_by(mut self, ends_by: EndsBy) -> Self {
-        self.ends_by = ends_by;
-        self
-    }
-
-    /// Sets what can be lost in a failover.
-    #[must_use]
-    pub const fn with_failover(mut self, failover: Failover) -> Self {
-        self.failover = failover;
-        self
-    }
-
-    /// Sets the modes that tickets may have.
-    #[must_use]
-    pub const fn with_modes(mut self, modes: Modes) -> Self {
-        self.modes = modes;
-        self
-    }
-
-    /// Sets whether holds can have notes.
-    #[must_use]
-    pub const fn with_notes(mut self, notes: bool) -> Self {
-        self.notes = notes;
-        self
-    }
-
-    /// Sets whether a hold can pass from one ticket to another.
-    #[must_use]
-    pub const fn with_adopts(mut self, adopts: bool) -> Self {
-        self.adopts = adopts;
-        self
     }
 }
 
@@ -329,24 +243,5 @@ impl fmt::Display for Mode {
             Self::Read => f.write_str("read"),
             Self::Permit { of } => write!(f, "permit of {of}"),
         }
-    }
-}
-
-/// A set of [`Mode`]s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Modes {
-    shared: bool,
-}
-
-impl Modes {
-    /// One holder at a time, and no other mode.
-    pub const EXCLUSIVE: Self = Self { shared: false };
-    /// All modes. The rule for them is one, so that no store does a part.
-    pub const ALL: Self = Self { shared: true };
-
-    /// Whether `mode` is in the set.
-    #[must_use]
-    pub const fn contains(self, mode: Mode) -> bool {
-        self.shared || matches!(mode, Mode::Exclusive)
     }
 }

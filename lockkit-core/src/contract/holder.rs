@@ -15,12 +15,6 @@ impl ClientId {
     pub fn random() -> Self {
         Self(Uuid::new_v4())
     }
-
-    /// The 128 bits as a number.
-    #[must_use]
-    pub const fn as_u128(self) -> u128 {
-        self.0.as_u128()
-    }
 }
 
 impl fmt::Display for ClientId {

@@ -15,12 +15,10 @@ mod ticket;
 pub(crate) mod token;
 mod work;
 
-pub(crate) use self::capability::{
-    Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting,
-};
+pub(crate) use self::capability::{Capabilities, EndsBy, PollRange, Queueing, TtlOf, Waiting};
 pub(crate) use self::error::{BackendError, Error, LossReason, Outcome, Result};
 pub(crate) use self::holder::{ClientId, HolderId};
-pub(crate) use self::name::{InvalidName, LockName};
+pub(crate) use self::name::LockName;
 pub(crate) use self::token::FencingToken;
 
 pub use self::capability::Mode;

@@ -77,14 +77,6 @@ impl FromStr for LockName {
     }
 }
 
-impl TryFrom<&str> for LockName {
-    type Error = InvalidName;
-
-    fn try_from(text: &str) -> Result<Self, InvalidName> {
-        Self::new(text)
-    }
-}
-
 impl TryFrom<String> for LockName {
     type Error = InvalidName;
 

@@ -131,12 +131,6 @@ fn rounded(time: Duration) -> String {
     parts.join(" ")
 }
 
-impl From<String> for Holder {
-    fn from(id: String) -> Self {
-        Self::new(id)
-    }
-}
-
 impl From<&str> for Holder {
     fn from(id: &str) -> Self {
         Self::new(id)

@@ -115,10 +115,6 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
         Err(not_offered(self.backend(), "adopt", &ticket.name))
     }
 
-    /// The ticket as the innermost store sees it. A store returns a copy; a decorator that rewrites
-    /// tickets applies its own change and asks the store inside. Every guarded write begins with it.
-    fn resolve(&self, ticket: &Ticket) -> Ticket;
-
     /// The store itself; a decorator returns the store inside it. It serves
     /// [`LockClient::store`](crate::LockClient::store).
     fn as_any(&self) -> &dyn Any;

@@ -76,13 +76,6 @@ impl Ticket {
         self.work = work;
         self
     }
-
-    /// The same ticket for another name, as decorators need it.
-    #[must_use]
-    pub fn with_name(mut self, name: LockName) -> Self {
-        self.name = name;
-        self
-    }
 }
 
 /// The lock is given.

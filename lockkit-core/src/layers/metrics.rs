@@ -136,10 +136,6 @@ impl DistributedLock for Metered {
         self.measure("adopt", self.inner.adopt(from, ticket)).await
     }
 
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        self.inner.resolve(ticket)
-    }
-
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
     }

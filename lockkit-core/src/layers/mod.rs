@@ -2,7 +2,6 @@
 //!
 //! | decorator | what it adds |
 //! |---|---|
-//! | [`Prefixed`] | a prefix before every name, so that applications share a store without meeting |
 //! | `Traced` (feature `tracing`) | a span for each call |
 //! | `Metered` (feature `metrics`) | counters and durations of calls |
 //! | [`Faulty`] | faults, for tests of how a program bears them |
@@ -15,13 +14,11 @@ mod fault;
 mod metrics;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 mod outcome;
-mod prefix;
 #[cfg(feature = "tracing")]
 mod trace;
 
 pub use self::fault::{Fault, Faults, Faulty, Operation, Rule};
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metered;
-pub use self::prefix::Prefixed;
 #[cfg(feature = "tracing")]
 pub use self::trace::Traced;

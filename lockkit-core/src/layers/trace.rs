@@ -134,10 +134,6 @@ impl DistributedLock for Traced {
         Self::record(span, self.inner.adopt(from, ticket)).await
     }
 
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        self.inner.resolve(ticket)
-    }
-
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
     }

@@ -109,9 +109,16 @@ mod tests {
         Duration::from_millis(ms)
     }
 
+    fn push() -> Capabilities {
+        Capabilities {
+            waiting: Waiting::Push,
+            ..Capabilities::new()
+        }
+    }
+
     #[test]
     fn pushed_waiters_poll_every_recheck() {
-        let push = Capabilities::new().with_waiting(Waiting::Push);
+        let push = push();
         assert_eq!(pause(&push, TTL, &Attempt::held(), 9, 1.0), ms(3_000));
         assert_eq!(pause(&push, ms(600), &Attempt::held(), 0, 1.0), ms(200));
         let hint = Attempt::held_for(Some(ms(120)));
@@ -122,7 +129,7 @@ mod tests {
 
     #[test]
     fn polls_of_pushed_waiters_are_spread_over_a_tenth() {
-        let push = Capabilities::new().with_waiting(Waiting::Push);
+        let push = push();
         let at = |jitter| pause(&push, TTL, &Attempt::held(), 0, jitter);
         assert_eq!(at(1.0), ms(3_000), "never later than the recheck");
         assert_eq!(at(0.0), ms(2_850));
@@ -131,7 +138,10 @@ mod tests {
 
     #[test]
     fn polling_waiters_slow_down_to_the_users_limit() {
-        let poll = Capabilities::new().with_poll(PollRange::new(ms(50), ms(400)));
+        let poll = Capabilities {
+            poll: PollRange::new(ms(50), ms(400)),
+            ..Capabilities::new()
+        };
         let pauses: Vec<_> = (0..5)
             .map(|n| pause(&poll, TTL, &Attempt::held(), n, 1.0))
             .collect();

@@ -127,13 +127,19 @@ mod tests {
 
     #[test]
     fn a_lease_covers_the_time_that_it_is_asked_for() {
-        let can = Capabilities::new().with_ttl_range(ms(100), ms(60_000));
+        let can = Capabilities {
+            max_ttl: ms(60_000),
+            ..Capabilities::new()
+        };
         for lease in [ms(100), ms(999), ms(1_000), ms(1_001), ms(30_000)] {
             assert_eq!(lease_for(window(lease), &can), lease);
         }
         let odd = Duration::from_nanos(29_700_000_001);
         assert_eq!(lease_for(odd, &can), ms(30_001), "rounded up to the step");
-        let whole = can.with_ttl_step(ms(1_000));
+        let whole = Capabilities {
+            ttl_step: ms(1_000),
+            ..can
+        };
         assert_eq!(lease_for(ms(1_500), &whole), ms(2_000));
         assert_eq!(lease_for(ms(5), &can), ms(100));
         assert_eq!(lease_for(ms(70_000), &can), ms(60_000));
@@ -141,8 +147,14 @@ mod tests {
 
     #[test]
     fn waiters_look_several_times_within_a_lease() {
-        let holds = Capabilities::new().with_recheck(ms(15_000));
-        let sessions = holds.with_ttl_of(TtlOf::PerSession);
+        let holds = Capabilities {
+            recheck: ms(15_000),
+            ..Capabilities::new()
+        };
+        let sessions = Capabilities {
+            ttl_of: TtlOf::PerSession,
+            ..holds
+        };
         for (can, lease, expected) in [
             (holds, 6_000, 2_000),
             (holds, 60_000, 15_000),

@@ -87,10 +87,6 @@ impl DistributedLock for Slow {
         self.around(self.inner.adopt(from, ticket)).await
     }
 
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        self.inner.resolve(ticket)
-    }
-
     fn as_any(&self) -> &dyn Any {
         &self.inner
     }

@@ -297,9 +297,8 @@ async fn dropped_store_leaves_nothing_behind() {
 #[tokio::test]
 async fn fenced_work_runs_only_while_held() {
     let server = Server::start(&[]).await;
-    let store: Arc<dyn DistributedLock> = Arc::new(server.open().await);
-    let store = lockkit_core::layers::Prefixed::new(store, "app:").unwrap();
-    let client = LockClient::new(store).unwrap();
+    let client = LockClient::builder(server.open().await).prefix("app:");
+    let client = client.build().unwrap();
     let guard = client.lock("stock").unwrap().acquire().await.unwrap();
     let fenced = Fenced::by(&client, &guard).unwrap();
     let replies = fenced

@@ -1,10 +1,7 @@
 //! Sections: what is read with a grant, and written with a release.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::contract::DistributedLock;
-use lockkit_core::layers::Prefixed;
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, Lock, LockClient, Outcome};
 use lockkit_redis::{Command, Entered, FencedError, RedlockStore, Reply, Section};
@@ -40,9 +37,8 @@ fn outcome<T: std::fmt::Debug>(result: Result<T, FencedError>) -> Outcome {
 #[tokio::test]
 async fn two_requests_read_and_write() {
     let server = Server::start(&[]).await;
-    let store: Arc<dyn DistributedLock> = Arc::new(server.open().await);
-    let store = Prefixed::new(store, "app:").unwrap();
-    let lock = LockClient::new(store).unwrap().lock(NAME).unwrap();
+    let client = LockClient::builder(server.open().await).prefix("app:");
+    let lock = client.build().unwrap().lock(NAME).unwrap();
     let section = Section::of(&lock).read(get());
     let section = section.read(Command::new("MGET").arg("{cart:7}:state").arg("none"));
     for (turn, state) in ["new", "paid", "sent"].into_iter().enumerate() {

@@ -63,15 +63,15 @@ impl Steps for Postgres {
     }
 
     fn capabilities(options: &Options) -> Capabilities {
-        let rules = options.capabilities();
-        match (options.wake, options.poll) {
-            (Wake::Poll, _) => rules,
+        let mut rules = options.capabilities();
+        if options.wake == Wake::Push {
+            rules.waiting = Waiting::Push;
             // No notification says that a session has ended.
-            (Wake::Push, None) if !options.pin => rules
-                .with_waiting(Waiting::Push)
-                .with_recheck(Capabilities::new().recheck),
-            (Wake::Push, _) => rules.with_waiting(Waiting::Push),
+            if options.poll.is_none() && !options.pin {
+                rules.recheck = Capabilities::new().recheck;
+            }
         }
+        rules
     }
 
     async fn open(source: Source<sqlx::Postgres>, options: Options) -> Result<Arc<Self>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::layers::{Faults, Faulty, Prefixed};
+use lockkit_core::layers::{Faults, Faulty};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, Guard, LockClient};
 use lockkit_sql::{GuardedError, ReleaseIn as _, SqliteStore, StillHeld as _};
@@ -34,11 +34,11 @@ async fn setup() -> Setup {
     let store = database.store().await;
     let faulty = Faulty::new(Arc::new(store.clone()), 1);
     let calls = faulty.faults();
-    let client = Prefixed::new(Arc::new(faulty), "shop/").unwrap();
+    let client = LockClient::builder(faulty).prefix("shop/");
     Setup {
         pool: shop(&database).await,
         store,
-        client: LockClient::new(client).unwrap(),
+        client: client.build().unwrap(),
         calls,
         other: database.client().await,
         _database: database,

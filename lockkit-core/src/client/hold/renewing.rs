@@ -154,7 +154,7 @@ impl Hold {
         let before = lock(&self.state).failure.replace(error);
         #[cfg(feature = "tracing")]
         if before.is_none() {
-            tracing::warn!(lock = %self.ticket.name, token = %self.token, error = %trace, "renewal failed");
+            tracing::warn!(lock = %self.name, token = %self.token, error = %trace, "renewal failed");
         }
         drop(before);
     }

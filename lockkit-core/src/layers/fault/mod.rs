@@ -243,10 +243,6 @@ impl DistributedLock for Faulty {
             .await
     }
 
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        self.inner.resolve(ticket)
-    }
-
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
     }

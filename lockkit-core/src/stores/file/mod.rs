@@ -182,11 +182,14 @@ impl DistributedLock for FileStore {
     fn capabilities(&self) -> Capabilities {
         // The store keeps no lease: `ttl` is how often the client looks whether the file is still
         // its own, and the limit of a fixed lease.
-        Capabilities::new()
-            .with_ttl_range(Duration::from_millis(50), Duration::from_secs(365 * 86_400))
-            .with_poll(self.poll)
-            .with_ends_by(EndsBy::Process)
-            .with_notes(true)
+        Capabilities {
+            min_ttl: Duration::from_millis(50),
+            max_ttl: Duration::from_secs(365 * 86_400),
+            poll: self.poll,
+            ends_by: EndsBy::Process,
+            notes: true,
+            ..Capabilities::new()
+        }
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
@@ -230,10 +233,6 @@ impl DistributedLock for FileStore {
 
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
         self.write_note(ticket, text).map_err(during("note"))
-    }
-
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        ticket.clone()
     }
 
     fn as_any(&self) -> &dyn Any {

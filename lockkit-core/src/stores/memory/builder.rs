@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::state::State;
 use super::{MemoryStore, Shared};
-use crate::contract::{Capabilities, EndsBy, Modes, PollRange, Queueing, TtlOf, Waiting};
+use crate::contract::{Capabilities, EndsBy, PollRange, Queueing, TtlOf, Waiting};
 use crate::time::clock::{BootClock, Clock};
 
 /// A session is the heartbeat of all its places: their waiters look rarely.
@@ -34,12 +34,14 @@ impl MemoryStore {
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder {
             clock: Arc::new(BootClock),
-            rules: Capabilities::new()
-                .with_queueing(Queueing::Fifo)
-                .with_waiting(Waiting::Push)
-                .with_modes(Modes::ALL)
-                .with_notes(true)
-                .with_adopts(true),
+            rules: Capabilities {
+                queueing: Queueing::Fifo,
+                waiting: Waiting::Push,
+                shares: true,
+                notes: true,
+                adopts: true,
+                ..Capabilities::new()
+            },
         }
     }
 }
@@ -54,32 +56,26 @@ impl MemoryStoreBuilder {
 
     /// Sets the order of waiters: [`Queueing::Fifo`] if not set.
     pub fn queueing(mut self, queueing: Queueing) -> Self {
-        self.rules = self.rules.with_queueing(queueing);
+        self.rules.queueing = queueing;
         self
     }
 
     /// Sets how waiters learn of a free lock: [`Waiting::Push`] if not set.
     pub fn waiting(mut self, waiting: Waiting) -> Self {
-        self.rules = self.rules.with_waiting(waiting);
+        self.rules.waiting = waiting;
         self
     }
 
     /// Sets the pauses of waiters that poll.
     pub fn poll(mut self, poll: PollRange) -> Self {
-        self.rules = self.rules.with_poll(poll);
+        self.rules.poll = poll;
         self
     }
 
     /// Sets the longest time between two attempts of a waiter: three seconds if not set, or fifteen with
     /// [`sessions`](Self::sessions).
     pub fn recheck(mut self, recheck: Duration) -> Self {
-        self.rules = self.rules.with_recheck(recheck);
-        self
-    }
-
-    /// Sets the shortest and the longest lease of a hold: 100 ms and a day if not set.
-    pub fn ttl_range(mut self, min: Duration, max: Duration) -> Self {
-        self.rules = self.rules.with_ttl_range(min, max);
+        self.rules.recheck = recheck;
         self
     }
 
@@ -87,14 +83,16 @@ impl MemoryStoreBuilder {
     /// session, which ends `ttl` after the handle's last attempt or renewal. Such a store reports
     /// losses, and cannot hand over: a hold ends with the session that it came through.
     pub fn sessions(mut self, ttl: Duration) -> Self {
-        self.rules = self
-            .rules
-            .with_ttl_range(ttl, ttl)
-            .with_ttl_of(TtlOf::PerSession)
-            .with_ends_by(EndsBy::Session)
-            .with_recheck(SESSION_RECHECK)
-            .with_adopts(false)
-            .with_tells_loss(true);
+        self.rules = Capabilities {
+            min_ttl: ttl,
+            max_ttl: ttl,
+            ttl_of: TtlOf::PerSession,
+            ends_by: EndsBy::Session,
+            recheck: SESSION_RECHECK,
+            adopts: false,
+            tells_loss: true,
+            ..self.rules
+        };
         self
     }
 

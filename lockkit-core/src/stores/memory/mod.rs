@@ -247,10 +247,6 @@ impl DistributedLock for MemoryStore {
         answer.map_err(|_| released_before("adopt"))
     }
 
-    fn resolve(&self, ticket: &Ticket) -> Ticket {
-        ticket.clone()
-    }
-
     fn as_any(&self) -> &dyn Any {
         self
     }
