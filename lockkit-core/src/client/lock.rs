@@ -176,7 +176,7 @@ impl Lock {
     /// for the answer to its first request, and a lock that was granted is held.
     ///
     /// # Cost
-    /// One round trip when the lock is free, none when the owner holds it.
+    /// One round trip (on ZooKeeper two) when the lock is free, none when the owner holds it.
     pub async fn acquire(&self) -> Result<Guard> {
         self.acquire_by(Instant::now(), None).await
     }
@@ -269,7 +269,8 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     ///
     /// # Cost
-    /// One round trip. While the store does not answer, as [`acquire_timeout`](Self::acquire_timeout).
+    /// One round trip (on ZooKeeper two, and four when the lock is free). While the store does not answer, as
+    /// [`acquire_timeout`](Self::acquire_timeout).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.enter().await?;
         let claim = match self.reenter()? {
