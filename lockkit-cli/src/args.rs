@@ -231,7 +231,7 @@ pub(crate) struct BreakArgs {
 /// `lockkit schema`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The comments in the output name the grants that an application needs.\n\n\
+    after_help = "The comments in the output name the grants that an application needs on a server.\n\n\
 Exit codes: 0, or 64 if the URL does not name an SQL store."
 )]
 pub(crate) struct SchemaArgs {
