@@ -164,8 +164,8 @@ impl Lock {
     /// Waits for the lock, for as long as it takes.
     ///
     /// # Errors
-    /// - [`Error::Backend`] if the store refused the request, or could not be reached for the
-    ///   client's `outage` time.
+    /// - [`Error::Backend`] if the store refused the request, or for the client's `outage` time could not be
+    ///   reached or granted the lock too late to be trusted.
     /// - [`Error::InvalidOption`] if the owner of the lock shares it already, and would wait for itself.
     /// - [`Error::Shutdown`] if the client is shut down.
     /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime.
