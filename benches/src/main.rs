@@ -30,7 +30,7 @@ ratio depends least on the load of the machine. A tilde marks a ratio that varie
 Examples:
   lockkit bench --html report.html
   lockkit bench redis://127.0.0.1/ file:/var/lib/lockkit
-  lockkit bench fair=redis://h/ barging=redis://h/?queue=barging --only crowd --delay 5ms
+  lockkit bench fair=redis://h/ 'barging=redis://h/?queue=barging' --only crowd --delay 5ms
   lockkit bench redis://h/ etcd://h/ postgres://h/db --only sections --delay 5ms
 
 Exit codes:

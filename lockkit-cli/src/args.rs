@@ -144,9 +144,10 @@ pub(crate) struct RunArgs {
     /// Keeps the lock for at least this time, even if CMD ends sooner.
     ///
     /// For jobs that several hosts start at the same time of day, with clocks that differ. Where a lease
-    /// ends the hold, `lockkit run` exits with CMD and leaves the rest to the lease. Elsewhere, and if the
-    /// rest is shorter than the lease, it stays until then. A signal ends the stay, also one that came while
-    /// CMD ran, or ended it.
+    /// ends the hold, `lockkit run` exits with CMD and leaves the rest to the lease, once a lease can be that
+    /// long. Elsewhere, and if the rest is shorter than the lease, it stays until then. The stay ends with a
+    /// signal that ends programs, with SIGINT, SIGQUIT or SIGTERM while CMD runs, and with SIGHUP, SIGINT,
+    /// SIGQUIT or SIGTERM that ended CMD.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,
     /// The time from SIGTERM to SIGKILL, for CMD when the lock is lost (at most a third of the lease), and
@@ -230,7 +231,7 @@ pub(crate) struct BreakArgs {
 /// `lockkit schema`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The comments in the output name the grants that an application needs.\n\n\
+    after_help = "The comments in the output name the grants that an application needs on a server.\n\n\
 Exit codes: 0, or 64 if the URL does not name an SQL store."
 )]
 pub(crate) struct SchemaArgs {
@@ -250,7 +251,7 @@ pub(crate) struct PurgeArgs {
     /// The store; by default that of --url or `LOCKKIT_URL`.
     #[arg(value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Deletes only locks that were not used for this time, as in `7d`; in a database, it must be longer than any lease.
+    /// Deletes only locks that were not used for this time, as in `7d`; in a database, at least `1d`.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) older_than: Duration,
     #[command(flatten)]
@@ -260,7 +261,7 @@ pub(crate) struct PurgeArgs {
 /// The output format.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Form {
-    /// Prints JSON; the README describes its fields.
+    /// Prints JSON; the README of `lockkit-cli` describes its fields.
     #[arg(long)]
     pub(crate) json: bool,
 }

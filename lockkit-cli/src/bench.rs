@@ -21,7 +21,7 @@ pub(crate) fn bench(arguments: &[OsString], url: Option<&str>) -> Failure {
     let error = Command::new(program).args(arguments).exec();
     let code = exec::code_of(&error);
     let text = if code == Code::NOT_FOUND {
-        format!("`{PROGRAM}` is not installed; run `cargo install {PROGRAM}`")
+        format!("`{PROGRAM}` is not installed; run `cargo install --path benches` in a checkout")
     } else {
         format!("cannot run `{PROGRAM}`: {error}")
     };

@@ -36,7 +36,7 @@ pub struct Options {
     pub schema: Schema,
     /// How waiters learn of a free lock.
     pub wake: Wake,
-    /// The pauses between two polls of a waiter, if they are not 2 ms and 1 s.
+    /// The pauses between two polls of a waiter, if they are not 1 ms and 1 s.
     pub poll: Option<PollRange>,
     /// The most connections for acquires and releases.
     pub connections: usize,

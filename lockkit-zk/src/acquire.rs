@@ -168,7 +168,7 @@ impl Shared {
         }
     }
 
-    /// Creates the node and lists the queue, in one pipelined round trip.
+    /// Creates the node and lists the queue: two round trips, because the client library writes one request at a time.
     async fn create(
         &self,
         ticket: &Ticket,

@@ -16,7 +16,7 @@ impl ZkStoreBuilder {
     /// | `recheck=15s` | the longest time between two attempts of a waiter | as shown |
     /// | `token_base=1000` | a number that is added to every token | `0` |
     /// | `connect_timeout=5s` | the longest that connecting may take | as shown |
-    /// | `auth=digest` `sasl` | how the user of the URL authenticates; `sasl` needs the feature `sasl` | `digest` |
+    /// | `auth=digest` `sasl` | how the user of the URL authenticates; `sasl` needs the feature `sasl` of `lockkit-zk` | `digest` |
     /// | `acl=anyone` `creator` | who may read and change our nodes | `creator` with a user, else `anyone` |
     /// | `ca=/ca.pem` | `zks:` the certificates to trust; needed | |
     /// | `cert=/me.pem`, `key=/me.key` | `zks:` the client's certificate | none |

@@ -23,7 +23,7 @@ use crate::stores;
 /// | `redis+sentinel://user:password@host1,host2,host3/mymaster/0` | the present master of this name, found through its Sentinels (feature `redis`); `rediss+sentinel://` with TLS (feature `tls`) |
 /// | `redis+cluster://user:password@host1,host2,host3` | a Redis Cluster, found through some of its nodes (feature `redis`); `rediss+cluster://` with TLS (feature `tls`) |
 /// | `redlock://user:password@host1,host2,host3/0` | a majority of several Redis or Valkey servers (feature `redis`); `redlocks://` with TLS (feature `tls`) |
-/// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks://` with TLS (feature `tls`) |
+/// | `zk://host1,host2,host3/chroot` | an ensemble of ZooKeeper servers (feature `zk`); `zks://host/?ca=/path/ca.pem` with TLS (feature `tls`) |
 /// | `etcd://user:password@host:2379,host:2379/locks` | an etcd cluster (feature `etcd`); the path is the prefix of the locks' keys; `etcds://` with TLS (feature `tls`) |
 ///
 /// The SQL stores know the options of libpq and of MySQL's clients (`sslrootcert`, `ssl-mode`, `options` and
@@ -37,7 +37,7 @@ use crate::stores;
 /// | `timeout=2s` | the longest that one request may take | 2 s |
 /// | `outage=30s` | how long opening, and an acquire without a limit, retry while the store cannot be reached | 30 s |
 /// | `max_hold=1h` | the longest hold | none |
-/// | `poll=5ms..200ms` | `file:` `sqlite:` the pauses of waiters between two polls | as shown |
+/// | `poll=5ms..200ms` | `file:` `sqlite:` the pauses of waiters between two polls | as shown; `sqlite:` `1ms..200ms` |
 /// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:` `redlock:`, described in `lockkit::redis` | `fifo`, `push` |
 /// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores, described in `lockkit::sql` | |
 /// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:`, described in `lockkit::zk`; `ttl` is the session's | as shown first |

@@ -19,21 +19,21 @@
 //! wakes, and does not know. Send [`Guard::token`] with every write and let the store of your data
 //! refuse smaller ones: that needs no assumption about clocks and pauses.
 //!
-//! # Which store should I use?
-//! | URL | feature | for |
-//! |---|---|---|
-//! | `memory:` | none | tests; one process; private to the client that opened it |
-//! | `file:/var/lib/lockkit` | none | the processes of one machine (Unix); works together with `flock(1)` |
-//! | `sqlite:locks.db` | `sqlite` | the processes of one machine, where SQL tools should see the locks |
-//! | `postgres://host/database`, `postgresql://host/database` | `postgres` | a fleet with PostgreSQL; transactions of its own tables can depend on a hold |
-//! | `mysql://host/database`, `mariadb://host/database` | `mysql` | a fleet with MySQL or MariaDB; the same |
-//! | `redis://host/`, `rediss://host/`, `redis+unix:///path`; `valkey://host/`, `valkeys://host/`, `unix:///path` | `redis` | a fleet with a Redis or Valkey server; works together with Redisson |
-//! | `redis+sentinel://host1,host2/mymaster`, `rediss+sentinel://host/mymaster` | `redis` | a fleet with Redis or Valkey servers that Sentinels watch |
-//! | `redis+cluster://host1,host2`, `rediss+cluster://host` | `redis` | a fleet with a Redis Cluster |
-//! | `redlock://host1,host2,host3/`, `redlocks://host1,host2,host3/` | `redis` | a fleet with several Redis or Valkey servers that know nothing of each other |
-//! | `etcd://host:2379/`, `etcds://host:2379/` | `etcd` | a fleet with an etcd cluster; works together with `etcdctl lock` and Go's `concurrency` |
-//! | `zk://host1,host2,host3/`, `zks://host/` | `zk` | a fleet with a ZooKeeper ensemble; works together with Curator, go-zookeeper and kazoo |
+//! # Stores
+//! | URL | feature |
+//! |---|---|
+//! | `memory:`, `file:/var/lib/lockkit` | none |
+//! | `sqlite:locks.db` | `sqlite` |
+//! | `postgres://host/database`, `postgresql://host/database` | `postgres` |
+//! | `mysql://host/database`, `mariadb://host/database` | `mysql` |
+//! | `redis://host/`, `rediss://host/`, `redis+unix:///path`; `valkey://host/`, `valkeys://host/`, `unix:///path` | `redis` |
+//! | `redis+sentinel://host1,host2/mymaster`, `rediss+sentinel://host/mymaster` | `redis` |
+//! | `redis+cluster://host1,host2`, `rediss+cluster://host` | `redis` |
+//! | `redlock://host1,host2,host3/`, `redlocks://host1,host2,host3/` | `redis` |
+//! | `etcd://host:2379/`, `etcds://host:2379/` | `etcd` |
+//! | `zk://host1,host2,host3/`, `zks://host/?ca=/path/ca.pem` | `zk` |
 //!
+//! [`manual::choosing`] compares them.
 //! `rediss`, `rediss+sentinel`, `rediss+cluster`, `redlocks`, `etcds`, `zks` and the TLS options of the SQL stores need the feature `tls`.
 //!
 //! What only one kind of store can do, such as work that is executed only while a hold lasts, is in

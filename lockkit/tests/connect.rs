@@ -235,7 +235,7 @@ fn connect_outside_a_runtime_returns_no_runtime() {
 async fn prefix_precedes_every_name() {
     let client = connect("memory:?prefix=shop:").await;
     let guard = client.lock("a").unwrap().acquire().await.unwrap();
-    assert_eq!(guard.ticket().name.as_str(), "a");
+    assert_eq!(guard.name().as_str(), "a");
     let store = client.store::<MemoryStore>().unwrap();
     let listed = lockkit::DistributedLock::list(store, "").await.unwrap();
     assert_eq!(listed[0].name.as_str(), "shop:a");

@@ -29,7 +29,7 @@ pub(super) struct Recovery {
 
 impl Recovery {
     pub(super) fn new(target: &Target, program: &Program) -> Self {
-        // As short as the store allows: a report of minutes has no time for leases of half a minute.
+        // A second, or the shortest that the store allows: a report of minutes has no time for leases of half a minute.
         let ttl = target.lease(Duration::from_secs(1));
         let option = format!("{}ms", ttl.as_millis());
         Self {

@@ -48,7 +48,7 @@ fn is_127_and_says_how_to_install_the_program_that_is_missing() {
     let out = bench(&stage, &lockkit, "/nowhere", &["memory:"]);
     assert_eq!(out.status.code(), Some(127), "{out:?}");
     let said = String::from_utf8(out.stderr).unwrap();
-    assert!(said.contains("cargo install lockkit-bench"), "{said}");
+    assert!(said.contains("cargo install --path benches"), "{said}");
 }
 
 #[test]

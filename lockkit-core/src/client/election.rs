@@ -74,7 +74,7 @@ impl Election {
     /// Cancel safe: dropping the future leaves neither a leader nor a candidate behind.
     ///
     /// # Cost
-    /// Two round trips where nobody leads.
+    /// Where nobody leads, one round trip more than [`Lock::acquire`].
     pub async fn campaign(&self, value: &str) -> Result<Guard> {
         check_note(value)?;
         let guard = self.lock.acquire().await?;

@@ -174,8 +174,8 @@ impl Lock {
     /// Waits for the lock, for as long as it takes.
     ///
     /// # Errors
-    /// - [`Error::Backend`] if the store refused the request, or could not be reached for the
-    ///   client's `outage` time.
+    /// - [`Error::Backend`] if the store refused the request, or for the client's `outage` time could not be
+    ///   reached or granted the lock too late to be trusted.
     /// - [`Error::InvalidOption`] if the owner of the lock shares it already, and would wait for itself.
     /// - [`Error::Shutdown`] if the client is shut down.
     /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime.
@@ -186,7 +186,7 @@ impl Lock {
     /// for the answer to its first request, and a lock that was granted is held.
     ///
     /// # Cost
-    /// One round trip when the lock is free, none when the owner holds it.
+    /// One round trip (on ZooKeeper two) when the lock is free, none when the owner holds it.
     pub async fn acquire(&self) -> Result<Guard> {
         self.acquire_by(Instant::now(), None).await
     }
@@ -279,7 +279,8 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     ///
     /// # Cost
-    /// One round trip. While the store does not answer, as [`acquire_timeout`](Self::acquire_timeout).
+    /// One round trip (on ZooKeeper two, and four when the lock is free). While the store does not answer, as
+    /// [`acquire_timeout`](Self::acquire_timeout).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.enter().await?;
         let claim = match self.reenter()? {

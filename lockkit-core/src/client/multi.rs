@@ -83,7 +83,7 @@ impl MultiLock {
     /// Cancel safe: dropping the future leaves no hold and no place in a queue behind.
     ///
     /// # Cost
-    /// One round trip if all are free; else one more for each name from the first busy one on.
+    /// That of one [`Lock::try_acquire`] if all are free; else also an acquire of each name from the first busy one on.
     pub async fn acquire(&self) -> Result<MultiGuard> {
         self.acquire_by(None).await
     }
@@ -132,7 +132,7 @@ impl MultiLock {
     /// As [`acquire`](Self::acquire).
     ///
     /// # Cost
-    /// One round trip.
+    /// That of one [`Lock::try_acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
         let guards: Option<Vec<_>> = self.try_all().await.into_iter().collect::<Result<_>>()?;
         Ok(guards.map(|guards| MultiGuard { guards }))

@@ -58,7 +58,7 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// - The token is made in the same server step as the grant. INV-4.
     ///
     /// # Cost
-    /// One round trip when the lock is free.
+    /// One round trip when the lock is free, on most stores.
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError>;
 
     /// Opens the wake-ups of `ticket`, which has been attempted.

@@ -35,6 +35,21 @@ const WAKES: &str = "lockkit_store_wakes_total";
 /// - `wake`: `retry`, `granted`, `lost`, or the outcome of an error.
 ///
 /// No label depends on names of locks, so the number of series is bounded.
+///
+/// # Examples
+/// The new client has none of the old one's options: set its lease, label and time limits again.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkit_core::Result<()> {
+/// use std::sync::Arc;
+/// use lockkit_core::{LockClient, layers::Metered, memory::MemoryStore};
+///
+/// let client = LockClient::new(MemoryStore::new())?;      // or lockkit::connect("redis://host").await?
+/// let store = Metered::new(client.backend().clone());
+/// let client = LockClient::builder_arc(Arc::new(store)).build()?;
+/// # let _ = client;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Metered {
     inner: Arc<dyn DistributedLock>,

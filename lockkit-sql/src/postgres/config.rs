@@ -39,7 +39,7 @@ impl SqlStoreBuilder<Postgres> {
     /// | `options=-c search_path=app` | settings of each session, as in libpq: `-c name=value` or `--name=value` | none |
     /// | `host=/run/postgresql` | the directory of the server's socket, instead of a host; a host `%2Frun%2Fpostgresql` means the same | none |
     ///
-    /// libpq's names of options work too: `sslrootcert` (a path, or `system` for the public authorities),
+    /// libpq's names of options work too: `sslrootcert` (a path, or `system` for the public authorities, not with `verify-ca`),
     /// `sslcert`, `sslkey`, and `connect_timeout` as a number of seconds. With `channel_binding=require` the
     /// server's certificate is verified (`verify-full`), because the driver binds no channels. libpq's
     /// environment variables are not read: without a user the URL means `postgres`, without a database that

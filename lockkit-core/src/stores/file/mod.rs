@@ -49,7 +49,8 @@
 //! # Source
 //! `flock(2)` as [`std::fs::File::try_lock`] takes it. Unlike PID files, nothing is removed
 //! on release, so that no process locks a file that others no longer see; a process that has locked a file
-//! compares it with the one at the path, since an operator's [`break_lock`] puts a new one there.
+//! compares it with the one at the path, since an operator's [`break_lock`] puts a new one there. It has the same
+//! owner and group, or the break is refused.
 //!
 //! [`break_lock`]: crate::contract::DistributedLock::break_lock
 //! [`inspect`]: crate::contract::DistributedLock::inspect

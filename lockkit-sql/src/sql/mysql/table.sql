@@ -1,3 +1,7 @@
+-- The rights of an application, with its user in place of app:
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO app;
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON {holds} TO app;
+--
 -- The table of the locks comes last: a client that finds it finds both.
 --
 -- Holds beside others, and what else holds need. A row with a token above zero holds until its end, while the
