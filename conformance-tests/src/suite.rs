@@ -76,6 +76,7 @@ impl Suite {
         let required =
             required.map(|(name, answer)| Trial::test(name, move || answer.map_err(Failed::from)));
         let mut tests: Vec<Trial> = required.collect();
+        let mut cases = Vec::new();
         // They come last, so that the others do not wait for them.
         let mut whole_machine = Vec::new();
         for setup in &self.setups {
@@ -87,11 +88,14 @@ impl Suite {
                     .or_else(|| setup.skips(case.name()));
                 let tests = match case.wants_whole_machine() {
                     true => &mut whole_machine,
-                    false => &mut tests,
+                    false => &mut cases,
                 };
                 tests.push(self.test(setup, case, skip));
             }
         }
+        // Mixed, in the same way each time: cases of one store wait for leases while those of another compute.
+        fastrand::Rng::with_seed(0).shuffle(&mut cases);
+        tests.append(&mut cases);
         tests.append(&mut whole_machine);
         tests
     }
