@@ -14,7 +14,7 @@ use tokio::select;
 use tokio::time::{sleep, timeout};
 #[cfg(feature = "tls")]
 use zookeeper_client::TlsOptions;
-use zookeeper_client::{Client, Connector, Error, SessionInfo};
+use zookeeper_client::{Client, Connector, Error};
 
 use crate::config::{Auth, ZkStoreBuilder};
 use crate::error::of_connecting;
@@ -51,11 +51,6 @@ pub(crate) async fn connect(config: &ZkStoreBuilder) -> Result<Client, (Outcome,
         }
         Ok(Err(error)) => Err(of_connecting(&error)),
     }
-}
-
-/// Makes a second connection for a session that another one has.
-pub(crate) async fn twin(config: &ZkStoreBuilder, session: SessionInfo) -> Result<Client, Error> {
-    dial(config, connector(config)?.with_session(session)).await
 }
 
 /// Returns the reasons if no member can be reached, as with a wrong port, and never otherwise.

@@ -21,7 +21,7 @@ mod url;
 mod waiters;
 mod watch;
 
-pub use backend::{Counts, ZkStore};
+pub use backend::ZkStore;
 pub use config::{Access, Auth, Dialect, Names, ZkStoreBuilder};
 pub use fenced::{Fenced, FencedError, Write, Written};
 pub use section::{Entered, Section};
