@@ -13,6 +13,8 @@ use tokio::runtime::Handle;
 use tokio::select;
 use tokio::time::{sleep, timeout};
 #[cfg(feature = "tls")]
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+#[cfg(feature = "tls")]
 use zookeeper_client::TlsOptions;
 use zookeeper_client::{Client, Connector, Error};
 
@@ -109,6 +111,11 @@ fn connector(config: &ZkStoreBuilder) -> Result<Connector, Error> {
 /// Reads the files anew for each connection, so that certificates can be renewed.
 #[cfg(feature = "tls")]
 fn tls_options(tls: &Tls) -> Result<TlsOptions, Error> {
+    // The library takes the program's provider of cryptography, and panics if there are several and none is installed.
+    if CryptoProvider::get_default().is_none() {
+        // Another task may have been faster.
+        let _ = aws_lc_rs::default_provider().install_default();
+    }
     let read = |path: &Path| {
         // The library has no error for files, and this one is no secret.
         fs::read_to_string(path)
