@@ -287,21 +287,49 @@ fn options(config: &EtcdStoreBuilder) -> ConnectOptions {
 
 #[cfg(feature = "tls")]
 fn with_tls(endpoint: Endpoint, config: &EtcdStoreBuilder) -> Result<Endpoint, Error> {
+    use std::io;
+    use std::path::Path;
+
     use etcd_client::{Certificate, Identity, TlsOptions};
 
     let Some(tls) = &config.tls else {
         return Ok(endpoint);
     };
+    let read = |path: &Path| {
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        std::fs::read(path).map_err(named)
+    };
     let options = match tls.trusted() {
-        Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(std::fs::read(path)?)),
+        Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(read(path)?)),
         None => TlsOptions::new().with_native_roots(),
     };
     let options = match tls.shown() {
-        Some((cert, key)) => options.identity(Identity::from_pem(
-            std::fs::read(cert)?,
-            std::fs::read(key)?,
-        )),
+        Some((cert, key)) => options.identity(Identity::from_pem(read(cert)?, read(key)?)),
         None => options,
     };
     Ok(endpoint.tls_config(options)?)
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use lockkit_core::url::Tls;
+
+    use super::*;
+
+    #[test]
+    fn names_the_file_that_cannot_be_read() {
+        let ca = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let (missing, identity) = (Tls::new().ca("/no/ca.pem"), Tls::new().ca(ca));
+        for (tls, name) in [
+            (missing, "/no/ca.pem"),
+            (identity.clone().identity("/no/me.pem", ca), "/no/me.pem"),
+            (identity.identity(ca, "/no/me.key"), "/no/me.key"),
+        ] {
+            let config = crate::EtcdStore::builder().tls(tls);
+            let error = with_tls(Endpoint::from_static("https://h:1"), &config).unwrap_err();
+            assert!(text(&error).contains(name), "{}", text(&error));
+            assert_eq!(judge(&error).outcome, Outcome::Rejected);
+        }
+    }
 }

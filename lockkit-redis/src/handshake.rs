@@ -1,21 +1,23 @@
 //! Makes a connection: socket, protocol, user, database, subscriptions.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use lockkit_core::{Outcome, Waiting};
-use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
+use redis::aio::{AsyncStream, MultiplexedConnection, PubSub, PubSubSink};
 use redis::{
     AsyncConnectionConfig, ErrorKind, Msg, ProtocolVersion, PushInfo, RedisConnectionInfo,
     RedisError, Value,
 };
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::config::{Protocol, RedisStoreBuilder};
+use crate::config::{Address, Protocol, RedisStoreBuilder};
 use crate::error::{CLUSTER, is_cut_off, of_connecting};
 use crate::reply::Reply;
-use crate::stream;
 use crate::subscriptions::Subscriptions;
 
 /// A connection that is ready, with the tasks that end with it.
@@ -203,13 +205,39 @@ fn info(config: &RedisStoreBuilder, protocol: ProtocolVersion) -> RedisConnectio
     }
 }
 
+/// Opens a socket to the server, of any kind.
+async fn socket(config: &RedisStoreBuilder) -> io::Result<Pin<Box<dyn AsyncStream + Send + Sync>>> {
+    match &config.address {
+        Address::Tcp { host, port } => {
+            let socket = TcpStream::connect((host.as_str(), *port)).await?;
+            // Without this, Nagle's algorithm delays a request by up to a round trip.
+            socket.set_nodelay(true)?;
+            #[cfg(feature = "tls")]
+            if let Some(tls) = &config.tls {
+                return Ok(Box::pin(crate::tls::wrap(tls, host, socket).await?));
+            }
+            Ok(Box::pin(socket))
+        }
+        Address::Sentinel { .. } | Address::Cluster(_) => Err(io::Error::other(
+            "the address of the server was not looked up",
+        )),
+        #[cfg(unix)]
+        Address::Unix(path) => Ok(Box::pin(tokio::net::UnixStream::connect(path).await?)),
+        #[cfg(not(unix))]
+        Address::Unix(_) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this system has no Unix sockets",
+        )),
+    }
+}
+
 /// Makes a connection that is logged in. The server's messages are given to `pushed`, with RESP3.
 pub(crate) async fn log_in(
     config: &RedisStoreBuilder,
     protocol: ProtocolVersion,
     pushed: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<(MultiplexedConnection, JoinSet<()>), RedisError> {
-    let stream = stream::open(config).await?;
+    let stream = socket(config).await?;
     // No time limits of the library: the client and the supervisor have theirs.
     let mut options = AsyncConnectionConfig::new()
         .set_response_timeout(None)
@@ -249,7 +277,7 @@ async fn speak(
         return Ok(opened);
     }
     if protocol == ProtocolVersion::RESP2 {
-        let stream = stream::open(config).await?;
+        let stream = socket(config).await?;
         let info = info(config, protocol);
         let (second, mut messages) = PubSub::new(&info, stream).await?.split();
         let subscriptions = Arc::clone(subscriptions);

@@ -22,7 +22,6 @@ mod section;
 mod sentinel;
 mod shards;
 mod slot;
-mod stream;
 mod subscriptions;
 mod supervisor;
 mod survey;

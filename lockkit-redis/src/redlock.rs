@@ -1,7 +1,6 @@
 //! Redlock with a fence: a lock in several independent servers, which a majority of them grants.
 
 mod attempt;
-mod node;
 mod nodes;
 mod quorum;
 mod renewal;
@@ -25,8 +24,7 @@ use tokio::runtime::Handle;
 use crate::backend::RedisStore;
 use crate::config::{Address, Quarantine, RedisStoreBuilder};
 use crate::error::Result;
-use node::Node;
-use nodes::Nodes;
+use nodes::{Node, Nodes};
 use quorum::{BACKEND, Count, Verdict, refused};
 use tickets::Asked;
 

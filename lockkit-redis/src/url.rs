@@ -49,11 +49,12 @@ impl RedisStoreBuilder {
             this.sentinel_user = url.options.text("sentinel_user");
             this.sentinel_password = url.options.text("sentinel_password");
         }
-        let number = if unix {
-            url.options.number("db")?
-        } else {
-            None
-        };
+        if unix && let Some(number) = url.options.number("db")? {
+            this.database = i64::try_from(number).map_err(|_| {
+                let why = "write the number of a database, as `3`";
+                InvalidUrl::bad_value("db", &number.to_string(), why)
+            })?;
+        }
         url.options.finish()?;
         this.user = url.user().map(Into::into);
         this.password = url.password().map(Into::into);
@@ -63,7 +64,6 @@ impl RedisStoreBuilder {
                 "has the path of a socket and no host: write `redis+unix:///run/redis.sock`",
             )?;
             this.address = Address::Unix(url.path().into());
-            this.database = number.and_then(|n| i64::try_from(n).ok()).unwrap_or(0);
             return Ok(this);
         }
         if sentinel {

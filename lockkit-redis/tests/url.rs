@@ -20,6 +20,7 @@ fn refuses_unknown_parts() {
         "redis://h/?token_ttl=1d",
         "redis+unix://h/run/redis.sock",
         "redis+unix:",
+        "redis+unix:///run/redis.sock?db=9223372036854775808",
         "redis+unix:app:pw@/run/redis.sock",
     ] {
         let read = text.parse::<StoreUrl>();

@@ -155,8 +155,8 @@ async fn withdraw<S: Steps>(store: &S, ticket: &Ticket, refuse: Duration) -> Res
 }
 
 /// Sends a step of the row of a name, again while another transaction has it locked: `None` if it has for
-/// long. `column` says whether the step had it.
-async fn locked<S: Steps, T>(
+/// long. `column` says whether the step had it, or did not need it.
+pub(crate) async fn locked<S: Steps, T>(
     store: &S,
     operation: &'static str,
     step: &Template,

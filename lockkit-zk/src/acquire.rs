@@ -11,9 +11,9 @@ use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use zookeeper_client::{CreateMode, Error};
 
 use crate::error::{Result, fault, of_request, outcome};
+use crate::hold::delete_own;
 use crate::keys;
 use crate::queue;
-use crate::release::delete_own;
 use crate::session::{Session, options};
 use crate::shared::Shared;
 use crate::waiters::{Contender, Node, TicketState};

@@ -9,6 +9,7 @@ use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
 use lockkit_core::{Capabilities, LockName};
+use zookeeper_client::Client;
 
 use crate::config::ZkStoreBuilder;
 use crate::error::{BACKEND, Result};
@@ -37,14 +38,6 @@ pub struct ZkStore {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a [`ZkStore`] keeps in memory at a moment. All zero when it is not in use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Tickets that hold, wait, or whose state is not known yet.
-    pub tickets: usize,
-}
-
 impl ZkStoreBuilder {
     /// Connects and begins a session.
     ///
@@ -66,29 +59,17 @@ impl ZkStore {
         ZkStoreBuilder::new()
     }
 
-    /// Counts what is kept now.
+    /// How many tickets hold, wait, or have an attempt without a reply.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        let tickets = self.shared.waiters.len();
-        Counts { tickets }
+    pub fn tickets(&self) -> usize {
+        self.shared.waiters.len()
     }
 
-    /// The number of the present session, which the servers write in hexadecimal.
+    /// The client library's handle of the present session: tests end the session with it.
+    #[doc(hidden)]
     #[must_use]
-    pub fn session_id(&self) -> i64 {
-        self.shared.sessions.present().id()
-    }
-
-    /// Ends the present session at the ensemble, as if it had expired: all its holds are lost and its
-    /// places in queues are gone. The next attempt begins a new one. For operators and tests.
-    ///
-    /// # Errors
-    /// - [`BackendError`](lockkit_core::BackendError) if the ensemble cannot be reached.
-    ///
-    /// # Cancel safety
-    /// If it is dropped, it may still be carried out.
-    pub async fn expire_session(&self) -> Result<()> {
-        self.shared.sessions.expire().await
+    pub fn client(&self) -> Client {
+        self.shared.sessions.present().client.clone()
     }
 }
 
@@ -96,7 +77,7 @@ impl fmt::Debug for ZkStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZkStore")
             .field("config", &self.shared.sessions.config)
-            .field("session", &self.session_id())
+            .field("session", &self.shared.sessions.present().id())
             .finish_non_exhaustive()
     }
 }
@@ -126,7 +107,7 @@ impl DistributedLock for ZkStore {
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         let mut answers = Vec::with_capacity(tickets.len());
-        for chunk in tickets.chunks(crate::renew::CHUNK) {
+        for chunk in tickets.chunks(crate::hold::CHUNK) {
             answers.extend(self.shared.renew(chunk).await);
         }
         answers

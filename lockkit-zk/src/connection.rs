@@ -13,8 +13,10 @@ use tokio::runtime::Handle;
 use tokio::select;
 use tokio::time::{sleep, timeout};
 #[cfg(feature = "tls")]
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+#[cfg(feature = "tls")]
 use zookeeper_client::TlsOptions;
-use zookeeper_client::{Client, Connector, Error, SessionInfo};
+use zookeeper_client::{Client, Connector, Error};
 
 use crate::config::{Auth, ZkStoreBuilder};
 use crate::error::of_connecting;
@@ -51,11 +53,6 @@ pub(crate) async fn connect(config: &ZkStoreBuilder) -> Result<Client, (Outcome,
         }
         Ok(Err(error)) => Err(of_connecting(&error)),
     }
-}
-
-/// Makes a second connection for a session that another one has.
-pub(crate) async fn twin(config: &ZkStoreBuilder, session: SessionInfo) -> Result<Client, Error> {
-    dial(config, connector(config)?.with_session(session)).await
 }
 
 /// Returns the reasons if no member can be reached, as with a wrong port, and never otherwise.
@@ -114,6 +111,11 @@ fn connector(config: &ZkStoreBuilder) -> Result<Connector, Error> {
 /// Reads the files anew for each connection, so that certificates can be renewed.
 #[cfg(feature = "tls")]
 fn tls_options(tls: &Tls) -> Result<TlsOptions, Error> {
+    // The library takes the program's provider of cryptography, and panics if there are several and none is installed.
+    if CryptoProvider::get_default().is_none() {
+        // Another task may have been faster.
+        let _ = aws_lc_rs::default_provider().install_default();
+    }
     let read = |path: &Path| {
         // The library has no error for files, and this one is no secret.
         fs::read_to_string(path)

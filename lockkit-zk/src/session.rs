@@ -15,15 +15,11 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState, Stat};
 
 use crate::config::{Access, PORT, ZkStoreBuilder};
-use crate::connection::{connect, most_between_pings, twin};
+use crate::connection::{connect, most_between_pings};
 use crate::error::{Result, fault, of_request};
 
 /// How long a request waits for the connection before it fails.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a session that is being closed may still seem to live.
-const TWIN: Duration = Duration::from_millis(200);
-/// How often a second connection tries to close a session.
-const TWINS: u32 = 20;
 
 /// One session, from its begin to its end.
 pub(crate) struct Session {
@@ -270,35 +266,6 @@ impl Sessions {
                 state.failed = begun.map(|session| state.session = session).err();
             });
         });
-    }
-
-    /// Ends the present session at the ensemble, as if it had expired: a second connection takes it over
-    /// and closes it.
-    pub(crate) async fn expire(&self) -> Result<()> {
-        let session = self.present();
-        let mut states = session.client.state_watcher();
-        let mut tries = 0;
-        while !session.has_ended() {
-            tries += 1;
-            match twin(&self.config, session.client.session().clone()).await {
-                // The last handle closes the session.
-                Ok(second) => drop(second),
-                // Two connections that want one session disturb each other.
-                Err(_) if tries < TWINS => {}
-                Err(error) => return Err(of_request("expire", &error)),
-            }
-            let ended = async {
-                // A server may confuse the two connections, leave ours open and answer its pings. A request
-                // that needs the leader gets the truth.
-                drop(session.client.sync("/").await);
-                while !session.has_ended() {
-                    states.changed().await;
-                }
-            };
-            // Our own connection may be back before the second one has closed the session: then once more.
-            let _ = timeout(TWIN, ended).await;
-        }
-        Ok(())
     }
 }
 

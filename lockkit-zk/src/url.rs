@@ -76,6 +76,10 @@ impl ZkStoreBuilder {
         self.access = url.options.choice("acl", &who)?;
         let both = "has a user and a password, or neither: write `zk://user:password@host`";
         self.user = url.credentials(both)?;
+        if self.auth != Auth::Digest && self.user.is_none() {
+            let why = "there is no authentication without a user: write `zk://user:password@host`";
+            return Err(InvalidUrl::bad_value("auth", "sasl", why));
+        }
         if self.access == Some(Access::Creator) && self.user.is_none() {
             let why = "there is no creator without a user: write `zk://user:password@host`";
             return Err(InvalidUrl::bad_value("acl", "creator", why));
@@ -124,6 +128,14 @@ mod tests {
         assert_eq!((&*plain.chroot, &*plain.root), ("", "/locks"));
         assert_eq!(plain.who_may(), Access::Anyone);
         assert_eq!(read("zk://u:p@h").unwrap().who_may(), Access::Creator);
+    }
+
+    #[cfg(feature = "sasl")]
+    #[test]
+    fn sasl_needs_a_user() {
+        assert_eq!(read("zk://u:p@h/?auth=sasl").unwrap().auth, Auth::Sasl);
+        let refused = read("zk://h/?auth=sasl").unwrap_err().to_string();
+        assert!(refused.contains("zk://user:password@host"), "{refused}");
     }
 
     #[cfg(feature = "tls")]

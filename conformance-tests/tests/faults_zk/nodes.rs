@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::loss::loss_of;
+use conformance_tests::setups::ZkSetup;
 use conformance_tests::task::{acquire, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::{Lease, LockClient, LossReason, window};
@@ -45,7 +46,7 @@ pub(crate) async fn ended_session_is_reported_to_holder_and_waiter() -> Outcome 
 pub(crate) async fn expire(client: &LockClient) -> Outcome {
     let store: Option<&ZkStore> = client.store();
     let store = store.ok_or_else(|| Failure::new("another store"))?;
-    Ok(store.expire_session().await?)
+    ZkSetup::expire(store).await
 }
 
 pub(crate) async fn deleted_node_is_a_loss_at_once() -> Outcome {

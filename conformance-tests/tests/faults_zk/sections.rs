@@ -9,10 +9,11 @@ use conformance_tests::task::{poll_once, soon, spawn, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, LockClient, Outcome as Effect};
-use lockkit_zk::{Entered, FencedError, Section, Write, Written, ZkStore};
+use lockkit_zk::{Entered, FencedError, Section, Write, Written};
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, CreateMode};
 
+use crate::nodes::expire;
 use crate::wire::{Fault, Wire};
 use crate::world::{LONG, Plot, SOON, TTL, client};
 
@@ -146,10 +147,7 @@ async fn section_whose_hold_has_ended_writes_nothing() -> Outcome {
     let client = crate::world::client(shop.plot.builder()).await?;
     let section = Section::of(&client.lock("jobs")?);
     let entered = section.enter().await?;
-    let store: &ZkStore = client
-        .store()
-        .ok_or_else(|| Failure::new("another store"))?;
-    store.expire_session().await?;
+    expire(&client).await?;
     refused(&entered.commit(&shop.set(1)).await)?;
     let read = shop.read().await?;
     ensure(read == (0, 0), format!("{read:?}"))?;

@@ -174,7 +174,7 @@ impl Scene {
         let dir = format!("{}/{name}", self.plot.root);
         let left = self.plot.bare.list_children(&dir).await.unwrap_or_default();
         ensure(left.is_empty(), format!("{answer:?} leaves {left:?}"))?;
-        let tickets = self.store.counts().tickets;
+        let tickets = self.store.tickets();
         ensure(tickets == 0, format!("{answer:?}: {tickets} are kept"))?;
         Ok(reached)
     }

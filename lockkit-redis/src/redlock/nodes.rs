@@ -11,17 +11,32 @@ use lockkit_core::{Capabilities, Outcome};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use super::node::Node;
 use super::quorum::{failure, majority, refused, silent};
 use super::tickets::Tickets;
 use crate::admission::{Admission, boot_micros};
+use crate::backend::RedisStore;
 use crate::connection::State;
 use crate::error::Result;
 use crate::reply::Reply;
+use crate::route::Route;
 
 /// How long opening waits for the other nodes, once it has a majority: their lists may differ from ours.
 const OTHERS: Duration = Duration::from_millis(200);
 const TWINS: &str = "two names in the list lead to one server, which would count twice";
+
+/// A store of its own, in one server.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) store: RedisStore,
+    pub(crate) route: Route,
+}
+
+impl Node {
+    pub(crate) fn of(store: RedisStore) -> Option<Self> {
+        let route = Route::to(store.masters.links().pop()?);
+        Some(Self { store, route })
+    }
+}
 
 pub(crate) struct Nodes {
     pub(crate) all: Vec<Node>,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_zk::{ZkStore, ZkStoreBuilder};
+use tokio::time::timeout;
 use zookeeper_client::{Client, Error};
 
 use super::pool::{ServerPool, tests_the_client};
@@ -18,6 +19,10 @@ use crate::setup::Setup;
 
 /// Long enough for a busy machine to send several signs of life in half of it.
 const SESSION: Duration = Duration::from_secs(5);
+/// How long a session that is being closed may still seem to live.
+const CLOSING: Duration = Duration::from_millis(200);
+/// How often a second connection tries to close a session.
+const TRIES: u32 = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -73,6 +78,42 @@ impl ZkSetup {
             version: Some(version),
             ..Self::new(version.name(), Kind::One)
         }
+    }
+
+    /// Ends the session of a store at the ensemble, as if it had expired: a second connection takes the
+    /// session over and closes it.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the ensemble cannot be reached.
+    pub async fn expire(store: &ZkStore) -> Outcome {
+        let session = store.client();
+        let members = store.address().unwrap_or_default().replace(", ", ",");
+        let mut states = session.state_watcher();
+        let mut tries = 0;
+        while !session.state().is_terminated() {
+            tries += 1;
+            let connector = Client::connector()
+                .with_session_timeout(session.session_timeout())
+                .with_session(session.session().clone());
+            match Box::pin(connector.connect(&members)).await {
+                // The last handle closes the session.
+                Ok(second) => drop(second),
+                // Two connections that want one session disturb each other.
+                Err(_) if tries < TRIES => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ended = async {
+                // A server may confuse the two connections, leave that of the store open and answer its pings.
+                // A request that needs the leader gets the truth.
+                drop(session.sync("/").await);
+                while !session.state().is_terminated() {
+                    states.changed().await;
+                }
+            };
+            // The store's connection may be back before the second one has closed the session: then once more.
+            let _ = timeout(CLOSING, ended).await;
+        }
+        Ok(())
     }
 
     async fn start(&self) -> Outcome<Servers> {
@@ -224,7 +265,7 @@ impl Namespace for ZkNamespace {
     async fn expire_session(&self, store: &dyn DistributedLock) -> Outcome {
         let store: Option<&ZkStore> = store.as_any().downcast_ref();
         let store = store.ok_or_else(|| Failure::new("that store has no session"))?;
-        Ok(store.expire_session().await?)
+        ZkSetup::expire(store).await
     }
 
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {

@@ -1,23 +1,94 @@
-//! Releases: deleting the node of a ticket, also one that a late request creates.
+//! Steps of a ticket that holds: renewals, notes, releases. A release also removes a waiter, and a node that a
+//! late request creates.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::Outcome;
-use lockkit_core::contract::{Release, Ticket};
+use lockkit_core::contract::{Release, Renewal, Ticket};
 use tokio::time::sleep;
+use zookeeper_client::Error;
 
-use crate::error::{Result, fault};
+use crate::error::{Result, fault, of_request};
 use crate::fenced::{FencedError, Writes, transact};
 use crate::queue;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::waiters::Contender;
 
+/// The most nodes that one pipelined round trip checks.
+pub(crate) const CHUNK: usize = 500;
 /// After this time no request is on its way any more.
 const LATE: Duration = Duration::from_secs(2);
 
 impl Shared {
+    /// Sends a heartbeat to the leader and then checks the node of each hold.
+    ///
+    /// A follower answers reads alone, for seconds after it was cut off from the leader. Only the `sync`,
+    /// which needs the leader, proves that the session is alive. The lease counts from its sending. INV-2.
+    pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
+        let session = self.sessions.present();
+        let held = |ticket: &Ticket| {
+            let contender = self.contender(ticket.holder)?;
+            let present = Arc::ptr_eq(&contender.session, &session);
+            present.then(|| contender.held_path())?
+        };
+        let paths: Vec<Option<String>> = tickets.iter().map(held).collect();
+        let gone = |ticket: &Ticket| match self.contender(ticket.holder) {
+            Some(contender) if contender.session.has_ended() => Renewal::SessionEnded,
+            _ => Renewal::NotHeld,
+        };
+        if session.has_ended() || paths.iter().all(Option::is_none) {
+            return tickets.iter().map(gone).map(Ok).collect();
+        }
+        if let Err(error) = session.connected("renew").await {
+            return vec![Err(error); tickets.len()];
+        }
+        // Sends all requests before it waits for the first answer. The server keeps their order.
+        let heartbeat = session.heartbeat("renew");
+        let stats = paths
+            .iter()
+            .map(|path| Some(session.stat("renew", path.as_ref()?)));
+        let stats: Vec<_> = stats.collect();
+        if let Err(error) = heartbeat.await {
+            return vec![Err(error); tickets.len()];
+        }
+        let mut answers = Vec::with_capacity(tickets.len());
+        for (ticket, stat) in tickets.iter().zip(stats) {
+            let stat = match stat {
+                Some(stat) => stat.await,
+                None => Ok(None),
+            };
+            answers.push(stat.map(|stat| match stat {
+                Some(stat) if stat.ephemeral_owner == session.id() => Renewal::Renewed {
+                    since: Some(session.since()),
+                    ttl: session.lease,
+                },
+                _ => gone(ticket),
+            }));
+        }
+        answers
+    }
+
+    /// Gives a hold a note. Returns whether the ticket holds.
+    pub(crate) async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
+        let contender = self.contender(ticket.holder);
+        let Some(contender) = contender.filter(|it| !it.session.has_ended()) else {
+            return Ok(false);
+        };
+        let Some(path) = contender.held_path() else {
+            return Ok(false);
+        };
+        let session = &contender.session;
+        session.connected("note").await?;
+        let data = self.keys.data(ticket, Some(text));
+        match session.client.set_data(&path, data.as_bytes(), None).await {
+            Ok(_) => Ok(true),
+            Err(Error::NoNode | Error::SessionExpired) => Ok(false),
+            Err(error) => Err(of_request("note", &error)),
+        }
+    }
+
     /// Ends the hold of a ticket, or removes it from the queue.
     pub(crate) async fn release(&self, ticket: &Ticket) -> Result<Release> {
         // First, so that an attempt that does not see it has been seen by the lines below.

@@ -1,8 +1,10 @@
-//! Releases: deletes the key of a ticket.
+//! Steps of a ticket that holds: renewals, notes, releases. A release also removes a waiter.
+
+use std::collections::HashMap;
 
 use etcd_client::{DeleteOptions, TxnOpResponse};
 use lockkit_core::Outcome;
-use lockkit_core::contract::{Release, Ticket};
+use lockkit_core::contract::{Release, Renewal, Ticket};
 
 use crate::error::{Failed, Result, fault};
 use crate::queue::{self, Contender};
@@ -10,6 +12,55 @@ use crate::shared::Shared;
 use crate::work::Writes;
 
 impl Shared {
+    /// Renews all tickets, with one keep-alive for each session, at the same time.
+    pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
+        let held = |ticket: &Ticket| self.known(ticket.holder).filter(|at| at.held);
+        let holds: Vec<_> = tickets.iter().map(held).collect();
+        let mut requests = HashMap::new();
+        for at in holds.iter().flatten() {
+            let session = &at.session;
+            // Holds share the keep-alives of their session, also if they are not renewed together. A result
+            // that came too late for one renewal serves the next.
+            if session.is_alive() && !session.is_renewed_since(at.reported) {
+                requests
+                    .entry(session.id())
+                    .or_insert_with(|| session.keep_alive());
+            }
+        }
+        let mut results = HashMap::new();
+        for (lease, request) in requests {
+            results.insert(lease, request.await);
+        }
+        let renewal = |(ticket, at): (&Ticket, &Option<_>)| {
+            let lease = at.as_ref().map(|at: &Contender| at.session.id());
+            if let Some(result) = lease.and_then(|lease| results.get(&lease)) {
+                result.clone()?;
+            }
+            Ok(self.renewed(ticket.holder).unwrap_or(Renewal::NotHeld))
+        };
+        tickets.iter().zip(&holds).map(renewal).collect()
+    }
+
+    /// Gives a hold a note. Returns whether the ticket holds.
+    pub(crate) async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
+        let Some(at) = self.alive(ticket.holder).filter(|at| at.held) else {
+            return Ok(false);
+        };
+        let Some(created) = at.created else {
+            return Ok(false);
+        };
+        let value = self.layout.value(ticket, Some(text));
+        match self
+            .link
+            .txn("note", &queue::write(&at, created, value))
+            .await
+        {
+            Ok(answer) => Ok(answer.succeeded()),
+            Err(Failed::LeaseGone) => Ok(false),
+            Err(failed) => Err(failed.into_error("note")),
+        }
+    }
+
     /// Ends the hold of a ticket, or removes it from the queue.
     pub(crate) async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let mut released = Release::NotHeld;
