@@ -106,11 +106,7 @@ impl DistributedLock for ZkStore {
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
-        let mut answers = Vec::with_capacity(tickets.len());
-        for chunk in tickets.chunks(crate::hold::CHUNK) {
-            answers.extend(self.shared.renew(chunk).await);
-        }
-        answers
+        self.shared.renew(tickets).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {

@@ -17,16 +17,25 @@ use crate::shared::Shared;
 use crate::waiters::Contender;
 
 /// The most nodes that one pipelined round trip checks.
-pub(crate) const CHUNK: usize = 500;
+const CHUNK: usize = 500;
 /// After this time no request is on its way any more.
 const LATE: Duration = Duration::from_secs(2);
 
 impl Shared {
+    /// Renews the holds of tickets.
+    pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
+        let mut answers = Vec::with_capacity(tickets.len());
+        for chunk in tickets.chunks(CHUNK) {
+            answers.extend(self.renew_chunk(chunk).await);
+        }
+        answers
+    }
+
     /// Sends a heartbeat to the leader and then checks the node of each hold.
     ///
     /// A follower answers reads alone, for seconds after it was cut off from the leader. Only the `sync`,
     /// which needs the leader, proves that the session is alive. The lease counts from its sending. INV-2.
-    pub(crate) async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
+    async fn renew_chunk(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         let session = self.sessions.present();
         let held = |ticket: &Ticket| {
             let contender = self.contender(ticket.holder)?;
