@@ -9,28 +9,27 @@ use conformance_tests::task::{acquire, elsewhere, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_redis::{Command, Fenced, FencedError};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::world::{
-    LONG, Section, TTL, WAYS, client_at, client_of, locks, only_tokens_left, store,
+    LONG, Section, TTL, Turns, WAYS, client_at, client_of, locks, only_tokens_left, store,
 };
 
 pub(crate) async fn killed_connections_lose_neither_holds_nor_waiters() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
-        let of = locks(&server, way, LONG, 4).await?;
-        let section = Section::default();
-        let work = spawn({
-            let (section, of) = (section.clone(), of.clone());
-            async move { section.share(&of, 40).await }
-        });
+        let kept = client_at(way, server.port(), TTL * 4).await?;
+        let kept = kept.lock(format!("kept/{way}"))?.acquire().await?;
+        let turns = Turns::begin(locks(&server, way, LONG, 4).await?);
         for _ in 0..10 {
             for kind in ["normal", "pubsub"] {
                 server.ask(&["CLIENT", "KILL", "TYPE", kind]).await?;
             }
-            sleep(Duration::from_millis(60)).await;
+            turns.another().await?;
         }
-        work.soon().await??;
+        turns.end().await?;
+        kept.check()?;
+        kept.release().await?;
     }
     only_tokens_left(&server).await
 }

@@ -1,7 +1,5 @@
 //! A real proxy in front of the server, which hangs up when it is asked what it does not know.
 
-use std::error::Error as _;
-
 use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{Nutcracker, RedisServer};
 use conformance_tests::{Failure, Outcome, ensure};
@@ -18,12 +16,11 @@ pub(crate) async fn list_refused_by_the_proxy_fails_alone() -> Outcome {
     let Err(Error::Backend(refused)) = client.list("").await else {
         return Err(Failure::new("listed through a proxy that knows no SCAN"));
     };
-    let why = refused.source().map(ToString::to_string);
-    let why = why.unwrap_or_default();
     ensure(
         refused.outcome() == Effect::Rejected,
         format!("{refused:?}"),
     )?;
+    let why = Failure::from(refused).to_string();
     ensure(why.contains("SCAN") && why.contains("proxy"), why)?;
     // Requests on one lock pass.
     let seen = client.lock("jobs")?.inspect().await?;

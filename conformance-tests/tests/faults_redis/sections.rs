@@ -14,7 +14,7 @@ use lockkit_redis::{Command, Entered, FencedError, RedisStore, Reply, Script, Se
 use tokio::time::{sleep, timeout};
 
 use crate::cluster;
-use crate::world::{LONG, TTL, WAYS, client_at, client_of, only_tokens_left};
+use crate::world::{LONG, TTL, WAYS, client_at, client_of, impatient_at, only_tokens_left};
 
 const SOON: Duration = Duration::from_secs(5);
 /// All keys are in its slot.
@@ -23,7 +23,6 @@ const COUNTER: &str = "{cart:7}:counter";
 
 pub(crate) fn tests() -> TestSuite {
     TestSuite::new("faults-of-redis", missing(RedisServer::PROGRAM))
-        .test(section_is_two_round_trips)
         .test(sections_follow_each_other)
         .test(sections_follow_each_other_in_a_cluster)
         .test(sections_follow_each_other_behind_sentinels)
@@ -51,26 +50,6 @@ fn set(value: i64) -> Command {
 
 fn incr() -> Command {
     Command::new("INCR").arg(COUNTER)
-}
-
-async fn section_is_two_round_trips() -> Outcome {
-    let server = RedisServer::forgetful().await?;
-    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
-    let client = client_at("fifo", proxy.addr().port(), LONG).await?;
-    let section = section(&client)?;
-    let (entered, _) = section.enter().await?;
-    entered.commit(&[set(0)]).await?;
-    for turn in 1..20 {
-        let before = proxy.counts().round_trips;
-        let (entered, replies) = section.enter().await?;
-        let between = proxy.counts().round_trips;
-        ensure(counted(&replies) == turn - 1, format!("{replies:?}"))?;
-        entered.commit(&[set(turn)]).await?;
-        let after = proxy.counts().round_trips;
-        let trips = (between - before, after - between);
-        ensure(trips == (1, 1), format!("{trips:?} round trips"))?;
-    }
-    Ok(())
 }
 
 /// With sections in processes that are killed and stopped.
@@ -126,7 +105,7 @@ async fn script_without_a_reply_is_run_once() -> Outcome {
         (loading, None, 1),
     ] {
         let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
-        let client = client_at("fifo", proxy.addr().port(), LONG).await?;
+        let client = impatient_at("fifo", proxy.addr().port(), LONG).await?;
         let section = Section::of(&client.lock(NAME)?);
         // From here on the script is known.
         let before = section.apply(&script, &[COUNTER], &[]).await?;
@@ -203,7 +182,7 @@ async fn commit_without_a_reply_writes_once() -> Outcome {
     let server = RedisServer::forgetful().await?;
     for (number, trial) in trials().into_iter().enumerate() {
         let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
-        let client = client_at("fifo", proxy.addr().port(), LONG).await?;
+        let client = impatient_at("fifo", proxy.addr().port(), LONG).await?;
         let reader = section(&client_at("fifo", server.port(), LONG).await?)?;
         let section = section(&client)?;
         // From here on the script is known.
@@ -244,7 +223,7 @@ async fn commit_without_a_reply_writes_once() -> Outcome {
 async fn section_whose_lease_ended_writes_nothing() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
-    let client = client_at("fifo", proxy.addr().port(), TTL).await?;
+    let client = impatient_at("fifo", proxy.addr().port(), TTL).await?;
     let (late, direct) = (
         section(&client)?,
         section(&client_at("fifo", server.port(), TTL).await?)?,
@@ -422,7 +401,7 @@ async fn section_needs_keys_in_the_slot_of_the_lock() -> Outcome {
     let Err(FencedError::Backend(error)) = refused else {
         return Err(Failure::new(format!("{refused:?}")));
     };
-    let text = crate::sentinel::source(&error);
+    let text = Failure::from(error).to_string();
     ensure(text.contains("`{tag}`"), text)?;
     ensure(lock.inspect().await?.is_none(), "the lock is held")
 }

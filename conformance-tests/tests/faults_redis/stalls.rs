@@ -6,9 +6,10 @@ use conformance_tests::loss::loss_of;
 use conformance_tests::servers::RedisServer;
 use conformance_tests::task::{acquire, soon, within};
 use conformance_tests::{Outcome, ensure};
+use lockkit_core::Lock;
 use tokio::time::{Instant, sleep};
 
-use crate::world::{LONG, TTL, WAYS, client_at, locks, only_tokens_left};
+use crate::world::{LONG, TTL, WAYS, impatient_at, only_tokens_left};
 
 /// Shorter than a lease, by more than a renewal takes.
 const SHORT: Duration = Duration::from_millis(600);
@@ -57,12 +58,20 @@ impl Stall {
     }
 }
 
+/// The same lock in two clients.
+async fn locks(server: &RedisServer, way: &str, ttl: Duration) -> Outcome<(Lock, Lock)> {
+    let name = format!("jobs/{way}");
+    let one = impatient_at(way, server.port(), ttl).await?;
+    let other = impatient_at(way, server.port(), ttl).await?;
+    Ok((one.lock(name.as_str())?, other.lock(name)?))
+}
+
 async fn short_stall(stall: Stall) -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
-        let of = locks(&server, way, TTL * 2, 2).await?;
-        let guard = of[0].acquire().await?;
-        let mut waiter = acquire(&of[1]);
+        let (holder, other) = locks(&server, way, TTL * 2).await?;
+        let guard = holder.acquire().await?;
+        let mut waiter = acquire(&other);
         stall.stall(&server, SHORT).await?;
         waiter.waits_for(TTL * 2).await?;
         guard.check()?;
@@ -75,10 +84,10 @@ async fn short_stall(stall: Stall) -> Outcome {
 async fn long_stall(stall: Stall) -> Outcome {
     let server = RedisServer::forgetful().await?;
     for way in WAYS {
-        let of = locks(&server, way, TTL, 2).await?;
-        let guard = of[0].acquire().await?;
+        let (holder, other) = locks(&server, way, TTL).await?;
+        let guard = holder.acquire().await?;
         let loss = loss_of(guard);
-        let waiter = acquire(&of[1]);
+        let waiter = acquire(&other);
         stall.stall(&server, TTL * 2).await?;
         let next = within(SOON, waiter.soon()).await???;
         let served = Instant::now();
@@ -97,7 +106,7 @@ pub(crate) async fn acquires_cancelled_during_a_freeze_leave_no_hold() -> Outcom
     for way in WAYS {
         let mut clients = Vec::new();
         for _ in 0..4 {
-            clients.push(client_at(way, server.port(), LONG).await?);
+            clients.push(impatient_at(way, server.port(), LONG).await?);
         }
         let name = format!("jobs/{way}");
         let lock = |client: usize| clients[client].lock(name.as_str());

@@ -1,11 +1,11 @@
 //! One server, and a client for each way in which a client waits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use conformance_tests::servers::RedisServer;
-use conformance_tests::task::{spawn, until};
+use conformance_tests::task::{Task, spawn, until};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{Lease, Lock, LockClient, PollRange, Queueing};
 use lockkit_redis::{Protocol, RedisStore, RedisStoreBuilder};
@@ -20,6 +20,7 @@ pub(crate) const RECHECK: Duration = Duration::from_millis(500);
 /// How clients wait for the lock.
 pub(crate) const WAYS: [&str; 4] = ["fifo", "resp2", "barging", "poll"];
 
+/// A connection that falls silent is given up soon.
 pub(crate) fn store(way: &str, port: u16) -> RedisStoreBuilder {
     let store = RedisStore::builder()
         .tcp("127.0.0.1", port)
@@ -34,20 +35,22 @@ pub(crate) fn store(way: &str, port: u16) -> RedisStoreBuilder {
     }
 }
 
+/// A client that gives a request the usual time.
 pub(crate) async fn client_at(way: &str, port: u16, ttl: Duration) -> Outcome<LockClient> {
-    client_of(store(way, port).connect().await?, ttl)
+    let store = store(way, port).response_timeout(Duration::from_secs(2));
+    client_of(store.connect().await?, ttl)
 }
 
 pub(crate) fn client_of(store: RedisStore, ttl: Duration) -> Outcome<LockClient> {
-    let client = LockClient::builder(store).lease(Lease::renewed(ttl));
-    Ok(client.timeout(Duration::from_millis(400)).build()?)
+    Ok(LockClient::builder(store)
+        .lease(Lease::renewed(ttl))
+        .build()?)
 }
 
-/// A client with long leases that gives a request the usual time, for tests in which each must succeed.
-pub(crate) async fn patient(store: RedisStoreBuilder) -> Outcome<LockClient> {
-    let store = store.response_timeout(Duration::from_secs(2));
-    let client = LockClient::builder(store.connect().await?);
-    Ok(client.lease(Lease::renewed(LONG)).build()?)
+/// A client that soon gives a request up, for tests in which a connection or a server falls silent.
+pub(crate) async fn impatient_at(way: &str, port: u16, ttl: Duration) -> Outcome<LockClient> {
+    let client = LockClient::builder(store(way, port).connect().await?).lease(Lease::renewed(ttl));
+    Ok(client.timeout(Duration::from_millis(400)).build()?)
 }
 
 /// The same lock in `count` clients.
@@ -59,10 +62,7 @@ pub(crate) async fn locks(
 ) -> Outcome<Vec<Lock>> {
     let mut locks = Vec::new();
     for _ in 0..count {
-        let client = match ttl == LONG {
-            true => patient(store(way, server.port())).await?,
-            false => client_at(way, server.port(), ttl).await?,
-        };
+        let client = client_at(way, server.port(), ttl).await?;
         locks.push(client.lock(format!("jobs/{way}"))?);
     }
     Ok(locks)
@@ -92,27 +92,84 @@ pub(crate) async fn only_tokens_left(server: &RedisServer) -> Outcome {
 pub(crate) struct Section(Arc<AtomicBool>);
 
 impl Section {
-    /// Takes the lock this often, and checks that no other client is inside.
-    pub(crate) async fn take_turns(self, lock: Lock, turns: u32) -> Outcome {
-        for _ in 0..turns {
-            let guard = lock.acquire().await?;
-            let alone = !self.0.swap(true, Ordering::SeqCst);
-            ensure(alone, "two hold the lock at once")?;
-            tokio::task::yield_now().await;
-            guard.check()?;
-            self.0.store(false, Ordering::SeqCst);
-            guard.release().await?;
-        }
+    /// Takes the lock, and checks that no other client is inside.
+    async fn take_turn(&self, lock: &Lock) -> Outcome {
+        let guard = lock.acquire().await?;
+        let alone = !self.0.swap(true, Ordering::SeqCst);
+        ensure(alone, "two hold the lock at once")?;
+        tokio::task::yield_now().await;
+        guard.check()?;
+        self.0.store(false, Ordering::SeqCst);
+        guard.release().await?;
         Ok(())
     }
 
-    /// All take turns at once. Returns when all have had theirs.
+    /// All take so many turns, at once. Returns when all have had theirs.
     pub(crate) async fn share(&self, locks: &[Lock], turns: u32) -> Outcome {
-        let tasks = locks
-            .iter()
-            .map(|lock| spawn(self.clone().take_turns(lock.clone(), turns)));
-        for task in tasks.collect::<Vec<_>>() {
-            task.soon().await??;
+        let users = locks.iter().map(|lock| {
+            let (section, lock) = (self.clone(), lock.clone());
+            spawn(async move {
+                for _ in 0..turns {
+                    section.take_turn(&lock).await?;
+                }
+                Outcome::Ok(())
+            })
+        });
+        for user in users.collect::<Vec<_>>() {
+            user.soon().await??;
+        }
+        Ok(())
+    }
+}
+
+/// Clients that take turns until they are stopped.
+pub(crate) struct Turns {
+    taken: Arc<AtomicUsize>,
+    stopped: Arc<AtomicBool>,
+    users: Vec<Task<Outcome>>,
+}
+
+impl Turns {
+    pub(crate) fn begin(locks: impl IntoIterator<Item = Lock>) -> Self {
+        let section = Section::default();
+        let (taken, stopped) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let user = |lock: Lock| {
+            let (section, taken) = (section.clone(), Arc::clone(&taken));
+            let stopped = Arc::clone(&stopped);
+            spawn(async move {
+                let mut turn = Ok(());
+                while turn.is_ok() && !stopped.load(Ordering::Relaxed) {
+                    turn = section.take_turn(&lock).await;
+                    taken.fetch_add(1, Ordering::Relaxed);
+                }
+                // One that fails stops the others, so that it is the failure that is reported.
+                stopped.store(true, Ordering::Relaxed);
+                turn
+            })
+        };
+        let users = locks.into_iter().map(user).collect();
+        Self {
+            taken,
+            stopped,
+            users,
+        }
+    }
+
+    /// Waits for the end of a turn that begins from now on: that of each client may have begun before.
+    pub(crate) async fn another(&self) -> Outcome {
+        let enough = self.taken.load(Ordering::Relaxed) + self.users.len();
+        until("another turn", async || {
+            let stopped = self.stopped.load(Ordering::Relaxed);
+            Ok(stopped || self.taken.load(Ordering::Relaxed) > enough)
+        })
+        .await
+    }
+
+    /// Lets all finish their turns.
+    pub(crate) async fn end(self) -> Outcome {
+        self.stopped.store(true, Ordering::Relaxed);
+        for user in self.users {
+            user.soon().await??;
         }
         Ok(())
     }

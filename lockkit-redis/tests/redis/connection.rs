@@ -213,8 +213,8 @@ async fn uses_user_and_database() {
             .await
             .unwrap_err();
         assert_eq!(error.outcome(), Outcome::Rejected);
-        let source = std::error::Error::source(&error).unwrap().to_string();
-        assert!(!source.contains("wr0ng"), "{source}");
+        let why = why(&error);
+        assert!(!why.contains("wr0ng"), "{why}");
         let store = builder
             .user("app")
             .password("s3cret")
@@ -340,7 +340,7 @@ async fn fenced_work_runs_only_while_held() {
     assert_eq!(server.cli(&["GET", "left"]), "3");
 }
 
-fn why(error: &lockkit_core::BackendError) -> String {
+pub(crate) fn why(error: &lockkit_core::BackendError) -> String {
     std::error::Error::source(error).unwrap().to_string()
 }
 

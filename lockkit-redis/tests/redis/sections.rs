@@ -6,6 +6,7 @@ use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, Lock, LockClient, Outcome};
 use lockkit_redis::{Command, Entered, FencedError, RedlockStore, Reply, Section};
 
+use crate::connection::why;
 use crate::server::Server;
 
 const NAME: &str = "{cart:7}";
@@ -118,7 +119,7 @@ async fn failed_read_frees_the_lock_at_once() {
             panic!("{failed:?}")
         };
         assert_eq!(error.outcome(), Outcome::Rejected);
-        let why = std::error::Error::source(&error).unwrap().to_string();
+        let why = why(&error);
         assert!(why.contains("WRONGTYPE"), "{why}");
         assert_eq!(server.cli(&["EXISTS", NAME]), "0");
     }

@@ -8,7 +8,7 @@ use lockkit_core::url::{StoreUrl, Tls};
 use lockkit_core::{BackendError, Outcome};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 
-use crate::connection::ticket;
+use crate::connection::{ticket, why};
 use crate::server::{Server, free_port};
 
 fn openssl(directory: &Path, words: &str) {
@@ -138,7 +138,7 @@ async fn names_unusable_certificate_files() {
     ] {
         let error = secure.connect("localhost", &files).await.unwrap_err();
         assert_eq!(error.outcome(), Outcome::Rejected, "{files}: {error:?}");
-        let why = std::error::Error::source(&error).unwrap().to_string();
+        let why = why(&error);
         assert!(why.contains("` cannot be used: "), "{files}: {why}");
     }
 }
