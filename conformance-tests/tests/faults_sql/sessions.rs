@@ -12,8 +12,9 @@ use lockkit_sql::{MysqlStore, PostgresStore};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
+use crate::section::Section;
 use crate::world::{
-    Database, LONG, Maria, Postgres, SOON, Section, TTL, WAYS, client, locks, only_rows_left, taker,
+    Database, LONG, Maria, Postgres, SOON, TTL, WAYS, client, locks, only_rows_left, taker,
 };
 
 pub(crate) async fn killed_sessions_lose_neither_leases_nor_waiters<D: Database>() -> Outcome {
