@@ -22,19 +22,19 @@ const PROCESSES: usize = 4;
 const SPAN: Duration = Duration::from_millis(3500);
 /// The time in which what was stopped comes back before the end.
 const QUIET: Duration = Duration::from_millis(300);
-/// What is done, in this order.
+/// What is done, in this order: each of them soon.
 const FAULTS: [Fault; 11] = [
-    Fault::Break,
     Fault::Break,
     Fault::Kill,
     Fault::Reset,
-    Fault::Break,
-    Fault::Break,
     Fault::Expire,
+    Fault::Hold,
     Fault::Break,
     Fault::Break,
     Fault::Reset,
-    Fault::Hold,
+    Fault::Break,
+    Fault::Break,
+    Fault::Break,
 ];
 /// The fewest commits that tell anything.
 const FEWEST: usize = 5;
@@ -100,8 +100,9 @@ impl<'a> SectionHistory<'a> {
             past: Vec::new(),
             done: Vec::new(),
         };
-        crowd.run(soak_length(SPAN)?).await?;
-        let done = crowd.counts();
+        // Long enough for each fault.
+        crowd.run(soak_length(SPAN)?.max(self.ttl * 5)).await?;
+        let (done, missing) = (crowd.counts(), crowd.missing());
         let history = crowd.ended().await?;
         let stored = soon(sections.stored()).await??;
         let count = |phase| {
@@ -119,7 +120,8 @@ impl<'a> SectionHistory<'a> {
         stale_writes_refused(&history)?;
         sections_follow(&history, &stored)?;
         let enough = stored.entries.len() >= FEWEST;
-        ensure(enough, format!("{} sections", stored.entries.len()))
+        ensure(enough, format!("{} sections", stored.entries.len()))?;
+        ensure(missing.is_none(), format!("{missing:?} met no holder"))
     }
 }
 
@@ -146,6 +148,7 @@ struct Crowd<'a> {
     started: usize,
     /// What the killed saw.
     past: Vec<History>,
+    /// What met a holder, or the way of requests.
     done: Vec<Fault>,
 }
 
@@ -161,39 +164,51 @@ impl Crowd<'_> {
         self.lose_replies();
         let quiet = self.end - QUIET.min(span);
         for fault in FAULTS.into_iter().cycle() {
-            let through_proxy = matches!(fault, Fault::Reset | Fault::Hold);
-            if through_proxy && self.history.proxy.is_none() {
+            if !self.may_make(fault) {
                 continue;
             }
             sleep(Duration::from_millis(fastrand::u64(10..60))).await;
             if Instant::now() >= quiet {
                 break;
             }
-            self.make(fault).await?;
-            self.done.push(fault);
+            let met = self.make(fault).await?;
+            self.done.extend(met.then_some(fault));
         }
         self.heal();
         Ok(())
     }
 
-    async fn make(&mut self, fault: Fault) -> Outcome {
+    fn may_make(&self, fault: Fault) -> bool {
+        self.history.proxy.is_some() || !matches!(fault, Fault::Reset | Fault::Hold)
+    }
+
+    /// A fault that was not made.
+    fn missing(&self) -> Option<Fault> {
+        let mut faults = FAULTS.into_iter();
+        faults.find(|fault| self.may_make(*fault) && !self.done.contains(fault))
+    }
+
+    /// Returns whether it met a holder, or the way of requests.
+    async fn make(&mut self, fault: Fault) -> Outcome<bool> {
         let late = self.history.ttl.mul_f64(1.2);
         match (fault, &self.history.proxy) {
             (Fault::Break, _) => {
-                let taker = self.stop_a_holder().await?;
+                let (taker, holds) = self.stop_a_holder().await?;
                 self.break_lock().await;
                 if fastrand::bool() {
                     self.next_holder(taker).await;
                 }
                 sleep(Duration::from_millis(fastrand::u64(0..40))).await;
                 self.takers[taker].resume()?;
+                return Ok(holds);
             }
             (Fault::Expire, _) => {
-                let taker = self.stop_a_holder().await?;
+                let (taker, holds) = self.stop_a_holder().await?;
                 sleep(late).await;
                 self.takers[taker].resume()?;
+                return Ok(holds);
             }
-            (Fault::Kill, _) => self.kill_a_holder().await?,
+            (Fault::Kill, _) => return self.kill_a_holder().await,
             (Fault::Reset, Some(proxy)) => proxy.reset(),
             (Fault::Hold, Some(proxy)) => {
                 let flow = |flow| {
@@ -206,7 +221,7 @@ impl Crowd<'_> {
             }
             (_, None) => {}
         }
-        Ok(())
+        Ok(true)
     }
 
     fn heal(&self) {
@@ -263,13 +278,13 @@ impl Crowd<'_> {
         })
     }
 
-    /// Stops a process during its hold, if one can be met there.
-    async fn stop_a_holder(&self) -> Outcome<usize> {
-        for _ in 0..20 {
+    /// Stops a process during its hold, if one can be met there. Returns whether it was.
+    async fn stop_a_holder(&self) -> Outcome<(usize, bool)> {
+        for _ in 0..100 {
             if let Some(taker) = self.holder().await {
                 self.takers[taker].stop()?;
                 if self.holder().await == Some(taker) {
-                    return Ok(taker);
+                    return Ok((taker, true));
                 }
                 self.takers[taker].resume()?;
             }
@@ -277,7 +292,7 @@ impl Crowd<'_> {
         }
         let taker = fastrand::usize(..self.takers.len());
         self.takers[taker].stop()?;
-        Ok(taker)
+        Ok((taker, false))
     }
 
     /// Waits until another process holds the lock, if it does not take long.
@@ -295,9 +310,9 @@ impl Crowd<'_> {
         drop(self.lock.break_lock().await);
     }
 
-    /// Kills a process during its hold, and starts another in its place.
-    async fn kill_a_holder(&mut self) -> Outcome {
-        let taker = self.stop_a_holder().await?;
+    /// Kills a process during its hold, and starts another in its place. Returns whether it held.
+    async fn kill_a_holder(&mut self) -> Outcome<bool> {
+        let (taker, holds) = self.stop_a_holder().await?;
         let mut taker = self.takers.swap_remove(taker);
         taker.kill().await?;
         // Else the others wait for the end of its lease.
@@ -309,7 +324,7 @@ impl Crowd<'_> {
         self.start_one().await?;
         self.begin(PROCESSES - 1).await?;
         self.lose_replies();
-        Ok(())
+        Ok(holds)
     }
 
     /// Waits for the end of all, and returns what they saw.

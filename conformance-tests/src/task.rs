@@ -174,6 +174,18 @@ pub async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     }
 }
 
+/// Polls a future so many times; `None` if it was not ready, and is dropped.
+pub async fn poll_times<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
+    let mut future = Box::pin(future);
+    for _ in 0..polls {
+        if let Some(value) = poll_once(&mut future).await {
+            return Some(value);
+        }
+        sleep(Duration::from_micros(200)).await;
+    }
+    None
+}
+
 /// Bounds what must come soon.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockkit_core::layers::{Fault, Faults, Faulty, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{Error, Guard, Lease, Lock, LockClient, LossReason, Outcome};
+use lockkit_core::{Error, Guard, Lease, Lock, LockClient, LockClientBuilder, LossReason, Outcome};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
@@ -25,16 +25,21 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
+        Self::build(|client| client)
+    }
+
+    /// Its client gives requests up soon.
+    fn impatient() -> Self {
+        Self::build(|client| client.timeout(100 * MS).outage(300 * MS))
+    }
+
+    fn build(limit: impl FnOnce(LockClientBuilder) -> LockClientBuilder) -> Self {
         let home = Runtime::new().unwrap();
         let store = MemoryStore::new();
         let faulty = Faulty::new(Arc::new(store.connect()), 1);
         let faults = faulty.faults();
-        let client = LockClient::builder(faulty)
-            .runtime(home.handle().clone())
-            .timeout(100 * MS)
-            .outage(300 * MS)
-            .build()
-            .unwrap();
+        let client = LockClient::builder(faulty).runtime(home.handle().clone());
+        let client = limit(client).build().unwrap();
         Self {
             home,
             store,
@@ -104,7 +109,7 @@ fn acquire_dropped_with_its_runtime_leaves_the_others_queued() {
 
 #[test]
 fn blocked_runtime_delays_no_other() {
-    let stage = Stage::new();
+    let stage = Stage::impatient();
     let elsewhere = elsewhere();
     let lock = stage.lock();
     stage.faults.black_hole();
@@ -198,7 +203,7 @@ fn release_dropped_with_its_runtime_goes_on() {
 
 #[test]
 fn release_on_a_blocked_runtime_goes_on() {
-    let stage = Stage::new();
+    let stage = Stage::impatient();
     let guard = stage.acquire();
     let hang = Rule::new(Fault::Hang).on(Operation::Release);
     stage.faults.inject(hang.times(1));

@@ -27,7 +27,6 @@ const SUITE: &[&str] = &[
     "faults_sql",
     "faults_zk",
     "interop_etcd",
-    "interop_etcd_go",
     "interop_redis_py",
     "interop_redisson",
     "interop_zk",

@@ -6,20 +6,9 @@ use conformance_tests::proxy::{Dropped, Proxy};
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::LockClient;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::{LONG, SOON, builder, client, client_of, contenders, keys};
-
-async fn behind(proxy: &Proxy) -> Outcome<LockClient> {
-    let store = builder(&[proxy.addr().port()]).connect().await?;
-    client_of(&store, LONG)
-}
-
-async fn proxy(cluster: &EtcdCluster) -> Outcome<Proxy> {
-    let server = ([127, 0, 0, 1], cluster.ports()[0]).into();
-    Ok(Proxy::start(server).await?)
-}
+use crate::world::{LONG, SOON, behind, client, contenders, keys, proxy};
 
 /// Drops the answer to the next request that names the lock.
 fn cut(proxy: &Proxy, how: Dropped) {
@@ -34,18 +23,18 @@ pub(crate) async fn lost_reply_makes_one_hold() -> Outcome {
     let other = client(&cluster, LONG).await?.lock("jobs")?;
     for how in [Dropped::Reset, Dropped::Silence] {
         let proxy = proxy(&cluster).await?;
-        let lock = behind(&proxy).await?.lock("jobs")?;
+        let lock = behind(&proxy, LONG).await?.lock("jobs")?;
         lock.acquire().await?.release().await?;
         cut(&proxy, how);
         let guard = within(SOON, lock.acquire()).await??;
-        let dropped = proxy.counts().dropped_replies;
-        ensure(dropped == 1, format!("{dropped} replies were dropped"))?;
         let there = keys(&mut asker).await?;
         ensure(there.len() == 1, format!("keys: {there:?}"))?;
         guard.check()?;
         cut(&proxy, how);
         // It was executed and not answered: that is a release.
         within(SOON, guard.release()).await??;
+        let dropped = proxy.counts().dropped_replies;
+        ensure(dropped == 2, format!("{dropped} replies were dropped"))?;
         within(SOON, other.acquire()).await??.release().await?;
     }
     Ok(())
@@ -56,7 +45,7 @@ pub(crate) async fn reuses_key_once_it_is_gone() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let proxy = proxy(&cluster).await?;
-    let lock = behind(&proxy).await?.lock("jobs")?;
+    let lock = behind(&proxy, LONG).await?.lock("jobs")?;
     lock.acquire().await?.release().await?;
     let guard = lock.acquire().await?;
     let first = keys(&mut asker).await?;
@@ -84,7 +73,7 @@ pub(crate) async fn dropped_acquire_leaves_nothing_on_cut_connection() -> Outcom
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let proxy = proxy(&cluster).await?;
-    let client = behind(&proxy).await?;
+    let client = behind(&proxy, LONG).await?;
     let lock = client.lock("jobs")?;
     for number in 0..ACQUIRES {
         if number % 4 == 0 {
@@ -94,6 +83,8 @@ pub(crate) async fn dropped_acquire_leaves_nothing_on_cut_connection() -> Outcom
         drop(timeout(patience, lock.acquire()).await);
     }
     proxy.heal();
+    let dropped = proxy.counts().dropped_replies;
+    ensure(dropped > 0, "no reply was dropped")?;
     within(SOON, client.drain()).await?;
     until("nothing is left", async || {
         Ok(keys(&mut asker).await?.is_empty())
@@ -116,7 +107,7 @@ pub(crate) async fn reopens_broken_streams_with_backoff() -> Outcome {
         .lock("jobs")?
         .acquire()
         .await?;
-    let waiting = behind(&proxy).await?.lock("jobs")?;
+    let waiting = behind(&proxy, LONG).await?.lock("jobs")?;
     let waiter = acquire(&waiting);
     contenders(&mut cluster.client().await?, 2).await?;
     let before = proxy.counts().connections;

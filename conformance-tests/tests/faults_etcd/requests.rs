@@ -10,7 +10,7 @@ use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use etcd_client::{Client, PutOptions};
-use lockkit_core::contract::{Attempt, DistributedLock as _, Mode, Ticket};
+use lockkit_core::contract::{Attempt, DistributedLock as _, Mode, Release, Renewal, Ticket};
 use lockkit_core::{BackendError, LockName, Outcome as Effect};
 use lockkit_etcd::{EtcdStore, When};
 use tokio::time::{Instant, sleep};
@@ -119,22 +119,8 @@ const NOTE: &str = "on shard 7";
 impl Step {
     /// The client forgets a ticket whose first attempt had no effect, and never releases it.
     fn is_first_attempt(self) -> bool {
-        use Step::{
-            Attempt, AttemptBehind, FirstAttempt, FirstTry, PermitTryBehind, ReaderBehind,
-            ReaderTry, Try, TryBehind,
-        };
-        matches!(
-            self,
-            FirstAttempt
-                | Attempt
-                | AttemptBehind
-                | FirstTry
-                | Try
-                | TryBehind
-                | ReaderBehind
-                | ReaderTry
-                | PermitTryBehind
-        )
+        use Step::{Attempt, AttemptBehind, FirstAttempt, ReaderBehind};
+        !self.enqueues() || matches!(self, FirstAttempt | Attempt | AttemptBehind | ReaderBehind)
     }
 
     fn enqueues(self) -> bool {
@@ -174,25 +160,27 @@ impl Step {
         )
     }
 
-    async fn run(self, store: &EtcdStore, ticket: &Ticket) -> Result<(), BackendError> {
-        match self {
+    /// Whether it returns what it must.
+    async fn run(self, store: &EtcdStore, ticket: &Ticket) -> Result<bool, BackendError> {
+        Ok(match self {
             Self::Watch => {
                 let mut watch = store.watch(ticket).await?;
                 // It has no news, but it may send requests meanwhile.
                 let told = within(Duration::from_millis(100), watch.changed()).await;
-                told.map_or(Ok(()), |told| told.map(drop))
+                told.map_or(Ok(true), |told| told.map(|_| true))?
             }
             Self::Renew => {
-                let mut renewed = store.renew(std::slice::from_ref(ticket)).await;
-                renewed.pop().map_or(Ok(()), |renewed| renewed.map(drop))
+                let renewed = store.renew(std::slice::from_ref(ticket)).await.pop();
+                matches!(renewed.transpose()?, Some(Renewal::Renewed { .. }))
             }
-            Self::ReleaseHold | Self::ReleaseWaiter => store.release(ticket).await.map(drop),
-            Self::Inspect => store.inspect(&ticket.name).await.map(drop),
-            Self::List => store.list(ticket.name.as_str()).await.map(drop),
-            Self::Break => store.break_lock(&ticket.name).await.map(drop),
-            Self::Note => store.note(ticket, NOTE).await.map(drop),
-            _ => store.attempt(ticket).await.map(drop),
-        }
+            Self::ReleaseHold => store.release(ticket).await? == Release::Released,
+            Self::ReleaseWaiter => store.release(ticket).await? == Release::NotHeld,
+            Self::Inspect => store.inspect(&ticket.name).await?.is_some(),
+            Self::List => store.list(ticket.name.as_str()).await?.len() == 1,
+            Self::Break => store.break_lock(&ticket.name).await?.is_some(),
+            Self::Note => store.note(ticket, NOTE).await?,
+            _ => matches!(store.attempt(ticket).await?, Attempt::Granted(_)) != self.is_behind(),
+        })
     }
 }
 
@@ -240,21 +228,31 @@ async fn others_are_served(asker: &mut Client, other: &EtcdStore, name: &str) ->
     .await
 }
 
-/// Another client sees the note, unless it failed without an effect.
-async fn has_its_note(
+/// Another client sees what the step has done, or that it has done nothing.
+async fn has_the_effect(
+    step: Step,
     other: &EtcdStore,
-    ticket: &Ticket,
-    answer: &Result<(), BackendError>,
+    (holder, ticket): (&Ticket, &Ticket),
+    answer: &Result<bool, BackendError>,
 ) -> Outcome {
-    let noted = match answer {
-        Ok(()) => true,
+    let done = match answer {
         Err(error) if error.outcome() == Effect::Indeterminate => return Ok(()),
-        Err(_) => false,
+        answer => answer.is_ok(),
     };
+    let expected = match step {
+        step if step.is_behind() => Some(holder),
+        Step::ReleaseHold | Step::Break if done => None,
+        step => (done || !step.is_first_attempt()).then_some(ticket),
+    };
+    let note = (done && step == Step::Note).then_some(NOTE);
     let seen = other.inspect(&ticket.name).await?;
     let holders = seen.iter().flat_map(|state| &state.holders);
-    let notes = holders.map(|holder| holder.note.as_deref() == Some(NOTE));
-    ensure(notes.eq([noted]), format!("{answer:?}, but {seen:?}"))
+    let holders = holders.map(|it| (it.id.clone(), it.note.as_deref()));
+    let is_so = holders.eq(expected.map(|ticket| (ticket.holder.to_string(), note)));
+    ensure(
+        is_so && *answer.as_ref().unwrap_or(&true),
+        format!("{step:?}: {answer:?}, but {seen:?}"),
+    )
 }
 
 /// Lets the request with the number `at` fail in a step. Returns whether there was one.
@@ -286,14 +284,13 @@ async fn fails(
     let answer = step.run(&store, &ticket).await;
     fault.left.store(0, Ordering::SeqCst);
     let struck = fault.struck.load(Ordering::SeqCst) > 0;
-    if step == Step::Note {
-        has_its_note(other, &ticket, &answer).await?;
-    }
-    let forgotten = step.is_first_attempt()
-        && answer
-            .as_ref()
-            .is_err_and(|error| error.outcome() != Effect::Indeterminate);
-    if !forgotten {
+    let tickets = (&holder, &ticket);
+    has_the_effect(step, other, tickets, &answer).await?;
+    let gone = match &answer {
+        Ok(_) => matches!(step, Step::ReleaseHold | Step::ReleaseWaiter),
+        Err(error) => step.is_first_attempt() && error.outcome() != Effect::Indeterminate,
+    };
+    if !gone {
         release(&store, &ticket).await?;
     }
     if step.is_behind() {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::taker::Taker;
 use conformance_tests::task::until;
@@ -34,6 +35,17 @@ pub(crate) fn client_of(store: &EtcdStore, ttl: Duration) -> Outcome<LockClient>
 
 pub(crate) async fn client(cluster: &EtcdCluster, ttl: Duration) -> Outcome<LockClient> {
     client_of(&store(cluster).await?, ttl)
+}
+
+/// The way to the first server.
+pub(crate) async fn proxy(cluster: &EtcdCluster) -> Outcome<Proxy> {
+    let server = ([127, 0, 0, 1], cluster.ports()[0]).into();
+    Ok(Proxy::start(server).await?)
+}
+
+pub(crate) async fn behind(proxy: &Proxy, ttl: Duration) -> Outcome<LockClient> {
+    let store = builder(&[proxy.addr().port()]).connect().await?;
+    client_of(&store, ttl)
 }
 
 /// A process that takes locks with leases of `ttl`.

@@ -79,11 +79,13 @@ fn tests() -> TestSuite {
         .test(sentinel::no_answer_of_any_sentinel_is_unavailable)
         .test(sentinel::sentinels_with_a_password_get_theirs)
         .test(sentinel::failover_with_tls);
+    let no_proxy = missing(RedisServer::PROGRAM).or_else(|| missing(Nutcracker::PROGRAM));
+    let proxied = TestSuite::new("redis-behind-nutcracker", no_proxy)
+        .test(proxies::list_refused_by_the_proxy_fails_alone);
     let suite = redlock::add(shards::add(cluster::add(quarantine::add(suite))));
     redlock_guards::add(redlock_nodes::add(suite))
         .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
-        .needing(missing(Nutcracker::PROGRAM))
-        .test(proxies::list_refused_by_the_proxy_fails_alone)
+        .and(proxied)
         .and(clocks::tests())
         .and(carried_reads::add(sections::tests()))
 }

@@ -230,14 +230,11 @@ pub(crate) async fn waiter_that_holds_asks_again_while_its_row_is_locked() -> Ou
         ensure(matches!(waits, Attempt::Held { .. }), format!("{waits:?}"))?;
     }
     store.release(&holder).await?;
-    let row = Postgres::row_lock(name.as_str(), TTL);
-    let asked = async {
-        sleep(TTL / 10).await;
-        store.attempt(&first).await
-    };
-    let (locked, asked) = tokio::join!(server.run(&row), asked);
-    locked?;
-    let asked = asked?;
+    let pool = server.pool(1).await?;
+    let mut row = pool.begin().await?;
+    Postgres::lock_row(&mut row, name.as_str()).await?;
+    let asked = within(SOON, store.attempt(&first)).await??;
+    row.rollback().await?;
     let soon = |pause: &Duration| *pause < Duration::from_millis(100);
     match &asked {
         Attempt::Held { retry_after, .. } if retry_after.as_ref().is_some_and(soon) => {}

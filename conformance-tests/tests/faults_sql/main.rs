@@ -12,6 +12,7 @@ mod pools;
 mod quiet;
 mod release_in;
 mod rows;
+mod section;
 #[cfg(feature = "secure")]
 mod secure;
 mod server;

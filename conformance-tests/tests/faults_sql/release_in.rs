@@ -11,7 +11,7 @@ use lockkit_core::layers::Faulty;
 use lockkit_core::{Lease, LockClient, PollRange};
 use lockkit_sql::{GuardedError, UncommittedRelease};
 use sqlx::Transaction;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::world::{
     Database, LONG, Postgres, SOON, TTL, WAYS, address, builder, client, only_rows_left, taker,
@@ -190,25 +190,22 @@ pub(crate) async fn connection_cut_at_the_commit_leaves_a_free_lock<D: Database>
 /// Another transaction has the row locked for a moment, as a renewal does.
 pub(crate) async fn release_waits_for_a_row_locked_for_a_moment<D: Database>() -> Outcome {
     let server = D::start().await?;
-    let pool = server.pool(1).await?;
+    let pool = server.pool(2).await?;
     let mine = client(&server, "lease", LONG).await?;
     let guard = mine.lock("jobs")?.acquire().await?;
-    let row = D::row_lock("jobs", SHORT * 5);
-    let release = async {
-        let mut transaction = pool.begin().await?;
-        D::count(&mut transaction).await?;
-        sleep(SHORT).await;
-        let began = Instant::now();
-        let released = D::release_in(guard, &mut transaction).await?;
-        let waited = began.elapsed();
-        ensure(waited > SHORT, format!("waited {waited:?} for the row"))?;
-        transaction.commit().await?;
-        released.committed();
-        Outcome::Ok(())
+    let mut row = pool.begin().await?;
+    D::lock_row(&mut row, "jobs").await?;
+    let mut transaction = pool.begin().await?;
+    D::count(&mut transaction).await?;
+    let released = {
+        let mut release = Box::pin(D::release_in(guard, &mut transaction));
+        let early = within(SHORT, &mut release).await;
+        ensure(early.is_err(), "it did not wait for the row")?;
+        row.rollback().await?;
+        within(SOON, release).await??
     };
-    let (locked, released) = tokio::join!(server.run(&row), release);
-    locked?;
-    released?;
+    transaction.commit().await?;
+    released.committed();
     mine.lock("jobs")?.acquire().await?.release().await?;
     only_rows_left(&server).await
 }

@@ -7,7 +7,8 @@ use conformance_tests::task::{acquire, hand_over, within};
 use conformance_tests::{Outcome, ensure};
 use tokio::time::{Instant, sleep};
 
-use crate::world::{Database, SOON, Section, TTL, WAYS, locks, only_rows_left};
+use crate::section::Section;
+use crate::world::{Database, SOON, TTL, WAYS, locks, only_rows_left};
 
 /// Shorter than a lease, by more than a renewal takes.
 const SHORT: Duration = Duration::from_millis(600);

@@ -1,5 +1,7 @@
 //! Sessions that are killed, by an administrator, by the death of their process or for being idle.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use conformance_tests::loss::loss_of;
@@ -12,29 +14,46 @@ use lockkit_sql::{MysqlStore, PostgresStore};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
+use crate::section::Section;
 use crate::world::{
-    Database, LONG, Maria, Postgres, SOON, Section, TTL, WAYS, client, locks, only_rows_left, taker,
+    Database, LONG, Maria, Postgres, SOON, TTL, WAYS, client, locks, only_rows_left, taker,
 };
 
 pub(crate) async fn killed_sessions_lose_neither_leases_nor_waiters<D: Database>() -> Outcome {
     let server = D::start().await?;
     let of = locks(&server, "lease", LONG, 4).await?;
-    let section = Section::default();
     let guard = client(&server, "lease", LONG)
         .await?
         .lock("kept")?
         .acquire()
         .await?;
-    let work = spawn({
-        let (section, of) = (section.clone(), of.clone());
-        async move { section.share(&of, 40).await }
+    let (section, turns) = (Section::default(), Arc::new(AtomicU32::new(0)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let work = of.into_iter().map(|lock| {
+        let (section, turns, stop) = (section.clone(), Arc::clone(&turns), Arc::clone(&stop));
+        spawn(async move {
+            while !stop.load(Ordering::SeqCst) {
+                section.clone().take_turns(lock.clone(), 1).await?;
+                turns.fetch_add(1, Ordering::SeqCst);
+            }
+            Outcome::Ok(())
+        })
     });
+    let work: Vec<_> = work.collect();
     for _ in 0..10 {
+        let before = turns.load(Ordering::SeqCst);
         server.kill_sessions().await?;
-        sleep(Duration::from_millis(60)).await;
+        // More than those that were being taken.
+        until("turns are taken", async || {
+            Ok(turns.load(Ordering::SeqCst) > before + 4)
+        })
+        .await?;
+        guard.check()?;
     }
-    work.soon().await??;
-    guard.check()?;
+    stop.store(true, Ordering::SeqCst);
+    for worker in work {
+        worker.soon().await??;
+    }
     guard.release().await?;
     only_rows_left(&server).await
 }

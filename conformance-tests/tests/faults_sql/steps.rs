@@ -2,16 +2,17 @@
 //! nothing is left that keeps others out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use conformance_tests::task::{PATIENCE, repeated, run_trials};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::contract::{Attempt, DistributedLock, LockState, Mode, Ticket};
+use lockkit_core::contract::{Attempt, DistributedLock, Mode, Release, Renewal, Ticket};
 use lockkit_core::{BackendError, ClientId, HolderId, LockName, Outcome as Told, PollRange};
 use lockkit_sql::{SqlFailure, SqlFaults, SqlStoreBuilder, Sqlite};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::world::{Database, LONG, TTL, WAYS, builder, only_rows_left};
+use crate::world::{Database, LONG, SOON, WAYS, builder, only_rows_left};
 
 const FAILURES: [SqlFailure; 4] = [
     SqlFailure::Refused,
@@ -25,6 +26,9 @@ const REQUESTS: u32 = 4;
 
 /// The trials that run at once.
 const TOGETHER: usize = 40;
+
+/// The note of a hold.
+const NOTE: &str = "a note";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -116,6 +120,22 @@ impl Step {
         }
     }
 
+    /// Whether its ticket has to wait.
+    const fn waits(self) -> bool {
+        matches!(
+            self,
+            Self::AttemptBehindReader | Self::AttemptBehindWriter | Self::ShareBehindWriter
+        )
+    }
+
+    /// Whether no hold and no place of its ticket is left.
+    const fn ends(self) -> bool {
+        matches!(
+            self,
+            Self::Withdraw | Self::Release | Self::Break | Self::Unshare | Self::BreakShared
+        )
+    }
+
     /// Pinned holds are exclusive and stay with their tickets.
     fn is_offered(self, way: &str) -> bool {
         let shares =
@@ -147,111 +167,131 @@ impl Trial {
         let holder = HolderId::new(ClientId::random(), number);
         let name = format!("{} {self:?}", self.way);
         let name = LockName::new(name)?;
-        // A writer keeps readers out for a third of its lease.
-        let ttl = match self.step {
-            Step::AttemptBehindReader => LONG,
-            _ => TTL,
-        };
-        Ok(Ticket::new(name, holder, ttl).with_mode(mode))
+        // No lease ends: what is left of a step keeps others out.
+        Ok(Ticket::new(name, holder, LONG).with_mode(mode))
     }
 
-    /// Carries out the step, and returns its failure.
+    /// Carries out the step. Returns whether it returned what it must.
     async fn carry_out(
         self,
         store: &Store,
         ticket: &Ticket,
         other: Option<&Ticket>,
-    ) -> Result<(), BackendError> {
-        match (self.step, other) {
+    ) -> Result<bool, BackendError> {
+        let fits = |attempt| matches!(attempt, Attempt::Granted(_)) != self.step.waits();
+        Ok(match (self.step, other) {
             (Step::Adopt | Step::AdoptShared, Some(from)) => {
-                store.adopt(from.holder, ticket).await.map(drop)
+                fits(store.adopt(from.holder, ticket).await?)
             }
-            (step, _) if step.grants() => store.attempt(ticket).await.map(drop),
+            (step, _) if step.grants() => fits(store.attempt(ticket).await?),
             (Step::Renew | Step::RenewShared, _) => {
-                let replies = store.renew(std::slice::from_ref(ticket)).await;
-                replies.into_iter().try_for_each(|reply| reply.map(drop))
+                let renewed = store.renew(std::slice::from_ref(ticket)).await.pop();
+                matches!(renewed.transpose()?, Some(Renewal::Renewed { .. }))
             }
-            (Step::Note, _) => store.note(ticket, "a note").await.map(drop),
-            (Step::Break | Step::BreakShared, _) => store.break_lock(&ticket.name).await.map(drop),
-            _ => store.release(ticket).await.map(drop),
-        }
+            (Step::Note, _) => store.note(ticket, NOTE).await?,
+            (Step::Break | Step::BreakShared, _) => store.break_lock(&ticket.name).await?.is_some(),
+            (Step::Withdraw, _) => store.release(ticket).await? == Release::NotHeld,
+            _ => store.release(ticket).await? == Release::Released,
+        })
     }
 
     /// Returns whether a request failed.
     async fn run(self, stores: Stores, faults: SqlFaults) -> Outcome<bool> {
         let (store, sound) = (&stores.faulty, &stores.sound);
         let mine = self.ticket(1, self.step.mode())?;
-        if self.step == Step::AttemptAgain {
-            let before = self.ticket(2, Mode::Exclusive)?;
-            store.attempt(&before).await?;
-            store.release(&before).await?;
-        }
-        let other = match self.step.other() {
-            Some(mode) => Some(self.ticket(3, mode)?),
-            None => None,
-        };
-        if let Some(held) = other.as_ref().or((!self.step.grants()).then_some(&mine)) {
-            let held = store.attempt(held).await?;
-            ensure(matches!(held, Attempt::Granted(_)), format!("{held:?}"))?;
-        }
-        if self.step == Step::Withdraw {
-            let waits = store.attempt(&mine).await?;
-            ensure(matches!(waits, Attempt::Held { .. }), format!("{waits:?}"))?;
-        }
+        let other = self.begin(store, &mine).await?;
         faults.fail_after(self.passed, self.failure);
         let told = self.carry_out(store, &mine, other.as_ref()).await;
         let failed = !faults.take();
-        if let Err(error) = &told {
+        match &told {
+            Ok(fits) => ensure(*fits, "it returned something else")?,
             // On a busy machine a pin may not answer in time either, which is indeterminate as well.
-            if error.outcome() != Told::Indeterminate {
-                ensure(failed, format!("{error:?}"))?;
-                self.had_no_effect(sound, &mine, other.as_ref(), error)
-                    .await?;
-            }
+            Err(error) => ensure(
+                failed || error.outcome() == Told::Indeterminate,
+                format!("{error:?}"),
+            )?,
         }
+        self.has_the_effect(sound, &mine, other.as_ref(), &told)
+            .await?;
         // As a client does, which leaves it out where nothing can be there.
-        let rejected = told.is_err_and(|error| error.outcome() == Told::Rejected);
-        if self.step.grants() && !rejected {
-            repeated(TTL * 2, || store.release(&mine)).await?;
+        let gone = match &told {
+            Ok(_) => self.step.ends(),
+            Err(error) => self.step.grants() && error.outcome() == Told::Rejected,
+        };
+        if !gone {
+            repeated(SOON, || store.release(&mine)).await?;
         }
         if self.step == Step::AttemptBehindReader {
-            // Before an entry that keeps readers out ends by itself.
             self.expect_free(sound, Mode::Read).await?;
         }
         if let Some(other) = &other {
             // Again while the row is locked, as by a connection that is about to end.
-            repeated(TTL * 2, || store.release(other)).await?;
+            repeated(SOON, || store.release(other)).await?;
         }
         self.expect_free(sound, Mode::Exclusive).await?;
         Ok(failed)
     }
 
-    async fn had_no_effect(
+    /// Makes the state in which the step begins. Returns the ticket of another holder.
+    async fn begin(self, store: &Store, mine: &Ticket) -> Outcome<Option<Ticket>> {
+        if self.step == Step::AttemptAgain {
+            let before = self.ticket(2, Mode::Exclusive)?;
+            store.attempt(&before).await?;
+            store.release(&before).await?;
+        }
+        let other = self.step.other().map(|mode| self.ticket(3, mode));
+        let other = other.transpose()?;
+        if let Some(held) = other.as_ref().or((!self.step.grants()).then_some(mine)) {
+            let held = store.attempt(held).await?;
+            ensure(matches!(held, Attempt::Granted(_)), format!("{held:?}"))?;
+        }
+        if self.step == Step::Withdraw {
+            let waits = store.attempt(mine).await?;
+            ensure(matches!(waits, Attempt::Held { .. }), format!("{waits:?}"))?;
+        }
+        Ok(other)
+    }
+
+    /// Another client sees what the step says that it has done, or that it has done nothing.
+    async fn has_the_effect(
         self,
         sound: &Store,
         mine: &Ticket,
         other: Option<&Ticket>,
-        error: &BackendError,
+        told: &Result<bool, BackendError>,
     ) -> Outcome {
+        let done = match told {
+            Err(error) if error.outcome() == Told::Indeterminate => return Ok(()),
+            told => told.is_ok(),
+        };
         let state = sound.inspect(&mine.name).await?;
-        let holders = state.iter().flat_map(|state: &LockState| &state.holders);
-        let expected = other.or((!self.step.grants()).then_some(mine));
-        let expected = expected.map(|ticket| (ticket.holder.to_string(), None));
+        let before = other.or((!self.step.grants()).then_some(mine));
+        let after = match self.step {
+            step if step.grants() && !step.waits() => Some(mine),
+            Step::Release | Step::Break | Step::Unshare | Step::BreakShared => None,
+            _ => before,
+        };
+        let note = (done && self.step == Step::Note).then(|| NOTE.to_owned());
+        let expected = if done { after } else { before };
+        let expected = expected.map(|ticket| (ticket.holder.to_string(), note));
+        let holders = state.iter().flat_map(|state| &state.holders);
         let found: Vec<_> = holders.map(|it| (it.id.clone(), it.note.clone())).collect();
+        // A release that fails may have given up the place.
+        let waiters = state.as_ref().and_then(|state| state.waiters).unwrap_or(0);
         ensure(
-            found.iter().eq(&expected),
-            format!("{error:?} had an effect: {found:?}"),
+            found.iter().eq(&expected) && (!done || waiters == u32::from(self.step.waits())),
+            format!("{told:?}, but {state:?}"),
         )
     }
 
-    /// Another client gets the lock, at once or when a lease of [`TTL`] has ended.
+    /// Another client gets the lock, long before a lease ends.
     async fn expect_free(self, sound: &Store, mode: Mode) -> Outcome {
         let (next, asked) = (self.ticket(4, mode)?, Instant::now());
         while matches!(sound.attempt(&next).await?, Attempt::Held { .. }) {
-            if asked.elapsed() > TTL * 2 {
+            if asked.elapsed() > SOON {
                 return Err(Failure::new("no client gets it any more"));
             }
-            sleep(TTL / 20).await;
+            sleep(Duration::from_millis(100)).await;
         }
         sound.release(&next).await?;
         Ok(())

@@ -7,7 +7,6 @@ use conformance_tests::task::{acquire, within};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{Lease, LockClient, PollRange};
 use lockkit_sql::{PostgresStore, SqlStoreBuilder};
-use tokio::time::Instant;
 
 use crate::world::{Database, LONG, Postgres, SOON, client, only_rows_left};
 
@@ -67,11 +66,9 @@ pub(crate) async fn table_with_a_long_name_has_wake_ups() -> Outcome {
     let guard = mine.acquire().await?;
     let mut waiter = acquire(&other);
     waiter.waits_for(Duration::from_millis(500)).await?;
-    let released = Instant::now();
     guard.release().await?;
     within(SOON, waiter.soon()).await???.release().await?;
-    let took = released.elapsed();
-    ensure(took < SOON, format!("after {took:?}"))
+    Ok(())
 }
 
 /// The error of a missing database names it.

@@ -3,16 +3,14 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{
     MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, ServerProcess,
 };
-use conformance_tests::task::{spawn, until};
-use conformance_tests::{Outcome, Server, ensure};
+use conformance_tests::task::until;
+use conformance_tests::{Outcome, Server};
 use lockkit_core::{Guard, Lease, Lock, LockClient, PollRange};
 use lockkit_sql::{
     Dialect, GuardedError, Mysql, MysqlStore, PostgresStore, ReleaseIn, SqlStoreBuilder, StillHeld,
@@ -21,7 +19,7 @@ use lockkit_sql::{
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::pool::PoolOptions;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{Pool, Transaction};
+use sqlx::{AssertSqlSafe, Pool, Transaction};
 
 /// The lease of the tests in which one ends.
 pub(crate) const TTL: Duration = Duration::from_millis(2500);
@@ -90,10 +88,27 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
         Ok(pool.connect_with(self.options_at(port)).await?)
     }
 
-    /// Counts one up, inside a transaction.
+    /// Carries out a statement inside a transaction.
+    fn execute(
+        transaction: &mut Transaction<'_, Self::Driver>,
+        sql: String,
+    ) -> impl Future<Output = Outcome> + Send;
+
+    /// Counts one up.
     fn count(
         transaction: &mut Transaction<'_, Self::Driver>,
-    ) -> impl Future<Output = Outcome> + Send;
+    ) -> impl Future<Output = Outcome> + Send {
+        Self::execute(transaction, "update counter set n = n + 1".to_owned())
+    }
+
+    /// Locks the row of a name until the transaction ends.
+    fn lock_row(
+        transaction: &mut Transaction<'_, Self::Driver>,
+        name: &str,
+    ) -> impl Future<Output = Outcome> + Send {
+        let sql = format!("select 1 from app.lockkit_locks where name = '{name}' for update");
+        Self::execute(transaction, sql)
+    }
 
     async fn counted(&self) -> Outcome<u64> {
         Ok(self.ask("select n from app.counter").await?[0].parse()?)
@@ -113,7 +128,19 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Result<UncommittedRelease, GuardedError>> + Send;
 
     /// Locks the row of a name for this time, as another program would.
-    fn row_lock(name: &str, span: Duration) -> String;
+    fn row_lock(name: &str, span: Duration) -> String {
+        let [unlimited, sleep] = Self::SLEEP;
+        format!(
+            "{unlimited} begin; select 1 from app.lockkit_locks where name = '{name}' for update; \
+             select {sleep}({}); commit",
+            span.as_secs_f64()
+        )
+    }
+
+    /// The server's clock, in microseconds since 1970.
+    const NOW: &'static str;
+    /// What lets a statement of the administrator last, and the function that waits for seconds.
+    const SLEEP: [&'static str; 2];
     /// Statements that make all of `app`'s later sessions so.
     const IMPATIENT: &'static str;
     const KILLS_THE_IDLE: &'static str;
@@ -208,9 +235,9 @@ impl Database for Postgres {
         Ok(self.0.errors())
     }
 
-    async fn count(transaction: &mut Transaction<'_, Self::Driver>) -> Outcome {
-        let count = sqlx::query("update counter set n = n + 1");
-        count.execute(&mut **transaction).await?;
+    async fn execute(transaction: &mut Transaction<'_, Self::Driver>, sql: String) -> Outcome {
+        let query = sqlx::query(AssertSqlSafe(sql));
+        query.execute(&mut **transaction).await?;
         Ok(())
     }
 
@@ -229,14 +256,8 @@ impl Database for Postgres {
         guard.release_in(transaction).await
     }
 
-    fn row_lock(name: &str, span: Duration) -> String {
-        let seconds = span.as_secs_f64();
-        format!(
-            "begin; select 1 from app.lockkit_locks where name = '{name}' for update; \
-             select pg_sleep({seconds}); commit"
-        )
-    }
-
+    const NOW: &'static str = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
+    const SLEEP: [&'static str; 2] = ["", "pg_sleep"];
     const IMPATIENT: &'static str =
         "alter role app set lock_timeout = '10ms'; alter role app set statement_timeout = '1s'";
     const KILLS_THE_IDLE: &'static str = "alter role app set idle_session_timeout = '300ms'; \
@@ -350,16 +371,16 @@ impl Database for Maria {
 
     async fn errors(&self) -> Outcome<Vec<String>> {
         let log = self.0.process().data().join("data/sql_errors.log");
-        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let text = std::fs::read_to_string(log)?;
         // It has warnings too.
         let app = text.lines().filter(|line| line.contains("app["));
         let app = app.filter(|line| line.contains(" ERROR "));
         Ok(app.map(str::to_owned).collect())
     }
 
-    async fn count(transaction: &mut Transaction<'_, Self::Driver>) -> Outcome {
-        let count = sqlx::query("update counter set n = n + 1");
-        count.execute(&mut **transaction).await?;
+    async fn execute(transaction: &mut Transaction<'_, Self::Driver>, sql: String) -> Outcome {
+        let query = sqlx::query(AssertSqlSafe(sql));
+        query.execute(&mut **transaction).await?;
         Ok(())
     }
 
@@ -378,15 +399,9 @@ impl Database for Maria {
         guard.release_in(transaction).await
     }
 
-    fn row_lock(name: &str, span: Duration) -> String {
-        let seconds = span.as_secs_f64();
-        format!(
-            "set max_statement_time = 0; begin; \
-             select 1 from app.lockkit_locks where name = '{name}' for update; \
-             select sleep({seconds}); commit"
-        )
-    }
-
+    const NOW: &'static str =
+        "timestampdiff(microsecond, timestamp'1970-01-01 00:00:00', utc_timestamp(6))";
+    const SLEEP: [&'static str; 2] = ["set max_statement_time = 0;", "sleep"];
     const IMPATIENT: &'static str =
         "set global innodb_lock_wait_timeout = 1; set global max_statement_time = 1";
     const KILLS_THE_IDLE: &'static str =
@@ -434,11 +449,8 @@ pub(crate) async fn locks<D: Database>(
 ) -> Outcome<Vec<Lock>> {
     let mut locks = Vec::new();
     for _ in 0..count {
-        locks.push(
-            client(server, way, ttl)
-                .await?
-                .lock(format!("jobs/{way}"))?,
-        );
+        let client = client(server, way, ttl).await?;
+        locks.push(client.lock(format!("jobs/{way}"))?);
     }
     Ok(locks)
 }
@@ -453,44 +465,19 @@ pub(crate) fn through<D: Database>(server: &D, proxy: &Proxy, query: &str) -> St
     server.url(query).replace(&direct, &proxy)
 }
 
-/// No row is held any more.
+/// No row is held any more, and no ticket holds beside others or waits.
 pub(crate) async fn only_rows_left<D: Database>(server: &D) -> Outcome {
+    // A withdrawn ticket keeps its row, which refuses late attempts.
+    let sql = format!(
+        "select name from app.lockkit_locks where holder is not null union all \
+         select name from app.lockkit_locks_holds \
+         where token <> -9223372036854775807 and expires_at > {}",
+        D::NOW
+    );
     until("nothing is held", async || {
-        let sql = "select name from app.lockkit_locks where holder is not null";
-        Ok(server.ask(sql).await?.is_empty())
+        Ok(server.ask(&sql).await?.is_empty())
     })
     .await
-}
-
-/// What only one may be in at a time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Section(Arc<AtomicBool>);
-
-impl Section {
-    /// Takes the lock this often, and checks that no other client is inside.
-    pub(crate) async fn take_turns(self, lock: Lock, turns: u32) -> Outcome {
-        for _ in 0..turns {
-            let guard = lock.acquire().await?;
-            let alone = !self.0.swap(true, Ordering::SeqCst);
-            ensure(alone, "two hold the lock at once")?;
-            tokio::task::yield_now().await;
-            self.0.store(false, Ordering::SeqCst);
-            // A hold that was ended on purpose is lost; another turn comes.
-            let _ = guard.release().await;
-        }
-        Ok(())
-    }
-
-    /// All take turns at once. Returns when all have had theirs.
-    pub(crate) async fn share(&self, locks: &[Lock], turns: u32) -> Outcome {
-        let tasks = locks
-            .iter()
-            .map(|lock| spawn(self.clone().take_turns(lock.clone(), turns)));
-        for task in tasks.collect::<Vec<_>>() {
-            task.soon().await??;
-        }
-        Ok(())
-    }
 }
 
 /// The program that takes locks in a process of its own.

@@ -6,34 +6,34 @@ use std::time::Duration;
 use conformance_tests::checker::check;
 use conformance_tests::history::Recorder;
 use conformance_tests::loss::loss_of;
-use conformance_tests::proxy::{Direction, Flow};
+use conformance_tests::proxy::{Direction, Flow, Proxy};
 use conformance_tests::servers::{Processes, ZkCommand, ZkEnsemble};
 use conformance_tests::taker::Worker;
-use conformance_tests::task::{acquire, spawn, within};
+use conformance_tests::task::{acquire, spawn, until, within};
 use conformance_tests::{Failure, Outcome, Server, ensure};
 use lockkit_core::{Failover, LockClient};
-use lockkit_zk::ZkStore;
+use lockkit_zk::{ZkStore, ZkStoreBuilder};
 use tokio::time::{Instant, sleep};
 
-use crate::world::{SOON, TTL, client};
+use crate::world::{LONG, SOON, TTL, client};
 
 /// Time for an election: the members of the tests notice a dead leader at once.
 const ELECTION: Duration = Duration::from_secs(10);
 
+async fn of_ports(ports: &[u16], session: Duration) -> Outcome<LockClient> {
+    let add = |builder: ZkStoreBuilder, port: &u16| builder.host("127.0.0.1", *port);
+    let builder = ports.iter().fold(ZkStore::builder(), add);
+    client(builder.session(session)).await
+}
+
 async fn of_all(ensemble: &ZkEnsemble) -> Outcome<LockClient> {
-    let builder = ensemble
-        .members()
-        .iter()
-        .fold(ZkStore::builder(), |builder, member| {
-            builder.host("127.0.0.1", member.port())
-        });
-    client(builder.session(TTL)).await
+    let members = ensemble.members().iter();
+    let ports: Vec<u16> = members.map(|member| member.port()).collect();
+    of_ports(&ports, TTL).await
 }
 
 async fn of_one(ensemble: &ZkEnsemble, member: usize) -> Outcome<LockClient> {
-    let port = ensemble.members()[member].port();
-    let builder = ZkStore::builder().host("127.0.0.1", port).session(TTL);
-    client(builder).await
+    of_ports(&[ensemble.members()[member].port()], TTL).await
 }
 
 /// One holds and five wait while the leader is killed: no two at once, tokens grow, all are served.
@@ -77,26 +77,52 @@ pub(crate) async fn killed_leader_makes_no_second_holder() -> Outcome {
     Ok(())
 }
 
-/// A member stops in the middle of its work: its clients go to others and keep what they hold.
+/// A member stops in the middle of its work. Its client goes to another and keeps what it holds. If the others have lost
+/// their leader and the session is short, it loses the hold before another client has it.
 pub(crate) async fn client_leaves_a_frozen_member() -> Outcome {
     let ensemble = ZkEnsemble::start(&ZkCommand::system()).await?;
     let leader = ensemble.leader().await?;
-    for frozen in [(leader + 1) % 3, leader] {
-        let holder = of_all(&ensemble).await?;
-        let other = of_all(&ensemble).await?;
-        let guard = holder.lock("jobs")?.acquire().await?;
-        let token = guard.token();
-        let waiter = acquire(&other.lock("jobs")?);
-        sleep(Duration::from_millis(200)).await;
+    for (frozen, session) in [((leader + 1) % 3, LONG), (leader, TTL)] {
+        let mut proxies = Vec::new();
+        for member in ensemble.members() {
+            proxies.push(Proxy::start(([127, 0, 0, 1], member.port()).into()).await?);
+        }
+        let ports: Vec<u16> = proxies.iter().map(|proxy| proxy.addr().port()).collect();
+        let member = proxies.remove(frozen);
+        // The client begins on the member that freezes.
+        proxies.iter().for_each(|other| other.refuse(true));
+        let holder = of_ports(&ports, session).await?.lock("jobs")?;
+        let guard = holder.acquire().await?;
+        let waiter = of_ports(&[ensemble.members()[(frozen + 1) % 3].port()], LONG).await?;
+        let waiter = acquire(&waiter.lock("jobs")?);
+        until("another waits", async || {
+            let state = holder.inspect().await?;
+            Ok(state.is_some_and(|state| state.waiters == Some(1)))
+        })
+        .await?;
+        proxies.iter().for_each(|other| other.refuse(false));
+        // A second try there would take half of the lease.
+        member.refuse(true);
         ensemble.members()[frozen].process().stop()?;
-        // Nothing of it is felt, or the hold is lost before the waiter has it.
-        sleep(TTL / 2).await;
-        let released = guard.release().await;
-        let next = within(TTL + ELECTION + SOON, waiter.soon()).await;
-        ensemble.members()[frozen].process().resume()?;
-        let next = next???;
-        ensure(next.token() > token, format!("{released:?}"))?;
+        let token = guard.token();
+        let stale = if frozen == leader {
+            Some(guard)
+        } else {
+            until("the client goes to another member", async || {
+                let left = proxies.iter().any(|other| other.counts().connections > 0);
+                Ok(left && holder.inspect().await.is_ok())
+            })
+            .await?;
+            guard.check()?;
+            within(SOON, guard.release()).await??;
+            None
+        };
+        let next = within(TTL + ELECTION + SOON, waiter.soon()).await???;
+        let is_lost = stale.is_none_or(|guard| guard.check().is_err());
+        ensure(is_lost, "two believe that they hold")?;
+        ensure(next.token() > token, "the token did not grow")?;
         next.release().await?;
+        ensemble.members()[frozen].process().resume()?;
         ensemble.members()[frozen].ready().await?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conformance_tests::proxy::{Direction, Dropped, Flow, Proxy};
 use conformance_tests::section_history::SectionHistory;
-use conformance_tests::task::{poll_once, soon, spawn, within};
+use conformance_tests::task::{poll_times, soon, spawn, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, LockClient, Outcome as Effect};
@@ -270,18 +270,6 @@ async fn refused_commit_writes_nothing_and_frees_the_lock() -> Outcome {
     other.release().await?;
     let read = shop.read().await?;
     ensure(read == (0, 0), format!("{read:?}"))
-}
-
-/// Polls a future so many times; `None` if it was not ready, and is dropped.
-async fn poll_times<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
-    let mut future = Box::pin(future);
-    for _ in 0..polls {
-        if let Some(value) = poll_once(&mut future).await {
-            return Some(value);
-        }
-        sleep(Duration::from_micros(200)).await;
-    }
-    None
 }
 
 async fn section_dropped_at_any_moment_leaves_nothing() -> Outcome {

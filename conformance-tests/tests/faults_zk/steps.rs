@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conformance_tests::task::{until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::contract::{Attempt, Holder, Ticket};
+use lockkit_core::contract::{Attempt, Release, Renewal, Ticket};
 use lockkit_core::{
     BackendError, ClientId, DistributedLock, Error, Guard, HolderId, Lock, LockClient, LockName,
     Outcome as Effect,
@@ -87,6 +87,19 @@ impl Step {
         )
     }
 
+    /// Whether nothing of the ticket is left.
+    const fn ends(self) -> bool {
+        matches!(
+            self,
+            Self::TryHeld
+                | Self::Release
+                | Self::Leave
+                | Self::BreakShared
+                | Self::Inspect
+                | Self::List
+        )
+    }
+
     /// Whether the ticket was attempted before.
     const fn is_known(self) -> bool {
         matches!(
@@ -153,13 +166,13 @@ impl Scene {
         self.wire.fail(skip, fault);
         let answer = self.step(step, &ticket).await;
         let reached = self.wire.heal();
-        has_the_effect(step, &lock, &answer).await?;
+        has_the_effect(step, &lock, &ticket, &answer).await?;
         let may_stand = match &answer {
-            Ok(stands) => *stands,
-            Err(error) => error.outcome() == Effect::Indeterminate,
+            Ok(_) => !step.ends(),
+            Err(error) => step.is_known() || error.outcome() == Effect::Indeterminate,
         };
         // As a client does.
-        if may_stand || step.is_known() {
+        if may_stand {
             self.settled(|| self.store.release(&ticket)).await?;
         }
         for holder in holders {
@@ -191,28 +204,28 @@ impl Scene {
         }
     }
 
-    /// Whether the ticket may stand afterwards.
+    /// Whether the step returns what it must.
     async fn step(&self, step: Step, ticket: &Ticket) -> Result<bool, BackendError> {
         let store = &self.store;
-        match step {
-            Step::First | Step::Acquire | Step::Try | Step::TryHeld | Step::Queue | Step::Again => {
-                let answer = store.attempt(ticket).await?;
-                Ok(ticket.enqueue || matches!(answer, Attempt::Granted(_)))
+        Ok(match step {
+            Step::First | Step::Acquire | Step::Try => {
+                matches!(store.attempt(ticket).await?, Attempt::Granted(_))
             }
-            Step::Watch => store.watch(ticket).await.map(|_| true),
+            Step::TryHeld | Step::Queue | Step::Again => {
+                matches!(store.attempt(ticket).await?, Attempt::Held { .. })
+            }
+            Step::Watch => store.watch(ticket).await.map(|_| true)?,
             Step::Renew => {
-                let answers = store.renew(std::slice::from_ref(ticket)).await;
-                answers
-                    .into_iter()
-                    .collect::<Result<Vec<_>, _>>()
-                    .map(|_| true)
+                let renewed = store.renew(std::slice::from_ref(ticket)).await.pop();
+                matches!(renewed.transpose()?, Some(Renewal::Renewed { .. }))
             }
-            Step::Release | Step::Leave => store.release(ticket).await.map(|_| true),
-            Step::BreakShared => store.break_lock(&ticket.name).await.map(|_| false),
-            Step::Note => store.note(ticket, NOTE).await,
-            Step::Inspect => Ok(store.inspect(&ticket.name).await?.is_some()),
-            Step::List => Ok(store.list(ticket.name.as_str()).await?.len() == 1),
-        }
+            Step::Release => store.release(ticket).await? == Release::Released,
+            Step::Leave => store.release(ticket).await? == Release::NotHeld,
+            Step::BreakShared => store.break_lock(&ticket.name).await?.is_some(),
+            Step::Note => store.note(ticket, NOTE).await?,
+            Step::Inspect => store.inspect(&ticket.name).await?.is_some(),
+            Step::List => store.list(ticket.name.as_str()).await?.len() == 1,
+        })
     }
 
     /// Repeats a request until it is answered.
@@ -231,23 +244,43 @@ impl Scene {
 }
 
 /// Another client sees what the answer says.
-async fn has_the_effect(step: Step, lock: &Lock, answer: &Result<bool, BackendError>) -> Outcome {
+async fn has_the_effect(
+    step: Step,
+    lock: &Lock,
+    ticket: &Ticket,
+    answer: &Result<bool, BackendError>,
+) -> Outcome {
     let done = match answer {
-        Ok(_) => true,
+        Ok(fits) => *fits,
         Err(error) if error.outcome() == Effect::Indeterminate => return Ok(()),
         Err(_) => false,
     };
+    ensure(
+        done || answer.is_err(),
+        format!("{step:?} returns something else"),
+    )?;
     let seen = lock.inspect().await?;
-    let holders = seen.iter().flat_map(|state| &state.holders);
-    let is_so = match step {
-        Step::BreakShared => holders.count() == if done { 0 } else { 2 },
-        Step::Note => {
-            let noted = |holder: &Holder| holder.note.as_deref() == Some(NOTE);
-            holders.map(noted).eq([done])
-        }
-        Step::Inspect | Step::List => matches!(answer, Ok(true) | Err(_)),
-        _ => true,
+    let id = ticket.holder.to_string();
+    let (mine, others): (Vec<_>, Vec<_>) = seen
+        .iter()
+        .flat_map(|state| &state.holders)
+        .partition(|holder| holder.id == id);
+    let holds = match step {
+        Step::First | Step::Acquire | Step::Try => done,
+        Step::Release => !done,
+        step => matches!(step, Step::Renew | Step::Note),
     };
+    let beside = match step {
+        Step::BreakShared if !done => 2,
+        step => usize::from(step.is_behind_a_holder()),
+    };
+    let noted = mine.iter().any(|mine| mine.note.as_deref() == Some(NOTE));
+    // A repeated attempt that is rejected has given up its place.
+    let waits = matches!(step, Step::Queue | Step::Again | Step::Watch);
+    let waiters = seen.as_ref().and_then(|state| state.waiters).unwrap_or(0);
+    let is_so = (mine.len(), others.len()) == (usize::from(holds), beside)
+        && noted == (done && step == Step::Note)
+        && (!done || waiters == u32::from(waits));
     ensure(is_so, format!("{answer:?}, but {seen:?}"))
 }
 

@@ -4,15 +4,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use conformance_tests::servers::EtcdCluster;
-use conformance_tests::task::{acquire, until, within};
+use conformance_tests::task::{acquire, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{Lease, LockClient};
-use lockkit_etcd::{EtcdStore, Names};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-pub(crate) const SOON: Duration = Duration::from_secs(10);
-const LONG: Duration = Duration::from_secs(60);
+use crate::world::{SOON, client, waiting};
 
 /// `etcdctl lock NAME`: it writes its key when it holds.
 struct Ctl {
@@ -54,15 +51,6 @@ impl Ctl {
     }
 }
 
-pub(crate) async fn client(cluster: &EtcdCluster) -> Outcome<LockClient> {
-    let mut store = EtcdStore::builder().names(Names::Raw);
-    for port in cluster.ports() {
-        store = store.endpoint("127.0.0.1", port);
-    }
-    let client = LockClient::builder(store.connect().await?);
-    Ok(client.lease(Lease::renewed(LONG)).build()?)
-}
-
 pub(crate) async fn their_hold_excludes_us_until_its_end() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let lock = client(&cluster).await?.lock("nightly/jobs")?;
@@ -84,11 +72,7 @@ pub(crate) async fn our_hold_excludes_them_until_its_end() -> Outcome {
     let lock = client(&cluster).await?.lock("jobs")?;
     let guard = lock.acquire().await?;
     let mut theirs = Ctl::lock(&cluster, "jobs", 30)?;
-    until("they wait", async || {
-        let state = lock.inspect().await?;
-        Ok(state.is_some_and(|state| state.waiters == Some(1)))
-    })
-    .await?;
+    waiting(&lock, 1).await?;
     let early = tokio::time::timeout(Duration::from_millis(500), theirs.key()).await;
     ensure(early.is_err(), "both hold")?;
     guard.check()?;

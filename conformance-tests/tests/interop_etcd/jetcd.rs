@@ -1,27 +1,20 @@
 //! jetcd, whose lock is the server's own service.
 
-use conformance_tests::foreign::{Jetcd, Peer};
-use conformance_tests::servers::EtcdCluster;
-use conformance_tests::task::{acquire, until, within};
-use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{Lock, LockClient};
 use std::time::Duration;
 
-use crate::etcdctl::{SOON, client};
+use conformance_tests::foreign::{Jetcd, Peer};
+use conformance_tests::servers::EtcdCluster;
+use conformance_tests::task::{acquire, within};
+use conformance_tests::{Failure, Outcome, ensure};
+use lockkit_core::LockClient;
+
+use crate::world::{SOON, client, one_queue, waiting};
 
 async fn world() -> Outcome<(EtcdCluster, Peer, LockClient)> {
     let cluster = EtcdCluster::of(1).await?;
     let theirs = Jetcd::start(&cluster).await?;
     let client = client(&cluster).await?;
     Ok((cluster, theirs, client))
-}
-
-async fn waiting(lock: &Lock, count: u32) -> Outcome {
-    until("all wait in the queue", async || {
-        let state = lock.inspect().await?;
-        Ok(state.is_some_and(|state| state.waiters == Some(count)))
-    })
-    .await
 }
 
 pub(crate) async fn each_excludes_the_other() -> Outcome {
@@ -43,29 +36,9 @@ pub(crate) async fn each_excludes_the_other() -> Outcome {
     jetcd.expect("t unlock nightly/jobs", "done").await
 }
 
-/// Waiters of both programs are served in the order of their requests.
 pub(crate) async fn one_queue_for_both() -> Outcome {
-    let (cluster, mut jetcd, client) = world().await?;
-    let lock = client.lock("jobs")?;
-    let held = lock.acquire().await?;
-    jetcd.send("first lock jobs 20000").await?;
-    waiting(&lock, 1).await?;
-    let second = acquire(&self::client(&cluster).await?.lock("jobs")?);
-    waiting(&lock, 2).await?;
-    jetcd.send("third lock jobs 20000").await?;
-    waiting(&lock, 3).await?;
-    held.release().await?;
-    let first = jetcd.token_of("first").await?;
-    jetcd.expect("first unlock jobs", "done").await?;
-    let guard = within(SOON, second.soon()).await???;
-    let token = guard.token().get();
-    guard.release().await?;
-    let third = jetcd.token_of("third").await?;
-    jetcd.expect("third unlock jobs", "done").await?;
-    ensure(
-        first < token && token < third,
-        format!("served out of order: {first} {token} {third}"),
-    )
+    let cluster = EtcdCluster::of(1).await?;
+    one_queue(&cluster, Jetcd::start(&cluster).await?).await
 }
 
 /// Its lease is a minute long: an operator ends the hold of a program that is dead.

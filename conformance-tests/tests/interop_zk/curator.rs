@@ -32,35 +32,10 @@ pub(crate) async fn each_side_excludes_the_other() -> Outcome {
     Ok(())
 }
 
-/// Two of each, one behind the other: they are served in that order.
 pub(crate) async fn each_side_wakes_the_other_in_one_queue() -> Outcome {
     let world = World::new().await?;
-    let path = world.path();
-    let (first, second) = (
-        world.lock(Dialect::Curator).await?,
-        world.lock(Dialect::Curator).await?,
-    );
     let mut java = Curator::start(world.port, SESSION).await?;
-    let held = first.acquire().await?;
-    java.send(&format!("a lock {path} -1")).await?;
-    world.queued(2).await?;
-    let ours = acquire(&second);
-    world.queued(3).await?;
-    java.send(&format!("b lock {path} -1")).await?;
-    world.queued(4).await?;
-    let again = acquire(&first);
-    world.queued(5).await?;
-    held.release().await?;
-    within(SOON, java.answer("a")).await??;
-    world.queued(4).await?;
-    java.expect(&format!("a unlock {path}"), "done").await?;
-    let guard = within(SOON, ours.soon()).await???;
-    world.queued(3).await?;
-    guard.release().await?;
-    within(SOON, java.answer("b")).await??;
-    java.expect(&format!("b unlock {path}"), "done").await?;
-    within(SOON, again.soon()).await???.release().await?;
-    world.queued(0).await
+    world.serves_in_order(&mut java, "-1").await
 }
 
 /// Two of theirs and two of ours, for many turns: never two at once by the tokens of ours.

@@ -63,26 +63,6 @@ pub(crate) async fn it_respects_our_nodes_with_its_names() -> Outcome {
 /// One behind the other, in turn.
 pub(crate) async fn both_wait_in_one_queue() -> Outcome {
     let world = World::new().await?;
-    let path = world.path();
     let mut python = Kazoo::start(world.port, THEIRS).await?;
-    let (first, second) = (
-        world.lock(Dialect::Curator).await?,
-        world.lock(Dialect::Curator).await?,
-    );
-    let held = first.acquire().await?;
-    python.send(&format!("a lock {path} 15000")).await?;
-    world.queued(2).await?;
-    let ours = acquire(&second);
-    world.queued(3).await?;
-    python.send(&format!("b lock {path} 15000")).await?;
-    world.queued(4).await?;
-    held.release().await?;
-    ensure(python.answer("a").await? == "got", "not granted")?;
-    python.expect(&format!("a unlock {path}"), "done").await?;
-    let guard = within(SOON, ours.soon()).await???;
-    world.queued(2).await?;
-    guard.release().await?;
-    ensure(python.answer("b").await? == "got", "not granted")?;
-    python.expect(&format!("b unlock {path}"), "done").await?;
-    world.queued(0).await
+    world.serves_in_order(&mut python, "15000").await
 }

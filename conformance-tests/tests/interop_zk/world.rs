@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use conformance_tests::foreign::Peer;
 use conformance_tests::servers::{ZkCommand, ZkServer};
-use conformance_tests::task::until;
-use conformance_tests::{Failure, Outcome};
+use conformance_tests::task::{acquire, until, within};
+use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::{ClientId, Election, Lease, Lock, LockClient, RwLock};
 use lockkit_zk::{Dialect, Names, ZkStore};
 use tokio::sync::OnceCell;
@@ -80,5 +81,37 @@ impl World {
             }
         })
         .await
+    }
+
+    /// Two of theirs and three of ours, one behind the other, are served in that order. `wait`: how long theirs waits, as
+    /// it is told.
+    pub(crate) async fn serves_in_order(&self, theirs: &mut Peer, wait: &str) -> Outcome {
+        let path = self.path();
+        let (first, second) = (
+            self.lock(Dialect::Curator).await?,
+            self.lock(Dialect::Curator).await?,
+        );
+        let held = first.acquire().await?;
+        theirs.send(&format!("a lock {path} {wait}")).await?;
+        self.queued(2).await?;
+        let early = within(Duration::from_millis(300), theirs.answer("a")).await;
+        ensure(early.is_err(), "both hold the lock")?;
+        let ours = acquire(&second);
+        self.queued(3).await?;
+        theirs.send(&format!("b lock {path} {wait}")).await?;
+        self.queued(4).await?;
+        held.release().await?;
+        ensure(theirs.answer("a").await? == "got", "not granted")?;
+        ensure(first.try_acquire().await?.is_none(), "both hold the lock")?;
+        let again = acquire(&first);
+        self.queued(4).await?;
+        theirs.expect(&format!("a unlock {path}"), "done").await?;
+        let guard = within(SOON, ours.soon()).await???;
+        self.queued(3).await?;
+        guard.release().await?;
+        ensure(theirs.answer("b").await? == "got", "not granted")?;
+        theirs.expect(&format!("b unlock {path}"), "done").await?;
+        within(SOON, again.soon()).await???.release().await?;
+        self.queued(0).await
     }
 }

@@ -38,14 +38,15 @@ mod soak {
     use conformance_tests::servers::{
         MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
     };
-    use conformance_tests::task::{Task, soak_length, spawn, within};
+    use conformance_tests::task::{PATIENCE, Task, soak_length, spawn, within};
     use conformance_tests::{Failure, Outcome, ensure};
+    use lockkit_core::Lock;
     use rustix::process::{Pid, Signal, kill_process};
     use tokio::io::{AsyncBufReadExt, BufReader};
     use tokio::process::{Child, Command};
     use tokio::time::{Instant, sleep};
 
-    use crate::worker::{MARK, TTL};
+    use crate::worker::{LOCK, MARK, TTL};
 
     const PROCESSES: u32 = 8;
     /// Short where everything is tested.
@@ -87,6 +88,15 @@ mod soak {
         events: Vec<Event>,
         /// The last word on each turn of each worker.
         turns: HashMap<(u32, u64), String>,
+        /// How many were frozen during a hold for longer than its lease.
+        stale: u32,
+    }
+
+    impl Told {
+        /// How many turns were refused because their hold had ended.
+        fn fenced(&self) -> usize {
+            self.turns.values().filter(|it| *it == "fenced").count()
+        }
     }
 
     struct Worker {
@@ -131,6 +141,30 @@ mod soak {
         Ok(kill_process(id, signal)?)
     }
 
+    /// The worker that holds the lock, as its label says.
+    async fn holder(lock: &Lock, workers: &[Worker]) -> Outcome<Option<usize>> {
+        let state = lock.inspect().await?;
+        let label = state.and_then(|state| state.holders.first()?.label.clone());
+        let holds = |worker: &Worker| {
+            let word = worker.child.id().map(|id| format!(":{id} "));
+            word.is_some_and(|word| label.as_ref().is_some_and(|label| label.contains(&word)))
+        };
+        Ok(workers.iter().position(holds))
+    }
+
+    /// Freezes the holder, for less than a lease or for more. Returns whether its lease ended meanwhile.
+    async fn freeze_holder(lock: &Lock, workers: &[Worker]) -> Outcome<bool> {
+        let Some(frozen) = holder(lock, workers).await? else {
+            return Ok(false);
+        };
+        signal(&workers[frozen], Signal::STOP)?;
+        let holds = holder(lock, workers).await? == Some(frozen);
+        let leases = 0.2 + fastrand::f64() * 2.0;
+        sleep(TTL.mul_f64(leases)).await;
+        signal(&workers[frozen], Signal::CONT)?;
+        Ok(holds && leases > 1.1)
+    }
+
     async fn soak(url: &str) -> Outcome<Told> {
         let length = soak_length(SHORT)?;
         let told = Arc::new(Mutex::new(Told::default()));
@@ -141,17 +175,19 @@ mod soak {
             workers.push(start(url, number, &told)?);
             number += 1;
         }
+        let lock = lockkit::connect(url).await?.lock(LOCK)?;
+        let lock_told = || told.lock().unwrap_or_else(PoisonError::into_inner);
         let end = Instant::now() + length;
-        while Instant::now() < end {
+        // In a short time, chance may meet no holder at the moment that counts.
+        let last = end + PATIENCE;
+        while Instant::now() < end || lock_told().fenced() == 0 && Instant::now() < last {
             sleep(Duration::from_millis(fastrand::u64(100..500))).await;
-            let index = fastrand::usize(..workers.len());
             if fastrand::bool() {
-                // For less than a lease, or for more.
-                signal(&workers[index], Signal::STOP)?;
-                sleep(TTL.mul_f64(0.2 + fastrand::f64() * 2.0)).await;
-                signal(&workers[index], Signal::CONT)?;
+                let stale = freeze_holder(&lock, &workers).await?;
+                lock_told().stale += u32::from(stale);
                 continue;
             }
+            let index = fastrand::usize(..workers.len());
             // With the same kind of hold.
             let next = number + u32::from(number % 2 != u32::try_from(index)? % 2);
             let mut old = std::mem::replace(&mut workers[index], start(url, next, &told)?);
@@ -169,8 +205,7 @@ mod soak {
         for reader in readers {
             reader.soon().await?;
         }
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(std::mem::take(&mut *told))
+        Ok(std::mem::take(&mut *lock_told()))
     }
 
     fn judge(told: &Told, counter: &[String], commits: &[String]) -> Outcome {
@@ -210,14 +245,14 @@ mod soak {
         }
         let said_ok = told.turns.iter().filter(|(_, word)| *word == "ok");
         let said_ok: Vec<_> = said_ok.map(|(turn, _)| *turn).collect();
-        let fenced = told.turns.values().filter(|it| *it == "fenced").count();
+        let (fenced, stale) = (told.fenced(), told.stale);
         let lost = said_ok.iter().find(|turn| !kept.contains(turn));
         ensure(
             lost.is_none(),
             format!("turn {lost:?} said ok, and is not there"),
         )?;
         let reported = format!("{all} commits, {} reported, {fenced} fenced", said_ok.len());
-        println!("{reported}; {looks} looks");
-        ensure(all >= 10, reported)
+        println!("{reported}; {looks} looks, {stale} frozen for longer than their lease");
+        ensure(all >= 10 && stale >= 1 && fenced >= 1, reported)
     }
 }

@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 /// The first argument of a process; the URL, whether it pins, and its number follow.
 pub(crate) const MARK: &str = "--soak-worker";
+pub(crate) const LOCK: &str = "soak";
 pub(crate) const TTL: Duration = Duration::from_millis(1500);
 
 /// Acts as one of the processes if the program was started as one.
@@ -58,7 +59,7 @@ async fn work(url: &str, pin: &str, number: i64, over: &AtomicBool) -> Outcome {
     let client = client.lease(Lease::renewed(TTL)).connect().await?;
     let pool = Pool::connect(url).await?;
     let recorder = Recorder::writing_to(io::stdout());
-    let worker = Worker::new(client.lock("soak")?, recorder.clone());
+    let worker = Worker::new(client.lock(LOCK)?, recorder.clone());
     let mut turn = 0;
     while !over.load(Ordering::SeqCst) {
         let hold = recorder.next_hold();

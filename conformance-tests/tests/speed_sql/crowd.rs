@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::figures::{DELAY, bound, median, slow_link};
+use conformance_tests::figures::{DELAY, OPTIMISED, bound, median, slow_link};
 use conformance_tests::task::{acquire, within};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::{Lock, LockClient, PollRange};
@@ -96,9 +96,13 @@ pub(crate) async fn eight_on_loopback_are_faster_than_a_polled_row() -> Outcome 
         polled.fairness(),
     );
     ensure(writes <= 2.5, format!("{writes:.2} writes a turn"))?;
-    // A hand-off in turn is a commit and a message each, which a poll by chance is not. Without optimisation the
-    // clients are what takes long, and ours do more than a poll.
-    ensure(ratio >= bound(1.15, 0.0), format!("ratio {ratio:.2}"))
+    if !OPTIMISED {
+        // And ours do more than a poll.
+        println!("the ratio is not checked: without optimisation the clients are what takes long");
+        return Ok(());
+    }
+    // A hand-off in turn is a commit and a message each, which a poll by chance is not.
+    ensure(ratio >= 1.15, format!("ratio {ratio:.2}"))
 }
 
 /// How long after a release the waiter has the lock, ten times.
