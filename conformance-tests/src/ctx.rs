@@ -8,7 +8,7 @@ use lockkit_core::contract::Ticket;
 use lockkit_core::layers::{Faults, Faulty};
 use lockkit_core::{
     Capabilities, ClientId, DistributedLock, HolderId, Lease, Lock, LockClient, LockClientBuilder,
-    LockName, TtlOf,
+    LockName, Queueing, TtlOf,
 };
 
 use crate::failure::{Failure, Outcome};
@@ -147,6 +147,28 @@ impl Ctx {
         Ok((a.lock(name.as_str())?, b.lock(name.as_str())?))
     }
 
+    /// So many clients that share nothing but the store.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn clients(&self, count: usize) -> Outcome<Vec<LockClient>> {
+        let mut clients = Vec::new();
+        for _ in 0..count {
+            clients.push(self.client().await?);
+        }
+        Ok(clients)
+    }
+
+    /// A fresh lock as each of these clients sees it.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot do the clients' lease.
+    pub fn lock_of_all(&self, clients: &[LockClient]) -> Outcome<Vec<Lock>> {
+        let name = self.name();
+        let locks = clients.iter().map(|client| client.lock(name.as_str()));
+        Ok(locks.collect::<Result<_, _>>()?)
+    }
+
     /// A store whose requests the case can disturb, and the handle to do so.
     ///
     /// # Errors
@@ -168,11 +190,21 @@ impl Ctx {
         Ok((Arc::new(store), faults))
     }
 
-    /// A client whose requests the case can disturb. A request of it may take 400 ms.
+    /// A client whose requests the case can disturb.
     ///
     /// # Errors
     /// - [`Failure`] if the store cannot be reached.
     pub async fn faulty(&self) -> Outcome<(LockClient, Faults)> {
+        let (store, faults) = self.faulty_store().await?;
+        Ok((self.builder(store).build()?, faults))
+    }
+
+    /// The same, but a request may take 400 ms only. A busy machine can take as long, so that a try or a release that
+    /// fails proves nothing.
+    ///
+    /// # Errors
+    /// - [`Failure`] if the store cannot be reached.
+    pub async fn faulty_impatient(&self) -> Outcome<(LockClient, Faults)> {
         let (store, faults) = self.faulty_store().await?;
         let client = self.builder(store).timeout(Duration::from_millis(400));
         Ok((client.build()?, faults))
@@ -187,15 +219,16 @@ impl Ctx {
         Ok(Ticket::new(LockName::new(name)?, holder, self.ttl))
     }
 
-    /// Waits until `count` clients wait for the lock; where the store does not know, a moment.
+    /// Waits until `count` clients wait for the lock; where waiters have no order and the store does not know, a
+    /// moment.
     ///
     /// # Errors
     /// - [`Failure`] if they do not come.
     pub async fn queued(&self, lock: &Lock, count: u32) -> Outcome {
         until("the waiters stand in the queue", async || {
-            let state = lock.inspect().await?;
-            Ok(match state.and_then(|state| state.waiters) {
+            Ok(match waiter_count(lock).await? {
                 Some(waiters) => waiters >= count,
+                None if self.capabilities.queueing == Queueing::Fifo => false,
                 None => {
                     // There is no event for their requests. Later ones of the same client take as long on a busy machine.
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -207,6 +240,15 @@ impl Ctx {
             })
         })
         .await
+    }
+
+    /// Waits until exactly `count` clients wait for the lock, where waiters have an order.
+    ///
+    /// # Errors
+    /// - [`Failure`] if more or fewer wait.
+    pub async fn queued_exactly(&self, lock: &Lock, count: u32) -> Outcome {
+        let exactly = async || Ok(waiter_count(lock).await? == Some(count));
+        until("so many wait and no more", exactly).await
     }
 
     /// `wished`, or the longest fixed lease that the store does if that is shorter.
@@ -228,6 +270,13 @@ impl Ctx {
         wished.clamp(min_ttl, max_ttl)
     }
 
+    /// A renewed lease of 30 seconds, or the nearest that the store does. A waiter that is not woken attempts late, and
+    /// a machine that is busy for a moment loses nothing.
+    #[must_use]
+    pub fn long(&self) -> Lease {
+        Lease::renewed(self.renewable(Duration::from_secs(30)))
+    }
+
     /// The longest time until the store frees a hold that is not renewed.
     #[must_use]
     pub fn freed_after(&self) -> Duration {
@@ -244,4 +293,10 @@ impl Ctx {
         let url = self.namespace.url().ok_or_else(missing)?;
         Taker::start(&program, &url, self.ttl).await
     }
+}
+
+/// How many clients wait for the lock, if the store knows.
+pub(crate) async fn waiter_count(lock: &Lock) -> Outcome<Option<u32>> {
+    let state = lock.inspect().await?;
+    Ok(state.and_then(|state| state.waiters))
 }

@@ -290,6 +290,21 @@ mod tests {
         assert_eq!(suite(&[]).setup(Absent).requirements(), []);
     }
 
+    /// A need that no setup meets any more would look like a promise that is kept.
+    #[test]
+    fn every_case_runs_on_some_setup() {
+        let setups = crate::setups::all();
+        let taker = Some("lock-taker".into());
+        let programs = Programs { taker };
+        for case in cases::all() {
+            let runs = setups.iter().any(|setup| {
+                let skip = case.skip(&**setup, &programs);
+                skip.or_else(|| setup.skips(case.name())).is_none()
+            });
+            assert!(runs, "{}", case.name());
+        }
+    }
+
     #[test]
     fn a_case_that_fails_is_a_failure() {
         async fn fails(_: &Ctx) -> Outcome {

@@ -2,11 +2,13 @@
 
 use std::fmt::Debug;
 use std::future::ready;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use lockkit_core::{BackendError, Guard, Lock, Outcome as Told};
 use tokio::runtime::Builder;
+use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -151,6 +153,23 @@ where
 pub fn acquire(lock: &Lock) -> Task<lockkit_core::Result<Guard>> {
     let lock = lock.clone();
     spawn(async move { lock.acquire().await })
+}
+
+/// Works with each lock in a task of its own. All of them begin at the same moment.
+pub fn together<T, F>(locks: Vec<Lock>, work: impl Fn(Lock) -> F) -> Vec<Task<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let begin = Arc::new(Barrier::new(locks.len()));
+    let tasks = locks.into_iter().map(|lock| {
+        let (begin, work) = (Arc::clone(&begin), work(lock));
+        spawn(async move {
+            begin.wait().await;
+            work.await
+        })
+    });
+    tasks.collect()
 }
 
 /// Gives a lock back to one that waits for it, whose token is larger.

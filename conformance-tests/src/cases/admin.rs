@@ -5,9 +5,9 @@ use std::time::Duration;
 use lockkit_core::{LossReason, window};
 
 use crate::case::{Case, Need};
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, waiter_count};
 use crate::failure::{Failure, Outcome, ensure};
-use crate::task::{acquire, soon, until, within};
+use crate::task::{acquire, soon, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -112,18 +112,13 @@ async fn waiters_are_counted(ctx: &Ctx) -> Outcome {
     let guard = a.acquire().await?;
     let other = ctx.client().await?.lock(a.name().as_str())?;
     let (first, second) = (acquire(&b), acquire(&other));
-    ctx.queued(&a, 2).await?;
+    ctx.queued_exactly(&a, 2).await?;
     second.cancel().await;
-    let one = async || {
-        let waiters = a.inspect().await?.and_then(|state| state.waiters);
-        Ok(waiters.is_none_or(|waiters| waiters == 1))
-    };
-    until("one waiter is left", one).await?;
+    ctx.queued_exactly(&a, 1).await?;
     guard.release().await?;
     let guard = first.soon().await??;
-    let state = a.inspect().await?;
-    let waiters = state.and_then(|state| state.waiters).unwrap_or(0);
-    ensure(waiters == 0, format!("{waiters} waiters of a granted lock"))?;
+    let waiters = waiter_count(&a).await?;
+    ensure(waiters == Some(0), format!("{waiters:?} of a granted lock"))?;
     guard.release().await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Renewal, Wake};
-use lockkit_core::{Error, Lease, LockClient, PollRange, TtlOf, Waiting};
+use lockkit_core::{Error, Lease, LockClient, PollRange, TtlOf, Waiting, window};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::case::{Case, Need};
@@ -70,9 +70,16 @@ async fn limits_make_sense(ctx: &Ctx) -> Outcome {
 async fn shortest_lease_is_honoured(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let min = ctx.capabilities().min_ttl;
+    let start = Instant::now();
     let guard = a.with_lease(Lease::fixed(min))?.acquire().await?;
     ensure(guard.remaining() <= min, "it lasts longer")?;
-    soon(guard.lost()).await?;
+    while guard.check().is_ok() {
+        let next = b.try_acquire().await?;
+        ensure(next.is_none() || guard.check().is_err(), "two hold at once")?;
+        sleep(min / 40).await;
+    }
+    let lasted = start.elapsed();
+    ensure(lasted >= window(min), format!("{lasted:?} of {min:?}"))?;
     soon(b.acquire()).await??.release().await?;
     Ok(())
 }
@@ -97,15 +104,23 @@ async fn shorter_lease_is_refused(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// The longest lease can be taken.
+/// The longest lease can be taken, and the store's lasts no shorter than the client's.
 async fn longest_lease_is_honoured(ctx: &Ctx) -> Outcome {
-    let (a, _) = ctx.locks().await?;
+    let (a, b) = ctx.locks().await?;
     let max = ctx.capabilities().max_ttl;
     let guard = a.with_lease(Lease::renewed(max))?.acquire().await?;
     let believed = guard.remaining();
     ensure(
         believed <= max && believed >= max / 2,
         format!("believes in {believed:?} of {max:?}"),
+    )?;
+    let state = b.inspect().await?;
+    let left = state.and_then(|state| state.remaining);
+    // Read after the reply: it is less than it was then.
+    let believed = guard.remaining();
+    ensure(
+        left.is_none_or(|left| left >= believed),
+        format!("{left:?} are left, and the guard counts on {believed:?}"),
     )?;
     guard.release().await?;
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkit_core::EndsBy;
 use tokio::time::sleep;
 
 use crate::case::{Case, Need};
@@ -9,7 +10,7 @@ use crate::checker::check;
 use crate::ctx::Ctx;
 use crate::failure::{Outcome, ensure};
 use crate::history::{Op, Phase};
-use crate::task::{acquire, soon, within};
+use crate::task::{AT_ONCE, acquire, soon, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -36,7 +37,12 @@ async fn lock_of_a_killed_holder_becomes_free(ctx: &Ctx) -> Outcome {
     ensure(lock.try_acquire().await?.is_none(), "two processes hold")?;
     let waiter = acquire(&lock);
     taker.kill().await?;
-    let guard = within(ctx.freed_after(), waiter.soon()).await???;
+    let can = ctx.capabilities();
+    let limit = match can.ends_by {
+        EndsBy::Process => AT_ONCE + can.poll.max,
+        _ => ctx.freed_after(),
+    };
+    let guard = within(limit, waiter.soon()).await???;
     ensure(guard.token().get() > token, "the token did not grow")
 }
 

@@ -1,7 +1,5 @@
 //! A leader is known by its note, which counts while it leads. INV-21.
 
-use std::time::Duration;
-
 use lockkit_core::contract::{Attempt, DistributedLock, Ticket};
 use lockkit_core::layers::{Fault, Operation, Rule};
 use lockkit_core::{Election, Error, Leader, Outcome as Effect};
@@ -201,12 +199,12 @@ async fn cancelled_campaign_leaves_no_candidate(ctx: &Ctx) -> Outcome {
 
     faults.inject(Rule::new(Fault::Hang).on(Operation::Note));
     let candidate = election.clone();
-    let mut proclaiming = spawn(async move { candidate.campaign("stalled").await });
-    // Less than a request may take.
-    proclaiming.waits_for(Duration::from_millis(150)).await?;
+    let proclaiming = spawn(async move { candidate.campaign("stalled").await });
+    soon(faults.called(Operation::Note, 1)).await?;
     proclaiming.cancel().await;
     faults.heal();
     soon(client.drain()).await?;
+    vacant(&other).await?;
     let term = soon(other.campaign("free")).await??;
     leads(&other, "free").await?;
     Ok(term.release().await?)

@@ -3,18 +3,19 @@
 use std::collections::HashSet;
 
 use lockkit_core::contract::{Attempt, Ticket};
-use lockkit_core::{DistributedLock, FencingToken, Guard, Lease, Lock};
+use lockkit_core::{DistributedLock, FencingToken, Guard, Lock};
 
-use crate::case::Case;
+use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::namespace::Hook;
-use crate::task::{soon, spawn, within};
+use crate::task::{soon, together, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(token_grows_over_release),
-        Case::new(token_grows_over_expiry),
+        Case::new(token_grows_over_expiry).needs(Need::StoreEndsLeases),
+        Case::new(token_grows_over_end_of_session).hook(Hook::ExpireSession),
         Case::new(token_grows_over_break),
         Case::new(token_grows_over_wipe).hook(Hook::Wipe).alone(),
         Case::new(token_grows_over_restart)
@@ -39,13 +40,21 @@ async fn token_grows_over_release(ctx: &Ctx) -> Outcome {
     Ok(())
 }
 
-/// From a hold whose lease ended.
+/// From a hold whose lease the store itself ended.
 async fn token_grows_over_expiry(ctx: &Ctx) -> Outcome {
-    let (a, b) = ctx.locks().await?;
-    let mut last = None;
-    let guard = a.with_lease(Lease::fixed(ctx.ttl()))?.acquire().await?;
-    grown(&mut last, &guard)?;
-    let guard = within(ctx.ttl() + ctx.freed_after(), b.acquire()).await??;
+    let (name, store) = (ctx.name(), ctx.store().await?);
+    let mut last = Some(granted(&*store, &ctx.ticket(&name)?).await?);
+    let lock = ctx.client().await?.lock(name)?;
+    let guard = within(ctx.ttl() + ctx.freed_after(), lock.acquire()).await??;
+    grown(&mut last, &guard)
+}
+
+/// From a hold whose session ended.
+async fn token_grows_over_end_of_session(ctx: &Ctx) -> Outcome {
+    let (name, store) = (ctx.name(), ctx.store().await?);
+    let mut last = Some(granted(&*store, &ctx.ticket(&name)?).await?);
+    ctx.namespace().expire_session(&*store).await?;
+    let guard = soon(ctx.client().await?.lock(name)?.acquire()).await??;
     grown(&mut last, &guard)
 }
 
@@ -95,13 +104,12 @@ async fn token_grows_over_restart(ctx: &Ctx) -> Outcome {
 
 /// Eight clients in turn, each many times: in the order in which they held, tokens grow.
 async fn token_grows_in_grant_order(ctx: &Ctx) -> Outcome {
-    let name = ctx.name();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let mut tasks = Vec::new();
-    for _ in 0..8 {
-        let (lock, tell) = (ctx.client().await?.lock(name.as_str())?, tell.clone());
-        tasks.push(spawn(async move { take_turns(&lock, &tell, 10).await }));
-    }
+    let locks = ctx.lock_of_all(&ctx.clients(8).await?)?;
+    let tasks = together(locks, |lock| {
+        let tell = tell.clone();
+        async move { take_turns(&lock, &tell, 10).await }
+    });
     for task in tasks {
         task.soon().await??;
     }

@@ -1,12 +1,11 @@
 //! A hold that passes from one client to another, or from a writer to a reader, without a gap. INV-22.
 
-use std::time::Duration;
-
 use lockkit_core::contract::{Attempt, Mode, Release, Renewal};
 use lockkit_core::layers::{Fault, Operation, Rule};
-use lockkit_core::{Error, Guard, Lease, LockClient, Waiting};
+use lockkit_core::{Error, Guard, LockClient, Waiting};
 use tokio::time::sleep;
 
+use super::ambiguity::single_hold;
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
@@ -152,9 +151,7 @@ async fn adoption_without_reply_is_one_hold(ctx: &Ctx) -> Outcome {
     let adopted = soon(b.adopt(&text)).await??;
     ensure(faults.injected() == 1, "the fault did not take place")?;
     ensure(adopted.token() == token, "the token changed")?;
-    adopted.release().await?;
-    soon(lock.acquire()).await??.release().await?;
-    Ok(())
+    single_hold(ctx, lock.name().as_str(), adopted).await
 }
 
 /// And leaves nothing behind.
@@ -181,8 +178,7 @@ async fn hold_with_other_guards_is_not_detached(ctx: &Ctx) -> Outcome {
     }
     other.check()?;
     other.release().await?;
-    soon(lock.acquire()).await??.release().await?;
-    Ok(())
+    ensure(lock.try_acquire().await?.is_some(), "it is still held")
 }
 
 /// Those who wait, and those who come: at once, or where the store cannot hand over, at the release.
@@ -193,8 +189,7 @@ async fn downgrade_lets_readers_in(ctx: &Ctx) -> Outcome {
     let writer = lock.write().acquire().await?;
     let token = writer.token();
     // Its lease is so long that it does not look by itself.
-    let long = Lease::renewed(ctx.renewable(Duration::from_secs(30)));
-    let mut waiting = acquire(&other.read().with_lease(long)?);
+    let mut waiting = acquire(&other.read().with_lease(ctx.long())?);
     waiting.waits_for(ctx.ttl() / 4).await?;
     let reader = writer.downgrade().await?;
     ensure(reader.token() == token, "the token changed")?;
@@ -250,6 +245,6 @@ async fn reader_is_not_downgraded(ctx: &Ctx) -> Outcome {
         answer => return Err(Failure::new(format!("{answer:?}"))),
     }
     soon(client.drain()).await?;
-    soon(lock.write().acquire()).await??.release().await?;
-    Ok(())
+    let writer = lock.write().try_acquire().await?;
+    ensure(writer.is_some(), "the reader still holds")
 }

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use lockkit_core::EndsBy;
+use lockkit_core::layers::Operation;
+use tokio::time::sleep;
+
 use crate::case::{Case, Need};
-use crate::checker::{check, everyone_served, no_spurious_loss};
+use crate::checker::{check, everyone_served, no_loss_without_a_stop};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
-use crate::history::{History, Op, Phase, Recorder};
-use crate::taker::{Mixed, Worker};
-use crate::task::spawn;
+use crate::history::{Event, History, Op, Phase, Recorder, now};
+use crate::taker::{Mixed, Taker, Worker};
+use crate::task::{soon, spawn, until, within};
 
 /// How long clients contend.
 const SPAN: Duration = Duration::from_secs(4);
@@ -16,13 +20,13 @@ const SPAN: Duration = Duration::from_secs(4);
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(sixteen_clients),
-        Case::new(sixteen_clients_in_two_processes).needs(Need::Taker),
+        Case::new(sixteen_clients_in_three_processes).needs(Need::Taker),
         Case::new(clients_under_random_faults),
         Case::new(processes_that_are_killed_and_frozen).needs(Need::Taker),
     ]
 }
 
-/// Sixteen clients contend for one lock for four seconds.
+/// Sixteen clients contend for one lock for four seconds, and lose nothing.
 async fn sixteen_clients(ctx: &Ctx) -> Outcome {
     let (name, recorder) = (ctx.name(), Recorder::new());
     let mut tasks = Vec::new();
@@ -37,12 +41,12 @@ async fn sixteen_clients(ctx: &Ctx) -> Outcome {
     ensure(turns >= 16, format!("only {turns} turns in {SPAN:?}"))?;
     let history = recorder.history();
     judge(&history)?;
-    no_spurious_loss(&history, Duration::ZERO)?;
+    no_loss_without_a_stop(&history)?;
     Ok(())
 }
 
-/// Eight clients here and eight in another process.
-async fn sixteen_clients_in_two_processes(ctx: &Ctx) -> Outcome {
+/// Fourteen clients here, and one in each of two other processes.
+async fn sixteen_clients_in_three_processes(ctx: &Ctx) -> Outcome {
     let (name, recorder) = (ctx.name(), Recorder::new());
     let mut takers = Vec::new();
     for _ in 0..2 {
@@ -63,14 +67,18 @@ async fn sixteen_clients_in_two_processes(ctx: &Ctx) -> Outcome {
     let mut histories = vec![recorder.history()];
     for mut taker in takers {
         taker.answer(Ctx::PATIENCE).await?;
-        ensure(!taker.history().events().is_empty(), "a process was idle")?;
-        histories.push(taker.history());
+        let history = taker.history();
+        ensure(history.events().iter().any(stands), "a process never held")?;
+        histories.push(history);
     }
-    judge(&History::merged(histories))
+    let history = History::merged(histories);
+    judge(&history)?;
+    no_loss_without_a_stop(&history)?;
+    Ok(())
 }
 
 /// Six clients in random modes with delays, lost replies, refusals and late requests, from a seed that a
-/// failure shows.
+/// failure shows; and one that loses what it holds.
 async fn clients_under_random_faults(ctx: &Ctx) -> Outcome {
     let seed = fastrand::u64(..);
     let result = random_faults(ctx, seed).await;
@@ -79,6 +87,7 @@ async fn clients_under_random_faults(ctx: &Ctx) -> Outcome {
 
 async fn random_faults(ctx: &Ctx, seed: u64) -> Outcome {
     let (names, recorder) = ([ctx.name(), ctx.name()], Recorder::new());
+    let span = SPAN + ctx.ttl() * 3 / 2;
     let mut tasks = Vec::new();
     let mut all_faults = Vec::new();
     for n in 0..6 {
@@ -87,11 +96,13 @@ async fn random_faults(ctx: &Ctx, seed: u64) -> Outcome {
         let builder = ctx.builder(store).timeout(Duration::from_millis(400));
         all_faults.push(faults);
         let names = &names[..if n < 2 { 2 } else { 1 }];
-        let worker = Mixed::new(builder.build()?, names, recorder.clone());
-        tasks.push(spawn(async move { worker.work(SPAN).await }));
+        let worker = Mixed::new(builder.build()?, names, recorder.clone()).with_long_holds();
+        tasks.push(spawn(async move { worker.work(span).await }));
     }
     recorder.note(0, "", Op::Fault, Phase::Info);
-    tokio::time::sleep(SPAN / 2).await;
+    sleep(SPAN / 4).await;
+    loses_its_hold(ctx, &names[0], &recorder).await?;
+    sleep(SPAN / 4).await;
     for faults in &all_faults {
         faults.heal();
     }
@@ -105,38 +116,94 @@ async fn random_faults(ctx: &Ctx, seed: u64) -> Outcome {
     Ok(())
 }
 
-/// Three processes that contend in random modes; one after the other is frozen and killed.
+/// A client whose requests do not reach the store any more after its first renewal.
+async fn loses_its_hold(ctx: &Ctx, name: &str, recorder: &Recorder) -> Outcome {
+    let (client, faults) = ctx.faulty().await?;
+    let worker = Worker::new(client.lock(name)?, recorder.clone());
+    let hold = recorder.next_hold();
+    let guard = soon(worker.acquire(hold)).await?;
+    let guard = guard.ok_or_else(|| Failure::new("not acquired"))?;
+    let watch = spawn(worker.watch(hold, &guard));
+    soon(faults.called(Operation::Renew, 1)).await?;
+    worker.check(hold, &guard);
+    faults.black_hole();
+    watch.soon().await?;
+    worker.check(hold, &guard);
+    faults.heal();
+    Ok(())
+}
+
+/// Three processes that contend with each other and with a client here, in random modes; one after the other is
+/// frozen and killed.
 async fn processes_that_are_killed_and_frozen(ctx: &Ctx) -> Outcome {
     let (names, recorder) = ([ctx.name(), ctx.name()], Recorder::new());
-    let worker = Mixed::new(ctx.client().await?, &names, recorder.clone());
-    let mine = spawn(async move { worker.work(SPAN * 2).await });
-    let mut histories = Vec::new();
+    let mut takers = Vec::new();
     for _ in 0..3 {
         let mut taker = ctx.taker().await?;
         taker
             .send(&format!("mix 60000 {}", names.join(" ")))
             .await?;
-        tokio::time::sleep(SPAN / 8).await;
-        taker.stop()?;
-        tokio::time::sleep(ctx.ttl() * 3 / 2).await;
-        taker.resume()?;
-        tokio::time::sleep(SPAN / 8).await;
+        takers.push(taker);
+    }
+    let worker = Mixed::new(ctx.client().await?, &names, recorder.clone());
+    // It ends with the case.
+    let _mine = spawn(async move { worker.work(Ctx::PATIENCE * 3).await });
+    let mut histories = Vec::new();
+    for mut taker in takers {
+        sleep(SPAN / 8).await;
+        freeze(ctx, &taker, &recorder).await?;
+        sleep(SPAN / 8).await;
         taker.kill().await?;
         // What it wrote before its end is still in the pipe.
         let ended = taker.answer(Ctx::PATIENCE).await;
         ensure(ended.is_err(), "the process outlived its kill")?;
         histories.push(taker.history());
     }
-    let turns = mine.soon().await??;
-    ensure(turns > 0, "no other client was served")?;
+    served_since(&recorder, now()).await?;
     histories.push(recorder.history());
     judge(&History::merged(histories))
 }
 
+/// Freezes a process for longer than its leases last. The client here is served meanwhile, unless a frozen process
+/// keeps what it holds.
+async fn freeze(ctx: &Ctx, taker: &Taker, recorder: &Recorder) -> Outcome {
+    let longer = ctx.ttl() * 3 / 2;
+    let mut served = Ok(());
+    // A process that is frozen in the middle of a transaction can keep all others from the store.
+    for _ in 0..3 {
+        taker.stop()?;
+        let stopped = now();
+        sleep(longer).await;
+        if ctx.capabilities().ends_by != EndsBy::Process {
+            served = within(longer, served_since(recorder, stopped))
+                .await
+                .flatten();
+        }
+        taker.resume()?;
+        if served.is_ok() {
+            break;
+        }
+        sleep(SPAN / 8).await;
+    }
+    served
+}
+
+/// Waits until a client of this process has held after this moment.
+async fn served_since(recorder: &Recorder, since: u64) -> Outcome {
+    let held = |event: &Event| event.at > since && stands(event);
+    let served = async || Ok(recorder.history().events().iter().any(held));
+    until("another client is served", served).await
+}
+
 /// Checks what must always hold, and that there was something to check.
 fn judge(history: &History) -> Outcome {
-    let looks = |event: &&crate::history::Event| event.op == Op::Check && event.phase == Phase::Ok;
-    let looks = history.events().iter().filter(looks).count();
+    let looks = history.events().iter().filter(|event| stands(event));
+    let looks = looks.count();
     ensure(looks >= 16, format!("only {looks} looks"))?;
     check(history).map_err(Failure::from)
+}
+
+/// The guard stood at a look.
+fn stands(event: &Event) -> bool {
+    event.op == Op::Check && event.phase == Phase::Ok
 }

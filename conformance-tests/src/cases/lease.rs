@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Renewal};
 use lockkit_core::layers::{Fault, Operation, Rule};
-use lockkit_core::{EndsBy, Lease, LossReason, Outcome as Effect, window};
+use lockkit_core::{EndsBy, Lease, LossReason, Outcome as Effect, TtlOf, window};
 use tokio::time::{Instant, sleep};
 
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::stale_session::StaleSession;
-use crate::task::{acquire, soon, until, within};
+use crate::task::{AT_ONCE, acquire, soon, until, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -66,15 +66,17 @@ async fn fixed_lease_ends_on_time(ctx: &Ctx) -> Outcome {
 
 /// At the end of a fixed lease the lock is free, even if a caller still has the guard.
 async fn fixed_lease_frees_the_lock_while_its_guard_is_kept(ctx: &Ctx) -> Outcome {
-    let (a, b) = ctx.locks().await?;
-    // Another hold keeps a session alive, if there is one.
-    let other = ctx.client().await?.lock(ctx.name())?.acquire().await?;
-    let guard = a.with_lease(Lease::fixed(ctx.ttl()))?.acquire().await?;
+    let ((client, other), name) = (ctx.two().await?, ctx.name());
+    // Another hold keeps the session alive, if there is one.
+    let kept = client.lock(ctx.name())?.acquire().await?;
+    let lock = client.lock(name.as_str())?;
+    let guard = lock.with_lease(Lease::fixed(ctx.ttl()))?.acquire().await?;
     let token = guard.token();
-    let next = within(ctx.ttl() + ctx.freed_after(), b.acquire()).await??;
+    let next = other.lock(name)?;
+    let next = within(free_after(ctx, ctx.ttl()), next.acquire()).await??;
     ensure(guard.check().is_err(), "two hold at once")?;
     ensure(next.token() > token, "the token did not grow")?;
-    other.release().await?;
+    kept.release().await?;
     Ok(())
 }
 
@@ -208,7 +210,7 @@ async fn window_counts_from_the_request(ctx: &Ctx) -> Outcome {
 async fn renewed_window_counts_from_the_request(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let guard = client.lock(ctx.name())?.acquire().await?;
-    // Half of what a request of this client may take.
+    // Less than a renewal may take.
     let slow = Duration::from_millis(200);
     let late = Fault::SlowReply {
         min: slow,
@@ -284,7 +286,7 @@ async fn leaked_hold_ends_with_its_lease(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let start = Instant::now();
     a.acquire().await?.leak();
-    let guard = within(ctx.ttl() + ctx.freed_after(), b.acquire()).await??;
+    let guard = within(free_after(ctx, ctx.ttl()), b.acquire()).await??;
     let kept = start.elapsed();
     ensure(kept >= window(ctx.ttl()), format!("free after {kept:?}"))?;
     guard.release().await?;
@@ -294,18 +296,34 @@ async fn leaked_hold_ends_with_its_lease(ctx: &Ctx) -> Outcome {
 /// Without a renewal the store itself frees the lock after the lease, and not before.
 async fn store_ends_a_lease_that_is_not_renewed(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
+    // Long, so that it shows if it ends late by a part of its length.
+    let ttl = match ctx.capabilities().ttl_of {
+        TtlOf::PerSession => ctx.ttl(),
+        _ => ctx.longest(ctx.ttl() * 4),
+    };
     let start = Instant::now();
-    let answer = store.attempt(&ctx.ticket(&name)?).await?;
+    let answer = store.attempt(&ctx.ticket(&name)?.with_ttl(ttl)).await?;
     ensure(
         matches!(answer, Attempt::Granted(_)),
         "a free lock was refused",
     )?;
     let lock = ctx.client().await?.lock(name)?;
-    let guard = within(ctx.ttl() + ctx.freed_after(), lock.acquire()).await??;
+    let guard = within(free_after(ctx, ttl), lock.acquire()).await??;
     let kept = start.elapsed();
-    ensure(kept >= window(ctx.ttl()), format!("free after {kept:?}"))?;
+    ensure(kept >= window(ttl), format!("free after {kept:?}"))?;
     guard.release().await?;
     Ok(())
+}
+
+/// When a waiter has the lock at the latest whose holder has a lease of `ttl` that is not renewed. P3.
+fn free_after(ctx: &Ctx, ttl: Duration) -> Duration {
+    let can = ctx.capabilities();
+    // A server may count sessions in seconds.
+    let late = match can.ttl_of {
+        TtlOf::PerSession => Duration::from_secs(1),
+        _ => Duration::ZERO,
+    };
+    ttl + late + can.poll.max + AT_ONCE
 }
 
 /// A renewal starts the store's lease anew, with the lease of the ticket.

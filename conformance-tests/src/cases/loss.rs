@@ -1,26 +1,26 @@
 //! A lost hold reports its loss in time, and for good. P2, INV-5.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Renewal};
 use lockkit_core::layers::{Fault, Operation, Rule};
-use lockkit_core::{Error, Guard, Lease, LossReason, Outcome as Effect};
+use lockkit_core::{DistributedLock, EndsBy, Error, Guard, Lease, LossReason, Outcome as Effect};
 use tokio::time::{Instant, sleep};
 
 use crate::case::{Case, Need};
-use crate::checker::loss_before_take_over;
 use crate::clock::JumpingClock;
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
-use crate::history::Recorder;
 use crate::namespace::Hook;
-use crate::taker::Worker;
-use crate::task::{acquire, soon, spawn, until, within};
+use crate::proxy::{Direction, Flow};
+use crate::task::{AT_ONCE, acquire, poll_once, soon, spawn, until, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(deadline_fires_while_renewals_hang),
         Case::new(lost_before_another_client_holds),
+        Case::new(lost_behind_a_cut_before_another_client_holds).hook(Hook::Proxy),
         Case::new(loss_is_sticky),
         Case::new(check_reads_the_clock),
         Case::new(lost_within_a_second_of_waking),
@@ -31,6 +31,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(ended_session_is_reported)
             .needs(Need::TellsLoss)
             .hook(Hook::ExpireSession),
+        Case::new(break_is_reported)
+            .needs(Need::TellsLoss)
+            .needs(Need::Push),
         Case::new(renewal_never_creates_a_hold),
         Case::new(renewal_by_another_client_is_refused),
         Case::new(next_hold_after_a_loss_is_a_new_one),
@@ -58,38 +61,48 @@ async fn deadline_fires_while_renewals_hang(ctx: &Ctx) -> Outcome {
 }
 
 async fn lost_in_time(guard: Guard) -> Outcome {
-    let left = guard.remaining();
     let start = Instant::now();
+    let left = guard.remaining();
     // The rest is for a busy machine.
     let reason = within(left + Duration::from_millis(400), guard.lost()).await?;
     ensure(reason == LossReason::Expired, format!("{reason:?}"))?;
     ensure(guard.check().is_err(), "lost, but the check passes")?;
     let lasted = start.elapsed();
-    let early = lasted + Duration::from_millis(50) < left;
-    ensure(!early, format!("lost {lasted:?} into {left:?}"))
+    ensure(lasted >= left, format!("lost {lasted:?} into {left:?}"))
 }
 
 /// When renewals stop, the guard knows before another client can have the lock.
 async fn lost_before_another_client_holds(ctx: &Ctx) -> Outcome {
-    let (client, faults) = ctx.faulty().await?;
-    let (name, recorder) = (ctx.name(), Recorder::new());
-    let first = Worker::new(client.lock(name.as_str())?, recorder.clone());
-    let second = ctx.client().await?.lock(name.as_str())?;
-    let second = Worker::new(second, recorder.clone());
-    let got = |guard: Option<Guard>| guard.ok_or_else(|| Failure::new("not acquired"));
-    let guard = got(first.acquire(recorder.next_hold()).await)?;
-    let watch = spawn(first.watch(1, &guard));
-    faults.black_hole();
-    let hold = recorder.next_hold();
-    let next = spawn(async move { second.acquire(hold).await });
-    watch.soon().await?;
-    ensure(guard.check().is_err(), "lost, but the check passes")?;
-    // The release of what is lost gets through again.
-    faults.heal();
-    drop(got(next.soon().await?)?);
-    // What a busy machine takes to run a task that is ready.
-    loss_before_take_over(&recorder.history(), Duration::from_millis(100))?;
-    Ok(())
+    let (store, faults) = ctx.faulty_store().await?;
+    let stop = || match ctx.capabilities().ends_by {
+        EndsBy::Lease => faults.black_hole(),
+        // Its session or its process lives on, and its release ends the hold.
+        _ => faults.inject(Rule::new(Fault::Fail(Effect::Unavailable)).on(Operation::Renew)),
+    };
+    taken_over_after_the_loss(ctx, store, stop).await
+}
+
+/// The same when the network is cut, also for what keeps a session alive.
+async fn lost_behind_a_cut_before_another_client_holds(ctx: &Ctx) -> Outcome {
+    let (store, proxy) = ctx.store_through_proxy().await?;
+    let cut = || proxy.flow(Direction::Request, Flow::Hold);
+    taken_over_after_the_loss(ctx, store, cut).await
+}
+
+async fn taken_over_after_the_loss(
+    ctx: &Ctx,
+    store: Arc<dyn DistributedLock>,
+    stop: impl FnOnce(),
+) -> Outcome {
+    let lock = ctx.builder(store).build()?.lock(ctx.name())?;
+    let other = ctx.client().await?.lock(lock.name())?;
+    let guard = lock.acquire().await?;
+    stop();
+    let next = soon(other.acquire()).await??;
+    let told = poll_once(&mut Box::pin(guard.lost())).await;
+    ensure(told.is_some(), "the loss was not told in time")?;
+    ensure(guard.check().is_err(), "two hold at once")?;
+    Ok(next.release().await?)
 }
 
 /// A renewal that is answered after the deadline does not bring the hold back.
@@ -128,7 +141,7 @@ async fn stays_lost(ctx: &Ctx, near: Duration) -> Outcome {
 async fn check_reads_the_clock(ctx: &Ctx) -> Outcome {
     let clock = JumpingClock::new();
     let builder = ctx.builder(ctx.store().await?);
-    let client = builder.clock(std::sync::Arc::new(clock.clone())).build()?;
+    let client = builder.clock(Arc::new(clock.clone())).build()?;
     let guard = client.lock(ctx.name())?.acquire().await?;
     guard.check()?;
     clock.jump(ctx.ttl());
@@ -147,15 +160,15 @@ async fn lost_within_a_second_of_waking(ctx: &Ctx) -> Outcome {
     let (store, faults) = ctx.faulty_store().await?;
     faults.inject(Rule::new(Fault::Hang).on(Operation::Renew));
     let builder = ctx.builder(store);
-    let client = builder.clock(std::sync::Arc::new(clock.clone())).build()?;
+    let client = builder.clock(Arc::new(clock.clone())).build()?;
     let ttl = ctx.longest(Duration::from_secs(60));
     let lock = client.lock(ctx.name())?;
     let guard = lock.with_lease(Lease::fixed(ttl))?.acquire().await?;
-    let lost = spawn(guard.lost());
-    tokio::task::yield_now().await;
+    let mut lost = Box::pin(guard.lost());
+    ensure(poll_once(&mut lost).await.is_none(), "lost too early")?;
     clock.jump(ttl);
     // One second is promised; the rest is for a busy machine.
-    within(Duration::from_millis(1_500), lost.soon()).await??;
+    within(Duration::from_millis(1_500), lost).await?;
     Ok(())
 }
 
@@ -221,7 +234,7 @@ async fn scope_reports_the_loss(ctx: &Ctx) -> Outcome {
 /// If the store reports losses, it reports an ended session to the guard before a renewal fails.
 async fn ended_session_is_reported(ctx: &Ctx) -> Outcome {
     let (store, faults) = ctx.faulty_store().await?;
-    let client = ctx.builder(std::sync::Arc::clone(&store)).build()?;
+    let client = ctx.builder(Arc::clone(&store)).build()?;
     let name = ctx.name();
     let lock = client.lock(name.as_str())?;
     for contended in [false, true] {
@@ -253,6 +266,19 @@ async fn ended_session_is_reported(ctx: &Ctx) -> Outcome {
         faults.reset_counts();
     }
     Ok(())
+}
+
+/// If the store reports losses, it reports a break to the guard before a renewal does.
+async fn break_is_reported(ctx: &Ctx) -> Outcome {
+    let (store, faults) = ctx.faulty_store().await?;
+    let lock = ctx.builder(store).lease(ctx.long()).build()?;
+    let lock = lock.lock(ctx.name())?;
+    let guard = lock.acquire().await?;
+    soon(faults.called(Operation::Watch, 1)).await?;
+    faults.inject(Rule::new(Fault::Fail(Effect::Unavailable)).on(Operation::Renew));
+    ctx.client().await?.lock(lock.name())?.break_lock().await?;
+    let reason = within(AT_ONCE, guard.lost()).await?;
+    ensure(reason != LossReason::Expired, format!("{reason:?}"))
 }
 
 /// A renewal of a hold that is gone returns `NotHeld` and leaves the lock free.

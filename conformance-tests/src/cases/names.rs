@@ -1,8 +1,6 @@
 //! Any name works, and no name reaches another's keys. INV-15.
 
-use std::time::Duration;
-
-use lockkit_core::{Error, Lease, LockName};
+use lockkit_core::{Error, LockName};
 
 use crate::case::Case;
 use crate::ctx::Ctx;
@@ -168,9 +166,8 @@ async fn invalid_names_are_refused(ctx: &Ctx) -> Outcome {
 
 async fn all_at_once(ctx: &Ctx, names: Vec<String>) -> Outcome {
     // How fast the machine is does not matter here.
-    let lease = Lease::renewed(ctx.renewable(Duration::from_secs(30)));
-    let a = ctx.builder(ctx.store().await?).lease(lease).build()?;
-    let b = ctx.builder(ctx.store().await?).lease(lease).build()?;
+    let a = ctx.builder(ctx.store().await?).lease(ctx.long()).build()?;
+    let b = ctx.builder(ctx.store().await?).lease(ctx.long()).build()?;
     let mut held = Vec::new();
     for (n, name) in names.iter().enumerate() {
         let client = if n % 2 == 0 { &a } else { &b };

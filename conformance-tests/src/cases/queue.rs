@@ -9,13 +9,10 @@ use lockkit_core::layers::{Fault, Operation, Rule};
 use tokio::time::timeout;
 
 use crate::case::{Case, Need};
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, waiter_count};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::namespace::Hook;
 use crate::task::{AT_ONCE, acquire, soon, spawn, until, within};
-
-/// Long enough that a waiter looks again only after the longest time that the store allows.
-const LONG: Duration = Duration::from_secs(30);
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -89,7 +86,7 @@ async fn waiters_that_give_up_let_no_other_in_early(ctx: &Ctx) -> Outcome {
     let second = waiters.pop().ok_or_else(empty)?;
     for (left, waiter) in [(11, second), (10, nearest)] {
         waiter.cancel().await;
-        ctx.queued(&first, left).await?;
+        ctx.queued_exactly(&first, left).await?;
     }
     last.waits_for(Duration::from_millis(300)).await?;
     held.release().await?;
@@ -113,9 +110,8 @@ async fn one_place_in_the_queue_for_all_tasks_of_a_client(ctx: &Ctx) -> Outcome 
         waiters.push(waiter);
     }
     ctx.queued(&a, 1).await?;
-    let state = a.inspect().await?;
-    let count = state.and_then(|state| state.waiters);
-    ensure(count.is_none_or(|count| count == 1), format!("{count:?}"))?;
+    let count = waiter_count(&a).await?;
+    ensure(count <= Some(1), format!("{count:?}"))?;
     guard.release().await?;
     for waiter in waiters {
         waiter.soon().await??;
@@ -149,13 +145,14 @@ async fn dead_waiter_keeps_a_grant_briefly(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let a = ctx.client().await?.lock(name.as_str())?;
     let guard = a.acquire().await?;
-    let dead = ctx.ticket(&name)?.with_ttl(LONG);
+    let long = ctx.long().ttl();
+    let dead = ctx.ticket(&name)?.with_ttl(long);
     let answer = ctx.store().await?.attempt(&dead).await?;
     ensure(matches!(answer, Attempt::Held { .. }), "two hold at once")?;
     let waiter = acquire(&ctx.client().await?.lock(name.as_str())?);
     ctx.queued(&a, 2).await?;
     guard.release().await?;
-    let window = lockkit_core::queue_window(ctx.capabilities(), LONG);
+    let window = lockkit_core::queue_window(ctx.capabilities(), long);
     within(window + AT_ONCE * 2, waiter.soon())
         .await???
         .release()
@@ -166,13 +163,13 @@ async fn dead_waiter_keeps_a_grant_briefly(ctx: &Ctx) -> Outcome {
 /// A waiter that goes at the moment at which it is made the holder passes the lock on.
 async fn withdrawn_waiter_passes_the_lock_on(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
-    let a = long(ctx.client().await?.lock(name.as_str())?)?;
+    let a = long_lock(ctx, &name).await?;
     let guard = a.acquire().await?;
     let store = ctx.store().await?;
-    let ticket = ctx.ticket(&name)?.with_ttl(LONG);
+    let ticket = ctx.ticket(&name)?.with_ttl(ctx.long().ttl());
     let answer = store.attempt(&ticket).await?;
     ensure(matches!(answer, Attempt::Held { .. }), "two hold at once")?;
-    let mut waiter = acquire(&long(ctx.client().await?.lock(name.as_str())?)?);
+    let mut waiter = acquire(&long_lock(ctx, &name).await?);
     ctx.queued(&a, 2).await?;
     waiter.waits_for(Duration::from_millis(100)).await?;
     guard.release().await?;
@@ -192,15 +189,15 @@ async fn late_attempt_of_a_withdrawn_waiter_delays_no_other(ctx: &Ctx) -> Outcom
     for held in [true, false] {
         let (client, faults) = ctx.faulty().await?;
         let name = ctx.name();
-        let a = long(ctx.client().await?.lock(name.as_str())?)?;
+        let a = long_lock(ctx, &name).await?;
         let guard = if held { Some(a.acquire().await?) } else { None };
         faults.inject(Rule::new(fault).on(Operation::Attempt));
-        let gone = long(client.lock(name.as_str())?)?;
+        let gone = client.lock(name.as_str())?.with_lease(ctx.long())?;
         drop(timeout(late / 3, gone.acquire()).await);
         soon(faults.settled()).await?;
         faults.heal();
         soon(client.drain()).await?;
-        let waiter = acquire(&long(ctx.client().await?.lock(name)?)?);
+        let waiter = acquire(&long_lock(ctx, &name).await?);
         if let Some(guard) = guard {
             ctx.queued(&a, 1).await?;
             guard.release().await?;
@@ -268,6 +265,8 @@ async fn holds(lock: &lockkit_core::Lock, guard: lockkit_core::Guard) -> Outcome
     Ok(())
 }
 
-fn long(lock: lockkit_core::Lock) -> Outcome<lockkit_core::Lock> {
-    lock.with_lease(Lease::renewed(LONG)).map_err(Failure::from)
+/// The lock of one more client, with the long lease.
+async fn long_lock(ctx: &Ctx, name: &str) -> Outcome<lockkit_core::Lock> {
+    let lock = ctx.client().await?.lock(name)?;
+    Ok(lock.with_lease(ctx.long())?)
 }

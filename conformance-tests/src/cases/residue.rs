@@ -9,7 +9,7 @@ use crate::case::Case;
 use crate::ctx::Ctx;
 use crate::failure::Outcome;
 use crate::namespace::Hook;
-use crate::task::{acquire, soon, spawn, until};
+use crate::task::{acquire, soon, together, until};
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = [
@@ -44,21 +44,18 @@ async fn nothing_left_after_use(ctx: &Ctx) -> Outcome {
 
 /// Eight clients in turn.
 async fn nothing_left_after_contention(ctx: &Ctx) -> Outcome {
-    let name = ctx.name();
-    let mut tasks = Vec::new();
-    for _ in 0..8 {
-        let lock = ctx.client().await?.lock(name.as_str())?;
-        tasks.push(spawn(async move {
-            for _ in 0..5 {
-                lock.acquire().await?.release().await?;
-            }
-            Ok::<_, lockkit_core::Error>(())
-        }));
-    }
+    let locks = ctx.lock_of_all(&ctx.clients(8).await?)?;
+    let name = locks[0].name().clone();
+    let tasks = together(locks, |lock| async move {
+        for _ in 0..5 {
+            lock.acquire().await?.release().await?;
+        }
+        Ok::<_, lockkit_core::Error>(())
+    });
     for task in tasks {
         task.soon().await??;
     }
-    clean(ctx, &lockkit_core::LockName::new(name)?).await
+    clean(ctx, &name).await
 }
 
 /// Timeouts and cancelled waits.

@@ -149,10 +149,7 @@ async fn withdrawn_writer_lets_readers_in(ctx: &Ctx) -> Outcome {
     let first = a.read().acquire().await?;
     let writer = acquire(&b.write());
     ctx.queued(&a.read(), 1).await?;
-    let lock = c
-        .read()
-        .with_lease(Lease::renewed(ctx.renewable(Duration::from_secs(30))))?;
-    let mut late = acquire(&lock);
+    let mut late = acquire(&c.read().with_lease(ctx.long())?);
     late.waits_for(Duration::from_millis(100)).await?;
     writer.cancel().await;
     let limit = AT_ONCE + ctx.capabilities().poll.max;
@@ -165,11 +162,10 @@ async fn withdrawn_writer_lets_readers_in(ctx: &Ctx) -> Outcome {
 async fn one_release_lets_all_readers_in(ctx: &Ctx) -> Outcome {
     let [a] = locks(ctx).await?;
     let written = a.write().acquire().await?;
-    let long = Lease::renewed(ctx.renewable(Duration::from_secs(30)));
     let mut readers = Vec::new();
     for count in 1..=8 {
         let lock = ctx.client().await?.rw_lock(a.name())?.read();
-        readers.push(acquire(&lock.with_lease(long)?));
+        readers.push(acquire(&lock.with_lease(ctx.long())?));
         ctx.queued(&a.read(), count).await?;
     }
     written.release().await?;
@@ -195,8 +191,7 @@ async fn one_release_lets_all_readers_in(ctx: &Ctx) -> Outcome {
 /// More readers than a store lets in with one step.
 async fn five_hundred_readers_are_served(ctx: &Ctx) -> Outcome {
     let [a] = locks(ctx).await?;
-    let ttl = ctx.renewable(Duration::from_secs(30));
-    let lease = Lease::renewed(ttl);
+    let lease = ctx.long();
     // On a busy machine a short lease ends before all of them wait.
     let written = a.write().with_lease(lease)?.acquire().await?;
     let mut readers = Vec::new();
@@ -212,7 +207,7 @@ async fn five_hundred_readers_are_served(ctx: &Ctx) -> Outcome {
         guards.push(served(reader).await?);
     }
     // A slow machine does not serve so many within a short lease.
-    if ttl > AT_ONCE * 4 {
+    if lease.ttl() > AT_ONCE * 4 {
         guards.iter().try_for_each(Guard::check)?;
     }
     Ok(())

@@ -10,12 +10,9 @@ use tokio::time::Instant;
 
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
-use crate::failure::{Failure, Outcome, ensure};
+use crate::failure::{Outcome, ensure};
 use crate::namespace::Hook;
-use crate::task::{AT_ONCE, acquire, poll_once, soon, spawn, within};
-
-/// Long enough that a waiter looks again only after the longest time that the store allows.
-const LONG: Duration = Duration::from_secs(30);
+use crate::task::{AT_ONCE, acquire, poll_once, soon, spawn, together, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -26,12 +23,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(contenders_that_never_pause_take_turns),
         Case::new(tasks_of_one_client_are_served_in_order),
         Case::new(local_waiters_have_their_own_deadlines),
-        Case::new(release_wakes_the_waiter_at_once)
-            .needs(Need::Push)
-            .needs(Need::LeasePerHold),
-        Case::new(early_wake_up_is_kept)
-            .needs(Need::Push)
-            .needs(Need::LeasePerHold),
+        Case::new(release_wakes_the_waiter_at_once).needs(Need::Push),
+        Case::new(early_wake_up_is_kept).needs(Need::Push),
         Case::new(served_when_wake_ups_are_lost_on_the_way).needs(Need::Push),
         Case::new(served_when_the_store_loses_wake_ups).hook(Hook::LosePushes),
         Case::new(poller_finds_a_free_lock).needs(Need::Poll),
@@ -91,16 +84,12 @@ async fn waiter_gets_the_lock_after_release(ctx: &Ctx) -> Outcome {
 
 /// Eight clients that want the lock at once all get it.
 async fn every_client_is_served(ctx: &Ctx) -> Outcome {
-    let name = ctx.name();
-    let mut tasks = Vec::new();
-    for _ in 0..8 {
-        let lock = ctx.client().await?.lock(name.as_str())?;
-        tasks.push(spawn(async move {
-            let guard = lock.acquire().await?;
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            guard.release().await
-        }));
-    }
+    let locks = ctx.lock_of_all(&ctx.clients(8).await?)?;
+    let tasks = together(locks, |lock| async move {
+        let guard = lock.acquire().await?;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        guard.release().await
+    });
     for task in tasks {
         task.soon().await??;
     }
@@ -169,9 +158,8 @@ async fn local_waiters_have_their_own_deadlines(ctx: &Ctx) -> Outcome {
 /// With wake-ups, a waiter does not have to wait for its next look.
 async fn release_wakes_the_waiter_at_once(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
-    let (a, b) = (long(a)?, long(b)?);
-    let guard = a.acquire().await?;
-    let mut waiter = acquire(&b);
+    let guard = a.with_lease(ctx.long())?.acquire().await?;
+    let mut waiter = acquire(&b.with_lease(ctx.long())?);
     waiter.waits_for(Duration::from_millis(200)).await?;
     guard.release().await?;
     within(AT_ONCE, waiter.soon()).await???.release().await?;
@@ -182,8 +170,9 @@ async fn release_wakes_the_waiter_at_once(ctx: &Ctx) -> Outcome {
 async fn early_wake_up_is_kept(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
-    let a = long(ctx.client().await?.lock(name.as_str())?)?;
-    let b = long(client.lock(name.as_str())?)?;
+    let a = ctx.client().await?.lock(name.as_str())?;
+    let a = a.with_lease(ctx.long())?;
+    let b = client.lock(name)?.with_lease(ctx.long())?;
     let slow = Duration::from_millis(300);
     let delay = Fault::Delay {
         min: slow,
@@ -230,6 +219,9 @@ async fn served_when_the_store_loses_wake_ups(ctx: &Ctx) -> Outcome {
     waiter.waits_for(ctx.ttl() / 4).await?;
     guard.release().await?;
     let look = recheck(ctx.capabilities(), lease.ttl());
+    if look > AT_ONCE {
+        waiter.waits_for(Duration::from_millis(200)).await?;
+    }
     let looks = look * 2 + Duration::from_millis(500);
     within(looks, waiter.soon()).await???.release().await?;
     Ok(())
@@ -249,11 +241,6 @@ async fn poller_finds_a_free_lock(ctx: &Ctx) -> Outcome {
         .release()
         .await?;
     Ok(())
-}
-
-/// The lock with a lease so long that a waiter that is not woken attempts late.
-fn long(lock: Lock) -> Outcome<Lock> {
-    lock.with_lease(Lease::renewed(LONG)).map_err(Failure::from)
 }
 
 /// Who contends, in one contest.
@@ -277,7 +264,10 @@ struct Contest {
 impl Contest {
     fn new(ctx: &Ctx) -> Self {
         let can = ctx.capabilities();
-        let lease = ctx.renewable(if ctx.takes_turns() { LONG } else { ctx.ttl() });
+        let lease = match ctx.takes_turns() {
+            true => ctx.long().ttl(),
+            false => ctx.renewable(ctx.ttl()),
+        };
         let (hold, pauses) = match (ctx.takes_turns(), can.waiting) {
             // The lock is hardly ever free, and no repeated attempt comes soon enough to serve a waiter.
             (true, Waiting::Push) => (Duration::from_millis(10), Duration::ZERO),

@@ -13,8 +13,8 @@ mod stops;
 use std::fmt;
 
 pub use holds::Hold;
-pub use liveness::{everyone_served, loss_before_take_over, no_spurious_loss};
-pub use safety::{beliefs_fit, reentry_keeps_token, tokens_grow};
+pub use liveness::everyone_served;
+pub use safety::{beliefs_fit, losses_are_final, reentry_keeps_token, tokens_grow};
 pub use sections::{Entry, StoredSections, sections_follow};
 pub use stops::{no_loss_without_a_stop, stale_writes_refused};
 
@@ -52,7 +52,7 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Runs the checks that every history must pass: beliefs fit, tokens are unique and grow,
+/// Runs the checks that every history must pass: beliefs fit, losses are final, tokens are unique and grow,
 /// reentry keeps the token.
 ///
 /// # Errors
@@ -62,6 +62,7 @@ impl std::error::Error for Violation {}
 /// `n log n` for `n` events.
 pub fn check(history: &History) -> Result<(), Violation> {
     beliefs_fit(history)?;
+    losses_are_final(history)?;
     tokens_grow(history)?;
     reentry_keeps_token(history)
 }

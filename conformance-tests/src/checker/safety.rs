@@ -1,8 +1,10 @@
 //! Safety: what must be true under all faults.
 
+use std::collections::HashMap;
+
 use super::Violation;
 use super::holds::{Hold, by_lock};
-use crate::history::{Event, History};
+use crate::history::{Event, History, Op, Phase};
 
 /// Checks that the holds of one lock that believed in themselves at one moment fit each other: an exclusive
 /// one is alone, and no more hold than the one of them with the most room allows. P1.
@@ -55,6 +57,29 @@ impl<'a> Belief<'a> {
     const fn excludes(&self, other: &Self) -> bool {
         self.room.is_none() || other.room.is_none()
     }
+}
+
+/// Checks that no hold stood at a look after it was lost or had failed one. INV-5.
+///
+/// # Errors
+/// - [`Violation`] with the first sign of the loss and the later look.
+pub fn losses_are_final(history: &History) -> Result<(), Violation> {
+    let mut lost: HashMap<(u32, u64), &Event> = HashMap::new();
+    for event in history.events() {
+        let hold = (event.process, event.hold);
+        match (event.op, event.phase) {
+            (Op::Lost, _) | (Op::Check, Phase::Fail) => {
+                lost.entry(hold).or_insert(event);
+            }
+            (Op::Check, Phase::Ok) => {
+                if let Some(lost) = lost.get(&hold) {
+                    return Err(Violation::new("a lost hold came back", lost, event));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Checks that tokens of one lock are unique and grow from hold to hold. INV-4.
@@ -163,7 +188,6 @@ pub fn reentry_keeps_token(history: &History) -> Result<(), Violation> {
 mod tests {
     use super::*;
     use crate::checker::check;
-    use crate::history::{Op, Phase};
 
     /// A hold that was asked for at `asked`, given at `from` and believed in until `until`.
     fn hold(id: u64, asked: u64, from: u64, until: u64, token: u64) -> Vec<Event> {
@@ -289,6 +313,22 @@ mod tests {
             beliefs_fit(&history([frozen, hold(2, 5, 25, 40, 2)])),
             Ok(())
         );
+    }
+
+    #[test]
+    fn refuses_a_lost_hold_that_comes_back() {
+        let signs = [(Op::Lost, Phase::Info), (Op::Check, Phase::Fail)];
+        for (op, phase) in signs {
+            let with = |at| {
+                let mut events = hold(1, 0, 10, 30, 1);
+                events.push(Event::new(at, 1, "a", op, phase));
+                // That of another hold.
+                events.push(Event::new(5, 2, "a", op, phase));
+                history([events])
+            };
+            assert_eq!(check(&with(40)), Ok(()));
+            refused(&with(20), "a lost hold came back", "\"at\":20", "\"at\":30");
+        }
     }
 
     #[test]

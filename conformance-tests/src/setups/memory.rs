@@ -28,7 +28,7 @@ pub struct MemorySetup {
 }
 
 impl MemorySetup {
-    const SESSION: Duration = Duration::from_millis(1200);
+    const SESSION: Duration = Duration::from_secs(3);
 
     const fn new(name: &'static str, kind: Kind) -> Self {
         Self { name, kind }

@@ -6,6 +6,7 @@ use lockkit_core::{Error, Guard, Lock, Result};
 use tokio::time::Instant;
 
 use crate::history::{Event, Op, Phase, Recorder, now};
+use crate::task::spawn;
 
 /// A client of one lock whose acts become a history.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ impl Worker {
             let hold = self.recorder.next_hold();
             if let Some(guard) = self.acquire(hold).await {
                 turns += 1;
+                // Ends with the turn: a released guard reports no loss.
+                let _watch = spawn(self.watch(hold, &guard));
                 self.check(hold, &guard);
                 tokio::task::yield_now().await;
                 self.check(hold, &guard);
