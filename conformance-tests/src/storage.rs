@@ -32,8 +32,8 @@ impl Storage {
 
 /// A directory in memory; `None` where there is not plenty, or no such place.
 fn memory() -> Option<TempDir> {
-    /// In kB: enough for all servers of a run, and for what runs beside them.
-    const PLENTY: u64 = 12 << 20;
+    /// In kB: enough for the data of all servers of a run, and for what runs beside them. All of them run at once.
+    const PLENTY: u64 = 8 << 20;
     let facts = fs::read_to_string("/proc/meminfo").ok()?;
     let free = facts
         .lines()
