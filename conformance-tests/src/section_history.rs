@@ -280,7 +280,9 @@ impl Crowd<'_> {
 
     /// Stops a process during its hold, if one can be met there. Returns whether it was.
     async fn stop_a_holder(&self) -> Outcome<(usize, bool)> {
-        for _ in 0..100 {
+        // All may have to connect again first.
+        let latest = Instant::now() + self.history.ttl;
+        while Instant::now() < latest {
             if let Some(taker) = self.holder().await {
                 self.takers[taker].stop()?;
                 if self.holder().await == Some(taker) {
