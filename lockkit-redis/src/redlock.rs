@@ -174,18 +174,13 @@ impl RedlockStore {
     async fn attempted(&self, ticket: &Ticket, asked: &Asked, number: u64) -> Result<Attempt> {
         let nodes = &self.0;
         let (mut votes, mut verdict) = nodes.attempt(asked, false).await;
-        let raised = verdict == Verdict::Raise;
-        if raised {
+        if verdict == Verdict::Raise {
             (votes, verdict) = nodes.attempt(asked, true).await;
         }
         if let Verdict::Granted(token) = verdict {
             return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
-        let left = match raised {
-            // It held at a majority, and does so still where the second request failed.
-            true => (0..nodes.all.len()).collect(),
-            false => nodes.left(asked, &votes),
-        };
+        let left = nodes.left(asked, &votes);
         let something_left = !left.is_empty();
         if something_left && nodes.tickets.withdrawn(ticket, number) {
             nodes.withdraw(asked, &votes, left).await;

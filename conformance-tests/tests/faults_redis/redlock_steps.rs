@@ -220,8 +220,13 @@ impl Trial {
         let store = store(world.hosts.clone(), LONG).connect().await?;
         let name = format!("jobs/{:?}/{}", self.step, ClientId::random());
         let enqueue = self.step == Step::ReleaseWaiter;
+        let ttl = match (self.step, self.fault) {
+            // Nodes that are down keep what is withdrawn meanwhile, for its lease.
+            (Step::AttemptAgain, Fault::Down) => TTL,
+            _ => LONG / 2,
+        };
         let (mine, other) = (
-            ticket(&name, 1)?.with_enqueue(enqueue).with_ttl(LONG / 2),
+            ticket(&name, 1)?.with_enqueue(enqueue).with_ttl(ttl),
             ticket(&name, 2)?.with_ttl(LONG),
         );
         self.prepare(world, &store, &mine, &other).await?;

@@ -70,7 +70,10 @@ impl Nodes {
             self.seen(clock);
         }
         match reply.as_list() {
-            [Reply::Int(1), token, ..] => Ok(Vote::Own(token.as_token())),
+            [Reply::Int(1), token, ..] => {
+                asked.sent.holds(at);
+                Ok(Vote::Own(token.as_token()))
+            }
             [Reply::Int(0), ..] => Ok(Vote::Busy),
             [Reply::Int(-1)] => Err(refused(step.name, "the ticket was released before")),
             [Reply::Int(-2), kind] => {
@@ -83,10 +86,10 @@ impl Nodes {
 
     /// The nodes at which a ticket without a majority may have something.
     pub(crate) fn left(&self, asked: &Asked, votes: &Votes) -> Vec<usize> {
+        let sent = &asked.sent;
         // A reply may have come since the votes were counted.
-        let may_hold = |at: &usize| match votes.of(*at) {
-            Some(Vote::Own(_)) | None => true,
-            Some(_) => asked.sent.is_out(*at) || asked.sent.is_lost(*at),
+        let may_hold = |at: &usize| {
+            votes.of(*at).is_none() || sent.has_held(*at) || sent.is_out(*at) || sent.is_lost(*at)
         };
         (0..self.all.len()).filter(may_hold).collect()
     }

@@ -25,6 +25,8 @@ struct AtNode {
     out: u32,
     /// Whether one has none, and may arrive at any time.
     lost: bool,
+    /// Whether the ticket held there after one.
+    held: bool,
     /// What the connection had rewritten before the first of them.
     rewritten: Option<u64>,
 }
@@ -96,6 +98,17 @@ impl Sent {
     /// Whether an attempt has none for ever, so that it may arrive at any time.
     pub(crate) fn is_lost(&self, node: usize) -> bool {
         self.0.borrow().nodes[node].lost
+    }
+
+    /// The ticket holds at this node.
+    pub(crate) fn holds(&self, node: usize) {
+        self.0
+            .send_modify(|attempts| attempts.nodes[node].held = true);
+    }
+
+    /// Whether the ticket held at this node after an attempt. It may hold still where a later one failed.
+    pub(crate) fn has_held(&self, node: usize) -> bool {
+        self.0.borrow().nodes[node].held
     }
 
     /// Whether the connection has rewritten a request since the first attempt, perhaps that one.
