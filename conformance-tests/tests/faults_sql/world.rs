@@ -467,11 +467,12 @@ pub(crate) fn through<D: Database>(server: &D, proxy: &Proxy, query: &str) -> St
 
 /// No row is held any more, and no ticket holds beside others or waits.
 pub(crate) async fn only_rows_left<D: Database>(server: &D) -> Outcome {
-    // A withdrawn ticket keeps its row, which refuses late attempts.
+    // A withdrawn ticket keeps its row, which refuses late attempts; a hold beside others whose name is not held does
+    // not count.
     let sql = format!(
         "select name from app.lockkit_locks where holder is not null union all \
          select name from app.lockkit_locks_holds \
-         where token <> -9223372036854775807 and expires_at > {}",
+         where token < 0 and token <> -9223372036854775807 and expires_at > {}",
         D::NOW
     );
     until("nothing is held", async || {
