@@ -7,7 +7,7 @@ use conformance_tests::foreign::missing;
 use conformance_tests::proxy::{Direction, Dropped, Fate, Flow, Proxy};
 use conformance_tests::section_history::SectionHistory;
 use conformance_tests::servers::{RedisCluster, RedisServer, SentinelGroup};
-use conformance_tests::task::{poll_once, soon, spawn, until, within};
+use conformance_tests::task::{poll_times, soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::{Error, LockClient, Outcome as Effect};
 use lockkit_redis::{Command, Entered, FencedError, RedisStore, Reply, Script, Section};
@@ -275,18 +275,6 @@ async fn section_writes_under_its_own_token_only() -> Outcome {
     ensure(replies == [Reply::Nil], format!("{replies:?}"))?;
     entered.commit(&[]).await?;
     Ok(())
-}
-
-/// Polls a future so many times; `None` if it was not ready, and is dropped.
-async fn poll_times<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
-    let mut future = Box::pin(future);
-    for _ in 0..polls {
-        if let Some(value) = poll_once(&mut future).await {
-            return Some(value);
-        }
-        sleep(Duration::from_micros(200)).await;
-    }
-    None
 }
 
 async fn section_dropped_at_any_moment_leaves_nothing() -> Outcome {
