@@ -103,7 +103,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "msrv",
-        what: "each crate alone, by the oldest compiler that it declares",
+        what: "each library alone, by the oldest compiler that it declares",
         run: release::msrv,
     },
     Step {

@@ -12,6 +12,9 @@ use crate::workspace::{Crate, Workspace};
 const SQL: [&str; 4] = ["mysql", "postgres", "sqlite", "sqlx"];
 const FACADE: &str = "lockkit";
 
+/// What nobody builds with some of its features only: one build for all of them.
+const TOOLS: [&str; 3] = ["conformance-tests", "lockkit-bench", "lockkit-cli"];
+
 /// Files that each package has.
 const FILES: [&str; 3] = ["LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
@@ -42,7 +45,7 @@ pub(crate) fn deny(workspace: &Workspace) -> Result<Done> {
 
 /// Each published crate alone and without its development dependencies, where no other crate turns on a feature for
 /// it, by the oldest compiler that it declares and without warnings: without features and with all of them, the facade
-/// also with each one by itself, which is how it is used.
+/// also with each one by itself, which is how it is used. The tools are checked together and with all features.
 pub(crate) fn msrv(workspace: &Workspace) -> Result<Done> {
     let crates: Vec<_> = workspace.crates().filter(Crate::is_published).collect();
     let versions: BTreeSet<_> = crates.iter().filter_map(Crate::rust_version).collect();
@@ -51,7 +54,12 @@ pub(crate) fn msrv(workspace: &Workspace) -> Result<Done> {
         xshell::cmd!(workspace.sh, "rustup {toolchain...}").run()?;
     }
     let newest = versions.last().context("no crate declares a compiler")?;
-    for package in &crates {
+    let (tools, crates): (Vec<_>, Vec<_>) = crates
+        .iter()
+        .partition(|package| TOOLS.contains(&package.name()));
+    let tools: Vec<_> = tools.iter().map(|package| package.name()).collect();
+    check(workspace, newest, &tools, "--all-features")?;
+    for package in crates {
         let declared = package.rust_version();
         let declared = declared.as_ref().unwrap_or(newest);
         let needs = |feature| {
@@ -63,21 +71,26 @@ pub(crate) fn msrv(workspace: &Workspace) -> Result<Done> {
         };
         let features = || package.features().filter(|feature| *feature != "default");
         let of_all = features().map(needs).max().unwrap_or(declared);
-        let mut choices = vec![
-            ("--no-default-features".to_owned(), declared),
-            ("--all-features".to_owned(), of_all),
-        ];
+        let name = [package.name()];
+        check(workspace, declared, &name, "--no-default-features")?;
+        check(workspace, of_all, &name, "--all-features")?;
         if package.name() == FACADE {
-            choices.extend(features().map(|it| (format!("--features={it}"), needs(it))));
-        }
-        for (features, version) in choices {
-            let check = workspace.cargo("check").args(["--package", package.name()]);
-            let check = check.arg(features).env("RUSTUP_TOOLCHAIN", version);
-            let check = check.env("CARGO_TARGET_DIR", "target/msrv");
-            check.env("RUSTFLAGS", "-D warnings").run()?;
+            for feature in features() {
+                let chosen = format!("--features={feature}");
+                check(workspace, needs(feature), &name, &chosen)?;
+            }
         }
     }
     Ok(Done::Passed)
+}
+
+fn check(workspace: &Workspace, version: &str, crates: &[&str], features: &str) -> Result<()> {
+    let crates = crates.iter().flat_map(|name| ["--package", name]);
+    let check = workspace.cargo("check").args(crates).arg(features);
+    let check = check.env("RUSTUP_TOOLCHAIN", version);
+    let check = check.env("CARGO_TARGET_DIR", "target/msrv");
+    check.env("RUSTFLAGS", "-D warnings").run()?;
+    Ok(())
 }
 
 /// Each published crate packs, with its licences and a page for the registry.

@@ -1,10 +1,8 @@
 //! The mutants that cargo-mutants makes of the files of core that make decisions.
 //!
-//! They are made in a copy of the workspace, in which the tests of core are one program: to link twenty of
-//! them for each mutant takes longer than to run them.
+//! They are made in a copy of the workspace, and tried by core's own tests.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -32,11 +30,6 @@ const FILES: [&str; 13] = [
 /// Mutants that no test can or need notice: one a line, a `|`, and the reason.
 const ACCEPTED: &str = "xtask/accepted-mutants.txt";
 
-const TESTS: &str = "lockkit-core/tests";
-/// The program with all tests.
-const PROGRAM: &str = "all";
-/// It starts its own program again, by the name of a test.
-const APART: &str = "file_store";
 /// Random schedules that are tried with each mutant.
 const SCHEDULES: &str = "100";
 /// A test of the tests.
@@ -52,7 +45,6 @@ pub(crate) fn run(workspace: &Workspace, file: &str) -> Result<()> {
     ensure!(!files.is_empty(), "`{file}` is none of {FILES:?}");
     install(workspace)?;
     let copy = patched::copy(workspace, None)?;
-    write_program(&copy.join(TESTS))?;
     let output = workspace.root.join("target");
     let call = workspace
         .cargo("mutants")
@@ -62,10 +54,7 @@ pub(crate) fn run(workspace: &Workspace, file: &str) -> Result<()> {
         .arg("--output")
         .arg(&output)
         .args(files)
-        .args([
-            "--cargo-arg=--lib".into(),
-            format!("--cargo-arg=--test={PROGRAM}"),
-        ])
+        .args(["--cargo-arg=--lib", "--cargo-arg=--test=core"])
         // The tests take three seconds; one that waits for ever is noticed.
         .arg("--minimum-test-timeout=12")
         .args(["--", "--", "--skip", SKIPPED])
@@ -89,27 +78,6 @@ pub(crate) fn run(workspace: &Workspace, file: &str) -> Result<()> {
         left.join("\n")
     );
     Ok(())
-}
-
-/// Writes a program with the tests of all programs in a directory. A file that has a path is the root of
-/// its own modules, as it is where it is a program.
-fn write_program(dir: &Path) -> Result<()> {
-    let mut modules = Vec::new();
-    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
-        let name = path.file_stem().and_then(|name| name.to_str());
-        let name = name.context("a test without a name")?;
-        if path.join("main.rs").is_file() {
-            modules.push(format!("#[path = \"{name}/main.rs\"]\nmod {name};\n"));
-        } else if path.is_dir() {
-            modules.push(format!("mod {name};\n"));
-        } else if ![APART, PROGRAM].contains(&name) {
-            modules.push(format!("#[path = \"{name}.rs\"]\nmod {name};\n"));
-        }
-    }
-    modules.sort();
-    let path = dir.join(PROGRAM).with_extension("rs");
-    fs::write(&path, modules.concat()).with_context(|| path.display().to_string())
 }
 
 /// Whether a mutant is listed. The list leaves out lines and columns, which move.

@@ -1,8 +1,6 @@
 //! Work that a store does in the step that grants or ends a hold, with paused time.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod slow;
-
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

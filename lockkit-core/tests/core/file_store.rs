@@ -7,8 +7,6 @@
     reason = "a test may fail by a panic, and spawns on its own runtime"
 )]
 
-mod scratch;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,12 +14,12 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
+use crate::scratch::{Scratch, name, ticket};
 use lockkit_core::contract::{Attempt, Release, Renewal, Ticket};
 use lockkit_core::file::FileStore;
 use lockkit_core::{
     BackendError, DistributedLock, EndsBy, FencingToken, LockName, Outcome, PollRange, Waiting,
 };
-use scratch::{Scratch, name, ticket};
 
 /// Names the directory for the second process.
 const DIR: &str = "LOCKKIT_TEST_FILE_DIR";
@@ -385,7 +383,12 @@ struct Second {
 impl Second {
     fn start(dir: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["second_process", "--exact", "--ignored", "--nocapture"])
+            .args([
+                "file_store::second_process",
+                "--exact",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(DIR, dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

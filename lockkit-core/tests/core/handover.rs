@@ -8,14 +8,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::stage::{S, setup};
 use lockkit_core::contract::Mode;
 use lockkit_core::layers::{Fault, Faulty, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, LockClient, Outcome};
-use stage::{S, setup};
 use tokio::time::{sleep, timeout};
-
-mod stage;
 
 #[tokio::test(start_paused = true)]
 async fn writer_becomes_a_reader_within_the_grace_of_a_shutdown() {

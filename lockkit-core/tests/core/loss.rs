@@ -5,8 +5,6 @@
     reason = "tests fail by panicking and run inside a runtime"
 )]
 
-mod stage;
-
 use std::sync::Arc;
 use std::time::Duration;
 

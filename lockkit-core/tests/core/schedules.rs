@@ -3,7 +3,7 @@
 //! lost or refused, while tasks are cancelled at random moments. Everything follows from a seed, which a
 //! failure prints:
 //!
-//! `LOCKKIT_SEED=17 cargo test -p lockkit-core --test schedules` runs that one alone;
+//! `LOCKKIT_SEED=17 cargo test -p lockkit-core --test core schedules` runs that one alone;
 //! `LOCKKIT_SCHEDULES=100000` runs that many.
 #![expect(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ use lockkit_core::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use referee::{Believer, Held, Referee, mode};
+use self::referee::{Believer, Held, Referee, mode};
 
 const MS: Duration = Duration::from_millis(1);
 const NAMES: [&str; 2] = ["a", "b"];

@@ -2,9 +2,6 @@
 #![cfg(all(feature = "metrics", feature = "tracing"))]
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[expect(dead_code, reason = "other tests need more of it")]
-mod slow;
-
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -23,7 +20,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
 
-use slow::{ADDRESS, Slow};
+use crate::slow::{ADDRESS, Slow};
 
 /// Sends what this thread traces to a log. Another one takes what all threads trace: if there were only one,
 /// and of one thread, an event that another thread reaches first would be off for this one, too.

@@ -1,9 +1,6 @@
 //! Locks of several names: what is refused, what is sent, and what a dropped call leaves behind.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod slow;
-mod stage;
-
 use std::sync::Arc;
 
 use lockkit_core::clock::TokioClock;

@@ -3,16 +3,14 @@
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
-mod scratch;
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::scratch::{Scratch, name, ticket};
 use lockkit_core::contract::{Attempt, Release, Ticket};
 use lockkit_core::file::FileStore;
 use lockkit_core::{DistributedLock as _, PollRange};
-use scratch::{Scratch, name, ticket};
 
 async fn gets(store: &FileStore, ticket: &Ticket) -> bool {
     matches!(store.attempt(ticket).await.unwrap(), Attempt::Granted(_))

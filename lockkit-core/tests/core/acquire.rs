@@ -5,8 +5,6 @@
     reason = "tests fail by panicking and run inside a runtime"
 )]
 
-mod stage;
-
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

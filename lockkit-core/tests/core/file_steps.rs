@@ -15,19 +15,17 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
-mod scratch;
-
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use crate::scratch::{Scratch, ticket};
 use lockkit_core::contract::{Attempt, Release, Renewal, Ticket};
 use lockkit_core::file::FileStore;
 use lockkit_core::{BackendError, DistributedLock as _, Outcome};
 use rustix::process::{Resource, Rlimit, Uid, getrlimit, setrlimit};
-use scratch::{Scratch, ticket};
 use tokio::runtime::{Builder, Runtime};
 
 /// Names the child of the test below.
@@ -304,7 +302,12 @@ fn step_that_fails_has_no_effect_whichever_call_fails() {
     let child = Command::new("sh")
         .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
         .arg(exe)
-        .args(["all_trials", "--exact", "--ignored", "--nocapture"])
+        .args([
+            "file_steps::all_trials",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
         .env(CHILD, "1")
         .output()
         .unwrap();

@@ -5,8 +5,6 @@
     reason = "tests fail by panicking and run inside a runtime"
 )]
 
-mod slow;
-
 use std::cell::Cell;
 use std::pin::pin;
 use std::sync::Arc;

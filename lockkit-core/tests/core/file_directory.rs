@@ -3,17 +3,15 @@
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
-mod scratch;
-
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::time::Duration;
 
+use crate::scratch::{Scratch, name, ticket};
 use lockkit_core::contract::Ticket;
 use lockkit_core::file::FileStore;
 use lockkit_core::{DistributedLock as _, Outcome};
-use scratch::{Scratch, name, ticket};
 
 /// A user who is not the one that runs the tests.
 const NOBODY: u32 = 65_534;
