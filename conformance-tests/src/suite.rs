@@ -105,7 +105,7 @@ impl Suite {
     #[must_use]
     pub fn run(&self) -> ExitCode {
         // Most cases wait for leases: more of them than processors can run at once.
-        run(12, || self.tests())
+        run(16, || self.tests())
     }
 
     fn test(&self, setup: &Arc<dyn Setup>, case: Case, skip: Option<String>) -> Trial {

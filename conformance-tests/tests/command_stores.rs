@@ -8,8 +8,8 @@ use conformance_tests::foreign::missing;
 use conformance_tests::servers::{MysqlPrograms, PostgresPrograms, RedisServer, ZkServer};
 
 fn main() -> ExitCode {
-    // One after the other: each of them is as many processes at once as a machine bears.
-    TestSuite::main(1, tests)
+    // Each of them is many processes, which mostly wait.
+    TestSuite::main(2, tests)
 }
 
 fn tests() -> TestSuite {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::{Capabilities, DistributedLock, LockName};
+use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange};
 use lockkit_sql::{SqlStoreBuilder, Sqlite};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection as _, SqliteConnection};
@@ -22,7 +22,7 @@ use crate::storage::Storage;
 pub struct SqliteSetup;
 
 impl SqliteSetup {
-    /// The store with its default options: `sqlite`.
+    /// The store, with places in its queue that outlast a short stop of the whole process: `sqlite`.
     #[must_use]
     pub const fn new() -> Self {
         Self
@@ -36,7 +36,7 @@ impl Setup for SqliteSetup {
     }
 
     fn capabilities(&self) -> Capabilities {
-        SqlStoreBuilder::<Sqlite>::file("locks.db").capabilities()
+        builder("locks.db").capabilities()
     }
 
     fn hooks(&self) -> &[Hook] {
@@ -48,6 +48,11 @@ impl Setup for SqliteSetup {
             dir: Storage::Memory.directory()?,
         }))
     }
+}
+
+fn builder(file: &str) -> SqlStoreBuilder<Sqlite> {
+    let pauses = PollRange::new(Duration::from_millis(1), Duration::from_millis(500));
+    SqlStoreBuilder::<Sqlite>::file(file).poll(pauses)
 }
 
 #[derive(Debug)]
@@ -70,12 +75,11 @@ impl SqliteNamespace {
 #[async_trait]
 impl Namespace for SqliteNamespace {
     async fn open(&self) -> Outcome<Arc<dyn DistributedLock>> {
-        let builder = SqlStoreBuilder::<Sqlite>::file(self.file());
-        Ok(Arc::new(builder.connect().await?))
+        Ok(Arc::new(builder(&self.file()).connect().await?))
     }
 
     fn url(&self) -> Option<String> {
-        Some(format!("sqlite:{}", self.file()))
+        Some(format!("sqlite:{}?poll=1ms..500ms", self.file()))
     }
 
     async fn wipe(&self) -> Outcome {

@@ -26,7 +26,7 @@ pub(crate) const DIR: &str = "conformance-tests/mutants";
 /// Turns a mutant on.
 const VARIABLE: &str = "LOCKKIT_MUTANT";
 /// How many test programs run at once. Most of them wait for leases and servers.
-const THREADS: usize = 4;
+const THREADS: usize = 6;
 /// The longest that a test may take to notice a mutant.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The longest that any test may take.

@@ -52,7 +52,7 @@ impl<S: Send + Sync> ServerPool<S> {
 /// The pauses of clients that poll: short, so that cases end soon. A place in a queue lasts three of the longest, which
 /// is more than a busy machine stands still.
 pub(super) fn pauses() -> PollRange {
-    PollRange::new(Duration::from_millis(5), Duration::from_millis(200))
+    PollRange::new(Duration::from_millis(5), Duration::from_millis(400))
 }
 
 /// The modules of cases that another version or make of a server could fail: its scripts, transactions,
