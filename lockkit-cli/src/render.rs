@@ -142,7 +142,10 @@ pub(crate) fn changes(
     now: &BTreeMap<String, LockState>,
 ) -> Vec<(&'static str, LockState)> {
     let gone = before.iter().filter(|(name, _)| !now.contains_key(*name));
-    let gone = gone.map(|(_, old)| LockState::new(old.name.clone()).with_token(old.token));
+    let gone = gone.map(|(_, old)| LockState {
+        token: old.token,
+        ..LockState::new(old.name.clone())
+    });
     let states = gone.chain(now.values().cloned());
     let change = |state: LockState| Some((event(before.get(state.name.as_str()), &state)?, state));
     states.filter_map(change).collect()
@@ -169,9 +172,11 @@ mod tests {
     use lockkit::{FencingToken, LockName};
 
     fn held(name: &str, holder: &str, token: u64) -> LockState {
-        LockState::new(LockName::new(name).unwrap())
-            .with_holder(holder)
-            .with_token(FencingToken::new(token))
+        let state = LockState::new(LockName::new(name).unwrap());
+        LockState {
+            token: FencingToken::new(token),
+            ..state.with_holder(holder)
+        }
     }
 
     fn map(states: &[&LockState]) -> BTreeMap<String, LockState> {
@@ -181,12 +186,14 @@ mod tests {
 
     #[test]
     fn the_json_shape_is_frozen() {
-        let state = held("a/b", "me:1", 1 << 52).with_remaining(Some(Duration::from_millis(1500)));
+        let mut state = held("a/b", "me:1", 1 << 52);
+        state.remaining = Some(Duration::from_millis(1500));
         assert_eq!(
             json(&state, "memory:").to_string(),
             r#"{"held":true,"holders":[{"held_ms":null,"id":"me:1","label":null,"mode":null,"note":null,"remaining_ms":null,"token":null}],"name":"a/b","remaining_ms":1500,"store":"memory:","token":4503599627370496,"waiters":null}"#
         );
-        let free = LockState::new(LockName::new("x").unwrap()).with_waiters(Some(2));
+        let mut free = LockState::new(LockName::new("x").unwrap());
+        free.waiters = Some(2);
         assert_eq!(
             json(&free, "memory:").to_string(),
             r#"{"held":false,"holders":[],"name":"x","remaining_ms":null,"store":"memory:","token":null,"waiters":2}"#
@@ -203,9 +210,11 @@ mod tests {
         assert_eq!(kinds(&[], &[&first]), ["held"]);
         assert_eq!(kinds(&[&first], &[&second]), ["passed"]);
         assert_eq!(kinds(&[&first], &[]), ["free"]);
-        let left = first.clone().with_remaining(Some(Duration::from_secs(1)));
+        let mut left = first.clone();
+        left.remaining = Some(Duration::from_secs(1));
         assert_eq!(kinds(&[&first], &[&left]), [""; 0]);
-        let waiting = first.clone().with_waiters(Some(1));
+        let mut waiting = first.clone();
+        waiting.waiters = Some(1);
         assert_eq!(kinds(&[&first], &[&waiting]), ["waiters"]);
     }
 }

@@ -151,21 +151,24 @@ impl Shared {
                 lease.insert(remaining.map_err(|failed| failed.into_error(operation))?);
             }
             let holder = match key.value_str().map(|text| (tag::read(text), text)) {
-                Ok((Some(holder), _)) => holder.with_mode(Some(mode(key))),
+                Ok((Some(holder), _)) => Holder {
+                    mode: Some(mode(key)),
+                    ..holder
+                },
                 // Go's mutex writes no value, but its key names its lease. Its election writes a note.
-                Ok((None, text)) if !text.is_empty() => {
-                    Holder::new(last_part(key)).with_note(Some(text.to_owned()))
-                }
+                Ok((None, text)) if !text.is_empty() => Holder {
+                    note: Some(text.to_owned()),
+                    ..Holder::new(last_part(key))
+                },
                 _ => Holder::new(last_part(key)),
             };
-            state = state.with_holder(
-                holder
-                    .with_token(token(key.create_revision(), self.token_base))
-                    .with_remaining(leases.get(&key.lease()).copied().flatten()),
-            );
+            state = state.with_holder(Holder {
+                token: token(key.create_revision(), self.token_base),
+                remaining: leases.get(&key.lease()).copied().flatten(),
+                ..holder
+            });
         }
-        let waiters = line.len() - state.holders.len();
-        let state = state.with_waiters(u32::try_from(waiters).ok());
+        state.waiters = u32::try_from(line.len() - state.holders.len()).ok();
         Ok((!line.is_empty()).then_some(state))
     }
 }

@@ -103,10 +103,12 @@ impl RedisStore {
         // Without a queue most waiters are not recorded: an empty queue does not mean that no client
         // waits.
         let counted = self.capabilities().queueing == Queueing::Fifo || waiters != Some(0);
-        let mut state = LockState::new(name.clone())
-            .with_remaining(left.as_millis())
-            .with_token(token.as_token())
-            .with_waiters(waiters.filter(|_| counted));
+        let mut state = LockState {
+            remaining: left.as_millis(),
+            token: token.as_token(),
+            waiters: waiters.filter(|_| counted),
+            ..LockState::new(name.clone())
+        };
         for holder in holders.chunks_exact(3) {
             if let Some(holder) = holder_of(holder, now) {
                 state = state.with_holder(holder);
@@ -143,7 +145,10 @@ fn holder_of(reply: &[Reply], now: &Reply) -> Option<Holder> {
     let [id, value, left] = reply else {
         return None;
     };
-    let holder = Holder::new(id.as_str()?).with_remaining(left.as_millis());
+    let holder = Holder {
+        remaining: left.as_millis(),
+        ..Holder::new(id.as_str()?)
+    };
     let value = value.as_str().unwrap_or_default();
     let (who, note) = match value.split_once('\n') {
         Some((who, note)) => (who, Some(note.to_owned())),
@@ -159,14 +164,14 @@ fn holder_of(reply: &[Reply], now: &Reply) -> Option<Holder> {
     // A token is the server's clock at its grant.
     let since = now.as_u64().zip(token.map(FencingToken::get));
     let held_for = since.map(|(now, since)| Duration::from_micros(now.saturating_sub(since)));
-    Some(
-        holder
-            .with_label(words.next().map(str::to_owned))
-            .with_mode(Some(mode))
-            .with_token(token)
-            .with_held_for(held_for)
-            .with_note(note),
-    )
+    Some(Holder {
+        label: words.next().map(str::to_owned),
+        mode: Some(mode),
+        token,
+        held_for,
+        note,
+        ..holder
+    })
 }
 
 fn is_waited_for(state: &LockState) -> bool {

@@ -121,14 +121,16 @@ impl Row {
             let bytes = bytes.as_deref()?;
             Some(String::from_utf8_lossy(bytes).into_owned())
         };
-        Holder::new(id)
-            .with_mode(mode)
-            .with_token(token(self.token))
+        Holder {
+            id,
+            label: text(&self.label).filter(|label| !label.is_empty()),
+            mode,
+            token: token(self.token),
             // The token is the time of the grant, or after it where grants follow each other at once.
-            .with_held_for(micros((self.now - self.token).max(0)))
-            .with_remaining(micros(self.left))
-            .with_label(text(&self.label).filter(|label| !label.is_empty()))
-            .with_note(text(&self.note))
+            held_for: micros((self.now - self.token).max(0)),
+            remaining: micros(self.left),
+            note: text(&self.note),
+        }
     }
 
     fn mode(&self) -> Option<Mode> {
@@ -148,8 +150,10 @@ fn states(rows: &[Row]) -> Vec<LockState> {
     let same = |one: &Row, next: &Row| one.name == next.name;
     let states = rows.chunk_by(same).filter_map(|rows| {
         let first = rows.first()?;
-        let state = LockState::new(name_of(&first.name)?);
-        let state = state.with_waiters(u32::try_from(first.waiters).ok());
+        let state = LockState {
+            waiters: u32::try_from(first.waiters).ok(),
+            ..LockState::new(name_of(&first.name)?)
+        };
         let holders = rows.iter().filter(|row| row.holder.is_some());
         let holders = holders.map(Row::describe);
         Some(holders.fold(state, LockState::with_holder))

@@ -110,8 +110,8 @@ impl Shared {
             let paths: Vec<_> = nodes.iter().map(|it| format!("{lock_path}/{it}")).collect();
             // Sends all requests before it waits for the first answer.
             let read: Vec<_> = paths.iter().map(|it| session.client.get_data(it)).collect();
-            let waiters = u32::try_from(queue.len() - nodes.len()).ok();
-            let mut state = LockState::new(name.clone()).with_waiters(waiters);
+            let mut state = LockState::new(name.clone());
+            state.waiters = u32::try_from(queue.len() - nodes.len()).ok();
             for (node, data) in nodes.into_iter().zip(read) {
                 let (data, czxid) = match data.await {
                     Ok((data, stat)) => (data, Some(stat.czxid)),
@@ -120,8 +120,9 @@ impl Shared {
                     Err(Error::NoNode) => continue,
                     Err(error) => return Err(of_request(operation, &error)),
                 };
-                let token = czxid.and_then(|czxid| self.token(czxid).ok());
-                state = state.with_holder(holder(&data, node).with_token(token));
+                let mut holder = holder(&data, node);
+                holder.token = czxid.and_then(|czxid| self.token(czxid).ok());
+                state = state.with_holder(holder);
             }
             if !state.holders.is_empty() {
                 return Ok(Some((state, paths)));
@@ -135,10 +136,14 @@ impl Shared {
 fn holder(data: &[u8], node: &str) -> Holder {
     let text = std::str::from_utf8(data).unwrap_or_default();
     if let Some(ours) = tag::read(text) {
-        return ours.with_mode(Some(keys::mode(node)));
+        let mode = Some(keys::mode(node));
+        return Holder { mode, ..ours };
     }
     let shown = !text.is_empty() && text.len() <= NOTE && !text.contains(char::is_control);
-    Holder::new(node).with_note(shown.then(|| text.to_owned()))
+    Holder {
+        note: shown.then(|| text.to_owned()),
+        ..Holder::new(node)
+    }
 }
 
 fn unstable(operation: &'static str) -> BackendError {

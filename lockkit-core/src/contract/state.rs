@@ -10,7 +10,10 @@ use super::token::FencingToken;
 /// One holder of a lock, as far as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "stores write it with `..Holder::new(id)`"
+)]
 pub struct Holder {
     /// `{client}:{n}` for holds of this library, else the store's own words.
     pub id: String,
@@ -41,48 +44,6 @@ impl Holder {
             remaining: None,
             note: None,
         }
-    }
-
-    /// Sets the label of its client.
-    #[must_use]
-    pub fn with_label(mut self, label: Option<String>) -> Self {
-        self.label = label;
-        self
-    }
-
-    /// Sets the kind of hold.
-    #[must_use]
-    pub const fn with_mode(mut self, mode: Option<Mode>) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Sets the token.
-    #[must_use]
-    pub const fn with_token(mut self, token: Option<FencingToken>) -> Self {
-        self.token = token;
-        self
-    }
-
-    /// Sets for how long it has held.
-    #[must_use]
-    pub const fn with_held_for(mut self, held_for: Option<Duration>) -> Self {
-        self.held_for = held_for;
-        self
-    }
-
-    /// Sets the time left.
-    #[must_use]
-    pub const fn with_remaining(mut self, remaining: Option<Duration>) -> Self {
-        self.remaining = remaining;
-        self
-    }
-
-    /// Sets the note.
-    #[must_use]
-    pub fn with_note(mut self, note: Option<String>) -> Self {
-        self.note = note;
-        self
     }
 }
 
@@ -140,7 +101,10 @@ impl From<&str> for Holder {
 /// What an operator sees of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "stores write it with `..LockState::new(name)`"
+)]
 pub struct LockState {
     /// Its name.
     pub name: LockName,
@@ -180,27 +144,6 @@ impl LockState {
     /// The ids of the holders.
     pub fn holder_ids(&self) -> impl Iterator<Item = &str> {
         self.holders.iter().map(|holder| holder.id.as_str())
-    }
-
-    /// Sets the token.
-    #[must_use]
-    pub const fn with_token(mut self, token: Option<FencingToken>) -> Self {
-        self.token = token;
-        self
-    }
-
-    /// Sets the time left.
-    #[must_use]
-    pub const fn with_remaining(mut self, remaining: Option<Duration>) -> Self {
-        self.remaining = remaining;
-        self
-    }
-
-    /// Sets the number of waiters.
-    #[must_use]
-    pub const fn with_waiters(mut self, waiters: Option<u32>) -> Self {
-        self.waiters = waiters;
-        self
     }
 }
 

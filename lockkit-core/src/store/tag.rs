@@ -76,5 +76,9 @@ pub fn read(text: &str) -> Option<Holder> {
         None => (who, None),
     };
     id.parse::<HolderId>().ok()?;
-    Some(Holder::new(id).with_label(label).with_note(note))
+    Some(Holder {
+        label,
+        note,
+        ..Holder::new(id)
+    })
 }

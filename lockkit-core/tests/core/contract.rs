@@ -67,9 +67,8 @@ fn token_goes_through_a_signed_column_and_through_text() {
 #[test]
 #[cfg(feature = "serde")]
 fn serialised_token_is_a_number_and_name_a_text() {
-    let state = LockState::new(LockName::new("a/b").unwrap())
-        .with_holder("me")
-        .with_token(FencingToken::new(42));
+    let mut state = LockState::new(LockName::new("a/b").unwrap()).with_holder("me");
+    state.token = FencingToken::new(42);
     let text = serde_json::to_string(&state).unwrap();
     assert!(
         text.starts_with(r#"{"name":"a/b","holders":[{"id":"me","label":null,"mode":null,"token":null,"held_for":null,"remaining":null,"note":null}],"token":42,"#),
@@ -85,22 +84,30 @@ fn serialised_token_is_a_number_and_name_a_text() {
 #[test]
 fn lock_in_words_names_three_holders() {
     let name = LockName::new("a").unwrap();
-    let free = LockState::new(name.clone()).with_waiters(Some(0));
-    assert_eq!(free.to_string(), "free");
-    let holder = Holder::new("c:1")
-        .with_label(Some("web-1:4711 nightly.sh".to_owned()))
-        .with_mode(Some(Mode::Read))
-        .with_token(FencingToken::new(7))
-        .with_held_for(Some(Duration::from_millis(3_723_900)))
-        .with_remaining(Some(Duration::from_millis(1_470)))
-        .with_note(Some("line\nbreak".to_owned()));
-    let state = LockState::new(name)
-        .with_holder(holder)
-        .with_holder(Holder::new("c:2").with_mode(Some(Mode::Exclusive)))
+    let waited_for = |waiters| LockState {
+        waiters: Some(waiters),
+        ..LockState::new(name.clone())
+    };
+    assert_eq!(waited_for(0).to_string(), "free");
+    let reader = Holder {
+        id: "c:1".to_owned(),
+        label: Some("web-1:4711 nightly.sh".to_owned()),
+        mode: Some(Mode::Read),
+        token: FencingToken::new(7),
+        held_for: Some(Duration::from_millis(3_723_900)),
+        remaining: Some(Duration::from_millis(1_470)),
+        note: Some("line\nbreak".to_owned()),
+    };
+    let writer = Holder {
+        mode: Some(Mode::Exclusive),
+        ..Holder::new("c:2")
+    };
+    let state = waited_for(4)
+        .with_holder(reader)
+        .with_holder(writer)
         .with_holder("c:3")
         .with_holder("c:4")
-        .with_holder("c:5")
-        .with_waiters(Some(4));
+        .with_holder("c:5");
     let text = "held by web-1:4711 nightly.sh (read) for 1h 2m 3s, note \"line\\u{a}break\"; c:2; c:3; 2 more, \
                 token 7, 1.5s left, 4 waiting";
     assert_eq!(state.to_string(), text);
@@ -139,7 +146,10 @@ fn a_failed_request_names_its_cause_in_one_line_and_once() {
 fn a_timeout_is_told_in_round_figures() {
     let name = LockName::new("a").unwrap();
     let waited = Duration::from_micros(3_000_752);
-    let holder = Holder::from("c:1").with_held_for(Some(Duration::from_secs(190)));
+    let holder = Holder {
+        held_for: Some(Duration::from_secs(190)),
+        ..Holder::new("c:1")
+    };
     let state = LockState::new(name.clone()).with_holder(holder);
     let message = |state| {
         let name = name.clone();

@@ -38,14 +38,15 @@ pub(crate) fn merge(
     if holders.is_empty() && waiters.unwrap_or(0) == 0 {
         return None;
     }
-    let mut merged = LockState::new(name.clone()).with_waiters(waiters);
+    let mut merged = LockState {
+        waiters,
+        ..LockState::new(name.clone())
+    };
     for (id, at) in holders {
         merged = merged.with_holder(one(id, &at));
     }
     let last = states.iter().filter_map(|state| state.token).max();
-    if merged.token.is_none() {
-        merged = merged.with_token(last);
-    }
+    merged.token = merged.token.or(last);
     Some(merged)
 }
 
@@ -54,14 +55,13 @@ fn one(id: String, at: &[Holder]) -> Holder {
     let count = |token| at.iter().filter(|holder| holder.token == token).count();
     let tokens = at.iter().filter(|holder| holder.token.is_some());
     let most = tokens.max_by_key(|holder| count(holder.token));
-    let mut holder = most.or(at.first()).cloned();
-    let left = at.iter().filter_map(|holder| holder.remaining).max();
-    if let Some(holder) = &mut holder {
-        holder.id.clone_from(&id);
+    let holder = most.or(at.first()).cloned();
+    let remaining = at.iter().filter_map(|holder| holder.remaining).max();
+    Holder {
+        id,
+        remaining,
+        ..holder.unwrap_or_else(|| Holder::new(""))
     }
-    holder
-        .unwrap_or_else(|| Holder::new(id))
-        .with_remaining(left)
 }
 
 #[cfg(test)]
@@ -76,8 +76,10 @@ mod tests {
         let state = |held: &Option<(u64, u64)>| {
             let state = LockState::new(name.clone());
             held.map(|(number, token)| {
-                let holder = Holder::new(HolderId::new(client, number).to_string());
-                state.with_holder(holder.with_token(FencingToken::new(token)))
+                state.with_holder(Holder {
+                    token: FencingToken::new(token),
+                    ..Holder::new(HolderId::new(client, number).to_string())
+                })
             })
         };
         let states: Vec<LockState> = states.iter().filter_map(state).collect();

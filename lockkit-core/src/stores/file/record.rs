@@ -132,13 +132,18 @@ impl Record {
         let state = LockState::new(name.clone());
         let token = FencingToken::new(self.token());
         let Some((id, _)) = self.holder() else {
-            return state.with_holder(OTHER_PROGRAM).with_token(token);
+            let state = state.with_holder(OTHER_PROGRAM);
+            return LockState { token, ..state };
         };
         let id = id.to_string();
         let tag = self.tag.as_deref().and_then(tag::read);
         let holder = tag.filter(|holder| holder.id == id);
         let holder = holder.unwrap_or_else(|| Holder::new(id));
-        state.with_holder(holder.with_mode(Some(Mode::Exclusive)).with_token(token))
+        state.with_holder(Holder {
+            mode: Some(Mode::Exclusive),
+            token,
+            ..holder
+        })
     }
 
     /// The bytes of the file with the next line. The line that counts until then stays as it is.

@@ -336,17 +336,22 @@ impl Entry {
     }
 
     pub(super) fn describe(&self, name: &LockName, globals: &Globals) -> LockState {
-        let state = LockState::new(name.clone()).with_waiters(u32::try_from(self.queue.len()).ok());
+        let state = LockState {
+            waiters: u32::try_from(self.queue.len()).ok(),
+            ..LockState::new(name.clone())
+        };
         let holders = self.holds.iter().map(|hold| {
             let session = globals.last_keep_alive(hold.session);
             let until = session.map_or(hold.until, |last| last + globals.rules.max_ttl);
-            Holder::new(hold.holder.to_string())
-                .with_label(hold.label.as_deref().map(str::to_owned))
-                .with_mode(Some(hold.mode))
-                .with_token(Some(hold.token))
-                .with_held_for(Some(globals.now.since(hold.since)))
-                .with_remaining(Some(until.since(globals.now)))
-                .with_note(hold.note.clone())
+            Holder {
+                id: hold.holder.to_string(),
+                label: hold.label.as_deref().map(str::to_owned),
+                mode: Some(hold.mode),
+                token: Some(hold.token),
+                held_for: Some(globals.now.since(hold.since)),
+                remaining: Some(until.since(globals.now)),
+                note: hold.note.clone(),
+            }
         });
         holders.fold(state, LockState::with_holder)
     }
