@@ -148,8 +148,7 @@ pub(crate) fn tls(url: &mut StoreUrl, verified: bool) -> Result<(TlsMode, Tls), 
         None => TlsMode::Disable,
     };
     if mode > TlsMode::Prefer && !cfg!(feature = "tls") {
-        let feature = "tls";
-        return Err(InvalidUrl::FeatureOff { scheme, feature });
+        return Err(InvalidUrl::feature_off(&scheme, "tls"));
     }
     Ok((mode, tls))
 }
@@ -248,7 +247,7 @@ mod tests {
             "key=/me.key",
         ] {
             let error = read(options).unwrap_err();
-            assert!(matches!(error, InvalidUrl::BadValue { .. }), "{error}");
+            assert!(error.to_string().contains(" cannot be "), "{error}");
         }
     }
 
@@ -257,7 +256,7 @@ mod tests {
     fn refuses_tls_that_is_not_built_in() {
         for options in ["sslmode=require", "ca=/ca.pem", "sslmode=verify-full"] {
             let error = read(options).unwrap_err();
-            assert!(matches!(error, InvalidUrl::FeatureOff { .. }), "{error}");
+            assert!(error.to_string().contains("the feature `tls`"), "{error}");
         }
         let mode = |options| read(options).map(|(mode, _)| mode);
         assert_eq!(mode(""), Ok(TlsMode::Disable));

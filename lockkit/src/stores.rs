@@ -168,14 +168,11 @@ fn redlock(
 /// Why no arm above serves a scheme.
 fn absent(scheme: &str) -> InvalidUrl {
     match SCHEMES.iter().find(|(known, _)| *known == scheme) {
-        Some((_, Some(feature))) => InvalidUrl::FeatureOff {
-            scheme: scheme.to_owned(),
-            feature,
-        },
+        Some((_, Some(feature))) => InvalidUrl::feature_off(scheme, feature),
         // Only where the system has no lock files.
-        Some((_, None)) => InvalidUrl::UnsupportedHere {
-            scheme: scheme.to_owned(),
-        },
+        Some((_, None)) => InvalidUrl::new(format!(
+            "the scheme `{scheme}` does not work on this operating system"
+        )),
         None => {
             let known = SCHEMES.iter().map(|(scheme, _)| *scheme);
             let known: Vec<&str> = known.collect();

@@ -209,10 +209,7 @@ async fn options_that_the_client_refuses_are_errors() {
     ));
     let long = format!("memory:?prefix={}", "x".repeat(512));
     assert!(matches!(error(&long).await, Error::InvalidName(_)));
-    let absent = InvalidUrl::FeatureOff {
-        scheme: "redis".to_owned(),
-        feature: "redis",
-    };
+    let absent = InvalidUrl::feature_off("redis", "redis");
     assert_eq!(
         absent.to_string(),
         "the scheme `redis` needs the feature `redis` of the crate `lockkit`: enable it in Cargo.toml"

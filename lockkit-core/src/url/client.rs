@@ -30,7 +30,7 @@ impl ClientOptions {
     /// Takes them out of the options of a URL.
     ///
     /// # Errors
-    /// - [`InvalidUrl::BadValue`] if one is not a duration, or a duration of zero.
+    /// - [`InvalidUrl`] if one is not a duration, or a duration of zero.
     pub fn take(options: &mut Options) -> Result<Self, InvalidUrl> {
         Ok(Self {
             ttl: options.positive_duration("ttl")?,

@@ -4,134 +4,63 @@
 ///
 /// No message holds a password, a user, a host or a path of the URL. INV-14.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum InvalidUrl {
-    /// It does not begin with a scheme.
-    #[error("a store URL begins with a scheme, as in `memory:` or `file:/var/lib/lockkit`")]
-    NoScheme,
-    /// No store has this scheme.
-    #[error("no store has the scheme `{scheme}`{}: the schemes are {}", did_you_mean(*.nearest), list(.known))]
-    UnknownScheme {
-        /// The scheme.
-        scheme: String,
-        /// All schemes.
-        known: Vec<&'static str>,
-        /// The one that was probably meant.
-        nearest: Option<&'static str>,
-    },
-    /// The store is there, but was not built in.
-    #[error(
-        "the scheme `{scheme}` needs the feature `{feature}` of the crate `lockkit`: enable it in Cargo.toml"
-    )]
-    FeatureOff {
-        /// The scheme.
-        scheme: String,
-        /// The Cargo feature that brings the store.
-        feature: &'static str,
-    },
-    /// The store does not run on this operating system.
-    #[error("the scheme `{scheme}` does not work on this operating system")]
-    UnsupportedHere {
-        /// The scheme.
-        scheme: String,
-    },
-    /// An `@` after the hosts: probably a password with a `/` or `?` in it.
-    #[error(
-        "the URL has an `@` after its hosts: in a user or password write `/` as `%2F`, `?` as `%3F`, `#` as `%23` and `@` as `%40`; in a path or an option write `@` as `%40`"
-    )]
-    MisplacedAt,
-    /// A `#`.
-    #[error("the URL has a `#`: write it as `%23`")]
-    Fragment,
-    /// An escape that is none.
-    #[error(
-        "the {part} of the URL has a `%` that no two hexadecimal digits follow, or is no UTF-8 text: write `%` itself as `%25`"
-    )]
-    BadEscape {
-        /// Where.
-        part: &'static str,
-    },
-    /// A blank or a control character.
-    #[error("the URL has a blank or a control character: write a blank as `%20`")]
-    BadCharacter,
-    /// A list of hosts with a hole in it.
-    #[error("host {position} of the URL is empty: write the hosts as `host:port,host:port`")]
-    EmptyHost {
-        /// Which one, from 1.
-        position: usize,
-    },
-    /// A port that is none.
-    #[error(
-        "host {position} of the URL has no valid port: write `host` or `host:port` with a port from 1 to 65535, an IPv6 address in brackets, and in a password `/` as `%2F`, `?` as `%3F` and `#` as `%23`"
-    )]
-    BadPort {
-        /// Which one, from 1.
-        position: usize,
-    },
-    /// Hosts, a user or a path where the store has no use for them, or the lack of them.
-    #[error("a URL of the scheme `{scheme}` {expected}")]
-    Shape {
-        /// The scheme.
-        scheme: String,
-        /// What it has, as the end of the sentence "a URL of the scheme …".
-        expected: &'static str,
-    },
-    /// An option name that is none. It is not repeated here: it may be a part of a password.
-    #[error(
-        "option {position} of the URL has no valid name: write options as `?ttl=30s&prefix=app:`, and in a password `?` as `%3F` and `&` as `%26`"
-    )]
-    BadOptionName {
-        /// Which one, from 1.
-        position: usize,
-    },
-    /// An option without `=`.
-    #[error("the option `{option}` has no value: write `{option}=...`")]
-    NoValue {
-        /// The option.
-        option: String,
-    },
-    /// An option that is there twice.
-    #[error("the option `{option}` is given twice: leave one of them out")]
-    Repeated {
-        /// The option.
-        option: String,
-    },
-    /// An option that the store does not have.
-    #[error("the scheme `{scheme}` has no option `{option}`{}: its options are {}", did_you_mean(*.nearest), list(.known))]
-    UnknownOption {
-        /// The scheme.
-        scheme: String,
-        /// The option.
-        option: String,
-        /// All options of the scheme.
-        known: Vec<&'static str>,
-        /// The one that was probably meant.
-        nearest: Option<&'static str>,
-    },
-    /// A value that does not fit its option.
-    #[error("the option `{option}` cannot be `{value}`: {expected}")]
-    BadValue {
-        /// The option.
-        option: &'static str,
-        /// The value, cut if it is long.
-        value: String,
-        /// What to write.
-        expected: String,
-    },
-}
+#[error("{0}")]
+pub struct InvalidUrl(String);
 
 impl InvalidUrl {
+    /// With the sentence that it is told in.
+    #[must_use]
+    pub fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+
     /// An unknown scheme, with the one that was probably meant.
     #[must_use]
     pub fn unknown_scheme(scheme: &str, known: &[&'static str]) -> Self {
-        Self::UnknownScheme {
-            scheme: scheme.to_owned(),
-            known: known.to_vec(),
-            nearest: super::nearest::nearest(scheme, known.iter().copied()),
-        }
+        let (meant, known) = (did_you_mean(scheme, known), list(known));
+        Self(format!(
+            "no store has the scheme `{scheme}`{meant}: the schemes are {known}"
+        ))
     }
 
-    /// A value that does not fit.
+    /// A scheme whose store, or whose TLS, was not built in.
+    #[must_use]
+    pub fn feature_off(scheme: &str, feature: &str) -> Self {
+        Self(format!(
+            "the scheme `{scheme}` needs the feature `{feature}` of the crate `lockkit`: enable it in \
+             Cargo.toml"
+        ))
+    }
+
+    /// Hosts, a user or a path where the store has no use for them, or the lack of them. `expected` is what
+    /// it has, as the end of the sentence "a URL of the scheme `x` ...".
+    #[must_use]
+    pub fn shape(scheme: &str, expected: &str) -> Self {
+        Self(format!("a URL of the scheme `{scheme}` {expected}"))
+    }
+
+    /// An option that the store does not have.
+    pub(super) fn unknown_option(scheme: &str, option: &str, known: &[&'static str]) -> Self {
+        let (meant, known) = (did_you_mean(option, known), list(known));
+        Self(format!(
+            "the scheme `{scheme}` has no option `{option}`{meant}: its options are {known}"
+        ))
+    }
+
+    pub(super) fn repeated(option: &str) -> Self {
+        Self(format!(
+            "the option `{option}` is given twice: leave one of them out"
+        ))
+    }
+
+    pub(super) fn bad_escape(part: &str) -> Self {
+        Self(format!(
+            "the {part} of the URL has a `%` that no two hexadecimal digits follow, or is no UTF-8 text: \
+             write `%` itself as `%25`"
+        ))
+    }
+
+    /// A value that does not fit; `expected` is what to write.
     #[must_use]
     pub fn bad_value(option: &'static str, value: &str, expected: impl Into<String>) -> Self {
         let mut shown: String = value
@@ -142,16 +71,25 @@ impl InvalidUrl {
         if value.chars().nth(40).is_some() {
             shown.push_str("...");
         }
-        Self::BadValue {
-            option,
-            value: shown,
-            expected: expected.into(),
-        }
+        let expected = expected.into();
+        Self(format!(
+            "the option `{option}` cannot be `{shown}`: {expected}"
+        ))
     }
 }
 
-fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"))
+/// The word of `known` that `given` is a misspelling of: at most two letters away, and no more than
+/// a third of its length.
+fn did_you_mean(given: &str, known: &[&str]) -> String {
+    let given = given.to_ascii_lowercase();
+    let words = known.iter();
+    let near = words
+        .map(|word| (strsim::osa_distance(&given, word), word))
+        .filter(|(distance, word)| *distance <= 2 && distance * 3 <= word.len())
+        .min_by_key(|(distance, _)| *distance);
+    near.map_or_else(String::new, |(_, word)| {
+        format!(" (did you mean `{word}`?)")
+    })
 }
 
 fn list(words: &[&str]) -> String {

@@ -12,7 +12,6 @@
 mod client;
 mod duration;
 mod invalid;
-mod nearest;
 mod options;
 mod parse;
 mod percent;
@@ -138,15 +137,12 @@ impl StoreUrl {
     /// scheme `x` ..." and says what to write.
     ///
     /// # Errors
-    /// - [`InvalidUrl::Shape`] if `fits` is false.
+    /// - [`InvalidUrl`] if `fits` is false.
     pub fn expect(&self, fits: bool, expected: &'static str) -> Result<(), InvalidUrl> {
         if fits {
             return Ok(());
         }
-        Err(InvalidUrl::Shape {
-            scheme: self.scheme.clone(),
-            expected,
-        })
+        Err(InvalidUrl::shape(&self.scheme, expected))
     }
 }
 

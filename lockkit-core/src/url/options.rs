@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::duration::parse_duration;
 use super::invalid::InvalidUrl;
-use super::nearest::nearest;
 use super::percent::percent_decode;
 use crate::contract::PollRange;
 
@@ -44,17 +43,22 @@ impl Options {
         for (index, piece) in pieces.enumerate() {
             let option = piece.split('=').next().unwrap_or(piece).to_owned();
             if !is_name(&option) {
-                return Err(InvalidUrl::BadOptionName {
-                    position: index + 1,
-                });
+                // The text is not repeated here: it may be a part of a password.
+                return Err(InvalidUrl::new(format!(
+                    "option {} of the URL has no valid name: write options as `?ttl=30s&prefix=app:`, and in \
+                     a password `?` as `%3F` and `&` as `%26`",
+                    index + 1
+                )));
             }
             let Some((_, value)) = piece.split_once('=') else {
-                return Err(InvalidUrl::NoValue { option });
+                return Err(InvalidUrl::new(format!(
+                    "the option `{option}` has no value: write `{option}=...`"
+                )));
             };
             if entries.iter().any(|(other, _)| *other == option) {
-                return Err(InvalidUrl::Repeated { option });
+                return Err(InvalidUrl::repeated(&option));
             }
-            let value = percent_decode(value).ok_or(InvalidUrl::BadEscape { part: "query" })?;
+            let value = percent_decode(value).ok_or_else(|| InvalidUrl::bad_escape("query"))?;
             entries.push((option, value));
         }
         Ok(Self {
@@ -67,15 +71,14 @@ impl Options {
     /// Accepts another name of an option: what the URL gives as `alias` is taken as `name`.
     ///
     /// # Errors
-    /// - [`InvalidUrl::Repeated`] if both are given.
+    /// - [`InvalidUrl`] if both are given.
     pub fn alias(&mut self, alias: &str, name: &'static str) -> Result<(), InvalidUrl> {
-        let option = name.to_owned();
         let both = [alias, name].map(|wanted| self.names().any(|given| given == wanted));
         if both == [true, true] {
-            return Err(InvalidUrl::Repeated { option });
+            return Err(InvalidUrl::repeated(name));
         }
         if let Some((given, _)) = self.entries.iter_mut().find(|(given, _)| given == alias) {
-            *given = option;
+            name.clone_into(given);
         }
         Ok(())
     }
@@ -92,7 +95,7 @@ impl Options {
     /// Takes a duration such as `500ms` or `30s`.
     ///
     /// # Errors
-    /// - [`InvalidUrl::BadValue`] if it is none.
+    /// - [`InvalidUrl`] if it is none.
     pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, InvalidUrl> {
         self.parsed(name, |text| {
             parse_duration(text).map_err(|error| error.to_string())
@@ -102,7 +105,7 @@ impl Options {
     /// Takes a duration that is longer than nothing.
     ///
     /// # Errors
-    /// - [`InvalidUrl::BadValue`] if it is none, or zero.
+    /// - [`InvalidUrl`] if it is none, or zero.
     pub fn positive_duration(
         &mut self,
         name: &'static str,
@@ -119,7 +122,7 @@ impl Options {
     /// Takes the pauses of waiters that poll: `50ms..1s`, or one duration for both.
     ///
     /// # Errors
-    /// - [`InvalidUrl::BadValue`] if it is no range, begins at zero or ends before it begins.
+    /// - [`InvalidUrl`] if it is no range, begins at zero or ends before it begins.
     pub fn poll(&mut self, name: &'static str) -> Result<Option<PollRange>, InvalidUrl> {
         self.parsed(name, |text| {
             let (min, max) = text.split_once("..").unwrap_or((text, text));
@@ -135,7 +138,7 @@ impl Options {
     /// Takes a whole number.
     ///
     /// # Errors
-    /// - [`InvalidUrl::BadValue`] if it is none.
+    /// - [`InvalidUrl`] if it is none.
     pub fn number(&mut self, name: &'static str) -> Result<Option<u64>, InvalidUrl> {
         self.parsed(name, |text| {
             let digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -148,7 +151,7 @@ impl Options {
     /// is.
     ///
     /// # Errors
-    /// - [`InvalidUrl::BadValue`] if one is none, or zero.
+    /// - [`InvalidUrl`] if one is none, or zero.
     pub fn durations<const N: usize>(
         &mut self,
         places: [(&'static str, &mut Duration); N],
@@ -162,7 +165,7 @@ impl Options {
     /// Takes `true` or `false`.
     ///
     /// # Errors
-    /// - [`InvalidUrl::BadValue`] if it is neither.
+    /// - [`InvalidUrl`] if it is neither.
     pub fn flag(&mut self, name: &'static str) -> Result<Option<bool>, InvalidUrl> {
         self.choice(name, &[("true", true), ("false", false)])
     }
@@ -170,7 +173,7 @@ impl Options {
     /// Takes one of several words.
     ///
     /// # Errors
-    /// - [`InvalidUrl::BadValue`] if it is none of them; it names them all.
+    /// - [`InvalidUrl`] if it is none of them; it names them all.
     pub fn choice<T: Clone>(
         &mut self,
         name: &'static str,
@@ -189,7 +192,7 @@ impl Options {
     /// Takes an option and reads it with `read`, whose error says what to write.
     ///
     /// # Errors
-    /// - [`InvalidUrl::BadValue`] with that error.
+    /// - [`InvalidUrl`] with that error.
     pub fn parsed<T>(
         &mut self,
         name: &'static str,
@@ -207,19 +210,14 @@ impl Options {
     /// Ends the taking.
     ///
     /// # Errors
-    /// - [`InvalidUrl::UnknownOption`] if an option was not taken; it names all that were asked for.
+    /// - [`InvalidUrl`] if an option was not taken; it names all that were asked for.
     pub fn finish(&mut self) -> Result<(), InvalidUrl> {
         let Some(left) = self.names().find(|given| !self.known.contains(given)) else {
             return Ok(());
         };
         let mut known = self.known.clone();
         known.sort_unstable();
-        Err(InvalidUrl::UnknownOption {
-            scheme: self.scheme.clone(),
-            option: left.to_owned(),
-            nearest: nearest(left, known.iter().copied()),
-            known,
-        })
+        Err(InvalidUrl::unknown_option(&self.scheme, left, &known))
     }
 
     /// The names of the options that are given.

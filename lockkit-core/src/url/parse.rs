@@ -16,6 +16,13 @@ const ALIASES: [(&str, &str); 5] = [
     ("valkeys", "rediss"),
 ];
 
+const NO_SCHEME: &str =
+    "a store URL begins with a scheme, as in `memory:` or `file:/var/lib/lockkit`";
+const BAD_CHARACTER: &str = "the URL has a blank or a control character: write a blank as `%20`";
+/// Probably of a password with a `/` or `?` in it.
+const MISPLACED_AT: &str = "the URL has an `@` after its hosts: in a user or password write `/` as `%2F`, `?` as \
+     `%3F`, `#` as `%23` and `@` as `%40`; in a path or an option write `@` as `%40`";
+
 impl FromStr for StoreUrl {
     type Err = InvalidUrl;
 
@@ -25,16 +32,16 @@ impl FromStr for StoreUrl {
 }
 
 fn parse(text: &str) -> Result<StoreUrl, InvalidUrl> {
-    let (scheme, rest) = text.split_once(':').ok_or(InvalidUrl::NoScheme)?;
-    if !is_scheme(scheme) {
-        return Err(InvalidUrl::NoScheme);
-    }
+    let parts = text.split_once(':');
+    let (scheme, rest) = parts
+        .filter(|(scheme, _)| is_scheme(scheme))
+        .ok_or_else(|| InvalidUrl::new(NO_SCHEME))?;
     let scheme = canonical(scheme.to_ascii_lowercase());
     if rest.contains('#') {
-        return Err(InvalidUrl::Fragment);
+        return Err(InvalidUrl::new("the URL has a `#`: write it as `%23`"));
     }
     if rest.contains(|c: char| c.is_control() || c.is_whitespace()) {
-        return Err(InvalidUrl::BadCharacter);
+        return Err(InvalidUrl::new(BAD_CHARACTER));
     }
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = split_authority(rest);
@@ -42,7 +49,7 @@ fn parse(text: &str) -> Result<StoreUrl, InvalidUrl> {
     // taken for hosts, path and options is a part of it: it must not go on and be shown as such.
     let has_hosts = authority.is_some_and(|authority| !authority.is_empty());
     if has_hosts && (path.contains('@') || query.contains('@')) {
-        return Err(InvalidUrl::MisplacedAt);
+        return Err(InvalidUrl::new(MISPLACED_AT));
     }
     let mut url = StoreUrl {
         options: Options::parse(&scheme, query)?,
@@ -109,25 +116,32 @@ fn parse_hosts(text: &str) -> Result<Vec<Host>, InvalidUrl> {
 fn parse_host(text: &str, position: usize) -> Result<Host, InvalidUrl> {
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (name, port) = rest
-                .split_once(']')
-                .ok_or(InvalidUrl::BadPort { position })?;
+            let (name, port) = rest.split_once(']').ok_or_else(|| bad_port(position))?;
             match port.strip_prefix(':') {
                 Some(port) => (name, Some(port)),
                 None if port.is_empty() => (name, None),
-                None => return Err(InvalidUrl::BadPort { position }),
+                None => return Err(bad_port(position)),
             }
         }
         None => split_at_colon(text),
     };
     if name.is_empty() {
-        return Err(InvalidUrl::EmptyHost { position });
+        return Err(InvalidUrl::new(format!(
+            "host {position} of the URL is empty: write the hosts as `host:port,host:port`"
+        )));
     }
     let port = port
-        .map(|port| parse_port(port).ok_or(InvalidUrl::BadPort { position }))
+        .map(|port| parse_port(port).ok_or_else(|| bad_port(position)))
         .transpose()?;
     let name = decoded(name, "host")?;
     Ok(Host { name, port })
+}
+
+fn bad_port(position: usize) -> InvalidUrl {
+    InvalidUrl::new(format!(
+        "host {position} of the URL has no valid port: write `host` or `host:port` with a port from 1 to \
+         65535, an IPv6 address in brackets, and in a password `/` as `%2F`, `?` as `%3F` and `#` as `%23`"
+    ))
 }
 
 fn parse_port(text: &str) -> Option<u16> {
@@ -137,5 +151,5 @@ fn parse_port(text: &str) -> Option<u16> {
 }
 
 fn decoded(text: &str, part: &'static str) -> Result<String, InvalidUrl> {
-    percent_decode(text).ok_or(InvalidUrl::BadEscape { part })
+    percent_decode(text).ok_or_else(|| InvalidUrl::bad_escape(part))
 }

@@ -61,17 +61,13 @@ impl StoreUrl {
     /// whether the store was built with TLS.
     ///
     /// # Errors
-    /// - [`InvalidUrl::FeatureOff`] if it was not.
-    /// - [`InvalidUrl::BadValue`] if `cert` is given without `key`, or the other way round.
+    /// - [`InvalidUrl`] if it was not, or if `cert` is given without `key` or the other way round.
     pub fn tls(&mut self, secure: &str, supported: bool) -> Result<Option<Tls>, InvalidUrl> {
         if self.scheme != secure {
             return Ok(None);
         }
         if !supported {
-            return Err(InvalidUrl::FeatureOff {
-                scheme: self.scheme.clone(),
-                feature: "tls",
-            });
+            return Err(InvalidUrl::feature_off(&self.scheme, "tls"));
         }
         let ca = self.options.text("ca").map(PathBuf::from);
         let identity = match (self.options.text("cert"), self.options.text("key")) {
@@ -92,7 +88,7 @@ impl StoreUrl {
     /// The user and the password, both or neither; `expected` is as for [`expect`](Self::expect).
     ///
     /// # Errors
-    /// - [`InvalidUrl::Shape`] if only one of them is given.
+    /// - [`InvalidUrl`] if only one of them is given.
     pub fn credentials(
         &self,
         expected: &'static str,
@@ -100,7 +96,7 @@ impl StoreUrl {
         match (self.user(), self.password()) {
             (Some(user), Some(password)) => Ok(Some((user.to_owned(), password.to_owned()))),
             (None, None) => Ok(None),
-            _ => self.expect(false, expected).map(|()| None),
+            _ => Err(InvalidUrl::shape(&self.scheme, expected)),
         }
     }
 }

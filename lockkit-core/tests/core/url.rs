@@ -393,8 +393,8 @@ fn takes_certificates_of_secure_scheme_only() {
     assert_eq!(tls("etcds://h", true).unwrap(), Some(Tls::new()));
     assert_eq!(tls("etcd://h/?ca=/ca", true).unwrap(), None);
     assert!(tls("etcds://h/?cert=/c", true).is_err());
-    let off = tls("etcds://h", false);
-    assert!(matches!(off, Err(InvalidUrl::FeatureOff { .. })));
+    let off = tls("etcds://h", false).unwrap_err();
+    assert_eq!(off, InvalidUrl::feature_off("etcds", "tls"));
 }
 
 #[test]

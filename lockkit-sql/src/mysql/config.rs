@@ -61,12 +61,7 @@ impl SqlStoreBuilder<Mysql> {
             (None, [host]) => MySqlConnectOptions::new()
                 .host(host.name())
                 .port(host.port().unwrap_or(PORT)),
-            _ => {
-                return Err(InvalidUrl::Shape {
-                    scheme: url.scheme().to_owned(),
-                    expected: SHAPE,
-                });
-            }
+            _ => return Err(InvalidUrl::shape(url.scheme(), SHAPE)),
         };
         let mut server = server.ssl_mode(mode).database(&database);
         if let Some(user) = url.user() {
