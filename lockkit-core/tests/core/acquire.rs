@@ -1,6 +1,5 @@
 //! Acquire, release and waiting, on the memory store with paused time.
 #![expect(
-    clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "tests fail by panicking and run inside a runtime"
 )]

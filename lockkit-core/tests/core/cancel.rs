@@ -1,6 +1,5 @@
 //! Dropping a future at any of its polls leaves nothing behind.
 #![expect(
-    clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "tests fail by panicking and run inside a runtime"
 )]

@@ -1,5 +1,4 @@
 //! Releases that the caller carries out, on the memory store with paused time.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::sync::Arc;
 use std::time::Duration;

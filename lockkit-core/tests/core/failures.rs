@@ -1,6 +1,5 @@
 //! Waiting, trying and releasing at a store that fails, with paused time.
 #![expect(
-    clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "tests fail by panicking and run inside a runtime"
 )]

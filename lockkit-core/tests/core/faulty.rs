@@ -1,5 +1,4 @@
 //! Each fault on a real store, with paused time.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! The directory of the file store: the names of its files, what else may be in it, and who owns them.
 
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
 use std::collections::HashSet;
 use std::fs;

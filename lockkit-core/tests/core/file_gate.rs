@@ -1,7 +1,6 @@
 //! The gate of the file store: a waiter keeps newcomers out, and a dead or frozen one does not.
 
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

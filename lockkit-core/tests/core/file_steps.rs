@@ -13,7 +13,6 @@
 //! | purge | open the directory and each file, open the directory again, remove the file |
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

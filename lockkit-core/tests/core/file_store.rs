@@ -2,7 +2,6 @@
 
 #![cfg(unix)]
 #![expect(
-    clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "a test may fail by a panic, and spawns on its own runtime"
 )]

@@ -1,6 +1,5 @@
 //! Holds that pass from one guard to another, beside all that may happen meanwhile.
 #![expect(
-    clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "tests fail by panicking and run inside a runtime"
 )]

@@ -1,6 +1,5 @@
 //! Leases: what is promised to the user is what every renewal asks for, and the store never shortens.
 #![expect(
-    clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "tests fail by panicking and run inside a runtime"
 )]

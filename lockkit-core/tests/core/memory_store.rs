@@ -1,5 +1,5 @@
 //! The rules of the contract as the memory store keeps them, on a clock that the test moves.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+#![expect(clippy::panic, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;
 use std::pin::pin;

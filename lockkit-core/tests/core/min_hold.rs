@@ -1,5 +1,4 @@
 //! Locks that are kept for some time after their last guard, on the memory store with paused time.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! Modes: which holds fit each other, and what a client does with them.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::num::NonZeroU32;
 use std::time::Duration;

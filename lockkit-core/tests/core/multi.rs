@@ -1,5 +1,4 @@
 //! Locks of several names: what is refused, what is sent, and what a dropped call leaves behind.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::sync::Arc;
 

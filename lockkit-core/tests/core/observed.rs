@@ -1,6 +1,5 @@
 //! The spans and the metrics of the calls of a store.
 #![cfg(all(feature = "metrics", feature = "tracing"))]
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

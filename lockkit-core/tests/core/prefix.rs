@@ -1,5 +1,4 @@
 //! A prefix before every name of a client.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, InvalidName, LockClient};

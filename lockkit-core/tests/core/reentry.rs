@@ -1,6 +1,5 @@
 //! Reentry by guard and by owner.
 #![expect(
-    clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "tests fail by panicking and run inside a runtime"
 )]

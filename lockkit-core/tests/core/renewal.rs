@@ -1,5 +1,4 @@
 //! Renewal in batches: what one bad lock does to the others, and what a silent store does to all.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::any::Any;
 use std::sync::Arc;

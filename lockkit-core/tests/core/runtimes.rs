@@ -1,5 +1,4 @@
 //! A client on one runtime and a caller on another, which may end or block at any moment.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};

@@ -6,7 +6,6 @@
 //! `LOCKKIT_SEED=17 cargo test -p lockkit-core --test core schedules` runs that one alone;
 //! `LOCKKIT_SCHEDULES=100000` runs that many.
 #![expect(
-    clippy::unwrap_used,
     clippy::panic,
     clippy::disallowed_methods,
     reason = "tests fail by panicking and run inside a runtime"

@@ -1,5 +1,4 @@
 //! The kit for stores: wake-ups of tickets, predecessors in a queue, pauses between attempts to connect.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

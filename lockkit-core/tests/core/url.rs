@@ -1,10 +1,6 @@
 //! The grammar of store URLs, the text of every error, and that no secret leaks.
 
-#![expect(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test may fail by a panic"
-)]
+#![expect(clippy::panic, reason = "a test may fail by a panic")]
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Work that a store does in the step that grants or ends a hold, with paused time.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
+#![expect(clippy::panic, reason = "tests fail by panicking")]
 
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
