@@ -100,8 +100,8 @@ impl<'a> SectionHistory<'a> {
             past: Vec::new(),
             done: Vec::new(),
         };
-        // Long enough for each fault.
-        crowd.run(soak_length(SPAN)?.max(self.ttl * 5)).await?;
+        // Long enough for each fault, also if one of them meets no holder at first.
+        crowd.run(soak_length(SPAN)?.max(self.ttl * 8)).await?;
         let (done, missing) = (crowd.counts(), crowd.missing());
         let history = crowd.ended().await?;
         let stored = soon(sections.stored()).await??;
@@ -163,16 +163,20 @@ impl Crowd<'_> {
         }
         self.lose_replies();
         let quiet = self.end - QUIET.min(span);
-        for fault in FAULTS.into_iter().cycle() {
-            if !self.may_make(fault) {
-                continue;
-            }
+        let possible = FAULTS.into_iter().filter(|fault| self.may_make(*fault));
+        let possible: Vec<_> = possible.collect();
+        let mut number = 0;
+        loop {
             sleep(Duration::from_millis(fastrand::u64(10..60))).await;
             if Instant::now() >= quiet {
                 break;
             }
-            let met = self.make(fault).await?;
-            self.done.extend(met.then_some(fault));
+            // One that met no holder is made again.
+            let fault = possible[number % possible.len()];
+            if self.make(fault).await? {
+                self.done.push(fault);
+                number += 1;
+            }
         }
         self.heal();
         Ok(())
