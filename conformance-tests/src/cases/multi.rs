@@ -69,7 +69,7 @@ async fn all_or_nothing(ctx: &Ctx) -> Outcome {
     let held = other.lock(&b)?.acquire().await?;
     let all = multi(&client, &[a.clone(), b.clone(), c.clone()])?;
     ensure(all.try_acquire().await?.is_none(), "a busy lock was taken")?;
-    match all.acquire_timeout(Duration::from_millis(100)).await {
+    match all.acquire_timeout(Duration::from_secs(1)).await {
         Err(Error::Timeout { name, .. }) if name.as_str() == b => {}
         answer => return Err(Failure::new(format!("{answer:?}"))),
     }
