@@ -2,6 +2,7 @@
 
 mod in_mode;
 mod memory;
+mod pauses;
 mod sqlite;
 #[cfg(unix)]
 mod unix;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::{Capabilities, DistributedLock, LockName, PollRange};
+use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_sql::{SqlStoreBuilder, Sqlite};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection as _, SqliteConnection};
@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use crate::failure::Outcome;
 use crate::namespace::{Hook, Namespace};
 use crate::setup::Setup;
+use crate::setups::pauses::{pauses, poll_option};
 use crate::storage::Storage;
 
 /// Opens a store in a temporary file for each case.
@@ -51,8 +52,7 @@ impl Setup for SqliteSetup {
 }
 
 fn builder(file: &str) -> SqlStoreBuilder<Sqlite> {
-    let pauses = PollRange::new(Duration::from_millis(1), Duration::from_millis(500));
-    SqlStoreBuilder::<Sqlite>::file(file).poll(pauses)
+    SqlStoreBuilder::<Sqlite>::file(file).poll(pauses())
 }
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Namespace for SqliteNamespace {
     }
 
     fn url(&self) -> Option<String> {
-        Some(format!("sqlite:{}?poll=1ms..500ms", self.file()))
+        Some(format!("sqlite:{}?{}", self.file(), poll_option()))
     }
 
     async fn wipe(&self) -> Outcome {

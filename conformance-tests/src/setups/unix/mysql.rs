@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use lockkit_sql::{Mysql, MysqlStore, SqlStoreBuilder};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
-use super::pool::pauses;
 use super::sql::{SqlServer, SqlSetup};
 use crate::failure::Outcome;
 use crate::servers::{MysqlPrograms, MysqlServer};
+use crate::setups::pauses::{pauses, poll_option};
 
 const PASSWORD: &str = "of-the-site";
 
@@ -106,6 +106,7 @@ impl SqlServer for MysqlServer {
     }
 
     fn url(namespace: &str, port: u16) -> String {
-        format!("mysql://{namespace}:{PASSWORD}@127.0.0.1:{port}/{namespace}?poll=5ms..200ms")
+        let poll = poll_option();
+        format!("mysql://{namespace}:{PASSWORD}@127.0.0.1:{port}/{namespace}?{poll}")
     }
 }

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use lockkit_core::PollRange;
 use tokio::sync::OnceCell;
 
 use crate::failure::Outcome;
@@ -47,12 +45,6 @@ impl<S: Send + Sync> ServerPool<S> {
         }
         self.shared.get_or_try_init(|| start).await.cloned()
     }
-}
-
-/// The pauses of clients that poll: short, so that cases end soon. A place in a queue lasts three of the longest, which
-/// is more than a busy machine stands still.
-pub(super) fn pauses() -> PollRange {
-    PollRange::new(Duration::from_millis(5), Duration::from_millis(400))
 }
 
 /// The modules of cases that another version or make of a server could fail: its scripts, transactions,

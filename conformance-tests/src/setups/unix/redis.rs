@@ -9,12 +9,13 @@ use lockkit_core::{Capabilities, DistributedLock, LockName, Queueing};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 
 use super::hooks_of_server;
-use super::pool::{NAMESPACES, ServerPool, pauses, tests_the_client};
+use super::pool::{NAMESPACES, ServerPool, tests_the_client};
 use crate::failure::Outcome;
 use crate::foreign::{Version, missing};
 use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::RedisServer;
 use crate::setup::Setup;
+use crate::setups::pauses::{pauses, poll_option};
 
 pub(super) const PASSWORD: &str = "of-the-site";
 /// What a polling client may not do, so that nothing is needed that a proxy could refuse.
@@ -106,11 +107,11 @@ impl Kind {
         }
     }
 
-    const fn query(self) -> &'static str {
+    fn query(self) -> String {
         match self {
-            Self::Fair => "",
-            Self::Barging => "?queue=barging",
-            Self::Poll => "?wake=poll&poll=5ms..200ms",
+            Self::Fair => String::new(),
+            Self::Barging => "?queue=barging".to_owned(),
+            Self::Poll => format!("?wake=poll&{}", poll_option()),
         }
     }
 }

@@ -8,13 +8,13 @@ use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 
 use super::hooks_of_server;
-use super::pool::pauses;
 use super::redis::keys_of;
 use crate::failure::Outcome;
 use crate::foreign::missing;
 use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::{Nutcracker, RedisServer};
 use crate::setup::Setup;
+use crate::setups::pauses::{pauses, poll_option};
 
 /// Opens a [`RedisStore`] through nutcracker: `redis-proxy`.
 ///
@@ -34,9 +34,6 @@ impl RedisProxySetup {
         RedisStore::builder().poll(pauses())
     }
 }
-
-/// The same options.
-const QUERY: &str = "?wake=poll&poll=5ms..200ms";
 
 #[async_trait]
 impl Setup for RedisProxySetup {
@@ -89,7 +86,8 @@ impl Namespace for RedisProxyNamespace {
     }
 
     fn url(&self) -> Option<String> {
-        Some(format!("redis://{}/{QUERY}", self.proxy.addr()))
+        let (address, poll) = (self.proxy.addr(), poll_option());
+        Some(format!("redis://{address}/?wake=poll&{poll}"))
     }
 
     async fn wipe(&self) -> Outcome {

@@ -8,11 +8,12 @@ use lockkit_core::{Capabilities, DistributedLock, LockName};
 use lockkit_sql::{Dialect, SqlStoreBuilder, Wake};
 
 use super::hooks_of_server;
-use super::pool::{NAMESPACES, ServerPool, pauses, tests_the_client};
+use super::pool::{NAMESPACES, ServerPool, tests_the_client};
 use crate::failure::Outcome;
 use crate::namespace::{Hook, Namespace, Server};
 use crate::servers::{PgBouncer, Processes};
 use crate::setup::Setup;
+use crate::setups::pauses::{pauses, poll_option};
 
 /// What differs between the servers of databases. A namespace is a user with the same name as its
 /// schema or database.
@@ -149,11 +150,11 @@ impl Options {
         }
     }
 
-    const fn query(self) -> &'static str {
+    fn query(self) -> String {
         match (self.pin, self.pooler) {
-            (false, false) => "",
-            (true, _) => "&pin=true",
-            (_, true) => "&wake=poll&poll=5ms..200ms",
+            (false, false) => String::new(),
+            (true, _) => "&pin=true".to_owned(),
+            (_, true) => format!("&wake=poll&{}", poll_option()),
         }
     }
 }
@@ -225,7 +226,7 @@ impl<S: SqlServer> Namespace for SqlNamespace<S> {
     }
 
     fn url(&self) -> Option<String> {
-        Some(S::url(&self.user, self.port()) + self.options.query())
+        Some(S::url(&self.user, self.port()) + &self.options.query())
     }
 
     fn server(&self) -> Option<&dyn Server> {
