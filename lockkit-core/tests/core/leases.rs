@@ -7,43 +7,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::clock::{ManualClock, TokioClock};
+use lockkit_core::clock::ManualClock;
 use lockkit_core::contract::{Attempt, DistributedLock, Ticket};
-use lockkit_core::layers::{Fault, Faults, Faulty, Operation, Rule};
-use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
+use lockkit_core::layers::{Fault, Faulty, Operation, Rule};
+use lockkit_core::memory::MemoryStore;
 use lockkit_core::{ClientId, Error, Guard, HolderId, Lease, LockClient, LockName};
 use tokio::time::{Instant, sleep, timeout};
 
-const S: Duration = Duration::from_secs(1);
+use crate::stage::{S, Stage, stage};
+
 const MS: Duration = Duration::from_millis(1);
-
-/// A store, a client whose requests can be disturbed, and another client.
-struct Stage {
-    store: MemoryStore,
-    faults: Faults,
-    client: LockClient,
-    other: LockClient,
-}
-
-fn stage(builder: MemoryStoreBuilder) -> Stage {
-    let clock = Arc::new(TokioClock::new());
-    let store = builder.clock(clock.clone()).build();
-    let faulty = Faulty::new(Arc::new(store.connect()), 1);
-    let faults = faulty.faults();
-    let client = |store: Arc<dyn DistributedLock>| {
-        LockClient::builder_arc(store)
-            .clock(clock.clone())
-            .seed(1)
-            .build()
-            .unwrap()
-    };
-    Stage {
-        faults,
-        client: client(Arc::new(faulty)),
-        other: client(Arc::new(store.connect())),
-        store,
-    }
-}
 
 impl Stage {
     fn leases() -> Self {

@@ -3,39 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::clock::{ManualClock, TokioClock};
-use lockkit_core::layers::{Fault, Faults, Faulty, Operation, Rule};
-use lockkit_core::memory::{MemoryStore, MemoryStoreBuilder};
-use lockkit_core::{DistributedLock, Error, Lease, Lock, LockClient, LossReason, Outcome};
+use lockkit_core::clock::ManualClock;
+use lockkit_core::layers::{Fault, Operation, Rule};
+use lockkit_core::memory::MemoryStore;
+use lockkit_core::{Error, Lease, Lock, LockClient, LossReason, Outcome};
 use tokio::time::{Instant, sleep, timeout};
 
-const S: Duration = Duration::from_secs(1);
-
-struct Stage {
-    store: MemoryStore,
-    faults: Faults,
-    client: LockClient,
-    other: LockClient,
-    began: Instant,
-}
-
-fn stage(builder: MemoryStoreBuilder) -> Stage {
-    let clock = Arc::new(TokioClock::new());
-    let store = builder.clock(clock.clone()).build();
-    let faulty = Faulty::new(Arc::new(store.connect()), 1);
-    let faults = faulty.faults();
-    let client = |store: Arc<dyn DistributedLock>| {
-        let client = LockClient::builder_arc(store).clock(clock.clone()).seed(1);
-        client.build().unwrap()
-    };
-    Stage {
-        faults,
-        client: client(Arc::new(faulty)),
-        other: client(Arc::new(store.connect())),
-        store,
-        began: Instant::now(),
-    }
-}
+use crate::stage::{S, Stage, stage};
 
 impl Stage {
     fn lock(&self, lease: Lease, least: Duration) -> Lock {
