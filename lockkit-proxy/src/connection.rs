@@ -32,6 +32,9 @@ const PASS: u8 = 0;
 const SILENCED: u8 = 1;
 const RESET: u8 = 2;
 
+/// How a client of HTTP/2 says that a ping of the server has arrived.
+const PING_ACK: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
+
 /// The connection is to be reset on both sides.
 struct Reset;
 
@@ -130,7 +133,7 @@ impl Connection {
                 let delay = faults.borrow().delay[direction as usize];
                 last = last.max(BootClock::default().now() + delay);
                 self.shared.bytes[direction as usize].fetch_add(length as u64, Ordering::Relaxed);
-                if length > 0 {
+                if length > 0 && !is_ping_ack(bytes) {
                     self.count_trip(direction);
                 }
                 let chunk = (length > 0).then(|| bytes.to_vec());
@@ -215,6 +218,13 @@ impl Connection {
             }
         }
     }
+}
+
+/// Whether they acknowledge pings and ask for nothing. gRPC servers send one with a request, to measure the way.
+fn is_ping_ack(bytes: &[u8]) -> bool {
+    bytes
+        .chunks(PING_ACK.len() + 8)
+        .all(|frame| frame.starts_with(&PING_ACK))
 }
 
 /// Waits while the direction is held.

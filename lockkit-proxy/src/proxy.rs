@@ -28,7 +28,8 @@ pub struct Counts {
     /// Replies that were dropped on demand.
     pub dropped_replies: u64,
     /// Times that a connection passed on a request as its first word or after a reply. With one request
-    /// at a time, and nothing that the server says unasked, these are round trips.
+    /// at a time, and nothing that the server says unasked, these are round trips. The acknowledgement of a
+    /// ping of HTTP/2 is no request.
     pub round_trips: u64,
 }
 

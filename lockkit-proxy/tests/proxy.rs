@@ -100,6 +100,11 @@ async fn counts_a_round_trip_for_each_request_that_was_answered_before_the_next(
     proxy.heal();
     stream.read_exact(&mut [0; 8]).await.unwrap();
     assert_eq!(proxy.counts().round_trips, 4);
+    // An acknowledgement of HTTP/2 asks for nothing.
+    let ack = b"\0\0\x08\x06\x01\0\0\0\0 a ping ";
+    stream.write_all(ack).await.unwrap();
+    stream.read_exact(&mut [0; 17]).await.unwrap();
+    assert_eq!(proxy.counts().round_trips, 4);
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ pub struct Pool<D: Driver> {
     source: Source<D>,
     /// What the store changes in its options.
     change: fn(Connecting<D>) -> Connecting<D>,
-    connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
     /// The longest use of a connection.
     oldest: Duration,
     /// Whether connections prepare the steps of holds.
@@ -120,13 +120,13 @@ impl<D: Driver> Pool<D> {
     pub(crate) async fn ask_to_open(&self, text: &str) -> Result<Vec<Reply<D>>> {
         // First: connecting has a limit of its own.
         self.take("open", &self.steps).await?.put_back();
-        let limit = self.connect_timeout;
-        let asked = timeout(limit, self.ask("open", text)).await;
-        asked.unwrap_or_else(|_| Err(self.silent(limit)))
+        let asked = timeout(self.connect_timeout, self.ask("open", text)).await;
+        asked.unwrap_or_else(|_| Err(self.silent()))
     }
 
     /// The error of a request that opens the store or its session.
-    pub(crate) fn silent(&self, limit: Duration) -> BackendError {
+    pub(crate) fn silent(&self) -> BackendError {
+        let limit = self.connect_timeout;
         let text = format!(
             "no reply within {limit:?}: the server is silent, or another session has locked the table"
         );

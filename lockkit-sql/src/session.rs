@@ -25,8 +25,8 @@ use crate::error::{Errors, Problem, Result, at};
 use crate::places::{self, Known};
 use crate::pool::{OLDEST, longest_use};
 
-/// The longest time until a session has begun.
-pub(crate) const OPENING: Duration = Duration::from_secs(2);
+/// The longest that an attempt waits until a session is open.
+const OPENING: Duration = Duration::from_secs(2);
 /// A session is given up whose server returns no reply for this long.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 /// The time between two looks whether an old session has no holds left.

@@ -10,7 +10,7 @@ use super::Mysql;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows, send, text};
 use crate::error::{Result, at};
-use crate::session::{Connect, OPENING, SILENCE, Session};
+use crate::session::{Connect, SILENCE, Session};
 use crate::values::Values;
 
 /// How often the client proves its session, so that it learns of its end.
@@ -31,8 +31,9 @@ impl Connect for Mysql {
         let mut connection = self.pool.connect("open").await?;
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
         let begin = text(&self.queries.session.text(&values));
-        let begun = timeout(OPENING, send::<MySql>(&mut connection, "open", begin)).await;
-        let begun = begun.map_err(|_| self.pool.silent(OPENING))?;
+        let begun = send::<MySql>(&mut connection, "open", begin);
+        let begun = timeout(self.pool.connect_timeout, begun).await;
+        let begun = begun.map_err(|_| self.pool.silent())?;
         let begun = begun.map_err(|error| at(&self.pool.address(), error))?;
         let row = rows(&begun).last();
         let numbers = row.map(|row| [0, 1, 2].map(|column| row.number(column)));

@@ -18,7 +18,7 @@ use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows};
 use crate::error::{Phase, Result, at};
 use crate::places::{self, Granted, Known};
-use crate::session::{Connect, OPENING, SILENCE, Session};
+use crate::session::{Connect, SILENCE, Session};
 use crate::steps::name_of;
 use crate::values::Values;
 
@@ -39,10 +39,10 @@ impl Connect for Postgres {
 
     async fn open_session(&self) -> Result<(PgListener, i64)> {
         let mut asked = false;
-        match timeout(OPENING, self.try_open(&mut asked)).await {
+        match timeout(self.pool.connect_timeout, self.try_open(&mut asked)).await {
             Ok(opened) => opened,
             Err(_) if asked => Err(self.pooled()),
-            Err(_) => Err(self.pool.silent(OPENING)),
+            Err(_) => Err(self.pool.silent()),
         }
     }
 
